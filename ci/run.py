@@ -54,8 +54,10 @@ def set_up() -> None:
     pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "--disable-pip-version-check"]
     install = [*pip, "install", "--quiet", "--editable", f"{ROOT}[dev]"]
     if subprocess.call(install) != 0:
-        sys.exit("ci/run.py: pip could not install the dependencies (see above). "
-                 "It needs pip >= 22.3 and a reachable package index; then run the same command again.")
+        sys.exit(
+            "ci/run.py: pip could not install the dependencies (see above). "
+            "It needs pip >= 22.3 and a reachable package index; then run the same command again."
+        )
     STAMP.write_text(fingerprint())
 
 
@@ -64,9 +66,11 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
     if name == "test":
         return [[str(PYTHON), "-m", "pytest", *arguments]]
     if name == "lint":
-        return [[str(PYTHON), "-m", "ruff", "check", "."],
-                [str(PYTHON), "-m", "ruff", "format", "--check", "."],
-                [str(PYTHON), "-m", "mypy"]]
+        return [
+            [str(PYTHON), "-m", "ruff", "check", "."],
+            [str(PYTHON), "-m", "ruff", "format", "--check", "."],
+            [str(PYTHON), "-m", "mypy"],
+        ]
     script = BIN / f"zinc-rt-{name}"
     if script.exists():
         return [[str(script), *arguments]]
@@ -77,7 +81,7 @@ def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         return 0 if len(sys.argv) > 1 else 2
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  (this file is what tells them)
         print(f"ci/run.py: needs Python 3.11 or newer, this is {sys.version.split()[0]}", file=sys.stderr)
         return 2
     set_up()
