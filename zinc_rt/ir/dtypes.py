@@ -1,0 +1,33 @@
+"""Element types of IR buffers: ggml's names, block sizes from the `gguf` package, plus i32 for indices."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+INDEX = "i32"
+ACTIVATION = "f32"
+
+
+@cache
+def block_of(dtype: str) -> tuple[int, int]:
+    """(elements per block, bytes per block) of a ggml type name such as "q4_k".
+
+    Raises KeyError for a name ggml does not have.
+    """
+    elements, size_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[dtype.upper()]]
+    return elements, size_bytes
+
+
+@cache
+def is_dtype(dtype: str) -> bool:
+    return dtype.upper() in GGMLQuantizationType.__members__
+
+
+def row_bytes(dtype: str, elements: int) -> int:
+    """Bytes of one contiguous row. Raises ValueError where the row is not whole blocks."""
+    per_block, size_bytes = block_of(dtype)
+    if elements % per_block:
+        raise ValueError(f"a {dtype} row holds whole blocks of {per_block}, not {elements} elements")
+    return elements // per_block * size_bytes

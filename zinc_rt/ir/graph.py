@@ -1,0 +1,110 @@
+"""The graph: named buffers and a list of nodes over them, immutable once built.
+
+Buffers have logical names, as the model speaks of them: `model.attn.q_weight[3]`, `state.kv_k[3]`,
+`request[slot].position`, `act.l_out[3]`. A dimension is an int or one of the symbols in SYMBOLS, which the step
+block gives a value at every replay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from zinc_rt.ir.op import Op
+
+Dim = int | str
+Shape = tuple[Dim, ...]
+Attrs = Mapping[str, int | float | bool | str]
+Role = Literal["weight", "constant", "state", "step", "activation", "output"]
+Stage = Literal["prefill", "decode", "both"]
+
+# What the host may vary without a new graph: tokens in the step, sequences they belong to, logit rows wanted.
+SYMBOLS = ("tokens", "sequences", "rows")
+ABSENT = ""  # an optional operand that is not there
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]*(\[[a-z0-9_]+\])?(\.[a-z_][a-z0-9_]*(\[[a-z0-9_]+\])?)*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """weight: from the file. constant: computed by the host once. state: lives across replays.
+    step: written by the host before a replay. activation: within one replay. output: read by the host."""
+
+    name: str
+    shape: Shape  # row-major, the last dimension contiguous
+    dtype: str  # ggml's name, "f32" for activations, "i32" for indices
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    op: Op
+    inputs: tuple[str, ...]  # ABSENT for an optional operand left out
+    outputs: tuple[str, ...]
+    attrs: Attrs = field(default_factory=dict)
+    layer: int | None = None
+    label: str = ""  # the value's common name, e.g. "l_out-3": llama.cpp's where it has one
+
+    def __repr__(self) -> str:
+        where = "" if self.layer is None else f" layer {self.layer}"
+        return f"{self.op.name}{where} {self.label or '/'.join(self.outputs)}"
+
+
+@dataclass(frozen=True)
+class Graph:
+    name: str
+    stage: Stage
+    buffers: Mapping[str, BufferSpec]
+    nodes: tuple[Node, ...]
+
+    def by_role(self, *roles: Role) -> Iterator[BufferSpec]:
+        return (spec for spec in self.buffers.values() if spec.role in roles)
+
+
+class Builder:
+    """Collects buffers and nodes; `build()` freezes them. It checks names only: ir.verify checks the rest."""
+
+    def __init__(self, name: str, stage: Stage = "both") -> None:
+        self.name = name
+        self.stage: Stage = stage
+        self._buffers: dict[str, BufferSpec] = {}
+        self._nodes: list[Node] = []
+
+    def buffer(self, name: str, shape: Shape, dtype: str, role: Role) -> str:
+        """Declare a buffer and return its name; declaring it again the same way is harmless.
+
+        Raises ValueError for a malformed name or a second, different declaration.
+        """
+        if not _NAME.match(name):
+            raise ValueError(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
+        spec = BufferSpec(name, tuple(shape), dtype, role)
+        known = self._buffers.setdefault(name, spec)
+        if known != spec:
+            raise ValueError(f"{name} is already declared as {known}, not {spec}")
+        return name
+
+    def spec(self, name: str) -> BufferSpec:
+        return self._buffers[name]
+
+    def has(self, name: str) -> bool:
+        return name in self._buffers
+
+    def node(
+        self,
+        op: Op,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        *,
+        layer: int | None = None,
+        label: str = "",
+        **attrs: int | float | bool | str,
+    ) -> None:
+        self._nodes.append(
+            Node(op, tuple(inputs), tuple(outputs), MappingProxyType(dict(attrs)), layer, label)
+        )
+
+    def build(self) -> Graph:
+        return Graph(self.name, self.stage, MappingProxyType(dict(self._buffers)), tuple(self._nodes))

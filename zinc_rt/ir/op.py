@@ -1,0 +1,475 @@
+"""The opcodes: what each node may be given, as data.
+
+The first 28 keep the names of the original design's Appendix B and its row order (0-27); what real models need
+beyond them follows. A shape pattern is a tuple of dimension expressions: a bare name binds on first sight and
+must agree afterwards, integer attributes are bound beforehand, anything else is arithmetic over bound names.
+"...", only as the last element, stands for any further dimensions and binds them as one.
+Adding an opcode: one row here, one file in kernels/reference/, one row in its table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+MAX_BINDINGS = 16
+
+
+class Op(IntEnum):
+    EMBED = 0
+    RMS_NORM = 1
+    RMS_NORM_FUSED_QKV = 2
+    RMS_NORM_FUSED_MLP_GATE_UP = 3
+    ROPE = 4
+    RMS_NORM_FUSED_ROPE_KV_WRITE = 5
+    FLASH_ATTN = 6
+    FLASH_ATTN_BATCHED = 7
+    MOE_GATE_TOPK = 8
+    MOE_GATE_UP = 9
+    MOE_SWIGLU = 10
+    MOE_DOWN_ACC = 11
+    SHARED_EXPERT = 12
+    SSM_CONV1D = 13
+    SSM_DELTA_NET = 14
+    SSM_GATED_NORM = 15
+    RESIDUAL_RMS_NORM = 16
+    LM_HEAD = 17
+    ARGMAX = 18
+    SAMPLE = 19
+    KV_WRITE_BATCHED = 20
+    MATMUL_WMMA_F16 = 21
+    MATMUL_WMMA_Q4K = 22
+    BARRIER = 23
+    STREAM_OUT = 24
+    LOAD_REQUEST_STATE = 25
+    STORE_REQUEST_STATE = 26
+    VERIFY_K = 27
+    # Beyond Appendix B
+    MATMUL = 28
+    SWIGLU = 29
+    GEGLU = 30
+    SIGMOID_MUL = 31
+    ADD = 32
+    SCALE = 33
+    ROW_SCALE = 34
+    SLICE = 35
+    SOFTCAP = 36
+    MLA_ABSORB = 37
+    MLA_EXPAND = 38
+    MLA_FLASH_ATTN = 39
+    SSM_SCAN = 40
+    SSM_CONV1D_UPDATE = 41
+    SSM_CONV1D_UPDATE_IDS = 42
+    SSM_DELTA_NET_INPLACE = 43
+    SSM_DELTA_NET_INPLACE_IDS = 44
+
+
+Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggml type; index: i32
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One operand. `inplace` names the input whose storage an output updates."""
+
+    name: str
+    shape: tuple[str, ...]
+    kind: Kind = "float"
+    optional: bool = False
+    inplace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    name: str
+    type: type
+    default: object = None  # None: required
+    choices: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    op: Op
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    attrs: tuple[Attr, ...] = ()
+    require: tuple[str, ...] = ()  # further arithmetic conditions over bound names
+    variadic: bool = False  # any number of inputs up to MAX_BINDINGS (BARRIER)
+
+
+def _f(name: str, *shape: str, optional: bool = False, inplace: str | None = None) -> Port:
+    return Port(name, shape, "float", optional, inplace)
+
+
+def _w(name: str, *shape: str, optional: bool = False) -> Port:
+    return Port(name, shape, "weight", optional)
+
+
+def _i(name: str, *shape: str, inplace: str | None = None) -> Port:
+    return Port(name, shape, "index", False, inplace)
+
+
+_EPS = Attr("eps", float)
+_ROPE_ATTRS = (Attr("head_dim", int), Attr("mode", str, choices=("norm", "neox")))
+_PAGED = (_i("position", "T"), _i("slot", "T"), _i("page_table", "slots", "pages"))
+_PAGE = Attr("page_tokens", int, 16)
+_ATTENTION_ATTRS = (
+    Attr("heads", int),
+    Attr("kv_heads", int),
+    Attr("head_dim", int),
+    Attr("value_dim", int),
+    Attr("scale", float),
+    Attr("window", int, 0),  # 0: every earlier key; W: the W latest keys, the query's own included
+    _PAGE,
+)
+_ATTENTION_IN = (
+    _f("q", "T", "heads*head_dim"),
+    _f("kv_k", "kv_rows", "kv_heads*head_dim"),
+    _f("kv_v", "kv_rows", "kv_heads*value_dim"),
+    *_PAGED,
+)
+_ATTENTION_OUT = (_f("out", "T", "heads*value_dim"),)
+_ATTENTION_REQUIRE = ("heads % kv_heads == 0",)
+_DELTA_ATTRS = (
+    Attr("k_heads", int),
+    Attr("v_heads", int),
+    Attr("head_dim", int),
+    _EPS,
+    # which k head a v head reads: tiled n % k_heads (qwen35*), grouped n // (v_heads / k_heads) (qwen3next)
+    Attr("grouping", str, choices=("tiled", "grouped")),
+)
+_DELTA_IN = (
+    _f("conv_out", "T", "2*k_heads*head_dim + v_heads*head_dim"),
+    _f("beta", "T", "v_heads"),
+    _f("alpha", "T", "v_heads"),
+    _w("dt_bias", "v_heads"),
+    _w("a", "v_heads"),
+)
+_DELTA_STATE = ("v_heads", "head_dim", "head_dim")  # [head][value dim j][key dim i], i contiguous
+_CONV_IN = (_f("x", "T", "C"), _w("weight", "C", "K"))
+_CONV_BIAS = _w("bias", "C", optional=True)
+_SILU = Attr("silu", bool, True)
+_GATE_UP = (_f("gate", "T", "..."), _f("up", "T", "..."))
+
+OPS: dict[Op, OpSpec] = {
+    spec.op: spec
+    for spec in (
+        OpSpec(Op.EMBED, (_i("token_id", "T"), _w("table", "V", "D")), (_f("hidden", "T", "D"),)),
+        OpSpec(
+            Op.RMS_NORM,  # over groups of `size` neighbours: the whole row, or each head
+            (_f("x", "T", "K"), _w("weight", "size", optional=True)),
+            (_f("y", "T", "K"),),
+            (_EPS, Attr("size", int)),
+            ("K % size == 0",),
+        ),
+        OpSpec(
+            Op.RMS_NORM_FUSED_QKV,
+            (
+                _f("x", "T", "D"),
+                _w("norm_w", "D"),
+                _w("q_w", "Q", "D"),
+                _w("k_w", "K", "D"),
+                _w("v_w", "V", "D"),
+                _w("q_bias", "Q", optional=True),
+                _w("k_bias", "K", optional=True),
+                _w("v_bias", "V", optional=True),
+            ),
+            (_f("q", "T", "Q"), _f("k", "T", "K"), _f("v", "T", "V")),
+            (_EPS,),
+        ),
+        OpSpec(
+            Op.RMS_NORM_FUSED_MLP_GATE_UP,
+            (_f("x", "T", "D"), _w("norm_w", "D"), _w("gate_w", "F", "D"), _w("up_w", "F", "D")),
+            (_f("gate", "T", "F"), _f("up", "T", "F")),
+            (_EPS,),
+        ),
+        OpSpec(
+            Op.ROPE,  # rotates head dims [offset, offset + 2R) by rows of the host's cos/sin tables
+            (_f("x", "T", "K"), _i("position", "T"), _w("cos", "ctx", "R"), _w("sin", "ctx", "R")),
+            (_f("y", "T", "K"),),
+            (*_ROPE_ATTRS, Attr("offset", int, 0)),
+            ("K % head_dim == 0", "offset + 2*R <= head_dim"),
+        ),
+        OpSpec(
+            Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+            (
+                _f("q", "T", "Q"),
+                _f("k", "T", "K"),
+                _f("v", "T", "V"),
+                _w("q_norm_w", "head_dim", optional=True),
+                _w("k_norm_w", "head_dim", optional=True),
+                _w("cos", "ctx", "R"),
+                _w("sin", "ctx", "R"),
+                *_PAGED,
+                _f("kv_k", "kv_rows", "K"),
+                _f("kv_v", "kv_rows", "V"),
+            ),
+            (
+                _f("q_out", "T", "Q"),
+                _f("kv_k_out", "kv_rows", "K", inplace="kv_k"),
+                _f("kv_v_out", "kv_rows", "V", inplace="kv_v"),
+            ),
+            (_EPS, *_ROPE_ATTRS, _PAGE),
+            ("Q % head_dim == 0", "K % head_dim == 0", "2*R <= head_dim"),
+        ),
+        OpSpec(Op.FLASH_ATTN, _ATTENTION_IN, _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE),
+        OpSpec(Op.FLASH_ATTN_BATCHED, _ATTENTION_IN, _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE),
+        OpSpec(
+            Op.MOE_GATE_TOPK,
+            (_f("x", "T", "D"), _w("gate_w", "E", "D"), _w("select_bias", "E", optional=True)),
+            (_f("logits", "T", "E"), _i("ids", "T", "k"), _f("weights", "T", "k")),
+            (
+                Attr("k", int),
+                Attr("gating", str, "softmax", choices=("softmax", "sigmoid")),
+                Attr("renormalise", bool, True),
+                Attr("scale", float, 1.0),
+                Attr("groups", int, 1),
+                Attr("groups_used", int, 1),
+            ),
+            ("k <= E", "E % groups == 0", "groups_used <= groups"),
+        ),
+        OpSpec(
+            Op.MOE_GATE_UP,
+            (_f("x", "T", "D"), _w("gate_w", "E", "F", "D"), _w("up_w", "E", "F", "D"), _i("ids", "T", "k")),
+            (_f("gate", "T", "k", "F"), _f("up", "T", "k", "F")),
+        ),
+        OpSpec(
+            Op.MOE_SWIGLU,
+            (_f("gate", "T", "k", "F"), _f("up", "T", "k", "F")),
+            (_f("y", "T", "k", "F"),),
+            (Attr("activation", str, "silu", choices=("silu", "gelu")),),
+        ),
+        OpSpec(
+            Op.MOE_DOWN_ACC,  # out = hidden + sum over the chosen experts, in selection order, from +0
+            (
+                _f("x", "T", "k", "F"),
+                _w("down_w", "E", "D", "F"),
+                _i("ids", "T", "k"),
+                _f("weights", "T", "k"),
+                _w("expert_scale", "E", optional=True),
+                _f("hidden", "T", "D", optional=True),
+            ),
+            (_f("out", "T", "D"),),
+        ),
+        OpSpec(
+            Op.SHARED_EXPERT,  # out = hidden + sigmoid(gate_inp . x) * down(silu(gate x) * up x)
+            (
+                _f("x", "T", "D"),
+                _w("gate_w", "F", "D"),
+                _w("up_w", "F", "D"),
+                _w("down_w", "D", "F"),
+                _w("gate_inp", "D", optional=True),
+                _f("hidden", "T", "D", optional=True),
+            ),
+            (_f("out", "T", "D"),),
+        ),
+        OpSpec(
+            Op.SSM_CONV1D,  # plain form: gathered state in, new state out
+            (*_CONV_IN, _f("state", "S", "K-1", "C"), _i("sequence", "T"), _CONV_BIAS),
+            (_f("y", "T", "C"), _f("state_out", "S", "K-1", "C")),
+            (_SILU,),
+        ),
+        OpSpec(
+            Op.SSM_DELTA_NET,  # plain form
+            (*_DELTA_IN, _f("state", "S", *_DELTA_STATE), _i("sequence", "T")),
+            (_f("y", "T", "v_heads*head_dim"), _f("state_out", "S", *_DELTA_STATE)),
+            _DELTA_ATTRS,
+        ),
+        OpSpec(
+            Op.SSM_GATED_NORM,
+            (_f("x", "T", "K"), _f("z", "T", "K"), _w("norm_w", "D")),
+            (_f("y", "T", "K"),),
+            (_EPS,),
+            ("K % D == 0",),
+        ),
+        OpSpec(
+            Op.RESIDUAL_RMS_NORM,
+            (_f("x", "T", "D"), _f("residual", "T", "D"), _w("norm_w", "D")),
+            (_f("hidden", "T", "D"), _f("y", "T", "D")),
+            (_EPS,),
+        ),
+        OpSpec(
+            Op.LM_HEAD,  # only the rows that are asked for
+            (_f("x", "T", "D"), _w("output_w", "V", "D"), _i("row", "L"), _w("bias", "V", optional=True)),
+            (_f("logits", "L", "V"),),
+        ),
+        OpSpec(Op.ARGMAX, (_f("logits", "L", "V"),), (_i("token", "L"),)),
+        OpSpec(
+            Op.SAMPLE,
+            (
+                _f("logits", "L", "V"),
+                _i("seed", "L", "two"),  # low and high 32 bits
+                _f("sampling", "L", "four"),  # temperature, top_k, top_p, min_p
+                _i("sample_slot", "L"),
+                _i("sample_position", "L"),
+            ),
+            (_i("token", "L"),),
+            (),
+            ("two == 2", "four == 4"),
+        ),
+        OpSpec(
+            Op.KV_WRITE_BATCHED,
+            (
+                _f("k", "T", "K"),
+                _f("v", "T", "V"),
+                *_PAGED,
+                _f("kv_k", "kv_rows", "K"),
+                _f("kv_v", "kv_rows", "V"),
+            ),
+            (
+                _f("kv_k_out", "kv_rows", "K", inplace="kv_k"),
+                _f("kv_v_out", "kv_rows", "V", inplace="kv_v"),
+            ),
+            (_PAGE,),
+        ),
+        OpSpec(Op.MATMUL_WMMA_F16, (_f("a", "T", "K"), _w("b", "N", "K")), (_f("c", "T", "N"),)),
+        OpSpec(Op.MATMUL_WMMA_Q4K, (_f("a", "T", "K"), _w("b", "N", "K")), (_f("c", "T", "N"),)),
+        OpSpec(Op.BARRIER, (), (), variadic=True),
+        OpSpec(
+            Op.STREAM_OUT,  # append (slot, token) to the host's result ring; cursor counts entries ever written
+            (_i("token", "L"), _i("out_slot", "L"), _i("ring", "capacity", "two"), _i("cursor", "one")),
+            (
+                _i("ring_out", "capacity", "two", inplace="ring"),
+                _i("cursor_out", "one", inplace="cursor"),
+            ),
+            (),
+            ("two == 2", "one == 1"),
+        ),
+        OpSpec(
+            Op.LOAD_REQUEST_STATE,
+            (Port("table", ("slots", "..."), "any"), _i("slot", "S")),
+            (Port("value", ("S", "..."), "any"),),
+        ),
+        OpSpec(
+            Op.STORE_REQUEST_STATE,
+            (Port("value", ("S", "..."), "any"), _i("slot", "S"), Port("table", ("slots", "..."), "any")),
+            (Port("table_out", ("slots", "..."), "any", inplace="table"),),
+        ),
+        OpSpec(
+            Op.VERIFY_K,  # how many drafted tokens the target agrees with, and the target's token after them
+            (_i("draft", "S", "K"), _i("target", "S", "K+1")),
+            (_i("accept_len", "S"), _i("next_token", "S")),
+        ),
+        OpSpec(
+            Op.MATMUL,
+            (
+                _f("x", "T", "K"),
+                _w("w", "N", "K"),
+                _w("bias", "N", optional=True),
+                _w("scale", "one", optional=True),
+            ),
+            (_f("y", "T", "N"),),
+        ),
+        OpSpec(Op.SWIGLU, _GATE_UP, (_f("y", "T", "..."),)),
+        OpSpec(Op.GEGLU, _GATE_UP, (_f("y", "T", "..."),)),
+        OpSpec(Op.SIGMOID_MUL, (_f("x", "T", "N"), _f("gate", "T", "N")), (_f("y", "T", "N"),)),
+        OpSpec(Op.ADD, (_f("a", "T", "N"), _f("b", "T", "N")), (_f("y", "T", "N"),)),
+        OpSpec(
+            Op.SCALE,  # y = (x * factor) * weight[0]
+            (_f("x", "T", "N"), _w("weight", "one", optional=True)),
+            (_f("y", "T", "N"),),
+            (Attr("factor", float, 1.0),),
+        ),
+        OpSpec(
+            Op.ROW_SCALE,
+            (_f("x", "T", "N"), _i("position", "T"), _w("table", "ctx")),
+            (_f("y", "T", "N"),),
+        ),
+        OpSpec(
+            Op.SLICE,
+            (_f("x", "T", "N"),),
+            (_f("y", "T", "size"),),
+            (Attr("offset", int), Attr("size", int)),
+            ("offset + size <= N",),
+        ),
+        OpSpec(Op.SOFTCAP, (_f("x", "T", "N"),), (_f("y", "T", "N"),), (Attr("cap", float),)),
+        OpSpec(
+            Op.MLA_ABSORB,  # per head: [k_b . q_nope | q_pe]
+            (_f("q", "T", "heads*(nope + rope)"), _w("k_b", "heads", "latent", "nope")),
+            (_f("y", "T", "heads*(latent + rope)"),),
+            (Attr("heads", int), Attr("nope", int), Attr("rope", int), Attr("latent", int)),
+        ),
+        OpSpec(
+            Op.MLA_EXPAND,  # per head [k_nope | v] and one shared k_pe -> plain K and V
+            (_f("kv", "T", "heads*(nope + value_dim)"), _f("k_pe", "T", "rope")),
+            (_f("k", "T", "heads*(nope + rope)"), _f("v", "T", "heads*value_dim")),
+            (Attr("heads", int), Attr("nope", int), Attr("rope", int), Attr("value_dim", int)),
+        ),
+        OpSpec(
+            Op.MLA_FLASH_ATTN,  # keys [latent | pe], values = latent, then v_b per head
+            (
+                _f("q", "T", "heads*(latent + rope)"),
+                _f("kv_latent", "kv_rows", "latent"),
+                _f("kv_pe", "kv_rows", "rope"),
+                *_PAGED,
+                _w("v_b", "heads", "value_dim", "latent"),
+            ),
+            (_f("out", "T", "heads*value_dim"),),
+            (
+                Attr("heads", int),
+                Attr("latent", int),
+                Attr("rope", int),
+                Attr("value_dim", int),
+                Attr("scale", float),
+                _PAGE,
+            ),
+        ),
+        OpSpec(
+            Op.SSM_SCAN,  # Mamba-1 selective scan, plain form
+            (
+                _f("u", "T", "I"),
+                _f("dt", "T", "I"),  # before softplus
+                _f("b", "T", "N"),
+                _f("c", "T", "N"),
+                _w("a", "I", "N"),
+                _w("d", "I"),
+                _f("state", "S", "I", "N"),
+                _i("sequence", "T"),
+            ),
+            (_f("y", "T", "I"), _f("state_out", "S", "I", "N")),
+        ),
+        OpSpec(
+            Op.SSM_CONV1D_UPDATE,  # row s of the cache belongs to sequence s
+            (*_CONV_IN, _f("state", "slots", "K-1", "C"), _i("sequence", "T"), _CONV_BIAS),
+            (_f("y", "T", "C"), _f("state_out", "slots", "K-1", "C", inplace="state")),
+            (_SILU,),
+        ),
+        OpSpec(
+            Op.SSM_CONV1D_UPDATE_IDS,  # sequence s reads row source[s] of the cache and writes row target[s]
+            (
+                *_CONV_IN,
+                _f("state", "slots", "K-1", "C"),
+                _i("sequence", "T"),
+                _i("source", "S"),
+                _i("target", "S"),
+                _CONV_BIAS,
+            ),
+            (_f("y", "T", "C"), _f("state_out", "slots", "K-1", "C", inplace="state")),
+            (_SILU,),
+        ),
+        OpSpec(
+            Op.SSM_DELTA_NET_INPLACE,
+            (*_DELTA_IN, _f("state", "slots", *_DELTA_STATE), _i("sequence", "T")),
+            (
+                _f("y", "T", "v_heads*head_dim"),
+                _f("state_out", "slots", *_DELTA_STATE, inplace="state"),
+            ),
+            _DELTA_ATTRS,
+        ),
+        OpSpec(
+            Op.SSM_DELTA_NET_INPLACE_IDS,
+            (
+                *_DELTA_IN,
+                _f("state", "slots", *_DELTA_STATE),
+                _i("sequence", "T"),
+                _i("source", "S"),
+                _i("target", "S"),
+            ),
+            (
+                _f("y", "T", "v_heads*head_dim"),
+                _f("state_out", "slots", *_DELTA_STATE, inplace="state"),
+            ),
+            _DELTA_ATTRS,
+        ),
+    )
+}
