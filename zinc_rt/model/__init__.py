@@ -1,0 +1,1 @@
+"""Model files, tokenizers, chat templates, and one file per architecture that emits IR."""
