@@ -102,9 +102,7 @@ class Builder:
         label: str = "",
         **attrs: int | float | bool | str,
     ) -> None:
-        self._nodes.append(
-            Node(op, tuple(inputs), tuple(outputs), MappingProxyType(dict(attrs)), layer, label)
-        )
+        self._nodes.append(Node(op, tuple(inputs), tuple(outputs), MappingProxyType(dict(attrs)), layer, label))
 
     def build(self) -> Graph:
         return Graph(self.name, self.stage, MappingProxyType(dict(self._buffers)), tuple(self._nodes))

@@ -1,0 +1,28 @@
+"""One row of a kernel table: which node a kernel runs, and why it would refuse one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.op import Op
+
+Rejects = Callable[[Node, Graph], str | None]
+
+
+def rejects_nothing(node: Node, graph: Graph) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`code` is what the tier runs: a Python function on T-CPU, an assembled kernel on a GPU tier."""
+
+    op: Op
+    code: Any
+    orderings: frozenset[str]
+    weight_dtypes: frozenset[str] | None = None  # None: every type ggml can dequantise
+    variant: str = ""
+    rejects: Rejects = field(default=rejects_nothing)
