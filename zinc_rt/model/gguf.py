@@ -154,10 +154,7 @@ def _cache_file(gguf: GGUFFile) -> Path:
     identity = f"{gguf.path.resolve()}\0{gguf.file_bytes}\0{gguf.mtime_ns}"
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
     return (
-        Path(base)
-        / "zinc-rt"
-        / "digest"
-        / hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
+        Path(base) / "zinc-rt" / "digest" / hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
     )
 
 

@@ -168,9 +168,7 @@ def _metadata(walk: _Walk, count: int) -> dict[str, object]:
         at = walk.at
         key = walk.string(f"metadata key {index}")
         if not key or key in metadata:
-            walk.fail(
-                f"metadata key {key!r} appears twice" if key else f"metadata key {index} is empty", at=at
-            )
+            walk.fail(f"metadata key {key!r} appears twice" if key else f"metadata key {index} is empty", at=at)
         metadata[key] = _value(walk, key)
     return metadata
 

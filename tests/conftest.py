@@ -1,0 +1,41 @@
+"""Options and fixtures every room's tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Counts = Callable[[int, int], int]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the full counts (minutes, not seconds)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="full counts only: run with --slow"))
+
+
+@pytest.fixture(scope="session")
+def slow_counts(request: pytest.FixtureRequest) -> Counts:
+    """slow_counts(default, full): how many cases this run tries."""
+    full = bool(request.config.getoption("--slow"))
+    return lambda default_count, full_count: full_count if full else default_count
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of outside test data (`goldens/`, `vocab/`, `gfx12/`)."""
+    named = os.environ.get("ZINC_RT_TEST_DATA")
+    if not named:
+        pytest.skip("ZINC_RT_TEST_DATA is not set: it names the folder with the outside test data")
+    if not Path(named).is_dir():
+        pytest.skip(f"ZINC_RT_TEST_DATA names {named}, which is no folder")
+    return Path(named)
