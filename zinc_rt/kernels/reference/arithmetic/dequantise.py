@@ -1,0 +1,31 @@
+"""Weights to float32 by ggml's own formulas, bit for bit; the same in every ordering."""
+
+from __future__ import annotations
+
+import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize as gguf_dequantize
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kernels.weight import Weight
+
+
+def dequantise(weight: Weight) -> np.ndarray:
+    """float32 of `weight.shape`; a new array, or for f32 the weight's own read-only view."""
+    raw = weight.raw
+    match weight.dtype:
+        case "f32":
+            return raw
+        case "f16":
+            return raw.astype(np.float32)
+        case "bf16":
+            return (raw.astype(np.uint32) << 16).view(np.float32)
+    try:
+        with np.errstate(all="ignore"):  # odd scales in a file overflow quietly, as they do in C
+            values = gguf_dequantize(raw, GGMLQuantizationType[weight.dtype.upper()])
+    except (KeyError, NotImplementedError) as error:
+        raise UnsupportedError(
+            f"no reference dequantisation for ggml type {weight.dtype}",
+            next="use a model in one of the types gguf dequantises, such as q8_0, q4_k or f16",
+        ) from error
+    return values.reshape(weight.shape)
