@@ -1,0 +1,82 @@
+"""No mutation of a valid file crashes the reader, hangs it, or makes it take memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from conftest import Counts
+
+from zinc_rt.errors import ZincError
+from zinc_rt.model.gguf import read_gguf
+
+FUZZ = Path(__file__).with_name("gguf_fuzz.py")
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Small files that hold every kind of value and several kinds of tensor."""
+    folder = tmp_path_factory.mktemp("samples")
+    return [sample(folder / f"{tokens}.gguf", tokens) for tokens in (3, 300)]
+
+
+def sample(path: Path, tokens: int) -> Path:
+    rng = np.random.default_rng(tokens)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint8("u8", 1)
+    writer.add_int16("i16", -1)
+    writer.add_uint32("u32", 32)
+    writer.add_uint64("u64", 64)
+    writer.add_float32("f32", 0.5)
+    writer.add_float64("f64", 0.25)
+    writer.add_bool("bool", False)
+    writer.add_string("text", "one two three")
+    writer.add_token_list([f"token {index}" for index in range(tokens)])
+    writer.add_token_scores([float(index) for index in range(tokens)])
+    writer.add_array("bools", [True, False, True])
+    writer.add_array("numbers", list(range(tokens)))
+    writer.add_tensor("f32", rng.standard_normal((3, 5)).astype(np.float32))
+    writer.add_tensor("f16", rng.standard_normal((2, 3, 4)).astype(np.float16))
+    for kind in (gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q8_0):
+        rows = gguf.quants.quantize(rng.standard_normal((4, 64)).astype(np.float32), kind)
+        writer.add_tensor(f"blocks.{kind.name}", rows, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_file_cut_at_any_byte_is_refused(samples: list[Path], tmp_path: Path) -> None:
+    whole = samples[0].read_bytes()
+    cut = tmp_path / "cut.gguf"
+    refused = 0
+    for size in range(len(whole)):
+        cut.write_bytes(whole[:size])
+        try:
+            read_gguf(cut)
+        except ZincError:
+            refused += 1
+    padding = len(whole) - refused
+    assert padding < 32, "only the padding behind the last tensor may be missing"
+
+
+def test_mutated_files_are_read_or_refused(samples: list[Path], slow_counts: Counts) -> None:
+    count = slow_counts(300, 12_000)
+    run = subprocess.run(
+        [sys.executable, str(FUZZ), str(count), "1", *map(str, samples)],
+        capture_output=True,
+        text=True,
+        timeout=60 + count * 0.05,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    outcomes = json.loads(run.stdout)
+    assert sum(outcomes.values()) == count
+    assert outcomes["InputError"] > count // 4
+    assert outcomes["read"] > count // 50
