@@ -1,0 +1,13 @@
+"""EMBED: look up rows of the token embedding table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.weight import Weight
+
+
+def embed(math: Arithmetic, token_id: np.ndarray, table: Weight) -> np.ndarray:
+    """token_id i32 [T], table (V, D) -> f32 [T, D]: each row dequantised."""
+    return math.dequantise(table[token_id])

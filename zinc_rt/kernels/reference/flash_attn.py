@@ -1,0 +1,50 @@
+"""FLASH_ATTN: causal attention over a paged cache, one query a token."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.paging import cache_rows
+
+
+def flash_attn(
+    math: Arithmetic,
+    q: np.ndarray,
+    kv_k: np.ndarray,
+    kv_v: np.ndarray,
+    position: np.ndarray,
+    slot: np.ndarray,
+    page_table: np.ndarray,
+    *,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    value_dim: int,
+    scale: float,
+    window: int = 0,
+    page_tokens: int = 16,
+) -> np.ndarray:
+    """q [T, heads * head_dim] against the cached keys of each token's own slot -> [T, heads * value_dim].
+
+    A query at position p sees keys 0..p, or with a window W only p-W+1..p. The tokens' own keys are in the
+    cache already. Query head h reads key head h // (heads / kv_heads).
+    """
+    q = q.reshape(-1, heads, head_dim)
+    out = np.empty((len(q), heads, value_dim), np.float32)
+    for one in np.unique(slot):
+        queries = np.flatnonzero(slot == one)
+        at = position[queries][:, None]
+        keys = np.arange(int(at.max()) + 1)
+        rows = cache_rows(page_table, int(one), keys, page_tokens)
+        visible = keys <= at
+        if window:
+            visible &= at - keys < window
+        out[queries] = math.attention(
+            q[queries],
+            kv_k[rows].reshape(-1, kv_heads, head_dim),
+            kv_v[rows].reshape(-1, kv_heads, value_dim),
+            visible,
+            scale,
+        )
+    return out.reshape(len(q), -1)

@@ -1,0 +1,13 @@
+"""MATMUL_WMMA_F16, MATMUL_WMMA_Q4K: matrix-core products; on this tier a plain GEMM."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.weight import Weight
+
+
+def matmul_wmma(math: Arithmetic, a: np.ndarray, b: Weight) -> np.ndarray:
+    """a [T, K], b (N, K) -> [T, N] in the ordering in force, not in the matrix cores' own."""
+    return math.linear(a, b)

@@ -1,0 +1,34 @@
+"""MOE_DOWN_ACC: down projections of the chosen experts, weighted and summed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.weight import Weight
+
+
+def moe_down_acc(
+    math: Arithmetic,
+    x: np.ndarray,
+    down_w: Weight,
+    ids: np.ndarray,
+    weights: np.ndarray,
+    expert_scale: Weight | None,
+    hidden: np.ndarray | None,
+) -> np.ndarray:
+    """x [T, k, F], down_w (E, D, F), ids and weights [T, k] -> [T, D].
+
+    The sum runs from +0 in selection order over weight * (down x, times expert_scale[e] where given); then
+    hidden + sum.
+    """
+    down = np.empty((*ids.shape, down_w.shape[1]), np.float32)
+    for expert in np.unique(ids):
+        token, choice = np.nonzero(ids == expert)
+        down[token, choice] = math.linear(x[token, choice], down_w[int(expert)])
+    if expert_scale is not None:
+        down = down * math.dequantise(expert_scale)[ids][..., None]
+    total = np.zeros((len(x), down_w.shape[1]), np.float32)
+    for choice in range(ids.shape[1]):
+        total = total + down[:, choice] * weights[:, choice, None]
+    return total if hidden is None else hidden + total

@@ -1,0 +1,61 @@
+"""MOE_GATE_TOPK: router logits, probabilities, and the k experts each token goes to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.weight import Weight
+
+SUM_FLOOR = np.float32(6.103515625e-5)  # the smallest normal half: what renormalisation divides by at least
+
+
+def moe_gate_topk(
+    math: Arithmetic,
+    x: np.ndarray,
+    gate_w: Weight,
+    select_bias: Weight | None,
+    *,
+    k: int,
+    gating: str = "softmax",
+    renormalise: bool = True,
+    scale: float = 1.0,
+    groups: int = 1,
+    groups_used: int = 1,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x [T, D], gate_w (E, D) -> logits [T, E], ids i32 [T, k] by falling score, weights [T, k].
+
+    select_bias (E,) moves the selection only, never the weights. With groups > 1 only experts of the
+    groups_used best groups are eligible, a group's score being the sum of its two best experts.
+    Ties go to the lower index.
+    """
+    logits = math.linear(x, gate_w)
+    if gating == "softmax":
+        e = math.exp(logits - logits.max(axis=-1, keepdims=True))
+        probability = e / math.dot(e, np.ones_like(e))[:, None]
+    else:
+        probability = math.sigmoid(logits)
+    score = probability if select_bias is None else probability + math.dequantise(select_bias)
+    if groups > 1:
+        score = _only_best_groups(score, groups, groups_used)
+    ids = _top(score, k)
+    weights = np.take_along_axis(probability, ids, axis=-1)
+    if renormalise:
+        total = math.dot(weights, np.ones_like(weights))
+        weights = weights / np.maximum(total, SUM_FLOOR)[:, None]
+    if scale not in (0.0, 1.0):
+        weights = weights * np.float32(scale)
+    return logits, ids.astype(np.int32), weights
+
+
+def _top(score: np.ndarray, k: int) -> np.ndarray:
+    return np.argsort(-score, axis=-1, kind="stable")[:, :k]
+
+
+def _only_best_groups(score: np.ndarray, groups: int, used: int) -> np.ndarray:
+    by_group = score.reshape(len(score), groups, -1)
+    best = np.sort(by_group, axis=-1)[..., ::-1]
+    group_score = best[..., 0] + best[..., 1] if best.shape[-1] > 1 else best[..., 0]
+    eligible = np.zeros(group_score.shape, bool)
+    np.put_along_axis(eligible, _top(group_score, used), True, axis=-1)
+    return np.where(eligible[..., None], by_group, np.float32(-np.inf)).reshape(score.shape)

@@ -1,0 +1,21 @@
+"""MOE_GATE_UP: gate and up projections of the experts each token chose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.weight import Weight
+
+
+def moe_gate_up(
+    math: Arithmetic, x: np.ndarray, gate_w: Weight, up_w: Weight, ids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """x [T, D], gate_w and up_w (E, F, D), ids i32 [T, k] -> gate [T, k, F], up [T, k, F]."""
+    gate = np.empty((*ids.shape, gate_w.shape[1]), np.float32)
+    up = np.empty_like(gate)
+    for expert in np.unique(ids):
+        token, choice = np.nonzero(ids == expert)
+        gate[token, choice] = math.linear(x[token], gate_w[int(expert)])
+        up[token, choice] = math.linear(x[token], up_w[int(expert)])
+    return gate, up

@@ -1,0 +1,12 @@
+"""Where a token's keys and values lie: (slot, position) -> row of a paged cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def cache_rows(
+    page_table: np.ndarray, slot: np.ndarray | int, position: np.ndarray, page_tokens: int
+) -> np.ndarray:
+    """page_table i32 [slots, pages]; slot and position broadcast -> row indices of the cache."""
+    return page_table[slot, position // page_tokens] * page_tokens + position % page_tokens

@@ -1,0 +1,74 @@
+"""SSM_CONV1D: causal depthwise convolution over time; plain, in-place and ids-gathered forms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.weight import Weight
+
+
+def ssm_conv1d(
+    math: Arithmetic,
+    x: np.ndarray,
+    weight: Weight,
+    state: np.ndarray,
+    sequence: np.ndarray,
+    bias: Weight | None,
+    *,
+    silu: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """x [T, C], weight (C, K), state [S, K-1, C] (the last K-1 inputs), sequence i32 [T] -> y [T, C], new state.
+
+    Taps add up from +0, the oldest first; the last tap meets the token itself.
+    """
+    taps = math.dequantise(weight).T
+    new_state = state.copy()
+    y = np.empty_like(x)
+    for one in np.unique(sequence):
+        tokens = np.flatnonzero(sequence == one)
+        line = np.concatenate([state[one], x[tokens]])
+        total = np.zeros((len(tokens), x.shape[1]), np.float32)
+        for j, tap in enumerate(taps):
+            total = total + line[j : j + len(tokens)] * tap
+        y[tokens] = total
+        new_state[one] = line[len(tokens) :]
+    if bias is not None:
+        y = y + math.dequantise(bias)
+    return (math.silu(y) if silu else y), new_state
+
+
+def ssm_conv1d_update(
+    math: Arithmetic,
+    x: np.ndarray,
+    weight: Weight,
+    state: np.ndarray,
+    sequence: np.ndarray,
+    bias: Weight | None,
+    *,
+    silu: bool = True,
+) -> np.ndarray:
+    """As ssm_conv1d, with row s of the cache `state` [slots, K-1, C] read and rewritten for sequence s."""
+    y, state[...] = ssm_conv1d(math, x, weight, state, sequence, bias, silu=silu)
+    return y
+
+
+def ssm_conv1d_update_ids(
+    math: Arithmetic,
+    x: np.ndarray,
+    weight: Weight,
+    state: np.ndarray,
+    sequence: np.ndarray,
+    source: np.ndarray,
+    target: np.ndarray,
+    bias: Weight | None,
+    *,
+    silu: bool = True,
+) -> np.ndarray:
+    """As ssm_conv1d, sequence s reading row source[s] of the cache and writing row target[s].
+
+    Every row is read before any is written.
+    """
+    y, new_state = ssm_conv1d(math, x, weight, state[source], sequence, bias, silu=silu)
+    state[target] = new_state
+    return y
