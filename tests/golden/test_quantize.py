@@ -1,0 +1,86 @@
+"""Rows written as a ggml type come back close, and the same rows always give the same bytes."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+from gguf.constants import GGML_QUANT_SIZES
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.golden.quantize import WRITABLE, ggml_type, quantize
+
+# rel RMS of the error for Gaussian rows; the measured value is a little below each
+LIMITS = {
+    "f32": 0.0,
+    "f16": 3e-4,
+    "bf16": 2e-3,
+    "q4_0": 0.10,
+    "q4_1": 0.09,
+    "q5_0": 0.05,
+    "q5_1": 0.04,
+    "q8_0": 0.006,
+    "mxfp4": 0.15,
+    "q2_k": 0.35,
+    "q3_k": 0.20,
+    "q4_k": 0.09,
+    "q5_k": 0.045,
+    "q6_k": 0.025,
+}
+
+
+def back(data: np.ndarray, dtype: str) -> np.ndarray:
+    return data if dtype == "f32" else gguf.quants.dequantize(data.view(np.uint8), ggml_type(dtype))
+
+
+def gaussian(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_every_writable_type_has_a_limit() -> None:
+    assert set(LIMITS) == set(WRITABLE)
+
+
+@pytest.mark.parametrize("dtype", WRITABLE)
+def test_rows_come_back_close(dtype: str) -> None:
+    rows = gaussian((3, 5, 512))
+    data = quantize(rows, dtype)
+    block, block_bytes = GGML_QUANT_SIZES[ggml_type(dtype)]
+    assert data.nbytes == rows.size // block * block_bytes
+    assert data.shape[:-1] == (3, 5)
+    again = back(data, dtype).reshape(rows.shape)
+    assert np.sqrt(np.mean((again - rows) ** 2) / np.mean(rows**2)) <= LIMITS[dtype]
+
+
+@pytest.mark.parametrize("dtype", WRITABLE)
+def test_the_same_rows_give_the_same_bytes(dtype: str) -> None:
+    rows = gaussian((4, 256), seed=3)
+    assert np.array_equal(quantize(rows, dtype), quantize(rows.copy(), dtype))
+
+
+@pytest.mark.parametrize("dtype", [name for name in WRITABLE if name.startswith("q") and name != "q2_k"])
+@pytest.mark.parametrize("kind", ["zeros", "one outlier", "all positive", "all negative", "denormal", "constant"])
+def test_unkind_blocks_stay_within_their_largest_value(dtype: str, kind: str) -> None:
+    rows = {
+        "zeros": np.zeros((2, 256), np.float32),
+        "one outlier": np.where(np.arange(256) == 77, 1e3, gaussian((2, 256))).astype(np.float32),
+        "all positive": np.abs(gaussian((2, 256))),
+        "all negative": -np.abs(gaussian((2, 256))),
+        "denormal": gaussian((2, 256)) * np.float32(1e-41),
+        "constant": np.full((2, 256), 0.7, np.float32),
+    }[kind]
+    again = back(quantize(rows, dtype), dtype)
+    assert np.isfinite(again).all()
+    largest = np.abs(rows).max()
+    assert np.abs(again - rows).max() <= max(0.26 * largest, 1e-7)
+
+
+def test_rows_that_cannot_be_encoded_are_refused() -> None:
+    with pytest.raises(InputError, match="multiple of 256"):
+        quantize(gaussian((2, 255)), "q4_k")
+    with pytest.raises(InputError, match="infinities or NaN"):
+        quantize(np.full((1, 256), np.nan, np.float32), "q4_k")
+    with pytest.raises(InputError, match="too large"):
+        quantize(np.full((1, 256), 1e30, np.float32), "q6_k")
+    with pytest.raises(UnsupportedError, match="cannot write 'iq2_xs'"):
+        quantize(gaussian((1, 256)), "iq2_xs")
