@@ -1,0 +1,43 @@
+"""A backend for exec's tests: variants are callables, run by a HostExecutor; buffers are bytearrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zinc_rt.exec import Buffer, DeadlineMissed, Fence, HostExecutor, Stream
+
+
+class FakeBackend:
+    def __init__(self, workers: int = 2) -> None:
+        self.executor = HostExecutor("fake", workers=workers)
+
+    def submit(self, variant: Callable[[], None], stream: Stream) -> Fence:
+        return self.executor.submit(variant, stream)
+
+    def map(self, buffer: Buffer) -> memoryview:
+        return memoryview(buffer.storage)
+
+    def buffer(self, name: str, size_bytes: int) -> Buffer:
+        return Buffer(name, size_bytes, "host_visible", storage=bytearray(size_bytes))
+
+    def close(self) -> None:
+        self.executor.close()
+
+
+class DeadFence:
+    """Never signals."""
+
+    value = 1
+
+    def done(self) -> bool:
+        return False
+
+    def wait(self, timeout_seconds: float) -> None:
+        raise DeadlineMissed(f"dead fence not reached within {timeout_seconds:g} s")
+
+
+class DeadBackend(FakeBackend):
+    """Accepts everything and finishes nothing, as a hung queue does."""
+
+    def submit(self, variant: Callable[[], None], stream: Stream) -> Fence:
+        return DeadFence()

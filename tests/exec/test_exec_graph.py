@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_backend import DeadBackend, FakeBackend
+
+from zinc_rt.exec import DeadlineMissed, Event, Graph, InFlight, MissingVariant, Observer, Observers, Stream
+
+
+@pytest.fixture
+def backend() -> Iterator[FakeBackend]:
+    backend = FakeBackend()
+    yield backend
+    backend.close()
+
+
+def nothing() -> None:
+    pass
+
+
+class Diary(Observer):
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+
+    def created(self, graph, ir):
+        self.entries.append(("created", graph.name, ir))
+
+    def wrote(self, buffer, offset_bytes, data):
+        self.entries.append(("wrote", buffer.name, offset_bytes, bytes(data)))
+
+    def replayed(self, graph, key, stream, fence):
+        self.entries.append(("replayed", graph.name, key, stream.name, fence.value))
+
+    def retired(self, fence, seconds):
+        assert seconds >= 0
+        self.entries.append(("retired", fence.value))
+
+    def fault(self, report):
+        self.entries.append(("fault", type(report)))
+
+
+def test_replay_runs_the_variant_of_exactly_this_key(backend):
+    ran = []
+    graph = Graph("decode", backend)
+    graph.add((1, 16), lambda: ran.append("small"))
+    graph.add((1, 128), lambda: ran.append("large"))
+    graph.replay((1, 128), Stream("main")).wait(1)
+    assert ran == ["large"]
+
+
+def test_a_missing_key_is_named_with_those_that_exist(backend):
+    graph = Graph("decode", backend)
+    graph.add((1, 16), nothing)
+    with pytest.raises(MissingVariant, match=r"no variant for key \(1, 17\); it has \(1, 16\)"):
+        graph.replay((1, 17), Stream("main"))
+
+
+@pytest.mark.parametrize("key", [1, [1], ("a",), (True,), (1.0,)])
+def test_a_shape_key_is_a_tuple_of_int(backend, key):
+    with pytest.raises(ValueError, match="tuple of int"):
+        Graph("decode", backend).add(key, nothing)
+
+
+def test_a_key_is_taken_once(backend):
+    graph = Graph("decode", backend)
+    graph.add((1,), nothing)
+    with pytest.raises(ValueError, match="already has a variant"):
+        graph.add((1,), nothing)
+
+
+def test_the_least_recently_used_variant_goes_first(backend):
+    dropped = []
+    graph = Graph("decode", backend, max_variants=2, evicted=lambda key, variant: dropped.append(key))
+    graph.add((1,), nothing)
+    graph.add((2,), nothing)
+    graph.replay((1,), Stream("main")).wait(1)
+    graph.add((3,), nothing)
+    assert dropped == [(2,)]
+    assert graph.keys == ((1,), (3,))
+    assert graph.has((1,)) and not graph.has((2,))
+
+
+def test_a_variant_in_flight_is_never_dropped():
+    graph = Graph("decode", DeadBackend(), max_variants=2)
+    graph.add((1,), nothing)
+    graph.add((2,), nothing)
+    graph.replay((1,), Stream("a"))
+    graph.add((3,), nothing)
+    assert graph.keys == ((1,), (3,))
+    graph.replay((3,), Stream("a"))
+    with pytest.raises(InFlight, match="all 2 are in flight"):
+        graph.add((4,), nothing)
+
+
+def test_a_step_write_waits_for_the_replay_that_reads_it(backend):
+    release = threading.Event()
+    step = backend.buffer("step", 8)
+    seen = []
+    graph = Graph("decode", backend)
+    graph.bind("step", step)
+
+    def variant() -> None:
+        assert release.wait(5)
+        seen.append(bytes(step.storage))
+
+    graph.add((1,), variant)
+    graph.write("step", 4, b"\1\2\3\4")
+    fence = graph.replay((1,), Stream("main"))
+    with pytest.raises(InFlight, match="in flight, up to fence 1"):
+        graph.write("step", 4, b"\5\6\7\x08")
+    with pytest.raises(InFlight, match="cannot read"):
+        graph.view("step")
+    release.set()
+    fence.wait(1)
+    graph.write("step", 4, b"\5\6\7\x08")
+    assert seen == [b"\0\0\0\0\1\2\3\4"]
+    assert bytes(graph.view("step")) == b"\0\0\0\0\5\6\7\x08"
+    assert graph.view("step").readonly
+
+
+def test_a_step_buffer_two_graphs_share_is_guarded_for_both(backend):
+    release = threading.Event()
+    step = backend.buffer("step", 8)
+    prefill, decode = Graph("prefill", backend), Graph("decode", backend)
+    for graph in (prefill, decode):
+        graph.bind("step", step)
+    prefill.add((1,), lambda: release.wait(5) and None)
+    prefill.replay((1,), Stream("main"))
+    with pytest.raises(InFlight):
+        decode.write("step", 0, b"x")
+    release.set()
+    prefill.wait(1)
+    decode.write("step", 0, b"x")
+
+
+@pytest.mark.parametrize(("offset", "data"), [(-1, b"a"), (8, b"a"), (5, b"abcd")])
+def test_a_write_stays_inside_its_buffer(backend, offset, data):
+    graph = Graph("decode", backend)
+    graph.bind("step", backend.buffer("step", 8))
+    with pytest.raises(ValueError, match="pass the end of step, 8 bytes"):
+        graph.write("step", offset, data)
+
+
+def test_an_unknown_port_is_named(backend):
+    graph = Graph("decode", backend)
+    graph.bind("step", backend.buffer("step", 8))
+    with pytest.raises(ValueError, match="no port stop; it has step"):
+        graph.write("stop", 0, b"")
+
+
+def test_an_exception_in_a_variant_reaches_the_waiter(backend):
+    def broken() -> None:
+        raise FloatingPointError("layer 3")
+
+    graph = Graph("decode", backend)
+    graph.add((1,), broken)
+    fence = graph.replay((1,), Stream("main"))
+    with pytest.raises(FloatingPointError, match="layer 3"):
+        fence.wait(1)
+    assert fence.done()
+
+
+def test_a_fence_that_never_signals_is_a_missed_deadline():
+    diary = Diary()
+    graph = Graph("decode", DeadBackend(), observer=diary)
+    graph.add((1,), nothing)
+    graph.replay((1,), Stream("main"))
+    with pytest.raises(DeadlineMissed, match="not reached"):
+        graph.wait(0.01)
+    assert diary.entries[-1] == ("fault", DeadlineMissed)
+    with pytest.raises(DeadlineMissed):  # still in flight
+        graph.wait(0.0)
+
+
+def test_an_observer_hears_everything_in_order(backend):
+    first, second = Diary(), Diary()
+    graph = Graph("decode", backend, ir="the ir", observer=Observers([first, second]))
+    graph.bind("step", backend.buffer("step", 4))
+    graph.add((1,), nothing)
+    main = Stream("main")
+    graph.write("step", 0, b"ab")
+    graph.replay((1,), main).wait(1)
+    graph.write("step", 2, b"cd")  # the fence is done by now: retired is heard before the write
+    graph.replay((1,), main)
+    graph.wait(1)
+    assert first.entries == [
+        ("created", "decode", "the ir"),
+        ("wrote", "step", 0, b"ab"),
+        ("replayed", "decode", (1,), "main", 1),
+        ("retired", 1),
+        ("wrote", "step", 2, b"cd"),
+        ("replayed", "decode", (1,), "main", 2),
+        ("retired", 2),
+    ]
+    assert second.entries == first.entries
+
+
+def test_an_observer_hears_of_a_failure_nobody_waited_for(backend):
+    def broken() -> None:
+        raise FloatingPointError
+
+    diary = Diary()
+    graph = Graph("decode", backend, observer=diary)
+    graph.add((1,), broken)
+    fence = graph.replay((1,), Stream("main"))
+    while not fence.done():
+        pass
+    graph.retire()
+    assert diary.entries[-1] == ("fault", FloatingPointError)
+
+
+def test_a_submission_that_fails_keeps_the_streams_waits(backend):
+    event, main, other = Event(), Stream("main"), Stream("other")
+    graph = Graph("decode", backend)
+    graph.add((1,), nothing)
+    graph.replay((1,), other)
+    event.record(other)
+    main.wait(event)
+    waits = main.waits
+    assert len(waits) == 1
+    backend.close()
+    with pytest.raises(ValueError, match="closed"):
+        graph.replay((1,), main)
+    assert main.waits == waits

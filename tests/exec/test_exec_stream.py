@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from fake_backend import DeadFence
+
+from zinc_rt.errors import ZincError
+from zinc_rt.exec import DeadlineMissed, Event, HostExecutor, Joined, Stream
+
+
+def run(executor: HostExecutor, call, stream: Stream):
+    fence = executor.submit(call, stream)
+    stream.advanced(fence)
+    return fence
+
+
+def test_one_stream_keeps_its_order():
+    ran: list[int] = []
+    main = Stream("main")
+    with HostExecutor(workers=4) as executor:
+        fences = [run(executor, lambda n=n: ran.append(n), main) for n in range(200)]
+        fences[-1].wait(5)
+        assert all(fence.done() for fence in fences)
+    assert ran == list(range(200))
+    assert [fence.value for fence in fences] == list(range(1, 201))
+
+
+def test_two_streams_run_at_the_same_time():
+    meet = threading.Barrier(2)
+    with HostExecutor(workers=2) as executor:
+        fences = [run(executor, lambda: meet.wait(5) and None, Stream(name)) for name in "ab"]
+        for fence in fences:
+            fence.wait(5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stream_waits_for_an_event_of_another(workers):
+    ran: list[str] = []
+    release = threading.Event()
+    a, b, event = Stream("a"), Stream("b"), Event()
+
+    def slow() -> None:
+        assert release.wait(5)
+        ran.append("a")
+
+    with HostExecutor(workers=workers) as executor:
+        run(executor, slow, a)
+        event.record(a)
+        b.wait(event)
+        end = run(executor, lambda: ran.append("b"), b)
+        assert not event.done()
+        release.set()
+        end.wait(5)
+        event.wait(5)
+    assert ran == ["a", "b"]
+    assert b.waits == ()
+
+
+def test_an_event_nobody_recorded_orders_nothing_and_says_so():
+    with pytest.raises(ValueError, match="no stream recorded"):
+        Stream("main").wait(Event())
+    with pytest.raises(ValueError, match="no stream recorded"):
+        Event().wait(0)
+
+
+def test_an_event_on_an_empty_stream_is_done():
+    event = Event()
+    event.record(Stream("empty"))
+    event.wait(0)
+    assert event.done()
+
+
+def test_the_higher_priority_goes_first_where_there_is_a_choice():
+    ran: list[str] = []
+    release = threading.Event()
+    with HostExecutor(workers=1) as executor:
+        run(executor, lambda: release.wait(5) and None, Stream("busy"))
+        low = run(executor, lambda: ran.append("low"), Stream("low"))
+        high = run(executor, lambda: ran.append("high"), Stream("high", priority=1))
+        release.set()
+        low.wait(5)
+        high.wait(5)
+    assert ran == ["high", "low"]
+
+
+def test_a_missed_deadline_names_stream_and_fence():
+    release = threading.Event()
+    with HostExecutor("cpu") as executor:
+        fence = run(executor, lambda: release.wait(5) and None, Stream("main"))
+        started = time.monotonic()
+        with pytest.raises(DeadlineMissed, match="cpu, stream main: fence 1 not reached"):
+            fence.wait(0.02)
+        assert time.monotonic() - started < 1
+        release.set()
+        fence.wait(5)
+
+
+def test_a_failure_takes_along_what_was_queued_behind_it():
+    release = threading.Event()
+    ran: list[str] = []
+    a, b, event = Stream("a"), Stream("b"), Event()
+
+    def broken() -> None:
+        assert release.wait(5)
+        raise FloatingPointError("no")
+
+    with HostExecutor(workers=2) as executor:
+        fences = [run(executor, broken, a), run(executor, lambda: ran.append("queued"), a)]
+        event.record(a)
+        b.wait(event)
+        fences.append(run(executor, lambda: ran.append("dependent"), b))
+        release.set()
+        for fence in fences:
+            with pytest.raises(FloatingPointError):
+                fence.wait(5)
+        run(executor, lambda: ran.append("later"), a).wait(5)
+    assert ran == ["later"]
+
+
+def test_a_fence_of_another_executor_is_waited_for():
+    release = threading.Event()
+    ran: list[str] = []
+    a, b, event = Stream("a"), Stream("b"), Event()
+    with HostExecutor("one") as one, HostExecutor("two") as two:
+        run(one, lambda: release.wait(5) and None, a)
+        event.record(a)
+        b.wait(event)
+        fence = run(two, lambda: ran.append("b"), b)
+        assert not fence.done()
+        release.set()
+        fence.wait(5)
+    assert ran == ["b"]
+
+
+def test_closing_fails_what_never_got_to_run():
+    main = Stream("main")
+    main.waits = (DeadFence(),)
+    executor = HostExecutor()
+    fence = run(executor, lambda: None, main)
+    executor.close()
+    executor.close()
+    with pytest.raises(ZincError, match="closed before this call ran"):
+        fence.wait(0)
+    with pytest.raises(ValueError, match="is closed"):
+        executor.submit(lambda: None, main)
+
+
+def test_joined_shares_one_deadline_and_passes_errors_on():
+    main = Stream("main")
+    with HostExecutor() as executor:
+        good = run(executor, lambda: None, main)
+        bad = run(executor, lambda: 1 / 0, main)
+        with pytest.raises(ZeroDivisionError):
+            Joined([good, bad]).wait(5)
+        assert Joined([good, bad]).done()
+        assert Joined([good, bad]).value == 2
+    with pytest.raises(DeadlineMissed):
+        Joined([DeadFence(), DeadFence()]).wait(0.01)

@@ -1,0 +1,31 @@
+"""The execution contract: buffers, graphs of ready-built variants, streams, plans. Mechanism, never policy.
+
+Nothing here knows a model, a session or a tier. Streams, graphs and plans belong to one host thread at a time.
+"""
+
+from zinc_rt.exec.buffer import Buffer
+from zinc_rt.exec.fence import DeadlineMissed, Fence, Joined
+from zinc_rt.exec.graph import Graph, InFlight, Launcher, MissingVariant, ShapeKey
+from zinc_rt.exec.host import HostExecutor, HostFence
+from zinc_rt.exec.observer import Observer, Observers
+from zinc_rt.exec.plan import Plan
+from zinc_rt.exec.stream import Event, Stream
+
+__all__ = [
+    "Buffer",
+    "DeadlineMissed",
+    "Event",
+    "Fence",
+    "Graph",
+    "HostExecutor",
+    "HostFence",
+    "InFlight",
+    "Joined",
+    "Launcher",
+    "MissingVariant",
+    "Observer",
+    "Observers",
+    "Plan",
+    "ShapeKey",
+    "Stream",
+]

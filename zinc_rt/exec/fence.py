@@ -1,0 +1,43 @@
+"""A point on a stream's 64-bit timeline, reached when everything submitted up to it has finished."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from zinc_rt.errors import ZincError
+
+
+class DeadlineMissed(ZincError):
+    """A fence was not reached in time. A tier that can say why raises a subclass carrying its hang report."""
+
+    exit_code = 1
+
+
+class Fence(Protocol):
+    @property
+    def value(self) -> int:
+        """Where on its stream's timeline: larger is later, unsigned 64 bits."""
+
+    def done(self) -> bool:
+        """Finished, successfully or not. Never blocks."""
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Return once finished; raise DeadlineMissed after the timeout, or the error the work ended with."""
+
+
+class Joined:
+    """The fence of several streams' ends. `value` is the largest of theirs and orders nothing by itself."""
+
+    def __init__(self, fences: Sequence[Fence]) -> None:
+        self.fences = tuple(fences)
+        self.value = max((fence.value for fence in self.fences), default=0)
+
+    def done(self) -> bool:
+        return all(fence.done() for fence in self.fences)
+
+    def wait(self, timeout_seconds: float) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        for fence in self.fences:
+            fence.wait(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,60 @@
+"""Streams and events: what runs after what."""
+
+from __future__ import annotations
+
+from zinc_rt.exec.fence import Fence
+
+
+class Stream:
+    """Ordered submissions; two streams run independently but for events.
+
+    Plain data: the backend that submits keeps the order within a stream and starts the next submission only after
+    every fence in `waits`. A higher `priority` goes first where the device can choose; 0 is normal.
+    """
+
+    def __init__(self, name: str, priority: int = 0) -> None:
+        self.name = name
+        self.priority = priority
+        self.last: Fence | None = None
+        self.waits: tuple[Fence, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r}, priority={self.priority})"
+
+    def wait(self, event: Event) -> None:
+        """What is submitted from now on starts after `event`. Never blocks the host.
+
+        Raises ValueError for an event that was never recorded: waiting on it would order nothing.
+        """
+        if not event.recorded:
+            raise ValueError(f"stream {self.name} waits on an event that no stream recorded; record it first")
+        fence = event.fence
+        if fence is not None and fence is not self.last and fence not in self.waits:
+            self.waits = (*self.waits, fence)
+
+    def advanced(self, fence: Fence) -> None:
+        """Called after a successful submission: `fence` is its end, and the waits belong to it."""
+        self.last = fence
+        self.waits = ()
+
+
+class Event:
+    """A place on a stream that other streams, or the host, can wait for. Recording again moves it."""
+
+    def __init__(self) -> None:
+        self.recorded = False
+        self.fence: Fence | None = None  # None once recorded: nothing was submitted before it
+
+    def record(self, stream: Stream) -> None:
+        """Everything submitted to `stream` so far. Waits the stream holds for its next submission do not count."""
+        self.recorded = True
+        self.fence = stream.last
+
+    def done(self) -> bool:
+        return self.recorded and (self.fence is None or self.fence.done())
+
+    def wait(self, timeout_seconds: float) -> None:
+        if not self.recorded:
+            raise ValueError("waiting on an event that no stream recorded; record it first")
+        if self.fence is not None:
+            self.fence.wait(timeout_seconds)
