@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels.reference.arithmetic.base import Arithmetic
+from zinc_rt.kernels.reference.arithmetic.canonical import Canonical1
 from zinc_rt.kernels.reference.arithmetic.float32 import Float32Dequant
 
 __all__ = ["ORDERINGS", "Arithmetic", "arithmetic"]
@@ -13,6 +14,9 @@ ORDERINGS: tuple[str, ...] = ("canonical-1", "canonical-1-q8", "float32-dequant"
 
 def arithmetic(ordering: str, *, threads: int = 1) -> Arithmetic:
     """`threads` shares rows of weights out in the canonical orderings; no result depends on it."""
-    if ordering == "float32-dequant":
-        return Float32Dequant()
+    match ordering:
+        case "canonical-1":
+            return Canonical1(threads)
+        case "float32-dequant":
+            return Float32Dequant()
     raise UsageError(f"unknown arithmetic ordering {ordering!r}", next="choose one of: " + ", ".join(ORDERINGS))

@@ -35,7 +35,7 @@ class Float32Dequant:
         return out.reshape(*x.shape[:-1], rows)
 
     def dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.sum(a * b, axis=-1, dtype=np.float32)
+        return np.asarray(np.sum(a * b, axis=-1, dtype=np.float32))
 
     def exp(self, x: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", under="ignore"):

@@ -1,0 +1,45 @@
+"""canonical-1, the default ordering: every result is defined to the bit by docs/canonical-1.md."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import activations, exp_log
+from zinc_rt.kernels.reference.arithmetic.attention import attend
+from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
+from zinc_rt.kernels.reference.arithmetic.dot import dot
+from zinc_rt.kernels.reference.arithmetic.rows import Rows
+from zinc_rt.kernels.weight import Weight
+
+
+class Canonical1:
+    name = "canonical-1"
+
+    def __init__(self, threads: int = 1) -> None:
+        self._rows = Rows(threads)
+
+    dequantise = staticmethod(dequantise)
+    dot = staticmethod(dot)
+    exp = staticmethod(exp_log.exp)
+    log = staticmethod(exp_log.log)
+    sigmoid = staticmethod(activations.sigmoid)
+    silu = staticmethod(activations.silu)
+    tanh = staticmethod(activations.tanh)
+    gelu = staticmethod(activations.gelu)
+    softplus = staticmethod(activations.softplus)
+    rsqrt = staticmethod(activations.rsqrt)
+    attention = staticmethod(attend)
+
+    def linear(self, x: np.ndarray, weight: Weight) -> np.ndarray:
+        """Each output is one dot of a dequantised row; a block of rows is dequantised once for all tokens."""
+        rows, k = weight.shape
+        tokens = np.ascontiguousarray(x, np.float32).reshape(-1, k)
+        out = np.empty((len(tokens), rows), np.float32)
+
+        def work(first: int, last: int) -> None:
+            block = dequantise(weight[first:last])
+            for token, row in zip(tokens, out, strict=True):
+                row[first:last] = dot(block, token)
+
+        self._rows.each_block(rows, k, work)
+        return out.reshape(*x.shape[:-1], rows)

@@ -1,0 +1,25 @@
+"""Sharing a weight's rows out: blocks that fit a cache, on one thread or several. No result depends on either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+BLOCK_ELEMENTS = 1 << 18  # 1 MiB of float32: half of it and the accumulators stay in a core's cache
+BLOCK_ROWS = 512  # 256 KiB of accumulators for the one token in work
+
+
+class Rows:
+    """Calls work(first, last) for blocks of rows; with several threads, blocks run side by side."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._pool = ThreadPoolExecutor(threads, "zinc-rt-rows") if threads > 1 else None
+
+    def each_block(self, rows: int, row_elements: int, work: Callable[[int, int], None]) -> None:
+        step = max(1, min(BLOCK_ROWS, BLOCK_ELEMENTS // max(row_elements, 1)))
+        blocks = [(first, min(first + step, rows)) for first in range(0, rows, step)]
+        if self._pool is None:
+            for first, last in blocks:
+                work(first, last)
+        else:
+            list(self._pool.map(lambda block: work(*block), blocks))  # list: an error in a block raises here
