@@ -1,0 +1,10 @@
+"""Tokenizers from GGUF metadata: `Tokenizer.from_metadata(metadata)`.
+
+One file an idea: the vocabulary, how text is cut at special tokens and into words, and one engine for each kind
+of tokenizer (ranked merges, scored merges, Unigram).
+"""
+
+from zinc_rt.model.tokenizer.stream import StreamDecoder
+from zinc_rt.model.tokenizer.tokenizer import Tokenizer
+
+__all__ = ["StreamDecoder", "Tokenizer"]

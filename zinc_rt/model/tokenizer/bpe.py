@@ -1,0 +1,96 @@
+"""Merging by rank, byte-level or over raw UTF-8, on the `tokenizers` package.
+
+Meaning: llama.cpp src/llama-vocab.cpp, `llm_tokenizer_bpe_session`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+from zinc_rt.model.tokenizer import fields
+from zinc_rt.model.tokenizer.bytelevel import BYTE_OF_CHAR
+from zinc_rt.model.tokenizer.fields import Metadata, malformed
+from zinc_rt.model.tokenizer.pretokenizers import SPLITS, Pre
+from zinc_rt.model.tokenizer.vocabulary import PREFIX, Vocabulary
+
+_LINES = re.compile(r"[^\n]+|\n+")
+# Oniguruma gives up on one match after some millions of steps; no word is split by cutting here because
+# a stretch this long is only reached by pathological input.
+_MERGES_KEY = PREFIX + "merges"
+
+
+class BPE:
+    """A vocabulary with ranked merges. `encode` takes text without special tokens in it."""
+
+    def __init__(self, vocabulary: Vocabulary, metadata: Metadata, pre: Pre) -> None:
+        self._pre = pre
+        self._ids = vocabulary.ids
+        needs_merges = "kimi-k2" not in pre.names  # llama.cpp reads such a file without any
+        merges = _read_merges(metadata, vocabulary, required=needs_merges)
+        try:
+            model = models.BPE(
+                vocabulary.ids,
+                merges,
+                ignore_merges=pre.ignore_merges,
+                byte_fallback=not pre.byte_level,
+            )
+        except Exception as error:  # the package raises bare Exception for a bad merge list
+            raise malformed(f"{_MERGES_KEY}: {error}") from None
+        self._rust = tokenizers.Tokenizer(model)
+        stages = SPLITS[pre.split] if not pre.whole_newlines else ()
+        self._head = [stage for stage in stages if not isinstance(stage, str)]
+        steps: list[pre_tokenizers.PreTokenizer] = [
+            pre_tokenizers.Split(tokenizers.Regex(stage), "isolated") for stage in stages if isinstance(stage, str)
+        ]
+        if pre.byte_level:
+            steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+            missing = sum(char not in vocabulary.ids for char in BYTE_OF_CHAR)
+            if missing:
+                vocabulary.warnings.append(f"{missing} of 256 bytes have no token: such bytes of a text are lost")
+        if steps:
+            self._rust.pre_tokenizer = pre_tokenizers.Sequence(steps)
+
+    def encode(self, text: str, *, after_special: bool) -> list[int]:
+        """Token ids of `text`."""
+        if self._pre.escape_spaces:
+            text = text.replace(" ", "\u2581")
+        if self._pre.whole_newlines:
+            return self._encode_lines(text)
+        pieces = [text]
+        for stage in self._head:
+            pieces = [part for piece in pieces for part in stage(piece)]
+        return [id for piece in pieces for id in self._encode_piece(piece)]
+
+    def _encode_piece(self, text: str) -> list[int]:
+        return self._rust.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+
+    def _encode_lines(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for piece in _LINES.findall(text):
+            if piece[0] == "\n" and piece in self._ids:
+                ids.append(self._ids[piece])
+            else:
+                ids += self._encode_piece(piece)
+        return ids
+
+
+def _read_merges(metadata: Metadata, vocabulary: Vocabulary, *, required: bool) -> list[tuple[str, str]]:
+    merges = fields.strings(metadata, _MERGES_KEY)
+    if merges is None:
+        if required:
+            raise malformed(f"{_MERGES_KEY}: wanted the merge list of a BPE vocabulary, saw none")
+        return []
+    pairs: dict[tuple[str, str], None] = {}  # the first of equal merges gives the rank
+    for rank, merge in enumerate(merges):
+        space = merge.find(" ", 1)
+        left, right = merge[:space], merge[space + 1 :]
+        if space < 0 or not right:
+            raise malformed(f"{_MERGES_KEY}: entry {rank} is {merge!r}, not two tokens with a space between")
+        for token in (left, right, left + right):
+            if token not in vocabulary.ids:
+                raise malformed(f"{_MERGES_KEY}: entry {rank}, {merge!r}, needs {token!r}, which is no token")
+        pairs[left, right] = None
+    return list(pairs)

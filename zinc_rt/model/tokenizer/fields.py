@@ -1,0 +1,84 @@
+"""Typed reads from GGUF metadata: a wrong type or length is an InputError that names the key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from zinc_rt.errors import InputError
+
+Metadata = Mapping[str, object]
+
+_REDO = "convert the model again, or use another file"
+
+
+def malformed(message: str) -> InputError:
+    """The error for metadata that cannot be used."""
+    return InputError(message, next=_REDO)
+
+
+def _wrong(key: str, wanted: str, saw: object) -> InputError:
+    return malformed(f"{key}: wanted {wanted}, saw {type(saw).__name__}")
+
+
+def text(metadata: Metadata, key: str) -> str | None:
+    value = metadata.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise _wrong(key, "a string", value)
+
+
+def flag(metadata: Metadata, key: str, default: bool) -> bool:
+    value = metadata.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise _wrong(key, "a boolean", value)
+
+
+def integer(metadata: Metadata, key: str) -> int | None:
+    value = metadata.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise _wrong(key, "an integer", value)
+    return int(value)
+
+
+def strings(metadata: Metadata, key: str) -> list[str] | None:
+    value = metadata.get(key)
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray):
+        if value.size == 0:
+            return []
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        raise _wrong(key, "an array of strings", value)
+    values = list(value)
+    for item in values:
+        if not isinstance(item, str):
+            raise _wrong(key, "an array of strings", item)
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError:
+        raise malformed(f"{key}: holds a string that is not valid UTF-8") from None
+    return values
+
+
+def numbers(metadata: Metadata, key: str, *, kinds: str) -> np.ndarray | None:
+    """A one-dimensional numeric array whose NumPy dtype kind is in `kinds` ('i', 'u', 'f')."""
+    value = metadata.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bytes | bytearray):
+        value = np.frombuffer(value, np.uint8)
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        raise _wrong(key, "an array of numbers", value) from None
+    if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
+        raise malformed(f"{key}: wanted an array of numbers, saw {array.dtype} of shape {array.shape}")
+    return array

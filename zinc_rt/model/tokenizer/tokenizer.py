@@ -1,0 +1,244 @@
+"""Text to token ids and back, from GGUF metadata alone."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable
+from typing import Protocol
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.model.tokenizer import bytelevel, fields
+from zinc_rt.model.tokenizer.bpe import BPE
+from zinc_rt.model.tokenizer.fields import Metadata, malformed
+from zinc_rt.model.tokenizer.partition import Partitioner
+from zinc_rt.model.tokenizer.pretokenizers import Pre, pre_named
+from zinc_rt.model.tokenizer.spm import SPM
+from zinc_rt.model.tokenizer.stream import StreamDecoder
+from zinc_rt.model.tokenizer.unigram import Unigram
+from zinc_rt.model.tokenizer.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    PREFIX,
+    UNKNOWN,
+    USER_DEFINED,
+    Vocabulary,
+    read_vocabulary,
+)
+
+_BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
+_SPACE = "\u2581"
+
+# The ids each tokenizer model assumes where the file is silent (llama.cpp, `llama_vocab::impl::load`).
+# gpt2's are Falcon's (11): they count only where the file asks for them through add_bos_token or add_eos_token.
+_DEFAULT_ROLES = {
+    "gpt2": {},
+    "gemma4": {},
+    "llama": {"bos": 1, "eos": 2, "unk": 0},
+    "t5": {"eos": 1, "unk": 2, "pad": 0},
+}
+_GPT2_BOS_EOS = 11
+
+
+class _Model(Protocol):
+    def encode(self, text: str, *, after_special: bool) -> list[int]: ...
+
+
+class Tokenizer:
+    """What llama.cpp's tokenizer does with the same file.
+
+    `bos_id`, `eos_id`, `eot_id`, `eom_id`, `sep_id`, `pad_id`, `unk_id`, `mask_id` are None where the file has no
+    such token. `eog_ids` end a generation. `add_bos`, `add_eos` say what `encode(add_special=True)` adds.
+    `warnings` are sentences about things in the file that were put right.
+    """
+
+    def __init__(
+        self, model: str, vocabulary: Vocabulary, engine: _Model, *, pre: Pre | None, metadata: Metadata
+    ) -> None:
+        self.model = model
+        self.pre = pre
+        self.vocab_size = len(vocabulary.texts)
+        self.warnings = tuple(vocabulary.warnings)
+        self.add_bos, self.add_eos, self.add_sep = _additions(model, pre, vocabulary, metadata)
+        self.bos_id = vocabulary.roles.get("bos")
+        self.eos_id = vocabulary.roles.get("eos")
+        self.eot_id = vocabulary.roles.get("eot")
+        self.eom_id = vocabulary.roles.get("eom")
+        self.unk_id = vocabulary.roles.get("unk")
+        self.sep_id = vocabulary.roles.get("sep")
+        self.pad_id = vocabulary.roles.get("pad")
+        self.mask_id = vocabulary.roles.get("mask")
+        self.eog_ids = vocabulary.end_ids
+        self.add_space_prefix = _space_prefix(model, metadata)
+        self._vocabulary = vocabulary
+        self._engine = engine
+        self._partitioner = Partitioner(vocabulary)
+        self._pieces: dict[int, bytes] = {}
+        self._byte_level = pre is not None and pre.byte_level
+        self._spaces_escaped = pre is None or pre.escape_spaces
+
+    @classmethod
+    def from_metadata(cls, metadata: Metadata) -> Tokenizer:
+        """The tokenizer that GGUF metadata (key -> str, int, float, bool, list or NumPy array) describes.
+
+        Raises InputError for malformed metadata, UnsupportedError for a tokenizer model or pre-tokenizer that is
+        not built in.
+        """
+        model = fields.text(metadata, PREFIX + "model")
+        if model is None:
+            raise malformed(f"{PREFIX}model: wanted the tokenizer's kind, saw none")
+        if model not in _DEFAULT_ROLES:
+            raise UnsupportedError(
+                f"{PREFIX}model is {model!r}: this build reads {', '.join(sorted(_DEFAULT_ROLES))}",
+                next="use a model with one of these tokenizers",
+            )
+        pre_name = fields.text(metadata, PREFIX + "pre")
+        pre: Pre | None = None
+        if model == "gemma4":
+            pre = pre_named("gemma4")
+        elif model == "gpt2":
+            pre = pre_named(pre_name or "default")
+        vocabulary = read_vocabulary(metadata, _DEFAULT_ROLES[model])
+        if model == "gpt2" and not pre_name:
+            vocabulary.warnings.append(
+                f"{PREFIX}pre is missing: cut as 'default', which may not be what was trained"
+            )
+        engine: _Model
+        if pre is not None:
+            engine = BPE(vocabulary, metadata, pre)
+        elif model == "t5":
+            engine = Unigram(vocabulary, metadata)
+        else:
+            engine = SPM(vocabulary, add_space_prefix=_space_prefix(model, metadata))
+        return cls(model, vocabulary, engine, pre=pre, metadata=metadata)
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of `text`.
+
+        `add_special` adds the tokens the file wants at the start and end. `parse_special` turns the texts of
+        control tokens into those tokens; user-defined tokens are always found. InputError for lone surrogates.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"the text is not valid Unicode: lone surrogate U+{ord(text[error.start]):04X} at {error.start}",
+                next="decode the bytes with errors='replace' first",
+            ) from None
+        ids: list[int] = []
+        if add_special and self.add_bos and self.bos_id is not None:
+            ids.append(self.bos_id)
+        after_special = True
+        for fragment in self._partitioner.split(text, parse_special=parse_special):
+            if isinstance(fragment, int):
+                ids.append(fragment)
+                after_special = True
+            else:
+                ids += self._engine.encode(fragment, after_special=after_special)
+                after_special = False
+        if add_special and self.add_eos and self.eos_id is not None:
+            ids.append(self.eos_id)
+        return ids
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
+        """The text of `ids`; bytes that are not UTF-8 become U+FFFD. InputError for an id outside the vocabulary.
+
+        `skip_special` leaves out control and unknown tokens. The space that `encode` put before the first word is
+        taken away again. Nothing else is tidied: llama.cpp's clean-up of spaces before punctuation is not done.
+        """
+        return self.decode_bytes(ids, skip_special=skip_special).decode(errors="replace")
+
+    def decode_bytes(self, ids: Iterable[int], *, skip_special: bool = False) -> bytes:
+        """Like `decode`, the bytes as they are."""
+        pieces = []
+        first = True
+        for id in ids:
+            piece = self.piece_bytes(id)
+            if skip_special and self.is_special(id):
+                continue
+            if first and self.add_space_prefix:
+                piece = piece.removeprefix(b" ")
+            first = False
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def stream_decoder(self) -> StreamDecoder:
+        """A decoder for tokens that arrive one by one; it keeps leading spaces, as text that goes on needs them."""
+        return StreamDecoder(self.piece_bytes)
+
+    def piece(self, id: int) -> str:
+        """The text of one token; U+FFFD where it is only part of a character."""
+        return self.piece_bytes(id).decode(errors="replace")
+
+    def piece_bytes(self, id: int) -> bytes:
+        """The bytes of one token, control tokens by their name. InputError for an id outside the vocabulary."""
+        id = self._checked(id)
+        piece = self._pieces.get(id)
+        if piece is None:
+            piece = self._pieces[id] = self._spell(id)
+        return piece
+
+    def token_text(self, id: int) -> str:
+        """The token as the file spells it."""
+        return self._vocabulary.texts[self._checked(id)]
+
+    def id_of(self, token_text: str) -> int | None:
+        """The id of the token the file spells so."""
+        return self._vocabulary.ids.get(token_text)
+
+    def is_special(self, id: int) -> bool:
+        """A control or unknown token."""
+        return bool(self._vocabulary.kinds[self._checked(id)] & (CONTROL | UNKNOWN))
+
+    def _checked(self, id: int) -> int:
+        try:
+            number = operator.index(id)
+        except TypeError:
+            number = -1
+        if isinstance(id, bool) or not 0 <= number < self.vocab_size:
+            raise InputError(
+                f"token id {id!r} is not in the vocabulary of {self.vocab_size} tokens",
+                next=f"use ids 0 to {self.vocab_size - 1}; was this text tokenized with another model?",
+            )
+        return number
+
+    def _spell(self, id: int) -> bytes:
+        """Meaning: `llama_vocab::impl::token_to_piece`; unused and undefined tokens have no text."""
+        text, kind = self._vocabulary.texts[id], self._vocabulary.kinds[id]
+        if kind & (CONTROL | UNKNOWN | USER_DEFINED):
+            return text.encode()
+        if kind & NORMAL:
+            if self._byte_level:
+                return bytelevel.decode(text)
+            return text.replace(_SPACE, " ").encode() if self._spaces_escaped else text.encode()
+        if kind & BYTE:
+            match = _BYTE_TOKEN.fullmatch(text)
+            return bytes([int(match[1], 16)]) if match else text.encode()
+        return b""
+
+
+def _space_prefix(model: str, metadata: Metadata) -> bool:
+    return fields.flag(metadata, PREFIX + "add_space_prefix", model == "llama")
+
+
+def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Metadata) -> tuple[bool, bool, bool]:
+    """(add_bos, add_eos, add_sep); raises where one is wanted and the file names no such token."""
+    defaults = {
+        "bos": model == "llama" or (pre is not None and pre.add_bos),
+        "eos": model == "t5",
+        "sep": pre is not None and pre.add_sep,
+    }
+    wanted = {role: fields.flag(metadata, f"{PREFIX}add_{role}_token", on) for role, on in defaults.items()}
+    if pre is not None and pre.force_bos:
+        wanted["bos"] = True
+    for role, on in wanted.items():
+        if not on or role in vocabulary.roles:
+            continue
+        if model == "gpt2" and role != "sep" and vocabulary.roles.get(role) is None:
+            if _GPT2_BOS_EOS < len(vocabulary.texts):
+                vocabulary.roles[role] = _GPT2_BOS_EOS
+                continue
+        key = "seperator" if role == "sep" else role
+        raise malformed(f"{PREFIX}add_{role}_token is on, but {PREFIX}{key}_token_id names no token")
+    return wanted["bos"], wanted["eos"], wanted["sep"]

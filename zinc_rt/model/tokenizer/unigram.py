@@ -1,0 +1,119 @@
+"""SentencePiece Unigram: the cut with the best sum of scores.
+
+Meaning: llama.cpp src/llama-vocab.cpp, `llm_tokenizer_ugm` and its session.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.model.tokenizer import fields
+from zinc_rt.model.tokenizer.charsmap import KEY as CHARSMAP_KEY
+from zinc_rt.model.tokenizer.charsmap import CharsMap
+from zinc_rt.model.tokenizer.fields import Metadata, malformed
+from zinc_rt.model.tokenizer.vocabulary import NORMAL, PREFIX, UNUSED, USER_DEFINED, Vocabulary
+
+SPACE = "\u2581"
+UNKNOWN_PENALTY = 10.0  # unknown_token_score_penalty
+
+
+class Unigram:
+    """A vocabulary of log probabilities."""
+
+    def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
+        if "unk" not in vocabulary.roles:
+            raise malformed(f"{PREFIX}unknown_token_id: a unigram vocabulary needs one, saw none")
+        self._unknown = vocabulary.roles["unk"]
+        self._space_prefix = fields.flag(metadata, PREFIX + "add_space_prefix", False)
+        self._merge_spaces = fields.flag(metadata, PREFIX + "remove_extra_whitespaces", False)
+        blob = fields.numbers(metadata, CHARSMAP_KEY, kinds="iu")
+        self._charsmap: CharsMap | None = None
+        if blob is not None and blob.size:
+            self._charsmap = CharsMap(blob.astype(np.uint8).tobytes())
+
+        normal = vocabulary.with_kind(NORMAL)
+        lowest = vocabulary.scores[normal].min() if normal else np.float32(0)
+        self._unknown_score = float(lowest - np.float32(UNKNOWN_PENALTY))
+        scores = vocabulary.scores.tolist()
+        self._tokens: dict[str, tuple[int, float]] = {}
+        self._longest: dict[str, int] = {}  # first character -> characters in the longest token that starts so
+        for id in vocabulary.with_kind(NORMAL | USER_DEFINED | UNUSED):
+            text = vocabulary.texts[id]
+            self._tokens[text] = id, 0.0 if vocabulary.kinds[id] & USER_DEFINED else scores[id]
+            self._longest[text[0]] = max(self._longest.get(text[0], 0), len(text))
+        # llama.cpp copies any prefix of a user-defined token unmapped, not only whole tokens.
+        self._verbatim = {
+            text[:stop]
+            for text in (vocabulary.texts[id].encode() for id in vocabulary.with_kind(USER_DEFINED))
+            for stop in range(1, len(text) + 1)
+        }
+
+    def encode(self, text: str, *, after_special: bool) -> list[int]:
+        """Token ids of `text`; neighbouring unknowns are one. O(n times the longest token)."""
+        text = self._normalize(text)
+        count = len(text)
+        best = [-float("inf")] * (count + 1)
+        best[0] = 0.0
+        token_at = [self._unknown] * (count + 1)  # the token that ends here on the best path
+        start_of = [0] * (count + 1)
+        for start in range(count):
+            base = best[start]
+            for stop in range(start + 1, min(start + self._longest.get(text[start], 0), count) + 1):
+                token = self._tokens.get(text[start:stop])
+                if token is not None and base + token[1] > best[stop]:
+                    token_at[stop], best[stop], start_of[stop] = token[0], base + token[1], start
+            if text[start] not in self._tokens and base + self._unknown_score > best[start + 1]:
+                token_at[start + 1], best[start + 1], start_of[start + 1] = (
+                    self._unknown,
+                    base + self._unknown_score,
+                    start,
+                )
+        ids: list[int] = []
+        at = count
+        while at > 0:
+            if not (ids and ids[-1] == token_at[at] == self._unknown):
+                ids.append(token_at[at])
+            at = start_of[at]
+        return ids[::-1]
+
+    def _normalize(self, text: str) -> str:
+        out: list[bytes] = []
+        space = SPACE.encode()
+        prefixed = in_word = False
+        for mapped in self._mapped(text.encode()):
+            for at, part in enumerate(mapped.split(b" ")):
+                if at:
+                    in_word = False
+                    if not self._merge_spaces:
+                        out.append(space)
+                if part and not in_word:
+                    in_word = True
+                    if (self._space_prefix and not prefixed) or self._merge_spaces:
+                        out.append(space)
+                        prefixed = True
+                out.append(part)
+        # A verbatim prefix may end inside a character; the bytes that follow complete it.
+        return b"".join(out).decode(errors="replace")
+
+    def _mapped(self, text: bytes) -> list[bytes]:
+        if self._charsmap is None:
+            return [text]
+        pieces: list[bytes] = []
+        at = 0
+        while at < len(text):
+            stop = at
+            while stop < len(text) and text[at : stop + 1] in self._verbatim:
+                stop += 1
+            if stop > at:
+                pieces.append(text[at:stop])
+                at = stop
+                continue
+            found = self._charsmap.longest(text, at)
+            if found is None:
+                stop = at + 1
+                while stop < len(text) and text[stop] & 0xC0 == 0x80:
+                    stop += 1
+                found = text[at:stop], stop - at
+            pieces.append(found[0])
+            at += found[1]
+        return pieces

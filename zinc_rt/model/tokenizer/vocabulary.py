@@ -1,0 +1,219 @@
+"""The tokens a GGUF file lists: their texts, scores, kinds and special roles.
+
+Source of defaults and overrides: llama.cpp src/llama-vocab.cpp, `llama_vocab::impl::load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zinc_rt.model.tokenizer import fields
+from zinc_rt.model.tokenizer.fields import Metadata, malformed
+
+PREFIX = "tokenizer.ggml."
+
+# enum llama_token_attr in llama.cpp include/llama.h
+UNKNOWN, UNUSED, NORMAL, CONTROL, USER_DEFINED, BYTE = (1 << bit for bit in range(6))
+LSTRIP, RSTRIP = 1 << 7, 1 << 8
+
+_KIND_OF_TYPE = {1: NORMAL, 2: UNKNOWN, 3: CONTROL, 4: USER_DEFINED, 5: UNUSED, 6: BYTE}  # enum llama_token_type
+
+# role -> metadata keys, the preferred one first
+_ROLE_KEYS = {
+    "bos": ("bos_token_id",),
+    "eos": ("eos_token_id",),
+    "eot": ("eot_token_id",),
+    "eom": ("eom_token_id",),
+    "unk": ("unknown_token_id",),
+    "sep": ("seperator_token_id",),
+    "pad": ("padding_token_id",),
+    "mask": ("mask_token_id",),
+    "fim_pre": ("fim_pre_token_id", "prefix_token_id"),
+    "fim_suf": ("fim_suf_token_id", "suffix_token_id"),
+    "fim_mid": ("fim_mid_token_id", "middle_token_id"),
+    "fim_pad": ("fim_pad_token_id",),
+    "fim_rep": ("fim_rep_token_id",),
+    "fim_sep": ("fim_sep_token_id",),
+}
+
+# role -> texts that give it where the file does not, the likeliest first
+_ROLE_TEXTS = {
+    "eot": (
+        "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>",
+        "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
+    ),
+    "eom": ("<|eom_id|>",),
+    "fim_pre": (
+        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
+        "<|prefix|>",
+    ),
+    "fim_suf": (
+        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
+        "<|suffix|>",
+    ),
+    "fim_mid": (
+        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
+        "<|middle|>",
+    ),
+    "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
+    "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "fim_sep": ("<|file_sep|>",),
+}  # fmt: skip
+
+_END_TEXTS = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
+)  # fmt: skip
+_ALWAYS_SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")  # o200k_harmony
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """Token texts and what each token is. Filled once by `read_vocabulary`, read-only afterwards."""
+
+    texts: list[str]
+    ids: dict[str, int]
+    kinds: list[int]  # UNKNOWN … BYTE, LSTRIP, RSTRIP or-ed, by id
+    scores: np.ndarray  # float32 by id; zeros where the file has none
+    roles: dict[str, int]
+    end_ids: frozenset[int] = frozenset()  # end of generation
+    warnings: list[str] = field(default_factory=list)
+
+    def with_kind(self, wanted: int) -> list[int]:
+        """The ids whose kind has any bit of `wanted`, ascending."""
+        return [id for id, kind in enumerate(self.kinds) if kind & wanted]
+
+
+def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabulary:
+    """The vocabulary in `metadata`. `default_roles` are the ids a tokenizer model assumes where the file is silent.
+
+    Raises InputError for a missing or malformed list and for duplicate tokens.
+    """
+    texts = fields.strings(metadata, PREFIX + "tokens")
+    if not texts:
+        raise malformed(f"{PREFIX}tokens: wanted the vocabulary's token texts, saw none")
+    texts = [text or f"[EMPTY_{id}]" for id, text in enumerate(texts)]
+    ids = {text: id for id, text in enumerate(texts)}
+    if len(ids) != len(texts):
+        twice, later = next((text, id) for id, text in reversed(list(enumerate(texts))) if ids[text] != id)
+        raise malformed(f"{PREFIX}tokens: {twice!r} is listed twice, as {later} and {ids[twice]}")
+    vocabulary = Vocabulary(
+        texts=texts,
+        ids=ids,
+        kinds=_kinds(metadata, len(texts)),
+        scores=_scores(metadata, len(texts)),
+        roles={},
+    )
+    _read_roles(vocabulary, metadata, default_roles)
+    _find_roles(vocabulary)
+    _find_ends(vocabulary)
+    _set_strips(vocabulary, metadata)
+    return vocabulary
+
+
+def _long_enough(key: str, array: np.ndarray, count: int) -> np.ndarray:
+    if len(array) < count:
+        raise malformed(f"{key}: wanted one entry a token ({count}), saw {len(array)}")
+    return array[:count]
+
+
+def _kinds(metadata: Metadata, count: int) -> list[int]:
+    key = PREFIX + "token_type"
+    types = fields.numbers(metadata, key, kinds="iu")
+    if types is None:
+        return [NORMAL] * count
+    return [_KIND_OF_TYPE.get(kind, 0) for kind in _long_enough(key, types, count).tolist()]
+
+
+def _scores(metadata: Metadata, count: int) -> np.ndarray:
+    key = PREFIX + "scores"
+    scores = fields.numbers(metadata, key, kinds="iuf")
+    if scores is None:
+        return np.zeros(count, np.float32)
+    scores = _long_enough(key, scores, count).astype(np.float32)
+    if np.isnan(scores).any():
+        raise malformed(f"{key}: score of token {int(np.isnan(scores).argmax())} is not a number")
+    return scores
+
+
+def _read_roles(vocabulary: Vocabulary, metadata: Metadata, defaults: dict[str, int]) -> None:
+    count = len(vocabulary.texts)
+    for role, keys in _ROLE_KEYS.items():
+        if defaults.get(role, count) < count:
+            vocabulary.roles[role] = defaults[role]
+        for key in reversed(keys):
+            id = fields.integer(metadata, PREFIX + key)
+            if id is None:
+                continue
+            if 0 <= id < count:
+                vocabulary.roles[role] = id
+            else:
+                # Real files carry padding ids such as -1 or one past the end: llama.cpp ignores them too.
+                vocabulary.warnings.append(f"{PREFIX}{key} is {id}, outside the {count} tokens: ignored")
+
+
+def _mark(vocabulary: Vocabulary, id: int, kind: int) -> None:
+    vocabulary.kinds[id] |= kind
+
+
+def _find_roles(vocabulary: Vocabulary) -> None:
+    for role, candidates in _ROLE_TEXTS.items():
+        if role in vocabulary.roles:
+            continue
+        id = _first_known(vocabulary, candidates)
+        if id is not None:
+            vocabulary.roles[role] = id
+            _mark(vocabulary, id, CONTROL)
+
+
+def _first_known(vocabulary: Vocabulary, candidates: Sequence[str]) -> int | None:
+    return next((vocabulary.ids[text] for text in candidates if text in vocabulary.ids), None)
+
+
+def _known(vocabulary: Vocabulary, candidates: Iterable[str]) -> list[int]:
+    return [vocabulary.ids[text] for text in candidates if text in vocabulary.ids]
+
+
+def _find_ends(vocabulary: Vocabulary) -> None:
+    ends = {vocabulary.roles[role] for role in ("fim_pad", "fim_rep", "fim_sep") if role in vocabulary.roles}
+    for id in _known(vocabulary, _END_TEXTS):
+        ends.add(id)
+        _mark(vocabulary, id, CONTROL)
+    for id in _known(vocabulary, _ALWAYS_SHOWN):
+        vocabulary.kinds[id] = USER_DEFINED
+    ends |= {vocabulary.roles[role] for role in ("eos", "eot", "eom") if role in vocabulary.roles}
+
+    texts = {vocabulary.texts[id] for id in ends}
+    if "<|end|>" in texts and texts & {"<|call|>", "<|calls|>"} and texts & {"<|return|>", "<|flush|>"}:
+        # o200k_harmony and solar-open: <|end|> ends a message, not the generation.
+        ends.discard(vocabulary.ids["<|end|>"])
+        vocabulary.kinds[vocabulary.ids["<|end|>"]] = USER_DEFINED
+    if {"<|tool_response>", "</s>"} <= texts:
+        # gemma4: </s> is an ordinary token there.
+        ends.discard(vocabulary.ids["</s>"])
+        vocabulary.kinds[vocabulary.ids["</s>"]] = NORMAL
+    vocabulary.end_ids = frozenset(ends)
+
+
+def _set_strips(vocabulary: Vocabulary, metadata: Metadata) -> None:
+    """Tokens that swallow the white space beside them; the files do not say, so it goes by model name."""
+    pre = fields.text(metadata, PREFIX + "pre") or ""
+    architecture = fields.text(metadata, "general.architecture") or ""
+    name = (fields.text(metadata, "general.name") or "").lower()
+    if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
+        part in architecture for part in ("nomic-bert-moe", "jina-bert-v3")
+    ):
+        for id in _known(vocabulary, ["<mask>"]):
+            _mark(vocabulary, id, LSTRIP)
+    elif "phi-3" in name or "phi3" in name:
+        kept = set(_known(vocabulary, ["<unk>", "<s>", "<|endoftext|>"]))
+        stripping = {*vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN), *_known(vocabulary, ["</s>"])}
+        for id in stripping - kept:
+            _mark(vocabulary, id, RSTRIP)
+    elif "modern-bert" in name:
+        for id in _known(vocabulary, ["[MASK]"]):
+            _mark(vocabulary, id, LSTRIP)
