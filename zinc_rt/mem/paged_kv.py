@@ -1,0 +1,117 @@
+"""The paged KV cache's bookkeeping: which page of the pool holds which tokens of which slot."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from zinc_rt.errors import ZincError
+
+UNSET = -1
+
+
+class OutOfPages(ZincError):
+    """The pool, or the slot's row of the table, has no page left."""
+
+
+class PagedKV:
+    """A pool of `pages` pages of `page_tokens` tokens, shared by `slots` sequences of at most `pages_per_slot`.
+
+    `table` is the int32 [slots, pages_per_slot] array that kernels read, UNSET where there is no page; copy it to
+    the device after a change. A page keeps its id until its last user releases it; the lowest free id goes first.
+    """
+
+    def __init__(self, pages: int, *, slots: int, pages_per_slot: int, page_tokens: int = 16) -> None:
+        for name, value in (
+            ("pages", pages),
+            ("slots", slots),
+            ("pages_per_slot", pages_per_slot),
+            ("page_tokens", page_tokens),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} is at least 1, not {value}")
+        self.pages = pages
+        self.page_tokens = page_tokens
+        self.table = np.full((slots, pages_per_slot), UNSET, dtype=np.int32)
+        self._users = np.zeros(pages, dtype=np.int32)
+        self._free = list(range(pages))  # a heap
+        self._counts = [0] * slots  # pages held by each slot
+
+    @property
+    def free_pages(self) -> int:
+        return len(self._free)
+
+    def users(self, page: int) -> int:
+        """How many slots hold this page."""
+        return int(self._users[page])
+
+    def tokens(self, slot: int) -> int:
+        """How many tokens the slot's pages have room for."""
+        return self._counts[slot] * self.page_tokens
+
+    def ensure(self, slot: int, tokens: int) -> None:
+        """Give the slot pages for `tokens` tokens in all; it never shrinks. All or nothing: raises OutOfPages."""
+        self._check(slot)
+        wanted = -(-tokens // self.page_tokens)
+        have = self._counts[slot]
+        if wanted > self.table.shape[1]:
+            raise OutOfPages(
+                f"slot {slot}: {tokens} tokens need {wanted} pages, a slot has at most {self.table.shape[1]}",
+                next="raise the context length or end the sequence",
+            )
+        if wanted - have > len(self._free):
+            raise OutOfPages(
+                f"slot {slot}: {tokens} tokens need {wanted - have} more pages, {len(self._free)} of {self.pages} "
+                "are free",
+                next="release a slot, or make the pool larger",
+            )
+        for place in range(have, wanted):
+            page = heapq.heappop(self._free)
+            self._users[page] = 1
+            self.table[slot, place] = page
+        self._counts[slot] = max(have, wanted)
+
+    def share(self, source: int, target: int, tokens: int) -> int:
+        """Let the empty slot `target` start with the pages holding the first `tokens` tokens of `source`.
+
+        Only whole pages are shared, so neither slot ever writes into the other's. Returns the tokens shared.
+        Raises ValueError if `target` holds pages or `source` has not that many.
+        """
+        self._check(source)
+        self._check(target)
+        count = tokens // self.page_tokens
+        if self._counts[target]:
+            raise ValueError(
+                f"slot {target} holds {self._counts[target]} pages; release it before sharing into it"
+            )
+        if tokens < 0 or count > self._counts[source]:
+            raise ValueError(f"slot {source} has room for {self.tokens(source)} tokens, not {tokens}")
+        self.table[target, :count] = self.table[source, :count]
+        np.add.at(self._users, self.table[source, :count], 1)
+        self._counts[target] = count
+        return count * self.page_tokens
+
+    def release(self, slot: int) -> None:
+        """Give up all the slot's pages; those nobody else holds are free again. Harmless on an empty slot."""
+        self._check(slot)
+        for place in range(self._counts[slot]):
+            page = int(self.table[slot, place])
+            self._users[page] -= 1
+            if self._users[page] == 0:
+                heapq.heappush(self._free, page)
+        self.table[slot] = UNSET
+        self._counts[slot] = 0
+
+    def rows(self, slot: int, positions: np.ndarray) -> np.ndarray:
+        """Row in the pool (int64) of each token position. Raises ValueError for one without a page."""
+        self._check(slot)
+        positions = np.asarray(positions, dtype=np.int64)
+        if positions.size and (positions.min() < 0 or positions.max() >= self.tokens(slot)):
+            raise ValueError(f"slot {slot}: positions {positions.min()}..{positions.max()} of {self.tokens(slot)}")
+        pages = self.table[slot, positions // self.page_tokens].astype(np.int64)
+        return pages * self.page_tokens + positions % self.page_tokens
+
+    def _check(self, slot: int) -> None:
+        if not 0 <= slot < len(self._counts):
+            raise ValueError(f"no slot {slot} of {len(self._counts)}")

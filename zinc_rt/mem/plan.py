@@ -1,0 +1,243 @@
+"""The memory plan: where every buffer of a graph lives, decided before anything is allocated.
+
+One allocation per class of weight, constant, state and output (`model.attn.q_weight[*]`: all layers together),
+one for the whole step block, one arena for the activations. Buffers that share arena bytes are ordered by nothing
+but the nodes that touch them: lowering must treat overlapping placements as the same memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from zinc_rt.errors import InputError
+from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Role
+from zinc_rt.mem.arena import Lifetime, floor_bytes, pack
+from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
+from zinc_rt.mem.suballocator import align_up
+
+FORMAT = 1
+STEP = "step"
+ARENA = "activation"
+_INDEX = re.compile(r"\[[^]]*\]")
+STEP_ALIGNMENT = 16  # the block is small and written in one go; four dwords keep vector loads legal
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One alloc_bo. `payload_bytes`: those that belong to a buffer at some time; the rest is padding."""
+
+    heap: Heap
+    size_bytes: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    allocation: str
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    payload_bytes: int
+    padding_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.payload_bytes + self.padding_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    graph: str
+    capacity: Mapping[str, int]
+    alignment: int
+    tap: bool
+    allocations: Mapping[str, Allocation]
+    placements: Mapping[str, Placement]  # by buffer name
+    arena_floor_bytes: int  # the most activation bytes alive at one node
+
+    def usage(self) -> dict[Heap, Usage]:
+        """Exact bytes per heap."""
+        return {heap: self._usage_of(heap) for heap in Heap}
+
+    def _usage_of(self, heap: Heap) -> Usage:
+        here = [allocation for allocation in self.allocations.values() if allocation.heap is heap]
+        payload = sum(allocation.payload_bytes for allocation in here)
+        return Usage(payload, sum(allocation.size_bytes for allocation in here) - payload)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(allocation.size_bytes for allocation in self.allocations.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; `from_dict` reads it back. `usage` is for readers and derived."""
+        return {
+            "format": FORMAT,
+            "graph": self.graph,
+            "capacity": dict(self.capacity),
+            "alignment": self.alignment,
+            "tap": self.tap,
+            "arena_floor_bytes": self.arena_floor_bytes,
+            "usage": {
+                heap.value: {"payload_bytes": use.payload_bytes, "padding_bytes": use.padding_bytes}
+                for heap, use in self.usage().items()
+            },
+            "allocations": {
+                name: {"heap": a.heap.value, "size_bytes": a.size_bytes, "payload_bytes": a.payload_bytes}
+                for name, a in self.allocations.items()
+            },
+            "placements": {
+                name: {"allocation": p.allocation, "offset_bytes": p.offset_bytes, "size_bytes": p.size_bytes}
+                for name, p in self.placements.items()
+            },
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), indent=1)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> MemoryPlan:
+        """Raises InputError for another format or a malformed plan."""
+        if data.get("format") != FORMAT:
+            raise InputError(f"memory plan: format {data.get('format')}, this build reads {FORMAT}")
+        try:
+            return MemoryPlan(
+                data["graph"],
+                MappingProxyType(dict(data["capacity"])),
+                data["alignment"],
+                data["tap"],
+                MappingProxyType(
+                    {
+                        name: Allocation(Heap(row["heap"]), row["size_bytes"], row["payload_bytes"])
+                        for name, row in data["allocations"].items()
+                    }
+                ),
+                MappingProxyType({name: Placement(**row) for name, row in data["placements"].items()}),
+                data["arena_floor_bytes"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"memory plan: malformed, {type(error).__name__}: {error}") from error
+
+    @staticmethod
+    def from_json(text: str) -> MemoryPlan:
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"memory plan: not JSON, {error}") from error
+        if not isinstance(data, dict):
+            raise InputError(f"memory plan: wanted an object, saw {type(data).__name__}")
+        return MemoryPlan.from_dict(data)
+
+
+def plan_memory(
+    graph: Graph,
+    *,
+    capacity: Mapping[str, int],
+    tap: bool = False,
+    alignment: int = 256,
+    heaps: Mapping[Role, Heap] = ROLE_HEAPS,
+) -> MemoryPlan:
+    """Place every buffer of a verified graph.
+
+    `capacity` gives each symbol its maximum. `tap` keeps every activation to the end: no byte is used twice.
+    Raises InputError for a symbol without capacity, a dtype without whole blocks or an unknown role.
+    """
+    if alignment < STEP_ALIGNMENT or alignment & (alignment - 1):
+        raise ValueError(f"alignment is a power of two of at least {STEP_ALIGNMENT}, not {alignment}")
+    sizes = {spec.name: size_bytes(spec, capacity) for spec in graph.buffers.values()}
+    allocations: dict[str, Allocation] = {}
+    placements: dict[str, Placement] = {}
+
+    groups: dict[str, list[BufferSpec]] = {}
+    for spec in graph.buffers.values():
+        if spec.role not in heaps:
+            raise InputError(f"{spec.name}: unknown role {spec.role}")
+        groups.setdefault(allocation_of(spec), []).append(spec)
+    floor = 0
+    for name, specs in groups.items():
+        heap = heaps[specs[0].role]
+        if name == ARENA:
+            lifetimes = _lifetimes(graph, specs, sizes, alignment)
+            floor = floor_bytes(lifetimes)
+            offsets = _in_sequence([life.size_bytes for life in lifetimes], 1) if tap else pack(lifetimes)
+        else:
+            step = STEP_ALIGNMENT if name == STEP else alignment
+            offsets = _in_sequence([sizes[spec.name] for spec in specs], step)
+        for spec, offset in zip(specs, offsets, strict=True):
+            placements[spec.name] = Placement(name, offset, sizes[spec.name])
+        ranges = [(offset, offset + sizes[spec.name]) for spec, offset in zip(specs, offsets, strict=True)]
+        end = align_up(max(end for _, end in ranges), alignment)
+        allocations[name] = Allocation(heap, end, _covered(ranges))
+    return MemoryPlan(
+        graph.name,
+        MappingProxyType(dict(capacity)),
+        alignment,
+        tap,
+        MappingProxyType(allocations),
+        MappingProxyType({name: placements[name] for name in graph.buffers}),
+        floor,
+    )
+
+
+def allocation_of(spec: BufferSpec) -> str:
+    """ "weight/model.attn.q_weight[*]", "step", "activation". No buffer name contains a slash."""
+    if spec.role in (STEP, ARENA):
+        return spec.role
+    return f"{spec.role}/{_INDEX.sub('[*]', spec.name)}"
+
+
+def size_bytes(spec: BufferSpec, capacity: Mapping[str, int]) -> int:
+    """Bytes at full capacity. Raises InputError as plan_memory does."""
+    dims: list[int] = []
+    for dim in spec.shape:
+        value = capacity.get(dim) if isinstance(dim, str) else dim
+        if value is None:
+            raise InputError(f"{spec.name}: no capacity given for {dim!r}; given: {', '.join(capacity) or 'none'}")
+        if value < 1:
+            raise InputError(f"{spec.name}: dimension {dim!r} is {value}; it must be at least 1")
+        dims.append(value)
+    *rows, last = dims or [1]
+    try:
+        return math.prod(rows) * row_bytes(spec.dtype, last)
+    except KeyError as error:
+        raise InputError(f"{spec.name}: unknown dtype {spec.dtype!r}") from error
+    except ValueError as error:
+        raise InputError(f"{spec.name}: {error}") from error
+
+
+def _in_sequence(sizes: list[int], alignment: int) -> list[int]:
+    offsets: list[int] = []
+    end = 0
+    for size in sizes:
+        offsets.append(end)
+        end = align_up(end + size, alignment)
+    return offsets
+
+
+def _lifetimes(graph: Graph, specs: list[BufferSpec], sizes: Mapping[str, int], alignment: int) -> list[Lifetime]:
+    """From the first node that names the buffer to the last; one that no node names keeps its bytes throughout."""
+    span: dict[str, tuple[int, int]] = {}
+    for index, node in enumerate(graph.nodes):
+        for name in (*node.inputs, *node.outputs):
+            if name != ABSENT:
+                span[name] = (span.get(name, (index, index))[0], index)
+    everywhere = (0, max(0, len(graph.nodes) - 1))
+    return [Lifetime(*span.get(spec.name, everywhere), align_up(sizes[spec.name], alignment)) for spec in specs]
+
+
+def _covered(ranges: list[tuple[int, int]]) -> int:
+    """Bytes inside at least one range."""
+    covered = reached = 0
+    for begin, end in sorted(ranges):
+        covered += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return covered
