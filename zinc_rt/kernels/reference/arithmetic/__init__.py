@@ -6,6 +6,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.kernels.reference.arithmetic.base import Arithmetic
 from zinc_rt.kernels.reference.arithmetic.canonical import Canonical1
 from zinc_rt.kernels.reference.arithmetic.float32 import Float32Dequant
+from zinc_rt.kernels.reference.arithmetic.q8 import Canonical1Q8
 
 __all__ = ["ORDERINGS", "Arithmetic", "arithmetic"]
 
@@ -17,6 +18,8 @@ def arithmetic(ordering: str, *, threads: int = 1) -> Arithmetic:
     match ordering:
         case "canonical-1":
             return Canonical1(threads)
+        case "canonical-1-q8":
+            return Canonical1Q8(threads)
         case "float32-dequant":
             return Float32Dequant()
     raise UsageError(f"unknown arithmetic ordering {ordering!r}", next="choose one of: " + ", ".join(ORDERINGS))

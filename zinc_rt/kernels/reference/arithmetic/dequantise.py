@@ -7,6 +7,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.kernels.reference.arithmetic.blocks import UNPACK, unpack
 from zinc_rt.kernels.weight import Weight
 
 
@@ -22,6 +23,8 @@ def dequantise(weight: Weight) -> np.ndarray:
             return (raw.astype(np.uint32) << 16).view(np.float32)
     try:
         with np.errstate(all="ignore"):  # odd scales in a file overflow quietly, as they do in C
+            if weight.dtype in UNPACK:
+                return unpack(weight.dtype, raw).dequantise()
             values = gguf_dequantize(raw, GGMLQuantizationType[weight.dtype.upper()])
     except (KeyError, NotImplementedError) as error:
         raise UnsupportedError(

@@ -1,12 +1,12 @@
-"""Sharing a weight's rows out: blocks that fit a cache, on one thread or several. No result depends on either."""
+"""Sharing a weight's rows out in blocks, on one thread or several. No result depends on either."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-BLOCK_ELEMENTS = 1 << 18  # 1 MiB of float32: half of it and the accumulators stay in a core's cache
-BLOCK_ROWS = 512  # 256 KiB of accumulators for the one token in work
+BLOCK_ELEMENTS = 1 << 20  # 4 MiB of float32; smaller blocks leave threads waiting for the interpreter lock
+BLOCK_ROWS = 1024  # 512 KiB of accumulators for the one token in work
 
 
 class Rows:
