@@ -17,8 +17,6 @@ from zinc_rt.model.tokenizer.pretokenizers import SPLITS, Pre
 from zinc_rt.model.tokenizer.vocabulary import PREFIX, Vocabulary
 
 _LINES = re.compile(r"[^\n]+|\n+")
-# Oniguruma gives up on one match after some millions of steps; no word is split by cutting here because
-# a stretch this long is only reached by pathological input.
 _MERGES_KEY = PREFIX + "merges"
 
 
@@ -65,7 +63,7 @@ class BPE:
         return [id for piece in pieces for id in self._encode_piece(piece)]
 
     def _encode_piece(self, text: str) -> list[int]:
-        return self._rust.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+        return self._rust.encode(text, add_special_tokens=False).ids
 
     def _encode_lines(self, text: str) -> list[int]:
         ids: list[int] = []

@@ -7,16 +7,15 @@ Each function cuts a text into pieces that join to the text again. Source: llama
 from __future__ import annotations
 
 import re
-import string
 import unicodedata
+from itertools import pairwise
 
 _ASCII_RUN = re.compile("[0-9]+")
-_WORD = frozenset(string.ascii_letters + string.digits + "_")
 
 
 def _cut(text: str, points: list[int]) -> list[str]:
     edges = sorted({0, len(text), *points})
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(edges)]
 
 
 def _number_runs(text: str) -> list[tuple[int, int]]:
@@ -37,22 +36,11 @@ def _number_runs(text: str) -> list[tuple[int, int]]:
 
 
 def group_numbers(text: str) -> list[str]:
-    """afmoe: every run of numbers becomes one or two leading digits, then threes."""
+    """afmoe and tiny_aya: every run of numbers becomes one or two leading digits, then threes."""
     points: list[int] = []
     for start, end in _number_runs(text):
         # Only right edges are cuts: the leading group keeps the text before it, for the next stage to cut off.
         points += range(start + ((end - start) % 3 or 3), end + 1, 3)
-    return _cut(text, points)
-
-
-def group_whole_words(text: str) -> list[str]:
-    r"""tiny_aya: \d{1,3}(?=(?:\d{3})*\b), that is threes from the right where no ASCII word character follows."""
-    points: list[int] = []
-    for match in _ASCII_RUN.finditer(text):
-        start, end = match.span()
-        if end < len(text) and text[end] in _WORD:
-            continue
-        points += [start, *range(end, start, -3)]
     return _cut(text, points)
 
 

@@ -1,12 +1,11 @@
 r"""How a BPE vocabulary cuts text into words before merging: one row per `tokenizer.ggml.pre` spelling.
 
-Source of names, expressions and flags: llama.cpp src/llama-vocab.cpp (`llm_tokenizer_bpe`, `llama_vocab::impl::load`)
-and src/unicode.cpp (hand-written splitters). The expressions are spelled here for Oniguruma (what `tokenizers.Regex`
-speaks), with llama.cpp's meaning where the two engines differ:
+Source of names, expressions and flags: llama.cpp src/llama-vocab.cpp (`llm_tokenizer_bpe`,
+`llama_vocab::impl::load`) and src/unicode.cpp (hand-written splitters). The expressions are spelled here for
+Oniguruma (what `tokenizers.Regex` speaks), with llama.cpp's meaning where the two engines differ:
 
 - llama.cpp folds every letter subcategory (Lu, Ll, Lt, Lm, Lo) into one letter class, so only ASCII has case;
-- digits written \d, and word boundaries, are ASCII in llama.cpp;
-- its punctuation and symbol classes both lack '~';
+- white space beyond ASCII never matches a listed code point or range, only \s;
 - '$' is the end of the piece at hand, never a line end;
 - "(?i:...)" is spelled out: Oniguruma would also fold U+017F to 's'.
 """
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.model.tokenizer.digits import group_ascii_digits, group_numbers, group_whole_words
+from zinc_rt.model.tokenizer.digits import group_ascii_digits, group_numbers
 
 Stage = str | Callable[[str], list[str]]
 """An Oniguruma expression whose matches and gaps become pieces, or a function that cuts a piece into pieces."""
@@ -30,7 +29,6 @@ def _code_points(ranges: str) -> str:
 
 
 SUFFIX = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-PUNCT_OR_SYMBOL = r"[\p{P}\p{S}&&[^~]]"
 KANA_OR_HAN = f"[{_code_points('4e00-9fa5 3040-309f 30a0-30ff')}]+"
 SPACES = r"\s+(?!\S)|\s+"
 
@@ -67,15 +65,15 @@ def _cased(upper: str, lower: str, *, suffix: str, digits: str) -> str:
 def _deepseek3_main(symbols_tail: str = r"[\r\n]*", newlines: str = r"\s*[\r\n]+") -> str:
     return (
         r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
-        rf"|(?:[^\r\n\p{{L}}\p{{P}}\p{{S}}]|~)?[\p{{L}}\p{{M}}]+"
-        rf"| ?{PUNCT_OR_SYMBOL}+{symbols_tail}|{newlines}|{SPACES}"
+        rf"|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+        rf"| ?[\p{{P}}\p{{S}}]+{symbols_tail}|{newlines}|{SPACES}"
     )
 
 
 ASCII_UPPER_OR_OTHER = r"[\p{L}&&[^a-z]]"
 ASCII_LOWER_OR_OTHER = r"[\p{L}&&[^A-Z]]"
 LETTER_OR_MARK = r"[\p{L}\p{M}]"
-BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
+BLOOM = rf" ?[^(\s|.,!?{_code_points('2026 3002 ff0c 3001 964 6d4 60c')})]+"
 
 # The Latin, Greek, Cyrillic, ... letters with case that DeepSeek-LLM's tokenizer.json lists.
 DEEPSEEK_LETTERS = _code_points(
@@ -88,7 +86,7 @@ DEEPSEEK_LETTERS = _code_points(
     "a771-a787 a78b-a78e ab70-abbf fb00-fb06 fb13-fb17 ff21-ff3a ff41-ff5a 10400-1044f 104b0-104d3 "
     "104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943"
 )
-DEEPSEEK_CJK = r"[\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+"
+DEEPSEEK_CJK = rf"[{_code_points('4e00-9fa5 800-4e00 ac00-d7ff')}&&[^\s]]+"
 
 SPLITS: dict[str, tuple[Stage, ...]] = {
     "default": (r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
@@ -126,7 +124,7 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
     "deepseek-llm": (
         r"[\r\n]",
         rf"\s?[{DEEPSEEK_LETTERS}]+",
-        r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]+",
+        r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3001}\x{3002}]+",
         r"(?<!\s)\s+\z",
         DEEPSEEK_CJK,
         r"\p{N}+",
@@ -141,7 +139,8 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
     ),
     "afmoe": (
         group_numbers,
-        r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{f900}-\x{faff}\x{3040}-\x{309f}\x{30a0}-\x{30ff}\x{ff65}-\x{ff9f}"
+        # llama.cpp writes U+8C48 where the model's own list has its look-alike U+F900.
+        r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{8c48}-\x{faff}\x{3040}-\x{309f}\x{30a0}-\x{30ff}\x{ff65}-\x{ff9f}"
         r"\x{2f00}-\x{2fdf}\x{e40}-\x{e7f}\x{e80}-\x{eff}\x{1780}-\x{17ff}\x{1000}-\x{109f}\x{aa60}-\x{aa7f}"
         r"\x{a9e0}-\x{a9ff}\x{ac00}-\x{d7af}\x{1100}-\x{11ff}]+",
         _deepseek3_main(),
@@ -164,7 +163,7 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
         ),
     ),
     "tiny-aya": (
-        group_whole_words,
+        group_numbers,
         _cased(LETTER_OR_MARK, LETTER_OR_MARK, suffix=SUFFIX + "?", digits=r"\p{N}{1,3}"),
     ),
     "kimi-k2": (

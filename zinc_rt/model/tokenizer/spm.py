@@ -51,7 +51,10 @@ class SPM:
         return id
 
     def _merge(self, text: str) -> list[str]:
-        """The symbols left when nothing merges any more. Symbol i starts at character i; end 0 means merged away."""
+        """The symbols left when nothing merges any more.
+
+        A symbol is known by the character it starts at; `end` 0 means merged away.
+        """
         ids, scores = self._ids, self._scores
         count = len(text)
         end = list(range(1, count + 1))

@@ -164,7 +164,7 @@ class Tokenizer:
         return b"".join(pieces)
 
     def stream_decoder(self) -> StreamDecoder:
-        """A decoder for tokens that arrive one by one; it keeps leading spaces, as text that goes on needs them."""
+        """A decoder for tokens that arrive one by one. Leading spaces stay: text that goes on needs them."""
         return StreamDecoder(self.piece_bytes)
 
     def piece(self, id: int) -> str:
@@ -235,10 +235,9 @@ def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Me
     for role, on in wanted.items():
         if not on or role in vocabulary.roles:
             continue
-        if model == "gpt2" and role != "sep" and vocabulary.roles.get(role) is None:
-            if _GPT2_BOS_EOS < len(vocabulary.texts):
-                vocabulary.roles[role] = _GPT2_BOS_EOS
-                continue
+        if model == "gpt2" and role != "sep" and len(vocabulary.texts) > _GPT2_BOS_EOS:
+            vocabulary.roles[role] = _GPT2_BOS_EOS
+            continue
         key = "seperator" if role == "sep" else role
         raise malformed(f"{PREFIX}add_{role}_token is on, but {PREFIX}{key}_token_id names no token")
     return wanted["bos"], wanted["eos"], wanted["sep"]

@@ -89,7 +89,7 @@ class Vocabulary:
 
 
 def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabulary:
-    """The vocabulary in `metadata`. `default_roles` are the ids a tokenizer model assumes where the file is silent.
+    """The vocabulary in `metadata`; `default_roles` are the ids assumed where the file is silent.
 
     Raises InputError for a missing or malformed list and for duplicate tokens.
     """
