@@ -376,11 +376,11 @@ OPS: dict[Op, OpSpec] = {
             (_f("y", "T", "N"),),
         ),
         OpSpec(
-            Op.SLICE,
+            Op.SLICE,  # of every `group` neighbours, [offset, offset + size)
             (_f("x", "T", "N"),),
-            (_f("y", "T", "size"),),
-            (Attr("offset", int), Attr("size", int)),
-            ("offset + size <= N",),
+            (_f("y", "T", "N//group*size"),),
+            (Attr("group", int), Attr("offset", int), Attr("size", int)),
+            ("N % group == 0", "offset + size <= group"),
         ),
         OpSpec(Op.SOFTCAP, (_f("x", "T", "N"),), (_f("y", "T", "N"),), (Attr("cap", float),)),
         OpSpec(

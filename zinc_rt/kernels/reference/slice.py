@@ -1,4 +1,4 @@
-"""SLICE: a run of columns."""
+"""SLICE: a run of columns from every group of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import numpy as np
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
-def slice_columns(math: Arithmetic, x: np.ndarray, *, offset: int, size: int) -> np.ndarray:
-    """x [T, N] -> x[:, offset : offset + size]."""
-    return x[:, offset : offset + size]
+def slice_columns(math: Arithmetic, x: np.ndarray, *, group: int, offset: int, size: int) -> np.ndarray:
+    """x [T, N] -> [T, N / group * size]: columns [offset, offset + size) of every `group` neighbours."""
+    return x.reshape(len(x), -1, group)[..., offset : offset + size].reshape(len(x), -1)

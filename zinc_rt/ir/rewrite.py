@@ -1,0 +1,75 @@
+"""New graphs from old: feed a value from the host, keep only what some results need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from zinc_rt.errors import UsageError
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Node
+from zinc_rt.ir.op import Op
+
+
+def find_label(graph: Graph, label: str) -> Node:
+    """The node labelled so. Raises UsageError naming what there is."""
+    for node in graph.nodes:
+        if node.label == label:
+            return node
+    kin = sorted({node.label for node in graph.nodes if node.label.split("-")[0] == label.split("-")[0]})
+    raise UsageError(f"no node is labelled {label!r} in {graph.name}", next="did you mean: " + (", ".join(kin) or "?"))
+
+
+def injected_name(label: str) -> str:
+    stem, _, layer = label.lower().partition("-")
+    return f"inject.{stem.replace('.', '_')}" + (f"[{layer}]" if layer else "")
+
+
+def inject(graph: Graph, labels: Iterable[str]) -> Graph:
+    """For each label, consumers read a host-written buffer `injected_name(label)` instead of the node's result.
+
+    The node itself still runs, so its own result can be looked at beside what replaced it.
+    """
+    buffers = dict(graph.buffers)
+    renamed: dict[str, str] = {}
+    for label in labels:
+        value = graph.buffers[find_label(graph, label).outputs[0]]
+        name = injected_name(label)
+        buffers[name] = replace(value, name=name, role="step")
+        renamed[value.name] = name
+    nodes = tuple(
+        replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs)) for node in graph.nodes
+    )
+    return Graph(graph.name, graph.stage, MappingProxyType(buffers), nodes)
+
+
+def keep(graph: Graph, wanted: Iterable[str]) -> Graph:
+    """Only the nodes that the buffers `wanted` depend on, and the buffers those touch.
+
+    A wanted activation becomes an output, since nothing else may be left to read it.
+    """
+    wanted = set(wanted)
+    needed = set(wanted)
+    nodes: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.op is Op.BARRIER:
+            nodes.append(node)
+        elif needed.intersection(node.outputs):
+            needed.update(name for name in node.inputs if name != ABSENT)
+            nodes.append(node)
+    touched = {name for node in nodes if node.op is not Op.BARRIER for name in (*node.inputs, *node.outputs)}
+    touched |= wanted | {spec.name for spec in graph.by_role("step")}
+    kept = tuple(
+        node for node in reversed(nodes) if node.op is not Op.BARRIER or touched.issuperset(node.inputs)
+    )
+    return Graph(graph.name, graph.stage, _outputs(graph.buffers, touched, wanted), kept)
+
+
+def _outputs(
+    buffers: Mapping[str, BufferSpec], touched: set[str], wanted: set[str]
+) -> MappingProxyType[str, BufferSpec]:
+    kept = {name: spec for name, spec in buffers.items() if name in touched}
+    for name in wanted:
+        if kept[name].role == "activation":
+            kept[name] = replace(kept[name], role="output")
+    return MappingProxyType(kept)

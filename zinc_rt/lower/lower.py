@@ -1,0 +1,116 @@
+"""Choose an entry for every node and put barriers where memory demands them.
+
+Calls between two barriers may run at the same time, so a barrier goes before a call that touches bytes which a
+call since the last barrier wrote, or writes bytes which one read. Bytes, not names: two buffers that the memory
+plan put in one place conflict like one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.lower.program import Barrier, Call, Program
+from zinc_rt.mem.plan import MemoryPlan
+
+
+def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering: str, tier: str) -> Program:
+    """Raises UnsupportedError naming every node the table cannot run, with each candidate's reason."""
+    table: dict[Op, list[Entry]] = {}
+    for entry in entries:
+        table.setdefault(entry.op, []).append(entry)
+    refused: list[str] = []
+    steps: list[Call | Barrier] = []
+    pending = _Pending(plan)
+    for node in graph.nodes:
+        if node.op is Op.BARRIER:
+            if pending.touches_any(node.inputs):
+                steps.append(Barrier(node.inputs))
+                pending.clear()
+            continue
+        chosen = choose(node, graph, table.get(node.op, []), ordering)
+        if isinstance(chosen, str):
+            refused.append(f"{node!r}: {chosen}")
+            continue
+        conflicts = pending.conflicts(node)
+        if conflicts:
+            steps.append(Barrier(conflicts))
+            pending.clear()
+        pending.add(node)
+        steps.append(Call(node, chosen))
+    if refused:
+        shown = "\n  ".join(refused[:8]) + (f"\n  and {len(refused) - 8} more" if len(refused) > 8 else "")
+        raise UnsupportedError(f"{tier} cannot run {graph.name} in {ordering}:\n  {shown}")
+    return Program(graph, plan, ordering, tuple(steps))
+
+
+def choose(node: Node, graph: Graph, candidates: list[Entry], ordering: str) -> Entry | str:
+    """The first entry that takes the node, or why none does."""
+    reasons = []
+    for entry in candidates:
+        reason = _refusal(entry, node, graph, ordering)
+        if reason is None:
+            return entry
+        reasons.append(f"{entry.variant}: {reason}" if entry.variant else reason)
+    return "; ".join(reasons) or "no kernel for this opcode"
+
+
+def _refusal(entry: Entry, node: Node, graph: Graph, ordering: str) -> str | None:
+    if ordering not in entry.orderings:
+        return f"no kernel in ordering {ordering}"
+    if entry.weight_dtypes is not None:
+        for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
+            if port.kind == "weight" and name != ABSENT and graph.buffers[name].dtype not in entry.weight_dtypes:
+                return f"{name} is {graph.buffers[name].dtype}"
+    return entry.rejects(node, graph)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    allocation: str
+    start: int
+    end: int
+    name: str
+
+    def meets(self, other: _Span) -> bool:
+        return self.allocation == other.allocation and self.start < other.end and other.start < self.end
+
+
+class _Pending:
+    """Byte ranges touched since the last barrier."""
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        self._plan = plan
+        self.clear()
+
+    def clear(self) -> None:
+        self._read: list[_Span] = []
+        self._written: list[_Span] = []
+
+    def _spans(self, names: Iterable[str]) -> list[_Span]:
+        spans = []
+        for name in names:
+            place = self._plan.placements[name] if name != ABSENT else None
+            if place is not None:
+                spans.append(_Span(place.allocation, place.offset_bytes, place.offset_bytes + place.size_bytes, name))
+        return spans
+
+    def add(self, node: Node) -> None:
+        self._read += self._spans(node.inputs)
+        self._written += self._spans(node.outputs)
+
+    def conflicts(self, node: Node) -> tuple[str, ...]:
+        reads, writes = self._spans(node.inputs), self._spans(node.outputs)
+        hit = {new.name for new in reads for old in self._written if new.meets(old)}
+        hit |= {new.name for new in writes for old in (*self._written, *self._read) if new.meets(old)}
+        return tuple(sorted(hit))
+
+    def touches_any(self, names: tuple[str, ...]) -> bool:
+        """Whether an explicit barrier over `names` (none: everything) has anything to order."""
+        if not names:
+            return bool(self._written or self._read)
+        return any(new.meets(old) for new in self._spans(names) for old in self._written)

@@ -1,0 +1,209 @@
+"""The pieces that several architectures share: attention over the paged cache, feed-forwards, experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.ir.dtypes import ACTIVATION, INDEX
+from zinc_rt.ir.graph import ABSENT
+from zinc_rt.ir.op import Op
+from zinc_rt.model.emitter import Emitter
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Attention geometry of one layer."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    scale: float
+    window: int = 0
+
+
+def read_heads(e: Emitter, layer: int) -> Heads:
+    """The usual keys: head_count, head_count_kv, key_length, value_length; scale 1 / sqrt(head_dim)."""
+    heads = e.hyper.positive("attention.head_count", layer=layer)
+    head_dim = e.hyper.positive("attention.key_length", e.width // heads)
+    return Heads(
+        heads=heads,
+        kv_heads=e.hyper.positive("attention.head_count_kv", heads, layer=layer),
+        head_dim=head_dim,
+        value_dim=e.hyper.positive("attention.value_length", head_dim),
+        scale=head_dim**-0.5,
+    )
+
+
+def qkv(e: Emitter, h: str, layer: int, spec: Heads) -> tuple[str, str, str]:
+    """Query, key and value projections, from three tensors or one merged attn_qkv."""
+    at = f"blk.{layer}"
+    sizes = {
+        "q": spec.heads * spec.head_dim,
+        "k": spec.kv_heads * spec.head_dim,
+        "v": spec.kv_heads * spec.value_dim,
+    }
+    merged = e.has_weight(f"{at}.attn_qkv.weight")
+    results, start = [], 0
+    for which, size in sizes.items():
+        label, alone = f"{which.upper()}cur-{layer}", f"{at}.attn_{which}"
+        if merged:
+            rows = (slice(start, start + size),)
+            results.append(e.linear(h, f"{at}.attn_qkv", size, label, take=rows, part=alone))
+        else:
+            results.append(e.linear(h, alone, size, label))
+        start += size
+    return results[0], results[1], results[2]
+
+
+def write_kv(
+    e: Emitter, k: str, v: str, layer: int, *, names: tuple[str, str] = ("kv_k", "kv_v")
+) -> tuple[str, str]:
+    """Put this step's keys and values into layer `layer`'s cache, and fence what reads it."""
+    cache_k, cache_v = (
+        e.state(name, layer, (e.limits.kv_rows, e.shape(value)[-1]))
+        for name, value in zip(names, (k, v), strict=True)
+    )
+    e.node(
+        Op.KV_WRITE_BATCHED,
+        (k, v, e.position, e.slot, e.page_table, cache_k, cache_v),
+        (cache_k, cache_v),
+        f"kv_write-{layer}",
+        page_tokens=e.limits.page_tokens,
+    )
+    e.barrier(cache_k, cache_v, layer=layer)
+    return cache_k, cache_v
+
+
+def attend(e: Emitter, q: str, cache: tuple[str, str], layer: int, spec: Heads, label: str = "kqv_out") -> str:
+    return e.value(
+        Op.FLASH_ATTN if e.stage == "decode" else Op.FLASH_ATTN_BATCHED,
+        (q, *cache, e.position, e.slot, e.page_table),
+        (spec.heads * spec.value_dim,),
+        f"{label}-{layer}",
+        heads=spec.heads,
+        kv_heads=spec.kv_heads,
+        head_dim=spec.head_dim,
+        value_dim=spec.value_dim,
+        scale=spec.scale,
+        window=spec.window,
+        page_tokens=e.limits.page_tokens,
+    )
+
+
+def dense_ffn(
+    e: Emitter, h: str, layer: int, width: int, *, activation: Op = Op.SWIGLU, label: str = "ffn_out"
+) -> str:
+    """down(activation(gate h) * up h). A file without ffn_gate has [gate | up] merged in ffn_up."""
+    at = f"blk.{layer}"
+    if e.has_weight(f"{at}.ffn_gate.weight"):
+        gate = e.linear(h, f"{at}.ffn_gate", width, f"ffn_gate-{layer}")
+        up = e.linear(h, f"{at}.ffn_up", width, f"ffn_up-{layer}")
+    else:
+        halves = (slice(0, width),), (slice(width, 2 * width),)
+        gate = e.linear(h, f"{at}.ffn_up", width, f"ffn_gate-{layer}", take=halves[0], part=f"{at}.ffn_gate")
+        up = e.linear(h, f"{at}.ffn_up", width, f"ffn_up-{layer}", take=halves[1], part=f"{at}.ffn_up")
+    name = "ffn_swiglu" if activation is Op.SWIGLU else "ffn_geglu"
+    y = e.value(activation, (gate, up), (width,), f"{name}-{layer}")
+    return e.linear(y, f"{at}.ffn_down", e.width, f"{label}-{layer}")
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts as the metadata describes it."""
+
+    count: int
+    used: int
+    width: int
+    gating: str = "softmax"
+    renormalise: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    groups_used: int = 1
+    activation: str = "silu"
+
+
+def route(e: Emitter, h: str, layer: int, experts: Experts) -> tuple[str, str]:
+    """Router: the chosen experts' ids and weights."""
+    gate = e.weight(f"blk.{layer}.ffn_gate_inp.weight", (experts.count, e.width))
+    bias = e.weight(f"blk.{layer}.exp_probs_b.bias", (experts.count,), optional=True)
+    _, ids, weights = e.values(
+        Op.MOE_GATE_TOPK,
+        (h, gate, bias),
+        (
+            (f"ffn_moe_logits-{layer}", (experts.count,), ACTIVATION),
+            (f"ffn_moe_topk-{layer}", (experts.used,), INDEX),
+            (f"ffn_moe_weights_norm-{layer}", (experts.used,), ACTIVATION),
+        ),
+        k=experts.used,
+        gating=experts.gating,
+        renormalise=experts.renormalise,
+        scale=experts.scale,
+        groups=experts.groups,
+        groups_used=experts.groups_used,
+    )
+    return ids, weights
+
+
+def run_experts(
+    e: Emitter, h: str, ids: str, weights: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out"
+) -> str:
+    """Weighted sum of the chosen experts' outputs. A merged ffn_gate_up_exps has rows [gate | up]."""
+    at, f, n = f"blk.{layer}", experts.width, experts.count
+    if e.has_weight(f"{at}.ffn_gate_up_exps.weight"):
+        merged, all_experts = f"{at}.ffn_gate_up_exps.weight", slice(None)
+        gate_w = e.weight(
+            merged, (n, f, e.width), take=(all_experts, slice(0, f)), part=f"{at}.ffn_gate_exps.weight"
+        )
+        up_w = e.weight(
+            merged, (n, f, e.width), take=(all_experts, slice(f, 2 * f)), part=f"{at}.ffn_up_exps.weight"
+        )
+    else:
+        gate_w = e.weight(f"{at}.ffn_gate_exps.weight", (n, f, e.width))
+        up_w = e.weight(f"{at}.ffn_up_exps.weight", (n, f, e.width))
+    gate, up = e.values(
+        Op.MOE_GATE_UP,
+        (h, gate_w, up_w, ids),
+        (
+            (f"ffn_moe_gate-{layer}", (experts.used, f), ACTIVATION),
+            (f"ffn_moe_up-{layer}", (experts.used, f), ACTIVATION),
+        ),
+    )
+    name = "ffn_moe_swiglu" if experts.activation == "silu" else "ffn_moe_geglu"
+    y = e.value(Op.MOE_SWIGLU, (gate, up), (experts.used, f), f"{name}-{layer}", activation=experts.activation)
+    down_w = e.weight(f"{at}.ffn_down_exps.weight", (n, e.width, f))
+    down_scale = e.weight(f"{at}.ffn_down_exps.scale", (n,), optional=True)
+    return e.value(Op.MOE_DOWN_ACC, (y, down_w, ids, weights, down_scale, ABSENT), (e.width,), f"{label}-{layer}")
+
+
+def moe_ffn(e: Emitter, h: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out") -> str:
+    return run_experts(e, h, *route(e, h, layer, experts), layer, experts, label=label)
+
+
+def shared_expert(e: Emitter, h: str, layer: int, width: int, *, gated: bool, label: str) -> str:
+    at = f"blk.{layer}"
+    gate_inp = e.weight(f"{at}.ffn_gate_inp_shexp.weight", (e.width,)) if gated else ABSENT
+    return e.value(
+        Op.SHARED_EXPERT,
+        (
+            h,
+            e.weight(f"{at}.ffn_gate_shexp.weight", (width, e.width)),
+            e.weight(f"{at}.ffn_up_shexp.weight", (width, e.width)),
+            e.weight(f"{at}.ffn_down_shexp.weight", (e.width, width)),
+            gate_inp,
+            ABSENT,
+        ),
+        (e.width,),
+        f"{label}-{layer}",
+    )
+
+
+def softmax_experts(e: Emitter, *, width_key: str = "expert_feed_forward_length") -> Experts:
+    """Softmax gating, renormalised: the qwen family and Mixtral."""
+    used = e.hyper.positive("expert_used_count")
+    ffn = e.hyper.integer("feed_forward_length", 0)
+    return Experts(
+        count=e.hyper.positive("expert_count"),
+        used=used,
+        width=e.hyper.positive(width_key, max(ffn // used, 1)),
+    )

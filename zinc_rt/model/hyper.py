@@ -1,0 +1,97 @@
+"""Hyperparameters from GGUF metadata: `integer("attention.head_count")` reads `<arch>.attention.head_count`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from zinc_rt.errors import InputError
+
+T = TypeVar("T")
+
+
+class Hyper:
+    """Typed access with the defaults of the facts sheet; a missing or ill-typed key is an InputError naming it."""
+
+    def __init__(self, architecture: str, metadata: Mapping[str, object], source: str) -> None:
+        self.architecture = architecture
+        self.metadata = metadata
+        self.source = source
+
+    def integer(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
+        """With `layer`, the key may hold one value for all layers or an array of one a layer."""
+        return self._read(key, default, layer, _integer)
+
+    def real(self, key: str, default: float | None = None) -> float:
+        return self._read(key, default, None, _real)
+
+    def boolean(self, key: str, default: bool | None = None) -> bool:
+        return self._read(key, default, None, _boolean)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        return self._read(key, default, None, _text)
+
+    def array(self, key: str) -> list[int] | None:
+        """The numbers of an array key, None where the key is absent."""
+        value = self.metadata.get(f"{self.architecture}.{key}")
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple | np.ndarray):
+            raise self._wrong(key, value, "an array")
+        return [self._typed(key, item, _integer) for item in value]
+
+    def has(self, key: str) -> bool:
+        return f"{self.architecture}.{key}" in self.metadata
+
+    def is_array(self, key: str) -> bool:
+        return isinstance(self.metadata.get(f"{self.architecture}.{key}"), list | tuple | np.ndarray)
+
+    def positive(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
+        value = self.integer(key, default, layer=layer)
+        if value <= 0:
+            raise self._wrong(key, value, "a positive integer")
+        return value
+
+    def _read(self, key: str, default: T | None, layer: int | None, convert: Callable[[object], T | None]) -> T:
+        value = self.metadata.get(f"{self.architecture}.{key}")
+        if value is None:
+            if default is None:
+                raise InputError(
+                    f"{self.source}: metadata key {self.architecture}.{key} is missing",
+                    next="convert the model again with a current llama.cpp converter",
+                )
+            return default
+        if layer is not None and isinstance(value, list | tuple | np.ndarray):
+            if layer >= len(value):
+                raise self._wrong(key, f"{len(value)} entries", f"an entry for layer {layer}")
+            value = value[layer]
+        return self._typed(key, value, convert)
+
+    def _typed(self, key: str, value: object, convert: Callable[[object], T | None]) -> T:
+        converted = convert(value)
+        if converted is None:
+            raise self._wrong(key, value, convert.__name__.strip("_"))
+        return converted
+
+    def _wrong(self, key: str, saw: object, wanted: str) -> InputError:
+        return InputError(f"{self.source}: {self.architecture}.{key} is {saw!r}, wanted {wanted}")
+
+
+def _integer(value: object) -> int | None:
+    return int(value) if isinstance(value, int | np.integer | np.bool_) else None
+
+
+def _real(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return None
+    return float(value) if np.isfinite(value) else None
+
+
+def _boolean(value: object) -> bool | None:
+    return bool(value) if isinstance(value, bool | np.bool_) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

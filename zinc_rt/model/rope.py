@@ -1,0 +1,113 @@
+"""RoPE tables: cosines and sines of every position and pair, in float64, rounded once, one table for all tiers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.model.hyper import Hyper
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """`<arch>.rope.scaling.*`: how positions beyond the trained length are squeezed in."""
+
+    type: str = "linear"
+    factor: float = 1.0
+    original_context: int = 0
+    attn_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    log_multiplier: float = 0.0
+
+    @property
+    def yarn(self) -> bool:
+        return self.type == "yarn"
+
+    @property
+    def frequency_scale(self) -> float:
+        return 1.0 if self.type == "none" or self.factor == 0 else 1.0 / self.factor
+
+    def magnitude(self, *, mla: bool = False) -> float:
+        """What cosines and sines are multiplied by (YaRN's attention temperature, as llama.cpp settles it)."""
+        if not self.yarn:
+            return self.attn_factor
+        lm = self.log_multiplier
+        if lm == 0:
+            ratio = self._growth(1.0)
+        else:
+            ratio = self._growth(lm if mla and lm != 1.0 else 1.0) / self._growth(lm)
+        return ratio * self.attn_factor
+
+    def _growth(self, k: float) -> float:
+        return 1.0 if self.factor <= 1 else 0.1 * k * math.log(self.factor) + 1.0
+
+
+def read_scaling(hyper: Hyper, *, betas: bool = False, log_multiplier_unit: float = 1.0) -> RopeScaling:
+    """`betas`: whether this architecture reads the YaRN betas from the file (most ignore them)."""
+    kind = hyper.text("rope.scaling.type", "linear")
+    if kind not in ("none", "linear", "yarn", "longrope"):
+        raise UnsupportedError(f"{hyper.source}: rope.scaling.type {kind!r}; known: none, linear, yarn, longrope")
+    factor = hyper.real("rope.scaling.factor", hyper.real("rope.scale_linear", 0.0))
+    if factor < 0:
+        raise InputError(f"{hyper.source}: rope.scaling.factor is {factor}, wanted a positive number")
+    return RopeScaling(
+        type=kind,
+        factor=factor or 1.0,
+        original_context=hyper.integer("rope.scaling.original_context_length", hyper.positive("context_length")),
+        attn_factor=hyper.real("rope.scaling.attn_factor", 1.0),
+        beta_fast=hyper.real("rope.scaling.yarn_beta_fast", 32.0) if betas else 32.0,
+        beta_slow=hyper.real("rope.scaling.yarn_beta_slow", 1.0) if betas else 1.0,
+        log_multiplier=hyper.real("rope.scaling.yarn_log_multiplier", 0.0) / log_multiplier_unit,
+    )
+
+
+def rope_tables(
+    *,
+    ctx: int,
+    n_rot: int,
+    base: float,
+    scaling: RopeScaling | None = None,
+    factors: np.ndarray | None = None,
+    turning: np.ndarray | None = None,
+    mla: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin, float32 [ctx, n_rot // 2].
+
+    factors [n_rot // 2] divide the frequencies; turning, bool [n_rot // 2], says which pairs turn at all.
+    """
+    scaling = scaling or RopeScaling()
+    pairs = np.arange(n_rot // 2)
+    frequency = np.float64(base) ** (-2.0 * pairs / n_rot)
+    if factors is not None:
+        frequency = frequency / factors.astype(np.float64)
+    squeezed = frequency * scaling.frequency_scale
+    if scaling.yarn:
+        low, high = (_yarn_pair(beta, n_rot, base, scaling) for beta in (scaling.beta_fast, scaling.beta_slow))
+        low, high = max(0.0, math.floor(low)), min(n_rot - 1.0, math.ceil(high))
+        ramp = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
+        squeezed = squeezed * (1.0 - ramp) + frequency * ramp
+    if turning is not None:
+        squeezed = np.where(turning, squeezed, 0.0)
+    angle = np.arange(ctx, dtype=np.float64)[:, None] * squeezed
+    magnitude = scaling.magnitude(mla=mla)
+    return (np.cos(angle) * magnitude).astype(np.float32), (np.sin(angle) * magnitude).astype(np.float32)
+
+
+def _yarn_pair(beta: float, n_rot: int, base: float, scaling: RopeScaling) -> float:
+    """The pair whose wavelength fits `beta` times into the original context."""
+    return n_rot * math.log(scaling.original_context / (2 * math.pi * beta)) / (2 * math.log(base))
+
+
+def imrope_turning(sections: list[int], n_rot: int) -> np.ndarray:
+    """Which pairs turn for text under interleaved multi-axis RoPE: the time, height and width streams all carry
+    the position, the fourth stream is zero."""
+    total = sum(sections)
+    if len(sections) < 4 or total <= 0:
+        raise InputError(f"rope.dimension_sections is {sections}, wanted four counts of pairs")
+    c = np.arange(n_rot // 2) % total
+    t, h, w = sections[0], sections[1], sections[2]
+    return ((c % 3 == 1) & (c < 3 * h)) | ((c % 3 == 2) & (c < 3 * w)) | ((c % 3 == 0) & (c < 3 * t))

@@ -1,0 +1,71 @@
+"""The seam to a tier: what a backend does, and nothing about which one it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+from zinc_rt.exec import Buffer, Fence, Stream
+from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower import Program
+
+
+class Tier(Enum):
+    T1 = "t1"
+    T2 = "t2"
+    T_CPU = "t_cpu"
+    T_METAL = "t_metal"
+    T_INTEL = "t_intel"
+    T_CUDA = "t_cuda"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the device says of itself; carried into every report."""
+
+    name: str
+    arch: str
+    simulated: bool = False
+    profile: str = ""
+    kernel: str = ""
+    firmware: str = ""
+
+
+class Backend(Protocol):
+    tier: Tier
+    device: Device
+    ordering: str
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The kernel table; `rejects` answers for one node of a graph."""
+
+    def rejects(self, node: Node, graph: Graph) -> str | None: ...
+
+    def alloc_bo(self, size_bytes: int, heap: str, name: str) -> Buffer:
+        """Zeroed memory."""
+
+    def free_bo(self, buffer: Buffer) -> None: ...
+
+    def map(self, buffer: Buffer) -> memoryview: ...
+
+    def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
+        """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
+
+    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> Any:
+        """A variant to submit. `buffers` holds the plan's allocations and the resident weights by name."""
+
+    def submit(self, variant: Any, stream: Stream) -> Fence: ...
+
+    def wait(self, fence: Fence, timeout_seconds: float) -> None:
+        """Raises DeadlineMissed with the tier's report."""
+
+    def close(self) -> None: ...
+
+
+Opener = Callable[[], Backend]

@@ -1,0 +1,153 @@
+"""T-CPU: a lowered graph as a list of NumPy calls. The oracle every other tier is judged by."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from zinc_rt.errors import ZincError
+from zinc_rt.exec import Buffer, Fence, HostExecutor, HostFence, Stream
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Graph, Node
+from zinc_rt.ir.op import OPS
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
+from zinc_rt.kernels.reference.table import ENTRIES
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower import Program
+from zinc_rt.lower.lower import choose
+from zinc_rt.ring.base import Device, Tier
+
+NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
+
+
+class Stopped(ZincError):
+    """The backend was closed while a replay was running."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A view of a buffer at full capacity; `symbol` is the index of the count that bounds its rows, or None."""
+
+    array: np.ndarray
+    symbol: int | None
+
+    def now(self, counts: np.ndarray) -> np.ndarray:
+        return self.array if self.symbol is None else self.array[: counts[self.symbol]]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    node: Node
+    code: Callable[..., object]
+    inputs: tuple[Operand | Weight | None, ...]
+    outputs: tuple[Operand, ...]  # those that are not in place
+
+
+@dataclass(frozen=True, slots=True)
+class CpuVariant:
+    calls: tuple[BoundCall, ...]
+    counts: np.ndarray  # i32 [3], the step block's
+
+
+class CpuBackend:
+    """Weights stay where the file is mapped; everything else is host memory."""
+
+    tier = Tier.T_CPU
+
+    def __init__(self, ordering: str, *, threads: int = 1) -> None:
+        self.math: Arithmetic = arithmetic(ordering, threads=threads)
+        self.ordering = ordering
+        self.device = Device(name=platform.processor() or platform.machine(), arch=platform.machine())
+        self._executor = HostExecutor("t_cpu")
+        self._stopping = threading.Event()
+
+    def entries(self) -> tuple[Entry, ...]:
+        return ENTRIES
+
+    def rejects(self, node: Node, graph: Graph) -> str | None:
+        chosen = choose(node, graph, [entry for entry in ENTRIES if entry.op is node.op], self.ordering)
+        return chosen if isinstance(chosen, str) else None
+
+    def alloc_bo(self, size_bytes: int, heap: str, name: str) -> Buffer:
+        return Buffer(name, size_bytes, heap, storage=np.zeros(size_bytes, np.uint8))
+
+    def free_bo(self, buffer: Buffer) -> None:
+        buffer.storage = None
+
+    def map(self, buffer: Buffer) -> memoryview:
+        return memoryview(buffer.storage)
+
+    def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
+        operands = {**weights, **{name: Weight("f32", a.shape, a) for name, a in constants.items()}}
+        return {name: Buffer(name, w.nbytes, "device_local", storage=w) for name, w in operands.items()}
+
+    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+        bind = partial(_operand, program, buffers)
+        calls = []
+        for call in program.calls:
+            spec = OPS[call.node.op]
+            outputs = zip(spec.outputs, call.node.outputs, strict=True)
+            calls.append(
+                BoundCall(
+                    call.node,
+                    call.entry.code,
+                    tuple(None if name == ABSENT else bind(name) for name in call.node.inputs),
+                    tuple(_array(bind(name)) for port, name in outputs if port.inplace is None),
+                )
+            )
+        return CpuVariant(tuple(calls), _array(bind("step.counts")).array)
+
+    def submit(self, variant: CpuVariant, stream: Stream) -> HostFence:
+        return self._executor.submit(partial(self._run, variant), stream)
+
+    def wait(self, fence: Fence, timeout_seconds: float) -> None:
+        fence.wait(timeout_seconds)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._executor.close()
+
+    def _run(self, variant: CpuVariant) -> None:
+        counts = variant.counts
+        for call in variant.calls:
+            if self._stopping.is_set():
+                raise Stopped("t_cpu was closed before this replay ended")
+            inputs = (operand.now(counts) if isinstance(operand, Operand) else operand for operand in call.inputs)
+            with np.errstate(all="ignore"):  # overflow and NaN are results to report, not warnings
+                results = call.code(self.math, *inputs, **call.node.attrs)
+            if not isinstance(results, tuple):
+                results = (results,)
+            for output, result in zip(call.outputs, results, strict=False):
+                output.now(counts)[...] = result
+
+
+def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Operand | Weight:
+    spec = program.graph.buffers[name]
+    if spec.role in ("weight", "constant"):
+        weight: Weight = buffers[name].storage
+        return weight
+    place = program.plan.placements[name]
+    storage: np.ndarray = buffers[place.allocation].storage
+    raw = storage[place.offset_bytes : place.offset_bytes + place.size_bytes]
+    array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_capacity(spec, program.plan.capacity))
+    return Operand(array, _symbol(spec))
+
+
+def _array(operand: Operand | Weight) -> Operand:
+    assert isinstance(operand, Operand), "weights and constants are never written"
+    return operand
+
+
+def _capacity(spec: BufferSpec, capacity: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(capacity[dim] if isinstance(dim, str) else dim for dim in spec.shape)
+
+
+def _symbol(spec: BufferSpec) -> int | None:
+    return SYMBOLS.index(spec.shape[0]) if spec.shape and isinstance(spec.shape[0], str) else None
