@@ -13,7 +13,8 @@ from gguf.constants import GGML_QUANT_SIZES
 
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.golden.quantize import WRITABLE, ggml_type, quantize
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES, Sizes
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_parts import Sizes
 from zinc_rt.golden.tiny_vocab import Vocabulary, vocabulary
 from zinc_rt.golden.tiny_weights import Weights
 
@@ -97,6 +98,8 @@ def tiny(
         context=context,
     )
     sizes.check()
+    if sizes.layers < row.fewest_layers:
+        raise UsageError(f"{architecture} needs at least {row.fewest_layers} layers, got {sizes.layers}")
     weights = Weights(seed)
     own = row.build(sizes, weights)
     common: dict[str, object] = {

@@ -1,0 +1,101 @@
+"""Tiny models hold what real files of their architecture hold, at any size that goes together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.errors import OutputError, UsageError
+from zinc_rt.golden.quantize import WRITABLE
+from zinc_rt.golden.tiny import tiny, write_tiny
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_vocab import VOCABULARIES, vocabulary
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.tokenizer import Tokenizer
+
+PROMPTS = ["The quick brown fox.", "naïve 日本語 🦊\n\n  two  spaces\tand 12345", "", " ", "<|im_start|>user"]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_tiny_model_holds_the_tensors_and_keys_of_its_golden(architecture: str, data_dir: Path) -> None:
+    golden = read_gguf(data_dir / "goldens" / f"{architecture}-f32.gguf")
+    ours = tiny(architecture)
+    assert ours.architecture == golden.architecture
+    assert {name: values.ndim for name, values in ours.tensors.items()} == {
+        name: len(tensor.shape) for name, tensor in golden.tensors.items()
+    }
+    keys = {f"{ours.architecture}.{key}" for key in ours.metadata}
+    wanted = {key for key in golden.metadata if not key.startswith(("general.", "tokenizer."))}
+    assert wanted <= keys
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "sizes", [{"hidden": 96, "heads": 3, "kv_heads": 1, "vocab": 400}, {"hidden": 128, "layers": 9, "experts": 3}]
+)
+def test_the_same_arguments_give_the_same_file(architecture: str, sizes: dict[str, int], tmp_path: Path) -> None:
+    first, second, other = tmp_path / "1.gguf", tmp_path / "2.gguf", tmp_path / "3.gguf"
+    write_tiny(first, architecture, seed=1, **sizes)
+    write_tiny(second, architecture, seed=1, **sizes)
+    write_tiny(other, architecture, seed=2, **sizes)
+    assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes() != other.read_bytes()
+    model = read_gguf(first)
+    assert model.architecture == ARCHITECTURES[architecture].architecture
+    assert model.tensors["token_embd.weight"].shape == (sizes.get("vocab", 512), sizes["hidden"])
+    assert all(np.abs(tensor.data).max() > 0 for tensor in model.tensors.values())
+
+
+@pytest.mark.parametrize("quant", [*WRITABLE, "q"])
+def test_a_quantised_model_has_the_types_its_rows_allow(quant: str, tmp_path: Path) -> None:
+    write_tiny(tmp_path / "m.gguf", "llama", quant=quant, hidden=256, heads=3, kv_heads=3, head_dim=32, layers=1)
+    types = {name: tensor.dtype for name, tensor in read_gguf(tmp_path / "m.gguf").tensors.items()}
+    assert types["blk.0.attn_norm.weight"] == "f32"
+    assert types["rope_freqs.weight"] == "f32"
+    if quant == "q":
+        assert {"q4_0", "q4_k", "q6_k", "q8_0"} <= set(types.values())
+    else:
+        assert types["blk.0.ffn_down.weight"] == quant
+    rows_of_96 = types["blk.0.attn_output.weight"]
+    assert rows_of_96 == {"q": "q4_0"}.get(quant, "q8_0" if quant.endswith("_k") else quant)
+
+
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_text_comes_back_through_a_tiny_vocabulary(kind: str, tmp_path: Path) -> None:
+    architecture = next(name for name, row in ARCHITECTURES.items() if row.vocabulary == kind)
+    write_tiny(tmp_path / "m.gguf", architecture)
+    tokenizer = Tokenizer.from_metadata(read_gguf(tmp_path / "m.gguf").metadata)
+    for prompt in PROMPTS:
+        ids = tokenizer.encode(prompt, add_special=False, parse_special=False)
+        assert all(0 <= id < 512 for id in ids)
+        assert tokenizer.decode(ids).lstrip(" ") == prompt.lstrip(" ")
+    assert len(tokenizer.encode(PROMPTS[0], add_special=False)) < len(PROMPTS[0])
+
+
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_a_vocabulary_has_the_size_asked_for_and_no_token_twice(kind: str) -> None:
+    for size in (400, 512, 4000):
+        vocab = vocabulary(kind, size)
+        assert len(vocab.tokens) == len(set(vocab.tokens)) == len(vocab.types) == size
+        assert len(vocab.scores) in (0, size)
+    with pytest.raises(UsageError, match="needs at least"):
+        vocabulary(kind, 200)
+
+
+def test_sizes_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no tiny model called 'gpt5'"):
+        tiny("gpt5")
+    with pytest.raises(UsageError, match="4 heads cannot share 3 kv heads"):
+        tiny("llama", kv_heads=3)
+    with pytest.raises(UsageError, match="multiples of 8"):
+        tiny("llama", hidden=60)
+    with pytest.raises(UsageError, match="qwen35 needs at least 4 layers"):
+        tiny("qwen35", layers=3)
+    with pytest.raises(UsageError, match="9 of 8 experts"):
+        tiny("mixtral", experts_used=9)
+    with pytest.raises(UsageError, match="unknown type 'q9'"):
+        write_tiny(tmp_path / "m.gguf", "llama", quant="q9")
+    with pytest.raises(OutputError, match="cannot write the model"):
+        write_tiny(tmp_path / "no folder" / "m.gguf", "llama")
