@@ -28,6 +28,10 @@ ABSENT = ""  # an optional operand that is not there
 _NAME = re.compile(r"[a-z_][a-z0-9_]*(\[[a-z0-9_]+\])?(\.[a-z_][a-z0-9_]*(\[[a-z0-9_]+\])?)*\Z")
 
 
+def is_buffer_name(name: str) -> bool:
+    return _NAME.match(name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
     """weight: from the file. constant: computed by the host once. state: lives across replays.
@@ -78,7 +82,7 @@ class Builder:
 
         Raises ValueError for a malformed name or a second, different declaration.
         """
-        if not _NAME.match(name):
+        if not is_buffer_name(name):
             raise ValueError(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
         spec = BufferSpec(name, tuple(shape), dtype, role)
         known = self._buffers.setdefault(name, spec)

@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from op_examples import example
+
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Builder, Graph, Node
+from zinc_rt.ir.op import MAX_BINDINGS, OPS, Op, Port
+from zinc_rt.ir.verify import VerifyError, findings, verify
+
+ALL = list(OPS)
+
+
+def with_node(graph: Graph, index: int = 0, **changes) -> Graph:
+    nodes = list(graph.nodes)
+    nodes[index] = replace(nodes[index], **changes)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def with_buffer(graph: Graph, which: str, **changes) -> Graph:
+    return replace(graph, buffers={**graph.buffers, which: replace(graph.buffers[which], **changes)})
+
+
+def operands(graph: Graph) -> list[tuple[Port, str]]:
+    """The first node's ports, each with the buffer it is given."""
+    node, spec = graph.nodes[0], OPS[graph.nodes[0].op]
+    return list(zip((*spec.inputs, *spec.outputs), (*node.inputs, *node.outputs), strict=not spec.variadic))
+
+
+def rules(graph: Graph) -> list[str]:
+    return [finding.rule for finding in findings(graph)]
+
+
+# Every opcode: good as the table has it, bad when any operand is off.
+
+
+@pytest.mark.parametrize("op", ALL)
+@pytest.mark.parametrize("optional", [True, False])
+def test_every_opcode_can_be_written_down_and_verified(op, optional):
+    verify(example(op, optional=optional))
+
+
+@pytest.mark.parametrize("op", [op for op in ALL if not OPS[op].variadic])
+def test_every_opcode_refuses_an_operand_too_few_or_too_many(op):
+    graph = example(op)
+    node = graph.nodes[0]
+    for changes in (
+        {"inputs": node.inputs[:-1]},
+        {"inputs": (*node.inputs, node.inputs[0])},
+        {"outputs": node.outputs[:-1]},
+    ):
+        assert "operand-count" in rules(with_node(graph, **changes))
+
+
+@pytest.mark.parametrize("op", ALL)
+def test_every_opcode_refuses_a_wrong_dtype_on_each_operand(op):
+    graph = example(op)
+    for port, name in operands(graph):
+        if port.kind in ("float", "index"):
+            wrong = "i32" if port.kind == "float" else "f32"
+            found = [str(f) for f in findings(with_buffer(graph, name, dtype=wrong))]
+            assert any(f"dtype: {port.name}" in line for line in found), found
+
+
+@pytest.mark.parametrize("op", ALL)
+def test_every_opcode_refuses_a_dimension_more_or_less_on_each_operand(op):
+    graph = example(op)
+    for port, name in operands(graph):
+        shape = graph.buffers[name].shape
+        if "..." not in port.shape:
+            assert "shape" in rules(with_buffer(graph, name, shape=(*shape, 1)))
+        assert "shape" in rules(with_buffer(graph, name, shape=())), port
+
+
+@pytest.mark.parametrize("op", ALL)
+def test_every_opcode_refuses_attributes_it_does_not_know_or_has_not_got(op):
+    graph = example(op)
+    attrs = graph.nodes[0].attrs
+    assert "attribute" in rules(with_node(graph, attrs={**attrs, "colour": 1}))
+    for attr in OPS[op].attrs:
+        assert "attribute" in rules(with_node(graph, attrs={**attrs, attr.name: object()}))
+        if attr.default is None:
+            left = {name: value for name, value in attrs.items() if name != attr.name}
+            assert "attribute" in rules(with_node(graph, attrs=left))
+        if attr.choices:
+            assert "attribute" in rules(with_node(graph, attrs={**attrs, attr.name: "sideways"}))
+
+
+# Every rule: the smallest graph that breaks it.
+
+
+def chain(*, dtype: str = "f32") -> Builder:
+    """x (step) -> y = x + x."""
+    g = Builder("chain")
+    g.buffer("step.x", ("tokens", 8), dtype, "step")
+    g.buffer("act.y", ("tokens", 8), "f32", "activation")
+    g.node(Op.SCALE, ("step.x", ABSENT), ("act.y",), layer=1, label="y-1")
+    return g
+
+
+def norm(size: object = 4, **attrs: object) -> Graph:
+    g = Builder("norm")
+    g.buffer("step.x", ("tokens", 8), "f32", "step")
+    g.buffer("act.y", ("tokens", 8), "f32", "activation")
+    g.node(Op.RMS_NORM, ("step.x", ABSENT), ("act.y",), **{"eps": 1e-6, "size": size, **attrs})  # type: ignore[arg-type]
+    return g.build()
+
+
+def add_node(g: Builder, *nodes: Node) -> Graph:
+    graph = g.build()
+    return replace(graph, nodes=(*graph.nodes, *nodes))
+
+
+def lots_of_operands() -> Graph:
+    g = Builder("wide")
+    names = [g.buffer(f"state.s[{n}]", (1,), "f32", "state") for n in range(MAX_BINDINGS + 1)]
+    g.node(Op.BARRIER, tuple(names), ())
+    return g.build()
+
+
+def kv(*, barrier: tuple[str, ...] | None = None, then: str = "read") -> Graph:
+    """Write K and V into the cache, then use it."""
+    g = Builder("kv")
+    step = {name: g.buffer(f"step.{name}", ("tokens",), "i32", "step") for name in ("position", "slot")}
+    table = g.buffer("step.page_table", (2, 4), "i32", "step")
+    k, v, q = (g.buffer(f"step.{name}", ("tokens", 64), "f32", "step") for name in "kvq")
+    kv_k = g.buffer("state.kv_k[0]", (64, 64), "f32", "state")
+    kv_v = g.buffer("state.kv_v[0]", (64, 64), "f32", "state")
+    paged = (step["position"], step["slot"], table)
+    attention = {"heads": 1, "kv_heads": 1, "head_dim": 64, "value_dim": 64, "scale": 0.125}
+    out = g.buffer("act.out", ("tokens", 64), "f32", "activation")
+    if then == "read-before":
+        g.node(Op.FLASH_ATTN, (q, kv_k, kv_v, *paged), (out,), **attention)
+    g.node(Op.KV_WRITE_BATCHED, (k, v, *paged, kv_k, kv_v), (kv_k, kv_v))
+    if barrier is not None:
+        g.node(Op.BARRIER, barrier, ())
+    if then == "write":
+        g.node(Op.KV_WRITE_BATCHED, (k, v, *paged, kv_k, kv_v), (kv_k, kv_v))
+    if then != "read-before":
+        g.node(Op.FLASH_ATTN, (q, kv_k, kv_v, *paged), (out,), **attention)
+    return g.build()
+
+
+def kv_two_homes() -> Graph:
+    graph = kv(barrier=())
+    elsewhere = BufferSpec("state.kv_k[1]", (64, 64), "f32", "state")
+    graph = replace(graph, buffers={**graph.buffers, elsewhere.name: elsewhere})
+    return with_node(graph, outputs=(elsewhere.name, "state.kv_v[0]"))
+
+
+def copies(role: str, name: str = "act.z") -> Graph:
+    """y = scale(x); z = scale(y), z of the given role."""
+    g = chain()
+    g.buffer(name, ("tokens", 8), "f32", role)  # type: ignore[arg-type]
+    g.node(Op.SCALE, ("act.y", ABSENT), (name,))
+    return g.build()
+
+
+BROKEN = {
+    "stage": (
+        replace(chain().build(), stage="later"),
+        "stage",
+        "wanted one of prefill, decode, both, saw 'later'",
+    ),
+    "opcode": (with_node(chain().build(), op=99), "opcode", "99 has no row"),
+    "buffer filed elsewhere": (
+        with_buffer(chain().build(), "act.y", name="act.z"),
+        "buffer-name",
+        "filed as 'act.y', calls itself 'act.z'",
+    ),
+    "role": (with_buffer(chain().build(), "act.y", role="scratch"), "role", "saw 'scratch'"),
+    "no such dtype": (with_buffer(chain().build(), "act.y", dtype="f31"), "dtype", "'f31' is no ggml type"),
+    "zero dimension": (with_buffer(chain().build(), "act.y", shape=("tokens", 0)), "dimension", "saw 0"),
+    "unknown symbol": (with_buffer(chain().build(), "act.y", shape=("pages", 8)), "dimension", "saw 'pages'"),
+    "half a block": (
+        with_buffer(example(Op.EMBED), "in.table", shape=(64, 33), dtype="q8_0"),
+        "whole-blocks",
+        "whole blocks of 32, not 33",
+    ),
+    "layer": (with_node(chain().build(), layer=-1), "layer", "saw -1"),
+    "undeclared": (
+        with_node(chain().build(), inputs=("act.x", ABSENT)),
+        "undeclared-buffer",
+        "act.x is declared no",
+    ),
+    "absent": (with_node(chain().build(), inputs=(ABSENT, ABSENT)), "absent-operand", "x is not optional"),
+    "too many bindings": (lots_of_operands(), "bindings", "17 buffers, at most 16"),
+    "barrier writes": (with_node(example(Op.BARRIER), outputs=("act.y",)), "operand-count", "writes none"),
+    "barrier names nothing": (with_node(example(Op.BARRIER), inputs=(ABSENT,)), "operand-count", "names buffers"),
+    "attribute missing": (with_node(norm(), attrs={"size": 4}), "attribute", "eps is required"),
+    "attribute unknown": (norm(colour=1), "attribute", "colour is not one of eps, size"),
+    "int for float": (norm(eps=1), "attribute", "eps wanted float, saw int 1"),
+    "bool for int": (norm(size=True), "attribute", "size wanted int, saw bool True"),
+    "nan": (norm(eps=float("nan")), "attribute", "eps wanted a finite number"),
+    "choice": (
+        with_node(example(Op.MOE_SWIGLU), attrs={"activation": "relu"}),
+        "attribute",
+        "wanted one of silu, gelu, saw 'relu'",
+    ),
+    "dtype": (chain(dtype="f16").build(), "dtype", r"x \(step.x\) wants f32, saw f16"),
+    "any: two dtypes": (
+        with_buffer(example(Op.LOAD_REQUEST_STATE), "act.value", dtype="i32"),
+        "dtype",
+        r"value \(act.value\) is i32, the operand before it f32",
+    ),
+    "weight from an activation": (
+        with_buffer(example(Op.EMBED), "in.table", role="state"),
+        "role",
+        "wants a weight or constant, saw role state",
+    ),
+    "weight as a value": (with_buffer(chain().build(), "step.x", role="weight"), "role", "takes no weight"),
+    "shape": (
+        with_buffer(chain().build(), "act.y", shape=("tokens", 9)),
+        "shape",
+        r"y \(act.y\): N is 8, saw 9 in \[tokens, 9\]",
+    ),
+    "symbols differ": (
+        with_buffer(chain().build(), "act.y", shape=("rows", 8)),
+        "shape",
+        "T is tokens, saw rows",
+    ),
+    "symbol against a number": (
+        with_buffer(chain().build(), "act.y", shape=(16, 8)),
+        "shape",
+        "T is tokens, saw 16",
+    ),
+    "arithmetic on a symbol": (
+        with_buffer(example(Op.VERIFY_K), "in.draft", shape=("sequences", "tokens")),
+        "shape",
+        "no arithmetic on a symbol: tokens and 1",
+    ),
+    "rank": (with_buffer(chain().build(), "act.y", shape=("tokens",)), "shape", r"wanted 2 dimensions \[T, N\]"),
+    "further dimensions": (
+        with_buffer(example(Op.SWIGLU), "in.up", shape=("tokens", 2, 49)),
+        "shape",
+        r"further dimensions are \[2, 48\], saw \[2, 49\]",
+    ),
+    "condition": (norm(size=3), "condition", "K % size == 0 does not hold: size=3, K=8"),
+    "division by zero": (norm(size=0), "condition", "8 divided by zero"),
+    "in-place elsewhere": (
+        kv_two_homes(),
+        "in-place",
+        r"kv_k_out updates kv_k, so both are state.kv_k\[0\], not state.kv_k\[1\]",
+    ),
+    "write to a weight": (copies("weight"), "write-to-read-only", "writes act.z, a weight buffer"),
+    "write to a constant": (copies("constant"), "write-to-read-only", "a constant buffer"),
+    "write to the step block": (copies("step"), "write-to-read-only", "a step buffer"),
+    "read before write": (
+        with_node(copies("activation"), 0, inputs=("act.z", ABSENT)),
+        "read-before-write",
+        "reads act.z, which nothing wrote before",
+    ),
+    "output read before write": (
+        with_node(copies("output"), 0, inputs=("act.z", ABSENT)),
+        "read-before-write",
+        "reads act.z",
+    ),
+    "two writers": (
+        add_node(chain(), Node(Op.SCALE, ("step.x", ABSENT), ("act.y",))),
+        "second-writer",
+        "act.y is already written by node 0",
+    ),
+    "overwrites its own input": (
+        add_node(chain(), Node(Op.SCALE, ("act.y", ABSENT), ("act.y",))),
+        "aliased-operand",
+        "act.y is read and written, and not declared in place",
+    ),
+    "two outputs in one": (
+        with_node(example(Op.SWIGLU), op=Op.RESIDUAL_RMS_NORM, outputs=("act.y", "act.y")),
+        "aliased-operand",
+        "act.y is two outputs at once",
+    ),
+    "updated and read at once": (
+        with_node(kv(barrier=()), inputs=("state.kv_k[0]", *kv().nodes[0].inputs[1:])),
+        "aliased-operand",
+        "updated in place and read by another operand",
+    ),
+    "unused activation": (
+        with_node(copies("activation"), 1, op=Op.BARRIER, inputs=(), outputs=()),
+        "dangling-buffer",
+        "act.z: dangling-buffer: an activation that no node uses",
+    ),
+    "unwritten output": (
+        with_node(copies("output"), 1, op=Op.BARRIER, inputs=(), outputs=()),
+        "dangling-buffer",
+        "an output that no node writes",
+    ),
+    "no barrier": (
+        kv(),
+        "missing-barrier",
+        r"node 1 FLASH_ATTN act.out: missing-barrier: uses state.kv_k\[0\], updated in place by node 0",
+    ),
+    "barrier for half": (kv(barrier=("state.kv_k[0]",)), "missing-barrier", r"uses state.kv_v\[0\]"),
+    "second update without barrier": (kv(then="write"), "missing-barrier", "node 1 KV_WRITE_BATCHED"),
+    "barrier before the second update only": (kv(barrier=(), then="write"), "missing-barrier", "by node 2"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_rule_names_the_node_and_what_was_seen(case):
+    graph, rule, message = BROKEN[case]
+    with pytest.raises(VerifyError, match=message) as caught:
+        verify(graph)
+    assert rule in {finding.rule for finding in caught.value.findings}
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        chain().build(),
+        norm(),
+        kv(barrier=()),
+        kv(barrier=("state.kv_k[0]", "state.kv_v[0]")),
+        kv(then="read-before"),  # write after read: plain dataflow, no barrier
+        copies("activation"),
+        copies("output"),
+        copies("state"),
+    ],
+)
+def test_a_good_graph_passes_in_silence(graph):
+    verify(graph)
+
+
+def test_a_ring_the_host_reads_is_updated_without_being_written_first():
+    graph = with_buffer(example(Op.STREAM_OUT), "in.ring", role="output")
+    verify(with_buffer(graph, "in.cursor", role="output"))
+
+
+def test_every_finding_is_listed_with_its_node():
+    graph = with_node(copies("step"), 0, inputs=("act.missing", ABSENT), layer=-3)
+    with pytest.raises(VerifyError) as caught:
+        verify(graph)
+    assert [(f.node, f.rule) for f in caught.value.findings] == [
+        (0, "layer"),
+        (0, "undeclared-buffer"),
+        (1, "write-to-read-only"),
+    ]
+    assert str(caught.value).startswith("graph chain: 3 findings\n  node 0 SCALE layer -3 y-1: layer: ")
+
+
+def test_a_long_list_is_cut_but_counted():
+    graph = chain().build()
+    bad = Node(Op.SCALE, ("act.none", ABSENT), ())
+    with pytest.raises(VerifyError, match="and 40 more") as caught:
+        verify(replace(graph, nodes=(*graph.nodes, *[bad] * 30)))
+    assert len(caught.value.findings) == 60

@@ -1,0 +1,101 @@
+"""Who writes a buffer before whom reads it.
+
+Order between plain writes and reads follows from the names: lowering puts the dependencies there. That covers
+reading what a plain output wrote, and an in-place write after reads of the old value. What must be written down
+is the other direction: after an in-place write, any further use of that buffer in the same replay needs a BARRIER
+that names it, or one without operands, which covers all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.ir.findings import Finding, at_node
+from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.op import OPS, Op
+
+READ_ONLY = ("weight", "constant", "step")
+WITHIN_REPLAY = ("activation", "output")
+
+
+def check_dataflow(graph: Graph) -> Iterator[Finding]:
+    written: dict[str, int] = {}  # by the node that wrote it last
+    unguarded: dict[str, int] = {}  # written in place, and no barrier since
+    for index, node in enumerate(graph.nodes):
+        if node.op is Op.BARRIER:
+            for name in node.inputs or tuple(unguarded):
+                unguarded.pop(name, None)
+            continue
+        updated = in_place_outputs(node)
+        yield from _aliases(index, node, updated)
+        yield from _reads(graph, index, node, updated, written, unguarded)
+        for name in dict.fromkeys(node.outputs):
+            if name not in graph.buffers:
+                continue
+            role = graph.buffers[name].role
+            if role in READ_ONLY:
+                yield at_node(index, node, "write-to-read-only", f"writes {name}, a {role} buffer")
+            if name in updated:
+                unguarded[name] = index
+            elif name in written:
+                yield at_node(index, node, "second-writer", f"{name} is already written by node {written[name]}")
+            written[name] = index
+    yield from _dangling(graph, written)
+
+
+def in_place_outputs(node: Node) -> dict[str, str]:
+    """Buffers this node declares to update in place -> the input port they come in by."""
+    spec = OPS[node.op]
+    incoming = {port.name: name for port, name in zip(spec.inputs, node.inputs, strict=False)}
+    pairs = zip(spec.outputs, node.outputs, strict=False)
+    return {name: port.inplace for port, name in pairs if port.inplace and incoming.get(port.inplace) == name}
+
+
+def _aliases(index: int, node: Node, updated: dict[str, str]) -> Iterator[Finding]:
+    for name in dict.fromkeys(node.outputs):
+        if name == ABSENT:
+            continue
+        if node.outputs.count(name) > 1:
+            yield at_node(index, node, "aliased-operand", f"{name} is two outputs at once")
+        if name not in updated and name in node.inputs:
+            yield at_node(index, node, "aliased-operand", f"{name} is read and written, and not declared in place")
+        if name in updated and node.inputs.count(name) > 1:
+            yield at_node(
+                index, node, "aliased-operand", f"{name} is updated in place and read by another operand too"
+            )
+
+
+def _reads(
+    graph: Graph,
+    index: int,
+    node: Node,
+    updated: dict[str, str],
+    written: dict[str, int],
+    unguarded: dict[str, int],
+) -> Iterator[Finding]:
+    for name in dict.fromkeys(node.inputs):
+        if name not in graph.buffers:
+            continue
+        role = graph.buffers[name].role
+        # a ring the host reads starts out as the host left it; every other output is this replay's own
+        host_filled = role == "output" and name in updated
+        if role in WITHIN_REPLAY and name not in written and not host_filled:
+            yield at_node(index, node, "read-before-write", f"reads {name}, which nothing wrote before")
+    for name in dict.fromkeys((*node.inputs, *node.outputs)):
+        if name in unguarded:
+            yield at_node(
+                index,
+                node,
+                "missing-barrier",
+                f"uses {name}, updated in place by node {unguarded[name]}, and no BARRIER between names it",
+            )
+
+
+def _dangling(graph: Graph, written: dict[str, int]) -> Iterator[Finding]:
+    named = {name for node in graph.nodes for name in (*node.inputs, *node.outputs)}
+    for spec in graph.by_role("activation"):
+        if spec.name not in named:
+            yield Finding("dangling-buffer", "an activation that no node uses", where=spec.name)
+    for spec in graph.by_role("output"):
+        if spec.name not in written:
+            yield Finding("dangling-buffer", "an output that no node writes", where=spec.name)

@@ -1,0 +1,116 @@
+"""Shape patterns: what op.py's dimension expressions mean, without ever evaluating code.
+
+A symbol (tokens, sequences, rows) is opaque: it equals itself only, and arithmetic on it is an error unless it
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from zinc_rt.ir.graph import Dim, Shape
+
+REST = "..."
+Value = Dim | Shape | bool  # a Shape only under REST
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_NEUTRAL_RIGHT: dict[type[ast.operator], int] = {ast.Add: 0, ast.Sub: 0, ast.Mult: 1, ast.FloorDiv: 1}
+_NEUTRAL_LEFT: dict[type[ast.operator], int] = {ast.Add: 0, ast.Mult: 1}
+_ORDER: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+class ShapeError(ValueError):
+    """A pattern and a shape part, or an expression has no value."""
+
+
+def evaluate(expression: str, names: Mapping[str, Value]) -> Dim | bool:
+    """The value of a dimension expression or condition. Raises ShapeError where it has none."""
+    return _value(_parsed(expression), names)
+
+
+@cache
+def _parsed(expression: str) -> ast.expr:
+    try:
+        return ast.parse(expression, mode="eval").body
+    except SyntaxError as error:
+        raise ShapeError(f"{expression!r} is no dimension expression") from error
+
+
+def _value(node: ast.expr, names: Mapping[str, Value]) -> Dim | bool:
+    match node:
+        case ast.Constant(value=int() as number) if type(number) is int:
+            return number
+        case ast.Name(id=name):
+            value = names.get(name)
+            if value is None or isinstance(value, tuple):
+                raise ShapeError(f"{name} has no value")
+            return value
+        case ast.BinOp(left=left, op=sign, right=right):
+            return _arithmetic(sign, _value(left, names), _value(right, names))
+        case ast.Compare(left=left, ops=[sign], comparators=[right]):
+            return _compare(sign, _value(left, names), _value(right, names))
+    raise ShapeError(f"{ast.unparse(node)!r} is more than + - * // % and one comparison")
+
+
+def _arithmetic(sign: ast.operator, left: Dim, right: Dim) -> Dim:
+    apply = _ARITHMETIC.get(type(sign))
+    if apply is None:
+        raise ShapeError(f"no {type(sign).__name__} in a dimension expression")
+    if isinstance(left, int) and isinstance(right, int):
+        if right == 0 and isinstance(sign, ast.FloorDiv | ast.Mod):
+            raise ShapeError(f"{left} divided by zero")
+        return apply(left, right)
+    if isinstance(left, str) and right == _NEUTRAL_RIGHT.get(type(sign)):
+        return left
+    if isinstance(right, str) and left == _NEUTRAL_LEFT.get(type(sign)):
+        return right
+    raise ShapeError(f"no arithmetic on a symbol: {left} and {right}")
+
+
+def _compare(sign: ast.cmpop, left: Dim, right: Dim) -> bool:
+    if isinstance(sign, ast.Eq):
+        return left == right
+    if isinstance(sign, ast.NotEq):
+        return left != right
+    apply = _ORDER.get(type(sign))
+    if apply is None:
+        raise ShapeError(f"no {type(sign).__name__} in a condition")
+    if isinstance(left, str) or isinstance(right, str):
+        raise ShapeError(f"a symbol has no size to compare: {left} and {right}")
+    return apply(left, right)
+
+
+def unify(pattern: tuple[str, ...], shape: Shape, names: dict[str, Value]) -> None:
+    """Match a shape with a pattern, binding names not seen before. Raises ShapeError at the first difference."""
+    exact = pattern[:-1] if pattern[-1:] == (REST,) else pattern
+    if len(shape) < len(exact) or (exact is pattern and len(shape) != len(exact)):
+        raise ShapeError(f"wanted {len(exact)} dimensions {spell(pattern)}, saw {spell(shape)}")
+    for part, dim in zip(exact, shape, strict=False):
+        if part.isidentifier() and part not in names:
+            names[part] = dim
+            continue
+        wanted = evaluate(part, names)
+        if wanted != dim:
+            raise ShapeError(f"{part} is {wanted}, saw {dim} in {spell(shape)}")
+    if exact is not pattern:
+        rest = shape[len(exact) :]
+        if names.setdefault(REST, rest) != rest:
+            raise ShapeError(f"further dimensions are {spell(names[REST])}, saw {spell(rest)}")
+
+
+def spell(shape: object) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]" if isinstance(shape, tuple) else str(shape)
