@@ -1,0 +1,275 @@
+"""Chat templates: a model's own Jinja text turns messages into a prompt.
+
+The environment is the one Hugging Face renders with (transformers, utils/chat_template_utils.py): trimmed
+blocks, `break`/`continue`, `{% generation %}`, a `tojson` that keeps Unicode, `raise_exception`, `strftime_now`.
+A template comes from a file somebody else made: it runs in Jinja's sandbox and within the budgets below.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from zinc_rt.errors import InputError
+
+MAX_TEMPLATE_CHARS = 1 << 20
+MAX_OUTPUT_CHARS = 1 << 24
+MAX_VALUE_CHARS = 1 << 22  # any text or list the template builds on its way
+MAX_STEPS = 200_000  # loop rounds, macro calls and filters together
+MAX_CPU_SECONDS = 10.0
+MAX_INTEGER_BITS = 256
+MAX_NUMBER_ARGUMENT = 1_000_000  # widths, counts, repeats
+
+_LONG_WIDTH = re.compile(r"\d{6}|\*")  # a field width in a format text
+_NO_TEMPLATE = "run with --prompt without --chat, or use a model that was trained to chat"
+
+
+def chat_template(metadata: Mapping[str, object], *, name: str | None = None) -> str:
+    """The template text in GGUF metadata, `name` for one of several. InputError where there is none."""
+    key = "tokenizer.chat_template" + (f".{name}" if name else "")
+    template = metadata.get(key)
+    if template is None or template == "":
+        raise InputError(f"this file has no chat template ({key})", next=_NO_TEMPLATE)
+    if not isinstance(template, str):
+        raise InputError(f"{key}: wanted a string, saw {type(template).__name__}", next=_NO_TEMPLATE)
+    return template
+
+
+def render_chat(
+    template: str | None,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    bos_text: str = "",
+    eos_text: str = "",
+    add_generation_prompt: bool = True,
+    now: datetime | None = None,
+    **variables: Any,
+) -> str:
+    """The prompt for `messages` ({"role": ..., "content": ...}), to be encoded with special tokens parsed.
+
+    Most templates write `bos_text` themselves: encode with `add_special=False` where the prompt starts with it.
+    `now` is what `strftime_now` shows. `variables` reach the template as they are (tools, enable_thinking, ...).
+    Raises InputError, with the template's line, for whatever goes wrong in it.
+    """
+    if not template:
+        raise InputError("this model has no chat template", next=_NO_TEMPLATE)
+    if len(template) > MAX_TEMPLATE_CHARS:
+        raise InputError(
+            f"the chat template has {len(template)} characters, more than {MAX_TEMPLATE_CHARS}", next=_NO_TEMPLATE
+        )
+    for at, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InputError(
+                f"message {at}: wanted a mapping with a text 'role', saw {message!r:.80}",
+                next='write messages as {"role": "user", "content": "..."}',
+            )
+    environment = _Environment(now)
+    given = {
+        **variables,
+        "messages": list(messages),
+        "add_generation_prompt": add_generation_prompt,
+        "bos_token": bos_text,
+        "eos_token": eos_text,
+    }
+    try:
+        out: list[str] = []
+        room = MAX_OUTPUT_CHARS
+        for part in environment.from_string(template).generate(given):
+            room -= len(part)
+            if room < 0:
+                raise _TooMuch(f"it writes more than {MAX_OUTPUT_CHARS} characters")
+            out.append(part)
+    except Exception as error:  # a template can raise anything its expressions can
+        raise InputError(f"chat template{_line(error)}: {_reason(error)}", next=_advice(error)) from None
+    return "".join(out)
+
+
+class _TooMuch(jinja2.TemplateError):
+    """A budget is spent."""
+
+
+class _Refused(jinja2.TemplateError):
+    """The template itself called raise_exception."""
+
+
+def _line(error: Exception) -> str:
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return f", line {error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
+    return f", line {frames[-1].lineno}" if frames else ""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it nests or calls itself too deep"
+    if isinstance(error, jinja2.TemplateError):
+        return str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}"
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, _Refused):
+        return "change the messages as the template asks, or run with --prompt without --chat"
+    return "run with --prompt without --chat, or give another template"
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox with Hugging Face's additions and a budget. One rendering only."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self, now: datetime | None) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation], cache_size=0
+        )
+        self._steps_left = MAX_STEPS
+        self._stop_at = time.thread_time() + MAX_CPU_SECONDS
+        self.filters = {name: self._guarded(call) for name, call in self.filters.items()} | {"tojson": _to_json}
+        self.globals["raise_exception"] = _raise_exception
+        self.globals["strftime_now"] = lambda format: (now or datetime.now()).strftime(format)
+        self.globals["_step"] = self._step
+        self.globals["_concat"] = _concat
+        self.globals.pop("lipsum", None)
+
+    def _step(self) -> str:
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise _TooMuch(f"it takes more than {MAX_STEPS} loop rounds, macro calls and filters")
+        if time.thread_time() > self._stop_at:
+            raise _TooMuch(f"it computes for more than {MAX_CPU_SECONDS:g} s")
+        return ""
+
+    def _guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        name = call.__name__.removeprefix("do_")
+        at = 1 if "jinja_pass_arg" in vars(call) else 0  # where the filtered value is
+
+        @functools.wraps(call)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            self._step()
+            _check_numbers(args, kwargs)
+            before, value, after = args[:at], args[at], args[at + 1 :]
+            if name == "join" and not isinstance(value, str):
+                value = list(value)
+                separator = str(kwargs.get("d", after[0] if after else ""))
+                _check_length(
+                    sum(len(item) for item in value if isinstance(item, str)) + len(value) * len(separator)
+                )
+            if isinstance(value, str):
+                _check_text_method(name, value, after, kwargs)
+            return call(*before, value, *after, **kwargs)
+
+        return guarded
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        return _Budget().visit(super()._parse(source, name, filename))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        _check_operation(operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        _check_numbers(args, kwargs)
+        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
+        if isinstance(owner := getattr(method, "__self__", None), str):
+            _check_text_method(method.__name__, owner, args, kwargs)
+        return super().call(__context, __obj, *args, **kwargs)
+
+
+class _Budget(NodeTransformer):
+    """Makes loops and macros count their rounds, and '~' check its length."""
+
+    def _counted(self, node: nodes.For | nodes.Macro) -> nodes.Node:
+        self.generic_visit(node)
+        step = nodes.Call(nodes.Name("_step", "load"), [], [], None, None, lineno=node.lineno)
+        node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
+        return node
+
+    visit_For = _counted
+    visit_Macro = _counted
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return nodes.Call(nodes.Name("_concat", "load"), node.nodes, [], None, None, lineno=node.lineno)
+
+
+class _Generation(Extension):
+    """{% generation %} ... {% endgeneration %} marks the assistant's part for training; here it is its content."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _raise_exception(message: object) -> None:
+    raise _Refused(str(message))
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    _check_numbers((indent,), {})
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _concat(*parts: Any) -> str:
+    texts = [str(part) for part in parts]
+    _check_length(sum(map(len, texts)))
+    return "".join(texts)
+
+
+def _check_length(count: int) -> None:
+    if count > MAX_VALUE_CHARS:
+        raise _TooMuch(f"it builds a value of {count} elements, more than {MAX_VALUE_CHARS}")
+
+
+def _check_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, int) and abs(value) > MAX_NUMBER_ARGUMENT:
+            raise _TooMuch(f"it passes the number {value}, beyond {MAX_NUMBER_ARGUMENT}")
+
+
+def _check_text_method(name: str, text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    given = [*args, *kwargs.values()]
+    if name == "replace" and len(given) >= 2 and isinstance(given[0], str) and isinstance(given[1], str):
+        _check_length(len(text) + text.count(given[0]) * len(given[1]))
+    if name == "join" and given and isinstance(given[0], list | tuple | str):
+        _check_length(len(text) * len(given[0]))
+    if name in ("format", "format_map") and _LONG_WIDTH.search(text):
+        raise _TooMuch("it formats with a very long or computed width")
+
+
+def _check_operation(operator: str, left: Any, right: Any) -> None:
+    if operator == "%" and isinstance(left, str) and _LONG_WIDTH.search(left):
+        raise _TooMuch("it formats with a very long or computed width")
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length()
+        if operator == "**" and bits * max(right, 0) > MAX_INTEGER_BITS:
+            raise _TooMuch(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
+        if operator == "*" and bits + right.bit_length() > MAX_INTEGER_BITS:
+            raise _TooMuch(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
+    if operator == "*":
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, int) and isinstance(other, str | list | tuple):
+                _check_length(one * len(other))
+    if operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
+        _check_length(len(left) + len(right))
