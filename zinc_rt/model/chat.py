@@ -138,7 +138,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         )
         self._steps_left = MAX_STEPS
         self._stop_at = time.thread_time() + MAX_CPU_SECONDS
-        self.filters = {name: self._guarded(call) for name, call in self.filters.items()} | {"tojson": _to_json}
+        self.filters = {name: self._guarded(name, call) for name, call in self.filters.items()} | {
+            "tojson": _to_json
+        }
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = lambda format: (now or datetime.now()).strftime(format)
         self.globals["_step"] = self._step
@@ -153,9 +155,8 @@ class _Environment(ImmutableSandboxedEnvironment):
             raise _TooMuch(f"it computes for more than {MAX_CPU_SECONDS:g} s")
         return ""
 
-    def _guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        name = call.__name__.removeprefix("do_")
-        at = 1 if "jinja_pass_arg" in vars(call) else 0  # where the filtered value is
+    def _guarded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        at = 1 if hasattr(call, "jinja_pass_arg") else 0  # where the filtered value is
 
         @functools.wraps(call)
         def guarded(*args: Any, **kwargs: Any) -> Any:
