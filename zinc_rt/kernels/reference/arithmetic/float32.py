@@ -17,7 +17,7 @@ GELU_C1 = np.float32(0.044715)  # ggml's GELU_COEF_A
 
 
 class Float32Dequant:
-    """BLAS chooses the order of its sums (by shape, thread count and chip), so nothing here is bit-compared."""
+    """Threads are BLAS's own, set by its environment and never here. BLAS chooses the order of its sums (by shape, thread count and chip), so nothing here is bit-compared."""
 
     name = "float32-dequant"
 
