@@ -22,10 +22,11 @@ from zinc_rt.ir.rewrite import injected_name
 from zinc_rt.lower import Program, lower
 from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
-from zinc_rt.model.emitter import DeltaForm, Limits, Model
+from zinc_rt.model.emitter import DeltaForm, Limits, Model, Overrides
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.ring.base import Backend
+from zinc_rt.settings import Settings
 
 CAPACITIES = (1, 16, 128, 512)  # tokens a variant holds; the actual count is data
 DEFAULT_CTX = 4096
@@ -72,6 +73,7 @@ class Engine:
         delta_form: DeltaForm = "ids",
         observer: Observer | None = None,
         transform: Callable[[ir.Graph], ir.Graph] | None = None,
+        settings: Settings | None = None,
     ) -> None:
         """`transform` may replace each stage's graph before it is lowered, to run a part of the model."""
         self.backend = backend
@@ -80,6 +82,7 @@ class Engine:
         self._delta_form: DeltaForm = delta_form
         self._observer = observer
         self._transform = transform
+        self.settings = settings or Settings()
         self._models: dict[Stage, Model] = {}
         self._weights: dict[str, Buffer] = {}
         self._shared: dict[str, Buffer] = {}  # state allocations, the same for every variant
@@ -108,7 +111,9 @@ class Engine:
     def open(self) -> Sequence_:
         """A fresh sequence in a free slot, its recurrent state zero. Raises UsageError when all are taken."""
         if not self._free_slots:
-            raise UsageError(f"all {self.limits.slots} slots are taken", next="close a sequence, or use more slots")
+            raise UsageError(
+                f"all {self.limits.slots} slots are taken", next="close a sequence, or use more slots"
+            )
         slot = self._free_slots.pop(0)
         for name, buffer in self._shared.items():
             if name.startswith("state/"):
@@ -193,8 +198,14 @@ class Engine:
         fits = [size for size in CAPACITIES if size >= total]
         if not total or not fits:
             raise UsageError(f"a step takes 1 to {CAPACITIES[-1]} tokens, not {total}")
-        capacity = {"tokens": fits[0], "sequences": min(self.limits.slots, fits[0]), "rows": _room(len(rows), fits[0])}
-        built = self._variant("decode" if fits[0] == 1 else "prefill", capacity, tuple(inject or ()), tap is not None)
+        capacity = {
+            "tokens": fits[0],
+            "sequences": min(self.limits.slots, fits[0]),
+            "rows": _room(len(rows), fits[0]),
+        }
+        built = self._variant(
+            "decode" if fits[0] == 1 else "prefill", capacity, tuple(inject or ()), tap is not None
+        )
         for sequence, tokens in batch:
             self._kv.ensure(sequence.slot, sequence.position + len(tokens))
         self._write_step(built, batch, rows, inject or {})
@@ -271,7 +282,17 @@ class Engine:
 
     def _model(self, stage: Stage) -> Model:
         if stage not in self._models:
-            self._models[stage] = build_model(self._gguf, self.limits, stage, delta_form=self._delta_form)
+            self._models[stage] = build_model(
+                self._gguf,
+                self.limits,
+                stage,
+                delta_form=self._delta_form,
+                overrides=Overrides(
+                    lm_head_rows=self.settings.lm_head_rows,
+                    decode_topk=self.settings.decode_topk,
+                    gemma4_attn_scale=self.settings.gemma4_attn_scale,
+                ),
+            )
         return self._models[stage]
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.Graph:
@@ -285,9 +306,7 @@ class Engine:
         capacity = {"tokens": tokens, "sequences": min(self.limits.slots, tokens), "rows": rows}
         return plan_memory(self.graph(stage), capacity=capacity)
 
-    def _variant(
-        self, stage: Stage, capacity: dict[str, int], inject: tuple[str, ...], tapped: bool
-    ) -> _Built:
+    def _variant(self, stage: Stage, capacity: dict[str, int], inject: tuple[str, ...], tapped: bool) -> _Built:
         table = self._built.setdefault((stage, inject, tapped), {})
         key = tuple(capacity[symbol] for symbol in SYMBOLS)
         if key not in table:

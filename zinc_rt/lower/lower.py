@@ -96,7 +96,8 @@ class _Pending:
         for name in names:
             place = self._plan.placements[name] if name != ABSENT else None
             if place is not None:
-                spans.append(_Span(place.allocation, place.offset_bytes, place.offset_bytes + place.size_bytes, name))
+                end = place.offset_bytes + place.size_bytes
+                spans.append(_Span(place.allocation, place.offset_bytes, end, name))
         return spans
 
     def add(self, node: Node) -> None:

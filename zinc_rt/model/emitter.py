@@ -22,35 +22,13 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.hyper import Hyper
 
 DeltaForm = Literal["ids", "inplace", "plain"]
-WEIGHT_DTYPES = frozenset(
-    [
-        "f32",
-        "f16",
-        "bf16",
-        "q4_0",
-        "q4_1",
-        "q5_0",
-        "q5_1",
-        "q8_0",
-        "q2_k",
-        "q3_k",
-        "q4_k",
-        "q5_k",
-        "q6_k",
-        "mxfp4",
-        "tq1_0",
-        "tq2_0",
-        "iq1_s",
-        "iq1_m",
-        "iq2_xxs",
-        "iq2_xs",
-        "iq2_s",
-        "iq3_xxs",
-        "iq3_s",
-        "iq4_nl",
-        "iq4_xs",
-    ]
-)
+# fmt: off
+WEIGHT_DTYPES = frozenset({
+    "f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
+    "mxfp4", "tq1_0", "tq2_0", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl",
+    "iq4_xs",
+})
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +46,15 @@ class Limits:
     @property
     def kv_rows(self) -> int:
         return self.slots * self.pages_per_slot * self.page_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Departures from the file, each a clamp that reports must name; 0 is none."""
+
+    lm_head_rows: int = 0
+    decode_topk: int = 0  # Qwen hybrids, decode stage only
+    gemma4_attn_scale: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +77,20 @@ class Model:
 
 class Emitter:
     def __init__(
-        self, gguf: GGUFFile, limits: Limits, stage: Stage = "both", *, delta_form: DeltaForm = "ids"
+        self,
+        gguf: GGUFFile,
+        limits: Limits,
+        stage: Stage = "both",
+        *,
+        delta_form: DeltaForm = "ids",
+        overrides: Overrides | None = None,
     ) -> None:
         self.gguf = gguf
         self.hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
         self.limits = limits
         self.stage = stage
         self.delta_form = delta_form
+        self.overrides = overrides or Overrides()
         self.builder = Builder(f"{gguf.architecture}-{stage}", stage)
         self.weights: dict[str, Weight] = {}
         self.constants: dict[str, np.ndarray] = {}
@@ -283,16 +277,19 @@ class Emitter:
         """Final norm, vocabulary logits of the wanted rows, greedy token."""
         x = self.norm(x, "output_norm.weight", "result_norm")
         tied = not self.has_weight("output.weight")
-        table = self.weight("token_embd.weight" if tied else "output.weight", (self.vocab, self.width))
-        bias = self.weight("output.bias", (self.vocab,), optional=True)
-        logits = self.builder.buffer("request[slot].logits", ("rows", self.vocab), ACTIVATION, "output")
+        table = "token_embd.weight" if tied else "output.weight"
+        vocab = self.vocab
+        first: tuple[slice, ...] = ()
+        if 0 < self.overrides.lm_head_rows < vocab:
+            vocab, first = self.overrides.lm_head_rows, (slice(0, self.overrides.lm_head_rows),)
+        weight = self.weight(table, (vocab, self.width), take=first, part="output.weight" if first else "")
+        bias = self.weight("output.bias", (vocab,), optional=True, take=first)
+        logits = self.builder.buffer("request[slot].logits", ("rows", vocab), ACTIVATION, "output")
         if softcap:
-            raw = self.value(
-                Op.LM_HEAD, (x, table, self.row, bias), (self.vocab,), "result_output_raw", rows="rows"
-            )
+            raw = self.value(Op.LM_HEAD, (x, weight, self.row, bias), (vocab,), "result_output_raw", rows="rows")
             self.node(Op.SOFTCAP, (raw,), (logits,), "result_output", cap=softcap)
         else:
-            self.node(Op.LM_HEAD, (x, table, self.row, bias), (logits,), "result_output")
+            self.node(Op.LM_HEAD, (x, weight, self.row, bias), (logits,), "result_output")
         token = self.builder.buffer("request[slot].next_token", ("rows",), INDEX, "output")
         self.node(Op.ARGMAX, (logits,), (token,), "next_token")
 

@@ -5,20 +5,31 @@ All forms compute the same bits; they differ in who moves the state.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from zinc_rt.ir.dtypes import ACTIVATION
 from zinc_rt.ir.graph import Shape
 from zinc_rt.ir.op import Op
 from zinc_rt.model.emitter import Emitter
 
-PLAIN, INPLACE, IDS = 0, 1, 2
-CONV = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
-DELTA = (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
-SCAN = (Op.SSM_SCAN, None, None)
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """One mixer's opcodes. Where a fused form does not exist, the plain one loads and stores the state."""
+
+    plain: Op
+    inplace: Op | None = None
+    ids: Op | None = None
+
+
+CONV = Forms(Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
+DELTA = Forms(Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
+SCAN = Forms(Op.SSM_SCAN)
 
 
 def recurrent(
     e: Emitter,
-    forms: tuple[Op, Op | None, Op | None],
+    forms: Forms,
     inputs: tuple[str, ...],
     state: str,
     trailing: tuple[str, ...],
@@ -28,11 +39,10 @@ def recurrent(
 ) -> str:
     """One recurrent node over `state` [slots, ...]; operands are (*inputs, state, sequence[, ids], *trailing)."""
     sequence, source, target = e.sequences()
-    wanted = {"ids": IDS, "inplace": INPLACE, "plain": PLAIN}[e.delta_form]
-    op = forms[wanted]
-    if op is None or wanted == PLAIN:
-        return _plain(e, forms[PLAIN], inputs, state, trailing, columns, label, **attrs)
-    ids = (source, target) if wanted == IDS else ()
+    op = {"ids": forms.ids, "inplace": forms.inplace, "plain": None}[e.delta_form]
+    if op is None:
+        return _plain(e, forms.plain, inputs, state, trailing, columns, label, **attrs)
+    ids = (source, target) if e.delta_form == "ids" else ()
     out = e.builder.buffer(e._fresh(label), ("tokens", *columns), ACTIVATION, "activation")
     e.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
     return out

@@ -8,7 +8,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.verify import verify
 from zinc_rt.model.arch import deepseek2, gemma3, gemma4, llama, mamba, mistral3, phi3, qwen, qwen_hybrid
-from zinc_rt.model.emitter import DeltaForm, Emitter, Limits, Model
+from zinc_rt.model.emitter import DeltaForm, Emitter, Limits, Model, Overrides
 from zinc_rt.model.gguf import GGUFFile
 
 ARCHITECTURES: dict[str, Callable[[Emitter], None]] = {
@@ -28,7 +28,14 @@ ARCHITECTURES: dict[str, Callable[[Emitter], None]] = {
 }
 
 
-def build_model(gguf: GGUFFile, limits: Limits, stage: Stage = "both", *, delta_form: DeltaForm = "ids") -> Model:
+def build_model(
+    gguf: GGUFFile,
+    limits: Limits,
+    stage: Stage = "both",
+    *,
+    delta_form: DeltaForm = "ids",
+    overrides: Overrides | None = None,
+) -> Model:
     """The verified graph of a model file. Raises UnsupportedError for an architecture without a row here,
     InputError for a file that contradicts itself."""
     emit = ARCHITECTURES.get(gguf.architecture)
@@ -37,7 +44,7 @@ def build_model(gguf: GGUFFile, limits: Limits, stage: Stage = "both", *, delta_
             f"{gguf.path}: architecture {gguf.architecture!r} is not built in this version",
             next="choose a model of one of: " + ", ".join(ARCHITECTURES),
         )
-    emitter = Emitter(gguf, limits, stage, delta_form=delta_form)
+    emitter = Emitter(gguf, limits, stage, delta_form=delta_form, overrides=overrides)
     emit(emitter)
     model = emitter.model()
     verify(model.graph)

@@ -29,6 +29,6 @@ def moe_down_acc(
     if expert_scale is not None:
         down = down * math.dequantise(expert_scale)[ids][..., None]
     total = np.zeros((len(x), down_w.shape[1]), np.float32)
-    for choice in range(ids.shape[1]):
-        total = total + down[:, choice] * weights[:, choice, None]
+    for rank in range(ids.shape[1]):
+        total = total + down[:, rank] * weights[:, rank, None]
     return total if hidden is None else hidden + total

@@ -89,7 +89,7 @@ def _heads(e: Emitter, layer: int, sliding: bool) -> Heads:
         kv_heads=e.hyper.positive("attention.head_count_kv", heads, layer=layer),
         head_dim=head_dim,
         value_dim=head_dim,
-        scale=1.0,
+        scale=e.overrides.gemma4_attn_scale or 1.0,
         window=e.hyper.positive("attention.sliding_window") if sliding else 0,
     )
 

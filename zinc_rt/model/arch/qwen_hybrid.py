@@ -5,7 +5,7 @@ Facts: llama.cpp src/models/{qwen3next,qwen35,qwen35moe,delta-net-base}.cpp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir.graph import ABSENT
@@ -87,8 +87,8 @@ def read_delta_net(e: Emitter) -> DeltaNet:
     inner = e.hyper.positive("ssm.inner_size")
     if inner != delta.value_width or delta.v_heads % delta.k_heads:
         raise InputError(
-            f"{e.hyper.source}: ssm.inner_size {inner}, time_step_rank {delta.v_heads}, "
-            f"state_size {delta.head_dim} and group_count {delta.k_heads} do not fit: wanted inner = rank x state, rank a multiple of groups"
+            f"{e.hyper.source}: ssm.inner_size {inner}, time_step_rank {delta.v_heads}, state_size "
+            f"{delta.head_dim} and group_count {delta.k_heads}: wanted inner = rank x state, rank a multiple of groups"
         )
     return delta
 
@@ -152,7 +152,10 @@ def delta_mixer(e: Emitter, h: str, layer: int, delta: DeltaNet) -> str:
 def feed_forward(e: Emitter, h: str, layer: int) -> str:
     if e.hyper.architecture == "qwen35":
         return dense_ffn(e, h, layer, e.hyper.positive("feed_forward_length", layer=layer))
-    y = moe_ffn(e, h, layer, softmax_experts(e))
+    experts = softmax_experts(e)
+    if e.stage == "decode" and 0 < e.overrides.decode_topk < experts.used:
+        experts = replace(experts, used=e.overrides.decode_topk)
+    y = moe_ffn(e, h, layer, experts)
     width = e.hyper.positive("expert_shared_feed_forward_length")
     shared = shared_expert(e, h, layer, width, gated=True, label="ffn_shexp_gated")
     return e.add(y, shared, f"ffn_out-{layer}")

@@ -11,13 +11,15 @@ from zinc_rt.kernels.weight import Weight
 
 BLOCK_ELEMENTS = 1 << 20  # weights dequantised at a time: 4 MiB
 ONE = np.float32(1)
-TWO = np.float32(2)
 GELU_C0 = np.float32(0.79788456080286535587989211986876)  # sqrt(2/pi), ggml's SQRT_2_OVER_PI
 GELU_C1 = np.float32(0.044715)  # ggml's GELU_COEF_A
 
 
 class Float32Dequant:
-    """Threads are BLAS's own, set by its environment and never here. BLAS chooses the order of its sums (by shape, thread count and chip), so nothing here is bit-compared."""
+    """BLAS chooses the order of its sums (by shape, thread count and chip), so nothing here is bit-compared.
+
+    Threads are BLAS's own, set by its environment and never here.
+    """
 
     name = "float32-dequant"
 

@@ -1,0 +1,88 @@
+"""The command line: `zinc-rt NAME ...`, each NAME also a program of its own, `zinc-rt-NAME`.
+
+Commands register in pyproject.toml under [project.entry-points."zinc_rt.commands"]; the table in `zinc-rt --help`
+is made from there and from each module's docstring, so the runtime names no harness module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from zinc_rt.errors import OutputError, ZincError
+
+INTERRUPTED = 130
+Body = Callable[[argparse.Namespace], int]
+
+
+def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] | None) -> int:
+    """Parse and run one command: a ZincError becomes its sentence and exit code, Ctrl-C becomes 130."""
+    parser.prog = f"zinc-rt {name}"
+    arguments = parser.parse_args(argv)
+    try:
+        try:
+            code = body(arguments)
+        finally:
+            sys.stdout.flush()
+        return code
+    except ZincError as error:
+        print(f"zinc-rt {name}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"zinc-rt {name}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has gone: nothing is left to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OutputError.exit_code
+    except MemoryError:
+        print(
+            f"zinc-rt {name}: out of memory\n  next: a smaller --ctx, or fewer tokens or layers", file=sys.stderr
+        )
+        return ZincError.exit_code
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    commands = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_help(commands))
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from zinc_rt import __version__
+
+        print(f"zinc-rt {__version__}")
+        return 0
+    if argv[0] not in commands:
+        print(f"zinc-rt: no command {argv[0]!r}\n\n{_help(commands)}", file=sys.stderr)
+        return 2
+    command: Callable[[list[str] | None], int] = commands[argv[0]].load()
+    return command(argv[1:])
+
+
+def _help(commands: dict[str, EntryPoint]) -> str:
+    width = max((len(name) for name in commands), default=0)
+    rows = "\n".join(f"  {name:<{width}}  {_summary(point)}" for name, point in sorted(commands.items()))
+    return (
+        "ZINC_RT: bring-up and validation of GPUs for LLM inference, with the runtime inside.\n\n"
+        f"usage: zinc-rt COMMAND [OPTION ...]\n\n{rows}\n\n"
+        "`zinc-rt COMMAND --help` explains each. Settings from the environment: docs/settings.md."
+    )
+
+
+def _summary(point: EntryPoint) -> str:
+    """The first line of the command module's docstring, without importing it."""
+    spec = find_spec(point.module)
+    if spec is None or spec.origin is None:
+        return ""
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Options that several commands share, and the engine they describe."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from zinc_rt.errors import UsageError
+
+if TYPE_CHECKING:
+    from zinc_rt.engine import Engine
+    from zinc_rt.model.gguf import GGUFFile
+    from zinc_rt.settings import Settings
+
+ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
+
+
+def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    parser.add_argument("--model", metavar="FILE", required=required, help="the model, a GGUF file")
+
+
+def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
+    group = parser.add_argument_group("where and how it runs")
+    if tier:
+        group.add_argument(
+            "--tier", metavar="TIER", help="t_cpu, t1, t2 or auto (default: ZINC_RT_TIER, else auto)"
+        )
+    group.add_argument(
+        "--device",
+        choices=("auto", "cpu", "sim"),
+        default="auto",
+        help="the device behind the tier (default auto)",
+    )
+    group.add_argument(
+        "--ordering",
+        choices=ORDERING_CHOICES,
+        default="canonical-1",
+        help="the arithmetic ordering, docs/canonical-1.md (default canonical-1; float32-dequant is fast)",
+    )
+    group.add_argument("--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)")
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="T-CPU threads (default: every core); results do not depend on it"
+    )
+
+
+def token_list(text: str) -> list[int]:
+    """`1,2,3`: an argparse type."""
+    try:
+        return [int(part) for part in text.replace(" ", "").split(",") if part]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token ids like 1,2,3") from error
+
+
+def settings() -> Settings:
+    from zinc_rt.settings import read_settings
+
+    return read_settings(os.environ)
+
+
+def threads(arguments: argparse.Namespace, settings: Settings) -> int:
+    if arguments.threads is not None and arguments.threads < 1:
+        raise UsageError(f"--threads {arguments.threads}: wanted 1 or more")
+    return arguments.threads or settings.cpu_workers
+
+
+def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Settings, *, slots: int = 1) -> Engine:
+    """The engine that --tier, --device, --ordering, --ctx and --threads describe."""
+    from zinc_rt.engine import Engine
+    from zinc_rt.tiers import choose_tier, open_backend
+
+    tier, _ = choose_tier(arguments.tier or settings.tier, arguments.device)
+    backend = open_backend(tier, arguments.ordering, threads=threads(arguments, settings))
+    return Engine(gguf, backend, ctx=arguments.ctx, slots=slots, settings=settings)
+
+
+def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:
+    """--tokens as given, or --prompt through the model's own tokenizer."""
+    if tokens:
+        return list(tokens)
+    if prompt is None:
+        raise UsageError("nothing to run", next="give --tokens 1,2,3 or --prompt TEXT")
+    from zinc_rt.model.tokenizer import Tokenizer
+
+    ids = Tokenizer.from_metadata(gguf.metadata).encode(prompt)
+    if not ids:
+        raise UsageError("the prompt has no tokens", next="give a longer --prompt, or --tokens 1,2,3")
+    return ids

@@ -1,0 +1,262 @@
+"""The text form of a graph: one declaration or node a line, round-trips exactly. See docs/ir.md.
+
+zinc-rt-ir 1
+graph "tiny" decode
+buffer model.embed_table [32, 64] q8_0 weight
+buffer act.embd [tokens, 64] f32 activation
+act.embd = EMBED(request.token_id, model.embed_table) label "embd"
+act.norm = RMS_NORM(act.embd, -) {eps=1e-06, size=64} layer 0 label "attn_norm-0"
+BARRIER(state.kv_k[0], state.kv_v[0])
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from types import MappingProxyType
+from typing import Any, NoReturn, get_args
+
+from zinc_rt.errors import InputError
+from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Graph, Node, Role, Stage, is_buffer_name
+from zinc_rt.ir.op import Op
+
+HEAD = "zinc-rt-ir 1"
+ABSENT_MARK = "-"
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<float>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf\b|nan\b))
+    | (?P<int>-?\d+)
+    | (?P<name>[A-Za-z_](?:[A-Za-z0-9_.]|\[[a-z0-9_]+\])*)
+    | (?P<mark>[-=(),{}\[\]])
+    )""",
+    re.VERBOSE,
+)
+
+
+def to_text(graph: Graph) -> str:
+    """Raises InputError for names and values the text form cannot spell."""
+    lines = [HEAD, f"graph {_quoted(graph.name)} {graph.stage}"]
+    for spec in graph.buffers.values():
+        shape = ", ".join(_word(dim) if isinstance(dim, str) else str(dim) for dim in spec.shape)
+        lines.append(f"buffer {_buffer_name(spec.name)} [{shape}] {_word(spec.dtype)} {spec.role}")
+    lines.extend(_node_line(node) for node in graph.nodes)
+    return "\n".join(lines) + "\n"
+
+
+def _node_line(node: Node) -> str:
+    def names(operands: tuple[str, ...]) -> str:
+        return ", ".join(ABSENT_MARK if name == ABSENT else _buffer_name(name) for name in operands)
+
+    outputs = f"{names(node.outputs)} = " if node.outputs else ""
+    line = f"{outputs}{node.op.name}({names(node.inputs)})"
+    if node.attrs:
+        line += " {" + ", ".join(f"{_word(name)}={_literal(value)}" for name, value in node.attrs.items()) + "}"
+    if node.layer is not None:
+        line += f" layer {node.layer}"
+    if node.label:
+        line += f" label {_quoted(node.label)}"
+    return line
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def _word(word: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word) or word in ("true", "false", "inf", "nan"):
+        raise InputError(f"{word!r} cannot be written as a word in the text form")
+    return word
+
+
+def _buffer_name(name: str) -> str:
+    if not is_buffer_name(name):
+        raise InputError(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
+    return name
+
+
+def _literal(value: object) -> str:
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) is str:
+        return _quoted(value)
+    if type(value) in (int, float):
+        return repr(value)  # the shortest decimal that reads back as the same number
+    raise InputError(f"{value!r}, a {type(value).__name__}, cannot be written in the text form")
+
+
+def from_text(text: str, *, name: str = "graph") -> Graph:
+    """Raises InputError naming the line. Blank lines and lines that begin with # are skipped."""
+    return _Parser(text, name).graph()
+
+
+class _Parser:
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._lines = text.split("\n")
+        self._line = 0  # counted from 1 while parsing
+        self._tokens: list[tuple[str, str]] = []
+
+    def graph(self) -> Graph:
+        buffers: dict[str, BufferSpec] = {}
+        nodes: list[Node] = []
+        title: tuple[str, Stage] | None = None
+        seen_head = False
+        for self._line, line in enumerate(self._lines, 1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            if not seen_head:
+                if line.strip() != HEAD:
+                    self._fail(f"wanted {HEAD!r}, saw {line.strip()!r}")
+                seen_head = True
+                continue
+            self._tokens = self._split(line)
+            if title is None:
+                title = self._title()
+            elif self._tokens[0] == ("name", "buffer"):
+                spec = self._buffer()
+                if spec.name in buffers:
+                    self._fail(f"{spec.name} is already declared")
+                buffers[spec.name] = spec
+            else:
+                nodes.append(self._node())
+            if self._tokens:
+                self._fail(f"nothing more was wanted, saw {self._tokens[0][1]!r}")
+        if title is None:
+            self._fail(f"ends without {'a graph line' if seen_head else repr(HEAD)}")
+        return Graph(*title, MappingProxyType(buffers), tuple(nodes))
+
+    def _fail(self, saw: str) -> NoReturn:
+        raise InputError(f"{self._name}, line {self._line}: {saw}")
+
+    def _split(self, line: str) -> list[tuple[str, str]]:
+        tokens, at = [], 0
+        end = len(line.rstrip())
+        while at < end:
+            match = _TOKEN.match(line, at, end)
+            if match is None:
+                self._fail(f"column {at + 1}: cannot read {line[at:end]!r}")
+            tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
+            at = match.end()
+        return tokens
+
+    # Each of these takes what it wants from the front of the line.
+
+    def _next(self) -> tuple[str, str]:
+        return self._tokens[0] if self._tokens else ("end", "end of line")
+
+    def _take(self, kind: str, what: str, *, value: str | None = None) -> str:
+        saw_kind, saw = self._next()
+        if saw_kind != kind or (value is not None and saw != value):
+            self._fail(f"wanted {what}, saw {saw!r}")
+        return self._tokens.pop(0)[1]
+
+    def _try(self, kind: str, value: str) -> bool:
+        if self._next() != (kind, value):
+            return False
+        self._tokens.pop(0)
+        return True
+
+    def _mark(self, mark: str) -> None:
+        self._take("mark", repr(mark), value=mark)
+
+    def _one_of(self, values: tuple[Any, ...], what: str) -> Any:
+        word = self._take("name", what)
+        if word not in values:
+            self._fail(f"wanted {what}, one of {', '.join(values)}, saw {word!r}")
+        return word
+
+    def _string(self, what: str) -> str:
+        raw = self._take("string", what)
+        try:
+            text: str = json.loads(raw)
+        except ValueError as error:
+            raise InputError(f"{self._name}, line {self._line}: {raw} is no JSON string: {error}") from error
+        return text
+
+    def _int(self, what: str) -> int:
+        raw = self._take("int", what)
+        if len(raw) > 20:
+            self._fail(f"{raw[:20]}... is longer than 64 bits")
+        return int(raw)
+
+    def _title(self) -> tuple[str, Stage]:
+        self._take("name", "'graph'", value="graph")
+        return self._string("the graph's name in quotes"), self._one_of(get_args(Stage), "a stage")
+
+    def _buffer(self) -> BufferSpec:
+        self._tokens.pop(0)
+        name = self._buffer_name()
+        self._mark("[")
+        shape: list[Dim] = []
+        while not self._try("mark", "]"):
+            if shape:
+                self._mark(",")
+            is_symbol = self._next()[0] == "name"
+            shape.append(self._take("name", "a symbol") if is_symbol else self._int("a dimension"))
+        dtype = self._take("name", "a dtype")
+        return BufferSpec(name, tuple(shape), dtype, self._one_of(get_args(Role), "a role"))
+
+    def _buffer_name(self) -> str:
+        name = self._take("name", "a buffer name")
+        if not is_buffer_name(name):
+            self._fail(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
+        return name
+
+    def _operands(self) -> tuple[str, ...]:
+        operands: list[str] = []
+        while True:
+            operands.append(ABSENT if self._try("mark", ABSENT_MARK) else self._buffer_name())
+            if not self._try("mark", ","):
+                return tuple(operands)
+
+    def _node(self) -> Node:
+        outputs: tuple[str, ...] = ()
+        if ("mark", "=") in self._tokens[: self._index_of("(")]:
+            outputs = self._operands()
+            self._mark("=")
+        op = self._take("name", "an opcode")
+        if op not in Op.__members__:
+            self._fail(f"unknown opcode {op!r}")
+        self._mark("(")
+        inputs: tuple[str, ...] = ()
+        if not self._try("mark", ")"):
+            inputs = self._operands()
+            self._mark(")")
+        attrs = self._attrs() if self._try("mark", "{") else MappingProxyType({})
+        layer = self._int("a layer number") if self._try("name", "layer") else None
+        label = self._string("a label in quotes") if self._try("name", "label") else ""
+        return Node(Op[op], inputs, outputs, attrs, layer, label)
+
+    def _index_of(self, mark: str) -> int:
+        if ("mark", mark) not in self._tokens:
+            self._fail(f"wanted 'buffer', or an opcode and its operands in parentheses, saw {self._next()[1]!r}")
+        return self._tokens.index(("mark", mark))
+
+    def _attrs(self) -> Attrs:
+        attrs: dict[str, int | float | bool | str] = {}
+        while not self._try("mark", "}"):
+            if attrs:
+                self._mark(",")
+            name = self._take("name", "an attribute")
+            if name in attrs:
+                self._fail(f"attribute {name} is given twice")
+            self._mark("=")
+            attrs[name] = self._value()
+        return MappingProxyType(attrs)
+
+    def _value(self) -> int | float | bool | str:
+        kind, raw = self._next()
+        match kind:
+            case "string":
+                return self._string("a value")
+            case "int":
+                return self._int("a value")
+            case "float":
+                self._tokens.pop(0)
+                return float(raw)
+        if kind == "name" and raw in ("true", "false"):
+            self._tokens.pop(0)
+            return raw == "true"
+        self._fail(f"wanted a number, a string, true or false, saw {raw!r}")

@@ -1,0 +1,49 @@
+"""Which tier runs: asked for, or chosen with a line why. A tier that does not exist yet says so."""
+
+from __future__ import annotations
+
+import os
+
+from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.ring.base import Backend, Tier
+from zinc_rt.ring.cpu import CpuBackend
+
+BUILT = (Tier.T_CPU,)
+PREFERENCE = (Tier.T2, Tier.T1, Tier.T_CPU)
+DEVICES = ("auto", "cpu", "sim")
+
+
+def parse_tier(name: str) -> Tier:
+    """Raises UsageError for an unknown name, UnsupportedError for one that is not built in this version."""
+    try:
+        tier = Tier(name)
+    except ValueError as error:
+        raise UsageError(f"no tier is called {name!r}; tiers: {', '.join(t.value for t in Tier)}") from error
+    if tier not in BUILT:
+        raise UnsupportedError(
+            f"tier {name} is not built in this version", next="use " + ", ".join(t.value for t in BUILT)
+        )
+    return tier
+
+
+def choose_tier(asked: str, device: str = "auto") -> tuple[Tier, str]:
+    """The tier to run on and one line why. `asked` may be "auto"."""
+    if device == "sim":
+        raise UnsupportedError(
+            "--device sim: the simulated device is not built in this version", next="--device cpu"
+        )
+    if asked != "auto":
+        return parse_tier(asked), f"{asked}: asked for"
+    passed_over = [tier for tier in PREFERENCE if tier not in BUILT]
+    why = ", ".join(tier.value for tier in passed_over) + " not built in this version"
+    return Tier.T_CPU, f"t_cpu: {why}"
+
+
+def open_backend(tier: Tier, ordering: str, *, threads: int = 0) -> Backend:
+    """`threads` 0: every core this process may use."""
+    assert tier is Tier.T_CPU, tier
+    return CpuBackend(ordering, threads=threads or available_cores())
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
