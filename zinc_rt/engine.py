@@ -296,11 +296,11 @@ class Engine:
         return self._models[stage]
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.Graph:
-        """The graph a stage runs, after `transform` and with the labelled values fed from the host."""
+        """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
         graph = self._model(stage).graph
-        if self._transform is not None:
-            graph = self._transform(graph)
-        return inject_labels(graph, inject) if inject else graph
+        if inject:
+            graph = inject_labels(graph, inject)
+        return graph if self._transform is None else self._transform(graph)
 
     def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
         capacity = {"tokens": tokens, "sequences": min(self.limits.slots, tokens), "rows": rows}

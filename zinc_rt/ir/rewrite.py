@@ -17,7 +17,8 @@ def find_label(graph: Graph, label: str) -> Node:
         if node.label == label:
             return node
     kin = sorted({node.label for node in graph.nodes if node.label.split("-")[0] == label.split("-")[0]})
-    raise UsageError(f"no node is labelled {label!r} in {graph.name}", next="did you mean: " + (", ".join(kin) or "?"))
+    known = f"there are {', '.join(kin)}" if kin else "list them with: zinc-rt inspect --graph"
+    raise UsageError(f"no node is labelled {label!r} in {graph.name}", next=known)
 
 
 def injected_name(label: str) -> str:
