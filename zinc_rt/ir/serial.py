@@ -113,7 +113,10 @@ class _Writer:
             self._buffer(key, spec)
         for node in graph.nodes:
             self._node(node)
-        encoded = [text.encode() for text in self._strings]
+        try:
+            encoded = [text.encode() for text in self._strings]
+        except UnicodeEncodeError as error:
+            raise InputError(f"graph {graph.name}: cannot save {error.object!r} as UTF-8") from error
         self._rows["strings"] = list(np.cumsum([len(text) for text in encoded], dtype=np.int64))
         tables = {section: np.array(rows, RECORDS[section]) for section, rows in self._rows.items()}
         tables["text"] = np.frombuffer(b"".join(encoded), RECORDS["text"])
@@ -147,7 +150,8 @@ class _Writer:
         )
 
     def _node(self, node: Node) -> None:
-        if node.op not in Op.__members__.values() or not (node.layer is None or 0 <= node.layer < NONE):
+        has_layer = type(node.layer) is int and 0 <= node.layer < NONE
+        if node.op not in Op.__members__.values() or not (node.layer is None or has_layer):
             raise InputError(f"graph {self._graph.name}: cannot save opcode {node.op!r}, layer {node.layer!r}")
         operands, attrs = self._rows["operands"], self._rows["attrs"]
         first_operand, first_attr = len(operands), len(attrs)

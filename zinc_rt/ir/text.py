@@ -12,9 +12,10 @@ BARRIER(state.kv_k[0], state.kv_v[0])
 from __future__ import annotations
 
 import json
+import math
 import re
 from types import MappingProxyType
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Graph, Node, Role, Stage, is_buffer_name
@@ -26,12 +27,12 @@ ABSENT_MARK = "-"
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<string>"(?:[^"\\]|\\.)*")
-    | (?P<float>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf\b|nan\b))
+    | (?P<float>-?\d+(?:\.\d*(?:e[+-]?\d+)?|e[+-]?\d+)|-inf(?![\w.\[]))
     | (?P<int>-?\d+)
     | (?P<name>[A-Za-z_](?:[A-Za-z0-9_.]|\[[a-z0-9_]+\])*)
     | (?P<mark>[-=(),{}\[\]])
     )""",
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
 
 
@@ -81,9 +82,13 @@ def _literal(value: object) -> str:
         return "true" if value else "false"
     if type(value) is str:
         return _quoted(value)
-    if type(value) in (int, float):
+    if type(value) is float or (type(value) is int and _fits(value)):
         return repr(value)  # the shortest decimal that reads back as the same number
     raise InputError(f"{value!r}, a {type(value).__name__}, cannot be written in the text form")
+
+
+def _fits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
 
 
 def from_text(text: str, *, name: str = "graph") -> Graph:
@@ -103,32 +108,33 @@ class _Parser:
         nodes: list[Node] = []
         title: tuple[str, Stage] | None = None
         seen_head = False
-        for self._line, line in enumerate(self._lines, 1):
+        for number, line in enumerate(self._lines, 1):
+            self._line = number
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
             if not seen_head:
                 if line.strip() != HEAD:
-                    self._fail(f"wanted {HEAD!r}, saw {line.strip()!r}")
+                    raise self._wrong(f"wanted {HEAD!r}, saw {line.strip()!r}")
                 seen_head = True
                 continue
             self._tokens = self._split(line)
             if title is None:
                 title = self._title()
-            elif self._tokens[0] == ("name", "buffer"):
+            elif self._is_declaration():
                 spec = self._buffer()
                 if spec.name in buffers:
-                    self._fail(f"{spec.name} is already declared")
+                    raise self._wrong(f"{spec.name} is already declared")
                 buffers[spec.name] = spec
             else:
                 nodes.append(self._node())
             if self._tokens:
-                self._fail(f"nothing more was wanted, saw {self._tokens[0][1]!r}")
+                raise self._wrong(f"nothing more was wanted, saw {self._tokens[0][1]!r}")
         if title is None:
-            self._fail(f"ends without {'a graph line' if seen_head else repr(HEAD)}")
+            raise self._wrong(f"ends without {'a graph line' if seen_head else repr(HEAD)}")
         return Graph(*title, MappingProxyType(buffers), tuple(nodes))
 
-    def _fail(self, saw: str) -> NoReturn:
-        raise InputError(f"{self._name}, line {self._line}: {saw}")
+    def _wrong(self, saw: str) -> InputError:
+        return InputError(f"{self._name}, line {self._line}: {saw}")
 
     def _split(self, line: str) -> list[tuple[str, str]]:
         tokens, at = [], 0
@@ -136,7 +142,7 @@ class _Parser:
         while at < end:
             match = _TOKEN.match(line, at, end)
             if match is None:
-                self._fail(f"column {at + 1}: cannot read {line[at:end]!r}")
+                raise self._wrong(f"column {at + 1}: cannot read {line[at:end]!r}")
             tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
             at = match.end()
         return tokens
@@ -149,7 +155,7 @@ class _Parser:
     def _take(self, kind: str, what: str, *, value: str | None = None) -> str:
         saw_kind, saw = self._next()
         if saw_kind != kind or (value is not None and saw != value):
-            self._fail(f"wanted {what}, saw {saw!r}")
+            raise self._wrong(f"wanted {what}, saw {saw!r}")
         return self._tokens.pop(0)[1]
 
     def _try(self, kind: str, value: str) -> bool:
@@ -164,7 +170,7 @@ class _Parser:
     def _one_of(self, values: tuple[Any, ...], what: str) -> Any:
         word = self._take("name", what)
         if word not in values:
-            self._fail(f"wanted {what}, one of {', '.join(values)}, saw {word!r}")
+            raise self._wrong(f"wanted {what}, one of {', '.join(values)}, saw {word!r}")
         return word
 
     def _string(self, what: str) -> str:
@@ -177,13 +183,16 @@ class _Parser:
 
     def _int(self, what: str) -> int:
         raw = self._take("int", what)
-        if len(raw) > 20:
-            self._fail(f"{raw[:20]}... is longer than 64 bits")
+        if len(raw) > 20 or not _fits(int(raw)):
+            raise self._wrong(f"{raw} is longer than 64 bits")
         return int(raw)
 
     def _title(self) -> tuple[str, Stage]:
         self._take("name", "'graph'", value="graph")
         return self._string("the graph's name in quotes"), self._one_of(get_args(Stage), "a stage")
+
+    def _is_declaration(self) -> bool:
+        return self._tokens[0] == ("name", "buffer") and ("mark", "=") not in self._tokens
 
     def _buffer(self) -> BufferSpec:
         self._tokens.pop(0)
@@ -201,7 +210,7 @@ class _Parser:
     def _buffer_name(self) -> str:
         name = self._take("name", "a buffer name")
         if not is_buffer_name(name):
-            self._fail(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
+            raise self._wrong(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
         return name
 
     def _operands(self) -> tuple[str, ...]:
@@ -218,7 +227,7 @@ class _Parser:
             self._mark("=")
         op = self._take("name", "an opcode")
         if op not in Op.__members__:
-            self._fail(f"unknown opcode {op!r}")
+            raise self._wrong(f"unknown opcode {op!r}")
         self._mark("(")
         inputs: tuple[str, ...] = ()
         if not self._try("mark", ")"):
@@ -231,7 +240,9 @@ class _Parser:
 
     def _index_of(self, mark: str) -> int:
         if ("mark", mark) not in self._tokens:
-            self._fail(f"wanted 'buffer', or an opcode and its operands in parentheses, saw {self._next()[1]!r}")
+            raise self._wrong(
+                f"wanted 'buffer', or an opcode and its operands in parentheses, saw {self._next()[1]!r}"
+            )
         return self._tokens.index(("mark", mark))
 
     def _attrs(self) -> Attrs:
@@ -241,7 +252,7 @@ class _Parser:
                 self._mark(",")
             name = self._take("name", "an attribute")
             if name in attrs:
-                self._fail(f"attribute {name} is given twice")
+                raise self._wrong(f"attribute {name} is given twice")
             self._mark("=")
             attrs[name] = self._value()
         return MappingProxyType(attrs)
@@ -255,8 +266,13 @@ class _Parser:
                 return self._int("a value")
             case "float":
                 self._tokens.pop(0)
+                if math.isinf(float(raw)) and raw != "-inf":
+                    raise self._wrong(f"{raw} is beyond a double")
                 return float(raw)
         if kind == "name" and raw in ("true", "false"):
             self._tokens.pop(0)
             return raw == "true"
-        self._fail(f"wanted a number, a string, true or false, saw {raw!r}")
+        if kind == "name" and raw in ("inf", "nan"):
+            self._tokens.pop(0)
+            return float(raw)
+        raise self._wrong(f"wanted a number, a string, true or false, saw {raw!r}")

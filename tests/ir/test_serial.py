@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import hashlib
+import math
+import mmap
+import struct
+from dataclasses import replace
+
+import pytest
+from graphs import any_graphs, same
+from hypothesis import given
+from hypothesis import strategies as st
+from op_examples import example
+
+from zinc_rt.errors import InputError, OutputError
+from zinc_rt.ir.graph import BufferSpec, Graph, Node
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.serial import HASHED_FROM, HEADER, RECORDS, SECTIONS, from_bytes, load, save, to_bytes
+
+
+def resealed(data: bytes | bytearray) -> bytes:
+    """With the checksum made right again, so that what lies behind it is read."""
+    return data[: HASHED_FROM - 32] + hashlib.sha256(data[HASHED_FROM:]).digest() + data[HASHED_FROM:]
+
+
+def offset_of(data: bytes, section: str) -> int:
+    at = HEADER.itemsize
+    for name in SECTIONS:
+        if name == section:
+            return at
+        count = struct.unpack_from("<I", data, HEADER.fields[name][1])[0]
+        at += -(-count * RECORDS[name].itemsize // 8) * 8
+    raise KeyError(section)
+
+
+GRAPH = example(Op.FLASH_ATTN)
+GOOD = to_bytes(GRAPH)
+
+
+@pytest.mark.parametrize("op", list(OPS))
+def test_every_opcode_comes_back_the_same(op):
+    assert same(from_bytes(to_bytes(example(op))), example(op))
+
+
+@given(any_graphs())
+def test_any_graph_comes_back_the_same(graph):
+    assert same(from_bytes(to_bytes(graph)), graph)
+
+
+def test_the_same_graph_has_the_same_bytes():
+    assert to_bytes(from_bytes(GOOD)) == GOOD
+
+
+def test_a_float_keeps_every_bit():
+    for bits in (0x7FF8000000000001, 0x8000000000000000, 1, 0x7FF0000000000000):
+        (value,) = struct.unpack("<d", struct.pack("<Q", bits))
+        graph = replace(GRAPH, nodes=(replace(GRAPH.nodes[0], attrs={"scale": value}),))
+        back = from_bytes(to_bytes(graph)).nodes[0].attrs["scale"]
+        assert struct.pack("<d", back) == struct.pack("<d", value)
+    assert math.isinf(back)
+
+
+def test_a_saved_graph_is_mapped_and_read(tmp_path):
+    save(GRAPH, tmp_path / "graph.zir")
+    assert same(load(tmp_path / "graph.zir"), GRAPH)
+    with (tmp_path / "graph.zir").open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        assert same(from_bytes(mapped), GRAPH)
+        mapped.close()  # nothing of it is kept
+
+
+def test_a_file_that_is_none_is_named(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(InputError, match="empty: empty, not a saved graph"):
+        load(tmp_path / "empty")
+    with pytest.raises(InputError, match="missing: cannot read"):
+        load(tmp_path / "missing")
+    with pytest.raises(OutputError, match="cannot write the graph"):
+        save(GRAPH, tmp_path / "no" / "folder")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "0 bytes, a header alone has 88"),
+        (GOOD[:87], "87 bytes, a header alone has 88"),
+        (b"GGUF" + GOOD[4:], "magic b'GGUF'"),
+        (GOOD[:4] + b"\2" + GOOD[5:], "version 2, this build reads 1"),
+        (GOOD[:-8], "the header says"),
+        (GOOD + b"\0" * 8, "the header says"),
+        (GOOD[:100] + bytes([GOOD[100] ^ 1]) + GOOD[101:], "checksum does not match"),
+        (GOOD[:20] + bytes([GOOD[20] ^ 1]) + GOOD[21:], "checksum does not match"),
+    ],
+)
+def test_a_damaged_form_is_refused(data, message):
+    with pytest.raises(InputError, match=message):
+        from_bytes(data)
+
+
+def patched(section: str, offset: int, value: int, size: str = "<I") -> bytes:
+    data = bytearray(GOOD)
+    struct.pack_into(size, data, offset_of(GOOD, section) + offset, value)
+    return resealed(data)
+
+
+def repeated(section: str, field_of_record: str) -> bytes:
+    """The second record of a section given the first one's field."""
+    record = RECORDS[section]
+    offset = record.fields[field_of_record][1]
+    first = struct.unpack_from("<I", GOOD, offset_of(GOOD, section) + offset)[0]
+    return patched(section, record.itemsize + offset, first)
+
+
+def in_header(field: str, value: int) -> bytes:
+    data = bytearray(GOOD)
+    struct.pack_into("<I", data, HEADER.fields[field][1], value)
+    return resealed(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (in_header("reserved", 1), "reserved header field is 1"),
+        (in_header("stage", 3), "stage 3 of 3"),
+        (in_header("name", 10**6), "string 1000000 of"),
+        (in_header("nodes", 2), "counts records for"),
+        (patched("buffers", 0, 999), "string 999 of"),
+        (patched("buffers", 8, 6), "role 6 of 6"),
+        (patched("buffers", 12, 999), "dims 999 to 1001"),
+        (patched("nodes", 0, 200), "opcode 200 is unknown"),
+        (patched("nodes", 16, 0xFFFFFFFF), "operands 0 to 4294967296 of"),
+        (patched("operands", 0, 77), "buffer 77 of"),
+        (patched("attrs", 4, 9), "attribute of kind 9"),
+        (repeated("attrs", "name"), "attribute heads is there twice"),
+        (patched("dims", 0, 2), "dimension of kind 2"),
+        (patched("dims", 4, 1), "reserved 1"),
+        (patched("dims", 24, 2**63, "<Q"), "value 9223372036854775808"),
+        (patched("strings", 0, 10**6), "string 0 ends at 1000000"),
+        (patched("strings", 4, 0), "string 1 ends at 0, begins at"),
+        (patched("text", 0, 0xFF, "<B"), "string 0 is not UTF-8"),
+        (repeated("buffers", "name"), "buffer in.q is there twice"),
+    ],
+)
+def test_a_form_that_contradicts_itself_is_refused(data, message):
+    with pytest.raises(InputError, match=message):
+        from_bytes(data)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(1, 255)), min_size=1, max_size=4))
+def test_flipped_bits_are_refused_or_read_but_never_a_crash(flips):
+    data = bytearray(GOOD)
+    for at, mask in flips:
+        data[at] ^= mask
+    if bytes(data) != GOOD:
+        with pytest.raises(InputError):
+            from_bytes(data)
+    try:
+        graph = from_bytes(resealed(data))
+    except InputError:
+        return
+    assert isinstance(graph, Graph)
+
+
+@given(st.integers(0, len(GOOD) - 1))
+def test_a_truncated_form_is_refused(size):
+    with pytest.raises(InputError):
+        from_bytes(GOOD[:size])
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        replace(GRAPH, stage="later"),
+        replace(GRAPH, nodes=(Node(Op.BARRIER, ("act.nowhere",), ()),)),
+        replace(GRAPH, nodes=(Node(Op.BARRIER, (), (), {"n": 2**63}),)),
+        replace(GRAPH, nodes=(Node(Op.BARRIER, (), (), {"n": b"raw"}),)),  # type: ignore[dict-item]
+        replace(GRAPH, nodes=(Node(Op.BARRIER, (), (), {}, -1),)),
+        replace(GRAPH, nodes=(Node(Op.BARRIER, (), (), {}, None, "\ud800"),)),
+        replace(GRAPH, nodes=(Node(99, (), ()),)),  # type: ignore[arg-type]
+        replace(GRAPH, buffers={"a": BufferSpec("a", (-1,), "f32", "state")}),
+        replace(GRAPH, buffers={"b": BufferSpec("a", (1,), "f32", "state")}),
+        replace(GRAPH, buffers={"a": BufferSpec("a", (1,), "f32", "scratch")}),  # type: ignore[arg-type]
+    ],
+)
+def test_what_the_form_cannot_hold_is_refused_when_writing(graph):
+    with pytest.raises(InputError, match="cannot save"):
+        to_bytes(graph)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+from graphs import any_graphs, same
+from hypothesis import given
+from hypothesis import strategies as st
+from op_examples import example
+
+from zinc_rt.errors import InputError
+from zinc_rt.ir.graph import ABSENT, Builder, Graph, Node
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.text import from_text, to_text
+from zinc_rt.ir.verify import verify
+
+TINY = """\
+zinc-rt-ir 1
+graph "tiny" decode
+buffer request[slot].token_id [tokens] i32 step
+buffer model.embed_table [32, 64] q8_0 weight
+buffer act.embd [tokens, 64] f32 activation
+buffer act.norm [tokens, 64] f32 activation
+
+act.embd = EMBED(request[slot].token_id, model.embed_table) label "embd"
+# heads of 16
+act.norm = RMS_NORM(act.embd, -) {eps=1e-06, size=16} layer 0 label "attn_norm-0"
+BARRIER()
+"""
+
+
+def tiny() -> Graph:
+    g = Builder("tiny", "decode")
+    token = g.buffer("request[slot].token_id", ("tokens",), "i32", "step")
+    table = g.buffer("model.embed_table", (32, 64), "q8_0", "weight")
+    embd = g.buffer("act.embd", ("tokens", 64), "f32", "activation")
+    norm = g.buffer("act.norm", ("tokens", 64), "f32", "activation")
+    g.node(Op.EMBED, (token, table), (embd,), label="embd")
+    g.node(Op.RMS_NORM, (embd, ABSENT), (norm,), layer=0, label="attn_norm-0", eps=1e-6, size=16)
+    g.node(Op.BARRIER, (), ())
+    return g.build()
+
+
+def test_the_text_reads_as_it_is_written():
+    graph = from_text(TINY)
+    assert same(graph, tiny())
+    verify(graph)
+    assert to_text(graph) == "".join(f"{line}\n" for line in TINY.splitlines() if line and line[0] != "#")
+
+
+@pytest.mark.parametrize("op", list(OPS))
+def test_every_opcode_comes_back_the_same(op):
+    assert same(from_text(to_text(example(op))), example(op))
+
+
+@given(any_graphs())
+def test_any_graph_comes_back_the_same(graph):
+    try:
+        text = to_text(graph)
+    except InputError as error:
+        assert "inf" in str(error) or "nan" in str(error)  # the two words a symbol or dtype cannot be
+        return
+    assert same(from_text(text), graph)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), 5e-324, -0.0, 1e16, 0.1, 2.0, 2, -(2**63), True])
+def test_a_number_keeps_type_and_value(value):
+    graph = Graph("g", "both", {}, (Node(Op.BARRIER, (), (), {"x": value}),))
+    assert same(from_text(to_text(graph)), graph)
+
+
+def broken(line: int, text: str) -> str:
+    lines = TINY.split("\n")
+    lines[line - 1] = text
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "message"),
+    [
+        (1, "zinc-rt-ir 2", "wanted 'zinc-rt-ir 1', saw 'zinc-rt-ir 2'"),
+        (2, "graph tiny decode", "wanted the graph's name in quotes, saw 'tiny'"),
+        (2, 'graph "tiny" later', "wanted a stage, one of prefill, decode, both, saw 'later'"),
+        (2, 'graph "\\q" both', "is no JSON string"),
+        (3, "buffer Big.Name [tokens] i32 step", "'Big.Name' is no buffer name"),
+        (3, "buffer a [tokens 4] i32 step", "wanted ',', saw '4'"),
+        (3, "buffer a [tokens, 4 i32 step", "wanted ',', saw 'i32'"),
+        (3, "buffer a [4] i32 scratch", "wanted a role, one of"),
+        (3, "buffer a [4] i32 step 3", "nothing more was wanted, saw '3'"),
+        (3, "buffer a [99999999999999999999] i32 step", "is longer than 64 bits"),
+        (3, "buffer a [4]", "wanted a dtype, saw 'end of line'"),
+        (4, "buffer request[slot].token_id [4] i32 step", r"request\[slot\].token_id is already declared"),
+        (8, "act.embd = EMBEDD(a, b)", "unknown opcode 'EMBEDD'"),
+        (8, "act.embd = EMBED", "saw 'act.embd'"),
+        (8, "act.embd EMBED(a)", "unknown opcode 'act.embd'"),
+        (8, "act.embd = EMBED(a, b", "wanted '\\)', saw 'end of line'"),
+        (8, "act.embd = EMBED(a, )", "wanted a buffer name, saw '\\)'"),
+        (8, "act.embd = EMBED(a) {eps}", "wanted '=', saw '}'"),
+        (8, "act.embd = EMBED(a) {eps=1, eps=2}", "attribute eps is given twice"),
+        (8, "act.embd = EMBED(a) {eps=maybe}", "wanted a number, a string, true or false, saw 'maybe'"),
+        (8, "act.embd = EMBED(a) {eps=1e999}", "1e999 is beyond a double"),
+        (8, "act.embd = EMBED(a) layer one", "wanted a layer number, saw 'one'"),
+        (8, "act.embd = EMBED(a) label one", "wanted a label in quotes, saw 'one'"),
+        (8, 'act.embd = EMBED(a) label "one', "cannot read"),
+        (8, "act.embd = EMBED(a) !", "column 20: cannot read"),
+        (8, "hello", "wanted 'buffer', or an opcode"),
+    ],
+)
+def test_an_error_names_its_line(line, text, message):
+    with pytest.raises(InputError, match=f"tiny.txt, line {line}: .*{message}"):
+        from_text(broken(line, text), name="tiny.txt")
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "zinc-rt-ir 1\n# nothing\n"])
+def test_an_empty_text_is_no_graph(text):
+    with pytest.raises(InputError, match="ends without"):
+        from_text(text)
+
+
+@given(st.integers(0, len(TINY) - 1), st.text(max_size=3), st.integers(0, 6))
+def test_any_edit_is_read_or_refused_but_never_a_crash(at, insert, cut):
+    try:
+        from_text(TINY[:at] + insert + TINY[at + cut :])
+    except InputError as error:
+        assert "line" in str(error)
