@@ -133,7 +133,7 @@ def route(e: Emitter, h: str, layer: int, experts: Experts) -> tuple[str, str]:
         (
             (f"ffn_moe_logits-{layer}", (experts.count,), ACTIVATION),
             (f"ffn_moe_topk-{layer}", (experts.used,), INDEX),
-            (f"ffn_moe_weights_norm-{layer}", (experts.used,), ACTIVATION),
+            (f"{_weights_label(experts)}-{layer}", (experts.used,), ACTIVATION),
         ),
         k=experts.used,
         gating=experts.gating,
@@ -143,6 +143,13 @@ def route(e: Emitter, h: str, layer: int, experts: Experts) -> tuple[str, str]:
         groups_used=experts.groups_used,
     )
     return ids, weights
+
+
+def _weights_label(experts: Experts) -> str:
+    """llama.cpp's name for the weights after the last step they go through."""
+    if experts.scale not in (0.0, 1.0):
+        return "ffn_moe_weights_scaled"
+    return "ffn_moe_weights_norm" if experts.renormalise else "ffn_moe_weights"
 
 
 def run_experts(

@@ -105,7 +105,8 @@ def attention(e: Emitter, h: str, layer: int, mla: Mla, tables: tuple[str, str])
         q = e.linear(q, f"{at}.attn_q_b", mla.heads * query_dim, f"q-{layer}")
     else:
         q = e.linear(h, f"{at}.attn_q", mla.heads * query_dim, f"q-{layer}")
-    q = e.rope(q, tables, f"q_roped-{layer}", head_dim=query_dim, mode="norm", offset=mla.nope)
+    roped = "q_roped" if mla.absorbed else "Qcur"
+    q = e.rope(q, tables, f"{roped}-{layer}", head_dim=query_dim, mode="norm", offset=mla.nope)
     low, high = (slice(0, mla.latent),), (slice(mla.latent, mla.latent + mla.rope),)
     both = f"{at}.attn_kv_a_mqa"
     latent = e.linear(h, both, mla.latent, f"kv_cmpr_raw-{layer}", take=low, part=f"{at}.attn_kv_a_latent")

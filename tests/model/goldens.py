@@ -1,0 +1,100 @@
+"""The shared goldens: tiny models and what llama.cpp computes for them (`$ZINC_RT_TEST_DATA/goldens`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from zinc_rt.engine import Engine
+from zinc_rt.ir.graph import Node
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.ring.cpu import CpuBackend
+
+STRUCTURES = (
+    "deepseek2",
+    "deepseek2lite",
+    "gemma3",
+    "gemma4",
+    "gemma4moe",
+    "llama",
+    "mamba",
+    "mistral",
+    "mistral3",
+    "mixtral",
+    "phi3",
+    "phi3long",
+    "qwen2",
+    "qwen3",
+    "qwen35",
+    "qwen35moe",
+    "qwen3moe",
+    "qwen3next",
+)
+QUANTISED = tuple(f"{name}-q" for name in STRUCTURES if name != "phi3long")
+STEMS = (*(f"{name}-f32" for name in STRUCTURES), *QUANTISED)
+TRACED = ("deepseek2", "deepseek2lite", "gemma4", "gemma4moe", "mamba", "qwen35moe")
+CONTEXT = 256  # the n_ctx the goldens were made with, where the model reaches that far
+
+Values = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    stem: str
+    model: GGUFFile
+    arrays: Mapping[str, np.ndarray]
+
+    @property
+    def ctx(self) -> int:
+        trained = self.model.metadata[f"{self.model.architecture}.context_length"]
+        assert isinstance(trained, int)
+        return min(CONTEXT, trained)
+
+    @property
+    def ids(self) -> list[int]:
+        return [int(token) for token in self.arrays["ids"]]
+
+    @property
+    def limit(self) -> float:
+        """Of the distance to llama.cpp, over all logits: gemma4 has an activation range the others lack."""
+        return 1e-3 if self.stem.startswith("gemma4") else 3e-4
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether llama.cpp's own arithmetic was ours, so that every array of the file may be compared."""
+        return not any(name.endswith(("_deq", "_exactgelu")) for name in self.arrays)
+
+    def exact(self, what: str) -> np.ndarray:
+        """llama.cpp's values for our arithmetic: dequantised weights, else GELU without a table, else plain."""
+        for name in (f"{what}_deq", f"{what}_exactgelu", what):
+            if name in self.arrays:
+                return self.arrays[name]
+        raise KeyError(f"{self.stem} has no {what}")
+
+    def engine(self, ordering: str = "canonical-1") -> Engine:
+        return Engine(self.model, CpuBackend(ordering), ctx=self.ctx)
+
+
+def read_golden(data_dir: Path, stem: str) -> Golden:
+    file = data_dir / "goldens" / f"{stem}.gguf"
+    with np.load(file.with_suffix(".npz")) as arrays:
+        return Golden(stem, read_gguf(file), dict(arrays))
+
+
+def collector(into: Values) -> Callable[[Node, str, np.ndarray], None]:
+    """A tap that keeps every value under its label: a node's first result under the node's own, a further one
+    under what its buffer is called."""
+
+    def tap(node: Node, buffer: str, array: np.ndarray) -> None:
+        into[node.label if buffer == node.outputs[0] else label_of(buffer)] = array.copy()
+
+    return tap
+
+
+def label_of(buffer: str) -> str:
+    """`act.ffn_moe_topk[2]` -> `ffn_moe_topk-2`."""
+    return re.sub(r"\[(\d+)\]$", r"-\1", buffer.removeprefix("act."))

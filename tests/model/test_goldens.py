@@ -1,0 +1,125 @@
+"""Every shared golden: logits, residual stream, routing and continuation are llama.cpp's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from goldens import QUANTISED, STEMS, TRACED, Golden, Values, collector, read_golden
+
+GREEDY = 8
+# Named values that the six traces and our graphs have in common today; fewer means a label went astray.
+LEAST_COMPARED = {
+    "deepseek2": 52,
+    "deepseek2lite": 58,
+    "gemma4": 123,
+    "gemma4moe": 86,
+    "mamba": 9,
+    "qwen35moe": 90,
+}
+
+
+@pytest.fixture(params=STEMS)
+def golden(request: pytest.FixtureRequest, data_dir: Path) -> Golden:
+    return read_golden(data_dir, request.param)
+
+
+def farthest(got: np.ndarray, want: np.ndarray) -> float:
+    assert got.shape == want.shape
+    assert np.isfinite(got).all()
+    assert np.abs(want).max() > 0.1, "an all but zero golden would prove nothing"
+    return float(np.abs(got.astype(np.float64) - want).max())
+
+
+def test_the_folder_holds_the_goldens_listed_here_and_no_others(data_dir: Path) -> None:
+    assert sorted(STEMS) == sorted(file.stem for file in (data_dir / "goldens").glob("*.gguf"))
+
+
+@pytest.mark.parametrize("ordering", ["canonical-1", "float32-dequant"])
+def test_logits_and_residual_stream_are_llama_cpps(golden: Golden, ordering: str) -> None:
+    seen: Values = {}
+    with golden.engine(ordering) as engine:
+        logits = engine.forward(golden.ids, tap=collector(seen))
+    away = farthest(logits, golden.exact("logits"))
+    wanted = golden.exact("l_out")
+    ours = np.stack([seen[f"l_out-{layer}"] for layer in range(len(wanted))])
+    stream_away = farthest(ours, wanted)
+    print(f"{golden.stem} {ordering}: logits {away:.1e}, l_out {stream_away:.1e} of {np.abs(wanted).max():.0f}")
+    assert away <= golden.limit
+    # Nothing norms the stream: mamba's reaches hundreds, where float32 itself is coarser.
+    assert stream_away <= max(golden.limit, 2**-17 * float(np.abs(wanted).max()))
+    if golden.is_plain:
+        assert farthest(seen["result_norm"], golden.arrays["result_norm"]) <= golden.limit
+
+
+def test_greedy_continuation_is_llama_cpps(golden: Golden) -> None:
+    wanted = golden.exact("greedy_tokens")
+    assert len(wanted) == GREEDY
+    with golden.engine() as engine:
+        sequence = engine.open()
+        logits = engine.extend(sequence, golden.ids, rows="last")
+        tokens = []
+        for _ in range(GREEDY):
+            tokens.append(int(logits[-1].argmax()))
+            logits = engine.extend(sequence, tokens[-1:], rows="last")
+    assert tokens == wanted.tolist()
+
+
+@pytest.mark.parametrize("stem", [stem for stem in STEMS if stem.endswith("-f32")])
+def test_router_choices_are_llama_cpps_in_order(stem: str, data_dir: Path) -> None:
+    golden = read_golden(data_dir, stem)  # the -q files have them of llama.cpp's quantised path only
+    routed = [name for name in golden.arrays if name.startswith("ffn_moe_topk-")]
+    seen: Values = {}
+    with golden.engine() as engine:
+        engine.forward(golden.ids, tap=collector(seen))
+    assert sorted(routed) == sorted(name for name in seen if name.startswith("ffn_moe_topk-"))
+    for name in routed:
+        assert np.array_equal(seen[name], golden.arrays[name]), name
+        assert len(np.unique(seen[name])) > 2
+
+
+@pytest.mark.parametrize("stem", QUANTISED)
+def test_quantised_activations_come_as_near_as_llama_cpp_does_to_itself(stem: str, data_dir: Path) -> None:
+    golden = read_golden(data_dir, stem)
+    with golden.engine("canonical-1-q8") as engine:
+        logits = engine.forward(golden.ids)
+    quantised, dequantised = golden.arrays["logits"], golden.arrays["logits_deq"]
+    away = float(np.median(np.abs(logits - quantised).max(axis=1)))
+    between = float(np.median(np.abs(quantised - dequantised).max(axis=1)))
+    print(
+        f"{stem}: median distance {away:.3f} to llama.cpp's quantised path, itself {between:.3f} from dequantised"
+    )
+    assert between > 0.05
+    assert away <= 1.5 * between + 0.1
+
+
+@pytest.mark.parametrize("structure", TRACED)
+def test_every_value_both_sides_name_is_the_same_value(structure: str, data_dir: Path) -> None:
+    golden = read_golden(data_dir, f"{structure}-f32")
+    seen: Values = {}
+    with golden.engine() as engine:
+        engine.forward(golden.ids, tap=collector(seen))
+    theirs: dict[str, list[np.ndarray]] = {}
+    with np.load(data_dir / "goldens" / f"{structure}-f32.trace.npz") as trace:
+        for key in trace.files:
+            theirs.setdefault(key.partition("#")[0].lower(), []).append(trace[key])
+    parted, compared = {}, 0
+    for label, ours in seen.items():
+        named = theirs.get(label.lower())
+        if named is None:
+            continue
+        over = [_over(ours, value) for value in named if value.size == ours.size]
+        assert over, f"{label}: ours has {ours.shape}, theirs {[value.shape for value in named]}"
+        compared += 1
+        if min(over) > 0:
+            parted[label] = min(over)
+    print(f"{structure}: {compared} named values compared, {len(seen) - compared} are ours alone")
+    assert not parted
+    assert compared >= LEAST_COMPARED[structure]
+
+
+def _over(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How far beyond the trace's own float16 rounding the two part anywhere; negative: they agree."""
+    value = theirs.astype(np.float64).reshape(-1)
+    return float((np.abs(ours.reshape(-1) - value) - (2**-10 * np.abs(value) + 1e-3)).max())
