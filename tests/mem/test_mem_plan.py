@@ -166,7 +166,10 @@ def test_a_plan_of_another_format_is_refused():
     data = plan_memory(small_graph(), capacity=CAPACITY).as_dict()
     with pytest.raises(InputError, match="format 2, this build reads 1"):
         MemoryPlan.from_dict({**data, "format": 2})
-    for text in ("", "[]", "{}", json.dumps({**data, "allocations": {"a": {"heap": "floppy"}}})):
+    stray = {"act.x": {"allocation": "step", "offset_bytes": 0, "size_bytes": 10**9}}
+    typed = {"act.x": {"allocation": "step", "offset_bytes": "0", "size_bytes": 1}}
+    changed = [{"allocations": {"a": {"heap": "floppy"}}}, {"placements": stray}, {"placements": typed}]
+    for text in ("", "[]", "{}", *(json.dumps({**data, **change}) for change in changed)):
         with pytest.raises(InputError, match="memory plan"):
             MemoryPlan.from_json(text)
 

@@ -110,7 +110,7 @@ class MemoryPlan:
         if data.get("format") != FORMAT:
             raise InputError(f"memory plan: format {data.get('format')}, this build reads {FORMAT}")
         try:
-            return MemoryPlan(
+            plan = MemoryPlan(
                 data["graph"],
                 MappingProxyType(dict(data["capacity"])),
                 data["alignment"],
@@ -124,8 +124,17 @@ class MemoryPlan:
                 MappingProxyType({name: Placement(**row) for name, row in data["placements"].items()}),
                 data["arena_floor_bytes"],
             )
+            plan._check_ranges()
+            return plan
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"memory plan: malformed, {type(error).__name__}: {error}") from error
+
+    def _check_ranges(self) -> None:
+        """Raises KeyError, TypeError or ValueError where a placement leaves its allocation."""
+        for name, place in self.placements.items():
+            size = self.allocations[place.allocation].size_bytes
+            if not 0 <= place.offset_bytes <= place.offset_bytes + place.size_bytes <= size:
+                raise ValueError(f"{name} at {place.offset_bytes} leaves {place.allocation}, {size} bytes")
 
     @staticmethod
     def from_json(text: str) -> MemoryPlan:

@@ -1,0 +1,20 @@
+"""The graphs of the models that ship with the package."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from zinc_rt.ir.graph import Graph
+from zinc_rt.model.emitter import DeltaForm, Limits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.registry import build_model
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+FORMS: tuple[DeltaForm, ...] = ("ids", "inplace", "plain")
+MODELS = sorted(path.stem for path in GOLDEN.glob("*.gguf"))
+
+
+@cache
+def model_graph(name: str, form: DeltaForm = "ids") -> Graph:
+    return build_model(read_gguf(GOLDEN / f"{name}.gguf"), Limits(ctx=64, slots=2), delta_form=form).graph

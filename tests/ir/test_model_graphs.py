@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from graphs import same
+from model_graphs import FORMS, MODELS, model_graph
+
+from zinc_rt.ir.graph import ABSENT, Graph
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.serial import from_bytes, to_bytes
+from zinc_rt.ir.text import from_text, to_text
+from zinc_rt.ir.verify import findings, verify
+
+EVERY = [(name, form) for name in MODELS for form in FORMS]
+
+
+def without(graph: Graph, index: int) -> Graph:
+    return replace(graph, nodes=graph.nodes[:index] + graph.nodes[index + 1 :])
+
+
+def test_there_are_models_to_look_at():
+    assert len(MODELS) >= 3
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY)
+def test_a_models_graph_is_good_and_comes_back_from_both_forms(name, form):
+    graph = model_graph(name, form)
+    verify(graph)
+    assert same(from_bytes(to_bytes(graph)), graph)
+    assert same(from_text(to_text(graph)), graph)
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY)
+def test_no_barrier_of_a_model_can_be_left_out(name, form):
+    graph = model_graph(name, form)
+    barriers = [index for index, node in enumerate(graph.nodes) if node.op is Op.BARRIER]
+    assert barriers
+    for index in barriers:
+        assert "missing-barrier" in {f.rule for f in findings(without(graph, index))}, graph.nodes[index]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_node_that_feeds_another_can_be_left_out(name):
+    graph = model_graph(name)
+    for index, node in enumerate(graph.nodes):
+        later = {used for after in graph.nodes[index + 1 :] for used in after.inputs if used != ABSENT}
+        fed = [o for o in node.outputs if o in later and graph.buffers[o].role in ("activation", "output")]
+        if fed:
+            assert "read-before-write" in {f.rule for f in findings(without(graph, index))}, node
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_operand_of_a_model_has_the_one_dtype_it_can_have(name):
+    graph = model_graph(name)
+    for buffer in graph.by_role("activation", "state", "step"):
+        other = "i32" if buffer.dtype == "f32" else "f32"
+        touched = any(buffer.name in (*node.inputs, *node.outputs) for node in graph.nodes)
+        bad = replace(graph, buffers={**graph.buffers, buffer.name: replace(buffer, dtype=other)})
+        assert bool(findings(bad)) == touched, buffer
