@@ -10,55 +10,126 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+BIN = VENV / "bin"
 PYTHON = BIN / "python"
-STAMP = VENV / "pyproject.sha256"
+STAMP = VENV / "pyproject.sha256"  # what the finished .venv was made for
+UNFINISHED = VENV / "unfinished"  # there while a set-up runs; found later, the set-up was cut short
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+BASE = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # the Python behind any venv we run in
+OURS = "made-by = ci/run.py"  # in pyvenv.cfg, where unknown keys are ignored
+
+
+def fail(problem: str) -> int:
+    print(f"ci/run.py: {problem}", file=sys.stderr)
+    return 2
 
 
 def make_venv() -> None:
     """What `python -m venv --without-pip` makes, without needing the venv module (Debian splits it off)."""
     BIN.mkdir(parents=True, exist_ok=True)
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (VENV / "lib" / version / "site-packages").mkdir(parents=True, exist_ok=True)
-    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    (VENV / "lib" / f"python{VERSION}" / "site-packages").mkdir(parents=True, exist_ok=True)
     (VENV / "pyvenv.cfg").write_text(
-        f"home = {base.parent}\ninclude-system-site-packages = false\n"
-        f"version = {sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}\n"
+        f"home = {BASE.parent}\ninclude-system-site-packages = false\nversion = {sys.version.split()[0]}\n{OURS}\n"
     )
     for name in ("python", "python3"):
         link = BIN / name
-        if link.is_symlink() or link.exists():
-            link.unlink()
-        link.symlink_to(base)
+        link.unlink(missing_ok=True)
+        link.symlink_to(BASE)
 
 
 def fingerprint() -> str:
+    """Changes with pyproject.toml, the Python and the place of the checkout (scripts name their interpreter)."""
     digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes())
-    digest.update(f"{sys.version_info[:3]}".encode())
+    digest.update(f"{sys.version_info[:3]} {ROOT}".encode())
     return digest.hexdigest()
 
 
-def set_up() -> None:
-    if STAMP.exists() and STAMP.read_text() == fingerprint() and PYTHON.exists():
-        return
-    print("setting up .venv (once, and again when pyproject.toml changes) ...", file=sys.stderr, flush=True)
-    make_venv()
-    pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "--disable-pip-version-check"]
-    install = [*pip, "install", "--quiet", "--editable", f"{ROOT}[dev]"]
-    if subprocess.call(install) != 0:
-        sys.exit(
-            "ci/run.py: pip could not install the dependencies (see above). "
-            "It needs pip >= 22.3 and a reachable package index; then run the same command again."
-        )
-    STAMP.write_text(fingerprint())
+def ready() -> bool:
+    return STAMP.is_file() and STAMP.read_text() == fingerprint() and PYTHON.exists() and not UNFINISHED.exists()
+
+
+def usable() -> bool:
+    """Whether .venv can be installed into: no set-up that was cut short, none for another Python."""
+    return not UNFINISHED.exists() and PYTHON.exists() and (VENV / "lib" / f"python{VERSION}").is_dir()
+
+
+def somebody_elses() -> bool:
+    config = VENV / "pyvenv.cfg"
+    return config.is_file() and OURS not in config.read_text() and not UNFINISHED.exists()
+
+
+def pip() -> list[str]:
+    python = BASE if Path(sys.prefix) == VENV else sys.executable  # .venv itself holds no pip
+    return [str(python), "-m", "pip", "--disable-pip-version-check"]
+
+
+def install() -> int:
+    """pip into .venv, with what would send it elsewhere taken out of its environment."""
+    elsewhere = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
+    environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
+    environment["PIP_USER"] = "0"
+    what = ["install", "--quiet", "--editable", f"{ROOT}[dev]"]
+    return subprocess.call([*pip(), "--python", str(PYTHON), *what], env=environment)
+
+
+def pip_problem() -> str | None:
+    """What is wrong with this Python's pip, if anything is."""
+    asked = subprocess.run([*pip(), "--version"], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        return f"{pip()[0]} has no pip. Install it (Debian, Ubuntu: apt install python3-pip) and run this again."
+    version = asked.stdout.split()[1]
+    if tuple(int(part) for part in version.split(".")[:2]) < (22, 3):
+        return f"needs pip 22.3 or newer, this is {version}. Run: {pip()[0]} -m pip install --upgrade pip"
+    return None
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """A second run waits here until the first has finished its set-up."""
+    import fcntl
+
+    with (ROOT / "pyproject.toml").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def set_up() -> int:
+    if ready():
+        return 0
+    with one_at_a_time():
+        if ready():
+            return 0
+        if problem := pip_problem():
+            return fail(problem)
+        print("setting up .venv (once, and again when pyproject.toml changes) ...", file=sys.stderr, flush=True)
+        if not usable() and VENV.exists():
+            if somebody_elses():
+                return fail(f"{VENV} was not made by ci/run.py and holds no Python {VERSION}: move it away")
+            shutil.rmtree(VENV)
+        VENV.mkdir(exist_ok=True)
+        UNFINISHED.touch()
+        if not PYTHON.exists():
+            make_venv()
+        if install() != 0:
+            return fail(
+                "pip could not install the dependencies; its own words are above. If the package index was out of "
+                "reach, run the same command again when it is back."
+            )
+        STAMP.write_text(fingerprint())
+        UNFINISHED.unlink()
+    return 0
 
 
 def command(name: str, arguments: list[str]) -> list[list[str]]:
@@ -77,23 +148,35 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
     return [[str(BIN / "zinc-rt"), name, *arguments]]
 
 
+def become(argv: list[str]) -> NoReturn:
+    """Run `argv` in this process's place: its exit code and the signals it gets are its own."""
+    os.execv(argv[0], argv)
+
+
 def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         return 0 if len(sys.argv) > 1 else 2
     if sys.version_info < (3, 11):  # noqa: UP036  (this file is what tells them)
-        print(f"ci/run.py: needs Python 3.11 or newer, this is {sys.version.split()[0]}", file=sys.stderr)
-        return 2
-    set_up()
-    for argv in command(sys.argv[1], sys.argv[2:]):
-        try:
-            status = subprocess.call(argv, cwd=ROOT if sys.argv[1] in ("test", "lint") else None)
-        except KeyboardInterrupt:
-            return 130
-        if status:
+        return fail(f"needs Python 3.11 or newer, this is {sys.version.split()[0]}")
+    try:
+        if status := set_up():
             return status
-    return 0
+    except OSError as error:
+        where = error.filename or VENV
+        return fail(f"cannot set up .venv: {where}: {error.strerror}. Work in a checkout that you can write to.")
+    name, arguments = sys.argv[1], sys.argv[2:]
+    if name in ("test", "lint"):
+        os.chdir(ROOT)
+    *first, last = command(name, arguments)
+    for argv in first:
+        if status := subprocess.call(argv):
+            return status
+    become(last)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
