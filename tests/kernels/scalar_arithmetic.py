@@ -16,6 +16,21 @@ EXP = [
     for t in ["0x1p-1", "0x1.555554p-3", "0x1.5554e8p-5", "0x1.11130ep-7", "0x1.6d4ccap-10", "0x1.9dfc08p-13"]
 ]
 
+LOG = [  # highest power first
+    F(float.fromhex(text))
+    for text in [
+        "0x1.147e3cp-4",
+        "-0x1.de16ecp-4",
+        "0x1.e6c688p-4",
+        "-0x1.fc2666p-4",
+        "0x1.233b26p-3",
+        "-0x1.555c4cp-3",
+        "0x1.99a47ap-3",
+        "-0x1.000006p-2",
+        "0x1.555548p-2",
+    ]
+]
+
 
 def dot(a: Sequence[np.float32], b: Sequence[np.float32]) -> np.float32:
     with np.errstate(all="ignore"):
@@ -42,6 +57,50 @@ def exp(x: np.float32) -> np.float32:
         p = F(F(p * r) + c)
     y = F(F(F(F(r * r) * p) + r) + F(1))
     return F(math.ldexp(float(y), int(n)))
+
+
+def log(x: np.float32) -> np.float32:
+    if math.isnan(x) or x < 0:
+        return F(math.nan)
+    if x == 0 or math.isinf(x):
+        return F(math.inf if x > 0 else -math.inf)
+    m, e = math.frexp(float(x))
+    if F(m) < F(float.fromhex("0x1.6a09e6p-1")):
+        m, e = m + m, e - 1
+    n, f = F(e), F(F(m) - F(1))
+    f2 = F(f * f)
+    p = LOG[0]
+    for c in LOG[1:]:
+        p = F(F(p * f) + c)
+    y = F(F(F(f * f2) * p) + F(n * F(float.fromhex("0x1.7f7d1cp-20"))))
+    y = F(y - F(F(0.5) * f2))
+    return F(F(f + y) + F(n * F(float.fromhex("0x1.62e4p-1"))))
+
+
+def sigmoid(x: np.float32) -> np.float32:
+    return F(F(1) / F(F(1) + exp(F(-x))))
+
+
+def silu(x: np.float32) -> np.float32:
+    return F(x * sigmoid(x))
+
+
+def tanh(x: np.float32) -> np.float32:
+    return F(F(F(2) * sigmoid(F(F(2) * x))) - F(1))
+
+
+def gelu(x: np.float32) -> np.float32:
+    inner = F(F(1) + F(F(float.fromhex("0x1.6e4e26p-5")) * F(x * x)))
+    u = F(F(F(float.fromhex("0x1.988454p-1")) * x) * inner)
+    return F(x * sigmoid(F(F(2) * u)))
+
+
+def softplus(x: np.float32) -> np.float32:
+    return x if x > 20 else log(F(F(1) + exp(x)))
+
+
+def rsqrt(x: np.float32) -> np.float32:
+    return F(F(1) / F(np.sqrt(x)))
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: np.float32) -> np.ndarray:
