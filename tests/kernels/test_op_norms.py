@@ -1,0 +1,115 @@
+"""Norms against float64, and the fused forms against their parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from op_cases import ORDERINGS, close, exact64, floats, product_limit, run, same, weight
+
+from zinc_rt.ir.op import Op
+
+CEPS = 1e-6
+
+
+def norm64(x: np.ndarray, w: np.ndarray | None, size: int, eps: float = CEPS) -> np.ndarray:
+    y = np.empty(x.shape)
+    for t, row in enumerate(x.astype(np.float64)):
+        for start in range(0, len(row), size):
+            group = row[start : start + size]
+            scaled = group / np.sqrt((group * group).mean() + np.float64(np.float32(eps)))
+            y[t, start : start + size] = scaled if w is None else scaled * w
+    return y
+
+
+def unkind(kind: str, tokens: int, columns: int) -> np.ndarray:
+    x = floats(columns, tokens, columns)
+    match kind:
+        case "outlier":
+            x[:, columns // 2] = 3e4
+        case "denormal":
+            x *= np.float32(1e-39)
+        case "large":
+            x *= np.float32(1e17)
+        case "one zero row":
+            x[0] = 0
+    return x
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("kind", ["plain", "outlier", "denormal", "large", "one zero row"])
+@pytest.mark.parametrize(("tokens", "groups", "size"), [(1, 1, 1), (2, 1, 3), (3, 5, 17), (2, 1, 131), (2, 4, 64)])
+def test_rms_norm_is_the_formula(ordering: str, kind: str, tokens: int, groups: int, size: int) -> None:
+    x = unkind(kind, tokens, groups * size)
+    w = floats(5, size)
+    for operand, want in ((weight(w), norm64(x, w.astype(np.float64), size)), (None, norm64(x, None, size))):
+        got = run(Op.RMS_NORM, ordering, x, operand, eps=CEPS, size=size)
+        # A denormal is known to its last unit only, here a thousandth of the value times its 1000-fold gain.
+        close(got, want, 1e-6 * np.abs(want) + (1e-42 if kind == "denormal" else 0), relative=False, zero=True)
+        assert kind == "one zero row" or got.any()
+        assert kind != "one zero row" or not got[0].any()
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_eps_keeps_a_vanishing_row_from_blowing_up(ordering: str) -> None:
+    x = np.full((1, 8), 1e-6, np.float32)
+    got = run(Op.RMS_NORM, ordering, x, None, eps=1e-2, size=8)
+    close(got, np.full((1, 8), 1e-5), 1e-4)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize(("tokens", "columns"), [(1, 1), (3, 67)])
+def test_residual_rms_norm_adds_then_norms(ordering: str, tokens: int, columns: int) -> None:
+    x, residual, w = floats(1, tokens, columns), floats(2, tokens, columns, scale=50), weight(floats(3, columns))
+    hidden, y = run(Op.RESIDUAL_RMS_NORM, ordering, x, residual, w, eps=CEPS)
+    close(hidden, x.astype(np.float64) + residual, 1e-7)
+    close(y, norm64(hidden, exact64(w), columns), 1e-6)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_residual_rms_norm_is_add_and_rms_norm_to_the_bit(ordering: str) -> None:
+    x, residual, w = floats(1, 5, 96), floats(2, 5, 96, scale=1e3), weight(floats(3, 96))
+    hidden, y = run(Op.RESIDUAL_RMS_NORM, ordering, x, residual, w, eps=CEPS)
+    total = run(Op.ADD, ordering, x, residual)
+    same(hidden, total)
+    same(y, run(Op.RMS_NORM, ordering, total, w, eps=CEPS, size=96))
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
+@pytest.mark.parametrize("biased", [True, False])
+def test_fused_qkv_is_the_formula_and_its_parts_to_the_bit(ordering: str, dtype: str, biased: bool) -> None:
+    x, norm_w = floats(1, 3, 256), weight(floats(2, 256))
+    ws = [weight(floats(3 + i, rows, 256), dtype) for i, rows in enumerate((64, 32, 31))]
+    biases = [weight(floats(7 + i, w.shape[0])) if biased else None for i, w in enumerate(ws)]
+    fused = run(Op.RMS_NORM_FUSED_QKV, ordering, x, norm_w, *ws, *biases, eps=CEPS)
+    h = run(Op.RMS_NORM, ordering, x, norm_w, eps=CEPS, size=256)
+    h64 = norm64(x, exact64(norm_w), 256)
+    assert len(fused) == 3
+    for got, w, bias in zip(fused, ws, biases, strict=True):
+        same(got, run(Op.MATMUL, ordering, h, w, bias, None))
+        want = h64 @ exact64(w).T + (0 if bias is None else exact64(bias))
+        close(got, want, 2 * product_limit(h, w, ordering) + 1e-6, relative=False)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f16", "q4_0", "q6_k"])
+def test_fused_gate_up_is_the_formula_and_its_parts_to_the_bit(ordering: str, dtype: str) -> None:
+    x, norm_w = floats(1, 2, 256), weight(floats(2, 256))
+    gate_w, up_w = weight(floats(3, 45, 256), dtype), weight(floats(4, 45, 256), "f32")
+    fused = run(Op.RMS_NORM_FUSED_MLP_GATE_UP, ordering, x, norm_w, gate_w, up_w, eps=CEPS)
+    h = run(Op.RMS_NORM, ordering, x, norm_w, eps=CEPS, size=256)
+    for got, w in zip(fused, (gate_w, up_w), strict=True):
+        same(got, run(Op.MATMUL, ordering, h, w, None, None))
+        want = norm64(x, exact64(norm_w), 256) @ exact64(w).T
+        close(got, want, 2 * product_limit(h, w, ordering) + 1e-6, relative=False)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize(("tokens", "heads", "size"), [(1, 1, 1), (2, 3, 16), (3, 2, 130)])
+def test_gated_norm_norms_each_head_then_gates(ordering: str, tokens: int, heads: int, size: int) -> None:
+    x, z = floats(1, tokens, heads * size, scale=20), floats(2, tokens, heads * size, scale=4)
+    z[0, 0] = 80
+    w = weight(floats(3, size))
+    got = run(Op.SSM_GATED_NORM, ordering, x, z, w, eps=CEPS)
+    gate = z.astype(np.float64) / (1 + np.exp(-z.astype(np.float64)))
+    close(got, norm64(x, exact64(w), size) * gate, 2e-6)
