@@ -269,6 +269,14 @@ def test_special_tokens_can_be_left_out() -> None:
     assert tokenizer.decode(ids, skip_special=True) == "ab c"
 
 
+def test_text_is_tidied_only_on_request_and_only_where_llama_cpp_does() -> None:
+    text = "a . b ! it 's ' x ' we 're don 't"
+    for pre, want in (("gpt-2", "a. b! it's'x'we're don 't"), ("qwen2", text)):
+        tokenizer = byte_tokenizer(pre)
+        ids = tokenizer.encode(text, add_special=False)
+        assert (tokenizer.decode(ids), tokenizer.decode(ids, tidy=True)) == (text, want)
+
+
 def test_bytes_that_are_no_character_become_replacements() -> None:
     tokenizer = Tokenizer.from_metadata(bpe())
     assert tokenizer.decode_bytes([0xE6, 0x97]) == b"\xe6\x97"

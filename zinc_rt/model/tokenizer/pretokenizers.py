@@ -173,7 +173,6 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
     "superbpe": (group_ascii_digits,),
     "bloom": (BLOOM,),
     "viking": (BLOOM, r"\p{N}"),
-    "whitespace": (r"\S+",),
     "lines": (r"[^\n]+|\n+",),
 }
 
@@ -227,11 +226,11 @@ PRES: tuple[Pre, ...] = (
         whole_newlines=True, force_bos=True,
     ),
     Pre(("sarvam-moe",), "lines", byte_level=False, escape_spaces=True),
-    Pre(("whitespace",), "whitespace", clean_spaces=True, byte_level=False),
     Pre(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"), "qwen2"),
     Pre(("megrez", "stablelm2"), "qwen2", clean_spaces=True),
     Pre(("qwen35",), "qwen35"),
-    Pre(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), "llama3", clean_spaces=True),
+    Pre(("dbrx", "smaug-bpe", "chatglm-bpe"), "llama3", clean_spaces=True),
+    Pre(("glm4",), "llama3", clean_spaces=True, ignore_merges=True),
     Pre(("poro-chat",), "bloom"),
     Pre(("bloom", "gpt3-finnish"), "bloom", clean_spaces=True),
     Pre(("viking",), "viking"),

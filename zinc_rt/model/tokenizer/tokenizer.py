@@ -29,6 +29,8 @@ from zinc_rt.model.tokenizer.vocabulary import (
 
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 _SPACE = "\u2581"
+# What llama.cpp's detokenizer (`llama_vocab::impl::detokenize`) tidies, in this order.
+_TIDY = ((b" (?=[?!.,])", b""), (b" ' ", b"'"), (b" (?='(?:[sm]|re|ve))", b""))
 
 # The ids each tokenizer model assumes where the file is silent (llama.cpp, `llama_vocab::impl::load`).
 # gpt2's are Falcon's (11): they count only where the file asks for them through add_bos_token or add_eos_token.
@@ -141,13 +143,18 @@ class Tokenizer:
             ids.append(self.eos_id)
         return ids
 
-    def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
+    def decode(self, ids: Iterable[int], *, skip_special: bool = False, tidy: bool = False) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD. InputError for an id outside the vocabulary.
 
         `skip_special` leaves out control and unknown tokens. The space that `encode` put before the first word is
-        taken away again. Nothing else is tidied: llama.cpp's clean-up of spaces before punctuation is not done.
+        taken away again. `tidy` also drops spaces before punctuation where llama.cpp's detokenizer would for this
+        pre-tokenizer (`pre.clean_spaces`): the text then need not be the one that was encoded.
         """
-        return self.decode_bytes(ids, skip_special=skip_special).decode(errors="replace")
+        text = self.decode_bytes(ids, skip_special=skip_special)
+        if tidy and self.pre is not None and self.pre.clean_spaces:
+            for spaced, tidied in _TIDY:
+                text = re.sub(spaced, tidied, text)
+        return text.decode(errors="replace")
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special: bool = False) -> bytes:
         """Like `decode`, the bytes as they are."""
