@@ -1,0 +1,104 @@
+"""ci/run.py makes .venv once, mends a half-made one, and says in one sentence why it cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "ci" / "run.py"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """ci/run.py for a checkout of its own, with a pip that only counts its calls in `module.installs`."""
+    spec = importlib.util.spec_from_file_location("ci_run", SOURCE)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    venv = tmp_path / ".venv"
+    places = {"ROOT": tmp_path, "VENV": venv, "BIN": venv / "bin", "PYTHON": venv / "bin" / "python"}
+    places |= {"STAMP": venv / "pyproject.sha256", "UNFINISHED": venv / "unfinished"}
+    for name, place in places.items():
+        monkeypatch.setattr(module, name, place)
+    monkeypatch.setattr(module, "pip_problem", lambda: None)
+    module.installs = 0  # type: ignore[attr-defined]
+
+    def install() -> int:
+        module.installs += 1  # type: ignore[attr-defined]
+        return 0
+
+    monkeypatch.setattr(module, "install", install)
+    return module
+
+
+def test_the_first_run_makes_a_working_python_and_the_second_starts_at_once(run: ModuleType) -> None:
+    assert run.set_up() == 0
+    prefix = subprocess.check_output([run.PYTHON, "-c", "import sys; print(sys.prefix)"], text=True)
+    assert Path(prefix.strip()) == run.VENV
+    assert run.set_up() == 0
+    assert run.installs == 1
+
+
+def test_a_changed_pyproject_is_installed_into_the_same_venv(run: ModuleType) -> None:
+    run.set_up()
+    (run.VENV / "kept").touch()
+    (run.ROOT / "pyproject.toml").write_text("[project] # changed\n")
+    run.set_up()
+    assert run.installs == 2
+    assert (run.VENV / "kept").exists()
+
+
+@pytest.mark.parametrize("leaves", ["an empty folder", "no python", "the mark of a set-up"])
+def test_a_set_up_cut_short_is_started_over(run: ModuleType, leaves: str) -> None:
+    if leaves == "an empty folder":
+        run.VENV.mkdir()
+    else:
+        run.set_up()
+        run.STAMP.unlink()
+        run.PYTHON.unlink() if leaves == "no python" else run.UNFINISHED.touch()
+    (run.VENV / "torn").touch()
+    assert run.set_up() == 0
+    assert not (run.VENV / "torn").exists()
+    assert run.PYTHON.exists()
+    assert not run.UNFINISHED.exists()
+
+
+def test_a_failed_install_is_not_taken_for_a_finished_one(
+    run: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(run, "install", lambda: 1)
+        assert run.set_up() == 2
+    assert not run.ready()
+    assert run.set_up() == 0
+    assert run.ready()
+
+
+def test_somebody_elses_venv_for_another_python_is_left_alone(
+    run: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run.VENV / "lib" / "python2.7").mkdir(parents=True)
+    (run.VENV / "pyvenv.cfg").write_text("home = /elsewhere\n")
+    assert run.set_up() == 2
+    assert "was not made by ci/run.py" in capsys.readouterr().err
+    assert (run.VENV / "lib" / "python2.7").exists()
+
+
+def test_a_place_that_cannot_be_written_gives_one_sentence(
+    run: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.VENV.write_text("a file where the folder should be")
+    monkeypatch.setattr(sys, "argv", ["ci/run.py", "test"])
+    assert run.main() == 2
+    assert "cannot set up .venv" in capsys.readouterr().err
+
+
+def test_help_needs_no_set_up(tmp_path: Path) -> None:
+    shown = subprocess.run([sys.executable, SOURCE, "--help"], capture_output=True, text=True, check=True)
+    assert "test [--slow]" in shown.stdout
