@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS, arithmetic
 from zinc_rt.kernels.reference.arithmetic import rows as row_blocks
 from zinc_rt.kernels.weight import Weight
@@ -148,10 +148,25 @@ def test_every_ordering_is_near_float64(ordering: str, dtype: str) -> None:
     assert error.max() < magnitude * (4e-2 if quantised else 2e-6)
 
 
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_rows_of_another_length_are_refused(ordering: str) -> None:
+    with pytest.raises(ValueError, match="takes rows of 8, not 16"):
+        arithmetic(ordering).linear(np.zeros((2, 16), np.float32), f32(np.zeros((4, 8), np.float32)))
+    with pytest.raises(ValueError, match="a dot of 8 with 16"):
+        canonical.dot(np.zeros((2, 8), np.float32), np.zeros(16, np.float32))
+
+
 def test_an_error_in_a_row_block_is_raised_from_any_thread() -> None:
-    wrong = np.zeros((2, 7), np.float32)
-    with pytest.raises(ValueError, match="reshape"):
-        arithmetic("canonical-1", threads=2).linear(wrong, f32(np.zeros((2000, 8), np.float32)))
+    undecodable = Weight("i32", (4000, 8), np.zeros((4000, 8), np.int32))
+    with pytest.raises(UnsupportedError, match="i32"):
+        arithmetic("canonical-1", threads=2).linear(np.zeros((2, 8), np.float32), undecodable)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f32", "q4_k"])
+def test_no_tokens_give_no_results(ordering: str, dtype: str) -> None:
+    weight = random_weight(np.random.default_rng(0), dtype, 5, 256)
+    assert arithmetic(ordering).linear(np.zeros((0, 256), np.float32), weight).shape == (0, 5)
 
 
 def test_an_unknown_ordering_lists_the_known_ones() -> None:

@@ -8,7 +8,7 @@ from zinc_rt.kernels.reference.arithmetic import activations, exp_log
 from zinc_rt.kernels.reference.arithmetic.attention import attend
 from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
 from zinc_rt.kernels.reference.arithmetic.dot import dot
-from zinc_rt.kernels.reference.arithmetic.rows import Rows
+from zinc_rt.kernels.reference.arithmetic.rows import Rows, tokens_of
 from zinc_rt.kernels.weight import Weight
 
 
@@ -33,7 +33,7 @@ class Canonical1:
     def linear(self, x: np.ndarray, weight: Weight) -> np.ndarray:
         """Each output is one dot of a dequantised row; a block of rows is dequantised once for all tokens."""
         rows, k = weight.shape
-        tokens = np.ascontiguousarray(x, np.float32).reshape(-1, k)
+        tokens = tokens_of(x, k)
         out = np.empty((len(tokens), rows), np.float32)
 
         def work(first: int, last: int) -> None:

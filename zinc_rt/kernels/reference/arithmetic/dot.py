@@ -20,6 +20,8 @@ def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     A short last group is not padded: accumulators start at +0, so none is ever -0 and adding a padded +0 * +0
     would change nothing.
     """
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError(f"a dot of {a.shape[-1]} with {b.shape[-1]} elements")
     shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
     total = np.zeros((*shape, ACCUMULATORS), np.float32)
     product = np.empty((*shape, ACCUMULATORS), np.float32)

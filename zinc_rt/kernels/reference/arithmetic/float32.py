@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
+from zinc_rt.kernels.reference.arithmetic.rows import tokens_of
 from zinc_rt.kernels.weight import Weight
 
 BLOCK_ELEMENTS = 1 << 20  # weights dequantised at a time: 4 MiB
@@ -28,7 +29,7 @@ class Float32Dequant:
 
     def linear(self, x: np.ndarray, weight: Weight) -> np.ndarray:
         rows, k = weight.shape
-        flat = np.ascontiguousarray(x, np.float32).reshape(-1, k)
+        flat = tokens_of(x, k)
         out = np.empty((len(flat), rows), np.float32)
         step = max(1, BLOCK_ELEMENTS // max(k, 1))
         for first in range(0, rows, step):

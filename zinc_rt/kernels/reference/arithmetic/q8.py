@@ -10,6 +10,7 @@ import numpy as np
 from zinc_rt.kernels.reference.arithmetic.blocks import UNPACK, Blocks, unpack
 from zinc_rt.kernels.reference.arithmetic.canonical import Canonical1
 from zinc_rt.kernels.reference.arithmetic.dot import LANES, tree
+from zinc_rt.kernels.reference.arithmetic.rows import tokens_of
 from zinc_rt.kernels.weight import Weight
 
 MAX_QUANT = np.float32(127)
@@ -24,7 +25,7 @@ class Canonical1Q8(Canonical1):
         if weight.dtype not in UNPACK:
             return super().linear(x, weight)
         rows, k = weight.shape
-        tokens = np.ascontiguousarray(x, np.float32).reshape(-1, k)
+        tokens = tokens_of(x, k)
         out = np.empty((len(tokens), rows), np.float32)
 
         def work(first: int, last: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 BLOCK_ELEMENTS = 1 << 20  # 4 MiB of float32; smaller blocks leave threads waiting for the interpreter lock
 BLOCK_ROWS = 1024  # 512 KiB of accumulators for the one token in work
 
@@ -23,3 +25,10 @@ class Rows:
                 work(first, last)
         else:
             list(self._pool.map(lambda block: work(*block), blocks))  # list: an error in a block raises here
+
+
+def tokens_of(x: np.ndarray, k: int) -> np.ndarray:
+    """x[..., K] as contiguous float32 [T, K]."""
+    if x.shape[-1] != k:
+        raise ValueError(f"the weight takes rows of {k}, not {x.shape[-1]}")
+    return np.ascontiguousarray(x, np.float32).reshape(int(np.prod(x.shape[:-1])), k)
