@@ -19,6 +19,7 @@ from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import SYMBOLS, Stage
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.rewrite import injected_name
+from zinc_rt.ir.verify import verify
 from zinc_rt.lower import Program, lower
 from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
@@ -171,7 +172,7 @@ class Engine:
         rows: Rows = "all",
     ) -> np.ndarray:
         """Append `tokens` at the sequence's position, in one pass per capacity or token by token."""
-        self._check(sequence, tokens)
+        self.check(sequence, tokens)
         largest = 1 if prefill == "stepwise" else CAPACITIES[-1]
         logits = []
         for start in range(0, len(tokens), largest):
@@ -194,7 +195,7 @@ class Engine:
         batch = list(batch)
         total = sum(len(tokens) for _, tokens in batch)
         for sequence, tokens in batch:
-            self._check(sequence, tokens)
+            self.check(sequence, tokens)
         fits = [size for size in CAPACITIES if size >= total]
         if not total or not fits:
             raise UsageError(f"a step takes 1 to {CAPACITIES[-1]} tokens, not {total}")
@@ -221,7 +222,8 @@ class Engine:
             return np.empty((0, self.model.vocab), np.float32)
         return self._read(built, logits.name, (total, len(batch), len(rows))).copy()
 
-    def _check(self, sequence: Sequence_, tokens: Sequence[int]) -> None:
+    def check(self, sequence: Sequence_, tokens: Sequence[int]) -> None:
+        """Raises UsageError for ids outside the vocabulary or more tokens than the context still holds."""
         vocab, ctx = self.model.vocab, self.limits.ctx
         wrong = [token for token in tokens if not 0 <= token < vocab]
         if wrong:
@@ -324,6 +326,8 @@ class Engine:
     ) -> _Built:
         model = self._model(stage)
         graph = self.graph(stage, inject)
+        if inject or self._transform is not None:
+            verify(graph)
         plan = plan_memory(graph, capacity=capacity, tap=tapped)
         program = lower(
             graph,

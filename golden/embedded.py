@@ -1,0 +1,26 @@
+"""The models that ship with the package, each with what llama.cpp computes for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from zinc_rt.errors import InputError
+
+FOLDER = Path(__file__).resolve().parent
+STEMS = ("qwen35moe-q", "qwen3-q", "gemma4-q")  # the hybrid first: it exercises the most
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    model: Path
+    golden: Path
+
+
+def embedded() -> list[Pair]:
+    """Raises InputError where an installation lost them."""
+    pairs = [Pair(FOLDER / f"{stem}.gguf", FOLDER / f"{stem}.npz") for stem in STEMS]
+    missing = [path for pair in pairs for path in (pair.model, pair.golden) if not path.exists()]
+    if missing:
+        raise InputError(f"{missing[0]}: an embedded golden is missing", next="install the package again")
+    return pairs

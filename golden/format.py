@@ -1,0 +1,111 @@
+"""Golden files: what some engine computes for a model, as an .npz anybody can write; layout in docs/golden.md."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.errors import InputError
+
+FORMAT = 1
+# What the same weights give in plain float32 comes first: nothing else can be compared tightly.
+VARIANTS = ("_deq", "_exactgelu", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """ids i32 [T], logits f32 [T, V]; where present l_out f32 [L, T, D], greedy_tokens i32 [N], experts of layer
+    N i32 [T, k]. `variant` says which arrays were chosen: dequantised weights, exact GELU, or as they come."""
+
+    path: Path
+    ids: np.ndarray
+    logits: np.ndarray
+    variant: str
+    l_out: np.ndarray | None = None
+    greedy_tokens: np.ndarray | None = None
+    # Of the engine's own path: comparable where `variant` is that path's arithmetic.
+    experts: Mapping[int, np.ndarray] = field(default_factory=dict)
+    quantised_logits: np.ndarray | None = None  # the engine's path over quantised activations, beside `_deq`
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The engine that made it, in words."""
+        version = self.meta.get("llama_cpp")
+        return f"llama.cpp {version}" if version else str(self.meta.get("source", "unknown source"))
+
+
+def read_golden(path: str | Path) -> Golden:
+    """Raises InputError for a missing, torn, or foreign file, or another format version."""
+    path = Path(path)
+    arrays = _arrays(path)
+    meta = _meta(path, arrays)
+    if meta.get("format", FORMAT) != FORMAT:
+        raise InputError(
+            f"{path}: golden format {meta['format']}, this build reads {FORMAT}",
+            next=f"make it again: {meta.get('command', 'zinc-rt golden make --model M')}",
+        )
+    ids = _wanted(path, arrays, "ids", 1).astype(np.int32)
+    variant = next((v for v in VARIANTS if f"logits{v}" in arrays), None)
+    if variant is None:
+        raise InputError(f"{path}: no array called logits; this is no golden", next="zinc-rt golden import --help")
+    logits = _wanted(path, arrays, f"logits{variant}", 2).astype(np.float32)
+    if len(logits) != len(ids):
+        raise InputError(f"{path}: {len(ids)} ids and logits of {len(logits)} positions")
+    l_out = arrays.get(f"l_out{variant}")
+    if l_out is not None and (l_out.ndim != 3 or l_out.shape[1] != len(ids)):
+        raise InputError(f"{path}: l_out{variant} has shape {l_out.shape}, wanted (layers, {len(ids)}, width)")
+    greedy = arrays.get(f"greedy_tokens{variant}")
+    return Golden(
+        path=path,
+        ids=ids,
+        logits=logits,
+        variant=variant,
+        l_out=None if l_out is None else l_out.astype(np.float32),
+        greedy_tokens=greedy,
+        experts={
+            int(name.rpartition("-")[2]): array
+            for name, array in arrays.items()
+            if name.startswith("ffn_moe_topk-") and name.rpartition("-")[2].isdigit()
+        },
+        quantised_logits=arrays["logits"].astype(np.float32) if variant == "_deq" and "logits" in arrays else None,
+        meta=meta,
+    )
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise InputError(f"{path}: a bare array, not an .npz archive of named ones")
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such golden", next="zinc-rt golden list") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        raise InputError(f"{path}: not a readable golden: {error}", next="fetch or make it again") from error
+
+
+def _meta(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    if "meta" not in arrays:
+        return {}
+    try:
+        meta = json.loads(str(arrays["meta"]))
+    except ValueError as error:
+        raise InputError(f"{path}: the array meta is not JSON: {error}") from error
+    if not isinstance(meta, dict):
+        raise InputError(f"{path}: meta is {type(meta).__name__}, wanted an object")
+    return meta
+
+
+def _wanted(path: Path, arrays: dict[str, np.ndarray], name: str, dimensions: int) -> np.ndarray:
+    array = arrays.get(name)
+    if array is None or array.ndim != dimensions or not np.issubdtype(array.dtype, np.number):
+        saw = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
+        raise InputError(f"{path}: array {name} is {saw}, wanted numbers in {dimensions} dimensions")
+    return array

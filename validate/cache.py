@@ -1,0 +1,85 @@
+"""T-CPU results kept on disk, by everything they depend on: model, tokens, ordering, code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import zinc_rt
+from zinc_rt.validate.capture import Run
+
+KEEP_BYTES = 2 << 30  # the oldest results go beyond this
+RUNTIME = ("engine.py", "exec", "ir", "kernels", "lower", "mem", "model", "ring")
+
+
+def folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
+    return Path(base) / "zinc-rt" / "validate"
+
+
+@cache
+def code_version() -> str:
+    """Digest of the runtime's own source: any change of the oracle is another oracle."""
+    root = Path(zinc_rt.__file__).parent
+    digest = hashlib.sha256(np.__version__.encode())
+    for name in RUNTIME:
+        path = root / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def key_of(**parts: Any) -> str:
+    """Arrays count by their bytes, everything else by its JSON."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return [str(value.dtype), list(value.shape), hashlib.sha256(value.tobytes()).hexdigest()]
+        return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    text = json.dumps({"code": code_version(), **plain(parts)}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(key: str) -> Run | None:
+    """None where there is nothing, or nothing readable."""
+    try:
+        with np.load(folder() / f"{key}.npz", allow_pickle=False) as archive:
+            labels, head_dims, generated, seconds = json.loads(str(archive["about"]))
+            values = {label: archive[f"value{index}"] for index, label in enumerate(labels)}
+            return Run(archive["logits"], values, generated, head_dims, seconds, cached=True)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def store(key: str, run: Run) -> None:
+    """Best effort: a cache that cannot be written is no error."""
+    about = json.dumps([list(run.values), run.head_dims, run.generated, run.seconds])
+    arrays = {f"value{index}": value for index, value in enumerate(run.values.values())}
+    unfinished = folder() / f"{key}.{os.getpid()}.part"
+    with suppress(OSError):
+        folder().mkdir(parents=True, exist_ok=True)
+        try:
+            with unfinished.open("wb") as file:
+                np.savez(file, about=np.array(about), logits=run.logits, **arrays)  # type: ignore[arg-type]
+            unfinished.replace(folder() / f"{key}.npz")
+        finally:
+            unfinished.unlink(missing_ok=True)
+        _trim()
+
+
+def _trim() -> None:
+    files = sorted(folder().glob("*.npz"), key=lambda file: file.stat().st_mtime, reverse=True)
+    total = 0
+    for file in files:
+        total += file.stat().st_size
+        if total > KEEP_BYTES:
+            file.unlink(missing_ok=True)

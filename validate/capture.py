@@ -1,0 +1,90 @@
+"""Run a model once and keep what validation looks at."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zinc_rt.engine import Engine, Prefill
+from zinc_rt.ir.graph import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which values to keep: nodes whose label matches one of the patterns, in layers [first, last)."""
+
+    patterns: tuple[str, ...] = ("l_out-*", "ffn_moe_topk-*")
+    first: int = 0
+    last: int = 1 << 30
+
+    def wants(self, label: str, layer: int | None) -> bool:
+        inside = layer is None or self.first <= layer < self.last
+        return inside and any(fnmatch.fnmatchcase(label, pattern) for pattern in self.patterns)
+
+
+@dataclass(slots=True)
+class Run:
+    """logits f32 [T + steps, V] (empty where the head did not run), values by label in graph order."""
+
+    logits: np.ndarray
+    values: dict[str, np.ndarray]
+    generated: list[int] = field(default_factory=list)
+    head_dims: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    cached: bool = False
+
+    @property
+    def layers(self) -> dict[int, np.ndarray]:
+        found = {}
+        for label, value in self.values.items():
+            stem, _, layer = label.partition("-")
+            if stem == "l_out":
+                found[int(layer)] = value
+        return found
+
+
+def capture(
+    engine: Engine,
+    tokens: Sequence[int],
+    selection: Selection | None,
+    *,
+    prefill: Prefill = "batched",
+    inject: Mapping[str, np.ndarray] | None = None,
+    steps: int = 0,
+    follow: Sequence[int] | None = None,
+) -> Run:
+    """`selection` None: nothing tapped, the graph as it runs in production. After the prompt, `steps` greedy
+    tokens, or those of `follow` so that two runs see the same input."""
+    parts: dict[str, list[np.ndarray]] = {}
+    head_dims: dict[str, int] = {}
+
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        label = node.label if name == node.outputs[0] else _own_label(name)
+        if selection is not None and selection.wants(label, node.layer):
+            parts.setdefault(label, []).append(array.copy())
+            head_dims[label] = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
+
+    started = time.monotonic()
+    listener = tap if selection is not None else None
+    sequence = engine.open()
+    try:
+        logits = [engine.extend(sequence, tokens, tap=listener, inject=inject, prefill=prefill)]
+        generated: list[int] = []
+        for step in range(steps):
+            token = int(logits[-1][-1].argmax()) if follow is None else int(follow[step])
+            generated.append(token)
+            logits.append(engine.extend(sequence, [token]))
+    finally:
+        engine.release(sequence)
+    values = {label: np.concatenate(pieces) for label, pieces in parts.items()}
+    return Run(np.concatenate(logits), values, generated, head_dims, time.monotonic() - started)
+
+
+def _own_label(buffer: str) -> str:
+    """A node's further results carry their label in the buffer name: act.ffn_moe_topk[3] -> ffn_moe_topk-3."""
+    stem, bracket, layer = buffer.removeprefix("act.").partition("[")
+    return stem + (f"-{layer.rstrip(']')}" if bracket else "")

@@ -1,0 +1,148 @@
+"""From runs to results: each check compares one thing, with its measure and its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.golden.format import Golden
+from zinc_rt.report import Result
+from zinc_rt.validate.capture import Run
+from zinc_rt.validate.limits import QUANTISED_FACTOR, QUANTISED_OFFSET
+from zinc_rt.validate.measure import Limit, agreement, compare, histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is being judged, against what."""
+
+    model: str
+    tier: str  # "t_cpu" or "t_cpu:float32-dequant"
+    reference: str
+    limit: Limit
+    repro: str = ""
+
+    def result(self, name: str, kind: str, *, passed: bool, measure: dict[str, Any], **more: Any) -> Result:
+        return Result(
+            id=f"{self.model}/{self.tier}/{name}",
+            kind=kind,
+            status="pass" if passed else "fail",
+            tier=self.tier,
+            reference=self.reference,
+            measure=measure,
+            limit=more.pop("limit", self.limit).as_dict(),
+            repro="" if passed else self.repro,
+            **more,
+        )
+
+    def skip(self, name: str, kind: str, reason: str) -> Result:
+        return Result(f"{self.model}/{self.tier}/{name}", kind, "skip", self.tier, self.reference, reason=reason)
+
+
+@dataclass(slots=True)
+class Reference:
+    """What a run is held against, wherever it comes from."""
+
+    logits: np.ndarray
+    values: dict[str, np.ndarray]
+    greedy: list[int] = field(default_factory=list)
+
+
+def reference_from_golden(golden: Golden) -> Reference:
+    values = {} if golden.l_out is None else {f"l_out-{i}": layer for i, layer in enumerate(golden.l_out)}
+    if golden.variant != "_deq":  # else llama.cpp chose its experts from re-quantised activations
+        values |= {f"ffn_moe_topk-{layer}": ids for layer, ids in golden.experts.items()}
+    greedy = [] if golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
+    return Reference(golden.logits, values, greedy)
+
+
+def reference_from_run(run: Run) -> Reference:
+    return Reference(run.logits, run.values, run.generated)
+
+
+def node_checks(subject: Subject, run: Run, reference: Reference, resynced: Run | None) -> Iterable[Result]:
+    """Every captured value that both sides have, in graph order; l_out also with its layer's input reset."""
+    for label, got in run.values.items():
+        want = reference.values.get(label)
+        kind = "experts" if label.startswith("ffn_moe_topk") else "layer" if label.startswith("l_out") else "node"
+        if want is None:
+            yield subject.skip(label, kind, f"{subject.reference} has no {label}")
+            continue
+        limit = Limit(bits=True, why="the same experts in the same order") if kind == "experts" else subject.limit
+        got, want = got.reshape(len(got), -1), want.reshape(len(want), -1)
+        measured = compare(got, want, limit, head_dim=run.head_dims.get(label, 0))
+        measure = {**measured.as_dict(), "histogram": histogram(got)}
+        if resynced is not None and label in resynced.values:
+            alone = compare(resynced.values[label].reshape(got.shape), want, limit)
+            measure["resync"] = alone.as_dict()
+        yield subject.result(
+            label, kind, passed=measured.within, measure=measure, limit=limit, first_bad=measured.first_bad
+        )
+
+
+def logits_check(subject: Subject, run: Run, reference: Reference) -> Result:
+    positions = min(len(run.logits), len(reference.logits))
+    if not positions:
+        return subject.skip("logits", "logits", "the layers that ran do not reach the head")
+    got, want = run.logits[:positions], reference.logits[:positions]
+    measured = compare(got, want, subject.limit)
+    measure = measured.as_dict()
+    if got.shape == want.shape:
+        measure |= agreement(got, want).as_dict()
+    return subject.result(
+        "logits", "logits", passed=measured.within, measure=measure, first_bad=measured.first_bad
+    )
+
+
+def quantised_check(subject: Subject, run: Run, golden: Golden) -> Result:
+    """canonical-1-q8 against llama.cpp's own re-quantised path: as near as that path is to plain float32, half
+    as far again."""
+    if golden.quantised_logits is None:
+        return subject.skip("logits", "logits", "the golden has no logits over quantised activations")
+
+    def median(a: np.ndarray, b: np.ndarray) -> float:
+        return float(np.median(np.abs(a.astype(np.float64) - b).max(axis=-1)))
+
+    distance = median(run.logits[: len(golden.ids)], golden.quantised_logits)
+    allowed = QUANTISED_FACTOR * median(golden.logits, golden.quantised_logits) + QUANTISED_OFFSET
+    result = subject.result("logits", "logits", passed=distance <= allowed, measure={"median_max_abs": distance})
+    result.limit["median_max_abs"] = allowed
+    return result
+
+
+def greedy_check(subject: Subject, run: Run, reference: Reference) -> Result | None:
+    """The continuation, token by token; both saw the same tokens up to the first difference."""
+    count = min(len(run.generated), len(reference.greedy))
+    if not count:
+        return None
+    got, want = run.generated[:count], reference.greedy[:count]
+    first = next((i for i in range(count) if got[i] != want[i]), None)
+    bad = {} if first is None else {"token": first, "got": got[first], "want": want[first]}
+    limit = Limit(bits=True, why="greedy tokens")
+    return subject.result(
+        "greedy", "greedy", passed=first is None, measure={"tokens": count, "got": got}, limit=limit, first_bad=bad
+    )
+
+
+def same_bits_check(subject: Subject, name: str, kind: str, a: Run, b: Run, cause: str) -> Result:
+    """Two ways through one tier: every value and every logit to the bit."""
+    limit = subject.limit
+    worst = compare(a.logits, b.logits, limit)
+    where = "logits"
+    for label, value in a.values.items():
+        if label in b.values:
+            measured = compare(value, b.values[label], limit)
+            if not measured.within:
+                worst, where = measured, label
+                break
+    return subject.result(
+        name,
+        kind,
+        passed=worst.within,
+        measure=worst.as_dict(),
+        first_bad={} if worst.within else {"node": where, **worst.first_bad},
+        cause="" if worst.within else cause,
+    )

@@ -1,0 +1,94 @@
+"""Running a part of a model: which layers, what feeds the first of them, and the graph that is left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.golden.format import read_golden
+from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.rewrite import find_label, keep
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Layers [first, last) of `total`."""
+
+    first: int
+    last: int
+    total: int
+
+    @property
+    def whole(self) -> bool:
+        return self.first == 0 and self.last == self.total
+
+    @property
+    def feed(self) -> str:
+        """The value that stands in for the layers before; empty where there are none."""
+        return f"l_out-{self.first - 1}" if self.first else ""
+
+
+def parse_layers(text: str, total: int) -> Layers:
+    """`all`, `i` or `i:j` (either end may be left out). Raises UsageError outside the model."""
+    if text == "all":
+        return Layers(0, total, total)
+    match = re.fullmatch(r"(\d*)(:)?(\d*)", text)
+    if not match or text in ("", ":"):
+        raise UsageError(f"--layers {text!r}: wanted all, one layer like 3, or a range like 2:5")
+    first = int(match[1] or 0)
+    last = (int(match[3]) if match[3] else total) if match[2] else first + 1
+    if not 0 <= first < last <= total:
+        raise UsageError(f"--layers {text}: this model has layers 0 to {total - 1}")
+    return Layers(first, last, total)
+
+
+def transform(layers: Layers) -> Callable[[Graph], Graph] | None:
+    """What an engine does to each stage's graph to run only these layers; None for the whole model."""
+    if layers.whole:
+        return None
+
+    def cut(graph: Graph) -> Graph:
+        wanted = [find_label(graph, f"l_out-{layers.last - 1}").outputs[0]]
+        if layers.last == layers.total:
+            wanted += [spec.name for spec in graph.by_role("output")]
+        return keep(graph, wanted)
+
+    return cut
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What enters the first layer, f32 [T, width], and where it came from in words."""
+
+    values: np.ndarray
+    origin: str
+    true: bool  # whether it is what the model itself would have there
+
+
+def random_input(seed: int, tokens: int, width: int) -> Input:
+    values = np.random.default_rng(seed).standard_normal((tokens, width), np.float32)
+    return Input(values, f"random:{seed}, normal with σ 1, not the model's own activations", true=False)
+
+
+def file_input(path: str, layers: Layers, tokens: int, width: int) -> Input:
+    """From an .npz: `input` [T, width], or `l_out` [L, T, width] whose layer before the first is taken."""
+    if not Path(path).exists():
+        raise InputError(f"--input {path}: no such file", next="oracle, random:SEED, or an .npz file")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            values = archive["input"] if "input" in archive.files else None
+    except (OSError, ValueError) as error:
+        raise InputError(f"--input {path}: not a readable .npz: {error}") from error
+    if values is None:
+        golden = read_golden(path)
+        if golden.l_out is None or len(golden.l_out) < layers.first:
+            raise InputError(f"--input {path}: neither `input` nor l_out of layer {layers.first - 1} is in it")
+        values = golden.l_out[layers.first - 1]
+    if values.shape != (tokens, width):
+        raise InputError(f"--input {path}: shape {values.shape}, wanted ({tokens}, {width}) (tokens, width)")
+    return Input(values.astype(np.float32), path, true=True)

@@ -1,0 +1,27 @@
+"""How close two runs must be, by what made each: one table, each row with its reason."""
+
+from __future__ import annotations
+
+from zinc_rt.validate.measure import Limit
+
+SAME = Limit(bits=True, why="one ordering on two tiers, or two ways through one: the same bits")
+# llama.cpp sums in another order: measured against it, float64 is within 5.4e-5 of its logits, and this leaves
+# room for float32 on both sides. Gemma 4's residual stream is an order of magnitude larger.
+GOLDEN = Limit(max_abs=3e-4, why="float32 in two summation orders")
+GOLDEN_GEMMA4 = Limit(max_abs=1e-3, why="float32 in two summation orders, larger activations")
+ORDERINGS = Limit(rel_rms=1e-3, why="two arithmetic orderings of the same weights")
+# Activations quantised to 8 bits: rounding flips dominate, only the typical distance means anything.
+QUANTISED = Limit(why="activations are re-quantised; only the median distance of the logits is a gate")
+QUANTISED_FACTOR, QUANTISED_OFFSET = 1.5, 0.1
+
+
+def against_golden(architecture: str, ordering: str) -> Limit:
+    if ordering == "canonical-1-q8":
+        return QUANTISED
+    return GOLDEN_GEMMA4 if architecture == "gemma4" else GOLDEN
+
+
+def between(ordering: str, reference: str) -> Limit:
+    if ordering == reference:
+        return SAME
+    return QUANTISED if "canonical-1-q8" in (ordering, reference) else ORDERINGS
