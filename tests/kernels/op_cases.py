@@ -59,7 +59,7 @@ def exact64(w: Weight) -> np.ndarray:
 
 
 def product_limit(x: np.ndarray, w: Weight, ordering: str) -> np.ndarray:
-    """How far W x may lie from the exact product: rounding, and in canonical-1-q8 half a step of each activation."""
+    """How far W x may lie from the exact product: rounding, in canonical-1-q8 also half an activation step."""
     magnitude = np.abs(exact64(w))
     x = np.abs(x.astype(np.float64))
     limit = 16 * EPS * (x @ magnitude.T) + 1e-40
@@ -73,7 +73,7 @@ def product_limit(x: np.ndarray, w: Weight, ordering: str) -> np.ndarray:
 def close(
     got: np.ndarray, want: np.ndarray, limit: float | np.ndarray, *, relative: bool = True, zero: bool = False
 ) -> None:
-    """|got - want| <= limit * |want|, or <= limit where it is absolute, everywhere; and the result says something."""
+    """|got - want| <= limit * |want|, or <= limit where it is absolute, everywhere; and not trivially so."""
     assert got.shape == want.shape
     assert got.dtype == np.float32
     assert np.isfinite(want).all(), "the expected values must be finite"
@@ -93,7 +93,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
 
 
 def paged(seed: int, lengths: list[int], *, page_tokens: int, pages: int) -> tuple[np.ndarray, int]:
-    """(page table i32 [slots, pages], cache rows): each slot's first pages scattered over the pool, the rest unset."""
+    """(page table i32 [slots, pages], cache rows): slots' pages scattered over the pool, the rest unset."""
     needed = [-(-length // page_tokens) for length in lengths]
     pool = np.random.default_rng(seed).permutation(sum(needed) + 2)
     table = np.full((len(lengths), pages), -1, np.int32)

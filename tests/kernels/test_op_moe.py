@@ -1,0 +1,225 @@
+"""Routing and experts against plain loops in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from op_cases import ORDERINGS, close, exact64, floats, product_limit, run, same, weight
+
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.weight import Weight
+
+
+def route64(
+    x: np.ndarray,
+    gate: np.ndarray,
+    bias: np.ndarray | None,
+    *,
+    k: int,
+    gating: str = "softmax",
+    renormalise: bool = True,
+    scale: float = 1.0,
+    groups: int = 1,
+    groups_used: int = 1,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    logits = x.astype(np.float64) @ gate.T.astype(np.float64)
+    ids, weights = [], []
+    for row in logits:
+        if gating == "softmax":
+            p = np.exp(row - row.max())
+            p /= p.sum()
+        else:
+            p = 1 / (1 + np.exp(-row))
+        score = list(p if bias is None else p + bias)
+        each = len(score) // groups
+        if groups > 1:
+            worth = [sum(sorted(score[g * each : (g + 1) * each])[-2:]) for g in range(groups)]
+            kept = sorted(range(groups), key=lambda g: (-worth[g], g))[:groups_used]
+            score = [s if e // each in kept else -np.inf for e, s in enumerate(score)]
+        chosen = sorted(range(len(score)), key=lambda e: (-score[e], e))[:k]
+        w = p[chosen]
+        if renormalise:
+            w = w / max(w.sum(), 2.0**-14)
+        ids.append(chosen)
+        weights.append(w if scale == 0 else w * scale)
+    return logits, np.array(ids), np.array(weights)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("gating", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize(
+    ("tokens", "experts", "attrs"),
+    [
+        (1, 1, {"k": 1}),
+        (5, 8, {"k": 3}),
+        (3, 7, {"k": 7, "scale": 2.5}),
+        (6, 12, {"k": 4, "groups": 3, "groups_used": 2, "scale": 0.0}),
+        (6, 4, {"k": 2, "groups": 4, "groups_used": 3}),  # groups of one
+    ],
+)
+@pytest.mark.parametrize("biased", [True, False])
+def test_routing_is_the_definition(
+    ordering: str, gating: str, renormalise: bool, tokens: int, experts: int, attrs: dict[str, Any], biased: bool
+) -> None:
+    x, gate = floats(1, tokens, 19), floats(2, experts, 19)
+    bias = floats(3, experts, scale=2) if biased else None
+    attrs = {**attrs, "gating": gating, "renormalise": renormalise}
+    operand = None if bias is None else weight(bias)
+    logits, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), operand, **attrs)
+    want_logits, want_ids, want_weights = route64(x, gate, bias, **attrs)
+    close(logits, want_logits, 1e-5, relative=False)
+    assert ids.dtype == np.int32
+    assert ids.tolist() == want_ids.tolist()
+    close(weights, want_weights, 2e-5)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_ties_go_to_the_lower_expert_and_group(ordering: str) -> None:
+    x, gate = np.ones((1, 1), np.float32), np.zeros((6, 1), np.float32)
+    _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=4)
+    assert ids.tolist() == [[0, 1, 2, 3]]
+    close(weights, np.full((1, 4), 0.25), 1e-6)
+    _, ids, _ = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=2, groups=3, groups_used=1)
+    assert ids.tolist() == [[0, 1]]
+    gate[[1, 4]] = 3
+    _, ids, _ = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=3)
+    assert ids.tolist() == [[1, 4, 0]]
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_a_selection_bias_moves_the_choice_and_never_the_weights(ordering: str) -> None:
+    x, gate = np.ones((1, 1), np.float32), np.array([[2], [1], [0]], np.float32)
+    bias = weight(np.array([0, 0, 9], np.float32))
+    _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), bias, k=2, renormalise=False)
+    p = np.exp([2.0, 1, 0]) / np.exp([2.0, 1, 0]).sum()
+    assert ids.tolist() == [[2, 0]]
+    close(weights, p[None, [2, 0]], 1e-6)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_a_vanishing_sum_of_weights_is_divided_by_the_floor(ordering: str) -> None:
+    x, gate = np.ones((1, 1), np.float32), np.full((4, 1), -20, np.float32)
+    _, _, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=2, gating="sigmoid")
+    close(weights, np.full((1, 2), np.exp(-20) / (1 + np.exp(-20)) / 2.0**-14), 2e-6)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_one_large_logit_takes_everything(ordering: str) -> None:
+    x, gate = np.ones((1, 1), np.float32), np.array([[-300], [500], [0]], np.float32)
+    _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=2)
+    assert ids.tolist() == [[1, 0]]  # the choice is by probability, where the two others tie at nothing
+    close(weights, np.array([[1, 0.0]]), 1e-30, relative=False)
+
+
+CHOICES = np.array([[4, 0], [2, 4], [4, 3]], np.int32)  # expert 1 is nobody's, 4 everybody's
+
+
+def stacked(seed: int, dtype: str, *shape: int) -> Weight:
+    return weight(floats(seed, *shape), dtype)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q4_k"])
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_gate_and_up_are_the_chosen_experts_projections(ordering: str, dtype: str, tokens: int) -> None:
+    x, ids = floats(1, tokens, 256), CHOICES[:tokens]
+    gate_w, up_w = stacked(2, dtype, 5, 9, 256), stacked(3, dtype, 5, 9, 256)
+    for got, w in zip(run(Op.MOE_GATE_UP, ordering, x, gate_w, up_w, ids), (gate_w, up_w), strict=True):
+        assert got.shape == (tokens, 2, 9)
+        for t in range(tokens):
+            for choice, expert in enumerate(ids[t]):
+                one = x[t : t + 1]
+                want = one.astype(np.float64) @ exact64(w)[expert].T
+                close(got[t : t + 1, choice], want, product_limit(one, w[int(expert)], ordering), relative=False)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_the_halves_of_a_merged_gate_up_tensor_are_views_that_work(ordering: str) -> None:
+    x, merged = floats(1, 3, 32), stacked(2, "q8_0", 5, 8, 32)
+    halves = [Weight("q8_0", (5, 4, 32), merged.raw[:, part]) for part in (slice(0, 4), slice(4, 8))]
+    gate, up = run(Op.MOE_GATE_UP, ordering, x, *halves, CHOICES)
+    both, _ = run(Op.MOE_GATE_UP, ordering, x, merged, merged, CHOICES)
+    same(np.concatenate([gate, up], axis=-1), both)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("activation", ["silu", "gelu"])
+def test_the_experts_activation_is_the_dense_one_to_the_bit(ordering: str, activation: str) -> None:
+    gate, up = floats(1, 3, 2, 17, scale=5), floats(2, 3, 2, 17)
+    got = run(Op.MOE_SWIGLU, ordering, gate, up, activation=activation)
+    same(got, run(Op.SWIGLU if activation == "silu" else Op.GEGLU, ordering, gate, up))
+    g = gate.astype(np.float64)
+    tanh = np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3))
+    act = g / (1 + np.exp(-g)) if activation == "silu" else 0.5 * g * (1 + tanh)
+    close(got, act * up, 2e-6, relative=False)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f32", "f16", "q8_0", "q6_k"])
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+def test_down_acc_is_the_weighted_sum_of_the_experts(
+    ordering: str, dtype: str, scaled: bool, residual: bool
+) -> None:
+    x, w, down_w = floats(1, 3, 2, 256), floats(2, 3, 2), stacked(3, dtype, 5, 11, 256)
+    expert_scale = floats(4, 5) if scaled else None
+    hidden = floats(5, 3, 11, scale=10) if residual else None
+    operands = (None if expert_scale is None else weight(expert_scale), hidden)
+    got = run(Op.MOE_DOWN_ACC, ordering, x, down_w, CHOICES, w, *operands)
+    want = np.zeros((3, 11)) if hidden is None else hidden.astype(np.float64)
+    limit = np.full((3, 11), 1e-5)
+    for t in range(3):
+        for choice, expert in enumerate(CHOICES[t]):
+            factor = float(w[t, choice]) * (1.0 if expert_scale is None else float(expert_scale[expert]))
+            want[t] += factor * (exact64(down_w)[expert] @ x[t, choice].astype(np.float64))
+            limit[t] += abs(factor) * product_limit(x[t, choice : choice + 1], down_w[int(expert)], ordering)[0]
+    close(got, want, limit, relative=False)
+
+
+@pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
+def test_the_expert_sum_runs_from_zero_in_selection_order(ordering: str) -> None:
+    down = weight(np.array([[[1e8]], [[-1e8]], [[1]]], np.float32))
+    x, w = np.ones((2, 3, 1), np.float32), np.ones((2, 3), np.float32)
+    ids = np.array([[0, 1, 2], [0, 2, 1]], np.int32)
+    hidden = np.full((2, 1), 0.25, np.float32)
+    got = run(Op.MOE_DOWN_ACC, ordering, x, down, ids, w, None, hidden)
+    assert got.tolist() == [[1.25], [0.25]]  # 1e8 + 1 is 1e8 in float32
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+def test_shared_expert_is_its_parts_to_the_bit(ordering: str, dtype: str, gated: bool, residual: bool) -> None:
+    x = floats(1, 3, 256)
+    gate_w, up_w, down_w = (weight(floats(2 + i, 256, 256, scale=0.1), dtype) for i in range(3))
+    gate_inp = weight(floats(8, 256, scale=0.2)) if gated else None
+    hidden = floats(9, 3, 256) if residual else None
+    got = run(Op.SHARED_EXPERT, ordering, x, gate_w, up_w, down_w, gate_inp, hidden)
+
+    gate, up = (run(Op.MATMUL, ordering, x, w, None, None) for w in (gate_w, up_w))
+    y = run(Op.MATMUL, ordering, run(Op.SWIGLU, ordering, gate, up), down_w, None, None)
+    if gate_inp is not None:
+        score = run(Op.MATMUL, ordering, x, weight(gate_inp.raw[None]), None, None)
+        y = run(Op.SIGMOID_MUL, ordering, y, np.repeat(score, 256, axis=1))
+    y = y if hidden is None else run(Op.ADD, ordering, hidden, y)
+    if ordering == "float32-dequant":
+        close(got, y.astype(np.float64), 1e-4, relative=False)  # BLAS picks its order by shape
+    else:
+        same(got, y)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize(("tokens", "width", "ffn"), [(1, 1, 1), (3, 33, 5)])
+def test_shared_expert_is_the_formula(ordering: str, tokens: int, width: int, ffn: int) -> None:
+    x, hidden = floats(1, tokens, width), floats(2, tokens, width)
+    gate, up, down, score = floats(3, ffn, width), floats(4, ffn, width), floats(5, width, ffn), floats(6, width)
+    operands = (weight(gate), weight(up), weight(down), weight(score), hidden)
+    x64 = x.astype(np.float64)
+    g = x64 @ gate.T
+    y = (g / (1 + np.exp(-g)) * (x64 @ up.T)) @ down.T
+    want = hidden + y / (1 + np.exp(-(x64 @ score)))[:, None]
+    close(run(Op.SHARED_EXPERT, ordering, x, *operands), want, 1e-5 * np.abs(y).max() + 1e-6, relative=False)
