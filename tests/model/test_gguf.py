@@ -219,7 +219,9 @@ def test_the_digest_sees_every_weight_and_key_but_not_the_padding(tmp_path: Path
 def test_a_digest_is_remembered_and_a_cache_that_cannot_be_written_is_not_missed(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = read_gguf(write(tmp_path, gguf_bytes([], [PLAIN], b"\1" * 32)))
+    path = write(tmp_path, gguf_bytes([], [PLAIN], b"\1" * 32))
+    os.utime(path, (1e9, 1e9))
+    model = read_gguf(path)
     first = digest(model)
     (entry,) = (own_cache / "zinc-rt" / "digest").iterdir()
     entry.write_text("f" * 64)
@@ -228,6 +230,11 @@ def test_a_digest_is_remembered_and_a_cache_that_cannot_be_written_is_not_missed
     assert digest(model) == first
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     assert digest(model) == first
+
+
+def test_the_digest_of_a_file_just_written_is_not_remembered(tmp_path: Path, own_cache: Path) -> None:
+    digest(read_gguf(write(tmp_path, gguf_bytes())))
+    assert not own_cache.exists()
 
 
 def test_a_vocabulary_of_150k_tokens_is_read_in_a_moment(tmp_path: Path) -> None:

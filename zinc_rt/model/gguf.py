@@ -7,6 +7,7 @@ import mmap
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ PLAIN_DTYPES: dict[str, np.dtype] = {
     "i32": np.dtype("<i4"),
     "i64": np.dtype("<i8"),
 }
+
+
+SETTLED_NS = 2_000_000_000  # a file written more recently may be written again without its time changing
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +134,9 @@ def digest(gguf: GGUFFile) -> str:
         if len(text) == 64 and int(text, 16) >= 0:
             return text
     text = _digest(gguf)
-    with suppress(OSError):
-        _replace(remembered, text)
+    if time.time_ns() - gguf.mtime_ns > SETTLED_NS:
+        with suppress(OSError):
+            _replace(remembered, text)
     return text
 
 
