@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from pathlib import Path
 from zinc_rt.errors import OutputError, ZincError
 
 INTERRUPTED = 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 Body = Callable[[argparse.Namespace], int]
 
 
@@ -25,6 +28,8 @@ def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] 
     """Parse and run one command: a ZincError becomes its sentence and exit code, Ctrl-C becomes 130."""
     parser.prog = f"zinc-rt {name}"
     arguments = parser.parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
     try:
         try:
             code = body(arguments)
@@ -38,13 +43,24 @@ def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] 
         print(f"zinc-rt {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone: nothing is left to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
+        return OutputError.exit_code
+    except OSError as error:
+        if error.filename is not None or error.errno not in _NO_ROOM:
+            raise
+        _discard_stdout()
+        print(f"zinc-rt {name}: stdout: cannot write: {error.strerror}", file=sys.stderr)
         return OutputError.exit_code
     except MemoryError:
         print(
             f"zinc-rt {name}: out of memory\n  next: a smaller --ctx, or fewer tokens or layers", file=sys.stderr
         )
         return ZincError.exit_code
+
+
+def _discard_stdout() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's own flush at exit cannot fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(argv: list[str] | None = None) -> int:

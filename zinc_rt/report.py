@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from zinc_rt import __version__
-from zinc_rt.errors import OutputError
+from zinc_rt.files import write_whole
 
 SCHEMA = "zinc-rt-report/1"
 Status = Literal["pass", "fail", "skip", "flake", "blocked"]
@@ -99,15 +99,7 @@ def to_json(report: Report, *, strict: bool = False) -> str:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a result file whole or not at all. Raises OutputError saying why not."""
-    path = Path(path)
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot write: {error.strerror}", next="choose another path, or free the disk"
-        ) from error
+    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.ring.base import Backend, Tier
@@ -24,6 +25,31 @@ def parse_tier(name: str) -> Tier:
             f"tier {name} is not built in this version", next="use " + ", ".join(t.value for t in BUILT)
         )
     return tier
+
+
+@dataclass(frozen=True, slots=True)
+class TierState:
+    """Whether a tier can run here, why, and what to do where it cannot."""
+
+    tier: Tier
+    usable: bool
+    why: str
+    next: str = ""
+
+
+def probe_tiers(device: str = "auto") -> tuple[TierState, ...]:
+    """Every tier in the order `auto` prefers, then those it never takes."""
+    if device == "sim":
+        choose_tier("auto", device)  # says why not
+    others = tuple(tier for tier in Tier if tier not in PREFERENCE)
+    return tuple(_probe(tier) for tier in (*PREFERENCE, *others))
+
+
+def _probe(tier: Tier) -> TierState:
+    if tier is Tier.T_CPU:
+        return TierState(tier, True, f"the NumPy oracle, {available_cores()} cores")
+    built = ", ".join(t.value for t in BUILT)
+    return TierState(tier, False, "not built in this version", f"use --tier {built}")
 
 
 def choose_tier(asked: str, device: str = "auto") -> tuple[Tier, str]:

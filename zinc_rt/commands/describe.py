@@ -1,0 +1,35 @@
+"""What a report says of the model, the device and what did the arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.ir.op import Op
+from zinc_rt.model.gguf import digest
+
+if TYPE_CHECKING:
+    from zinc_rt.engine import Engine
+    from zinc_rt.model.gguf import GGUFFile
+    from zinc_rt.report import Report
+
+KINDS = {"t_cpu": "numpy-reference"}  # tier -> what runs its nodes
+
+
+def describe_model(gguf: GGUFFile) -> dict[str, Any]:
+    """Reads the whole file once, for its digest."""
+    architecture = gguf.metadata.get("general.architecture", "")
+    return {"path": str(gguf.path), "digest": digest(gguf), "architecture": architecture}
+
+
+def describe_run(report: Report, engine: Engine) -> None:
+    """Fill in the device, the ordering, the context, the clamps, and what computed the model."""
+    tier = engine.backend.tier.value
+    report.device = {"tier": tier, **asdict(engine.backend.device)}
+    report.ordering = engine.backend.ordering
+    report.ctx = engine.limits.ctx
+    report.shortcuts = engine.settings.clamps()
+    nodes = [node for node in engine.graph("decode").nodes if node.op is not Op.BARRIER]
+    report.model_execution = f"{tier}: every node of the model, in {engine.backend.ordering}"
+    report.direct_compute_ops = len(nodes)
+    report.direct_compute_kind = KINDS.get(tier, tier)

@@ -1,0 +1,301 @@
+"""Show what is in a GGUF file, what it needs in memory, and what a decoded token reads."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt.cli import run
+from zinc_rt.commands.options import add_model, settings
+from zinc_rt.commands.output import add_json, finish, printable, size, words
+from zinc_rt.errors import InputError, UsageError, ZincError
+
+if TYPE_CHECKING:
+    from zinc_rt.mem.plan import MemoryPlan
+    from zinc_rt.model.emitter import Model
+    from zinc_rt.model.gguf import GGUFFile, Tensor
+    from zinc_rt.model.traffic import Traffic
+    from zinc_rt.settings import Settings
+
+EXAMPLES = """\
+A file with a vocabulary and no tensors is fine: what needs tensors is left out, and said so. So is a model that
+this version cannot run.
+
+examples:
+  zinc-rt inspect --model M.gguf
+  zinc-rt inspect --model M.gguf --tensors
+  zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --step-tokens 512 --plan-json plan.json
+  zinc-rt inspect --model M.gguf --graph > M.ir
+"""
+WIDTH = 72  # of a metadata value
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Show what is in a GGUF file, what it needs in memory, and what a decoded token reads.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model(parser)
+    parser.add_argument("--tensors", action="store_true", help="list every tensor, not only their classes")
+    parser.add_argument(
+        "--graph", action="store_true", help="print the model's IR graph as text, and nothing else"
+    )
+    plan = parser.add_argument_group("the memory plan")
+    plan.add_argument("--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)")
+    plan.add_argument("--slots", type=int, metavar="N", default=1, help="requests alive at once (default 1)")
+    plan.add_argument(
+        "--step-tokens",
+        type=int,
+        metavar="N",
+        default=1,
+        help="tokens a step holds: 1 is decode, more is prefill (default 1)",
+    )
+    plan.add_argument(
+        "--position", type=int, metavar="P", help="the decoded token's position (default: the context's last)"
+    )
+    plan.add_argument("--plan-json", metavar="FILE", help="write the plan, buffer by buffer")
+    add_json(parser)
+    return run("inspect", parser, _inspect, argv)
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.describe import describe_model
+    from zinc_rt.files import check_writable
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.report import Report, Result, write_text
+
+    for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
+        if value < 1:
+            raise UsageError(f"{name} {value}: wanted 1 or more")
+    check_writable(arguments.json, arguments.plan_json)
+    knobs = settings()
+    report = Report("inspect", shortcuts=knobs.clamps())
+    gguf = read_gguf(arguments.model)
+    planned = _Planned.of(gguf, arguments, knobs)
+    if planned.error is not None and (arguments.graph or arguments.plan_json or arguments.ctx is not None):
+        raise planned.error
+    out = words(arguments)
+    if arguments.graph:
+        from zinc_rt.ir.text import to_text
+
+        assert planned.model is not None
+        print(to_text(planned.model.graph), end="", file=out)
+    else:
+        _print_file(gguf, arguments, out)
+        planned.print(out)
+    for clamp in knobs.clamps():
+        print(f"shortcut  {clamp}", file=out)
+    if arguments.plan_json:
+        assert planned.plan is not None
+        write_text(arguments.plan_json, planned.plan.to_json() + "\n")
+    report.results.append(Result("file", "inspect", "pass", measure={"tensors": len(gguf.tensors)}))
+    reason = "" if planned.error is None else str(planned.error).splitlines()[0]
+    report.results.append(Result("plan", "inspect", "skip" if reason else "pass", reason=reason))
+    if arguments.json:
+        report.model = describe_model(gguf)
+        report.ctx = planned.ctx
+        report.details = {**_file_details(gguf), **planned.details()}
+    return finish(report, arguments)
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+
+def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> None:
+    tensors = gguf.tensors.values()
+    architecture = gguf.metadata.get("general.architecture", "no architecture named")
+    print(f"{gguf.path}: {printable(str(architecture))}, {size(gguf.file_bytes)}", file=out)
+    print("\nmetadata", file=out)
+    _table(out, (), ((printable(key), _value(value)) for key, value in gguf.metadata.items()))
+    if not gguf.tensors:
+        print("\nno tensors: a vocabulary only", file=out)
+        return
+    print(
+        f"\ntensors: {len(tensors)}, {sum(_elements(t) for t in tensors):,} parameters, "
+        f"{size(sum(t.nbytes for t in tensors))}",
+        file=out,
+    )
+    rows = [
+        (row["class"], row["dtype"], row["count"], row["shape"], f"{row['bytes']:,}") for row in _classes(gguf)
+    ]
+    _table(out, ("class", "type", "count", "shape (rows, columns)", "bytes"), rows)
+    if arguments.tensors:
+        print(file=out)
+        each = ((printable(t.name), t.dtype, _shape(t.shape), f"{t.nbytes:,}") for t in tensors)
+        _table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), each)
+
+
+def _classes(gguf: GGUFFile) -> list[dict[str, Any]]:
+    """Tensors of the same name in all layers and of the same type, together."""
+    groups: dict[tuple[str, str], list[Tensor]] = {}
+    for tensor in gguf.tensors.values():
+        parts = tensor.name.split(".")
+        name = ".".join("*" if part.isdecimal() else part for part in parts)
+        groups.setdefault((name, tensor.dtype), []).append(tensor)
+    return [
+        {
+            "class": printable(name),
+            "dtype": dtype,
+            "count": len(group),
+            "shape": " or ".join(dict.fromkeys(_shape(t.shape) for t in group)),
+            "bytes": sum(t.nbytes for t in group),
+        }
+        for (name, dtype), group in groups.items()
+    ]
+
+
+def _elements(tensor: Tensor) -> int:
+    import math
+
+    return math.prod(tensor.shape)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _value(value: object) -> str:
+    """A metadata value on one line, long arrays by their first items."""
+    if isinstance(value, str):
+        return printable(value, WIDTH)
+    if isinstance(value, bool | int | float):
+        return str(value)
+    items: list[Any] = list(value[:6])  # type: ignore[index]
+    shown = ", ".join(printable(str(item), 24) for item in items)
+    count = len(value)  # type: ignore[arg-type]
+    return f"[{shown}]" if count <= len(items) else f"[{shown}, … {count:,} in all]"
+
+
+def _file_details(gguf: GGUFFile) -> dict[str, Any]:
+    def metadata(value: Any) -> Any:
+        if isinstance(value, str | bool | int | float) or len(value) <= 64:
+            return value
+        return {"count": len(value), "first": list(value[:6])}
+
+    return {
+        "file_bytes": gguf.file_bytes,
+        "metadata": {key: metadata(value) for key, value in gguf.metadata.items()},
+        "parameters": sum(map(_elements, gguf.tensors.values())),
+        "tensor_classes": _classes(gguf),
+        "tensors": [
+            {"name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.nbytes} for t in gguf.tensors.values()
+        ],
+    }
+
+
+# --- what it needs -----------------------------------------------------------------------------------------
+
+
+class _Planned:
+    """The model's graph, its memory plan and its traffic, or the error that says why there are none."""
+
+    def __init__(self) -> None:
+        self.error: ZincError | None = None
+        self.model: Model | None = None
+        self.plan: MemoryPlan | None = None
+        self.traffic: tuple[Traffic, ...] = ()
+        self.ctx = 0
+        self.slots = 0
+        self.position = 0
+
+    @staticmethod
+    def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _Planned:
+        planned = _Planned()
+        try:
+            planned._fill(gguf, arguments, knobs)
+        except UsageError:
+            raise
+        except ZincError as error:
+            planned.error = error
+        return planned
+
+    def _fill(self, gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> None:
+        from zinc_rt.engine import default_ctx
+        from zinc_rt.mem.plan import plan_memory
+        from zinc_rt.model.emitter import Limits, Overrides
+        from zinc_rt.model.registry import build_model
+        from zinc_rt.model.traffic import decode_traffic
+
+        if not gguf.tensors:
+            raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
+        limits = Limits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
+        overrides = Overrides(knobs.lm_head_rows, knobs.decode_topk, knobs.gemma4_attn_scale)
+        tokens = arguments.step_tokens
+        decode = build_model(gguf, limits, "decode", overrides=overrides)
+        self.model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
+        capacity = {"tokens": tokens, "sequences": min(limits.slots, tokens), "rows": 1}
+        self.plan = plan_memory(self.model.graph, capacity=capacity)
+        self.ctx, self.slots = limits.ctx, limits.slots
+        self.position = limits.ctx - 1 if arguments.position is None else arguments.position
+        if not 0 <= self.position < limits.ctx:
+            raise UsageError(f"--position {self.position}: wanted 0 to {limits.ctx - 1}, inside the context")
+        self.traffic = decode_traffic(decode.graph, position=self.position)
+
+    def print(self, out: TextIO) -> None:
+        if self.plan is None:
+            print(f"\nmemory plan: none. {self.error}", file=out)
+            return
+        print(f"\nmemory plan: {size(self.plan.total_bytes)}", file=out)
+        tokens = self.plan.capacity["tokens"]
+        print(f"for a context of {self.ctx}, slots: {self.slots}, tokens in a step: {tokens}", file=out)
+        rows = [
+            (heap, role, f"{payload:,}", f"{total - payload:,}", f"{total:,}")
+            for heap, role, payload, total in self._heaps()
+        ]
+        _table(out, ("heap", "what", "bytes", "padding", "total"), rows)
+        read, written = (sum(getattr(row, f"{way}_bytes") for row in self.traffic) for way in ("read", "written"))
+        print(
+            f"\none decoded token at position {self.position} reads {size(read)}, writes {size(written)}", file=out
+        )
+        moved = [
+            (row.kind, row.name, row.dtype, f"{row.read_bytes:,}", f"{row.written_bytes:,}")
+            for row in self.traffic
+        ]
+        _table(out, ("kind", "class", "type", "read", "written"), moved)
+
+    def _heaps(self) -> list[tuple[str, str, int, int]]:
+        """(heap, role, payload bytes, total bytes), one row for each role in each heap."""
+        assert self.plan is not None
+        sums: dict[tuple[str, str], list[int]] = {}
+        for name, allocation in self.plan.allocations.items():
+            row = sums.setdefault((allocation.heap.value, name.partition("/")[0]), [0, 0])
+            row[0] += allocation.payload_bytes
+            row[1] += allocation.size_bytes
+        return [(heap, role, payload, total) for (heap, role), (payload, total) in sorted(sums.items())]
+
+    def details(self) -> dict[str, Any]:
+        if self.plan is None:
+            return {"plan": None, "reason": str(self.error)}
+        from dataclasses import asdict
+
+        return {
+            "plan": {
+                "slots": self.slots,
+                "capacity": dict(self.plan.capacity),
+                "total_bytes": self.plan.total_bytes,
+                "heaps": [
+                    {"heap": heap, "what": role, "payload_bytes": payload, "total_bytes": total}
+                    for heap, role, payload, total in self._heaps()
+                ],
+            },
+            "traffic": {
+                "position": self.position,
+                "read_bytes": sum(row.read_bytes for row in self.traffic),
+                "written_bytes": sum(row.written_bytes for row in self.traffic),
+                "classes": [asdict(row) for row in self.traffic],
+            },
+        }
+
+
+def _table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    from tabulate import tabulate
+
+    body = [[str(cell) for cell in row] for row in rows]
+    align = ["right" if cell.replace(",", "").isdecimal() else "left" for cell in (body[0] if body else [])]
+    numbers = align if headers else ["left", "left"]
+    print(
+        tabulate(body, headers, tablefmt="plain", disable_numparse=True, colalign=numbers if body else None),
+        file=out,
+    )

@@ -1,0 +1,147 @@
+"""Write a model's logits, and every layer's output, to a NumPy file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli import run
+from zinc_rt.commands.options import add_engine, add_model, model_tokens, open_engine, settings, token_list
+from zinc_rt.commands.output import add_json, finish, size, words
+from zinc_rt.commands.progress import progress
+from zinc_rt.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from zinc_rt.engine import Engine
+    from zinc_rt.ir.graph import Node
+
+EXAMPLES = """\
+The file holds `ids` i32 [T], `logits` f32 [T, V] (--rows last: [1, V]) and, with --layers all, `l_out`
+f32 [L, T, D]: what each layer hands to the next.
+
+examples:
+  zinc-rt logits --model M.gguf --tokens 1,2,3 --out M.npz
+  zinc-rt logits --model M.gguf --prompt "Hello" --prefill stepwise --layers none --rows last --out last.npz
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Write a model's logits, and every layer's output, to a NumPy file.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--tokens", type=token_list, metavar="IDS", help="token ids, like 1,2,3")
+    which.add_argument("--prompt", metavar="TEXT", help="text, through the file's tokenizer")
+    parser.add_argument("--out", metavar="FILE", required=True, help="the .npz to write, whole or not at all")
+    parser.add_argument(
+        "--prefill",
+        choices=("batched", "stepwise"),
+        default="batched",
+        help="all tokens in one pass, or one after the other (default batched)",
+    )
+    parser.add_argument(
+        "--layers", choices=("all", "none"), default="all", help="whether to write l_out (default all)"
+    )
+    parser.add_argument(
+        "--rows", choices=("all", "last"), default="all", help="logits of every token or the last (default all)"
+    )
+    add_engine(parser)
+    add_json(parser)
+    return run("logits", parser, _logits, argv)
+
+
+def _logits(arguments: argparse.Namespace) -> int:
+    import numpy as np
+
+    from zinc_rt.commands.describe import describe_model, describe_run
+    from zinc_rt.files import check_writable, write_whole
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.report import Report, Result
+
+    check_writable(arguments.out, arguments.json)
+    if arguments.out == "-":
+        raise UsageError("--out -: an npz is not written to stdout", next="name a file")
+    report = Report("logits")
+    knobs = settings()
+    gguf = read_gguf(arguments.model)
+    if not gguf.tensors:
+        raise InputError(
+            f"{gguf.path}: a vocabulary without tensors, nothing to compute", next="use a whole model"
+        )
+    tokens = model_tokens(gguf, arguments.tokens, arguments.prompt)
+    with open_engine(gguf, arguments, knobs) as engine:
+        logits, layers = compute(
+            engine,
+            tokens,
+            stepwise=arguments.prefill == "stepwise",
+            last_only=arguments.rows == "last",
+            layers=arguments.layers == "all",
+        )
+        describe_run(report, engine)
+    arrays = {"ids": np.array(tokens, np.int32), "logits": logits}
+    if layers is not None:
+        arrays["l_out"] = layers
+    write_whole(arguments.out, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    out = words(arguments)
+    for name, array in arrays.items():
+        print(f"{name:<7} {array.dtype}  {list(array.shape)}", file=out)
+    for clamp in report.shortcuts:
+        print(f"shortcut {clamp}", file=out)
+    total = sum(array.nbytes for array in arrays.values())
+    print(f"wrote {arguments.out}, {size(total)}, {report.ordering} on {report.device['tier']}", file=out)
+    report.results.append(
+        Result(
+            "logits",
+            "logits",
+            "pass",
+            tier=str(report.device["tier"]),
+            measure={"tokens": len(tokens), "not_finite": int((~np.isfinite(logits)).sum())},
+            artifacts=[str(arguments.out)],
+        )
+    )
+    if arguments.json:
+        report.model = describe_model(gguf)
+        report.details = {
+            "ids": tokens,
+            "prefill": arguments.prefill,
+            "rows": arguments.rows,
+            "arrays": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
+        }
+    return finish(report, arguments)
+
+
+def compute(
+    engine: Engine, tokens: list[int], *, stepwise: bool, last_only: bool, layers: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """logits f32 [T, V] or [1, V], and l_out f32 [L, T, D] where asked for."""
+    import numpy as np
+
+    from zinc_rt.engine import CAPACITIES
+
+    outputs: dict[int, list[np.ndarray]] = {}
+
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        if node.label == f"l_out-{node.layer}":
+            assert node.layer is not None
+            outputs.setdefault(node.layer, []).append(array.copy())
+
+    engine_sequence = engine.open()
+    engine.check(engine_sequence, tokens)
+    largest = 1 if stepwise else CAPACITIES[-1]
+    logits = []
+    with progress(len(tokens), "tokens") as advance:
+        for start in range(0, len(tokens), largest):
+            part = tokens[start : start + largest]
+            ends = start + largest >= len(tokens)
+            rows = list(range(len(part))) if not last_only else [len(part) - 1] if ends else []
+            logits.append(engine.step([(engine_sequence, part)], rows, tap=tap if layers else None))
+            advance(len(part))
+    found = [np.concatenate(outputs[layer]) for layer in sorted(outputs)]
+    if layers and len(found) != engine.model.layers:
+        raise InputError(f"{len(found)} of {engine.model.layers} layers have an l_out: use --layers none")
+    return np.concatenate(logits), np.stack(found) if layers else None

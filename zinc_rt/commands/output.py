@@ -1,0 +1,52 @@
+"""Where a command's words and its report go."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from zinc_rt.report import Report
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the report there (schema zinc-rt-report/1); - writes it to stdout, all else then to stderr",
+    )
+
+
+def words(arguments: argparse.Namespace) -> TextIO:
+    """Where tables and text go: stdout, unless the report has it for itself."""
+    return sys.stderr if arguments.json == "-" else sys.stdout
+
+
+def finish(report: Report, arguments: argparse.Namespace) -> int:
+    """Write the report where --json asks for it; the exit code it stands for."""
+    from zinc_rt.report import to_json, write_text
+
+    if arguments.json == "-":
+        print(to_json(report))
+    elif arguments.json:
+        write_text(arguments.json, to_json(report) + "\n")
+    return report.exit_code()
+
+
+def printable(text: str, width: int = 0) -> str:
+    """Text from a file, safe for a terminal: control characters as escapes, cut to `width` where given."""
+    if width and len(text) > width:
+        text = text[: width - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def size(size_bytes: int) -> str:
+    """`1,234,567 B (1.18 MiB)`: exact, then readable."""
+    value, unit = float(size_bytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    exact = f"{size_bytes:,} B"
+    return exact if unit == "B" else f"{exact} ({value:.2f} {unit})"

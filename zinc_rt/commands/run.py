@@ -1,0 +1,312 @@
+"""Run a model: a prompt in, tokens out as they are drawn."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from zinc_rt.cli import run
+from zinc_rt.commands.options import add_engine, open_engine, settings, token_list
+from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.progress import progress
+from zinc_rt.errors import UsageError
+
+if TYPE_CHECKING:
+    from zinc_rt.model.gguf import GGUFFile
+    from zinc_rt.model.tokenizer import Tokenizer
+    from zinc_rt.settings import Settings
+
+DEFAULT_MAX_TOKENS = 128
+EXAMPLES = """\
+examples:
+  zinc-rt run --model M.gguf --prompt "The capital of France is"
+  zinc-rt run --model M.gguf --chat --system "Answer briefly." --prompt "Why is the sky blue?"
+  zinc-rt run --model M.gguf --prompt - --temperature 0.8 --top-p 0.95 --seed 7 < prompt.txt
+  zinc-rt run --model M.gguf --tokens 1,2,3 --max-tokens 16
+  zinc-rt run --probe-tier
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Run a model: the generated text goes to stdout as it comes, everything else to stderr.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", metavar="FILE", help="the model, a GGUF file (needed unless --probe-tier)")
+    prompt = parser.add_argument_group("the prompt")
+    which = prompt.add_mutually_exclusive_group()
+    which.add_argument("--prompt", metavar="TEXT", help="text to go on from; - reads it from stdin")
+    which.add_argument(
+        "--tokens", type=token_list, metavar="IDS", help="token ids instead, like 1,2,3: no tokenizer is needed"
+    )
+    prompt.add_argument("--chat", action="store_true", help="put the prompt through the file's chat template")
+    prompt.add_argument("--system", metavar="TEXT", help="with --chat: a system message before it")
+    stop = parser.add_argument_group("when to stop")
+    stop.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        default=DEFAULT_MAX_TOKENS,
+        help=f"tokens to generate at most (default {DEFAULT_MAX_TOKENS})",
+    )
+    stop.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-generation token")
+    sampling = parser.add_argument_group(
+        "sampling", "Greedy unless --temperature is given, so that the same prompt gives the same text."
+    )
+    sampling.add_argument("--temperature", type=float, metavar="T", default=0.0, help="0 is greedy (default 0)")
+    sampling.add_argument(
+        "--top-k", type=int, metavar="K", default=0, help="the K likeliest; 0 is off (default 0)"
+    )
+    sampling.add_argument(
+        "--top-p", type=float, metavar="P", default=1.0, help="the likeliest that sum to P; 1 is off (default 1)"
+    )
+    sampling.add_argument(
+        "--min-p", type=float, metavar="P", default=0.0, help="P times the likeliest's; 0 is off (default 0)"
+    )
+    sampling.add_argument(
+        "--seed", type=int, metavar="N", default=0, help="the draw follows from it alone (default 0)"
+    )
+    add_engine(parser)
+    parser.add_argument(
+        "--probe-tier", action="store_true", help="say for every tier whether it is usable here, why, what to do"
+    )
+    add_json(parser)
+    return run("run", parser, _run, argv)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.probe_tier:
+        return _probe(arguments)
+    if arguments.model is None:
+        raise UsageError("no model is given", next="--model FILE.gguf, or --probe-tier")
+    if arguments.max_tokens < 1:
+        raise UsageError(f"--max-tokens {arguments.max_tokens}: wanted 1 or more")
+    if arguments.chat and arguments.prompt is None:
+        raise UsageError("--chat needs --prompt TEXT", next="--tokens are taken as they are, without a template")
+    if arguments.system is not None and not arguments.chat:
+        raise UsageError("--system needs --chat", next="put the text into --prompt, or add --chat")
+    if arguments.prompt is None and not arguments.tokens:
+        raise UsageError("nothing to run", next="give --prompt TEXT or --tokens 1,2,3")
+    return _generate(arguments, settings())
+
+
+def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
+    from zinc_rt.commands.describe import describe_model, describe_run
+    from zinc_rt.files import check_writable
+    from zinc_rt.generate import Sampling, generate
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.prefill import prefill
+    from zinc_rt.report import Report, Result
+    from zinc_rt.tiers import choose_tier
+
+    sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
+    sampling.check()
+    check_writable(arguments.json)
+    _, why = choose_tier(arguments.tier or knobs.tier, arguments.device)
+    report = Report("run")
+    gguf = read_gguf(arguments.model)
+    tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
+    tokens = _prompt_ids(arguments, gguf, tokenizer)
+    max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
+    end_ids = tokenizer.eog_ids if tokenizer is not None and not arguments.ignore_eos else frozenset()
+    text = _Stream(tokenizer, words(arguments))
+    with open_engine(gguf, arguments, knobs, slots=2 if knobs.batched_prefill == "validate" else 1) as engine:
+        _say(f"tier      {why}")
+        for clamp in knobs.clamps():
+            _say(f"shortcut  {clamp}")
+        sequence = engine.open()
+        started = time.monotonic()
+        with progress(len(tokens), "prompt") as advance:
+            logits, check = prefill(engine, sequence, tokens, knobs.batched_prefill, advance=advance)
+        prompt_seconds = time.monotonic() - started
+        if check is not None:
+            _say(check.line())
+        started = time.monotonic()
+        try:
+            stopped = generate(
+                engine,
+                sequence,
+                logits,
+                sampling=sampling,
+                max_tokens=max_tokens,
+                end_ids=end_ids,
+                emit=lambda token: text.feed(token, end=token in end_ids),
+            )
+        finally:
+            text.close()
+        seconds = time.monotonic() - started
+        describe_run(report, engine)
+    reason = _reason(stopped, arguments, max_tokens, report.ctx)
+    tier = str(report.device["tier"])
+    _say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s")
+    _say(
+        f"generated {len(text.ids)} tokens in {seconds:.2f} s, {len(text.ids) / max(seconds, 1e-9):.2f} tokens/s "
+        f"(wall time on this machine, {_execution(tier)}, not a performance figure)"
+    )
+    _say(f"stopped   {reason}")
+    report.results.append(
+        Result(
+            "generate",
+            "generate",
+            "pass",
+            tier=tier,
+            reason=reason,
+            measure={"prompt_seconds": prompt_seconds, "generate_seconds": seconds, "tokens": len(text.ids)},
+            limit={"max_tokens": max_tokens},
+        )
+    )
+    if check is not None:
+        report.results.append(
+            Result(
+                "prefill",
+                "prefill-validate",
+                "pass" if check.ok else "fail",
+                tier=tier,
+                reference="token by token",
+                measure={"max_abs_diff": check.max_abs_diff, "prompt_tokens": check.prompt_tokens},
+                limit={"max_abs_diff": check.tolerance},
+                first_bad={
+                    "index": check.index,
+                    "reference": check.reference,
+                    "batched": check.batched,
+                },
+            )
+        )
+    if arguments.json:
+        report.model = describe_model(gguf)
+        report.details = {
+            "tier_choice": why,
+            "prompt_ids": tokens,
+            "generated_ids": text.ids,
+            "text": text.text,
+            "stopped": stopped,
+            "batched_prefill": knobs.batched_prefill,
+            "sampling": {
+                "temperature": sampling.temperature,
+                "top_k": sampling.top_k,
+                "top_p": sampling.top_p,
+                "min_p": sampling.min_p,
+                "seed": sampling.seed,
+            },
+        }
+    return finish(report, arguments)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _execution(tier: str) -> str:
+    return "T-CPU oracle" if tier == "t_cpu" else tier
+
+
+def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: int) -> str:
+    if stopped == "end":
+        return "at an end-of-generation token"
+    if stopped == "context":
+        return f"the context of {ctx} tokens is full (a larger --ctx holds more, up to the model's own)"
+    if max_tokens < arguments.max_tokens:
+        return f"after {max_tokens} tokens: ZINC_RT_MAX_DECODE_TOKENS clamps --max-tokens {arguments.max_tokens}"
+    return f"after --max-tokens {max_tokens}"
+
+
+def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
+    """None where the file has none that this build reads, unless it is needed."""
+    from zinc_rt.errors import ZincError
+    from zinc_rt.model.tokenizer import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_metadata(gguf.metadata)
+    except ZincError as error:
+        if needed:
+            raise
+        _say(f"tokenizer none, ids are printed: {str(error).splitlines()[0]}")
+        return None
+    for warning in tokenizer.warnings:
+        _say(f"tokenizer {warning}")
+    return tokenizer
+
+
+def _prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer: Tokenizer | None) -> list[int]:
+    from zinc_rt.commands.text import read_text
+
+    if tokenizer is None or arguments.prompt is None:
+        return list(arguments.tokens)
+    prompt = read_text(arguments.prompt)
+    if not arguments.chat:
+        ids = tokenizer.encode(prompt)
+    else:
+        from zinc_rt.model.chat import chat_template, render_chat
+
+        bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
+        system = [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
+        rendered = render_chat(
+            chat_template(gguf.metadata),
+            [*system, {"role": "user", "content": prompt}],
+            bos_text=bos,
+            eos_text=eos,
+        )
+        ids = tokenizer.encode(rendered, add_special=not (bos and rendered.startswith(bos)))
+    if not ids:
+        raise UsageError("the prompt has no tokens", next="give a longer --prompt, or --tokens 1,2,3")
+    return ids
+
+
+class _Stream:
+    """Tokens as text in whole characters, or as ids where there is no tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer | None, out: TextIO) -> None:
+        self.ids: list[int] = []
+        self.text = ""
+        self._decoder = None if tokenizer is None else tokenizer.stream_decoder()
+        self._out = out
+
+    def feed(self, token: int, *, end: bool) -> None:
+        """An end token counts but is not shown."""
+        self.ids.append(token)
+        if self._decoder is None:
+            self._write(f"{',' if len(self.ids) > 1 else ''}{token}")
+        elif not end:
+            self._write(self._decoder.feed(token))
+
+    def close(self) -> None:
+        """Also after Ctrl-C: what was generated stays, on a line of its own."""
+        self._write(self._decoder.flush() if self._decoder is not None else "")
+        if self.ids and not self.text.endswith("\n"):
+            print(file=self._out, flush=True)
+
+    def _write(self, text: str) -> None:
+        self.text += text
+        print(text, end="", file=self._out, flush=True)
+
+
+def _probe(arguments: argparse.Namespace) -> int:
+    from zinc_rt.report import Report, Result
+    from zinc_rt.tiers import probe_tiers
+
+    asked = arguments.tier or settings().tier
+    states = [state for state in probe_tiers(arguments.device) if asked in ("auto", state.tier.value)]
+    if not states:
+        raise UsageError(f"no tier is called {asked!r}", next="zinc-rt run --probe-tier names them all")
+    report = Report("run")
+    out = words(arguments)
+    for state in states:
+        print(f"{state.tier.value:<8}  {'usable' if state.usable else 'no':<6}  {state.why}", file=out)
+        if state.next:
+            print(f"{'':<8}  {'':<6}  next: {state.next}", file=out)
+        report.results.append(
+            Result(
+                state.tier.value,
+                "probe-tier",
+                "pass" if state.usable else "blocked",
+                tier=state.tier.value,
+                reason=state.why,
+                advice=state.next,
+            )
+        )
+    first = next((state.tier.value for state in states if state.usable), None)
+    print(f"auto takes {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", file=out)
+    return finish(report, arguments)

@@ -1,0 +1,25 @@
+"""Text from the command line or stdin, to the byte."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from zinc_rt.errors import InputError
+
+
+def read_text(argument: str) -> str:
+    """The text itself, or stdin's for "-": nothing stripped. Raises InputError where it is not UTF-8."""
+    if argument == "-":
+        return _decode(sys.stdin.buffer.read(), "stdin")
+    return _decode(os.fsencode(argument), "the text")
+
+
+def _decode(raw: bytes, source: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{source} is not valid UTF-8: byte {raw[error.start]:#04x} at {error.start}",
+            next="convert it first, for instance with iconv -t utf-8",
+        ) from None

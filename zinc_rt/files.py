@@ -1,0 +1,51 @@
+"""Result files: written whole or not at all, and checked before the work that fills them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from zinc_rt.errors import OutputError
+
+_NEXT = "choose another path, or free the disk"
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """`write` fills a file beside `path`, which then takes its name. Raises OutputError saying why not.
+
+    A device or a pipe has no file to replace and is written to as it is.
+    """
+    path = Path(path)
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                write(file)
+            return
+        target = path.resolve() if path.is_symlink() else path
+        unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
+        try:
+            with unfinished.open("wb") as file:
+                write(file)
+            unfinished.replace(target)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as error:  # ValueError: no file name, or a NUL byte in it
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"{path}: cannot write: {reason}", next=_NEXT) from error
+
+
+def check_writable(*paths: str | None) -> None:
+    """Before minutes of work: raises OutputError for a path that could not be written. None and "-" are fine."""
+    for path in paths:
+        if path is None or path == "-":
+            continue
+        folder = Path(path).parent
+        if not path or Path(path).is_dir():
+            raise OutputError(f"{path or repr(path)}: cannot write: not a file name", next=_NEXT)
+        if not folder.is_dir():
+            raise OutputError(f"{path}: cannot write: there is no folder {folder}", next=f"mkdir -p {folder}")
+        if not os.access(Path(path) if Path(path).exists() else folder, os.W_OK):
+            raise OutputError(f"{path}: cannot write: Permission denied", next=_NEXT)

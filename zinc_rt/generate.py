@@ -1,0 +1,80 @@
+"""From a prompt's last logits to tokens, one after another, until something ends them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.engine import Engine, Sequence_
+from zinc_rt.errors import CheckFailed, UsageError
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.reference.sample import sample
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """temperature 0 takes the likeliest token; top_k 0, top_p 1, min_p 0 switch their filter off."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raises UsageError for a value outside its range."""
+        wanted = (
+            ("--temperature", self.temperature, "0 or more", 0 <= self.temperature < math.inf),
+            ("--top-k", self.top_k, "0 (off) or a count", 0 <= self.top_k < 1 << 24),  # a float32 holds it exactly
+            ("--top-p", self.top_p, "more than 0, at most 1 (off)", 0 < self.top_p <= 1),
+            ("--min-p", self.min_p, "0 (off) to 1", 0 <= self.min_p <= 1),
+            ("--seed", self.seed, "0 to 2^64 - 1", 0 <= self.seed < 1 << 64),
+        )
+        for name, value, range_, fits in wanted:
+            if not fits:
+                raise UsageError(f"{name} {value}: wanted {range_}")
+
+    def draw(self, logits: np.ndarray, *, slot: int, position: int) -> int:
+        """A token from logits f32 [V] by the oracle's SAMPLE kernel, fixed by seed, slot and position."""
+        if np.isnan(logits).any():
+            raise CheckFailed(
+                f"position {position}: logit {int(np.isnan(logits).argmax())} is not a number",
+                next="zinc-rt validate says in which layer it starts",
+            )
+        halves = np.array([self.seed & 0xFFFFFFFF, self.seed >> 32], np.uint32).view(np.int32)
+        return int(
+            sample(
+                arithmetic("canonical-1"),
+                logits[None],
+                halves[None],
+                np.array([[self.temperature, self.top_k, self.top_p, self.min_p]], np.float32),
+                np.array([slot], np.int32),
+                np.array([position], np.int32),
+            )[0]
+        )
+
+
+def generate(
+    engine: Engine,
+    sequence: Sequence_,
+    logits: np.ndarray,
+    *,
+    sampling: Sampling,
+    max_tokens: int,
+    end_ids: Container[int],
+    emit: Callable[[int], None],
+) -> str:
+    """`emit` gets each token as it is drawn, an end token too; why it stopped is returned."""
+    for count in range(max_tokens):
+        token = sampling.draw(logits, slot=sequence.slot, position=sequence.position)
+        emit(token)
+        if token in end_ids:
+            return "end"
+        if count + 1 < max_tokens:
+            if sequence.position >= engine.limits.ctx:
+                return "context"
+            logits = engine.step([(sequence, [token])], [0])[0]
+    return "max_tokens"

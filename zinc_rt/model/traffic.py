@@ -1,0 +1,141 @@
+"""How many bytes of memory one decoded token reads and writes, by what they are: from the graph alone.
+
+Counted once for each node that reads them: weights, the host's constants, cached keys and values, recurrent state.
+Not counted: activations and the step block, which stay small. A weight that two nodes read counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Node
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.mem.plan import allocation_of, size_bytes
+
+Kind = Literal["weight", "constant", "kv", "state"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One class of buffers of one type (all layers together)."""
+
+    kind: Kind
+    name: str  # as the memory plan's allocation: model.attn.q_weight[*]
+    dtype: str
+    read_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One node's operand, at a token position."""
+
+    node: Node
+    spec: BufferSpec
+    graph: Graph
+    position: int
+
+    @property
+    def whole_bytes(self) -> int:
+        return size_bytes(self.spec, {})
+
+    @property
+    def row_bytes(self) -> int:
+        """One row of a table, one expert, one slot's state, one token's keys."""
+        return self.whole_bytes // int(self.spec.shape[0])
+
+    def operand(self, name: str) -> BufferSpec:
+        ports = [port.name for port in OPS[self.node.op].inputs]
+        return self.graph.buffers[self.node.inputs[ports.index(name)]]
+
+
+def _one_row(read: _Read) -> int:
+    return read.row_bytes
+
+
+def _chosen_experts(read: _Read) -> int:
+    return read.row_bytes * int(read.operand("ids").shape[1])
+
+
+def _keys_seen(read: _Read) -> int:
+    window = read.node.attrs.get("window", 0)
+    assert isinstance(window, int)
+    seen = read.position + 1
+    return read.row_bytes * (min(seen, window) if window else seen)
+
+
+def _nothing(read: _Read) -> int:
+    return 0
+
+
+_ROPE_TABLES = ("cos", "sin")
+_PLAIN_KV = ("kv_k", "kv_v")
+_RECURRENT = (
+    Op.SSM_CONV1D,
+    Op.SSM_DELTA_NET,
+    Op.SSM_SCAN,
+    Op.SSM_CONV1D_UPDATE,
+    Op.SSM_CONV1D_UPDATE_IDS,
+    Op.SSM_DELTA_NET_INPLACE,
+    Op.SSM_DELTA_NET_INPLACE_IDS,
+)
+
+# Operands that a token reads only a part of. Every other weight and constant is read whole.
+PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
+    (Op.EMBED, "table"): _one_row,
+    (Op.ROW_SCALE, "table"): _one_row,
+    **{(op, name): _one_row for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _ROPE_TABLES},
+    (Op.MOE_GATE_UP, "gate_w"): _chosen_experts,
+    (Op.MOE_GATE_UP, "up_w"): _chosen_experts,
+    (Op.MOE_DOWN_ACC, "down_w"): _chosen_experts,
+    (Op.MOE_DOWN_ACC, "expert_scale"): _chosen_experts,
+    **{(op, name): _keys_seen for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},
+    (Op.MLA_FLASH_ATTN, "kv_latent"): _keys_seen,
+    (Op.MLA_FLASH_ATTN, "kv_pe"): _keys_seen,
+    **{
+        (op, name): _nothing for op in (Op.KV_WRITE_BATCHED, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _PLAIN_KV
+    },
+    **{(op, "state"): _one_row for op in _RECURRENT},
+    (Op.LOAD_REQUEST_STATE, "table"): _one_row,
+    (Op.STORE_REQUEST_STATE, "table"): _nothing,
+}
+
+
+def decode_traffic(graph: Graph, *, position: int) -> tuple[Traffic, ...]:
+    """What one token of one request at `position` moves, weights first. `graph`: a model's decode stage.
+
+    Raises KeyError for a state operand that no rule knows.
+    """
+    totals: dict[tuple[str, str], Traffic] = {}
+
+    def add(spec: BufferSpec, read: int, written: int) -> None:
+        name = allocation_of(spec).partition("/")[2]
+        known = totals.get((name, spec.dtype), Traffic(_kind(spec), name, spec.dtype, 0, 0))
+        totals[name, spec.dtype] = replace(
+            known, read_bytes=known.read_bytes + read, written_bytes=known.written_bytes + written
+        )
+
+    for node in graph.nodes:
+        for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):  # BARRIER has no ports
+            if name == ABSENT or graph.buffers[name].role not in ("weight", "constant", "state"):
+                continue
+            read = _Read(node, graph.buffers[name], graph, position)
+            rule = PARTLY_READ.get((node.op, port.name))
+            if rule is None and read.spec.role == "state":
+                raise KeyError(f"{node!r}: how much of {name} it reads is not known to model/traffic.py")
+            add(read.spec, rule(read) if rule else read.whole_bytes, 0)
+        for port, name in zip(OPS[node.op].outputs, node.outputs, strict=False):
+            if port.inplace is not None and graph.buffers[name].role == "state":
+                add(graph.buffers[name], 0, _Read(node, graph.buffers[name], graph, position).row_bytes)
+    order = ("weight", "constant", "kv", "state")
+    return tuple(sorted(totals.values(), key=lambda row: order.index(row.kind)))
+
+
+def _kind(spec: BufferSpec) -> Kind:
+    if spec.role == "weight":
+        return "weight"
+    if spec.role == "constant":
+        return "constant"
+    return "kv" if spec.name.startswith("state.kv_") else "state"

@@ -1,0 +1,135 @@
+"""A prompt in one pass, token by token, or both compared.
+
+The two ways visit the same arithmetic in another order of events (rows together or one after the other), so their
+last-token logits agree to the bit in the canonical orderings and closely in float32-dequant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+
+from zinc_rt.engine import CAPACITIES, Engine, Sequence_
+from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.op import Op
+
+Mode = Literal["off", "on", "validate"]
+Advance = Callable[[int], None]
+
+# max |batched - token by token| over the last token's logits
+TOLERANCES = {"canonical-1": 0.0, "canonical-1-q8": 0.0, "float32-dequant": 1e-3}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillCheck:
+    """Where the two ways differ most in the last token's logits."""
+
+    prompt_tokens: int
+    max_abs_diff: float
+    index: int
+    reference: float  # token by token
+    batched: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        return self.max_abs_diff <= self.tolerance  # false for NaN
+
+    def line(self) -> str:
+        return (
+            f"prefill validate: n_tokens={self.prompt_tokens} max_abs_diff={self.max_abs_diff:.6g} "
+            f"at idx={self.index} (ref={self.reference:.6g} batched={self.batched:.6g}) "
+            f"tolerance={self.tolerance:g} {'ok' if self.ok else 'exceeded'}"
+        )
+
+
+def prefill_gate(engine: Engine) -> list[str]:
+    """Every reason why prompts cannot go in one pass here, asked from the tier's kernel table; [] if they can."""
+    reasons = []
+    if engine.limits.ctx < 2:
+        reasons.append(f"the context of {engine.limits.ctx} token has no room for two tokens in a step")
+    graph = engine.graph("prefill")
+    refused: dict[tuple[str, str], list[str]] = {}
+    for node in graph.nodes:
+        reason = None if node.op is Op.BARRIER else engine.backend.rejects(node, graph)
+        if reason is not None:
+            refused.setdefault((node.op.name, reason), []).append(node.label or repr(node))
+    for (op, reason), labels in refused.items():
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        reasons.append(f"{engine.backend.tier.value} cannot run {op} at {labels[0]}{more}: {reason}")
+    return reasons
+
+
+def prefill(
+    engine: Engine,
+    sequence: Sequence_,
+    tokens: Sequence[int],
+    mode: Mode | str,
+    *,
+    advance: Advance | None = None,
+) -> tuple[np.ndarray, PrefillCheck | None]:
+    """Append `tokens` to `sequence`, at whatever position it has. Logits f32 [V] of the last token alone.
+
+    "off" goes token by token, "on" in one pass per capacity. "validate" needs a second free slot: it does both,
+    the reference on a sequence of its own with the same history, and `sequence` keeps the state of one pass.
+    Raises UnsupportedError with every reason where the gate forbids what was asked.
+    """
+    if not tokens:
+        raise UsageError("a prompt needs at least one token")
+    if mode != "off" and (reasons := prefill_gate(engine)):
+        raise UnsupportedError(
+            "prefill in one pass does not apply:\n  " + "\n  ".join(reasons), next="ZINC_BATCHED_PREFILL=off"
+        )
+    if mode == "validate":
+        return _validate(engine, sequence, list(tokens), advance)
+    return _append(engine, sequence, tokens, CAPACITIES[-1] if mode == "on" else 1, advance), None
+
+
+def _append(
+    engine: Engine, sequence: Sequence_, tokens: Sequence[int], largest: int, advance: Advance | None
+) -> np.ndarray:
+    engine.check(sequence, tokens)  # all of them before the first runs
+    for start in range(0, len(tokens), largest):
+        part = tokens[start : start + largest]
+        last = start + largest >= len(tokens)
+        logits = engine.step([(sequence, part)], [len(part) - 1] if last else [])
+        if advance is not None:
+            advance(len(part))
+    return cast(np.ndarray, logits[0])
+
+
+def _validate(
+    engine: Engine, sequence: Sequence_, tokens: list[int], advance: Advance | None
+) -> tuple[np.ndarray, PrefillCheck]:
+    stages = [_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
+    if stages[0] != stages[1]:
+        raise UnsupportedError(
+            "validate would compare two models: ZINC_QWEN36_DECODE_TOPK gives single tokens fewer experts",
+            next="unset ZINC_QWEN36_DECODE_TOPK",
+        )
+    history = list(sequence.tokens)
+    batched = _append(engine, sequence, tokens, CAPACITIES[-1], advance)
+    other = engine.open()
+    try:
+        reference = _append(engine, other, history + tokens, 1, None)
+    finally:
+        engine.release(other)
+    return batched, compare(reference, batched, len(tokens), TOLERANCES[engine.backend.ordering])
+
+
+def compare(reference: np.ndarray, batched: np.ndarray, prompt_tokens: int, tolerance: float) -> PrefillCheck:
+    """Both f32 [V]. NaN on either side counts as the largest difference there is."""
+    with np.errstate(invalid="ignore"):
+        diff = np.where(reference == batched, 0.0, np.abs(batched.astype(np.float64) - reference))
+    index = int(diff.argmax())  # the first NaN, where there is one
+    return PrefillCheck(
+        prompt_tokens, float(diff[index]), index, float(reference[index]), float(batched[index]), tolerance
+    )
+
+
+def _experts_used(graph: Graph) -> list[object]:
+    return [node.attrs["k"] for node in graph.nodes if node.op is Op.MOE_GATE_TOPK]
