@@ -15,7 +15,7 @@ from zinc_rt.kernels.weight import Weight
 
 MAX_QUANT = np.float32(127)
 SMALLEST_AMAX = np.float32(2**-100)  # below it a block is zero: 127 / amax stays far from overflow
-TOKENS = 32  # worked on at once: bounds the float64 sums to TOKENS * rows * blocks
+TOKENS = 8  # worked on at once: bounds memory, and keeps products by 32-blocks too small for BLAS to use threads
 
 
 class Canonical1Q8(Canonical1):
@@ -30,8 +30,9 @@ class Canonical1Q8(Canonical1):
 
         def work(first: int, last: int) -> None:
             blocks = unpack(weight.dtype, weight.raw[first:last])
+            integers = scaled_integers(blocks)
             for t in range(0, len(tokens), TOKENS):
-                out[t : t + TOKENS, first:last] = block_dots(tokens[t : t + TOKENS], blocks)
+                out[t : t + TOKENS, first:last] = block_dots(tokens[t : t + TOKENS], blocks, integers)
 
         self._rows.each_block(rows, k, work)
         return out.reshape(*x.shape[:-1], rows)
@@ -56,15 +57,20 @@ def quantise(x: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
     return q, np.where(finite, d, np.float32(np.nan))
 
 
+def scaled_integers(weight: Blocks) -> np.ndarray:
+    """scale * q of every weight, exact, in float64 [R, B, elements a block]."""
+    integers = weight.q.astype(np.float64)
+    if weight.scale is not None:
+        integers *= weight.scale[..., None]
+    return integers.reshape(*integers.shape[:2], -1)
+
+
 @np.errstate(all="ignore")
-def block_dots(x: np.ndarray, weight: Blocks) -> np.ndarray:
-    """x[T, K] times the rows of `weight` (R, K) -> [T, R]."""
+def block_dots(x: np.ndarray, weight: Blocks, integers: np.ndarray) -> np.ndarray:
+    """x[T, K] times the rows of `weight` (R, K), `integers` being its scaled_integers -> [T, R]."""
     _, blocks, subs, elements = weight.q.shape
     q, dx = quantise(x, subs * elements)
-    scaled = weight.q.astype(np.float64)
-    if weight.scale is not None:
-        scaled *= weight.scale[..., None]
-    sums = _integer_dots(q, scaled.reshape(-1, blocks, subs * elements))
+    sums = _integer_dots(q, integers)
     result = _over_blocks(sums, weight.d, dx)
     if weight.dmin is not None and weight.minimum is not None:
         sub_sums = q.reshape(len(q), blocks, subs, elements).sum(axis=-1, dtype=np.int32)
