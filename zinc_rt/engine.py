@@ -32,6 +32,7 @@ from zinc_rt.settings import Settings
 CAPACITIES = (1, 16, 128, 512)  # tokens a variant holds; the actual count is data
 DEFAULT_CTX = 4096
 STEP_TIMEOUT_SECONDS = 3600.0
+RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a slot
 
 # tap(node, buffer name, array): graph order, the array valid during the call
 Tap = Callable[[ir.Node, str, np.ndarray], None]
@@ -40,7 +41,7 @@ Rows = Literal["all", "last"]
 
 
 @dataclass(eq=False, slots=True)
-class Sequence_:
+class Request:
     """One request's place: its slot and how many tokens it has seen."""
 
     slot: int
@@ -109,35 +110,32 @@ class Engine:
 
     # --- sequences -----------------------------------------------------------------------------------------
 
-    def open(self) -> Sequence_:
+    def open(self) -> Request:
         """A fresh sequence in a free slot, its recurrent state zero. Raises UsageError when all are taken."""
         if not self._free_slots:
             raise UsageError(
                 f"all {self.limits.slots} slots are taken", next="close a sequence, or use more slots"
             )
         slot = self._free_slots.pop(0)
-        for name, buffer in self._shared.items():
-            if name.startswith("state/"):
-                self._zero_slot(name, buffer, slot)
-        return Sequence_(slot)
+        self._zero_slot(slot)
+        return Request(slot)
 
-    def release(self, sequence: Sequence_) -> None:
+    def release(self, sequence: Request) -> None:
         """Give the slot and its pages back."""
         self._kv.release(sequence.slot)
         self._free_slots.insert(0, sequence.slot)
 
-    def _zero_slot(self, allocation: str, buffer: Buffer, slot: int) -> None:
+    def _zero_slot(self, slot: int) -> None:
         """Recurrent state starts at zero. Cached keys need nothing: a query sees only its own positions."""
-        for built in (b for table in self._built.values() for b in table.values()):
-            plan = built.program.plan
-            for spec in built.program.graph.by_role("state"):
-                place = plan.placements[spec.name]
-                if place.allocation == allocation and spec.shape[0] == self.limits.slots and "ssm" in spec.name:
-                    per_slot = place.size_bytes // self.limits.slots
-                    start = place.offset_bytes + slot * per_slot
-                    view = self.backend.map(buffer)
-                    view[start : start + per_slot] = bytes(per_slot)
+        built = next((built for table in self._built.values() for built in table.values()), None)
+        if built is None:  # nothing has run yet, and fresh memory is zero
             return
+        for spec in built.program.graph.by_role("state"):
+            if spec.shape[0] == self.limits.slots and spec.name.startswith(RECURRENT):
+                place = built.program.plan.placements[spec.name]
+                per_slot = place.size_bytes // self.limits.slots
+                start = place.offset_bytes + slot * per_slot
+                built.graph.write(_port(place.allocation, built.key), start, bytes(per_slot))
 
     # --- running -------------------------------------------------------------------------------------------
 
@@ -163,7 +161,7 @@ class Engine:
 
     def extend(
         self,
-        sequence: Sequence_,
+        sequence: Request,
         tokens: Sequence[int],
         *,
         tap: Tap | None = None,
@@ -185,7 +183,7 @@ class Engine:
 
     def step(
         self,
-        batch: Iterable[tuple[Sequence_, Sequence[int]]],
+        batch: Iterable[tuple[Request, Sequence[int]]],
         rows: Sequence[int],
         *,
         tap: Tap | None = None,
@@ -210,8 +208,8 @@ class Engine:
         for sequence, tokens in batch:
             self._kv.ensure(sequence.slot, sequence.position + len(tokens))
         self._write_step(built, batch, rows, inject or {})
-        fence = built.graph.replay(built.key, self._stream)
-        self.backend.wait(fence, STEP_TIMEOUT_SECONDS)
+        built.graph.replay(built.key, self._stream)
+        built.graph.wait(STEP_TIMEOUT_SECONDS)
         for sequence, tokens in batch:
             sequence.position += len(tokens)
             sequence.tokens.extend(tokens)
@@ -222,7 +220,7 @@ class Engine:
             return np.empty((0, self.model.vocab), np.float32)
         return self._read(built, logits.name, (total, len(batch), len(rows))).copy()
 
-    def check(self, sequence: Sequence_, tokens: Sequence[int]) -> None:
+    def check(self, sequence: Request, tokens: Sequence[int]) -> None:
         """Raises UsageError for ids outside the vocabulary or more tokens than the context still holds."""
         vocab, ctx = self.model.vocab, self.limits.ctx
         wrong = [token for token in tokens if not 0 <= token < vocab]
@@ -237,7 +235,7 @@ class Engine:
     def _write_step(
         self,
         built: _Built,
-        batch: list[tuple[Sequence_, Sequence[int]]],
+        batch: list[tuple[Request, Sequence[int]]],
         rows: Sequence[int],
         inject: Mapping[str, np.ndarray],
     ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.engine import Engine, Sequence_
+from zinc_rt.engine import Engine, Request
 from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.sample import sample
@@ -59,7 +59,7 @@ class Sampling:
 
 def generate(
     engine: Engine,
-    sequence: Sequence_,
+    sequence: Request,
     logits: np.ndarray,
     *,
     sampling: Sampling,

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from zinc_rt.engine import CAPACITIES, Engine, Sequence_
+from zinc_rt.engine import CAPACITIES, Engine, Request
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
@@ -66,7 +66,7 @@ def prefill_gate(engine: Engine) -> list[str]:
 
 def prefill(
     engine: Engine,
-    sequence: Sequence_,
+    sequence: Request,
     tokens: Sequence[int],
     mode: Mode | str,
     *,
@@ -90,7 +90,7 @@ def prefill(
 
 
 def _append(
-    engine: Engine, sequence: Sequence_, tokens: Sequence[int], largest: int, advance: Advance | None
+    engine: Engine, sequence: Request, tokens: Sequence[int], largest: int, advance: Advance | None
 ) -> np.ndarray:
     engine.check(sequence, tokens)  # all of them before the first runs
     for start in range(0, len(tokens), largest):
@@ -103,7 +103,7 @@ def _append(
 
 
 def _validate(
-    engine: Engine, sequence: Sequence_, tokens: list[int], advance: Advance | None
+    engine: Engine, sequence: Request, tokens: list[int], advance: Advance | None
 ) -> tuple[np.ndarray, PrefillCheck]:
     stages = [_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
     if stages[0] != stages[1]:
