@@ -100,6 +100,10 @@ def tiny(
     sizes.check()
     if sizes.layers < row.fewest_layers:
         raise UsageError(f"{architecture} needs at least {row.fewest_layers} layers, got {sizes.layers}")
+    if row.fixed_head_dim and sizes.head_dim * heads != hidden:
+        raise UsageError(
+            f"{architecture} needs head_dim = hidden / heads, got {sizes.head_dim}, {hidden}, {heads}"
+        )
     weights = Weights(seed)
     own = row.build(sizes, weights)
     common: dict[str, object] = {

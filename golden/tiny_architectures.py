@@ -26,6 +26,7 @@ class Row:
     head_factor: int = 1  # head width as a multiple of hidden / heads
     epsilon: float = 1e-6
     fewest_layers: int = 1
+    fixed_head_dim: bool = False  # llama.cpp takes hidden / heads, whatever key_length says
 
 
 ARCHITECTURES = {
@@ -33,7 +34,7 @@ ARCHITECTURES = {
     "mistral": Row("llama", "llama", mistral, 2, head_factor=2, epsilon=1e-5),
     "mixtral": Row("llama", "llama", mixtral, 2, epsilon=1e-5),
     "mistral3": Row("mistral3", "tekken", mistral3, 3, epsilon=1e-5),
-    "qwen2": Row("qwen2", "qwen2", qwen2, 3),
+    "qwen2": Row("qwen2", "qwen2", qwen2, 3, fixed_head_dim=True),
     "qwen3": Row("qwen3", "qwen2", qwen3, 3, head_factor=2),
     "qwen3moe": Row("qwen3moe", "qwen2", qwen3moe, 2, head_factor=2),
     "qwen3next": Row("qwen3next", "qwen2", qwen3next, 4, head_factor=2, fewest_layers=4),
@@ -42,8 +43,8 @@ ARCHITECTURES = {
     "gemma3": Row("gemma3", "gemma", gemma3, 7, head_factor=2),
     "gemma4": Row("gemma4", "gemma4", gemma4, 6, head_factor=2, fewest_layers=2),
     "gemma4moe": Row("gemma4", "gemma4", gemma4moe, 3, head_factor=2, fewest_layers=2),
-    "phi3": Row("phi3", "llama", phi3, 3, epsilon=1e-5),
-    "phi3long": Row("phi3", "llama", phi3long, 3, epsilon=1e-5),
+    "phi3": Row("phi3", "llama", phi3, 3, epsilon=1e-5, fixed_head_dim=True),
+    "phi3long": Row("phi3", "llama", phi3long, 3, epsilon=1e-5, fixed_head_dim=True),
     "deepseek2": Row("deepseek2", "deepseek-v3", deepseek2, 3),
     "deepseek2lite": Row("deepseek2", "deepseek-v3", deepseek2lite, 3),
     "mamba": Row("mamba", "gpt-2", mamba, 3, epsilon=1e-5),

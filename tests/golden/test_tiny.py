@@ -93,6 +93,8 @@ def test_sizes_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         tiny("llama", hidden=60)
     with pytest.raises(UsageError, match="qwen35 needs at least 4 layers"):
         tiny("qwen35", layers=3)
+    with pytest.raises(UsageError, match="qwen2 needs head_dim = hidden / heads"):
+        tiny("qwen2", head_dim=32)
     with pytest.raises(UsageError, match="9 of 8 experts"):
         tiny("mixtral", experts_used=9)
     with pytest.raises(UsageError, match="unknown type 'q9'"):
