@@ -45,8 +45,8 @@ def sample(
         order = np.argsort(-row, kind="stable")
         if top_k > 0:
             order = order[: int(top_k)]
-        scaled = row[order] / temperature
-        weight = math.exp(scaled - scaled[0])
+        # The difference first: logits divided by a tiny temperature overflow, and infinity less infinity is NaN.
+        weight = math.exp((row[order] - row[order[0]]) / temperature)
         if min_p > 0:
             weight = weight[weight >= min_p * weight[0]]
         running = np.add.accumulate(weight)  # in order, by definition
