@@ -162,8 +162,7 @@ def form_case(which: str, batch: list[int]) -> tuple[list[Any], list[Any], dict[
 @pytest.mark.parametrize("which", FORMS)
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_the_in_place_form_is_the_plain_one_to_the_bit(ordering: str, which: str, batch: list[int]) -> None:
-    plain = Op.SSM_CONV1D if which == "conv" else Op.SSM_DELTA_NET
-    inplace = Op.SSM_CONV1D_UPDATE if which == "conv" else Op.SSM_DELTA_NET_INPLACE
+    plain, inplace, _ = FORMS[which]
     before, after, attrs, cache = form_case(which, batch)
     sequence = np.array(batch, np.int32)
     want, want_state = run(plain, ordering, *before, cache.copy(), sequence, *after, **attrs)
@@ -189,8 +188,7 @@ def test_the_in_place_form_is_the_plain_one_to_the_bit(ordering: str, which: str
 def test_the_ids_form_is_gather_plain_scatter_to_the_bit(
     ordering: str, which: str, batch: list[int], source: list[int], target: list[int]
 ) -> None:
-    plain = Op.SSM_CONV1D if which == "conv" else Op.SSM_DELTA_NET
-    by_ids = Op.SSM_CONV1D_UPDATE_IDS if which == "conv" else Op.SSM_DELTA_NET_INPLACE_IDS
+    plain, _, by_ids = FORMS[which]
     sequences = max(batch) + 1
     sources, targets = (np.array(ids[:sequences], np.int32) for ids in (source, target))
     before, after, attrs, cache = form_case(which, batch)
@@ -210,7 +208,7 @@ def test_the_ids_form_is_gather_plain_scatter_to_the_bit(
 @pytest.mark.parametrize("which", FORMS)
 def test_token_by_token_is_all_at_once_to_the_bit(ordering: str, which: str) -> None:
     batch = BATCHES["three interleaved"]
-    plain = Op.SSM_CONV1D if which == "conv" else Op.SSM_DELTA_NET
+    plain, _, _ = FORMS[which]
     before, after, attrs, cache = form_case(which, batch)
     state = cache[:3]
     want, want_state = run(plain, ordering, *before, state, np.array(batch, np.int32), *after, **attrs)
@@ -222,6 +220,31 @@ def test_token_by_token_is_all_at_once_to_the_bit(ordering: str, which: str) -> 
         else:
             same(y, want[t : t + 1])
     close(state, want_state.astype(np.float64), 0 if ordering != "float32-dequant" else 1e-5, relative=False)
+
+
+def scan_case(batch: list[int]) -> tuple[list[Any], list[Any], dict[str, Any], np.ndarray]:
+    tokens = len(batch)
+    per_token = [floats(1 + i, tokens, columns) for i, columns in enumerate((6, 6, 5, 5))]
+    return [*per_token, weight(-np.exp(floats(5, 6, 5))), weight(floats(6, 6))], [], {}, floats(7, SLOTS, 6, 5)
+
+
+@pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
+@pytest.mark.parametrize("which", [*FORMS, "scan"])
+def test_sequences_may_be_numbered_and_interleaved_anyhow(ordering: str, which: str) -> None:
+    batch = [2, 0, 2, 1, 0, 2, 0]
+    before, after, attrs, cache = scan_case(batch) if which == "scan" else form_case(which, batch)
+    op = Op.SSM_SCAN if which == "scan" else FORMS[which][0]
+    state = cache[:3]
+    want, want_state = run(op, ordering, *before, state, np.array(batch, np.int32), *after, **attrs)
+    renumber = [1, 2, 0]  # old sequence -> new
+    for order in ([1, 0, 3, 2, 4, 6, 5], [3, 1, 4, 6, 0, 2, 5]):  # each sequence's own tokens stay in order
+        mine = [operand[order] if isinstance(operand, np.ndarray) else operand for operand in before]
+        sequence = np.array([renumber[batch[t]] for t in order], np.int32)
+        moved = np.empty_like(state)
+        moved[renumber] = state
+        got, new = run(op, ordering, *mine, moved, sequence, *after, **attrs)
+        same(got, want[order])
+        same(new[renumber], want_state)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
