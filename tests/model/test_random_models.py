@@ -1,0 +1,63 @@
+"""Models of random size and type give llama.cpp's logits: what the shared goldens fix for one size, at many."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Counts
+
+from zinc_rt.engine import Engine
+from zinc_rt.golden.llama_cpp_import import import_llama_cpp
+from zinc_rt.golden.quantize import WRITABLE
+from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.ring.cpu import CpuBackend
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("llama_cpp") is None,
+    reason="llama-cpp-python is not installed (extra: llama-cpp)",
+)
+
+LIMIT = 5e-4  # of any logit, their spread being 1 to 2.5; measured 4.4e-4 (mamba) over 200 models
+GELU_TABLE_LIMIT = 4e-2  # llama.cpp's GELU is a float16 table, and 7 layers amplify it; measured 2.4e-2
+
+
+def random_sizes(architecture: str, seed: int) -> dict[str, int]:
+    rng = random.Random(f"{architecture} {seed}")
+    row = ARCHITECTURES[architecture]
+    heads = rng.choice([1, 2, 3, 4, 6, 8])
+    head_dim = rng.choice([8, 16, 24, 32, 40])
+    return {
+        "seed": seed,
+        "hidden": heads * head_dim if row.fixed_head_dim else rng.choice([32, 64, 96, 128, 256]),
+        "heads": heads,
+        "kv_heads": rng.choice([count for count in range(1, heads + 1) if heads % count == 0]),
+        "head_dim": head_dim,
+        "vocab": rng.choice([400, 512, 1000]),
+        "layers": max(row.fewest_layers, rng.choice([1, 2, 3, 5, 7])),
+        "ffn": rng.choice([32, 64, 160, 256]),
+        "experts": rng.choice([2, 4, 8, 16]),
+        "experts_used": rng.choice([1, 2]),
+    }
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_model_of_random_size_gives_llama_cpps_logits(
+    architecture: str, tmp_path: Path, slow_counts: Counts
+) -> None:
+    limit = GELU_TABLE_LIMIT if architecture.startswith("gemma") else LIMIT
+    path = tmp_path / "m.gguf"
+    for seed in range(slow_counts(1, 12)):
+        sizes = random_sizes(architecture, seed)
+        quant = random.Random(seed).choice(["f32", "q", *WRITABLE])
+        ids = np.random.default_rng(seed).integers(0, sizes["vocab"], 1 + 13 * seed % 41).tolist()
+        write_tiny(path, architecture, quant=quant, **sizes)
+        theirs = import_llama_cpp(path, ids, tmp_path / "m.npz", steps=0, dequantised=True)["logits_deq"]
+        with Engine(read_gguf(path), CpuBackend("float32-dequant"), ctx=256) as engine:
+            ours = engine.forward(ids)
+        assert np.abs(ours - theirs).max() <= limit, f"{architecture} {quant} {sizes}, {len(ids)} tokens"
