@@ -21,9 +21,9 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType, GGUFValueType
 
 from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError
+from zinc_rt.golden.format import FORMAT
 from zinc_rt.model.gguf import read_gguf
 
-FORMAT = 1
 CAPTURED = re.compile(r"l_out-\d+|result_norm|ffn_moe_topk-\d+")
 Arrays = dict[str, np.ndarray]
 
@@ -36,6 +36,7 @@ def import_llama_cpp(
     steps: int = 8,
     context: int = 256,
     dequantised: bool = False,
+    command: str | None = None,
 ) -> Arrays:
     """Run `tokens` through llama.cpp, continue greedily for `steps`, write the arrays to `out_npz`, return them.
 
@@ -43,6 +44,7 @@ def import_llama_cpp(
     where the token was chosen), greedy_logits f32 [steps, V] (after each token), l_out f32 [L, T, D],
     result_norm f32 [T, D], ffn_moe_topk-N int32 [T, k], meta JSON text. `dequantised` adds logits_deq,
     greedy_tokens_deq, greedy_logits_deq and l_out_deq: the same weights in F32. `context` is llama.cpp's n_ctx.
+    `command`, where given, is kept in meta: what made the file.
 
     UnsupportedError: llama-cpp-python is missing, or cannot load the model. OutputError: cannot write `out_npz`.
     """
@@ -67,6 +69,8 @@ def import_llama_cpp(
         "logit_std": float(arrays["logits"].std()),
         "min_greedy_margin": float(arrays["greedy_margin"].min()) if steps else None,
     }
+    if command is not None:
+        meta["command"] = command
     arrays["meta"] = np.array(json.dumps(meta))
     try:
         with out_npz.open("wb") as file:

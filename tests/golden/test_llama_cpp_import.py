@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError
+from zinc_rt.golden.format import read_golden
 from zinc_rt.golden.llama_cpp_import import import_llama_cpp, write_dequantised
 from zinc_rt.golden.tiny import write_tiny
 from zinc_rt.golden.tiny_architectures import ARCHITECTURES
@@ -25,12 +26,13 @@ PROMPT = list(range(40, 340, 17))
 @pytest.mark.parametrize("sizes", [{}, {"quant": "q", "hidden": 256}, {"hidden": 96, "heads": 3, "kv_heads": 1}])
 def test_llama_cpp_runs_every_tiny_model(architecture: str, sizes: dict[str, object], tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", architecture, **sizes)  # type: ignore[arg-type]
-    arrays = import_llama_cpp(tmp_path / "m.gguf", PROMPT, tmp_path / "m.npz", steps=2)
+    arrays = import_llama_cpp(tmp_path / "m.gguf", PROMPT, tmp_path / "m.npz", steps=2, command="make it")
     assert arrays["logits"].shape == (len(PROMPT), 512)
     assert 0.9 < arrays["logits"].std() < 2.5
     saved = np.load(tmp_path / "m.npz")
     assert np.array_equal(saved["logits"], arrays["logits"])
-    assert json.loads(str(saved["meta"]))["source"] == "llama-cpp"
+    assert json.loads(str(saved["meta"]))["command"] == "make it"
+    assert read_golden(tmp_path / "m.npz").source.startswith("llama.cpp ")
 
 
 @needs_llama_cpp
