@@ -74,7 +74,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     report = Report("inspect", shortcuts=knobs.clamps())
     gguf = read_gguf(arguments.model)
     planned = _Planned.of(gguf, arguments, knobs)
-    if planned.error is not None and (arguments.graph or arguments.plan_json or arguments.ctx is not None):
+    if planned.error is not None and (arguments.graph or arguments.plan_json):
         raise planned.error
     out = words(arguments)
     if arguments.graph:

@@ -6,7 +6,15 @@ import argparse
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli import run
-from zinc_rt.commands.options import add_engine, add_model, model_tokens, open_engine, settings, token_list
+from zinc_rt.commands.options import (
+    add_engine,
+    add_model,
+    model_tokens,
+    open_engine,
+    read_model,
+    settings,
+    token_list,
+)
 from zinc_rt.commands.output import add_json, finish, size, words
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import InputError, UsageError
@@ -60,7 +68,6 @@ def _logits(arguments: argparse.Namespace) -> int:
 
     from zinc_rt.commands.describe import describe_model, describe_run
     from zinc_rt.files import check_writable, write_whole
-    from zinc_rt.model.gguf import read_gguf
     from zinc_rt.report import Report, Result
 
     check_writable(arguments.out, arguments.json)
@@ -68,11 +75,7 @@ def _logits(arguments: argparse.Namespace) -> int:
         raise UsageError("--out -: an npz is not written to stdout", next="name a file")
     report = Report("logits")
     knobs = settings()
-    gguf = read_gguf(arguments.model)
-    if not gguf.tensors:
-        raise InputError(
-            f"{gguf.path}: a vocabulary without tensors, nothing to compute", next="use a whole model"
-        )
+    gguf = read_model(arguments.model)
     tokens = model_tokens(gguf, arguments.tokens, arguments.prompt)
     with open_engine(gguf, arguments, knobs) as engine:
         logits, layers = compute(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -46,9 +46,9 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
 
 
 def token_list(text: str) -> list[int]:
-    """`1,2,3`: an argparse type."""
+    """`1,2,3`: an argparse type. An empty text is an empty list."""
     try:
-        return [int(part) for part in text.replace(" ", "").split(",") if part]
+        return [int(part) for part in text.split(",")] if text.strip() else []
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of token ids like 1,2,3") from error
 
@@ -73,6 +73,19 @@ def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Setting
     tier, _ = choose_tier(arguments.tier or settings.tier, arguments.device)
     backend = open_backend(tier, arguments.ordering, threads=threads(arguments, settings))
     return Engine(gguf, backend, ctx=arguments.ctx, slots=slots, settings=settings)
+
+
+def read_model(path: str) -> GGUFFile:
+    """A file that can be computed with. Raises InputError for a vocabulary alone."""
+    from zinc_rt.model.gguf import read_gguf
+
+    gguf = read_gguf(path)
+    if not gguf.tensors:
+        raise InputError(
+            f"{path}: a vocabulary only, without tensors to compute with",
+            next="use a whole model; zinc-rt tokenize and inspect take this one",
+        )
+    return gguf
 
 
 def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli import run
-from zinc_rt.commands.options import add_engine, open_engine, settings, token_list
+from zinc_rt.commands.options import add_engine, open_engine, read_model, settings, token_list
 from zinc_rt.commands.output import add_json, finish, words
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import UsageError
@@ -97,7 +97,6 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.commands.describe import describe_model, describe_run
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Sampling, generate
-    from zinc_rt.model.gguf import read_gguf
     from zinc_rt.prefill import prefill
     from zinc_rt.report import Report, Result
     from zinc_rt.tiers import choose_tier
@@ -107,7 +106,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     check_writable(arguments.json)
     _, why = choose_tier(arguments.tier or knobs.tier, arguments.device)
     report = Report("run")
-    gguf = read_gguf(arguments.model)
+    gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
     tokens = _prompt_ids(arguments, gguf, tokenizer)
     max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
