@@ -5,6 +5,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
 
   test [--slow]   the test suite (--slow: the full counts)
   lint            ruff and mypy
+  bench [FILE]    the benchmarks in perf/, one process, with the machine they ran on
   NAME ...        the command zinc-rt-NAME, for instance: validate, run, inspect, golden
 """
 
@@ -142,6 +143,10 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
             [str(PYTHON), "-m", "ruff", "format", "--check", "."],
             [str(PYTHON), "-m", "mypy"],
         ]
+    if name == "bench":
+        once = ["-n", "0", "--benchmark-enable", "--benchmark-columns=min,median,max,rounds"]
+        found = arguments or [str(path) for path in sorted((ROOT / "perf").glob("bench_*.py"))]
+        return [[str(PYTHON), "-m", "pytest", *once, *found]]
     script = BIN / f"zinc-rt-{name}"
     if script.exists():
         return [[str(script), *arguments]]

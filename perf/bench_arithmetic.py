@@ -103,7 +103,7 @@ def main(threads: int) -> None:
             total = LAYERS * (layer + attend) + head
             rate = LAYER_WEIGHTS * tokens / layer / 1e9
             print(
-                f"{ordering:16} {name:8} {total:7.2f} s   layer {layer * 1e3:7.1f} ms ({rate:6.2f} G multiply-adds/s)"
+                f"{ordering:16} {name:8} {total:7.2f} s   layer {layer * 1e3:7.1f} ms ({rate:6.2f} G mul-adds/s)"
                 f"   attention {attend * 1e3:5.1f} ms   output {head * 1e3:5.0f} ms"
             )
 

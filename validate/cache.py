@@ -7,34 +7,20 @@ import json
 import os
 import zipfile
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import zinc_rt
+from zinc_rt.code_version import code_version
 from zinc_rt.validate.capture import Run
 
 KEEP_BYTES = 2 << 30  # the oldest results go beyond this
-RUNTIME = ("engine.py", "exec", "ir", "kernels", "lower", "mem", "model", "ring")
 
 
 def folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
     return Path(base) / "zinc-rt" / "validate"
-
-
-@cache
-def code_version() -> str:
-    """Digest of the runtime's own source: any change of the oracle is another oracle."""
-    root = Path(zinc_rt.__file__).parent
-    digest = hashlib.sha256(np.__version__.encode())
-    for name in RUNTIME:
-        path = root / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
 
 
 def key_of(**parts: Any) -> str:

@@ -49,14 +49,18 @@ class Reference:
     logits: np.ndarray
     values: dict[str, np.ndarray]
     greedy: list[int] = field(default_factory=list)
+    no_experts: str = ""  # why expert choices cannot be compared, where there is a reason
 
 
 def reference_from_golden(golden: Golden) -> Reference:
     values = {} if golden.l_out is None else {f"l_out-{i}": layer for i, layer in enumerate(golden.l_out)}
-    if golden.variant != "_deq":  # else llama.cpp chose its experts from re-quantised activations
+    no_experts = ""
+    if golden.variant == "_deq":
+        no_experts = "the golden's experts were chosen from re-quantised activations"
+    else:
         values |= {f"ffn_moe_topk-{layer}": ids for layer, ids in golden.experts.items()}
     greedy = [] if golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
-    return Reference(golden.logits, values, greedy)
+    return Reference(golden.logits, values, greedy, no_experts)
 
 
 def reference_from_run(run: Run) -> Reference:
@@ -69,7 +73,8 @@ def node_checks(subject: Subject, run: Run, reference: Reference, resynced: Run 
         want = reference.values.get(label)
         kind = "experts" if label.startswith("ffn_moe_topk") else "layer" if label.startswith("l_out") else "node"
         if want is None:
-            yield subject.skip(label, kind, f"{subject.reference} has no {label}")
+            why = reference.no_experts if kind == "experts" else ""
+            yield subject.skip(label, kind, why or f"{subject.reference} has no {label}")
             continue
         limit = Limit(bits=True, why="the same experts in the same order") if kind == "experts" else subject.limit
         got, want = got.reshape(len(got), -1), want.reshape(len(want), -1)
@@ -125,6 +130,20 @@ def greedy_check(subject: Subject, run: Run, reference: Reference) -> Result | N
     return subject.result(
         "greedy", "greedy", passed=first is None, measure={"tokens": count, "got": got}, limit=limit, first_bad=bad
     )
+
+
+def decode_check(subject: Subject, run: Run, reference: Reference, prompt_tokens: int) -> Result | None:
+    """Logits after each greedy token, up to the first token that differs."""
+    if reference.greedy_logits is None:
+        return None
+    pairs = zip(run.generated, reference.greedy, strict=False)
+    count = next((i for i, (got, want) in enumerate(pairs) if got != want), len(run.generated))
+    got, want = run.logits[prompt_tokens : prompt_tokens + count], reference.greedy_logits[:count]
+    if not count or len(got) != len(want):
+        return None
+    measured = compare(got, want, subject.limit)
+    measure = measured.as_dict() | agreement(got, want).as_dict()
+    return subject.result("decode", "decode", passed=measured.within, measure=measure, first_bad=measured.first_bad)
 
 
 def same_bits_check(subject: Subject, name: str, kind: str, a: Run, b: Run, cause: str) -> Result:

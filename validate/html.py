@@ -1,1 +1,123 @@
-"""placeholder"""
+"""The report as one self-contained page: verdict, a drift chart a model, every check with its histogram."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from zinc_rt.report import Report, Result
+from zinc_rt.validate.table import figure, first_bad, limit
+
+TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
+CHART_WIDTH, CHART_HEIGHT = 640, 200
+MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 56, 24, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One series of a chart in pixels, and what it shows."""
+
+    name: str
+    points: str
+    dots: list[tuple[float, float, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """max abs error of each layer on a logarithmic axis."""
+
+    lines: list[Line]
+    ticks: list[tuple[float, str]]
+    layers: list[tuple[float, str]]
+    limit_y: float | None
+    limit_text: str
+    width: int = CHART_WIDTH
+    height: int = CHART_HEIGHT
+    left: int = MARGIN_LEFT
+
+
+def drift_chart(results: Sequence[Result]) -> Chart | None:
+    """None where fewer than two layers have an error to plot."""
+    layers = [result for result in results if result.kind == "layer" and "max_abs" in result.measure]
+    series = {"free-running": [float(result.measure["max_abs"]) for result in layers]}
+    if layers and all("resync" in result.measure for result in layers):
+        series["each layer's input reset"] = [float(result.measure["resync"]["max_abs"]) for result in layers]
+    bound = layers[0].limit.get("max_abs") if layers else None
+    finite = [v for values in series.values() for v in values if v > 0 and math.isfinite(v)]
+    if len(layers) < 2 or not finite:
+        return None
+    low = math.floor(math.log10(min(finite)))
+    high = math.ceil(math.log10(max([*finite, *([bound] if bound else [])])))
+    high = max(high, low + 1)
+    plot = CHART_HEIGHT - MARGIN_BOTTOM - MARGIN_TOP
+
+    def y(value: float) -> float:
+        exponent = math.log10(value) if value > 0 and math.isfinite(value) else low if value <= 0 else high
+        return round(MARGIN_TOP + plot * (high - exponent) / (high - low), 1)
+
+    def x(index: int) -> float:
+        return round(MARGIN_LEFT + 12 + (CHART_WIDTH - MARGIN_LEFT - 24) * index / (len(layers) - 1), 1)
+
+    lines = [
+        Line(
+            name,
+            " ".join(f"{x(i)},{y(v)}" for i, v in enumerate(values)),
+            [(x(i), y(v), f"{layers[i].id.rpartition('/')[2]}: {v:.2e}") for i, v in enumerate(values)],
+        )
+        for name, values in series.items()
+    ]
+    every = -(-len(layers) // 16)
+    return Chart(
+        lines=lines,
+        ticks=[(y(10.0**e), f"1e{e}") for e in range(low, high + 1)],
+        layers=[(x(i), r.id.rpartition("-")[2]) for i, r in enumerate(layers) if i % every == 0],
+        limit_y=y(bound) if bound else None,
+        limit_text=f"limit {bound:.0e}" if bound else "",
+    )
+
+
+def _row(result: Result) -> dict[str, Any]:
+    counts = result.measure.get("histogram", [])
+    top = max(counts, default=0) or 1
+    return {
+        "name": result.id.rpartition("/")[2],
+        "status": result.status,
+        "bars": [round(16 * count / top, 1) for count in counts],
+        "max_abs": figure(result.measure.get("max_abs", result.measure.get("median_max_abs"))),
+        "rel_rms": figure(result.measure.get("rel_rms")),
+        "ulp": figure(result.measure.get("max_ulp")),
+        "resync": figure(result.measure["resync"]["max_abs"]) if "resync" in result.measure else "",
+        "limit": limit(result),
+        "note": result.reason if result.status == "skip" else first_bad(result) or result.cause,
+        "repro": result.repro,
+    }
+
+
+def to_html(report: Report, *, strict: bool = False) -> str:
+    groups = []
+    for model, tier, reference in dict.fromkeys(
+        (result.id.partition("/")[0], result.tier, result.reference) for result in report.results
+    ):
+        mine = [
+            r for r in report.results if (r.id.partition("/")[0], r.tier, r.reference) == (model, tier, reference)
+        ]
+        logits = next((r.measure for r in mine if r.kind == "logits" and "kl_mean" in r.measure), None)
+        groups.append(
+            {
+                "model": model,
+                "title": f"{tier} against {'itself' if tier == reference else reference}",
+                "chart": drift_chart(mine),
+                "rows": [_row(result) for result in mine],
+                "resync": any("resync" in result.measure for result in mine),
+                "logits": logits,
+                "failed": any(result.status == "fail" for result in mine),
+            }
+        )
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(report=report.as_dict(strict=strict), groups=groups)

@@ -22,6 +22,7 @@ from zinc_rt.validate.capture import Run, Selection, capture
 from zinc_rt.validate.checks import (
     Reference,
     Subject,
+    decode_check,
     greedy_check,
     logits_check,
     node_checks,
@@ -31,7 +32,7 @@ from zinc_rt.validate.checks import (
     same_bits_check,
 )
 from zinc_rt.validate.layers import Input, Layers, transform
-from zinc_rt.validate.limits import SAME, against_golden, between
+from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 
 SECOND_OPINION = "float32-dequant"
@@ -48,7 +49,7 @@ class TierSpec:
 
 def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSpec]:
     """Raises UsageError for an unknown or repeated tier or ordering, UnsupportedError for one not built."""
-    specs = []
+    specs: list[TierSpec] = []
     for part in text.split(","):
         name, _, own = part.strip().partition(":")
         if own and own not in known:
@@ -81,6 +82,7 @@ class Job:
     threads: int = 0
     settings: Settings = field(default_factory=Settings)
     use_cache: bool = True
+    alone: bool = True  # a single tier is also held against itself
     repro: str = ""
 
 
@@ -168,7 +170,7 @@ def validate(job: Job, say: Callable[[str], None]) -> Iterator[Result]:
             reference = reference_from_run(run)
         for spec in judged:
             yield from _judge(runner, spec, reference)
-        if len(job.tiers) == 1:
+        if len(job.tiers) == 1 and job.alone:
             yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
 
 
@@ -176,7 +178,7 @@ def _judge(runner: Runner, spec: TierSpec, reference: Reference | None) -> Itera
     job = runner.job
     if job.golden is not None:
         reference = reference_from_golden(job.golden)
-        limit = against_golden(job.gguf.architecture, spec.ordering)
+        limit = against_golden(job.gguf.architecture, spec.ordering, job.golden.ordering)
         against = job.golden.path.name + job.golden.variant
     elif reference is not None and job.reference is not None:
         limit, against = between(spec.ordering, job.reference.ordering), job.reference.text
@@ -199,12 +201,14 @@ def _judge(runner: Runner, spec: TierSpec, reference: Reference | None) -> Itera
                 spec, "forward, each layer fed by the reference", selection=job.selection, inject=feeds
             )
     results = list(node_checks(subject, run, reference, resynced))
-    if job.golden is not None and spec.ordering == "canonical-1-q8":
+    if job.golden is not None and limit is QUANTISED:
         results.append(quantised_check(subject, run, job.golden))
     else:
         results.append(logits_check(subject, run, reference))
         if follow is None and (greedy := greedy_check(subject, run, reference)) is not None:
             results.append(greedy)
+            if (decode := decode_check(subject, run, reference, len(job.tokens))) is not None:
+                results.append(decode)
     if job.golden is None and any(result.status == "fail" for result in results):
         results.append(_first_divergent(runner, spec, subject, limit))
     yield from results
