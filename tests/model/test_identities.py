@@ -1,0 +1,289 @@
+"""Ways of running one model that must give the same bits: steps, batches, slots, threads, forms, repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from zinc_rt.engine import Engine
+from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.ir.graph import Node
+from zinc_rt.ir.op import Op
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.ring.cpu import CpuBackend
+
+RECURRENT = ("mamba", "qwen35", "qwen35moe", "qwen3next")
+CONTEXT = 64  # mistral3's tiny model reaches no further
+Counts = Callable[[int, int], int]
+Tiny = Callable[..., GGUFFile]
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """tiny_model("qwen3", quant="q", hidden=256): the model file, written once a session."""
+    folder = tmp_path_factory.mktemp("tiny")
+
+    def model(architecture: str, quant: str = "f32", **sizes: int) -> GGUFFile:
+        path = folder / f"{architecture}-{quant}-{'-'.join(map(str, sizes.values()))}.gguf"
+        if not path.exists():
+            write_tiny(path, architecture, quant=quant, **sizes)
+        return read_gguf(path)
+
+    return model
+
+
+@pytest.fixture
+def run_on() -> Iterator[Callable[..., Engine]]:
+    """run_on(model, ordering, slots=2): an engine that is closed when the test ends."""
+    engines: list[Engine] = []
+
+    def engine(model: GGUFFile, ordering: str = "canonical-1", *, threads: int = 1, **how: object) -> Engine:
+        engines.append(Engine(model, CpuBackend(ordering, threads=threads), ctx=CONTEXT, **how))  # type: ignore[arg-type]
+        return engines[-1]
+
+    yield engine
+    for one in engines:
+        one.close()
+
+
+def prompt(seed: int, length: int, vocab: int = 512) -> list[int]:
+    return np.random.default_rng(seed).integers(0, vocab, length).tolist()
+
+
+def same(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.shape == want.shape
+    assert np.isfinite(want).all()
+    assert np.abs(want).max() > 0.1
+    assert got.tobytes() == want.tobytes(), f"first parted: {np.argwhere(got != want)[:1].tolist()}"
+
+
+EVERY = pytest.mark.parametrize("architecture", ARCHITECTURES)
+STATEFUL = pytest.mark.parametrize("architecture", RECURRENT)
+
+
+@EVERY
+def test_token_by_token_is_all_at_once(architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]) -> None:
+    engine = run_on(tiny_model(architecture))
+    ids = prompt(1, 35)  # over two page boundaries
+    same(engine.forward(ids, prefill="stepwise"), engine.forward(ids))
+
+
+@EVERY
+def test_appending_twice_is_appending_once(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    engine = run_on(tiny_model(architecture))
+    ids = prompt(2, 34)
+    whole = engine.forward(ids)
+    for cut in (1, 16, 33):
+        sequence = engine.open()
+        parts = [engine.extend(sequence, ids[:cut]), engine.extend(sequence, ids[cut:])]
+        engine.release(sequence)
+        same(np.concatenate(parts), whole)
+    assert sequence.position == 34
+    assert sequence.tokens == ids
+
+
+@EVERY
+def test_two_sequences_in_one_batch_are_each_alone(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    engine = run_on(tiny_model(architecture), slots=2)
+    first, second = prompt(3, 21), prompt(4, 9)
+    alone = [engine.forward(first), engine.forward(second)]
+    a, b = engine.open(), engine.open()
+    got: dict[int, list[np.ndarray]] = {id(a): [], id(b): []}
+    # The batch's order and make-up change: together, in turns, one ahead, one token each.
+    plan = [[(a, 14), (b, 3)], [(b, 1), (a, 2)], [(a, 1)], [(b, 4), (a, 3)], [(a, 1), (b, 1)]]
+    for batch in plan:
+        step = [(s, (first if s is a else second)[s.position : s.position + count]) for s, count in batch]
+        total = sum(count for _, count in batch)
+        logits = engine.step(step, list(range(total)))
+        start = 0
+        for sequence, count in batch:
+            got[id(sequence)].append(logits[start : start + count])
+            start += count
+    assert (a.position, b.position) == (21, 9)
+    same(np.concatenate(got[id(a)]), alone[0])
+    same(np.concatenate(got[id(b)]), alone[1])
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma4", "qwen35moe", "mamba"])
+def test_rows_asked_for_are_rows_of_the_whole(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    engine = run_on(tiny_model(architecture))
+    ids = prompt(5, 18)
+    whole = engine.forward(ids)
+    same(engine.forward(ids, rows="last"), whole[-1:])
+    sequence = engine.open()
+    same(engine.step([(sequence, ids)], [17, 3, 3]), whole[[17, 3, 3]])
+    engine.release(sequence)
+    sequence = engine.open()
+    assert engine.step([(sequence, ids)], []).shape == (0, 512)
+    engine.release(sequence)
+
+
+@pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen35moe", "gemma4"])
+def test_the_number_of_threads_does_not_show(
+    architecture: str, ordering: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    # Rows are shared out in blocks of 1024: a vocabulary of several of them gives every thread something to do.
+    model = tiny_model(architecture, quant="q", hidden=256, vocab=4200)
+    ids = prompt(6, 5, 4200)
+    one = run_on(model, ordering).forward(ids)
+    for threads in (2, 3):
+        same(run_on(model, ordering, threads=threads).forward(ids), one)
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen35"])
+def test_a_graph_replayed_over_and_over_gives_the_same_bits(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine], slow_counts: Counts
+) -> None:
+    engine = run_on(tiny_model(architecture, hidden=32))
+    ids = prompt(7, 3)
+    first = engine.forward(ids, rows="last")
+    for _ in range(slow_counts(100, 1000)):
+        assert engine.forward(ids, rows="last").tobytes() == first.tobytes()
+    step = engine.forward(ids[:1])
+    for _ in range(slow_counts(100, 1000)):
+        assert engine.forward(ids[:1]).tobytes() == step.tobytes()
+    assert np.abs(first).max() > 0.1
+
+
+@STATEFUL
+def test_whoever_moves_the_state_the_bits_are_the_same(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    model, ids, other = tiny_model(architecture), prompt(8, 19), prompt(9, 6)
+    results = []
+    for form in ("plain", "inplace", "ids"):
+        engine = run_on(model, slots=1, delta_form=form)
+        results.append(np.concatenate([engine.forward(ids), engine.forward(other, prefill="stepwise")]))
+    same(results[1], results[0])
+    same(results[2], results[0])
+
+
+@STATEFUL
+@pytest.mark.parametrize("form", ["plain", "ids"])
+def test_forms_that_name_slots_agree_when_two_sequences_alternate(
+    architecture: str, form: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    engine = run_on(tiny_model(architecture), slots=3, delta_form=form)
+    ids = prompt(10, 12)
+    alone = engine.forward(ids)
+    engine.open()  # takes slot 0: batch position and slot differ from here on
+    mine, other = engine.open(), engine.open()
+    got = []
+    for start in range(0, 12, 3):
+        batch = [(other, prompt(start, 2)), (mine, ids[start : start + 3])]
+        got.append(engine.step(batch, [2, 3, 4]))
+    same(np.concatenate(got), alone)
+
+
+# --- slots -----------------------------------------------------------------------------------------------------
+
+
+@EVERY
+def test_a_released_slot_leaves_nothing_to_the_next_sequence(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    model, ids = tiny_model(architecture), prompt(11, 10)
+    untouched = run_on(model).forward(ids)
+    engine = run_on(model)
+    for length in (20, 1, 33):
+        engine.forward(prompt(12, length))
+        same(engine.forward(ids), untouched)
+        same(engine.forward(ids, prefill="stepwise"), untouched)
+
+
+@STATEFUL
+def test_opening_a_slot_leaves_the_others_state_alone(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    engine = run_on(tiny_model(architecture), slots=3)
+    ids = prompt(13, 14)
+    whole = engine.forward(ids)
+    keeper, leaver = engine.open(), engine.open()
+    got = [engine.extend(keeper, ids[:5])]
+    engine.extend(leaver, prompt(14, 8))
+    engine.release(leaver)
+    newcomer = engine.open()
+    assert newcomer.slot == leaver.slot
+    got.append(engine.extend(keeper, ids[5:9]))
+    same(engine.extend(newcomer, ids), whole)
+    engine.open()
+    got.append(engine.extend(keeper, ids[9:]))
+    same(np.concatenate(got), whole)
+
+
+@STATEFUL
+def test_sequences_opened_before_anything_is_built_start_from_zero(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    model, ids = tiny_model(architecture), prompt(15, 6)
+    untouched = run_on(model).forward(ids)
+    engine = run_on(model, slots=2)
+    a, b = engine.open(), engine.open()
+    engine.extend(a, prompt(16, 7), prefill="stepwise")  # builds the one-token variant first
+    same(engine.extend(b, ids), untouched)
+    engine.release(a)
+    engine.release(b)
+    same(engine.extend(engine.open(), ids), untouched)
+
+
+# --- looking in, and putting in ---------------------------------------------------------------------------------
+
+
+@EVERY
+def test_a_tap_sees_every_result_once_and_changes_none(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    engine = run_on(tiny_model(architecture))
+    ids = prompt(17, 18)
+    plain = engine.forward(ids)
+    seen: list[tuple[str, str]] = []
+
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        seen.append((node.label, name))
+        assert np.isfinite(array).all()
+        assert len(array) == (18 if node.op is not Op.LOAD_REQUEST_STATE and "state_out" not in name else 1)
+
+    same(engine.forward(ids, tap=tap), plain)
+    graph = engine.graph("prefill")
+    results = [
+        (node.label, name)
+        for node in graph.nodes
+        for name in node.outputs
+        if graph.buffers[name].role in ("activation", "output")
+    ]
+    assert seen == results
+    assert len(seen) > 20
+
+
+@EVERY
+def test_a_models_own_value_put_in_changes_nothing_and_another_does(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
+    engine = run_on(tiny_model(architecture))
+    ids = prompt(18, 17)
+    own: dict[str, np.ndarray] = {}
+
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        if node.label.startswith("l_out-"):
+            own[node.label] = array.copy()
+
+    plain = engine.forward(ids, tap=tap)
+    assert len(own) == engine.model.layers
+    same(engine.forward(ids, inject=own), plain)
+    same(engine.forward(ids, inject={"l_out-0": own["l_out-0"]}, prefill="stepwise"), plain)
+    other = own["l_out-0"].copy()
+    other[9] = other[9, ::-1]
+    got = engine.forward(ids, inject={"l_out-0": other})
+    same(got[:9], plain[:9])  # the past does not see it
+    assert (np.abs(got[9:] - plain[9:]).max(axis=1) > 1e-4).sum() >= 6
+    same(engine.forward(ids), plain)
