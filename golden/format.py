@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,16 +13,21 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.errors import InputError
+from zinc_rt.files import write_whole
 
 FORMAT = 1
 # What the same weights give in plain float32 comes first: nothing else can be compared tightly.
 VARIANTS = ("_deq", "_exactgelu", "")
+FIXED = ("ids", "logits", "l_out", "greedy_tokens", "greedy_logits", "greedy_margin", "result_norm")
+NODE = re.compile(r"(?!l_out-|ffn_moe_topk-)[A-Za-z_]\w*-\d+|result_norm")
+OURS = "zinc-rt"  # what meta's source begins with where this runtime computed the arrays
 
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """ids i32 [T], logits f32 [T, V]; where present l_out f32 [L, T, D], greedy_tokens i32 [N], experts of layer
-    N i32 [T, k]. `variant` says which arrays were chosen: dequantised weights, exact GELU, or as they come."""
+    """ids i32 [T], logits f32 [T, V]; where present l_out f32 [L, T, D], greedy_tokens i32 [N] and the logits
+    after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32 [T, ...]. `variant` says which
+    arrays were chosen: dequantised weights, exact GELU, or as they come."""
 
     path: Path
     ids: np.ndarray
@@ -29,6 +35,8 @@ class Golden:
     variant: str
     l_out: np.ndarray | None = None
     greedy_tokens: np.ndarray | None = None
+    greedy_logits: np.ndarray | None = None
+    nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
     # Of the engine's own path: comparable where `variant` is that path's arithmetic.
     experts: Mapping[int, np.ndarray] = field(default_factory=dict)
     quantised_logits: np.ndarray | None = None  # the engine's path over quantised activations, beside `_deq`
@@ -40,11 +48,16 @@ class Golden:
         version = self.meta.get("llama_cpp")
         return f"llama.cpp {version}" if version else str(self.meta.get("source", "unknown source"))
 
+    @property
+    def ordering(self) -> str:
+        """The arithmetic ordering it was computed in by this runtime; empty for another engine's golden."""
+        return str(self.meta.get("ordering", "")) if str(self.meta.get("source")).startswith(OURS) else ""
+
 
 def read_golden(path: str | Path) -> Golden:
     """Raises InputError for a missing, torn, or foreign file, or another format version."""
     path = Path(path)
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     meta = _meta(path, arrays)
     if meta.get("format", FORMAT) != FORMAT:
         raise InputError(
@@ -61,7 +74,11 @@ def read_golden(path: str | Path) -> Golden:
     l_out = arrays.get(f"l_out{variant}")
     if l_out is not None and (l_out.ndim != 3 or l_out.shape[1] != len(ids)):
         raise InputError(f"{path}: l_out{variant} has shape {l_out.shape}, wanted (layers, {len(ids)}, width)")
-    greedy = arrays.get(f"greedy_tokens{variant}")
+    greedy, after = (arrays.get(f"greedy_{what}{variant}") for what in ("tokens", "logits"))
+    if after is not None and (greedy is None or after.shape != (len(greedy), logits.shape[1])):
+        raise InputError(
+            f"{path}: greedy_logits{variant} has shape {after.shape}, wanted (steps, {logits.shape[1]})"
+        )
     return Golden(
         path=path,
         ids=ids,
@@ -69,6 +86,8 @@ def read_golden(path: str | Path) -> Golden:
         variant=variant,
         l_out=None if l_out is None else l_out.astype(np.float32),
         greedy_tokens=greedy,
+        greedy_logits=None if after is None else after.astype(np.float32),
+        nodes=_nodes(path, arrays, variant, len(ids)),
         experts={
             int(name.rpartition("-")[2]): array
             for name, array in arrays.items()
@@ -79,7 +98,29 @@ def read_golden(path: str | Path) -> Golden:
     )
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
+def write_golden(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+    """Whole or not at all. Raises OutputError saying why not."""
+    named: dict[str, Any] = {**arrays, "meta": np.array(json.dumps({"format": FORMAT, **meta}))}
+    write_whole(path, lambda file: np.savez_compressed(file, **named))
+
+
+def _nodes(path: Path, arrays: dict[str, np.ndarray], variant: str, tokens: int) -> dict[str, np.ndarray]:
+    """What is neither of the arrays above: values of the graph, under their label."""
+    found = {}
+    for name, array in arrays.items():
+        label = name.removesuffix(variant)
+        if not name.endswith(variant) or not NODE.fullmatch(label):
+            continue
+        if array.shape[:1] != (tokens,) or not np.issubdtype(array.dtype, np.number):
+            raise InputError(
+                f"{path}: {name} is {array.dtype}{list(array.shape)}, wanted a row for each of {tokens} ids"
+            )
+        found[label] = array.astype(np.float32)
+    return found
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Every array of an .npz. Raises InputError for a missing, torn or foreign file, or one with objects in it."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             if not hasattr(archive, "files"):

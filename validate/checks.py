@@ -49,6 +49,7 @@ class Reference:
     logits: np.ndarray
     values: dict[str, np.ndarray]
     greedy: list[int] = field(default_factory=list)
+    greedy_logits: np.ndarray | None = None  # [N, V] after each greedy token
     no_experts: str = ""  # why expert choices cannot be compared, where there is a reason
 
 
@@ -59,8 +60,9 @@ def reference_from_golden(golden: Golden) -> Reference:
         no_experts = "the golden's experts were chosen from re-quantised activations"
     else:
         values |= {f"ffn_moe_topk-{layer}": ids for layer, ids in golden.experts.items()}
+    values |= golden.nodes
     greedy = [] if golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
-    return Reference(golden.logits, values, greedy, no_experts)
+    return Reference(golden.logits, values, greedy, golden.greedy_logits, no_experts)
 
 
 def reference_from_run(run: Run) -> Reference:
@@ -136,14 +138,16 @@ def decode_check(subject: Subject, run: Run, reference: Reference, prompt_tokens
     """Logits after each greedy token, up to the first token that differs."""
     if reference.greedy_logits is None:
         return None
-    pairs = zip(run.generated, reference.greedy, strict=False)
-    count = next((i for i, (got, want) in enumerate(pairs) if got != want), len(run.generated))
+    pairs = list(zip(run.generated, reference.greedy, strict=False))
+    count = next((i for i, (got, want) in enumerate(pairs) if got != want), len(pairs))
     got, want = run.logits[prompt_tokens : prompt_tokens + count], reference.greedy_logits[:count]
     if not count or len(got) != len(want):
         return None
     measured = compare(got, want, subject.limit)
     measure = measured.as_dict() | agreement(got, want).as_dict()
-    return subject.result("decode", "decode", passed=measured.within, measure=measure, first_bad=measured.first_bad)
+    return subject.result(
+        "decode", "decode", passed=measured.within, measure=measure, first_bad=measured.first_bad
+    )
 
 
 def same_bits_check(subject: Subject, name: str, kind: str, a: Run, b: Run, cause: str) -> Result:

@@ -1,0 +1,79 @@
+"""Goldens of this runtime's own oracle, T-CPU, for any model file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt import __version__
+from zinc_rt.code_version import code_version
+from zinc_rt.engine import Engine, default_ctx
+from zinc_rt.errors import UsageError
+from zinc_rt.golden.format import write_golden
+from zinc_rt.model.gguf import GGUFFile, digest
+from zinc_rt.ring.base import Tier
+from zinc_rt.settings import Settings
+from zinc_rt.tiers import open_backend
+
+SOURCE = "zinc-rt t_cpu"
+ALWAYS = ("l_out-*", "ffn_moe_topk-*", "result_norm")
+
+
+def make_golden(
+    gguf: GGUFFile,
+    tokens: Sequence[int],
+    out: str | Path,
+    *,
+    ordering: str,
+    steps: int,
+    ctx: int | None,
+    nodes: Sequence[str] = (),
+    settings: Settings | None = None,
+    threads: int = 0,
+    command: str = "",
+) -> dict[str, np.ndarray]:
+    """Run `tokens`, continue greedily for `steps`, write the golden to `out`, return its arrays.
+
+    `nodes`: labels, with wildcards, of further values to keep. Raises UsageError where prompt and steps do not fit.
+    """
+    from zinc_rt.validate.capture import Selection, capture
+
+    settings = settings or Settings()
+    ctx = default_ctx(gguf, ctx)
+    if steps < 0 or len(tokens) + steps > ctx:
+        raise UsageError(
+            f"{len(tokens)} tokens and {steps} steps do not fit a context of {ctx}", next="--steps, --ctx"
+        )
+    with Engine(gguf, open_backend(Tier.T_CPU, ordering, threads=threads), ctx=ctx, settings=settings) as engine:
+        run = capture(engine, tokens, Selection((*ALWAYS, *nodes)), steps=steps)
+    arrays = {
+        "ids": np.array(tokens, np.int32),
+        "logits": run.logits[: len(tokens)],
+        "greedy_tokens": np.array(run.generated, np.int32),
+        "greedy_logits": run.logits[len(tokens) :],
+    }
+    if layers := run.layers:
+        arrays["l_out"] = np.stack([layers[layer] for layer in sorted(layers)])
+    arrays |= {label: value for label, value in run.values.items() if not label.startswith("l_out-")}
+    write_golden(out, arrays, about(gguf, SOURCE, ctx, command) | {
+        "ordering": ordering,
+        "code": code_version(),
+        "clamps": settings.clamps(),
+    })  # fmt: skip
+    return arrays
+
+
+def about(gguf: GGUFFile, source: str, ctx: int, command: str) -> dict[str, Any]:
+    """What every golden says of itself."""
+    return {
+        "source": source,
+        "version": __version__,
+        "arch": gguf.architecture,
+        "model": gguf.path.name,
+        "model_digest": digest(gguf),
+        "n_ctx": ctx,
+        "command": command,
+    }

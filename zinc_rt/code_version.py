@@ -1,0 +1,23 @@
+"""Which code computed a result: recorded results of other code are other results."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+RUNTIME = ("engine.py", "exec", "ir", "kernels", "lower", "mem", "model", "ring")
+
+
+@cache
+def code_version() -> str:
+    """Digest of the runtime's own source: any change of the oracle is another oracle."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256(np.__version__.encode())
+    for name in RUNTIME:
+        path = root / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
