@@ -84,13 +84,17 @@ def drift_chart(results: Sequence[Result]) -> Chart | None:
 def _row(result: Result) -> dict[str, Any]:
     counts = result.measure.get("histogram", [])
     top = max(counts, default=0) or 1
+
+    def measured(name: str) -> str:
+        return figure(result.measure[name]) if name in result.measure else ""
+
     return {
         "name": result.id.rpartition("/")[2],
         "status": result.status,
         "bars": [round(16 * count / top, 1) for count in counts],
-        "max_abs": figure(result.measure.get("max_abs", result.measure.get("median_max_abs"))),
-        "rel_rms": figure(result.measure.get("rel_rms")),
-        "ulp": figure(result.measure.get("max_ulp")),
+        "max_abs": measured("max_abs") or measured("median_max_abs"),
+        "rel_rms": measured("rel_rms"),
+        "ulp": measured("max_ulp"),
         "resync": figure(result.measure["resync"]["max_abs"]) if "resync" in result.measure else "",
         "limit": limit(result),
         "note": result.reason if result.status == "skip" else first_bad(result) or result.cause,

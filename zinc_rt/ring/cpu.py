@@ -5,8 +5,10 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -64,7 +66,7 @@ class CpuBackend:
     def __init__(self, ordering: str, *, threads: int = 1) -> None:
         self.math: Arithmetic = arithmetic(ordering, threads=threads)
         self.ordering = ordering
-        self.device = Device(name=platform.processor() or platform.machine(), arch=platform.machine())
+        self.device = Device(name=_processor(), arch=platform.machine())
         self._executor = HostExecutor("t_cpu")
         self._stopping = threading.Event()
 
@@ -126,6 +128,16 @@ class CpuBackend:
                 results = (results,)
             for output, result in zip(call.outputs, results, strict=False):
                 output.now(counts)[...] = result
+
+
+def _processor() -> str:
+    """The CPU as the kernel names it; Python knows no more than the architecture on Linux."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
 
 
 def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Operand | Weight:
