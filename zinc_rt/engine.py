@@ -91,6 +91,7 @@ class Engine:
         self._built: dict[tuple[Stage, tuple[str, ...], bool], dict[tuple[int, ...], _Built]] = {}
         self._stream = Stream("main")
         self._free_slots = list(range(slots))
+        self._open: set[Request] = set()
         pages = slots * self.limits.pages_per_slot
         self._kv = PagedKV(
             pages, slots=slots, pages_per_slot=self.limits.pages_per_slot, page_tokens=self.limits.page_tokens
@@ -118,12 +119,22 @@ class Engine:
             )
         slot = self._free_slots.pop(0)
         self._zero_slot(slot)
-        return Request(slot)
+        sequence = Request(slot)
+        self._open.add(sequence)
+        return sequence
 
     def release(self, sequence: Request) -> None:
-        """Give the slot and its pages back."""
+        """Give the slot and its pages back. Raises UsageError for a sequence that is not open."""
+        self._check_open(sequence)
+        self._open.remove(sequence)
         self._kv.release(sequence.slot)
         self._free_slots.insert(0, sequence.slot)
+
+    def _check_open(self, sequence: Request) -> None:
+        if sequence not in self._open:
+            raise UsageError(
+                f"this sequence was released: slot {sequence.slot} may be another's by now", next="open a new one"
+            )
 
     def _zero_slot(self, slot: int) -> None:
         """Recurrent state starts at zero. Cached keys need nothing: a query sees only its own positions."""
@@ -171,6 +182,8 @@ class Engine:
     ) -> np.ndarray:
         """Append `tokens` at the sequence's position, in one pass per capacity or token by token."""
         self.check(sequence, tokens)
+        if not len(tokens):
+            raise UsageError("no tokens to run", next="give at least one")
         largest = 1 if prefill == "stepwise" else CAPACITIES[-1]
         logits = []
         for start in range(0, len(tokens), largest):
@@ -189,14 +202,19 @@ class Engine:
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """One replay: each sequence advances by its tokens; logits f32 [len(rows), V] of the batch rows `rows`."""
-        batch = list(batch)
+        """One replay: each sequence advances by its tokens; logits f32 [len(rows), V] of the batch rows `rows`.
+
+        Raises UsageError for what `check` refuses, a sequence named twice, more tokens than a step takes, a row
+        the batch has not, more rows than tokens, or an injected value of another shape.
+        """
+        batch = [(sequence, tokens) for sequence, tokens in batch if len(tokens)]
         total = sum(len(tokens) for _, tokens in batch)
         for sequence, tokens in batch:
             self.check(sequence, tokens)
         fits = [size for size in CAPACITIES if size >= total]
         if not total or not fits:
             raise UsageError(f"a step takes 1 to {CAPACITIES[-1]} tokens, not {total}")
+        _check_step(batch, rows, total)
         capacity = {
             "tokens": fits[0],
             "sequences": min(self.limits.slots, fits[0]),
@@ -205,6 +223,10 @@ class Engine:
         built = self._variant(
             "decode" if fits[0] == 1 else "prefill", capacity, tuple(inject or ()), tap is not None
         )
+        for label, value in (inject or {}).items():
+            wanted = _now(built.program.graph.buffers[injected_name(label)], (total, len(batch), len(rows)))
+            if np.shape(value) != wanted:
+                raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, wanted {wanted}")
         for sequence, tokens in batch:
             self._kv.ensure(sequence.slot, sequence.position + len(tokens))
         self._write_step(built, batch, rows, inject or {})
@@ -221,7 +243,9 @@ class Engine:
         return self._read(built, logits.name, (total, len(batch), len(rows))).copy()
 
     def check(self, sequence: Request, tokens: Sequence[int]) -> None:
-        """Raises UsageError for ids outside the vocabulary or more tokens than the context still holds."""
+        """Raises UsageError for a released sequence, ids outside the vocabulary or more tokens than the context
+        still holds."""
+        self._check_open(sequence)
         vocab, ctx = self.model.vocab, self.limits.ctx
         wrong = [token for token in tokens if not 0 <= token < vocab]
         if wrong:
@@ -365,6 +389,21 @@ def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
     if not 0 < ctx <= longest:
         raise UsageError(f"--ctx {ctx}: this model's context is 1 to {longest} tokens")
     return ctx
+
+
+def _check_step(batch: list[tuple[Request, Sequence[int]]], rows: Sequence[int], total: int) -> None:
+    if len({sequence for sequence, _ in batch}) < len(batch):
+        raise UsageError("a sequence is named twice in one step", next="join its tokens")
+    wrong = [row for row in rows if not 0 <= row < total]
+    if wrong:
+        raise UsageError(f"logits of row {wrong[0]} were asked for, the step has {total} tokens")
+    if len(rows) > total:
+        raise UsageError(f"{len(rows)} rows of logits were asked for, the step has {total} tokens")
+
+
+def _now(spec: ir.BufferSpec, counts: tuple[int, int, int]) -> tuple[int, ...]:
+    """A buffer's shape in a step of `counts` (tokens, sequences, rows)."""
+    return tuple(counts[SYMBOLS.index(dim)] if isinstance(dim, str) else dim for dim in spec.shape)
 
 
 def _room(rows: int, tokens: int) -> int:
