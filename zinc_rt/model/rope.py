@@ -11,6 +11,9 @@ from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.model.hyper import Hyper
 
 
+WIDEST = 1 << 16  # no head comes near; a table of a wrong file's width would fill the memory
+
+
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
     """`<arch>.rope.scaling.*`: how positions beyond the trained length are squeezed in."""
@@ -57,7 +60,7 @@ def read_scaling(hyper: Hyper, *, betas: bool = False, log_multiplier_unit: floa
     return RopeScaling(
         type=kind,
         factor=factor or 1.0,
-        original_context=hyper.integer("rope.scaling.original_context_length", hyper.positive("context_length")),
+        original_context=hyper.positive("rope.scaling.original_context_length", hyper.positive("context_length")),
         attn_factor=hyper.real("rope.scaling.attn_factor", 1.0),
         beta_fast=hyper.real("rope.scaling.yarn_beta_fast", 32.0) if betas else 32.0,
         beta_slow=hyper.real("rope.scaling.yarn_beta_slow", 1.0) if betas else 1.0,
@@ -78,8 +81,15 @@ def rope_tables(
     """cos and sin, float32 [ctx, n_rot // 2].
 
     factors [n_rot // 2] divide the frequencies; turning, bool [n_rot // 2], says which pairs turn at all.
+    Raises InputError for a width, base or factors that make no tables.
     """
     scaling = scaling or RopeScaling()
+    if n_rot % 2 or not 0 < n_rot <= WIDEST:
+        raise InputError(f"rope.dimension_count is {n_rot}, wanted an even number up to {WIDEST}")
+    if base <= 1:
+        raise InputError(f"rope.freq_base is {base}, wanted more than 1")
+    if factors is not None and factors.shape != (n_rot // 2,):
+        raise InputError(f"RoPE frequency factors have shape {factors.shape}, wanted ({n_rot // 2},)")
     pairs = np.arange(n_rot // 2)
     frequency = np.float64(base) ** (-2.0 * pairs / n_rot)
     if factors is not None:
