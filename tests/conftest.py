@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-Counts = Callable[[int, int], int]
+from support import Counts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from conftest import Counts
+from support import Counts
 
 from zinc_rt.errors import ZincError
 from zinc_rt.model.gguf import read_gguf

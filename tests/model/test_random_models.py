@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Counts
+from support import Counts
 
 from zinc_rt.engine import Engine
 from zinc_rt.golden.llama_cpp_import import import_llama_cpp
