@@ -79,11 +79,12 @@ def test_a_vocabulary_alone_is_enough(qwen3: str, vocabulary_only: str, capsys: 
 
 
 def test_the_vocabularies_of_llama_cpp_load(data_dir: Path, capsys: Capture) -> None:
-    for path in sorted((data_dir / "vocab").glob("*.gguf")):
-        raw = path.with_name(path.name + ".inp").read_text().split("\n__ggml_vocab_test__\n")
+    for name in ("gpt-2", "llama-spm"):
+        path = data_dir / "vocab" / f"ggml-vocab-{name}.gguf"
+        texts = path.with_name(path.name + ".inp").read_text().split("\n__ggml_vocab_test__\n")
         wanted = path.with_name(path.name + ".out").read_text().splitlines()
-        for text, line in list(zip(raw, wanted, strict=False))[5:8]:
-            assert ids_of(capsys, str(path), text, "--no-special") == [int(id) for id in line.split()]
+        at = texts.index("Hello World")
+        assert ids_of(capsys, str(path), texts[at], "--no-special") == [int(id) for id in wanted[at].split()]
 
 
 def test_a_file_without_a_tokenizer_says_so(damaged, capsys: Capture) -> None:
