@@ -130,17 +130,23 @@ def write_tiny(
     """
     if quant != "q" and quant not in WRITABLE:
         raise UsageError(f"unknown type {quant!r}", next=f"use q or one of {', '.join(WRITABLE)}")
-    content = tiny(architecture, seed=seed, **sizes)
+    write_content(path, tiny(architecture, seed=seed, **sizes), quant=quant, name=f"tiny-{architecture}-{quant}")
+
+
+def write_content(
+    path: str | os.PathLike[str], content: Content, *, quant: str = "f32", name: str = "tiny"
+) -> None:
+    """Write a model as a GGUF file, as `write_tiny` does. Raises OutputError where `path` cannot be written."""
     writer = gguf.GGUFWriter(None, content.architecture)
-    writer.add_string("general.name", f"tiny-{architecture}-{quant}")
+    writer.add_string("general.name", name)
     writer.add_uint32("general.quantization_version", 2)
     for key, value in content.metadata.items():
         _add(writer, f"{content.architecture}.{key}", value)
     _add_vocabulary(writer, content.vocabulary)
-    for name, values in content.tensors.items():
-        dtype = tensor_type(name, values, quant)
+    for tensor, values in content.tensors.items():
+        dtype = tensor_type(tensor, values, quant)
         data = quantize(values, dtype)
-        writer.add_tensor(name, data if dtype == "f32" else data.view(np.uint8), raw_dtype=ggml_type(dtype))
+        writer.add_tensor(tensor, data if dtype == "f32" else data.view(np.uint8), raw_dtype=ggml_type(dtype))
     try:
         writer.write_header_to_file(Path(path))
         writer.write_kv_data_to_file()
