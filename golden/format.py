@@ -26,8 +26,8 @@ OURS = "zinc-rt"  # what meta's source begins with where this runtime computed t
 @dataclass(frozen=True, slots=True)
 class Golden:
     """ids i32 [T], logits f32 [T, V]; where present l_out f32 [L, T, D], greedy_tokens i32 [N] and the logits
-    after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32 [T, ...]. `variant` says which
-    arrays were chosen: dequantised weights, exact GELU, or as they come."""
+    after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32 [T, ...]. `variant` says
+    which arrays were chosen: dequantised weights, exact GELU, or as they come."""
 
     path: Path
     ids: np.ndarray
@@ -112,9 +112,7 @@ def _nodes(path: Path, arrays: dict[str, np.ndarray], variant: str, tokens: int)
         if not name.endswith(variant) or not NODE.fullmatch(label):
             continue
         if array.shape[:1] != (tokens,) or not np.issubdtype(array.dtype, np.number):
-            raise InputError(
-                f"{path}: {name} is {array.dtype}{list(array.shape)}, wanted a row for each of {tokens} ids"
-            )
+            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, wanted {tokens} rows")
         found[label] = array.astype(np.float32)
     return found
 

@@ -37,7 +37,7 @@ def make_golden(
 ) -> dict[str, np.ndarray]:
     """Run `tokens`, continue greedily for `steps`, write the golden to `out`, return its arrays.
 
-    `nodes`: labels, with wildcards, of further values to keep. Raises UsageError where prompt and steps do not fit.
+    `nodes`: labels, with wildcards, of further values to keep. UsageError: prompt and steps do not fit.
     """
     from zinc_rt.validate.capture import Selection, capture
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -146,7 +145,3 @@ def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
             raise InputError(
                 f"{dump}: {name} runs from {array.min()} to {array.max()}, the vocabulary has {vocab}"
             )
-
-
-def imported_source(text: str | None, meta: Mapping[str, Any]) -> str:
-    return text or str(meta.get("source") or "a user's dump")

@@ -1,0 +1,121 @@
+"""Whether a golden still holds: for the model it names, and in the arithmetic it was computed in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from zinc_rt.code_version import code_version
+from zinc_rt.engine import default_ctx
+from zinc_rt.errors import InputError
+from zinc_rt.golden.format import Golden
+from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
+from zinc_rt.model.hyper import Hyper
+from zinc_rt.report import Result
+from zinc_rt.settings import Settings
+from zinc_rt.validate.capture import Selection
+from zinc_rt.validate.layers import parse_layers
+from zinc_rt.validate.run import Job, parse_tiers, validate
+
+ORDERINGS = ("canonical-1", "canonical-1-q8", "float32-dequant")
+N_CTX = re.compile(r"n_ctx=(\d+)")
+
+
+def model_of(golden: Golden, named: str | None) -> GGUFFile:
+    """The model asked for, else the one the golden names, else the one of its own name, beside it."""
+    if named:
+        return read_gguf(named)
+    beside = [golden.path.with_suffix(".gguf")]
+    if name := str(golden.meta.get("model", "")):
+        beside.insert(0, golden.path.with_name(Path(name).name))
+    for path in beside:
+        if path.exists():
+            return read_gguf(path)
+    raise InputError(f"{golden.path}: its model, {beside[0].name}, is not beside it", next="--model M.gguf")
+
+
+def again(golden: Golden) -> str:
+    """The command that makes it again."""
+    return str(golden.meta.get("command") or f"zinc-rt golden make --model M.gguf -o {golden.path.name}")
+
+
+def check_golden(
+    golden: Golden, gguf: GGUFFile, *, settings: Settings, threads: int = 0, say: Callable[[str], None]
+) -> Iterator[Result]:
+    """The model's identity, then everything recorded against a fresh computation."""
+    name = golden.path.name
+    identity = _identity(golden, gguf)
+    yield identity
+    if identity.status == "fail":
+        return
+    if golden.ordering and golden.ordering not in ORDERINGS:
+        yield Result(
+            f"{name}/ordering",
+            "expired",
+            "fail",
+            reason=f"made in {golden.ordering}, which this build does not compute",
+            advice=again(golden),
+            repro=_repro(golden, gguf),
+        )
+        return
+    aged = bool(golden.ordering) and golden.meta.get("code") != code_version()
+    for result in validate(_job(golden, gguf, settings, threads), say):
+        if result.status == "fail" and aged:
+            result.cause = "the arithmetic or the model code has changed since"
+            result.advice = again(golden)
+        yield result
+
+
+def _identity(golden: Golden, gguf: GGUFFile) -> Result:
+    id_, repro = f"{golden.path.name}/model", _repro(golden, gguf)
+    recorded = golden.meta.get("model_digest")
+    if recorded is None:
+        return Result(id_, "model", "skip", reason="the golden records no digest of its model")
+    found = digest(gguf)
+    if found == recorded:
+        return Result(id_, "model", "pass", measure={"digest": found})
+    return Result(
+        id_,
+        "model",
+        "fail",
+        reason=f"made for another model: {golden.meta.get('model')} {str(recorded)[:12]}, this is {found[:12]}",
+        measure={"digest": found},
+        limit={"digest": recorded},
+        advice=again(golden),
+        repro=repro,
+    )
+
+
+def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> Job:
+    ordering = golden.ordering or "canonical-1"
+    hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
+    count = hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
+    return Job(
+        gguf=gguf,
+        name=golden.path.name,
+        tiers=tuple(parse_tiers(f"t_cpu:{ordering}", ordering, ORDERINGS)),
+        tokens=[int(token) for token in golden.ids],
+        steps=0 if golden.greedy_tokens is None else len(golden.greedy_tokens),
+        ctx=_ctx(golden, gguf),
+        layers=parse_layers("all", count),
+        selection=Selection(("l_out-*", "ffn_moe_topk-*", *golden.nodes)),
+        golden=golden,
+        threads=threads,
+        settings=settings,
+        use_cache=False,
+        alone=False,
+        repro=_repro(golden, gguf),
+    )
+
+
+def _ctx(golden: Golden, gguf: GGUFFile) -> int:
+    """What it was made with, as far as the model reaches; older goldens say it in words only."""
+    in_words = N_CTX.search(str(golden.meta.get("settings", "")))
+    recorded = golden.meta.get("n_ctx") or (int(in_words[1]) if in_words else None)
+    longest = default_ctx(gguf, None)
+    return min(int(recorded), longest) if recorded else longest
+
+
+def _repro(golden: Golden, gguf: GGUFFile) -> str:
+    return f"zinc-rt golden check {golden.path} --model {gguf.path}"

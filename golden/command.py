@@ -1,0 +1,378 @@
+"""Golden values: make them, check that they still hold, list them, import them from another engine."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from zinc_rt import cli
+from zinc_rt.commands import options
+from zinc_rt.errors import InputError, OutputError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from zinc_rt.golden.format import Golden
+    from zinc_rt.report import Report, Result
+
+DEFAULT_STEPS = 8
+DEFAULT_CONTEXT = 256
+SIZES = ("hidden", "layers", "vocab", "heads", "kv_heads", "head_dim", "ffn", "experts", "experts_used", "context")
+
+RAW = argparse.RawDescriptionHelpFormatter
+EPILOG = """\
+examples:
+  zinc-rt golden make --tiny qwen3 --quant q --hidden 256 -o tiny.gguf    a small model to play with
+  zinc-rt golden make --model M.gguf --tokens 1,2,3 -o M.npz              what the oracle computes for it
+  zinc-rt golden check M.npz --model M.gguf                               does it still?
+  zinc-rt golden import --from npz dump.npz --model M.gguf -o theirs.npz  what your own engine computes
+  zinc-rt validate --model M.gguf --golden theirs.npz                     where the two first part
+
+`zinc-rt golden COMMAND --help` explains each. The file format, and how to dump from your own engine:
+docs/golden.md
+"""
+MAKE_EPILOG = """\
+examples:
+  zinc-rt golden make --model M.gguf --prompt "Hello" --steps 16 -o M.npz
+  zinc-rt golden make --model M.gguf --tokens 1,2,3 --nodes 'attn_norm-*' --ordering float32-dequant -o M.npz
+  zinc-rt golden make --tiny qwen35moe --quant q --hidden 256 --seed 7 -o m.gguf
+  zinc-rt golden make --tiny all -o models/
+
+The same arguments give the same bytes. Tiny architectures: zinc-rt golden make --tiny help
+"""
+CHECK_EPILOG = """\
+examples:
+  zinc-rt golden check                     the embedded ones
+  zinc-rt golden check a.npz b.npz         each with the model it names, beside it
+  zinc-rt golden check a.npz --model M.gguf
+
+Goldens of this runtime are computed again in their own ordering and compared to the bit; those of other engines
+within the limits of zinc-rt validate. Exit code: 0 all hold, 1 one does not, 2 unusable input.
+"""
+IMPORT_EPILOG = """\
+examples:
+  zinc-rt golden import --from llama-cpp --model M.gguf --tokens 1,2,3 --dequantised -o M.npz
+  zinc-rt golden import --from npz dump.npz --model M.gguf --map hidden_0=l_out-0 --map tokens=ids -o M.npz
+
+llama.cpp re-quantises activations before quantised weights, this runtime does not: --dequantised also runs the
+same weights in F32, the only values that compare tightly.
+A dump needs ids [T] and logits [T, vocabulary]; l_out [layers, T, width] or l_out-0, l_out-1, ... and any other
+label-N [T, ...] are welcome. docs/golden.md names them all.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, epilog=EPILOG, formatter_class=RAW)
+    commands = made.add_subparsers(dest="what", metavar="COMMAND", required=True)
+
+    make = commands.add_parser(
+        "make", help="write a golden, or a tiny model", epilog=MAKE_EPILOG, formatter_class=RAW
+    )
+    which = make.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", metavar="FILE", help="make a golden of this model, a GGUF file")
+    which.add_argument("--tiny", metavar="ARCH", help="make a tiny model of ARCH, of all, or name them with help")
+    _add_prompt(make)
+    make.add_argument("--nodes", action="append", default=[], metavar="GLOB", help="keep these values too")
+    make.add_argument(
+        "--ordering", choices=options.ORDERING_CHOICES, default="canonical-1", help="default canonical-1"
+    )
+    make.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
+    tiny = make.add_argument_group("tiny models")
+    tiny.add_argument("--seed", type=int, metavar="S", help="of the weights (default 0)")
+    tiny.add_argument("--quant", metavar="TYPE", help="q (a mixture), f32, f16, q8_0, q4_k ... (default f32)")
+    for size in SIZES:
+        tiny.add_argument(f"--{size.replace('_', '-')}", type=int, metavar="N", help=argparse.SUPPRESS)
+    tiny.description = "sizes: " + " ".join(f"--{size.replace('_', '-')} N" for size in SIZES)
+    _add_out(make)
+
+    check = commands.add_parser(
+        "check", help="verify that goldens still hold", epilog=CHECK_EPILOG, formatter_class=RAW
+    )
+    check.add_argument("goldens", nargs="*", metavar="G.npz", help="default: the embedded ones")
+    check.add_argument("--model", metavar="FILE", help="default: the model each golden names, beside it")
+    check.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
+    check.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+
+    list_ = commands.add_parser("list", help="what goldens there are", formatter_class=RAW)
+    list_.add_argument("folder", nargs="?", metavar="FOLDER", help="default: the embedded ones")
+    list_.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+
+    import_ = commands.add_parser(
+        "import", help="take another engine's values", epilog=IMPORT_EPILOG, formatter_class=RAW
+    )
+    import_.add_argument("--from", dest="origin", choices=("llama-cpp", "npz"), required=True, help="whose values")
+    import_.add_argument("dump", nargs="?", metavar="DUMP.npz", help="with --from npz: your engine's values")
+    options.add_model(import_)
+    _add_prompt(import_)
+    import_.add_argument("--dequantised", action="store_true", help="llama-cpp: also the same weights in F32")
+    import_.add_argument(
+        "--map", action="append", default=[], metavar="THEIRS=OURS", help="npz: what an array is called here"
+    )
+    import_.add_argument("--source", metavar="TEXT", help="npz: the engine's name and version, kept in the golden")
+    _add_out(import_)
+    return made
+
+
+def _add_prompt(to: argparse.ArgumentParser) -> None:
+    prompt = to.add_mutually_exclusive_group()
+    prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids, as they are")
+    prompt.add_argument("--prompt", metavar="TEXT", help="tokenised with the model's own tokenizer")
+    to.add_argument("--steps", type=int, metavar="N", help=f"greedy tokens after it (default {DEFAULT_STEPS})")
+    to.add_argument("--ctx", type=int, metavar="N", help="context length, on which some rope factors depend")
+
+
+def _add_out(to: argparse.ArgumentParser) -> None:
+    to.add_argument("-o", "--out", metavar="FILE", help="written whole or not at all")
+    to.add_argument("--force", action="store_true", help="replace an existing file")
+
+
+def main(argv: list[str] | None = None) -> int:
+    line = shlex.join(["zinc-rt", "golden", *(sys.argv[1:] if argv is None else argv)])
+
+    def body(arguments: argparse.Namespace) -> int:
+        match arguments.what:
+            case "make":
+                return _tiny(arguments) if arguments.tiny else _make(arguments, line)
+            case "check":
+                return _check(arguments)
+            case "list":
+                return _list(arguments)
+            case _:
+                return _import(arguments, line)
+
+    return cli.run("golden", parser(), body, argv)
+
+
+def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
+    from pathlib import Path
+
+    from zinc_rt.files import check_writable
+
+    if not arguments.out:
+        raise UsageError("nowhere to write", next="-o FOLDER" if folder else "-o FILE")
+    path = Path(arguments.out)
+    if folder:
+        return path
+    if path.exists() and not arguments.force:
+        raise OutputError(f"{path}: already there", next="--force replaces it, or choose another name")
+    check_writable(arguments.out)
+    return path
+
+
+def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+    """Options that would have no effect are refused."""
+    for name in names:
+        if getattr(arguments, name) not in (None, False, []):
+            raise UsageError(f"--{name.replace('_', '-')} {why}")
+
+
+def _make(arguments: argparse.Namespace, line: str) -> int:
+    from zinc_rt.engine import default_ctx
+    from zinc_rt.golden.make import make_golden
+    from zinc_rt.model.gguf import read_gguf
+
+    _forbid(arguments, ("seed", "quant", *SIZES), "goes with --tiny")
+    out = _out(arguments)
+    settings = options.settings()
+    gguf = read_gguf(arguments.model)
+    tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
+    steps = arguments.steps
+    if steps is None:
+        steps = max(0, min(DEFAULT_STEPS, default_ctx(gguf, arguments.ctx) - len(tokens)))
+    arrays = make_golden(
+        gguf,
+        tokens,
+        out,
+        ordering=arguments.ordering,
+        steps=steps,
+        ctx=arguments.ctx,
+        nodes=arguments.nodes,
+        settings=settings,
+        threads=options.threads(arguments, settings),
+        command=line,
+    )
+    for clamp in settings.clamps():
+        print(f"shortcut {clamp}")
+    _wrote(out, f"{len(tokens)} tokens + {steps} steps in {arguments.ordering}, {len(arrays)} arrays")
+    return 0
+
+
+def _wrote(path: Path, what: str) -> None:
+    print(f"wrote {path}, {path.stat().st_size / 1024:.0f} KiB: {what}")
+
+
+def _tiny(arguments: argparse.Namespace) -> int:
+    from zinc_rt.files import check_writable
+    from zinc_rt.golden.tiny import write_tiny
+    from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+
+    if arguments.tiny == "help":
+        print("\n".join(ARCHITECTURES))
+        return 0
+    _forbid(arguments, ("tokens", "prompt", "nodes", "steps", "ctx", "threads"), "goes with --model")
+    sizes = {size: getattr(arguments, size) for size in SIZES if getattr(arguments, size) is not None}
+    quant, seed = arguments.quant or "f32", arguments.seed or 0
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: wanted 0 or more")
+    if arguments.tiny != "all":
+        targets = {arguments.tiny: _out(arguments)}
+    else:
+        folder = _out(arguments, folder=True)
+        if folder.exists() and not folder.is_dir():
+            raise OutputError(f"{folder}: not a folder", next="-o FOLDER")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot make the folder: {error.strerror}") from error
+        targets = {name: folder / f"tiny-{name}-{quant}.gguf" for name in ARCHITECTURES}
+        there = [path for path in targets.values() if path.exists()]
+        if there and not arguments.force:
+            raise OutputError(f"{there[0]}: already there", next="--force replaces it, or choose another folder")
+        check_writable(*map(str, targets.values()))
+    for name, path in targets.items():
+        write_tiny(path, name, seed=seed, quant=quant, **sizes)
+        _wrote(path, f"{name}, {quant}, seed {seed}")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from zinc_rt.golden.check import again, check_golden, model_of
+    from zinc_rt.golden.embedded import embedded
+    from zinc_rt.golden.format import read_golden
+    from zinc_rt.report import Report
+    from zinc_rt.validate.table import verdict
+
+    settings = options.settings()
+    threads = options.threads(arguments, settings)
+    report = Report("golden check", shortcuts=settings.clamps())
+    show = _show(arguments)
+    named = [(path, arguments.model) for path in arguments.goldens]
+    if arguments.model and not named:
+        raise UsageError("--model goes with a golden", next="zinc-rt golden check G.npz --model M.gguf")
+    for path, model in named or [(str(pair.golden), str(pair.model)) for pair in embedded()]:
+        golden = read_golden(path)
+        results = []
+        for result in check_golden(
+            golden, model_of(golden, model), settings=settings, threads=threads, say=lambda text: None
+        ):
+            results.append(result)
+        report.results += results
+        _show_golden(golden, results, again(golden), show)
+    for clamp in settings.clamps():
+        show(f"shortcut  {clamp}")
+    show(verdict(report, len(named) or len(embedded()), strict=False).replace(" model", " golden"))
+    _write_json(report, arguments)
+    return report.exit_code()
+
+
+def _show_golden(golden: Golden, results: list[Result], remake: str, show: cli.Callable[[str], None]) -> None:
+    from zinc_rt.validate.table import table
+
+    failed = [result for result in results if result.status == "fail"]
+    passed = sum(result.status == "pass" for result in results)
+    worst = max((r.measure.get("max_abs", 0.0) for r in results if r.kind in ("logits", "decode")), default=0.0)
+    state = "FAIL" if failed else "pass"
+    show(f"{state}  {golden.path.name}  {golden.source}, {passed} checks passed, logits within {worst:.1e}")
+    compared = [result for result in failed if result.first_bad]
+    for result in failed:
+        if not result.first_bad:
+            show(f"  {result.reason}")
+    if compared:
+        show(table(compared))
+    if failed:
+        for text in dict.fromkeys(result.cause for result in failed if result.cause):
+            show(f"  cause  {text}")
+        show(f"  repro  {failed[0].repro}")
+        show(f"  make it again  {remake}")
+
+
+def _show(arguments: argparse.Namespace) -> cli.Callable[[str], None]:
+    """Words go to stderr where the report has stdout for itself."""
+    stream = sys.stderr if arguments.json == "-" else sys.stdout
+    return lambda text: print(text, file=stream, flush=True)
+
+
+def _write_json(report: Report, arguments: argparse.Namespace) -> None:
+    from zinc_rt.commands.output import finish
+
+    finish(report, arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from tabulate import tabulate
+
+    from zinc_rt.golden.embedded import FOLDER
+    from zinc_rt.golden.listing import HEADERS, row
+    from zinc_rt.report import Report, Result
+
+    folder = Path(arguments.folder) if arguments.folder else FOLDER
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder", next="zinc-rt golden list FOLDER")
+    rows = [row(path) for path in sorted(folder.glob("*.npz"))]
+    report = Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]})
+    report.results = [
+        Result(item.path, "golden", "skip" if item.problem else "pass", reason=item.problem) for item in rows
+    ]
+    show = _show(arguments)
+    show(tabulate([item.cells() for item in rows], HEADERS, tablefmt="plain", disable_numparse=True))
+    good = sum(not item.problem for item in rows)
+    others = f", {len(rows) - good} other files" if good < len(rows) else ""
+    show(f"{good} goldens in {folder}{others}")
+    _write_json(report, arguments)
+    return report.exit_code()
+
+
+def _import(arguments: argparse.Namespace, line: str) -> int:
+    from zinc_rt.model.gguf import read_gguf
+
+    out = _out(arguments)
+    gguf = read_gguf(arguments.model)
+    if arguments.origin == "npz":
+        from zinc_rt.golden.npz_import import import_npz, parse_names
+
+        _forbid(arguments, ("tokens", "prompt", "steps", "dequantised"), "goes with --from llama-cpp")
+        if not arguments.dump:
+            raise UsageError(
+                "no dump named", next="zinc-rt golden import --from npz DUMP.npz --model M.gguf -o G.npz"
+            )
+        arrays = import_npz(
+            arguments.dump,
+            gguf,
+            out,
+            names=parse_names(arguments.map),
+            source=arguments.source or "a dump",
+            ctx=arguments.ctx,
+            command=line,
+        )
+        _wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)))
+        return 0
+    from zinc_rt.golden.llama_cpp_import import import_llama_cpp
+
+    if arguments.dump:
+        raise UsageError(f"{arguments.dump}: a dump goes with --from npz")
+    _forbid(arguments, ("map", "source"), "goes with --from npz")
+    tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
+    steps = DEFAULT_STEPS if arguments.steps is None else arguments.steps
+    print(f"running {len(tokens)} tokens + {steps} steps through llama.cpp ...", file=sys.stderr, flush=True)
+    arrays = import_llama_cpp(
+        arguments.model,
+        tokens,
+        out,
+        steps=steps,
+        context=arguments.ctx or max(DEFAULT_CONTEXT, len(tokens) + steps),
+        dequantised=arguments.dequantised,
+        command=line,
+    )
+    _wrote(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays")
+    plain = all(tensor.dtype in ("f32", "i32") for tensor in gguf.tensors.values())
+    if not plain and not arguments.dequantised:
+        print("note: these weights are quantised; only a golden with --dequantised compares tightly")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
