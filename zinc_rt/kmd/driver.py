@@ -1,0 +1,83 @@
+"""The seam between ZINC_RT and whatever owns the GPU: the Linux kernel, or a simulated device (design §3).
+
+A Driver does system calls and nothing else. It keeps the kernel's rules exactly: an ioctl dispatches on type and
+number and tolerates other struct sizes, files under /sys hold the kernel's text, a failure is an OSError whose
+`errno` is the kernel's. 524 (ENOTSUPP) is a kernel-only errno that amdgpu does let out.
+
+Pointers. Some ioctl arguments hold user-space addresses of arrays. They are addresses in this process, kept
+alive by the caller for the length of the call. The kernel follows them itself; a driver in another process
+cannot, so every struct of `kmd.uapi` declares its pointed-to arrays and `Struct.pointed` says, for one request,
+which bytes to carry along and which to bring back. Two kinds of address are not arrays and are never carried:
+USERPTR memory (the device uses the caller's pages for as long as the buffer lives) and the debugger's.
+
+File descriptors inside structs (ACQUIRE_VM.drm_fd, dma-buf fds) are ones the same Driver handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+# mmap(2); asm-generic/mman-common.h
+PROT_NONE = 0
+PROT_READ = 1
+PROT_WRITE = 2
+
+ANONYMOUS = -1  # instead of an fd: private memory of this process, or with PROT_NONE an address range set aside
+
+
+class Mapping:
+    """Bytes the host can reach: `address` in this process, `size_bytes`, and `view` over them.
+
+    Owned by the Driver that made it and dead after its munmap. `view` is then released, which fails with
+    BufferError while a NumPy array made from it is alive. Under PROT_NONE `view` is empty.
+    """
+
+    __slots__ = ("address", "covers", "size_bytes", "view")
+
+    def __init__(self, address: int, size_bytes: int, view: memoryview, *, covers: bool = False) -> None:
+        self.address = address
+        self.size_bytes = size_bytes
+        self.view = view
+        self.covers = covers  # lies over an address range set aside before, and gives it back
+
+    def __repr__(self) -> str:
+        return f"Mapping(0x{self.address:x}, size_bytes=0x{self.size_bytes:x})"
+
+
+class Driver(Protocol):
+    """System calls of one device owner. Not safe for use after fork: open a new one in the child."""
+
+    simulated: bool
+    """Carried into every report; nothing outside reports may ask."""
+
+    def open(self, path: str, flags: int) -> int:
+        """An fd that only this Driver understands. `flags` are those of os.open; O_CLOEXEC is added."""
+
+    def ioctl(self, fd: int, request: int, arg: bytearray) -> None:
+        """One ioctl on `arg`, changed in place. Interrupted calls are repeated; signal handlers run in between.
+
+        `arg` is as long as the size inside `request` says. Output is copied back even where the call fails,
+        because MAP_MEMORY_TO_GPU.n_success and WAIT_EVENTS.wait_result are meant to be read then.
+        """
+
+    def mmap(self, fd: int, size_bytes: int, offset: int, prot: int, fixed_va: int | None = None) -> Mapping:
+        """A shared mapping of `fd`, or private memory where `fd` is ANONYMOUS.
+
+        `fixed_va` lies in an address range set aside by this Driver (ANONYMOUS, PROT_NONE); the mapping covers it
+        and munmap sets the range aside again. A simulated device may map elsewhere, so the CPU uses
+        `Mapping.address`, the GPU its own address, and nobody takes them for the same.
+        """
+
+    def munmap(self, mapping: Mapping) -> None: ...
+
+    def close(self, fd: int) -> None: ...
+
+    def poll(self, fds: Sequence[int], timeout_seconds: float) -> list[int]:
+        """Those of `fds` that are readable; empty once the time is over. Never raises for a timeout."""
+
+    def read_file(self, path: str) -> bytes:
+        """A whole file of /sys, /proc or /dev. OSError where it is missing or not allowed."""
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a folder, sorted. OSError where it is missing or not allowed."""
