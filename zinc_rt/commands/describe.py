@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.commands.progress import progress
 from zinc_rt.ir.op import Op
 from zinc_rt.model.gguf import digest
 
@@ -19,7 +20,9 @@ KINDS = {"t_cpu": "numpy-reference"}  # tier -> what runs its nodes
 def describe_model(gguf: GGUFFile) -> dict[str, Any]:
     """Reads the whole file once, for its digest."""
     architecture = gguf.metadata.get("general.architecture", "")
-    return {"path": str(gguf.path), "digest": digest(gguf), "architecture": architecture}
+    with progress(gguf.file_bytes, "digest", "B") as advance:
+        sha256 = digest(gguf, advance=advance)
+    return {"path": str(gguf.path), "digest": sha256, "architecture": architecture}
 
 
 def describe_run(report: Report, engine: Engine) -> None:

@@ -8,7 +8,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,24 +123,25 @@ def _view(info: TensorInfo, file_data: np.ndarray) -> Tensor:
     return Tensor(info.name, dtype, info.shape, data)
 
 
-def digest(gguf: GGUFFile) -> str:
+def digest(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes: None) -> str:
     """sha256 (hex) over metadata, tensor names, types, shapes and bytes; padding and order do not count.
 
-    Reads the whole file once, then remembers the answer by path, size and modification time.
+    Reads the whole file once, then remembers the answer by path, size and modification time. `advance` hears of
+    each tensor that was read.
     """
     remembered = _cache_file(gguf)
     with suppress(OSError, ValueError):
         text = remembered.read_text(encoding="ascii").strip()
         if len(text) == 64 and int(text, 16) >= 0:
             return text
-    text = _digest(gguf)
+    text = _digest(gguf, advance)
     if time.time_ns() - gguf.mtime_ns > SETTLED_NS:
         with suppress(OSError):
             _replace(remembered, text)
     return text
 
 
-def _digest(gguf: GGUFFile) -> str:
+def _digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
     total = hashlib.sha256(b"zinc-rt gguf digest 1\n")
     for key in sorted(gguf.metadata):
         value = gguf.metadata[key]
@@ -152,6 +153,7 @@ def _digest(gguf: GGUFFile) -> str:
         tensor = gguf.tensors[name]
         total.update(f"{name}\0{tensor.dtype}\0{tensor.shape}\0".encode())
         total.update(tensor.data.reshape(-1).view(np.uint8).data)
+        advance(tensor.nbytes)
     return total.hexdigest()
 
 
