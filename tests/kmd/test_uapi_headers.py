@@ -1,0 +1,115 @@
+"""Every declared size, offset, constant and ioctl number, against the real kernel headers.
+
+A C compiler that ships Linux headers (ziglang; 7.2 in 0.17) turns one table of C expressions into assembly, where
+the numbers stand as data: nothing is linked or run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from types import ModuleType
+
+import pytest
+
+from zinc_rt.kmd.uapi import amdgpu, drm, kfd
+from zinc_rt.kmd.uapi.layout import Ioctl
+
+MODULES = (drm, amdgpu, kfd)
+MARK = 0x5A << 56  # keeps the assembler from folding zeros together
+SINCE = 7 << 16 | 2 << 8  # LINUX_VERSION_CODE the declarations follow
+
+
+def constants(module: ModuleType) -> dict[str, int]:
+    prefixes = ("KFD_", "DRM_", "AMDGPU_")
+    return {name: n for name, n in vars(module).items() if name.startswith(prefixes) and isinstance(n, int)}
+
+
+def declared() -> dict[str, int]:
+    """A C expression for each fact, and the value declared for it."""
+    facts: dict[str, int] = {}
+    for module in MODULES:
+        for each in module.STRUCTS:
+            facts[f"sizeof({each.c_name})"] = each.size_bytes
+            for name, field in each.fields.items():
+                facts[f"offsetof({each.c_name}, {field.c_path})"] = each.offsets[name]
+                facts[f"sizeof((({each.c_name} *)0)->{field.c_path})"] = field.size_bytes
+        facts |= {f"(unsigned int)({name})": value for name, value in constants(module).items()}
+        facts |= {each.name: each.request for each in module.IOCTLS.values() if each.name != "DRM_COMMAND_BASE"}
+    return facts
+
+
+def program(expressions: list[str]) -> str:
+    lines = [
+        "#include <stddef.h>",
+        "#include <linux/version.h>",
+        "#include <drm/drm.h>",
+        "#include <drm/amdgpu_drm.h>",
+        "#include <linux/kfd_ioctl.h>",
+        "unsigned long long facts[] = {",
+        *(f"  {MARK}ULL ^ (unsigned long long)({each})," for each in ("LINUX_VERSION_CODE", *expressions)),
+        "};",
+    ]
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    if find_spec("ziglang") is None:
+        pytest.skip("ziglang is not installed: pip install 'zinc-rt[asm]'")
+    folder = tmp_path_factory.mktemp("uapi")
+    source, assembly = folder / "facts.c", folder / "facts.s"
+    expressions = sorted(declared())
+    source.write_text(program(expressions))
+    # an explicit target: the wheel's own headers, never this machine's
+    target = ["-target", "x86_64-linux-musl", "-w", "-S"]
+    built = subprocess.run(
+        [sys.executable, "-m", "ziglang", "cc", *target, "-o", str(assembly), str(source)],
+        env={**os.environ, **{f"ZIG_{which}_CACHE_DIR": str(folder / "cache") for which in ("LOCAL", "GLOBAL")}},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert built.returncode == 0, built.stderr
+    quads = re.findall(r"^\s*\.quad\s+(-?\d+)", assembly.read_text(), re.MULTILINE)
+    version, *values = (int(each) % (1 << 64) ^ MARK for each in quads)
+    if version < SINCE:
+        pytest.skip(f"headers of Linux {version >> 16}.{version >> 8 & 255}: the declarations are of 7.2")
+    return dict(zip(expressions, values, strict=True))
+
+
+def test_every_size_offset_and_number_is_the_headers(real: dict[str, int]) -> None:
+    wrong = {
+        each: (value, real[each]) for each, value in declared().items() if real[each] != value & (1 << 64) - 1
+    }
+    assert not wrong, "(declared, header): " + repr(wrong)
+
+
+def test_the_comparison_is_not_empty() -> None:
+    facts = declared()
+    assert sum(each.startswith(("sizeof(struct", "sizeof(union")) for each in facts) >= 60
+    assert sum(each.startswith("offsetof") for each in facts) >= 300
+    assert sum(isinstance(each, Ioctl) for module in MODULES for each in module.IOCTLS.values()) >= 55
+
+
+def test_no_field_of_a_struct_is_forgotten() -> None:
+    """Fields leave no hole but padding: what is not declared would travel as zero for ever."""
+    for module in MODULES:
+        for each in module.STRUCTS:
+            covered = {
+                byte
+                for name, field in each.fields.items()
+                for byte in range(each.offsets[name], each.offsets[name] + field.size_bytes)
+            }
+            holes = set(range(each.size_bytes)) - covered
+            assert len(holes) <= HOLES.get(each.c_name, 0), (each, sorted(holes))
+
+
+HOLES = {  # bytes C itself leaves between members or at the end, or the rest of a union
+    "struct drm_version": 4,
+    "struct drm_amdgpu_info_hw_ip": 4,
+    "struct drm_amdgpu_info_device": 8,
+}
