@@ -196,6 +196,15 @@ def test_filters_wider_than_the_vocabulary_change_nothing(ordering: str) -> None
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
+def test_a_draw_on_a_boundary_belongs_to_the_token_above(ordering: str) -> None:
+    # 4096 equal tokens: u * 4096 is a whole number for one draw in 4096.
+    hits = [p for p in range(30_000) if (philox_scalar([0, p, 0, 0], [1, 0]) >> 8) % 4096 == 0]
+    assert len(hits) > 1
+    got = draw(ordering, np.zeros((len(hits), 4096), np.float32), position=np.array(hits))
+    assert got.tolist() == [philox_scalar([0, p, 0, 0], [1, 0]) >> 20 for p in hits]
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_a_forbidden_token_is_never_drawn(ordering: str) -> None:
     logits = floats(5, 300, 12)
     logits[:, 3] = -np.inf
