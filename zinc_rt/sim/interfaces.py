@@ -1,0 +1,121 @@
+"""What the halves of the simulated device promise each other: driver side and command processor.
+
+The driver side (ioctls, memory, events) owns processes, allocations, page tables and queue objects. The command
+processor sees a queue, the address space behind it, and an outlet for what it wants the kernel to hear about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+
+class Access(Enum):
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+
+
+class Fault(Exception):
+    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute"."""
+
+    def __init__(self, va: int, access: Access, why: str) -> None:
+        super().__init__(f"{access.value} at 0x{va:x}: {why}")
+        self.va = va
+        self.access = access
+        self.why = why
+
+
+class AddressSpace(Protocol):
+    """One process's GPU virtual memory: 4 KiB pages, looked up at every access."""
+
+    def read(self, va: int, size_bytes: int) -> bytes:
+        """Raises Fault. Ranges may cross pages and allocations."""
+
+    def write(self, va: int, data: bytes) -> None:
+        """Raises Fault; nothing is written then. Naturally aligned 4- and 8-byte writes are single stores, so the
+        host never sees half of one."""
+
+    def view(self, va: int, size_bytes: int, access: Access) -> memoryview:
+        """Writable bytes of one allocation, for bulk work. Raises Fault, ValueError across allocations."""
+
+    def describe(self, va: int) -> str:
+        """ "ring+0x40" where an allocation (or an announced suballocation) covers it, else "unmapped"."""
+
+    def flush_hdp(self) -> None:
+        """Host writes through the BAR become visible to the GPU."""
+
+    def write_back(self) -> None:
+        """GPU writes at system scope become visible to the host through the BAR."""
+
+    def invalidate_icache(self) -> None:
+        """Instructions written since are fetched anew."""
+
+
+class QueueKind(Enum):
+    KFD_COMPUTE = "kfd compute"
+    KFD_SDMA = "kfd sdma"
+    USERQ_COMPUTE = "user queue compute"
+
+
+class QueueState(Enum):
+    ACTIVE = "active"
+    HUNG = "hung"  # an illegal packet, a wait that cannot end, or a fault; nothing more runs
+    EVICTED = "evicted"  # taken off the hardware by the driver, may come back
+    DESTROYED = "destroyed"
+
+
+@dataclass(slots=True)
+class HardwareQueue:
+    """A queue as the hardware has it: what was in its MQD. Positions count dwords (SDMA: bytes), never wrapped."""
+
+    queue_id: int
+    process_id: int
+    kind: QueueKind
+    space: AddressSpace
+    ring_va: int
+    ring_size_bytes: int
+    rptr_va: int
+    wptr_va: int
+    eop_va: int
+    eop_size_bytes: int
+    priority: int = 7
+    doorbell: int = 0  # the last value rung; the driver side stores it
+    rptr: int = 0
+    state: QueueState = QueueState.ACTIVE
+    report: str = ""  # why it hung: which dword, which packet, what was wrong
+    name: str = ""
+    extra: dict[str, int] = field(default_factory=dict)  # registers a client may have set through the MQD
+
+
+class Severity(Enum):
+    ERROR = "error"  # illegal: the hardware hangs or faults
+    FINDING = "finding"  # reserved or unverified bits that shipped software uses; our own tests fail on one
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    severity: Severity
+    rule: str  # short, stable: "missing-barrier", "reserved-bits", "stale-hdp"
+    queue_id: int
+    position: int  # dword (SDMA: byte) in the ring or IB where the packet starts
+    sentence: str
+
+
+class Kernel(Protocol):
+    """What the command processor can tell the driver side. Called from the CP's thread."""
+
+    def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
+        """An end-of-pipe interrupt: wakes the process's event of that id, or scans its event page."""
+
+    def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
+        """Becomes a MEMORY event (KFD) or a reset and -ECANCELED fences (user queues)."""
+
+    def hung(self, queue: HardwareQueue) -> None:
+        """The queue stopped for good; the driver finds out when it next tries to take it off the hardware."""
+
+    def finding(self, finding: Finding) -> None: ...
+
+    def gpu_counter(self) -> int:
+        """The 100 MHz counter, now."""
