@@ -1,0 +1,100 @@
+"""Dwords to packets. Nothing here raises, whatever the dwords: what the CP could not run becomes a `Bad`.
+
+The compute engine stops for good at a packet it does not know (pm4.md §3.15), and so does `decode_stream` unless
+told to go on. Going on is guessing, for people who read dumps: after a type-3 header it believes the count, after
+anything else it tries the next dword, and every item past the first Bad says that the CP never reached it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.opcodes import OTHER_ENGINES, opcode_name
+from zinc_rt.pm4.packets import BY_OPCODE, Nop
+
+NOP_ONE_DWORD_COUNT = 0x3FFF
+
+Why = Literal["type", "opcode", "other-engine", "generation", "count", "truncated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """What stops the CP here. `words` are the dwords its header claims, as far as they go."""
+
+    why: Why
+    text: str
+    words: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A packet, or what stands in its place, at a dword offset of the stream."""
+
+    offset: int
+    length: int
+    packet: Packet | Bad
+    reached: bool = True
+
+
+def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[Packet | Bad, int]:
+    """The packet at words[offset] and its length in dwords, at least 1 and never past the end.
+
+    A Bad's length is what its header claims, or 1 where there is no type-3 header.
+    """
+    header = words[offset]
+    if header >> 30 != 3:
+        return _bad("type", _type_text(header), words, offset, 1)
+    opcode, count = header >> 8 & 0xFF, header >> 16 & 0x3FFF
+    length = count + 2
+    classes = BY_OPCODE.get(opcode)
+    if classes is None:
+        if opcode in OTHER_ENGINES:
+            text = f"{OTHER_ENGINES[opcode]} is a packet of another engine"
+            return _bad("other-engine", text, words, offset, length)
+        return _bad("opcode", f"opcode {opcode:#04x} is no packet", words, offset, length)
+    if classes[0] is Nop and count == NOP_ONE_DWORD_COUNT:
+        length = 1
+    left = len(words) - offset
+    for cls in classes:
+        if cls.takes(length):
+            if generation not in cls.ON:
+                text = f"{cls.NAME} is not a compute packet of {Generation(generation).name.lower()}"
+                return _bad("generation", text, words, offset, length)
+            if length > left:
+                break
+            return cls.read(words, offset, length, generation), length
+    else:
+        sizes = ", ".join(f"{cls.NAME} has {cls.sizes()}" for cls in classes)
+        return _bad("count", f"count {count} makes {length} dwords: {sizes}", words, offset, length)
+    text = f"{opcode_name(opcode)} of {length} dwords with {left} left"
+    return _bad("truncated", text, words, offset, length)
+
+
+def decode_stream(words: Sequence[int], generation: Generation, *, keep_going: bool = False) -> list[Item]:
+    """Every packet in order, up to the first Bad; with `keep_going`, past it as a guess."""
+    items: list[Item] = []
+    offset, reached = 0, True
+    while offset < len(words):
+        packet, length = decode(words, offset, generation)
+        items.append(Item(offset, length, packet, reached))
+        if type(packet) is Bad:
+            if not keep_going:
+                break
+            reached = False
+        offset += length
+    return items
+
+
+def _bad(why: Why, text: str, words: Sequence[int], offset: int, length: int) -> tuple[Bad, int]:
+    held = tuple(words[offset : offset + length])
+    return Bad(why, text, held), len(held)
+
+
+def _type_text(header: int) -> str:
+    if header >> 30 == 2:
+        return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
+    return f"{header:#010x} is no packet header: it has type {header >> 30}, wanted 3"

@@ -1,0 +1,168 @@
+"""Packets with which the CP itself moves data. They run in packet order, not after earlier dispatches.
+
+Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_packets.h.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.pm4.generation import GFX12
+from zinc_rt.pm4.layout import Packet, address, bits, packet, pair, payload, word
+from zinc_rt.pm4.opcodes import Op
+from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
+
+SRC_LABELS = ("src_cache_policy", "src_temporal")
+DST_LABELS = ("dst_cache_policy", "dst_temporal")
+
+WRITE_DESTINATIONS = {0: "register", 2: "l2", 5: "memory", 6: "adc_persistent_state"}
+
+
+@packet(Op.WRITE_DATA, dwords=5, group=1)
+class WriteData(Packet):
+    """Write dwords to memory (by default) or to registers, whose dword address `address` then is."""
+
+    address: int = address(2)
+    data: tuple[int, ...] = payload(4)
+    dst_sel: int = bits(1, 11, 8, default=5, values=(WRITE_DESTINATIONS | {3: "gds"}, WRITE_DESTINATIONS))
+    wr_confirm: int = bits(1, 20, default=0)
+    same_address: int = bits(1, 16, default=0)
+    cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=CACHE_LABELS)
+    mode: int = bits(1, 21, default=0, on=GFX12)
+    aid_id: int = bits(1, 24, 23, default=0, on=GFX12)  # nvd.h puts it elsewhere: leave 0
+
+
+COPY_SOURCES = {
+    0: "register",
+    1: "l2_obsolete",
+    2: "l2",
+    4: "perf_counter",
+    5: "immediate",
+    6: "atomic_return",
+    9: "gpu_clock",
+    10: "system_clock",
+}
+COPY_SOURCES_GFX11 = COPY_SOURCES | {3: "gds", 7: "gds_atomic_return_0", 8: "gds_atomic_return_1"}
+COPY_DESTINATIONS = {0: "register", 2: "l2", 4: "perf_counter", 5: "l2_obsolete", 6: "register_dc"}
+
+
+@packet(Op.COPY_DATA, dwords=6)
+class CopyData(Packet):
+    """Copy 32 or 64 bits. `src` and `dst` are VAs, registers' dword addresses or an immediate, as selected."""
+
+    src: int = address(2)
+    dst: int = address(4)
+    src_sel: int = bits(1, 3, 0, default=2, values=(COPY_SOURCES_GFX11, COPY_SOURCES))
+    dst_sel: int = bits(1, 11, 8, default=2, values=(COPY_DESTINATIONS | {3: "gds"}, COPY_DESTINATIONS))
+    count_sel: int = bits(1, 16, default=0, values={0: "32_bits", 1: "64_bits"})
+    wr_confirm: int = bits(1, 20, default=0)
+    src_cache_policy: int = bits(1, 14, 13, default=0, values=CACHE, labels=SRC_LABELS)
+    dst_cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=DST_LABELS)
+    pq_exe_status: int = bits(1, 29, default=0)
+    mode: int = bits(1, 21, default=0, on=GFX12)
+    aid_id: int = bits(1, 24, 23, default=0, on=GFX12)
+
+
+DMA_SOURCES = {0: "address", 2: "data", 3: "address_l2"}
+DMA_DESTINATIONS = {0: "address", 2: "nowhere", 3: "address_l2"}
+
+
+@packet(Op.DMA_DATA, dwords=7)
+class DmaData(Packet):
+    """Copy `byte_count` bytes, or fill them with the lower dword of `src`: a copy without a shader."""
+
+    src: int = address(2)
+    dst: int = address(4)
+    byte_count: int = bits(6, 25, 0)
+    src_sel: int = bits(1, 30, 29, default=3, values=(DMA_SOURCES | {1: "gds"}, DMA_SOURCES))
+    dst_sel: int = bits(1, 21, 20, default=3, values=(DMA_DESTINATIONS | {1: "gds"}, DMA_DESTINATIONS))
+    src_cache_policy: int = bits(1, 14, 13, default=0, values=CACHE, labels=SRC_LABELS)
+    dst_cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=DST_LABELS)
+    raw_wait: int = bits(6, 30, default=0)
+    disable_write_confirm: int = bits(6, 31, default=0)
+    src_space: int = bits(6, 26, default=0, values={0: "memory"})
+    dst_space: int = bits(6, 27, default=0, values={0: "memory"})
+    src_fixed: int = bits(6, 28, default=0)
+    dst_fixed: int = bits(6, 29, default=0)
+
+
+@packet(Op.DMA_DATA_FILL_MULTI, dwords=7)
+class DmaDataFillMulti(Packet):
+    """Fill `dma_count` pieces of `byte_count` bytes, `byte_stride` apart."""
+
+    dst: int = address(4)
+    byte_count: int = bits(6, 25, 0)
+    byte_stride: int = word(2)
+    dma_count: int = word(3)
+    memlog_clear: int = bits(1, 10, default=0)
+    src_sel: int = bits(1, 30, 29, default=2, values={2: "data"})
+    dst_sel: int = bits(1, 21, 20, default=3, values={3: "address_l2"})
+    dst_cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=DST_LABELS)
+
+
+_ATOMICS = {  # without the offsets below
+    7: "swap",
+    8: "cmpswap",
+    15: "add",
+    16: "sub",
+    17: "smin",
+    18: "umin",
+    19: "smax",
+    20: "umax",
+    21: "and",
+    22: "or",
+    23: "xor",
+    24: "inc",
+    25: "dec",
+}
+RETURNING, QWORD = 0, 32
+NO_RETURN = 64
+ATOMICS = {
+    op + width + kind: f"{name}{'_rtn' if kind == RETURNING else ''}_{64 if width else 32}"
+    for op, name in _ATOMICS.items()
+    for width in (0, QWORD)
+    for kind in (RETURNING, NO_RETURN)
+} | {0: "read", 26: "clamp_sub_rtn_32", 27: "cond_sub_rtn_32", 32: "write", 91: "nop_rtn0", 123: "nop_ack"}
+
+
+@packet(Op.ATOMIC_MEM, dwords=9)
+class AtomicMem(Packet):
+    """One GL2 atomic, or one repeated until its compare is satisfied. System memory needs PCIe atomics."""
+
+    address: int = address(2)
+    source: int = pair(4)
+    atomic: int = bits(1, 6, 0, known=ATOMICS)
+    compare: int = pair(6, default=0)
+    command: int = bits(
+        1,
+        11,
+        8,
+        default=0,
+        values={0: "single_pass", 1: "loop_until_satisfied", 2: "wait_for_write_confirm", 3: "send_and_continue"},
+    )
+    loop_interval: int = bits(8, 12, 0, default=0)
+    cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=CACHE_LABELS)
+
+
+@packet(Op.COND_WRITE, dwords=9)
+class CondWrite(Packet):
+    """Write `data` if (value at `poll_address` & mask) FUNCTION reference."""
+
+    poll_address: int = address(2)
+    reference: int = word(4)
+    mask: int = word(5)
+    write_address: int = address(6)
+    data: int = word(8)
+    function: int = bits(1, 2, 0, default=3, values=FUNCTIONS)
+    poll_space: int = bits(1, 4, default=1, values={0: "register", 1: "memory"})
+    write_space: int = bits(1, 9, 8, default=1, values={0: "register", 1: "memory", 2: "scratch"})
+    wr_confirm: int = bits(1, 20, default=0)
+
+
+@packet(Op.TIMESTAMP, dwords=6)
+class Timestamp(Packet):
+    """Write 64-bit timestamps: at the top of the pipe, at its bottom, or both."""
+
+    bottom_address: int = address(2)
+    top_address: int = address(4)
+    enable_bottom: int = bits(1, 0, default=1)
+    enable_top: int = bits(1, 1, default=0)
+    clock_sel: int = bits(1, 2, default=0, values={0: "gfx_ip_clock", 1: "soc_clock"})

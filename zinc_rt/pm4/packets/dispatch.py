@@ -1,0 +1,88 @@
+"""Packets that launch work. The CP goes on once the launch is handed over: order after it with a fence.
+
+Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_packets.h.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.pm4.generation import GFX12
+from zinc_rt.pm4.layout import Packet, address, bits, packet, word
+from zinc_rt.pm4.opcodes import Op
+
+
+@packet(Op.DISPATCH_DIRECT, dwords=5)
+class DispatchDirect(Packet):
+    """Launch x * y * z workgroups, or threads where the initiator says USE_THREAD_DIMENSIONS."""
+
+    dim_x: int = word(1)
+    dim_y: int = word(2)
+    dim_z: int = word(3)
+    initiator: int = word(4)
+
+
+@packet(Op.DISPATCH_INDIRECT, dwords=4)
+class DispatchIndirect(Packet):
+    """The compute engine's form: x, y, z are three dwords at `address`, a whole VA."""
+
+    address: int = address(1)
+    initiator: int = word(3)
+
+
+@packet(Op.DISPATCH_TASK_STATE_INIT, dwords=3)
+class DispatchTaskStateInit(Packet):
+    """Where the task ring's control buffer is; 256-byte aligned."""
+
+    control_address: int = address(1)
+
+
+@packet(Op.DISPATCH_TASKMESH_DIRECT_ACE, dwords=6)
+class DispatchTaskmeshDirectAce(Packet):
+    """Launch task shaders for a graphics queue."""
+
+    dim_x: int = word(1)
+    dim_y: int = word(2)
+    dim_z: int = word(3)
+    initiator: int = word(4)
+    ring_entry_register: int = bits(5, 15, 0)
+
+
+@packet(Op.DISPATCH_TASKMESH_INDIRECT_MULTI_ACE, dwords=11)
+class DispatchTaskmeshIndirectMultiAce(Packet):
+    """Launch task shaders for a graphics queue, as often and as large as memory says."""
+
+    data_address: int = address(1)
+    count: int = word(6)
+    count_address: int = address(7)
+    stride: int = word(9)
+    initiator: int = word(10)
+    ring_entry_register: int = bits(3, 15, 0)
+    dispatch_index_register: int = bits(4, 31, 16, default=0)
+    dims_register: int = bits(5, 15, 0, default=0)
+    thread_trace_marker: int = bits(4, 0, default=0)
+    count_indirect: int = bits(4, 1, default=0)
+    draw_index: int = bits(4, 2, default=0)
+    dims_enable: int = bits(4, 3, default=0)
+
+
+@packet(Op.EXECUTE_INDIRECT_V2, dwords=13, on=GFX12)
+class ExecuteIndirectV2(Packet):
+    """Up to `max_count` dispatches described in memory."""
+
+    count_address: int = address(2, high_bits=16)
+    data_address: int = address(6, high_bits=16)
+    max_count: int = word(4)
+    stride: int = word(5)
+    operation: int = bits(1, 21, 19, default=2, values={2: "dispatch", 5: "dispatch_taskmesh"})
+    count_indirect: int = bits(1, 0, default=0)
+    userdata_dw_count: int = bits(1, 5, 1, default=0)
+    command_index: int = bits(1, 6, default=0)
+    num_spill_registers: int = bits(1, 9, 8, default=0)
+    init_copy_count: int = bits(1, 12, 10, default=0)
+    update_copy_count: int = bits(1, 18, 16, default=0)
+    userdata_scatter_mode: int = bits(1, 25, 23, default=0, values={0: "cs_only"})
+    thread_trace: int = bits(1, 31, default=0)
+    userdata_offset: int = bits(8, 31, 16, default=0)
+    spill_table_address: int = address(9, high_bits=16, default=0)
+    spill_table_stride: int = bits(11, 31, 16, default=0)
+    spill_register_0: int = bits(12, 15, 0, default=0)
+    spill_register_1: int = bits(12, 31, 16, default=0)
