@@ -230,7 +230,14 @@ OPS: dict[Op, OpSpec] = {
         ),
         OpSpec(
             Op.MOE_GATE_UP,
-            (_f("x", "T", "D"), _w("gate_w", "E", "F", "D"), _w("up_w", "E", "F", "D"), _i("ids", "T", "k")),
+            (
+                _f("x", "T", "D"),
+                _w("gate_w", "E", "F", "D"),
+                _w("up_w", "E", "F", "D"),
+                _i("ids", "T", "k"),
+                _w("gate_scale", "E", optional=True),
+                _w("up_scale", "E", optional=True),
+            ),
             (_f("gate", "T", "k", "F"), _f("up", "T", "k", "F")),
         ),
         OpSpec(
@@ -260,6 +267,7 @@ OPS: dict[Op, OpSpec] = {
                 _w("down_w", "D", "F"),
                 _w("gate_inp", "D", optional=True),
                 _f("hidden", "T", "D", optional=True),
+                *(_w(f"{which}_scale", "one", optional=True) for which in ("gate", "up", "down")),
             ),
             (_f("out", "T", "D"),),
         ),

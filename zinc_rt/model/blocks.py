@@ -168,9 +168,12 @@ def run_experts(
     else:
         gate_w = e.weight(f"{at}.ffn_gate_exps.weight", (n, f, e.width))
         up_w = e.weight(f"{at}.ffn_up_exps.weight", (n, f, e.width))
+    gate_scale, up_scale = (
+        e.weight(f"{at}.ffn_{which}_exps.scale", (n,), optional=True) for which in ("gate", "up")
+    )
     gate, up = e.values(
         Op.MOE_GATE_UP,
-        (h, gate_w, up_w, ids),
+        (h, gate_w, up_w, ids, gate_scale, up_scale),
         (
             (f"ffn_moe_gate-{layer}", (experts.used, f), ACTIVATION),
             (f"ffn_moe_up-{layer}", (experts.used, f), ACTIVATION),
@@ -199,6 +202,7 @@ def shared_expert(e: Emitter, h: str, layer: int, width: int, *, gated: bool, la
             e.weight(f"{at}.ffn_down_shexp.weight", (e.width, width)),
             gate_inp,
             ABSENT,
+            *(e.weight(f"{at}.ffn_{which}_shexp.scale", (1,), optional=True) for which in ("gate", "up", "down")),
         ),
         (e.width,),
         f"{label}-{layer}",

@@ -94,6 +94,7 @@ class Emitter:
         self.builder = Builder(f"{gguf.architecture}-{stage}", stage)
         self.weights: dict[str, Weight] = {}
         self.constants: dict[str, np.ndarray] = {}
+        self._read: set[str] = set()  # GGUF names
         self.width = self.hyper.positive("embedding_length")
         # Next-token-prediction layers at the end belong to the file but not to the plain forward pass.
         self.layers = self.hyper.positive("block_count") - self.hyper.integer("nextn_predict_layers", 0)
@@ -190,6 +191,7 @@ class Emitter:
         had on its own, and `shape` the slice's. Raises InputError for a missing tensor or another shape,
         UnsupportedError for a type nothing here dequantises.
         """
+        self._read.add(name)
         tensor = self.gguf.tensors.get(name)
         if tensor is None:
             if optional:
@@ -203,7 +205,8 @@ class Emitter:
                 next="convert to one of " + ", ".join(sorted(WEIGHT_DTYPES)),
             )
         raw = tensor.data[take] if take else tensor.data
-        saw = (*raw.shape[:-1], tensor.shape[-1])
+        whole_rows = len(take) < len(tensor.shape)
+        saw = (*raw.shape[:-1], tensor.shape[-1] if whole_rows else raw.shape[-1])
         if saw != shape and raw.size and np.prod(saw) == np.prod(shape) and saw[-1] == shape[-1]:
             saw, raw = shape, raw.reshape(*shape[:-1], raw.shape[-1])  # ggml does not keep dimensions of size one
         if saw != shape:
@@ -294,6 +297,7 @@ class Emitter:
         self.node(Op.ARGMAX, (logits,), (token,), "next_token")
 
     def model(self) -> Model:
+        self._check_all_read()
         return Model(
             gguf=self.gguf,
             graph=self.builder.build(),
@@ -304,6 +308,17 @@ class Emitter:
             vocab=self.vocab,
             width=self.width,
         )
+
+    def _check_all_read(self) -> None:
+        """A bias or scale that nothing applies would change every number. Whole matrices may lie unused: files
+        hold spare ones, and those of next-token-prediction layers."""
+        for name in sorted(set(self.gguf.tensors) - self._read):
+            layer = re.match(r"blk\.(\d+)\.", name)
+            if name.endswith((".bias", ".scale")) and (layer is None or int(layer[1]) < self.layers):
+                raise UnsupportedError(
+                    f"{self.gguf.path}: nothing in {self.hyper.architecture} applies the tensor {name}",
+                    next="convert without it, or with a converter that folds it into the weights",
+                )
 
 
 _GLOBAL = {"token_embd.weight": "model.embed_table", "output.weight": "model.lm_head_weight"}

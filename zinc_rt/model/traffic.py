@@ -89,6 +89,8 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
     **{(op, name): _one_row for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _ROPE_TABLES},
     (Op.MOE_GATE_UP, "gate_w"): _chosen_experts,
     (Op.MOE_GATE_UP, "up_w"): _chosen_experts,
+    (Op.MOE_GATE_UP, "gate_scale"): _chosen_experts,
+    (Op.MOE_GATE_UP, "up_scale"): _chosen_experts,
     (Op.MOE_DOWN_ACC, "down_w"): _chosen_experts,
     (Op.MOE_DOWN_ACC, "expert_scale"): _chosen_experts,
     **{(op, name): _keys_seen for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},

@@ -9,13 +9,26 @@ from zinc_rt.kernels.weight import Weight
 
 
 def moe_gate_up(
-    math: Arithmetic, x: np.ndarray, gate_w: Weight, up_w: Weight, ids: np.ndarray
+    math: Arithmetic,
+    x: np.ndarray,
+    gate_w: Weight,
+    up_w: Weight,
+    ids: np.ndarray,
+    gate_scale: Weight | None = None,
+    up_scale: Weight | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x [T, D], gate_w and up_w (E, F, D), ids i32 [T, k] -> gate [T, k, F], up [T, k, F]."""
+    """x [T, D], gate_w and up_w (E, F, D), ids i32 [T, k] -> gate [T, k, F], up [T, k, F].
+
+    gate_scale and up_scale (E,), where given, multiply what their projection gives.
+    """
     gate = np.empty((*ids.shape, gate_w.shape[1]), np.float32)
     up = np.empty_like(gate)
     for expert in np.unique(ids):
         token, choice = np.nonzero(ids == expert)
         gate[token, choice] = math.linear(x[token], gate_w[int(expert)])
         up[token, choice] = math.linear(x[token], up_w[int(expert)])
+    if gate_scale is not None:
+        gate = gate * math.dequantise(gate_scale)[ids][..., None]
+    if up_scale is not None:
+        up = up * math.dequantise(up_scale)[ids][..., None]
     return gate, up

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.matmul import matmul
 from zinc_rt.kernels.weight import Weight
 
 
@@ -16,9 +17,16 @@ def shared_expert(
     down_w: Weight,
     gate_inp: Weight | None,
     hidden: np.ndarray | None,
+    gate_scale: Weight | None = None,
+    up_scale: Weight | None = None,
+    down_scale: Weight | None = None,
 ) -> np.ndarray:
-    """x [T, D] -> hidden + sigmoid(gate_inp . x) * down(silu(gate x) * up x), [T, D]."""
-    y = math.linear(math.silu(math.linear(x, gate_w)) * math.linear(x, up_w), down_w)
+    """x [T, D] -> hidden + sigmoid(gate_inp . x) * down(silu(gate x) * up x), [T, D].
+
+    The scales (1,), where given, multiply what their projection gives.
+    """
+    gate, up = matmul(math, x, gate_w, None, gate_scale), matmul(math, x, up_w, None, up_scale)
+    y = matmul(math, math.silu(gate) * up, down_w, None, down_scale)
     if gate_inp is not None:
         y = y * math.sigmoid(math.dot(x, math.dequantise(gate_inp)))[:, None]
     return y if hidden is None else hidden + y

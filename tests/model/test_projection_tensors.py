@@ -1,0 +1,77 @@
+"""Merged projections, and the biases and scales beside them: one model, written in different ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.golden import tiny
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.ring.cpu import CpuBackend
+
+Tensors = dict[str, np.ndarray]
+TOKENS = [5, 17, 300, 44, 17]
+
+
+@pytest.fixture
+def logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
+    """Logits of the tiny model `architecture` after `change` of its tensors."""
+    plain = tiny.tiny
+
+    def run(architecture: str, change: Callable[[Tensors], Tensors]) -> np.ndarray:
+        def changed(*args: object, **sizes: object) -> tiny.Content:
+            content = plain(*args, **sizes)  # type: ignore[arg-type]
+            return replace(content, tensors=change(dict(content.tensors)))
+
+        monkeypatch.setattr(tiny, "tiny", changed)
+        tiny.write_tiny(tmp_path / "m.gguf", architecture)
+        with Engine(read_gguf(tmp_path / "m.gguf"), CpuBackend("canonical-1"), ctx=64) as engine:
+            return engine.forward(TOKENS)
+
+    return run
+
+
+def test_a_merged_bias_is_the_three_biases(logits: Callable[..., np.ndarray]) -> None:
+    def merged(tensors: Tensors) -> Tensors:
+        for name in [name for name in tensors if ".attn_q." in name]:
+            parts = [tensors.pop(name.replace("attn_q", f"attn_{which}")) for which in "qkv"]
+            tensors[name.replace("attn_q", "attn_qkv")] = np.concatenate(parts)
+        return tensors
+
+    assert np.array_equal(logits("qwen2", merged), logits("qwen2", dict))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "projections"),
+    [
+        ("qwen3", ("attn_q", "attn_output", "ffn_gate", "ffn_down")),
+        ("qwen3moe", ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")),
+        ("qwen35moe", ("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "attn_qkv", "ssm_out")),
+    ],
+)
+def test_a_scale_is_the_weights_times_it(
+    architecture: str, projections: tuple[str, ...], logits: Callable[..., np.ndarray]
+) -> None:
+    """With powers of two both round alike."""
+
+    def scaled(tensors: Tensors) -> Tensors:
+        for name, values in list(tensors.items()):
+            if name.endswith(".weight") and name.split(".")[-2] in projections:
+                scales = np.float32([0.5, 4, 2, 0.25, 8, 1, 16, 2])[: len(values) if values.ndim == 3 else 1]
+                tensors[name] = values / scales.reshape(-1, *[1] * (values.ndim - 1))
+                tensors[name.replace(".weight", ".scale")] = scales
+        return tensors
+
+    assert np.array_equal(logits(architecture, scaled), logits(architecture, dict))
+
+
+@pytest.mark.parametrize("name", ["blk.2.attn_norm.bias", "blk.1.ffn_gate_up_exps.scale", "blk.0.ffn_gate_inp.bias"])
+def test_a_bias_or_scale_that_nothing_applies_is_refused(name: str, logits: Callable[..., np.ndarray]) -> None:
+    with pytest.raises(UnsupportedError, match=f"nothing in llama applies the tensor {name}"):
+        logits("llama", lambda tensors: tensors | {name: np.ones(8, np.float32)})
