@@ -1,1 +1,1 @@
-"""The simulated device: a second Driver. Green on it means the rules it knows were kept, never that silicon agrees."""
+"""The simulated device, a second Driver. Green on it means its rules were kept, never that silicon agrees."""
