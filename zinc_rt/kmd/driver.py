@@ -15,6 +15,8 @@ File descriptors inside structs (ACQUIRE_VM.drm_fd, dma-buf fds) are ones the sa
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -29,17 +31,26 @@ ANONYMOUS = -1  # instead of an fd: private memory of this process, or with PROT
 class Mapping:
     """Bytes the host can reach: `address` in this process, `size_bytes`, and `view` over them.
 
-    Owned by the Driver that made it and dead after its munmap. `view` is then released, which fails with
-    BufferError while a NumPy array made from it is alive. Under PROT_NONE `view` is empty.
+    Owned by the Driver that made it and dead after its munmap. Under PROT_NONE `view` is empty.
     """
 
-    __slots__ = ("address", "covers", "size_bytes", "view")
+    __slots__ = ("_store", "address", "covers", "set_aside", "size_bytes", "view")
 
-    def __init__(self, address: int, size_bytes: int, view: memoryview, *, covers: bool = False) -> None:
+    def __init__(self, address: int, size_bytes: int, prot: int, *, covers: bool = False) -> None:
+        """The bytes exist already; nothing is owned yet. For the Driver's use."""
         self.address = address
         self.size_bytes = size_bytes
-        self.view = view
         self.covers = covers  # lies over an address range set aside before, and gives it back
+        self.set_aside = prot == PROT_NONE
+        store = (ctypes.c_char * (0 if prot == PROT_NONE else size_bytes)).from_address(address)
+        self.view = memoryview(store).cast("B")
+        self._store = weakref.ref(store)  # alive as long as any view or array of these bytes
+
+    def release(self) -> None:
+        """End `view`. BufferError while an array or slice made from it lives: it would point into nothing."""
+        self.view.release()
+        if self._store() is not None:
+            raise BufferError(f"{self} is still looked at: drop the arrays and slices made from its view")
 
     def __repr__(self) -> str:
         return f"Mapping(0x{self.address:x}, size_bytes=0x{self.size_bytes:x})"
@@ -69,7 +80,8 @@ class Driver(Protocol):
         `Mapping.address`, the GPU its own address, and nobody takes them for the same.
         """
 
-    def munmap(self, mapping: Mapping) -> None: ...
+    def munmap(self, mapping: Mapping) -> None:
+        """Ends the mapping and its `view`: BufferError while something still looks at the bytes."""
 
     def close(self, fd: int) -> None: ...
 
