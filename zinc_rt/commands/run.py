@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli import run
@@ -16,6 +17,8 @@ from zinc_rt.errors import UsageError
 if TYPE_CHECKING:
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.model.tokenizer import Tokenizer
+    from zinc_rt.prefill import PrefillCheck
+    from zinc_rt.report import Result
     from zinc_rt.settings import Settings
 
 DEFAULT_MAX_TOKENS = 128
@@ -79,7 +82,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.probe_tier:
-        return _probe(arguments)
+        from zinc_rt.commands.probe_tier import probe
+
+        return probe(arguments)
     if arguments.model is None:
         raise UsageError("no model is given", next="--model FILE.gguf, or --probe-tier")
     if arguments.max_tokens < 1:
@@ -158,22 +163,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         )
     )
     if check is not None:
-        report.results.append(
-            Result(
-                "prefill",
-                "prefill-validate",
-                "pass" if check.ok else "fail",
-                tier=tier,
-                reference="token by token",
-                measure={"max_abs_diff": check.max_abs_diff, "prompt_tokens": check.prompt_tokens},
-                limit={"max_abs_diff": check.tolerance},
-                first_bad={
-                    "index": check.index,
-                    "reference": check.reference,
-                    "batched": check.batched,
-                },
-            )
-        )
+        report.results.append(_prefill_result(check, tier))
     if arguments.json:
         report.model = describe_model(gguf)
         report.details = {
@@ -183,15 +173,25 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "text": text.text,
             "stopped": stopped,
             "batched_prefill": knobs.batched_prefill,
-            "sampling": {
-                "temperature": sampling.temperature,
-                "top_k": sampling.top_k,
-                "top_p": sampling.top_p,
-                "min_p": sampling.min_p,
-                "seed": sampling.seed,
-            },
+            "sampling": asdict(sampling),
         }
     return finish(report, arguments)
+
+
+def _prefill_result(check: PrefillCheck, tier: str) -> Result:
+    from zinc_rt.report import Result
+
+    place = {"index": check.index, "reference": check.reference, "batched": check.batched}
+    return Result(
+        "prefill",
+        "prefill-validate",
+        "pass" if check.ok else "fail",
+        tier=tier,
+        reference="token by token",
+        measure={"max_abs_diff": check.max_abs_diff, "prompt_tokens": check.prompt_tokens, **place},
+        limit={"max_abs_diff": check.tolerance},
+        first_bad={} if check.ok else place,
+    )
 
 
 def _say(line: str) -> None:
@@ -280,32 +280,3 @@ class _Stream:
     def _write(self, text: str) -> None:
         self.text += text
         print(text, end="", file=self._out, flush=True)
-
-
-def _probe(arguments: argparse.Namespace) -> int:
-    from zinc_rt.report import Report, Result
-    from zinc_rt.tiers import probe_tiers
-
-    asked = arguments.tier or settings().tier
-    states = [state for state in probe_tiers(arguments.device) if asked in ("auto", state.tier.value)]
-    if not states:
-        raise UsageError(f"no tier is called {asked!r}", next="zinc-rt run --probe-tier names them all")
-    report = Report("run")
-    out = words(arguments)
-    for state in states:
-        print(f"{state.tier.value:<8}  {'usable' if state.usable else 'no':<6}  {state.why}", file=out)
-        if state.next:
-            print(f"{'':<8}  {'':<6}  next: {state.next}", file=out)
-        report.results.append(
-            Result(
-                state.tier.value,
-                "probe-tier",
-                "pass" if state.usable else "blocked",
-                tier=state.tier.value,
-                reason=state.why,
-                advice=state.next,
-            )
-        )
-    first = next((state.tier.value for state in states if state.usable), None)
-    print(f"auto takes {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", file=out)
-    return finish(report, arguments)
