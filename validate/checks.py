@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.golden.format import Golden
 from zinc_rt.report import Result
 from zinc_rt.validate.capture import Run
-from zinc_rt.validate.limits import QUANTISED_FACTOR, QUANTISED_OFFSET
+from zinc_rt.validate.limits import QUANTISED_FACTOR, QUANTISED_OFFSET, at_scale
 from zinc_rt.validate.measure import Limit, agreement, compare, histogram
 
 
@@ -78,7 +78,11 @@ def node_checks(subject: Subject, run: Run, reference: Reference, resynced: Run 
             why = reference.no_experts if kind == "experts" else ""
             yield subject.skip(label, kind, why or f"{subject.reference} has no {label}")
             continue
-        limit = Limit(bits=True, why="the same experts in the same order") if kind == "experts" else subject.limit
+        limit = (
+            Limit(bits=True, why="the same experts in the same order")
+            if kind == "experts"
+            else at_scale(subject.limit, want)
+        )
         got, want = got.reshape(len(got), -1), want.reshape(len(want), -1)
         measured = compare(got, want, limit, head_dim=run.head_dims.get(label, 0))
         measure = {**measured.as_dict(), "histogram": histogram(got)}

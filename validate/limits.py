@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from zinc_rt.validate.measure import Limit
 
 SAME = Limit(bits=True, why="one ordering on two tiers, or two ways through one: the same bits")
@@ -24,6 +28,15 @@ def against_golden(architecture: str, ordering: str, recorded: str = "") -> Limi
     if ordering == "canonical-1-q8":
         return QUANTISED
     return GOLDEN_GEMMA4 if architecture == "gemma4" else GOLDEN
+
+
+def at_scale(limit: Limit, want: np.ndarray) -> Limit:
+    """For values inside the model, which can be of any size where logits are of order one: the absolute bound
+    grows with the reference's RMS above 1."""
+    rms = float(np.sqrt(np.mean(np.square(want, dtype=np.float64)))) if want.size else 0.0
+    if limit.max_abs is None or not rms > 1:
+        return limit
+    return replace(limit, max_abs=limit.max_abs * rms, why=f"{limit.why}, times the RMS of {rms:.3g}")
 
 
 def between(ordering: str, reference: str) -> Limit:
