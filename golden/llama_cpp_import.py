@@ -6,7 +6,6 @@ The settings make it comparable: KV cache in F32, no flash attention, no repacke
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import re
 import tempfile
@@ -20,11 +19,13 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType, GGUFValueType
 
-from zinc_rt.errors import InputError, OutputError, UnsupportedError, UsageError
-from zinc_rt.golden.format import FORMAT
-from zinc_rt.model.gguf import read_gguf
+from zinc_rt.errors import InputError, UnsupportedError, UsageError
+from zinc_rt.golden.format import write_golden
+from zinc_rt.golden.llama_cpp_gelu import ExactGelu
+from zinc_rt.model.gguf import digest, read_gguf
 
 CAPTURED = re.compile(r"l_out-\d+|result_norm|ffn_moe_topk-\d+")
+GELU_ARCHITECTURES = ("gemma",)
 Arrays = dict[str, np.ndarray]
 
 
@@ -44,40 +45,44 @@ def import_llama_cpp(
     where the token was chosen), greedy_logits f32 [steps, V] (after each token), l_out f32 [L, T, D],
     result_norm f32 [T, D], ffn_moe_topk-N int32 [T, k], meta JSON text. `dequantised` adds logits_deq,
     greedy_tokens_deq, greedy_logits_deq and l_out_deq: the same weights in F32. `context` is llama.cpp's n_ctx.
+    A model with GELU gets these as *_exactgelu too, or its *_deq in exact GELU: llama_cpp_gelu.py says why.
     `command`, where given, is kept in meta: what made the file.
 
     UnsupportedError: llama-cpp-python is missing, or cannot load the model. OutputError: cannot write `out_npz`.
     """
     model, out_npz = Path(model), Path(out_npz)
     llama = _llama_cpp()
-    architecture = read_gguf(model).architecture  # refuses what would bring llama.cpp down
+    gguf_file = read_gguf(model)  # refuses what would bring llama.cpp down
+    architecture = gguf_file.architecture
     arrays = _run(llama, model, tokens, steps, context)
+    exact_gelu = architecture.startswith(GELU_ARCHITECTURES)
     if dequantised:
         with tempfile.TemporaryDirectory() as folder:
             plain = Path(folder, "f32.gguf")
             write_dequantised(model, plain)
-            for name, values in _run(llama, plain, tokens, steps, context).items():
-                if name in ("logits", "greedy_tokens", "greedy_logits", "l_out"):
-                    arrays[f"{name}_deq"] = values
+            arrays |= _variant(_run(llama, plain, tokens, steps, context, exact_gelu=exact_gelu), "_deq")
+    elif exact_gelu:
+        arrays |= _variant(_run(llama, model, tokens, steps, context, exact_gelu=True), "_exactgelu")
     meta = {
-        "format": FORMAT,
         "source": "llama-cpp",
         "llama_cpp": _version(llama),
         "arch": architecture,
         "model": model.name,
+        "model_digest": digest(gguf_file),
+        "n_ctx": context,
         "settings": f"cpu, n_ctx={context}, kv f32, flash_attn off, repack off, 1 thread",
         "logit_std": float(arrays["logits"].std()),
         "min_greedy_margin": float(arrays["greedy_margin"].min()) if steps else None,
     }
     if command is not None:
         meta["command"] = command
-    arrays["meta"] = np.array(json.dumps(meta))
-    try:
-        with out_npz.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    except OSError as error:
-        raise OutputError(f"{out_npz}: cannot write the golden: {error.strerror}") from error
+    write_golden(out_npz, arrays, meta)
     return arrays
+
+
+def _variant(arrays: Arrays, suffix: str) -> Arrays:
+    names = ("logits", "greedy_tokens", "greedy_logits", "l_out")
+    return {f"{name}{suffix}": arrays[name] for name in names}
 
 
 def write_dequantised(model: Path, out: Path) -> None:
@@ -134,7 +139,7 @@ DTYPES = {GGMLQuantizationType.F32: np.dtype(np.float32), GGMLQuantizationType.I
 class _Capture:
     """Copies the graph nodes whose names match CAPTURED while `on`."""
 
-    def __init__(self, llama: ModuleType) -> None:
+    def __init__(self, llama: ModuleType, *, exact_gelu: bool) -> None:
         from llama_cpp._ggml import libggml
 
         self.arrays: Arrays = {}
@@ -148,6 +153,7 @@ class _Capture:
         size_t = ctypes.c_size_t
         self.lib.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, size_t, size_t]
         self.lib.ggml_backend_tensor_get.restype = None
+        self.gelu = ExactGelu(self.lib, self._read) if exact_gelu else None
         self.callback = llama.ggml_backend_sched_eval_callback(self._seen)  # must outlive the context
 
     def _seen(self, tensor: int, ask: bool, _user_data: object) -> bool:
@@ -155,12 +161,14 @@ class _Capture:
         try:
             name = self.lib.ggml_get_name(tensor).decode()
             wanted = self.on and CAPTURED.fullmatch(name) is not None
+            if self.gelu is not None:
+                (self.gelu.before if ask else self.gelu.after)(tensor)
             if wanted and not ask:
                 self.arrays[name] = self._read(tensor)
         except Exception as error:  # must not cross the C frames above; raised again by check()
             self.error = error
             return False
-        return wanted if ask else True
+        return wanted or self.gelu is not None if ask else True
 
     def _read(self, address: int) -> np.ndarray:
         tensor = _Tensor.from_address(address)
@@ -170,11 +178,14 @@ class _Capture:
         strided = np.lib.stride_tricks.as_strided(
             raw.view(dtype), shape=tuple(tensor.ne)[::-1], strides=tuple(tensor.nb)[::-1]
         )
-        return strided.reshape(strided.shape[-2:]).copy()  # (tokens, width): the outer two are 1
+        single = tuple(axis for axis in (0, 1) if strided.shape[axis] == 1)
+        return strided.squeeze(single).copy()  # (tokens, width), or more where there is more
 
     def check(self) -> None:
         if self.error is not None:
             raise self.error
+        if self.gelu is not None and not self.gelu.replaced:
+            raise UnsupportedError("llama.cpp's graph has no GELU node: its operations have changed")
 
 
 @contextmanager
@@ -200,7 +211,9 @@ def _silence(llama: ModuleType) -> Callable[..., None]:
     return silence
 
 
-def _run(llama: ModuleType, model: Path, tokens: Sequence[int], steps: int, context: int) -> Arrays:
+def _run(
+    llama: ModuleType, model: Path, tokens: Sequence[int], steps: int, context: int, *, exact_gelu: bool = False
+) -> Arrays:
     with ExitStack() as stack:
         lines = stack.enter_context(_quiet(llama))
         llama.llama_backend_init()
@@ -213,7 +226,7 @@ def _run(llama: ModuleType, model: Path, tokens: Sequence[int], steps: int, cont
         stack.callback(llama.llama_model_free, loaded)
         vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(loaded))
         _check(model, tokens, steps, context, vocab)
-        capture = _Capture(llama)
+        capture = _Capture(llama, exact_gelu=exact_gelu)
         session = llama.llama_init_from_model(loaded, _context_settings(llama, context, capture))
         if not session:
             raise UnsupportedError(f"{model}: llama.cpp made no context: {_reason(lines)}")
@@ -226,6 +239,7 @@ def _run(llama: ModuleType, model: Path, tokens: Sequence[int], steps: int, cont
         capture.check()
         capture.on = False
         arrays |= _continue(arrays["logits"][-1], len(tokens), steps, decode)
+        capture.check()
         return arrays | _named(capture.arrays, llama.llama_model_n_layer(loaded))
 
 
