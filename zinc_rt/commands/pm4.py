@@ -1,0 +1,159 @@
+"""Disassemble and lint PM4 dword streams."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli import run
+from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.errors import InputError
+
+if TYPE_CHECKING:
+    from zinc_rt.pm4.generation import Generation
+    from zinc_rt.pm4.lint import Finding
+
+EXAMPLES = """\
+FILE holds little-endian dwords; with --hex, text: dwords in hex with or without 0x, split by spaces, commas or
+lines, with comments from # or // to the end of the line. - reads stdin.
+
+examples:
+  zinc-rt pm4 decode ring.bin --arch gfx1201
+  echo c0004600 00000407 | zinc-rt pm4 decode - --hex
+  zinc-rt pm4 decode ib.bin --lint --queue userq --ib
+"""
+_COMMENT = re.compile(r"(?:#|//).*")
+_DWORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]{1,8}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Disassemble and lint PM4 dword streams.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    decode = actions.add_parser(
+        "decode",
+        help="show a stream packet by packet, and with --lint what is wrong with it",
+        description="Show a stream packet by packet, and with --lint what is wrong with it.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    decode.add_argument("file", metavar="FILE", help="the dwords; - is stdin")
+    decode.add_argument("--hex", action="store_true", help="FILE is text, not binary")
+    decode.add_argument("--arch", metavar="NAME", default="gfx1201", help="the chip (default gfx1201)")
+    decode.add_argument("--lint", action="store_true", help="check the stream; exit 1 if a queue must not see it")
+    decode.add_argument(
+        "--queue", choices=("kfd", "userq"), default="kfd", help="with --lint: the queue it is for (default kfd)"
+    )
+    decode.add_argument("--ib", action="store_true", help="with --lint: it is an indirect buffer's content")
+    add_json(decode)
+    return run("pm4", parser, _decode, argv)
+
+
+def _decode(arguments: argparse.Namespace) -> int:
+    from zinc_rt.files import check_writable
+    from zinc_rt.pm4.disassemble import disassemble
+    from zinc_rt.pm4.generation import generation_of
+    from zinc_rt.pm4.lint import lint
+    from zinc_rt.report import Report, Result
+
+    generation = generation_of(arguments.arch)
+    check_writable(arguments.json)
+    dwords = _read(arguments.file, hexadecimal=arguments.hex)
+    out = words(arguments)
+    print(disassemble(dwords, generation), file=out)
+    report = Report("pm4")
+    report.details = {"arch": arguments.arch, "dwords": len(dwords), "packets": _packets(dwords, generation)}
+    report.results.append(Result("decode", "pm4-decode", "pass", measure={"dwords": len(dwords)}))
+    if arguments.lint:
+        findings = lint(dwords, generation, queue=arguments.queue, is_ib=arguments.ib)
+        _print_findings(findings, arguments)
+        report.results += [_result(finding, arguments) for finding in findings]
+        report.details["queue"], report.details["is_ib"] = arguments.queue, arguments.ib
+    code = finish(report, arguments)
+    count = len(report.details["packets"])
+    verdict = "PASS" if code == 0 else "FAIL"
+    print(f"{verdict:<5} {count} packets in {len(dwords)} dwords, {arguments.arch}{_summary(report)}", file=out)
+    return code
+
+
+def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
+    """The dwords of FILE or stdin. Raises InputError saying where it stops making sense."""
+    source = "stdin" if name == "-" else name
+    try:
+        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(f"{printable(source)}: cannot read: {error.strerror}") from None
+    if hexadecimal:
+        dwords = _read_hex(raw, printable(source))
+    else:
+        if len(raw) % 4:
+            raise InputError(
+                f"{printable(source)}: {len(raw)} bytes, wanted a multiple of 4", next="is it text? then --hex"
+            )
+        dwords = [int.from_bytes(raw[at : at + 4], "little") for at in range(0, len(raw), 4)]
+    if not dwords:
+        raise InputError(f"{printable(source)}: no dwords")
+    return dwords
+
+
+def _read_hex(raw: bytes, source: str) -> list[int]:
+    dwords = []
+    for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
+        for token in _COMMENT.sub("", line).replace(",", " ").split():
+            if not _DWORD.fullmatch(token):
+                raise InputError(
+                    f"{source}, line {number}: {printable(token, 40)!r} is no dword",
+                    next="wanted hex like c0001000",
+                )
+            dwords.append(int(token, 16))
+    return dwords
+
+
+def _packets(dwords: Sequence[int], generation: Generation) -> list[dict[str, Any]]:
+    from zinc_rt.pm4.decode import Bad, decode_stream
+
+    rows: list[dict[str, Any]] = []
+    for item in decode_stream(dwords, generation, keep_going=True):
+        row: dict[str, Any] = {"offset_dw": item.offset, "length_dw": item.length, "reached": item.reached}
+        if isinstance(item.packet, Bad):
+            rows.append({**row, "bad": item.packet.why, "text": item.packet.text})
+        else:
+            fields = {field.label(generation): getattr(item.packet, field.name) for field in item.packet.FIELDS}
+            rows.append({**row, "packet": item.packet.NAME, "fields": fields, "reserved": item.packet.reserved})
+    return rows
+
+
+def _print_findings(findings: Sequence[Finding], arguments: argparse.Namespace) -> None:
+    out = words(arguments)
+    for finding in findings:
+        print(f"{finding.severity:<8} 0x{finding.offset:04x}  {finding.rule}: {finding.text}", file=out)
+        print(f"{'':<8} {'':<6}  next: {finding.next}", file=out)
+
+
+def _result(finding: Finding, arguments: argparse.Namespace) -> Any:
+    from zinc_rt.report import Result
+
+    failed = finding.severity == "error"
+    again = f"zinc-rt pm4 decode {arguments.file} --arch {arguments.arch} --lint --queue {arguments.queue}"
+    return Result(
+        f"{finding.rule}@{finding.offset:#06x}",
+        "pm4-lint",
+        "fail" if failed else "pass",
+        reason=finding.text,
+        cause=finding.rule,
+        advice=finding.next,
+        first_bad={"offset_dw": finding.offset},
+        measure={"severity": finding.severity},
+        repro=f"{again}{' --hex' * arguments.hex}{' --ib' * arguments.ib}" if failed else "",
+    )
+
+
+def _summary(report: Any) -> str:
+    lint = [result for result in report.results if result.kind == "pm4-lint"]
+    if "queue" not in report.details:
+        return ""
+    wrong = sum(result.status == "fail" for result in lint)
+    return f", {report.details['queue']} queue: {wrong} errors, {len(lint) - wrong} findings"

@@ -1,0 +1,144 @@
+"""A dword stream as annotated text, one line a dword, somewhat as umr prints it.
+
+0x0000  c0027600  SET_SH_REG
+0x0001  0000020c    register=0x20c (COMPUTE_PGM_LO)
+0x0002  00001000    COMPUTE_PGM_LO = 0x1000
+0x0003  00000000    COMPUTE_PGM_HI = 0x0  code at 0x100000 (rms_norm)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.accesses import accesses, register_space, register_writes
+from zinc_rt.pm4.bits import Bits, describe
+from zinc_rt.pm4.decode import Bad, Item, decode_stream
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.layout import Field, Packet
+from zinc_rt.pm4.packets import (
+    AcquireMem,
+    DispatchDirect,
+    DispatchIndirect,
+    DispatchTaskmeshDirectAce,
+    DispatchTaskmeshIndirectMultiAce,
+    FenceWaitMulti,
+    Nop,
+    ReleaseMem,
+)
+from zinc_rt.pm4.registers import DISPATCH_INITIATOR, register_at, register_name
+
+Symbol = Callable[[int], str | None]
+NOP_BODY_SHOWN = 8
+
+# Fields that are bit fields themselves.
+_INNER: Mapping[tuple[type[Packet], str], Mapping[Generation, tuple[Bits, ...]]] = {
+    (AcquireMem, "gcr_cntl"): gcr.ACQUIRE,
+    (ReleaseMem, "gcr_cntl"): gcr.RELEASE,
+    (DispatchDirect, "initiator"): DISPATCH_INITIATOR,
+    (DispatchIndirect, "initiator"): DISPATCH_INITIATOR,
+    (DispatchTaskmeshDirectAce, "initiator"): DISPATCH_INITIATOR,
+    (DispatchTaskmeshIndirectMultiAce, "initiator"): DISPATCH_INITIATOR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One dword and what it means; `first` marks a packet's header."""
+
+    offset: int
+    word: int
+    text: str
+    first: bool
+
+
+def disassemble(
+    words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None, offset: int = 0
+) -> str:
+    """The text of every line. `offset` is the dword offset of words[0]; `symbol` names VAs, or gives None."""
+    rows = lines(words, generation, symbol=symbol)
+    return "\n".join(
+        f"0x{offset + row.offset:04x}  {row.word:08x}  {'' if row.first else '  '}{row.text}".rstrip()
+        for row in rows
+    )
+
+
+def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None) -> Iterator[Line]:
+    """Every dword's line, but for the middle of long padding. Goes on past what stops the CP, and says so."""
+    for item in decode_stream(words, generation, keep_going=True):
+        texts = item_texts(item, generation, symbol)
+        for index in range(item.length):
+            text = texts.get(index)
+            if text is None and index and type(item.packet) is Nop and index > NOP_BODY_SHOWN:
+                continue
+            yield Line(item.offset + index, words[item.offset + index], text or "", index == 0)
+
+
+def item_texts(item: Item, generation: Generation, symbol: Symbol | None = None) -> dict[int, str]:
+    """What each dword of a packet means, by its index in the packet."""
+    unreached = "" if item.reached else "  (a guess: the CP stopped before)"
+    packet = item.packet
+    if isinstance(packet, Bad):
+        return {0: f"BAD: {packet.text}{unreached}"}
+    texts = {0: [packet.NAME]}
+    if type(packet) is Nop:
+        skipped = item.length - 1 - NOP_BODY_SHOWN
+        texts[0].append(
+            f"{item.length} dword{'s' * (item.length > 1)}{f', {skipped} not shown' if skipped > 0 else ''}"
+        )
+    for f in packet.FIELDS:
+        _add_field(texts, packet, f, generation)
+    for write in register_writes(packet):
+        register = register_at(write.address, generation)
+        inner = describe(register.fields, write.value) if register is not None and register.fields else ""
+        name = register_name(write.address, generation)
+        texts.setdefault(write.dword, []).append(f"{name} = {write.value:#x}{f'  {inner}' if inner else ''}")
+    for access in accesses(packet):
+        shown = symbol(access.va) if symbol is not None else None
+        code = access.kind == "execute" and register_space(packet) is not None
+        if code or shown:
+            where = f"code at {access.va:#x}" if code else ""
+            texts.setdefault(access.dword + 1, []).append(
+                " ".join(t for t in (where, shown and f"({shown})") if t)
+            )
+    for dword, extra in packet.reserved:
+        texts.setdefault(dword, []).append(f"reserved={extra:#x}")
+    texts[0][0] += unreached
+    return {index: "  ".join(parts) for index, parts in texts.items()}
+
+
+def _add_field(texts: dict[int, list[str]], packet: Packet, f: Field, generation: Generation) -> None:
+    value, place = getattr(packet, f.name), f.place
+    if value is None or generation not in place.on:
+        return
+    if place.payload:
+        _add_payload(texts, packet, value, place.spans[0].dword)
+        return
+    dword = place.spans[-1].dword
+    inner = _INNER.get((type(packet), f.name))
+    if inner is not None:
+        texts.setdefault(dword, []).append(
+            f"{f.label(generation)}={value:#x}  {describe(inner[generation], value)}"
+        )
+        return
+    names = place.values(generation)
+    named = names.get(value) if names else None
+    text = f"{value:#x}" if place.is_address or value > 9 else str(value)
+    if f.name == "register" and (space := register_space(packet)) is not None:
+        texts.setdefault(dword, []).append(
+            f"register={value:#x} ({register_name(space.base + value, generation)})"
+        )
+        return
+    texts.setdefault(dword, []).append(f"{f.label(generation)}={f'{named}({text})' if named else text}")
+
+
+def _add_payload(texts: dict[int, list[str]], packet: Packet, value: Sequence[object], first: int) -> None:
+    if register_space(packet) is not None or type(packet) is Nop:
+        return  # told as register writes; padding means nothing
+    for index, item in enumerate(value):
+        if isinstance(packet, FenceWaitMulti) and isinstance(item, tuple):
+            texts.setdefault(first + 4 * index + 1, []).append(f"fence[{index}].va={item[0]:#x}")
+            texts.setdefault(first + 4 * index + 3, []).append(f"fence[{index}].value={item[1]:#x}")
+        elif isinstance(item, int):
+            texts.setdefault(first + index, []).append(f"[{index}] = {item:#x}")
