@@ -40,6 +40,10 @@ class AddressSpace(Protocol):
     def view(self, va: int, size_bytes: int, access: Access) -> memoryview:
         """Writable bytes of one allocation, for bulk work. Raises Fault, ValueError across allocations."""
 
+    def fetch(self, va: int, size_bytes: int) -> bytes:
+        """Instructions as the shader's cache has them: bytes fetched before stay as they were until
+        invalidate_icache. Raises Fault ("no execute" too). The CP reads packets with `read`, past this cache."""
+
     def describe(self, va: int) -> str:
         """ "ring+0x40" where an allocation (or an announced suballocation) covers it, else "unmapped"."""
 
@@ -116,6 +120,13 @@ class Kernel(Protocol):
         """The queue stopped for good; the driver finds out when it next tries to take it off the hardware."""
 
     def finding(self, finding: Finding) -> None: ...
+
+    def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
+        """PROTECTED_FENCE_SIGNAL of a user queue: everything before `position_dw` has finished. The kernel owns
+        the fence's memory (read-only in the client's VM), so it stores the value, not the CP."""
+
+    def injected(self, point: str) -> bool:
+        """Whether the injected fault of that name (zinc_rt.sim.inject) strikes now; asking uses up one strike."""
 
     def gpu_counter(self) -> int:
         """The 100 MHz counter, now."""
