@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ FORMAT = 1
 VARIANTS = ("_deq", "_exactgelu", "")
 FIXED = ("ids", "logits", "l_out", "greedy_tokens", "greedy_logits", "greedy_margin", "result_norm")
 NODE = re.compile(r"(?!l_out-|ffn_moe_topk-)[A-Za-z_]\w*-\d+|result_norm")
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 OURS = "zinc-rt"  # what meta's source begins with where this runtime computed the arrays
 
 
@@ -39,7 +41,7 @@ class Golden:
     nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
     # Of the engine's own path: comparable where `variant` is that path's arithmetic.
     experts: Mapping[int, np.ndarray] = field(default_factory=dict)
-    quantised_logits: np.ndarray | None = None  # the engine's path over quantised activations, beside `_deq`
+    quantised: Golden | None = None  # the engine's own path over quantised activations, beside `_deq`
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -64,10 +66,17 @@ def read_golden(path: str | Path) -> Golden:
             f"{path}: golden format {meta['format']}, this build reads {FORMAT}",
             next=f"make it again: {meta.get('command', 'zinc-rt golden make --model M')}",
         )
-    ids = _wanted(path, arrays, "ids", 1).astype(np.int32)
     variant = next((v for v in VARIANTS if f"logits{v}" in arrays), None)
     if variant is None:
         raise InputError(f"{path}: no array called logits; this is no golden", next="zinc-rt golden import --help")
+    golden = _golden(path, arrays, meta, variant)
+    if variant == "_deq" and "logits" in arrays:
+        return replace(golden, quantised=_golden(path, arrays, meta, ""))
+    return golden
+
+
+def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], variant: str) -> Golden:
+    ids = _wanted(path, arrays, "ids", 1).astype(np.int32)
     logits = _wanted(path, arrays, f"logits{variant}", 2).astype(np.float32)
     if len(logits) != len(ids):
         raise InputError(f"{path}: {len(ids)} ids and logits of {len(logits)} positions")
@@ -93,7 +102,6 @@ def read_golden(path: str | Path) -> Golden:
             for name, array in arrays.items()
             if name.startswith("ffn_moe_topk-") and name.rpartition("-")[2].isdigit()
         },
-        quantised_logits=arrays["logits"].astype(np.float32) if variant == "_deq" and "logits" in arrays else None,
         meta=meta,
     )
 
@@ -120,13 +128,14 @@ def _nodes(path: Path, arrays: dict[str, np.ndarray], variant: str, tokens: int)
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Every array of an .npz. Raises InputError for a missing, torn or foreign file, or one with objects in it."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise InputError(f"{path}: a bare array, not an .npz archive of named ones")
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise InputError(f"{path}: a bare array, not an .npz archive of named ones")
+        with archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such golden", next="zinc-rt golden list") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path}: not a readable golden: {error}", next="fetch or make it again") from error
 
 

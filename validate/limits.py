@@ -15,7 +15,7 @@ GOLDEN = Limit(max_abs=3e-4, why="float32 in two summation orders")
 GOLDEN_GEMMA4 = Limit(max_abs=1e-3, why="float32 in two summation orders, larger activations")
 ORDERINGS = Limit(rel_rms=1e-3, why="two arithmetic orderings of the same weights")
 # Activations quantised to 8 bits: rounding flips dominate, only the typical distance means anything.
-QUANTISED = Limit(why="activations are re-quantised; only the median distance of the logits is a gate")
+QUANTISED = Limit(why="shown, no gate: activations are re-quantised, one rounding flip moves a whole token")
 QUANTISED_FACTOR, QUANTISED_OFFSET = 1.5, 0.1
 
 
@@ -30,13 +30,16 @@ def against_golden(architecture: str, ordering: str, recorded: str = "") -> Limi
     return GOLDEN_GEMMA4 if architecture == "gemma4" else GOLDEN
 
 
+OF_PEAK = 2.0**-18
+
+
 def at_scale(limit: Limit, want: np.ndarray) -> Limit:
-    """For values inside the model, which can be of any size where logits are of order one: the absolute bound
-    grows with the reference's RMS above 1."""
-    rms = float(np.sqrt(np.mean(np.square(want, dtype=np.float64)))) if want.size else 0.0
-    if limit.max_abs is None or not rms > 1:
+    """For values inside the model, where logits are of order one and these of any size: no tighter than some dozen
+    roundings of the largest reference value, whose sums both sides made in their own order."""
+    floor = OF_PEAK * float(np.abs(want).max(initial=0.0))
+    if limit.max_abs is None or not floor > limit.max_abs:
         return limit
-    return replace(limit, max_abs=limit.max_abs * rms, why=f"{limit.why}, times the RMS of {rms:.3g}")
+    return replace(limit, max_abs=floor, why=f"{limit.why}: {OF_PEAK:.2g} of the largest value")
 
 
 def between(ordering: str, reference: str) -> Limit:

@@ -28,13 +28,10 @@ class Limit:
         }
         return {name: value for name, value in named.items() if value is not None}
 
-    def __str__(self) -> str:
-        if self.bits:
-            return "bit-identical"
-        bounds = [
-            f"{name} ≤ {value:g}" for name, value in self.as_dict().items() if name in ("max_abs", "rel_rms")
-        ]
-        return ", ".join(bounds) or "no limit"
+    @property
+    def gates(self) -> bool:
+        """Whether anything can be beyond it."""
+        return self.bits or self.max_abs is not None or self.rel_rms is not None
 
 
 @dataclass(frozen=True, slots=True)

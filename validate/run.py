@@ -33,7 +33,7 @@ from zinc_rt.validate.checks import (
 )
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
-from zinc_rt.validate.measure import Limit, compare
+from zinc_rt.validate.measure import compare
 
 SECOND_OPINION = "float32-dequant"
 
@@ -163,55 +163,60 @@ class Runner:
 def validate(job: Job, say: Callable[[str], None]) -> Iterator[Result]:
     """Every check of one model, as it is made."""
     with Runner(job, say) as runner:
-        judged = [spec for spec in job.tiers if spec != job.reference]
-        reference: Reference | None = None
-        if job.golden is None and job.reference is not None:
-            run = runner.run(job.reference, "reference", selection=job.selection, steps=job.steps)
-            reference = reference_from_run(run)
-        for spec in judged:
-            yield from _judge(runner, spec, reference)
-        if len(job.tiers) == 1 and job.alone:
+        for spec in job.tiers if job.golden is not None else ():
+            yield from _against_golden(runner, spec)
+        if job.reference is not None:
+            yield from _between_tiers(runner, job.reference)
+        if len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
             yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
 
 
-def _judge(runner: Runner, spec: TierSpec, reference: Reference | None) -> Iterator[Result]:
-    job = runner.job
-    if job.golden is not None:
-        reference = reference_from_golden(job.golden)
-        limit = against_golden(job.gguf.architecture, spec.ordering, job.golden.ordering)
-        against = job.golden.path.name + job.golden.variant
-    elif reference is not None and job.reference is not None:
-        limit, against = between(spec.ordering, job.reference.ordering), job.reference.text
-    else:
+def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
+    job, golden = runner.job, runner.job.golden
+    assert golden is not None
+    limit = against_golden(job.gguf.architecture, spec.ordering, golden.ordering)
+    own = golden.quantised if limit is QUANTISED and golden.quantised is not None else golden
+    reference = reference_from_golden(own)
+    subject = Subject(job.name, spec.text, golden.path.name + own.variant, limit, job.repro)
+    run = runner.run(spec, "forward", selection=job.selection, steps=job.steps)
+    yield from node_checks(subject, run, reference, _resynced(runner, spec, reference))
+    if limit is QUANTISED:
+        yield quantised_check(subject, run, golden)
         return
-    subject = Subject(job.name, spec.text, against, limit, job.repro)
-    follow = None if job.golden is not None else reference.greedy
-    run = runner.run(spec, "forward", selection=job.selection, steps=job.steps, follow=follow)
-    resynced = None
-    if job.resync:
-        feeds = {label: value for label, value in reference.values.items() if label.startswith("l_out-")}
-        feeds.pop(f"l_out-{job.layers.last - 1}", None)
-        outside = [
-            label for label in feeds if not job.layers.first <= int(label.partition("-")[2]) < job.layers.last
-        ]
-        for label in outside:
-            del feeds[label]
-        if feeds:
-            resynced = runner.run(
-                spec, "forward, each layer fed by the reference", selection=job.selection, inject=feeds
-            )
-    results = list(node_checks(subject, run, reference, resynced))
-    if job.golden is not None and limit is QUANTISED:
-        results.append(quantised_check(subject, run, job.golden))
-    else:
+    yield logits_check(subject, run, reference)
+    if (greedy := greedy_check(subject, run, reference)) is not None:
+        yield greedy
+    if (decode := decode_check(subject, run, reference, len(job.tokens))) is not None:
+        yield decode
+
+
+def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
+    """Every other tier against the reference tier, both fed the reference's own greedy tokens."""
+    job = runner.job
+    first = runner.run(spec, "reference", selection=job.selection, steps=job.steps)
+    reference = reference_from_run(first)
+    for other in job.tiers:
+        if other == spec:
+            continue
+        limit = between(other.ordering, spec.ordering)
+        subject = Subject(job.name, other.text, spec.text, limit, job.repro)
+        run = runner.run(other, "forward", selection=job.selection, steps=job.steps, follow=reference.greedy)
+        results = list(node_checks(subject, run, reference, _resynced(runner, other, reference)))
         results.append(logits_check(subject, run, reference))
-        if follow is None and (greedy := greedy_check(subject, run, reference)) is not None:
-            results.append(greedy)
-            if (decode := decode_check(subject, run, reference, len(job.tokens))) is not None:
-                results.append(decode)
-    if job.golden is None and any(result.status == "fail" for result in results):
-        results.append(_first_divergent(runner, spec, subject, limit))
-    yield from results
+        if any(result.status == "fail" for result in results):
+            results.append(_first_divergent(runner, other, spec, subject))
+        yield from results
+
+
+def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | None:
+    """The run in which every layer reads the reference's output of the layer before it; None unless asked for."""
+    job = runner.job
+    inside = range(job.layers.first, job.layers.last - 1)
+    feeds = {f"l_out-{layer}": reference.values.get(f"l_out-{layer}") for layer in inside}
+    known = {label: value for label, value in feeds.items() if value is not None}
+    if not job.resync or not known:
+        return None
+    return runner.run(spec, "forward, each layer fed by the reference", selection=job.selection, inject=known)
 
 
 def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[Result]:
@@ -243,21 +248,21 @@ def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[
         yield logits_check(subject, tapped, reference)
 
 
-def _first_divergent(runner: Runner, spec: TierSpec, subject: Subject, limit: Limit) -> Result:
+def _first_divergent(runner: Runner, spec: TierSpec, against: TierSpec, subject: Subject) -> Result:
     """The first node in graph order that parts from the reference tier, all nodes captured on both."""
-    job = runner.job
-    assert job.reference is not None
-    everything = Selection(patterns=("*",), first=job.layers.first, last=job.layers.last)
+    layers = runner.job.layers
+    everything = Selection(patterns=("*",), first=layers.first, last=layers.last)
     got = runner.run(spec, "forward, every node", selection=everything)
-    want = runner.run(job.reference, "reference, every node", selection=everything)
+    want = runner.run(against, "reference, every node", selection=everything)
     for label, value in got.values.items():
-        if label in want.values:
-            measured = compare(value, want.values[label], limit, head_dim=got.head_dims.get(label, 0))
-            if not measured.within:
-                return subject.result(
-                    "first-divergent", "node", passed=False, measure=measured.as_dict(),
-                    first_bad={"node": label, **measured.first_bad},
-                )  # fmt: skip
+        if label not in want.values:
+            continue
+        measured = compare(value, want.values[label], subject.limit, head_dim=got.head_dims.get(label, 0))
+        if not measured.within:
+            bad = {"node": label, **measured.first_bad}
+            return subject.result(
+                "first-divergent", "node", passed=False, measure=measured.as_dict(), first_bad=bad
+            )
     return subject.skip(
         "first-divergent", "node", "every node of the prompt's pass agrees: only later steps differ"
     )

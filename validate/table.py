@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -64,7 +64,15 @@ def table(results: Sequence[Result]) -> str:
     return tabulate(rows(results), headers, tablefmt="plain", colalign=aligned, disable_numparse=True)
 
 
-def agreement_line(results: Sequence[Result]) -> str:
+def sections(results: Sequence[Result]) -> Iterator[str]:
+    """One table for each pair of a tier and what it is held against."""
+    for tier, reference in dict.fromkeys((result.tier, result.reference) for result in results):
+        group = [result for result in results if (result.tier, result.reference) == (tier, reference)]
+        lines = [f"\n{tier} against {'itself' if reference == tier else reference}", table(group)]
+        yield "\n".join([*lines, *agreement_lines(group)])
+
+
+def agreement_lines(results: Sequence[Result]) -> list[str]:
     lines = []
     for result in results:
         measure = result.measure
@@ -75,7 +83,7 @@ def agreement_line(results: Sequence[Result]) -> str:
             )
         if result.kind == "greedy":
             lines.append(f"greedy continuation: {measure['tokens']} tokens, {result.status}")
-    return "\n".join(lines)
+    return lines
 
 
 def verdict(report: Report, models: int, *, strict: bool) -> str:

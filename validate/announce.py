@@ -1,0 +1,59 @@
+"""Say what will run and what it will cost, before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from zinc_rt.mem.plan import plan_memory
+from zinc_rt.model.gguf import digest
+from zinc_rt.report import Report
+from zinc_rt.tiers import available_cores
+from zinc_rt.validate.estimate import LONG_SECONDS, Estimate, estimate
+from zinc_rt.validate.run import Job, Runner
+
+PASSES_ALONE = 3  # untapped, token by token, second opinion
+
+
+def announce(job: Job, report: Report, show: Callable[[str], None]) -> None:
+    """Prints the header of one model and fills the report's."""
+    with Runner(job, lambda text: None) as runner:
+        backend = runner.engine(job.tiers[0]).backend
+        report.device = asdict(backend.device)
+        report.model_execution = f"every node on {backend.tier.value}"
+        cost = _cost(job, runner)
+    sha = digest(job.gguf)
+    report.ctx = job.ctx
+    described = {"path": str(job.gguf.path), "digest": sha, "architecture": job.gguf.architecture}
+    known = report.model.get("models", [report.model]) if report.model else []
+    report.model = {"models": [*known, described]} if known else described
+    layers = "all" if job.layers.whole else f"{job.layers.first}:{job.layers.last}"
+    show(
+        f"{job.gguf.path.name}  {job.gguf.architecture}, layers {layers} of {job.layers.total}, "
+        f"sha256 {sha[:12]}, ctx {job.ctx}, {job.tiers[0].ordering}"
+    )
+    show(f"  {len(job.tokens)} prompt tokens + {job.steps} steps; {cost}")
+    if job.first_input is not None:
+        show(f"  layer {job.layers.first} is fed by {job.first_input.origin}")
+        report.details.setdefault("inputs", {})[job.name] = job.first_input.origin
+    if job.golden is not None:
+        arrays = f" {job.golden.variant}" if job.golden.variant else ""
+        show(f"  reference: {job.golden.path.name}{arrays}, {job.golden.source}")
+    if cost.seconds is not None and cost.seconds > LONG_SECONDS:
+        show(f"  that is long; cheaper: {job.repro} --layers 0:1 --steps 0, or --ordering float32-dequant")
+
+
+def _cost(job: Job, runner: Runner) -> Estimate:
+    engine = runner.engine(job.tiers[0])
+    graph = engine.graph("prefill", (job.layers.feed,) if job.layers.feed else ())
+    capacity = {"tokens": len(job.tokens), "sequences": 1, "rows": len(job.tokens)}
+    return estimate(
+        engine.model,
+        graph,
+        plan_memory(graph, capacity=capacity, tap=True),
+        job.tiers[0].ordering,
+        tokens=len(job.tokens),
+        steps=job.steps,
+        passes=len(job.tiers) + (PASSES_ALONE if len(job.tiers) == 1 else 0) + int(job.resync),
+        threads=job.threads or available_cores(),
+    )

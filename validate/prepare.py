@@ -1,0 +1,182 @@
+"""From a command line to jobs: which models, goldens, tokens, layers, tiers; contradictions are refused here."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from zinc_rt.commands import options
+from zinc_rt.engine import Engine, default_ctx
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.format import Golden, read_golden
+from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
+from zinc_rt.model.hyper import Hyper
+from zinc_rt.ring.base import Tier
+from zinc_rt.settings import Settings
+from zinc_rt.tiers import open_backend
+from zinc_rt.validate.capture import Selection, capture
+from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
+from zinc_rt.validate.run import Job, TierSpec, model_name, parse_tiers
+
+DEFAULT_TOKENS = 8
+DEFAULT_STEPS = 2
+# What changes a run, for the command that shows it again; the rest is about how results are shown.
+REPEATED = ("golden", "layers", "input", "ordering", "ctx", "steps", "reference")
+
+
+def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
+    """One job a model. Raises UsageError or InputError, before anything runs, for what cannot be."""
+    if arguments.model:
+        golden = read_golden(arguments.golden) if arguments.golden else None
+        return [_job(read_gguf(arguments.model), golden, arguments, settings)]
+    for flag in ("golden", "prompt", "tokens"):
+        if getattr(arguments, flag):
+            raise UsageError(
+                f"--{flag} goes with a --model", next="name the model, or leave it out for the embedded ones"
+            )
+    return [_job(read_gguf(pair.model), read_golden(pair.golden), arguments, settings) for pair in embedded()]
+
+
+def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, settings: Settings) -> Job:
+    tiers = parse_tiers(arguments.tiers, arguments.ordering, options.ORDERING_CHOICES)
+    layers = parse_layers(arguments.layers, layer_count(gguf))
+    if golden is not None:
+        refuse_other_model(golden, gguf, layers)
+    ctx = _ctx(gguf, golden, arguments.ctx)
+    tokens = _tokens(gguf, golden, arguments)
+    if len(tokens) > ctx:
+        raise UsageError(f"{len(tokens)} tokens do not fit the context of {ctx}", next="give a larger --ctx")
+    first_input = _first_input(gguf, layers, tokens, ctx, arguments, settings)
+    if first_input is not None and not first_input.true:
+        if arguments.golden:
+            raise UsageError(
+                "--golden holds the model's own values, and --input random is not one", next="--input F.npz"
+            )
+        golden = None
+    if golden is not None and tokens != [int(token) for token in golden.ids]:
+        raise UsageError(f"{golden.path.name} was made for other tokens", next="leave out --tokens and --prompt")
+    steps = arguments.steps
+    if steps is None:
+        recorded = 0 if golden is None or golden.greedy_tokens is None else len(golden.greedy_tokens)
+        steps = DEFAULT_STEPS if golden is None else recorded
+    elif steps < 0:
+        raise UsageError(f"--steps {steps}: wanted 0 or more")
+    return Job(
+        gguf=gguf,
+        name=model_name(gguf.path),
+        tiers=tuple(tiers),
+        tokens=tokens,
+        steps=min(steps, ctx - len(tokens)) if layers.whole else 0,
+        ctx=ctx,
+        layers=layers,
+        selection=Selection(("l_out-*", "ffn_moe_topk-*", *arguments.nodes), layers.first, layers.last),
+        golden=golden,
+        reference=_reference(tiers, golden, arguments),
+        first_input=first_input,
+        resync=arguments.resync,
+        threads=options.threads(arguments, settings),
+        settings=settings,
+        use_cache=not arguments.no_cache,
+        repro=_repro(gguf, arguments),
+    )
+
+
+def layer_count(gguf: GGUFFile) -> int:
+    """Layers a plain forward pass runs: those of next-token prediction at the end are not among them."""
+    hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
+    return hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
+
+
+def refuse_other_model(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
+    """Raises InputError where the golden cannot be of this model."""
+    table = gguf.tensors.get("token_embd.weight")
+    vocab, width = (0, 0) if table is None else table.shape
+    for what, recorded, here in (
+        ("architecture", golden.meta.get("arch"), gguf.architecture),
+        ("vocabulary", golden.logits.shape[1], vocab),
+        ("number of layers", None if golden.l_out is None else len(golden.l_out), layers.total),
+        ("width", None if golden.l_out is None else golden.l_out.shape[2], width),
+    ):
+        if recorded is not None and recorded != here:
+            raise InputError(
+                f"{golden.path}: made for another model: its {what} is {recorded}, {gguf.path.name} has {here}"
+            )
+    recorded_digest = golden.meta.get("model_digest")
+    if recorded_digest and recorded_digest != digest(gguf):
+        raise InputError(
+            f"{golden.path}: made for a file with digest {str(recorded_digest)[:12]}, {gguf.path.name} has "
+            f"{digest(gguf)[:12]}",
+            next=f"make it again: {golden.meta.get('command', 'zinc-rt golden make')}",
+        )
+
+
+def _ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
+    """What was asked for, else what the golden was made with, else the default."""
+    if asked is None and golden is not None:
+        recorded = golden.meta.get("n_ctx") or golden.meta.get("ctx") or _n_ctx(golden)
+        if isinstance(recorded, int):
+            return min(default_ctx(gguf, None), recorded)
+    return default_ctx(gguf, asked)
+
+
+def _n_ctx(golden: Golden) -> int | None:
+    """llama.cpp's context length, from the settings text of goldens that have no field for it."""
+    _, found, rest = str(golden.meta.get("settings", "")).partition("n_ctx=")
+    digits = rest.partition(",")[0]
+    return int(digits) if found and digits.isdigit() else None
+
+
+def _reference(tiers: list[TierSpec], golden: Golden | None, arguments: argparse.Namespace) -> TierSpec | None:
+    """--reference, else t_cpu, else the last tier; None where there is but one tier to run."""
+    if arguments.reference:
+        return parse_tiers(arguments.reference, arguments.ordering, options.ORDERING_CHOICES)[0]
+    if len(tiers) == 1:
+        return None
+    return next((spec for spec in tiers if spec.text == Tier.T_CPU.value), tiers[-1])
+
+
+def _tokens(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace) -> list[int]:
+    if arguments.tokens or arguments.prompt:
+        return options.model_tokens(gguf, arguments.tokens, arguments.prompt)
+    if golden is not None:
+        return [int(token) for token in golden.ids]
+    tensor = gguf.tensors.get("token_embd.weight")
+    if tensor is None:
+        raise InputError(f"{gguf.path}: no token_embd.weight: a vocabulary without weights cannot be validated")
+    return [(7 * index + 1) % tensor.shape[0] for index in range(DEFAULT_TOKENS)]
+
+
+def _first_input(
+    gguf: GGUFFile, layers: Layers, tokens: list[int], ctx: int, arguments: argparse.Namespace, settings: Settings
+) -> Input | None:
+    """What enters the first layer, where that is not layer 0."""
+    if not layers.first:
+        return None
+    width = int(gguf.tensors["token_embd.weight"].shape[-1])
+    what: str = arguments.input
+    if what == "oracle":
+        before = Layers(0, layers.first, layers.total)
+        backend = open_backend(Tier.T_CPU, arguments.ordering, threads=options.threads(arguments, settings))
+        with Engine(gguf, backend, ctx=ctx, transform=transform(before), settings=settings) as engine:
+            run = capture(engine, tokens, Selection((layers.feed,)))
+        return Input(run.values[layers.feed], f"the oracle's {layers.feed}", true=True)
+    if what.startswith("random:"):
+        seed = what.removeprefix("random:")
+        if not seed.isdigit():
+            raise UsageError(f"--input {what}: wanted random:SEED with a whole number")
+        return random_input(int(seed), len(tokens), width)
+    return file_input(what, layers, len(tokens), width)
+
+
+def _repro(gguf: GGUFFile, arguments: argparse.Namespace) -> str:
+    parts = ["zinc-rt", "validate", "--model", str(gguf.path), "--tiers", arguments.tiers]
+    for flag in REPEATED:
+        value = getattr(arguments, flag)
+        if value is not None and value != arguments.defaults[flag]:
+            parts += [f"--{flag}", str(value)]
+    if arguments.tokens:
+        parts += ["--tokens", ",".join(map(str, arguments.tokens))]
+    if arguments.prompt:
+        parts += ["--prompt", arguments.prompt]
+    return shlex.join(parts)
