@@ -204,6 +204,10 @@ class Emitter:
                 f"{self.gguf.path}: {name} is {tensor.dtype}",
                 next="convert to one of " + ", ".join(sorted(WEIGHT_DTYPES)),
             )
+        if len(take) > len(tensor.shape):
+            raise InputError(
+                f"{self.gguf.path}: {name} has {len(tensor.shape)} dimensions, wanted more than {len(take)}"
+            )
         raw = tensor.data[take] if take else tensor.data
         whole_rows = len(take) < len(tensor.shape)
         saw = (*raw.shape[:-1], tensor.shape[-1] if whole_rows else raw.shape[-1])

@@ -74,13 +74,13 @@ def rope_tables(
     base: float,
     scaling: RopeScaling | None = None,
     factors: np.ndarray | None = None,
-    turning: np.ndarray | None = None,
+    sections: list[int] | None = None,
     mla: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """cos and sin, float32 [ctx, n_rot // 2].
 
-    factors [n_rot // 2] divide the frequencies; turning, bool [n_rot // 2], says which pairs turn at all.
-    Raises InputError for a width, base or factors that make no tables.
+    factors [n_rot // 2] divide the frequencies; sections are those of interleaved multi-axis RoPE.
+    Raises InputError for a width, base, factors, sections or YaRN betas that make no tables.
     """
     scaling = scaling or RopeScaling()
     if n_rot % 2 or not 0 < n_rot <= WIDEST:
@@ -99,8 +99,8 @@ def rope_tables(
         low, high = max(0.0, math.floor(low)), min(n_rot - 1.0, math.ceil(high))
         ramp = 1.0 - np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
         squeezed = squeezed * (1.0 - ramp) + frequency * ramp
-    if turning is not None:
-        squeezed = np.where(turning, squeezed, 0.0)
+    if sections is not None:
+        squeezed = np.where(imrope_turning(sections, n_rot), squeezed, 0.0)
     angle = np.arange(ctx, dtype=np.float64)[:, None] * squeezed
     magnitude = scaling.magnitude(mla=mla)
     return (np.cos(angle) * magnitude).astype(np.float32), (np.sin(angle) * magnitude).astype(np.float32)
@@ -108,6 +108,8 @@ def rope_tables(
 
 def _yarn_pair(beta: float, n_rot: int, base: float, scaling: RopeScaling) -> float:
     """The pair whose wavelength fits `beta` times into the original context."""
+    if beta <= 0:
+        raise InputError(f"a YaRN beta is {beta}, wanted a positive number")
     return n_rot * math.log(scaling.original_context / (2 * math.pi * beta)) / (2 * math.log(base))
 
 

@@ -22,7 +22,7 @@ from zinc_rt.model.blocks import (
 )
 from zinc_rt.model.emitter import Emitter
 from zinc_rt.model.recurrent import CONV, DELTA, recurrent
-from zinc_rt.model.rope import imrope_turning, read_scaling, rope_tables
+from zinc_rt.model.rope import read_scaling, rope_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def emit(e: Emitter) -> None:
         n_rot=n_rot,
         base=e.hyper.real("rope.freq_base", 10000.0),
         scaling=read_scaling(e.hyper),
-        turning=None if e.hyper.architecture == "qwen3next" else imrope_turning(sections or [], n_rot),
+        sections=None if e.hyper.architecture == "qwen3next" else sections,
     )
     tables = e.constant("rope.cos", cos), e.constant("rope.sin", sin)
     delta = read_delta_net(e)
@@ -87,8 +87,8 @@ def read_delta_net(e: Emitter) -> DeltaNet:
     inner = e.hyper.positive("ssm.inner_size")
     if inner != delta.value_width or delta.v_heads % delta.k_heads:
         raise InputError(
-            f"{e.hyper.source}: ssm.inner_size {inner}, time_step_rank {delta.v_heads}, state_size "
-            f"{delta.head_dim} and group_count {delta.k_heads}: wanted inner = rank x state, rank a multiple of groups"
+            f"{e.hyper.source}: ssm.inner_size {inner}, time_step_rank {delta.v_heads}, "
+            f"state_size {delta.head_dim}, group_count {delta.k_heads}: wanted inner = rank x state, and whole groups in rank"
         )
     return delta
 
