@@ -54,3 +54,12 @@ def read_host(address: int, size_bytes: int) -> bytes:
 
 def write_host(address: int, content: bytes) -> None:
     ctypes.memmove(address, content, len(content))
+
+
+def store_u32(address: int, value: int) -> None:
+    """One aligned 32-bit store, for device registers."""
+    ctypes.c_uint32.from_address(address).value = value
+
+
+def load_u64(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value

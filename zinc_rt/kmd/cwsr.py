@@ -1,0 +1,65 @@
+"""How large the context save area of a compute queue must be. The kernel wants its own sizes, to the byte.
+
+The arithmetic of kfd_queue_ctx_save_restore_size in amdkfd/kfd_queue.c; where the topology node carries the
+results (Linux 6.19), those are taken instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kmd.call import pages
+from zinc_rt.kmd.topology import Node
+
+# bytes per CU, amdkfd/kfd_queue.c
+_SGPR = 0x4000
+_LDS = 0x10000
+_HWREG = 0x1000
+_VGPR = 0x40000
+_VGPR_LARGE = 0x60000
+_LARGE = {(11, 0, 0), (11, 0, 1), (12, 0, 0), (12, 0, 1)}
+_EITHER = {(11, 5, 1)}  # 0x40000 before, 0x60000 after ROCm issue 5151 was mended
+
+_HEADER = 40  # SIZEOF_HSA_USER_CONTEXT_SAVE_AREA_HEADER
+_CONTROL_PER_WAVE = 12  # gfx10 and later
+_DEBUG_PER_WAVE = 32
+_WAVES_PER_CU = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CwsrSizes:
+    control_stack_bytes: int  # ctl_stack_size: equal to the kernel's
+    save_bytes: int  # ctx_save_restore_size, control stack included: not below the kernel's
+    buffer_bytes: int  # the buffer: exactly this
+    source: str
+
+
+def cwsr_sizes(node: Node) -> tuple[CwsrSizes, ...]:
+    """What to offer CREATE_QUEUE, in this order. More than one only where kernels differ and do not say."""
+    if node.generation < (10, 1, 0):
+        raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not built in this version")
+    stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))
+    if stack and save:
+        return (_with_debug(node, stack, save, "topology node"),)
+    if node.generation in _EITHER:
+        return (
+            _computed(node, _VGPR, "computed, older kernels"),
+            _computed(node, _VGPR_LARGE, "computed, newer kernels"),
+        )
+    return (_computed(node, _VGPR_LARGE if node.generation in _LARGE else _VGPR, "computed"),)
+
+
+def _computed(node: Node, vgpr_bytes: int, source: str) -> CwsrSizes:
+    units = node.compute_units // node.xccs
+    stack = pages(_HEADER + units * _WAVES_PER_CU * _CONTROL_PER_WAVE + 8)
+    if node.generation[0] == 10:
+        stack = min(stack, 0x7000)
+    save = stack + pages(units * (vgpr_bytes + _SGPR + _LDS + _HWREG))
+    return _with_debug(node, stack, save, source)
+
+
+def _with_debug(node: Node, stack: int, save: int, source: str) -> CwsrSizes:
+    debug = node.compute_units // node.xccs * _WAVES_PER_CU * _DEBUG_PER_WAVE
+    debug += -debug % 64
+    return CwsrSizes(stack, save, pages((save + debug) * node.xccs), source)

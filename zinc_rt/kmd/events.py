@@ -1,0 +1,162 @@
+"""KFD events: a page of 64-bit slots the GPU writes, waits with a deadline, and what faults and resets say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from zinc_rt.kmd.call import call
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.resources import Held
+from zinc_rt.kmd.transport import Fault
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.host import HostArray, records
+from zinc_rt.kmd.uapi.layout import Record
+
+if TYPE_CHECKING:
+    from zinc_rt.kmd.kfd import KfdProcess
+
+SLOT_BYTES = 8
+PAGE_SIZE_BYTES = kfd.KFD_SIGNAL_EVENT_LIMIT * SLOT_BYTES
+UNSIGNALLED = (1 << 64) - 1  # amdkfd/kfd_events.c, UNSIGNALED_EVENT_SLOT
+_LONGEST_MS = 0x7FFFFFFF  # longer waits are cut to this by the kernel; all ones would have no end
+
+
+class EventKind(Enum):
+    SIGNAL = kfd.KFD_IOC_EVENT_SIGNAL
+    HW_EXCEPTION = kfd.KFD_IOC_EVENT_HW_EXCEPTION
+    MEMORY = kfd.KFD_IOC_EVENT_MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The GPU was reset: queues are dead, and with `memory_lost` so is what VRAM held."""
+
+    gpu_id: int
+    whole_gpu: bool
+    ecc: bool  # else a hang
+    memory_lost: bool
+
+
+@dataclass(eq=False, slots=True)
+class Event:
+    """`slot_va`: RELEASE_MEM writes anything but UNSIGNALLED there, then interrupts with `trigger` as context
+    id."""
+
+    kind: EventKind
+    event_id: int
+    trigger: int
+    slot_va: int  # 0 for kinds without a slot
+    age: int  # of the last set this process has seen
+    held: Held
+
+    def destroy(self) -> None:
+        self.held.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    event: Event
+    detail: Fault | Reset | None  # of MEMORY and HW_EXCEPTION events
+
+
+class Events:
+    """All events of a process: the kernel takes one page from it and keeps that until the process ends."""
+
+    def __init__(self, process: KfdProcess) -> None:
+        self._process = process
+
+    def create(self, kind: EventKind, *, auto_reset: bool = True) -> Event:
+        """With `auto_reset` a wait that sees the event clears it."""
+        process = self._process
+        request = kfd.CREATE_EVENT.new(event_type=kind.value, auto_reset=int(auto_reset))
+        page = process.event_page
+        if kind is EventKind.SIGNAL:
+            if page is None:
+                raise ValueError("signal events need a page: open a GPU first")
+            if not process.event_page_given:
+                request["event_page_offset"] = page.handle  # its handle, once; the header calls it an offset
+        made = call(process.driver, process.fd, kfd.IOC_CREATE_EVENT, request, kind.name.lower())
+        if kind is EventKind.SIGNAL:
+            process.event_page_given = True
+        event_id = made["event_id"]
+
+        def give_back() -> None:
+            call(process.driver, process.fd, kfd.IOC_DESTROY_EVENT, kfd.DESTROY_EVENT.new(event_id=event_id))
+
+        held = process.ledger.hold("event", f"{kind.name.lower()} {event_id}", give_back)
+        slot = page.gpu_va + made["event_slot_index"] * SLOT_BYTES if page and kind is EventKind.SIGNAL else 0
+        return Event(kind, event_id, made["event_trigger_data"], slot, 1, held)
+
+    def set(self, event: Event) -> None:
+        """From the CPU; only SIGNAL events can be."""
+        process = self._process
+        call(process.driver, process.fd, kfd.IOC_SET_EVENT, kfd.SET_EVENT.new(event_id=event.event_id))
+
+    def reset(self, event: Event) -> None:
+        process = self._process
+        call(process.driver, process.fd, kfd.IOC_RESET_EVENT, kfd.RESET_EVENT.new(event_id=event.event_id))
+
+    def wait(self, events: Sequence[Event], timeout_seconds: float, *, every: bool = False) -> list[Fired]:
+        """Those that fired; none when the time is over. Waits for one of `events`, or for `every` one.
+
+        Raises DriverError where the kernel fails the wait: an event was destroyed, or the device is lost.
+        """
+        array = records(
+            kfd.EVENT_DATA.new(
+                event_id=event.event_id, last_event_age=event.age if event.kind is EventKind.SIGNAL else 0
+            )
+            for event in events
+        )
+        milliseconds = min(max(0, math.ceil(timeout_seconds * 1000)), _LONGEST_MS)
+        request = kfd.WAIT_EVENTS.new(
+            events_ptr=array.address, num_events=len(events), wait_for_all=int(every), timeout=milliseconds
+        )
+        process = self._process
+        call(process.driver, process.fd, kfd.IOC_WAIT_EVENTS, request, f"{len(events)} events")
+        if request["wait_result"] == kfd.KFD_IOC_WAIT_RESULT_TIMEOUT:
+            return []
+        if request["wait_result"] != kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
+            raise DriverError(kfd.IOC_WAIT_EVENTS.name, 5, f"wait_result {request['wait_result']}")
+        return _fired(events, array, alone=every or len(events) == 1)
+
+
+def _fired(events: Sequence[Event], array: HostArray, *, alone: bool) -> list[Fired]:
+    """The kernel fills the entries that fired: a GPU id, or for a signal its new age."""
+    fired = []
+    for index, event in enumerate(events):
+        data = array.record(kfd.EVENT_DATA, index)
+        if event.kind is EventKind.MEMORY:
+            if data["memory_gpu_id"]:
+                fired.append(Fired(event, _fault(data["va"], data)))
+        elif event.kind is EventKind.HW_EXCEPTION:
+            if data["reset_gpu_id"]:
+                fired.append(Fired(event, _reset(data)))
+        elif alone or data["last_event_age"] != event.age:
+            event.age = data["last_event_age"] or event.age
+            fired.append(Fired(event, None))
+    return fired
+
+
+def _fault(va: int, data: Record) -> Fault:
+    return Fault(
+        va,
+        not_present=bool(data["not_present"]),
+        read_only=bool(data["read_only"]),
+        no_execute=bool(data["no_execute"]),
+        imprecise=bool(data["imprecise"]),
+        gpu_id=data["memory_gpu_id"],
+        error_type=data["memory_error_type"],
+    )
+
+
+def _reset(data: Record) -> Reset:
+    return Reset(
+        gpu_id=data["reset_gpu_id"],
+        whole_gpu=data["reset_type"] == kfd.KFD_HW_EXCEPTION_WHOLE_GPU_RESET,
+        ecc=data["reset_cause"] == kfd.KFD_HW_EXCEPTION_ECC,
+        memory_lost=bool(data["memory_lost"]),
+    )

@@ -1,0 +1,133 @@
+"""GPUs as KFD describes them in sysfs: one folder per node, `name value` lines."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+
+from zinc_rt.errors import InputError
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.errors import DriverError
+
+NODES = "/sys/devices/virtual/kfd/kfd/topology/nodes"
+HEAP_PUBLIC, HEAP_PRIVATE = 1, 2  # HSA_MEM_HEAP_TYPE_FB_* in amdkfd/kfd_crat.h: VRAM in the BAR, and beyond it
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One GPU. `properties` holds every line as it stands; names newer than this code are kept."""
+
+    index: int
+    gpu_id: int
+    name: str
+    properties: dict[str, int] = field(repr=False)
+    heaps: dict[int, int] = field(default_factory=dict, repr=False)  # heap type → bytes
+
+    def __getitem__(self, name: str) -> int:
+        try:
+            return self.properties[name]
+        except KeyError:
+            raise InputError(
+                f"{NODES}/{self.index}/properties has no {name}",
+                next="use a newer kernel: amdkfd has had it since 5.x",
+            ) from None
+
+    @property
+    def generation(self) -> tuple[int, int, int]:
+        """(major, minor, step): gfx1201 is (12, 0, 1)."""
+        version = self["gfx_target_version"]
+        return version // 10000, version // 100 % 100, version % 100
+
+    @property
+    def arch(self) -> str:
+        return arch_name(self.generation)
+
+    @property
+    def render_path(self) -> str:
+        return f"/dev/dri/renderD{self['drm_render_minor']}"
+
+    @property
+    def compute_units(self) -> int:
+        return self["simd_count"] // self["simd_per_cu"]
+
+    @property
+    def shader_engines(self) -> int:
+        return self["array_count"] // self["simd_arrays_per_engine"]
+
+    @property
+    def xccs(self) -> int:
+        return self.properties.get("num_xcc", 1) or 1
+
+    @property
+    def vram_bytes(self) -> int:
+        return sum(self.heaps.get(kind, 0) for kind in (HEAP_PUBLIC, HEAP_PRIVATE))
+
+    @property
+    def small_bar(self) -> bool | None:
+        """Whether part of VRAM is out of the CPU's reach; None where the node does not list its memory."""
+        return None if not self.vram_bytes else bool(self.heaps.get(HEAP_PRIVATE))
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    gpus: tuple[Node, ...]
+    hidden: tuple[str, ...]  # nodes this process may not read, each with the reason
+
+
+def arch_name(generation: tuple[int, int, int]) -> str:
+    """gfx1201 for (12, 0, 1), gfx90a for (9, 0, 10)."""
+    major, minor, step = generation
+    return f"gfx{major}{minor:x}{step:x}"
+
+
+def read_topology(driver: Driver) -> Topology:
+    """Every GPU node, by index. A node of a CPU is left out; one the device cgroup hides is named."""
+    try:
+        names = driver.list_dir(NODES)
+    except OSError as error:
+        raise DriverError("open /dev/kfd", error.errno or errno.ENOENT, NODES) from error
+    gpus, hidden = [], []
+    for index in sorted(int(name) for name in names if name.isdecimal()):
+        path = f"{NODES}/{index}"
+        try:
+            gpu_id = driver.read_file(f"{path}/gpu_id").decode().strip()
+            if not gpu_id:
+                hidden.append(f"node {index}: its gpu_id is empty")
+                continue
+            if int(gpu_id) == 0:
+                continue
+            properties = parse_properties(driver.read_file(f"{path}/properties"), path)
+            if not properties:
+                hidden.append(f"node {index}: its properties are empty")
+                continue
+            name = driver.read_file(f"{path}/name").decode().strip()
+        except PermissionError as error:
+            hidden.append(f"node {index}: {error.strerror or 'not allowed'} (device cgroup of a container?)")
+            continue
+        gpus.append(Node(index, int(gpu_id), name, properties, _heaps(driver, path)))
+    return Topology(tuple(gpus), tuple(hidden))
+
+
+def parse_properties(text: bytes, where: str) -> dict[str, int]:
+    properties = {}
+    for line in text.decode().splitlines():
+        name, _, value = line.partition(" ")
+        if not name or not value.strip().isdecimal():
+            raise InputError(f"{where}/properties: {line!r} is no `name value` line", next="please report it")
+        properties[name] = int(value)
+    return properties
+
+
+def _heaps(driver: Driver, path: str) -> dict[int, int]:
+    """Bytes by heap type; empty where the kernel or a container hides the banks."""
+    heaps: dict[int, int] = {}
+    try:
+        for bank in driver.list_dir(f"{path}/mem_banks"):
+            properties = parse_properties(
+                driver.read_file(f"{path}/mem_banks/{bank}/properties"), f"{path}/mem_banks/{bank}"
+            )
+            kind = properties.get("heap_type", 0)
+            heaps[kind] = heaps.get(kind, 0) + properties.get("size_in_bytes", 0)
+    except OSError:
+        return {}
+    return heaps

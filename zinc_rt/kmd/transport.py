@@ -1,0 +1,147 @@
+"""The shape both transports share, so that T1 and T2 have one ring code path above them.
+
+A transport owns one GPU's memory and queues through a Driver. The ring room
+
+    with transport.create_queue(ring_bytes=1 << 20) as queue:
+        queue.ring.host.view          # write packets here, at wptr modulo the ring
+        queue.wptr.host.address       # then store the new wptr, 64 bits, in dwords, never wrapped
+        queue.doorbell_address        # then one aligned 64-bit store of the same value
+        queue.rptr.host.address       # what the command processor has fetched
+
+and reads two facts where the tiers differ: `inherits_vmid` (indirect buffers carry the bit) and `kernel_fence` (a
+submission the kernel is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
+back by closing: buffers, queues and fds are counted in `resources()`, which is empty afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+from typing import Protocol, Self
+
+from zinc_rt.kmd.driver import Driver, Mapping
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.resources import Held
+
+
+class Placement(Enum):
+    """Where a buffer lies and who may cache it."""
+
+    VRAM = "vram"  # no CPU access
+    VRAM_BAR = "vram_bar"  # the CPU writes through the BAR: `flush_hdp` before the GPU reads
+    GTT = "gtt"  # host memory the GPU does not cache: coherent
+    GTT_CACHED = "gtt_cached"  # host memory the GPU caches: needs cache packets
+    USERPTR = "userptr"  # this process's own pages, T1 only
+
+
+HOST_VISIBLE = frozenset(Placement) - {Placement.VRAM}
+
+
+@dataclass(eq=False, slots=True)
+class DeviceBuffer:
+    """GPU memory at `gpu_va`. Owned by the transport that made it; `free` gives it back early."""
+
+    name: str
+    gpu_va: int
+    size_bytes: int  # whole pages
+    placement: Placement  # where it lies, which after a fallback is not where it was asked for
+    handle: int
+    mapping: Mapping | None
+    held: list[Held] = field(default_factory=list, repr=False)
+
+    @property
+    def host(self) -> Mapping:
+        """The CPU's side. Its address need not equal `gpu_va`."""
+        if self.mapping is None:
+            raise ValueError(f"{self.name} lies in {self.placement.value}: the CPU cannot reach it")
+        return self.mapping
+
+    def free(self) -> None:
+        """Latest part first. Safe to repeat after a failure."""
+        for held in reversed(self.held):
+            held.release()
+
+
+@dataclass(eq=False)
+class Queue:
+    """A live PM4 compute queue. `destroy` gives back the queue, then its buffers."""
+
+    kind: str  # "kfd" or "userq"
+    queue_id: int
+    generation: tuple[int, int, int]  # of the chip: (12, 0, 1) is gfx1201
+    ring: DeviceBuffer
+    rptr: DeviceBuffer  # u64 at 0, dwords; KFD writes it modulo the ring
+    wptr: DeviceBuffer  # u64 at 0, dwords
+    eop: DeviceBuffer
+    doorbell_address: int  # of this queue's 8 bytes, in this process
+    inherits_vmid: bool
+    kernel_fence: bool
+    save_area: DeviceBuffer | None = None
+    held: list[Held] = field(default_factory=list, repr=False)
+    lost: DriverError | None = None  # the kernel tore the queue down but said so with an error
+
+    @property
+    def ring_dw(self) -> int:
+        return self.ring.size_bytes // 4
+
+    def destroy(self) -> None:
+        """Raises `lost` after everything is given back."""
+        for held in reversed(self.held):
+            held.release()
+        lost, self.lost = self.lost, None
+        if lost is not None:
+            raise lost
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.destroy()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A GPU address that could not be used. `status` is the raw register where the transport has no decoded
+    bits."""
+
+    va: int  # of the page
+    not_present: bool = False
+    read_only: bool = False
+    no_execute: bool = False
+    imprecise: bool = False
+    status: int = 0
+    gpu_id: int = 0
+    error_type: int = 0  # KFD_MEM_ERR_*
+
+
+class Transport(Protocol):
+    """One GPU through one driver. A context manager."""
+
+    kind: str
+    driver: Driver
+    generation: tuple[int, int, int]
+    fallbacks: list[str]  # each allocation that did not get the placement it asked for, and why
+
+    def alloc(
+        self, size_bytes: int, placement: Placement, name: str, *, fallback: Placement | None = None
+    ) -> DeviceBuffer:
+        """Mapped for the GPU, and for the CPU where it can be. Without `fallback` a refusal is an error."""
+
+    def create_queue(self, *, ring_bytes: int) -> Queue: ...
+
+    def flush_hdp(self) -> None:
+        """CPU writes through the BAR become visible to the GPU. An error where the transport has no way to do
+        it."""
+
+    def resources(self) -> dict[str, int]: ...
+
+    def close(self) -> None: ...
+
+
+def check_ring(ring_bytes: int) -> None:
+    """A power of two of whole pages: both kernels compare the ring with its mapping."""
+    if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
+        raise ValueError(f"ring_bytes {ring_bytes}: wanted a power of two, 4096 or more")
