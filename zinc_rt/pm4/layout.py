@@ -186,7 +186,7 @@ def packet(
     return make
 
 
-# --- the text of the methods: plain integer arithmetic, nothing looked up at run time ---------------------------------------------------------------------------
+# --- the text of the methods: plain integer arithmetic, nothing looked up at run time ----
 
 
 def _compiled(cls: type[Packet], method: str, text: str) -> Callable[..., Any]:
