@@ -1,0 +1,116 @@
+"""Faults to order: one row each, consulted at one named point.
+
+`--inject NAME[:COUNT|@NTH]`: every time, the first COUNT times, or only the NTH time the point is reached.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """`probe` is the row of the bring-up probes whose failure signature this makes."""
+
+    name: str
+    probe: str
+    does: str
+
+
+INJECTIONS = (
+    Injection("no-kfd-node", "P02", "/dev/kfd is missing"),
+    Injection("no-access", "P02", "opening /dev/kfd and the render node gives EACCES"),
+    Injection("reset-in-progress", "P02", "opening /dev/kfd gives EAGAIN"),
+    Injection("old-kfd", "P03", "GET_VERSION answers 1.8"),
+    Injection("hidden-gpu", "P04", "the GPU's topology node cannot be read (device cgroup)"),
+    Injection("unknown-target", "P04", "gfx_target_version is of a chip nobody knows"),
+    Injection("user-queue-off", "P06", "amdgpu.user_queue is -1: no user queues"),
+    Injection("firmware-old", "P06", "MEC and MES firmware below the user queues' minimum"),
+    Injection("vm-busy", "P07", "ACQUIRE_VM gives EBUSY: another library owns KFD in this process"),
+    Injection("counter-stuck", "P08", "the GPU counter does not move"),
+    Injection("gpu-gone", "P08", "every ioctl on the GPU gives ENODEV"),
+    Injection("small-bar", "P10", "256 MiB of BAR: CPU-visible VRAM is refused"),
+    Injection("out-of-memory", "P10", "an allocation gives ENOMEM"),
+    Injection("no-doorbell-domain", "P12", "GEM_CREATE in the doorbell domain gives EINVAL"),
+    Injection("event-page-refused", "P13", "CREATE_EVENT with a page gives EINVAL"),
+    Injection("cwsr-mismatch", "P14", "the kernel sizes the context save area otherwise than sysfs says"),
+    Injection("mes-add-failure", "P15", "MES refuses ADD_QUEUE: EIO"),
+    Injection("doorbell-offset", "P17", "mapping the doorbells gives EFAULT"),
+    Injection("lost-doorbell", "P18", "a doorbell write never reaches the CP"),
+    Injection("fence-never-written", "P20", "RELEASE_MEM writes nothing"),
+    Injection("no-eop", "P20", "the queue has no EOP buffer: RELEASE_MEM faults"),
+    Injection("no-interrupt", "P22", "end-of-pipe interrupts are dropped"),
+    Injection("ring-size-off-by-one", "P29", "the hardware's ring is half as long as the client's"),
+    Injection("stale-icache", "P40", "the instruction cache ignores invalidation"),
+    Injection("stale-hdp", "P41", "HDP flushes do nothing"),
+    Injection("no-write-back", "P41", "GPU writes stay in GL2: system-scope write-backs do nothing"),
+    Injection("lost-memory-event", "P42", "a fault signals no MEMORY event"),
+    Injection("no-reset", "P44", "a reset fails: the GPU stays lost"),
+    Injection("mes-remove-failure", "P45", "MES does not answer REMOVE_QUEUE: ETIME, then a reset"),
+    Injection("wptr-rejected", "P48", "USERQ CREATE gives EINVAL for the wptr buffer"),
+    Injection("page-tables-late", "P50", "GEM_VA updates become visible only with their timeline point"),
+    Injection("vmid-not-inherited", "P51", "IBs run with VMID 0 even with bit 30"),
+    Injection("fence-interrupt-lost", "P52", "PROTECTED_FENCE_SIGNAL completes nothing"),
+    Injection("signal-before-wptr", "P52", "USERQ_SIGNAL sees the wptr from before the last submission"),
+    Injection("vram-lost", "P55", "every reset loses VRAM"),
+    Injection("device-crash", "P20", "the device process ends at once when a doorbell is rung"),
+)
+
+BY_NAME = {row.name: row for row in INJECTIONS}
+if len(BY_NAME) != len(INJECTIONS):
+    raise ValueError("two injections of one name")
+
+
+class Injector:
+    """What this machine does wrong. Thread-safe; `reached` counts every point asked about."""
+
+    def __init__(self, wanted: Iterable[str] = ()) -> None:
+        self._lock = threading.Lock()
+        self._strikes: dict[str, tuple[int, int | None]] = {}  # name: first strike, last strike (None: no end)
+        self.reached: dict[str, int] = {}
+        for each in wanted:
+            self.add(each)
+
+    def add(self, text: str) -> None:
+        name, first, last = parse(text)
+        with self._lock:
+            self._strikes[name] = (self.reached.get(name, 0) + first, last and self.reached.get(name, 0) + last)
+
+    def remove(self, name: str) -> None:
+        with self._lock:
+            self._strikes.pop(name, None)
+
+    def strikes(self, name: str) -> bool:
+        """Asked at the point: counts, and says whether the fault happens now."""
+        if name not in BY_NAME:
+            raise ValueError(f"no injection {name!r}")
+        if name not in self._strikes:
+            return False
+        with self._lock:
+            count = self.reached.get(name, 0) + 1
+            self.reached[name] = count
+            first, last = self._strikes.get(name, (1, 0))
+            return first <= count and (last is None or count <= last)
+
+    def on(self, name: str) -> bool:
+        """Asked for a standing condition: does not count."""
+        if name not in BY_NAME:
+            raise ValueError(f"no injection {name!r}")
+        return name in self._strikes
+
+
+def parse(text: str) -> tuple[str, int, int | None]:
+    """Of "name", "name:3" (the first three times), "name@3" (the third time): name, first, last strike."""
+    for mark in ":@":
+        name, found, number = text.partition(mark)
+        if found:
+            break
+    if name not in BY_NAME:
+        raise ValueError(f"no injection {name!r}; there are {', '.join(BY_NAME)}")
+    if not found:
+        return name, 1, None
+    if not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"{text}: after {mark!r} stands a count from 1")
+    return name, (1 if mark == ":" else int(number)), int(number)

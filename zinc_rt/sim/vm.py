@@ -1,0 +1,231 @@
+"""GPU virtual memory of one client: 4 KiB pages, permissions, faults, the instruction cache before it."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.memory import Bo, Shared
+
+VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
+VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
+VA_HOLE_END = (1 << 64) - (1 << 47)
+VA_TOP_RESERVED = (1 << 64) - (1 << 21)  # csa, seq64 and trap buffers lie on top
+ADDRESS_END = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One mapping: [start, start + size_bytes) shows `bo` from `offset`."""
+
+    start: int
+    size_bytes: int
+    bo: Bo
+    offset: int
+    write: bool
+    execute: bool
+    read: bool = True
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size_bytes
+
+    def allows(self, access: Access) -> str:
+        """Why not, or ""."""
+        if access is Access.WRITE:
+            return "" if self.write else "read only"
+        if access is Access.EXECUTE:
+            return "" if self.execute else "no execute"
+        return "" if self.read else "not present"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    starts: tuple[int, ...] = ()
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    va: int
+    size_bytes: int
+    name: str
+
+
+class GpuVm:
+    """Implements sim.interfaces.AddressSpace. The table is replaced as a whole, so readers need no lock; the
+    owner serialises map and unmap."""
+
+    def __init__(
+        self,
+        *,
+        flush_hdp: Callable[[], None] = lambda: None,
+        write_back: Callable[[], None] = lambda: None,
+        invalidates: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._table = _Table()
+        self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
+        self._icache: dict[int, bytes] = {}  # page number: as first fetched
+        self._announced: tuple[Announced, ...] = ()
+        self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
+        self.users = 1  # the render file, and KFD after ACQUIRE_VM
+
+    # --- the driver's side ---
+
+    def map(
+        self,
+        va: int,
+        size_bytes: int,
+        bo: Bo,
+        *,
+        offset: int = 0,
+        write: bool = True,
+        execute: bool = True,
+        read: bool = True,
+    ) -> Span:
+        """EINVAL where unaligned, outside the valid ranges, outside the buffer, or taken."""
+        self.check_range(va, size_bytes)
+        if offset % PAGE_BYTES or offset + size_bytes > bo.size_bytes:
+            raise OSError(errno.EINVAL, "outside the buffer")
+        if next(self.overlapping(va, size_bytes), None) is not None:
+            raise OSError(errno.EINVAL, f"0x{va:x} is taken")
+        span = Span(va, size_bytes, bo, offset, write, execute, read)
+        table = self._table
+        at = bisect_right(table.starts, va)
+        self._table = _Table(
+            (*table.starts[:at], va, *table.starts[at:]), (*table.spans[:at], span, *table.spans[at:])
+        )
+        return span
+
+    def unmap(self, span: Span) -> None:
+        kept = [each for each in self._table.spans if each is not span]
+        if len(kept) == len(self._table.spans):
+            raise OSError(errno.EINVAL, "not mapped")
+        self._table = _Table(tuple(each.start for each in kept), tuple(kept))
+        pages = range(span.start // PAGE_BYTES, span.end // PAGE_BYTES)
+        for page in [page for page in list(self._icache) if page in pages]:
+            self._icache.pop(page, None)
+
+    def clear(self) -> list[Span]:
+        spans, self._table = list(self._table.spans), _Table()
+        self._icache.clear()
+        return spans
+
+    @staticmethod
+    def check_range(va: int, size_bytes: int) -> None:
+        end = va + size_bytes
+        wrong = va % PAGE_BYTES or size_bytes % PAGE_BYTES or size_bytes <= 0 or va < VA_FIRST
+        if wrong or end > VA_TOP_RESERVED or (end > VA_HOLE_START and va < VA_HOLE_END):
+            raise OSError(errno.EINVAL, f"0x{va:x} with 0x{size_bytes:x} bytes is no valid range")
+
+    def overlapping(self, va: int, size_bytes: int) -> Iterator[Span]:
+        table = self._table
+        for span in table.spans[max(0, bisect_right(table.starts, va) - 1) :]:
+            if span.start >= va + size_bytes:
+                break
+            if span.end > va:
+                yield span
+
+    def span_at(self, va: int) -> Span | None:
+        table = self._table
+        at = bisect_right(table.starts, va) - 1
+        return table.spans[at] if at >= 0 and va < table.spans[at].end else None
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return self._table.spans
+
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        """A suballocation, for bounds checks and messages; size 0 takes back those that start there."""
+        kept = tuple(each for each in self._announced if each.va != va or each.name != name)
+        if size_bytes == 0:
+            kept = tuple(each for each in kept if each.va != va)
+        self._announced = (*kept, Announced(va, size_bytes, name)) if size_bytes else kept
+
+    @property
+    def announced(self) -> tuple[Announced, ...]:
+        return self._announced
+
+    # --- the hardware's side: AddressSpace ---
+
+    def _walk(self, va: int, size_bytes: int, access: Access) -> list[tuple[Span, int, int]]:
+        """(span, offset in its buffer, bytes) in order, all checked before any is touched."""
+        pieces = []
+        at, end = va, va + size_bytes
+        while at < end:
+            span = self.span_at(at)
+            if span is None:
+                raise Fault(at, access, "not present")
+            why = span.allows(access)
+            if why:
+                raise Fault(at, access, why)
+            size = min(end, span.end) - at
+            pieces.append((span, span.offset + at - span.start, size))
+            at += size
+        return pieces
+
+    def read(self, va: int, size_bytes: int) -> bytes:
+        pieces = self._walk(va, size_bytes, Access.READ)
+        return b"".join(bytes(span.bo.store.view[at : at + size]) for span, at, size in pieces)
+
+    def write(self, va: int, data: bytes) -> None:
+        pieces = self._walk(va, len(data), Access.WRITE)
+        done = 0
+        for span, at, size in pieces:
+            span.bo.gpu_writes(at, size)
+            part = data[done : done + size]
+            if size == 4 and at % 4 == 0:
+                span.bo.store.u32[at // 4] = int.from_bytes(part, "little")
+            elif size == 8 and at % 8 == 0:
+                span.bo.store.u64[at // 8] = int.from_bytes(part, "little")
+            else:
+                span.bo.store.view[at : at + size] = part
+            done += size
+
+    def view(self, va: int, size_bytes: int, access: Access) -> memoryview:
+        pieces = self._walk(va, size_bytes, access)
+        if len(pieces) != 1:
+            raise ValueError(f"0x{va:x}: {size_bytes} bytes span {len(pieces)} allocations")
+        span, at, size = pieces[0]
+        if access is Access.WRITE:
+            span.bo.gpu_writes(at, size)
+        return span.bo.store.view[at : at + size]
+
+    def fetch(self, va: int, size_bytes: int) -> bytes:
+        self._walk(va, size_bytes, Access.EXECUTE)
+        first, last = va // PAGE_BYTES, (va + size_bytes - 1) // PAGE_BYTES
+        code = b"".join(self._fetched(page) for page in range(first, last + 1))
+        return code[va - first * PAGE_BYTES :][:size_bytes]
+
+    def _fetched(self, page: int) -> bytes:
+        if page not in self._icache:
+            [(span, at, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, Access.EXECUTE)
+            self._icache[page] = bytes(span.bo.store.view[at : at + size])
+        return self._icache[page]
+
+    def describe(self, va: int) -> str:
+        inside = [each for each in self._announced if each.va <= va < each.va + each.size_bytes]
+        if inside:
+            smallest = min(inside, key=lambda each: each.size_bytes)
+            return f"{smallest.name}+0x{va - smallest.va:x}"
+        span = self.span_at(va)
+        return "unmapped" if span is None else f"{span.bo.name}+0x{va - span.start + span.offset:x}"
+
+    def flush_hdp(self) -> None:
+        self._flush_hdp()
+
+    def write_back(self) -> None:
+        self._write_back()
+
+    def invalidate_icache(self) -> None:
+        if self._invalidates():
+            self._icache.clear()
+
+    def handover(self, va: int, size_bytes: int) -> list[tuple[Shared, int, int]]:
+        """(memfd, offset, bytes) behind a range, for a process that maps GPU memory itself."""
+        pieces = self._walk(va, size_bytes, Access.READ)
+        return [(span.bo.store, at, size) for span, at, size in pieces if isinstance(span.bo.store, Shared)]
