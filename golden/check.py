@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,15 +10,14 @@ from zinc_rt.engine import default_ctx
 from zinc_rt.errors import InputError
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
-from zinc_rt.model.hyper import Hyper
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate.capture import Selection
 from zinc_rt.validate.layers import parse_layers
+from zinc_rt.validate.prepare import layer_count
 from zinc_rt.validate.run import Job, parse_tiers, validate
 
 ORDERINGS = ("canonical-1", "canonical-1-q8", "float32-dequant")
-N_CTX = re.compile(r"n_ctx=(\d+)")
 
 
 def model_of(golden: Golden, named: str | None) -> GGUFFile:
@@ -89,16 +87,15 @@ def _identity(golden: Golden, gguf: GGUFFile) -> Result:
 
 def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> Job:
     ordering = golden.ordering or "canonical-1"
-    hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
-    count = hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
+    longest = default_ctx(gguf, None)
     return Job(
         gguf=gguf,
         name=golden.path.name,
         tiers=tuple(parse_tiers(f"t_cpu:{ordering}", ordering, ORDERINGS)),
         tokens=[int(token) for token in golden.ids],
         steps=0 if golden.greedy_tokens is None else len(golden.greedy_tokens),
-        ctx=_ctx(golden, gguf),
-        layers=parse_layers("all", count),
+        ctx=min(golden.ctx or longest, longest),
+        layers=parse_layers("all", layer_count(gguf)),
         selection=Selection(("l_out-*", "ffn_moe_topk-*", *golden.nodes)),
         golden=golden,
         threads=threads,
@@ -107,14 +104,6 @@ def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> Jo
         alone=False,
         repro=_repro(golden, gguf),
     )
-
-
-def _ctx(golden: Golden, gguf: GGUFFile) -> int:
-    """What it was made with, as far as the model reaches; older goldens say it in words only."""
-    in_words = N_CTX.search(str(golden.meta.get("settings", "")))
-    recorded = golden.meta.get("n_ctx") or (int(in_words[1]) if in_words else None)
-    longest = default_ctx(gguf, None)
-    return min(int(recorded), longest) if recorded else longest
 
 
 def _repro(golden: Golden, gguf: GGUFFile) -> str:

@@ -242,7 +242,6 @@ def _check(arguments: argparse.Namespace) -> int:
     from zinc_rt.golden.embedded import embedded
     from zinc_rt.golden.format import read_golden
     from zinc_rt.report import Report
-    from zinc_rt.validate.table import verdict
 
     settings = options.settings()
     threads = options.threads(arguments, settings)
@@ -262,9 +261,18 @@ def _check(arguments: argparse.Namespace) -> int:
         _show_golden(golden, results, again(golden), show)
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
-    show(verdict(report, len(named) or len(embedded()), strict=False).replace(" model", " golden"))
+    show(_verdict(report, len(named) or len(embedded())))
     _write_json(report, arguments)
     return report.exit_code()
+
+
+def _verdict(report: Report, goldens: int) -> str:
+    counts = report.counts()
+    parts = [f"{counts.get('pass', 0)} checks passed"]
+    if counts.get("fail"):
+        parts.insert(0, f"{counts['fail']} failed")
+    parts += sorted({f"skipped: {result.reason}" for result in report.results if result.status == "skip"})
+    return f"{report.verdict()['status']}  {goldens} golden{'s' * (goldens != 1)}: {', '.join(parts)}"
 
 
 def _show_golden(golden: Golden, results: list[Result], remake: str, show: cli.Callable[[str], None]) -> None:

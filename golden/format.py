@@ -22,6 +22,7 @@ VARIANTS = ("_deq", "_exactgelu", "")
 FIXED = ("ids", "logits", "l_out", "greedy_tokens", "greedy_logits", "greedy_margin", "result_norm")
 NODE = re.compile(r"(?!l_out-|ffn_moe_topk-)[A-Za-z_]\w*-\d+|result_norm")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+N_CTX = re.compile(r"n_ctx=(\d+)")
 OURS = "zinc-rt"  # what meta's source begins with where this runtime computed the arrays
 
 
@@ -54,6 +55,13 @@ class Golden:
     def ordering(self) -> str:
         """The arithmetic ordering it was computed in by this runtime; empty for another engine's golden."""
         return str(self.meta.get("ordering", "")) if str(self.meta.get("source")).startswith(OURS) else ""
+
+    @property
+    def ctx(self) -> int | None:
+        """The context length it was computed with; older goldens say it in words only."""
+        recorded = self.meta.get("n_ctx")
+        in_words = N_CTX.search(str(self.meta.get("settings", "")))
+        return recorded if isinstance(recorded, int) else int(in_words[1]) if in_words else None
 
 
 def read_golden(path: str | Path) -> Golden:

@@ -113,18 +113,9 @@ def refuse_other_model(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
 
 def _ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
     """What was asked for, else what the golden was made with, else the default."""
-    if asked is None and golden is not None:
-        recorded = golden.meta.get("n_ctx") or golden.meta.get("ctx") or _n_ctx(golden)
-        if isinstance(recorded, int):
-            return min(default_ctx(gguf, None), recorded)
+    if asked is None and golden is not None and golden.ctx is not None:
+        return min(default_ctx(gguf, None), golden.ctx)
     return default_ctx(gguf, asked)
-
-
-def _n_ctx(golden: Golden) -> int | None:
-    """llama.cpp's context length, from the settings text of goldens that have no field for it."""
-    _, found, rest = str(golden.meta.get("settings", "")).partition("n_ctx=")
-    digits = rest.partition(",")[0]
-    return int(digits) if found and digits.isdigit() else None
 
 
 def _reference(tiers: list[TierSpec], golden: Golden | None, arguments: argparse.Namespace) -> TierSpec | None:

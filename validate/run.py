@@ -167,7 +167,7 @@ def validate(job: Job, say: Callable[[str], None]) -> Iterator[Result]:
             yield from _against_golden(runner, spec)
         if job.reference is not None:
             yield from _between_tiers(runner, job.reference)
-        if len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
+        if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
             yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
 
 

@@ -41,7 +41,7 @@ def test_a_shared_golden_is_given_again(stem: str, data_dir: Path, tmp_path: Pat
     golden = np.load(data_dir / "goldens" / f"{stem}.npz")
     model = data_dir / "goldens" / f"{stem}.gguf"
     arrays = import_llama_cpp(model, golden["ids"].tolist(), tmp_path / "m.npz", dequantised=stem.endswith("-q"))
-    assert set(golden.files) <= set(arrays)
+    assert set(golden.files) - {"meta"} <= set(arrays)
     assert np.array_equal(arrays["greedy_tokens"], golden["greedy_tokens"])
     for name in set(golden.files) - {"meta"}:
         assert np.allclose(arrays[name], golden[name], atol=0.3 if stem.endswith("-q") else 1e-3), name
@@ -56,7 +56,7 @@ def test_prompts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         import_llama_cpp(tmp_path / "m.gguf", [], tmp_path / "m.npz")
     with pytest.raises(InputError, match="token ids run to 511"):
         import_llama_cpp(tmp_path / "m.gguf", [512], tmp_path / "m.npz")
-    with pytest.raises(OutputError, match="cannot write the golden"):
+    with pytest.raises(OutputError, match="cannot write"):
         import_llama_cpp(tmp_path / "m.gguf", [1], tmp_path / "no folder" / "m.npz")
 
 

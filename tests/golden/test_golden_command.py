@@ -1,0 +1,384 @@
+"""zinc-rt-golden as a user meets it: make, check, list, import, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zinc_rt.golden.command import main
+from zinc_rt.golden.format import read_golden
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+
+DOC = Path(__file__).resolve().parents[2] / "docs" / "golden.md"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "m.gguf"
+    assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def golden(model: Path) -> Path:
+    path = model.with_name("g.npz")
+    line = ["make", "--model", str(model), "--tokens", "5,17,300", "--steps", "2", "--nodes", "attn_norm-*"]
+    assert main([*line, "-o", str(path)]) == 0
+    return path
+
+
+def tampered(golden: Path, **change: Any) -> Path:
+    """A copy beside it with arrays changed by functions of them, or meta entries by values."""
+    with np.load(golden) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    meta = json.loads(str(arrays["meta"])) | change.pop("meta", {})
+    for name, function in change.items():
+        arrays[name.replace("__", "-")] = function(arrays[name.replace("__", "-")].copy())
+    path = golden.with_name("tampered.npz")
+    np.savez(path, **{**arrays, "meta": np.array(json.dumps(meta))})  # type: ignore[arg-type]
+    return path
+
+
+def bumped(*index: int) -> Any:
+    """The next float32 up, or the next id, at one place."""
+
+    def change(array: np.ndarray) -> np.ndarray:
+        one_up = np.nextafter(array[index], np.float32(np.inf)) if array.dtype.kind == "f" else array[index] ^ 1
+        array[index] = one_up
+        return array
+
+    return change
+
+
+# --- make ------------------------------------------------------------------------------------------------------
+
+
+def test_a_golden_holds_everything_and_says_where_it_is_from(golden: Path, capsys: Any) -> None:
+    made = read_golden(golden)
+    assert made.source == "zinc-rt t_cpu"
+    assert made.logits.shape == (3, 512)
+    assert made.l_out is not None and made.l_out.shape == (2, 3, 64)
+    assert made.greedy_tokens is not None and made.greedy_tokens.shape == (2,)
+    assert made.greedy_tokens[0] == made.logits[-1].argmax()
+    assert sorted(made.experts) == [0, 1]
+    assert sorted(made.nodes) == ["attn_norm-0", "attn_norm-1", "result_norm"]
+    meta = made.meta
+    assert (meta["format"], meta["ordering"], meta["arch"], meta["n_ctx"]) == (1, "canonical-1", "qwen3moe", 256)
+    assert len(meta["model_digest"]) == len(meta["code"]) == 64
+    assert meta["command"].startswith("zinc-rt golden make --model ")
+    assert "--tokens 5,17,300 --steps 2" in meta["command"]
+
+
+def test_the_same_arguments_give_the_same_model(model: Path) -> None:
+    again = model.with_name("again.gguf")
+    assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(again)]) == 0
+    assert again.read_bytes() == model.read_bytes()
+    assert main(["make", "--tiny", "qwen3moe", "--seed", "4", "-o", str(again), "--force"]) == 0
+    assert again.read_bytes() != model.read_bytes()
+
+
+def test_all_tiny_models_come_in_one_folder(tmp_path: Path, capsys: Any) -> None:
+    assert main(["make", "--tiny", "all", "-o", str(tmp_path / "new" / "models")]) == 0
+    names = {path.name for path in (tmp_path / "new" / "models").iterdir()}
+    assert names == {f"tiny-{name}-f32.gguf" for name in ARCHITECTURES}
+    assert main(["make", "--tiny", "all", "-o", str(tmp_path / "new" / "models")]) == 2
+    assert "already there" in capsys.readouterr().err
+    assert main(["make", "--tiny", "help"]) == 0
+    assert capsys.readouterr().out.split() == list(ARCHITECTURES)
+
+
+def test_a_prompt_goes_through_the_models_tokenizer(model: Path) -> None:
+    out = model.with_name("g.npz")
+    assert main(["make", "--model", str(model), "--prompt", "The quick fox", "--steps", "0", "-o", str(out)]) == 0
+    assert 1 < len(read_golden(out).ids) < 14
+    assert main(["check", str(out)]) == 0
+
+
+# --- check -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8", "float32-dequant"])
+def test_what_was_made_holds(ordering: str, model: Path, capsys: Any) -> None:
+    out = model.with_name("g.npz")
+    line = ["make", "--model", str(model), "--tokens", "5,17,300", "--steps", "2", "--ordering", ordering]
+    assert main([*line, "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["check", str(out), "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"]["counts"] == {"pass": len(report["results"])}
+    kinds = {result["kind"] for result in report["results"]}
+    assert kinds == {"model", "layer", "experts", "node", "logits", "greedy", "decode"}
+    bits = [result["limit"].get("bits") for result in report["results"] if result["kind"] == "logits"]
+    assert bits == [None if ordering == "float32-dequant" else True]
+
+
+@pytest.mark.parametrize(
+    ("array", "index", "place"),
+    [
+        ("logits", (1, 7), r"logits .*token 1, dim 7"),
+        ("l_out", (1, 2, 5), r"l_out-1 .*token 2, dim 5"),
+        ("attn_norm__1", (0, 3), r"attn_norm-1 .*token 0, dim 3"),
+        ("result_norm", (2, 9), r"result_norm .*token 2, dim 9"),
+        ("ffn_moe_topk__0", (1, 0), r"ffn_moe_topk-0 .*token 1, dim 0"),
+        ("greedy_tokens", (1,), r"greedy .*token 1"),
+        ("greedy_logits", (1, 11), r"decode .*token 1, dim 11"),
+    ],
+)
+def test_one_changed_bit_is_found_and_named(
+    array: str, index: tuple[int, ...], place: str, golden: Path, capsys: Any
+) -> None:
+    path = tampered(golden, **{array: bumped(*index)})
+    assert main(["check", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert re.search(place, said), said
+    assert f"repro  zinc-rt golden check {path}" in said
+    assert "make it again  zinc-rt golden make --model" in said
+    assert said.splitlines()[-1].startswith("FAIL  1 golden: ")
+
+
+def test_a_golden_of_another_model_is_refused(golden: Path, capsys: Any) -> None:
+    other = golden.with_name("other.gguf")
+    main(["make", "--tiny", "qwen3moe", "--seed", "9", "-o", str(other)])
+    assert main(["check", str(golden), "--model", str(other)]) == 1
+    assert "made for another model: m.gguf" in capsys.readouterr().out
+
+
+def test_a_golden_of_changed_code_says_so_where_the_bits_differ(golden: Path, capsys: Any) -> None:
+    assert main(["check", str(tampered(golden, meta={"code": "0" * 64}))]) == 0
+    path = tampered(golden, meta={"code": "0" * 64}, logits=bumped(0, 0))
+    assert main(["check", str(path)]) == 1
+    assert "cause  the arithmetic or the model code has changed since" in capsys.readouterr().out
+
+
+def test_an_ordering_that_is_gone_has_expired(golden: Path, capsys: Any) -> None:
+    assert main(["check", str(tampered(golden, meta={"ordering": "canonical-0"}))]) == 1
+    said = capsys.readouterr().out
+    assert "made in canonical-0, which this build does not compute" in said
+    assert "make it again  zinc-rt golden make --model" in said
+
+
+def test_a_format_that_is_gone_is_told_with_its_command(golden: Path, capsys: Any) -> None:
+    assert main(["check", str(tampered(golden, meta={"format": 99}))]) == 2
+    assert re.search(
+        r"golden format 99, this build reads 1\n.*zinc-rt golden make --model", capsys.readouterr().err
+    )
+
+
+def test_the_embedded_goldens_hold(capsys: Any) -> None:
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("PASS  3 goldens: ")
+
+
+# --- list ------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_names_goldens_and_says_why_a_file_is_none(golden: Path, capsys: Any) -> None:
+    (golden.parent / "torn.npz").write_bytes(golden.read_bytes()[:100])
+    np.savez(golden.parent / "foreign.npz", weights=np.ones(3))
+    capsys.readouterr()
+    assert main(["list", str(golden.parent)]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
+    assert "qwen3moe" in rows["g"] and "3 + 2" in rows["g"] and "attn_norm-*" in rows["g"]
+    assert "not a readable golden" in rows["torn"]
+    assert "no array called logits" in rows["foreign"]
+    assert main(["list", str(golden.parent), "--json", "-"]) == 0
+    listed = {row["path"]: row for row in json.loads(capsys.readouterr().out)["details"]["goldens"]}
+    assert listed[str(golden)]["model_digest"] == read_golden(golden).meta["model_digest"]
+    assert listed[str(golden)]["size_bytes"] == golden.stat().st_size
+
+
+def test_the_embedded_ones_are_listed(capsys: Any) -> None:
+    assert main(["list"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("qwen3-q", "qwen35moe-q", "gemma4-q", "3 goldens in "))
+
+
+def test_nothing_to_list_is_no_pass(tmp_path: Path) -> None:
+    assert main(["list", str(tmp_path)]) == 77
+    assert main(["list", str(tmp_path / "nowhere")]) == 2
+
+
+# --- import ----------------------------------------------------------------------------------------------------
+
+
+def dumped(golden: Path, dtype: Any = np.float32, **change: Any) -> Path:
+    """What another engine might have saved."""
+    made = read_golden(golden)
+    assert made.l_out is not None
+    arrays: dict[str, Any] = {
+        "tokens": made.ids.astype(np.int64),
+        "logits": made.logits.astype(dtype),
+        "hidden_0": made.l_out[0].astype(dtype),
+        "l_out-1": made.l_out[1].astype(dtype),
+        "attn_norm-0": made.nodes["attn_norm-0"].astype(dtype),
+        "ffn_moe_topk-0": made.experts[0].astype(np.int64),
+    }
+    arrays |= change
+    path = golden.with_name("dump.npz")
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})  # type: ignore[arg-type]
+    return path
+
+
+def imported(dump: Path, *more: str) -> int:
+    names = ["--map", "tokens=ids", "--map", "hidden_0=l_out-0"]
+    line = ["import", "--from", "npz", str(dump), "--model", str(dump.with_name("m.gguf")), "--force", *more]
+    return main([*line, *(names if not more else ()), "-o", str(dump.with_name("theirs.npz"))])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys: Any) -> None:
+    from zinc_rt.validate.command import main as validate
+
+    assert imported(dumped(golden, dtype)) == 0
+    theirs = golden.with_name("theirs.npz")
+    made = read_golden(theirs)
+    assert made.source == "a dump"
+    assert made.l_out is not None and made.l_out.shape == (2, 3, 64)
+    assert (made.meta["dump"], made.meta["names"]["hidden_0"]) == ("dump.npz", "l_out-0")
+    assert main(["check", str(theirs)]) == 0
+    capsys.readouterr()
+    line = ["--model", str(golden.with_name("m.gguf")), "--golden", str(theirs), "--nodes", "attn_norm-*"]
+    assert validate([*line, "--no-cache"]) == 0
+    assert re.search(r"attn_norm-0 .*pass", capsys.readouterr().out)
+
+
+def test_bfloat16_is_taken_as_ml_dtypes_saves_it(golden: Path) -> None:
+    logits = read_golden(golden).logits
+    bfloat16 = (logits.view(np.uint32) >> 16).astype(np.uint16).view("V2")
+    assert imported(dumped(golden, logits=bfloat16)) == 0
+    assert np.abs(read_golden(golden.with_name("theirs.npz")).logits - logits).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"logits": None}, "no array called logits; it holds"),
+        ({"logits": np.ones((3, 511))}, r"logits has shape \[3, 511\], wanted \[3, 512\]"),
+        ({"logits": np.full((3, 512), np.nan)}, r"logits\[0, 0\] is not a number"),
+        ({"logits": np.ones((3, 512), np.int32)}, "logits is int32, wanted floats"),
+        ({"tokens": np.array([1.0, 2.0, 3.0])}, "ids is float64, wanted integers"),
+        ({"tokens": np.array([1, 2, 512])}, "ids runs from 1 to 512, the vocabulary has 512"),
+        ({"l_out-1": None}, r"l_out has shape \[1, 3, 64\], wanted \[2, 3, 64\]"),
+        ({"l_out-1": np.ones((3, 32))}, "l_out-N of shapes"),
+        ({"l_out-1": None, "l_out-2": np.ones((3, 64))}, "no l_out-1; every layer is wanted"),
+        ({"l_out": np.ones((2, 3, 64))}, "l_out and l_out-0: one or the other"),
+        ({"attn_norm-0": np.ones((4, 64))}, r"attn_norm-0 has shape \[4, 64\], wanted \[3, 64\]"),
+        ({"weights": np.ones(3)}, "what is weights?"),
+        ({"ids": np.ones(3, int)}, "two arrays would be called ids"),
+        ({"tokens": None}, "no array called tokens"),
+    ],
+)
+def test_a_dump_that_does_not_fit_is_refused(change: dict[str, Any], said: str, golden: Path, capsys: Any) -> None:
+    assert imported(dumped(golden, **change)) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not golden.with_name("theirs.npz").exists()
+
+
+@pytest.mark.parametrize("pair", ["tokens", "=ids", "tokens="])
+def test_a_name_pair_is_explained(pair: str, golden: Path, capsys: Any) -> None:
+    assert imported(dumped(golden), "--map", pair) == 2
+    assert "wanted their_name=our_name" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
+def test_without_llama_cpp_the_extra_is_named(model: Path, capsys: Any) -> None:
+    line = ["import", "--from", "llama-cpp", "--model", str(model), "--tokens", "1,2"]
+    assert main([*line, "-o", str(model.with_name("g.npz"))]) == 2
+    assert "pip install zinc-rt[llama-cpp]" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
+@pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "gemma4moe"])
+@pytest.mark.parametrize("quant", ["f32", "q"])
+def test_what_llama_cpp_computes_holds(architecture: str, quant: str, tmp_path: Path, capsys: Any) -> None:
+    model, out = str(tmp_path / "m.gguf"), str(tmp_path / "g.npz")
+    assert main(["make", "--tiny", architecture, "--quant", quant, "--hidden", "128", "-o", model]) == 0
+    line = ["import", "--from", "llama-cpp", "--model", model, "--tokens", "5,17,300,2,9,9,88,41,5,6,7,8"]
+    assert main([*line, "-o", out, *(["--dequantised"] if quant == "q" else [])]) == 0
+    assert main(["check", out]) == 0, capsys.readouterr().out
+
+
+# --- the same mistakes everywhere ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("make --model {model} --tokens 1", "nowhere to write"),
+        ("make --model {model} --tokens 1 -o {model}", "already there"),
+        ("make --model {model} --tokens 1 -o {folder}/no/g.npz", "there is no folder"),
+        ("make --model {model} --tokens 512 -o {folder}/g.npz", "512"),
+        ("make --model {model} -o {folder}/g.npz", "nothing to run"),
+        ("make --model {model} --tokens 1,2 --ctx 4 --steps 3 -o {folder}/g.npz", "do not fit a context of 4"),
+        ("make --model {model} --tokens 1 --seed 3 -o {folder}/g.npz", "--seed goes with --tiny"),
+        ("make --model {folder}/none.gguf --tokens 1 -o {folder}/g.npz", "No such file"),
+        ("make --tiny qwen9 -o {folder}/t.gguf", "no tiny model called 'qwen9'"),
+        ("make --tiny qwen3 --quant q9 -o {folder}/t.gguf", "unknown type 'q9'"),
+        ("make --tiny qwen3 --seed -1 -o {folder}/t.gguf", "--seed -1"),
+        ("make --tiny qwen3 --tokens 1 -o {folder}/t.gguf", "--tokens goes with --model"),
+        ("make --tiny all -o {model}", "not a folder"),
+        ("check {folder}/none.npz", "no such golden"),
+        ("check --model {model}", "--model goes with a golden"),
+        ("import --from npz --model {model} -o {folder}/g.npz", "no dump named"),
+        ("import --from npz {model} --model {model} -o {folder}/g.npz", "not a readable golden"),
+        (
+            "import --from npz d.npz --model {model} --steps 3 -o {folder}/g.npz",
+            "--steps goes with --from",
+        ),
+        ("import --from llama-cpp d.npz --model {model} -o {folder}/g.npz", "a dump goes with --from npz"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(line: str, said: str, model: Path, capsys: Any) -> None:
+    words = [word.format(model=model, folder=model.parent) for word in line.split()]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("zinc-rt golden: ") and said in error
+    assert [path.name for path in model.parent.iterdir()] == ["m.gguf"]
+
+
+def test_a_golden_without_its_model_beside_it_asks_for_one(golden: Path, capsys: Any) -> None:
+    golden.with_name("m.gguf").rename(golden.with_name("elsewhere.gguf"))
+    assert main(["check", str(golden)]) == 2
+    assert re.search(r"its model, m.gguf, is not beside it\n  next: --model", capsys.readouterr().err)
+    assert main(["check", str(golden), "--model", str(golden.with_name("elsewhere.gguf"))]) == 0
+
+
+def test_help_is_quick_and_shows_how(tmp_path: Path) -> None:
+    for command in ([], ["make"], ["check"], ["import"]):
+        started = time.monotonic()
+        line = [sys.executable, "-X", "importtime", "-m", "zinc_rt.golden.command", *command, "--help"]
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+        assert "examples:" in done.stdout
+        assert "numpy" not in done.stderr, f"{command} imports NumPy to print help"
+        assert time.monotonic() - started < 5
+
+
+def test_the_documented_dump_works_as_written(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of docs/golden.md, run against an engine that is ours."""
+    python = re.search(r"```python\n(.*?)```", DOC.read_text(encoding="utf-8"), re.DOTALL)
+    assert python is not None
+    made = read_golden(golden)
+    assert made.l_out is not None
+    layers = made.l_out
+    text = textwrap.dedent(python[1])
+    ids = made.ids.tolist()
+    text = re.sub(r"ids = \[.*\]", f"ids = {ids}", text)
+    monkeypatch.chdir(golden.parent)
+    exec(compile(text, "docs/golden.md", "exec"), {"my_engine": lambda ids: (made.logits, list(layers))})
+    line = ["import", "--from", "npz", "dump.npz", "--model", "m.gguf", "--source", "my engine 1.2"]
+    names = ["--map", "hidden_0=l_out-0", "--map", "hidden_1=l_out-1"]
+    assert main([*line, *names, "-o", "theirs.npz"]) == 0
+    theirs = read_golden("theirs.npz")
+    assert theirs.source == "my engine 1.2"
+    assert theirs.l_out is not None
+    assert np.abs(theirs.l_out - layers).max() <= 2**-11 * np.abs(layers).max()

@@ -1,0 +1,123 @@
+"""What a golden file may look like, and how a bad one is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.errors import InputError, OutputError
+from zinc_rt.golden.format import read_golden, write_golden
+
+ARRAYS = {
+    "ids": np.array([3, 1, 2], np.int32),
+    "logits": np.arange(15, dtype=np.float32).reshape(3, 5),
+    "l_out": np.ones((2, 3, 4), np.float32),
+    "greedy_tokens": np.array([4, 4], np.int32),
+    "greedy_logits": np.ones((2, 5), np.float32),
+    "result_norm": np.ones((3, 4), np.float32),
+    "ffn_moe_topk-1": np.zeros((3, 2), np.int32),
+    "attn_norm-0": np.ones((3, 4), np.float16),
+    "Qcur-11": np.ones((3, 2, 8), np.float64),
+}
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    write_golden(tmp_path / "g.npz", ARRAYS, {"source": "zinc-rt t_cpu", "ordering": "canonical-1"})
+    golden = read_golden(tmp_path / "g.npz")
+    assert golden.meta["format"] == 1
+    assert golden.ordering == "canonical-1"
+    assert np.array_equal(golden.logits, ARRAYS["logits"])
+    assert golden.l_out is not None and golden.l_out.shape == (2, 3, 4)
+    assert golden.greedy_logits is not None and golden.greedy_logits.shape == (2, 5)
+    assert list(golden.experts) == [1]
+    assert {name: (a.shape, a.dtype) for name, a in golden.nodes.items()} == {
+        "result_norm": ((3, 4), np.float32),
+        "attn_norm-0": ((3, 4), np.float32),
+        "Qcur-11": ((3, 2, 8), np.float32),
+    }
+
+
+def test_only_ids_and_logits_are_needed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", ids=[1, 2], logits=np.ones((2, 9)), note="mine")
+    golden = read_golden(tmp_path / "g.npz")
+    assert (golden.l_out, golden.greedy_tokens, golden.greedy_logits, golden.nodes) == (None, None, None, {})
+    assert golden.source == "unknown source"
+
+
+def test_the_ordering_of_another_engine_is_not_ours(tmp_path: Path) -> None:
+    write_golden(tmp_path / "g.npz", ARRAYS, {"source": "my engine", "ordering": "canonical-1"})
+    assert read_golden(tmp_path / "g.npz").ordering == ""
+
+
+def test_dequantised_values_come_first_and_bring_no_others(tmp_path: Path) -> None:
+    deq = {f"{name}_deq": ARRAYS[name] + 1 for name in ("logits", "l_out", "attn_norm-0")}
+    write_golden(tmp_path / "g.npz", ARRAYS | deq, {})
+    golden = read_golden(tmp_path / "g.npz")
+    assert golden.variant == "_deq"
+    assert np.array_equal(golden.logits, ARRAYS["logits"] + 1)
+    assert golden.quantised is not None and np.array_equal(golden.quantised.logits, ARRAYS["logits"])
+    assert list(golden.nodes) == ["attn_norm-0"]
+    assert float(golden.nodes["attn_norm-0"][0, 0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ids": None}, "array ids is missing"),
+        ({"ids": np.array([["a"]])}, "array ids is <U1"),
+        ({"logits": None}, "no array called logits"),
+        ({"logits": np.ones((2, 5))}, "3 ids and logits of 2 positions"),
+        ({"logits": np.ones(3)}, r"wanted numbers in 2 dimensions"),
+        ({"l_out": np.ones((2, 4, 4))}, r"l_out has shape \(2, 4, 4\)"),
+        ({"greedy_logits": np.ones((3, 5))}, "greedy_logits has shape"),
+        ({"greedy_tokens": None}, "greedy_logits has shape"),
+        ({"attn_norm-0": np.ones((4, 4))}, "attn_norm-0 is float64.*wanted 3 rows"),
+        ({"meta": np.array("{")}, "meta is not JSON"),
+        ({"meta": np.array("[]")}, "wanted an object"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    change: dict[str, np.ndarray | None], said: str, tmp_path: Path
+) -> None:
+    arrays = {name: array for name, array in {**ARRAYS, **change}.items() if array is not None}
+    np.savez(tmp_path / "g.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=said):
+        read_golden(tmp_path / "g.npz")
+
+
+def test_another_version_is_told_with_the_command_that_made_it(tmp_path: Path) -> None:
+    meta = json.dumps({"format": 2, "command": "zinc-rt golden make --model M.gguf -o g.npz"})
+    np.savez(tmp_path / "g.npz", **ARRAYS, meta=np.array(meta))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"golden format 2, this build reads 1\n.*--model M.gguf -o g.npz"):
+        read_golden(tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize("keep", [0, 10, 200, -30])
+def test_a_torn_file_is_refused(keep: int, tmp_path: Path) -> None:
+    write_golden(tmp_path / "g.npz", ARRAYS, {})
+    whole = (tmp_path / "g.npz").read_bytes()
+    (tmp_path / "g.npz").write_bytes(whole[:keep])
+    with pytest.raises(InputError, match="not a readable golden"):
+        read_golden(tmp_path / "g.npz")
+
+
+def test_missing_bare_and_pickled_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such golden"):
+        read_golden(tmp_path / "g.npz")
+    np.save(tmp_path / "bare.npy", np.ones(3))
+    with pytest.raises(InputError, match="a bare array"):
+        read_golden(tmp_path / "bare.npy")
+    np.savez(tmp_path / "objects.npz", ids=np.array([{}], object))
+    with pytest.raises(InputError, match="not a readable golden"):
+        read_golden(tmp_path / "objects.npz")
+
+
+def test_a_golden_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot write"):
+        write_golden(tmp_path / "no folder" / "g.npz", ARRAYS, {})
+    with pytest.raises(TypeError):
+        write_golden(tmp_path / "g.npz", ARRAYS, {"source": object()})
+    assert list(tmp_path.iterdir()) == []
