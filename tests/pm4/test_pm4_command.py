@@ -1,0 +1,93 @@
+"""`zinc-rt pm4 decode`: input forms, exit codes, report."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.commands.pm4 import main
+from zinc_rt.pm4 import Generation
+from zinc_rt.pm4.packets import EventWrite, IndirectBuffer
+
+FLUSH = EventWrite.cs_partial_flush().words(Generation.GFX12)
+
+
+def binary(path: Path, words: list[int]) -> str:
+    path.write_bytes(struct.pack(f"<{len(words)}I", *words))
+    return str(path)
+
+
+def test_a_binary_file_is_shown_packet_by_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", binary(tmp_path / "ring.bin", FLUSH)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert "EVENT_WRITE" in out[0] and "CS_PARTIAL_FLUSH(7)" in out[1]
+    assert out[-1] == "PASS  1 packets in 2 dwords, gfx1201"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["c0004600 407", "0xC0004600, 0x00000407", "# a flush\nc0004600 // header\n\n\t407,", "c0004600,407"],
+)
+def test_text_takes_prefixes_commas_comments_and_any_space(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["decode", "-", "--hex", "--lint"]) == 0
+    assert "1 packets in 2 dwords" in capsys.readouterr().out
+
+
+def test_lint_errors_are_exit_1_and_findings_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ib = binary(tmp_path / "ib.bin", IndirectBuffer(0x7F0000000000, 8).words(Generation.GFX12))
+    assert main(["decode", ib, "--lint", "--queue", "kfd"]) == 0
+    assert main(["decode", ib, "--lint", "--queue", "kfd", "--ib"]) == 0
+    assert "1 findings" in capsys.readouterr().out
+    assert main(["decode", ib, "--lint", "--queue", "userq"]) == 1
+    out = capsys.readouterr().out
+    assert "ib-inherit-vmid" in out and out.splitlines()[-1].startswith("FAIL")
+
+
+def test_the_report_holds_what_the_text_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = binary(tmp_path / "ring.bin", [0xC0004602, 0x407, 0xC000F200, 0])
+    assert main(["decode", file, "--lint", "--json", str(tmp_path / "report.json")]) == 1
+    report = json.loads((tmp_path / "report.json").read_text())
+    packets = report["details"]["packets"]
+    assert packets[0]["packet"] == "EVENT_WRITE" and packets[0]["fields"]["event_type"] == 7
+    assert packets[0]["reserved"] == [[0, 2]] and packets[1]["bad"] == "opcode"
+    results = {result["cause"]: result for result in report["results"] if result["kind"] == "pm4-lint"}
+    assert results["shader-type"]["status"] == "pass" and results["opcode"]["status"] == "fail"
+    assert "zinc-rt pm4 decode" in results["opcode"]["repro"] and report["verdict"]["exit"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "says"),
+    [
+        (b"\x00" * 7, [], "7 bytes, wanted a multiple of 4"),
+        (b"", [], "no dwords"),
+        (b"# nothing", ["--hex"], "no dwords"),
+        (b"c0004600\nzz", ["--hex"], "line 2: 'zz' is no dword"),
+        (b"123456789", ["--hex"], "is no dword"),
+        (b"\xff\xfe\x00", ["--hex"], "is no dword"),
+        (b"\x00" * 4, ["--arch", "gfx900"], "no PM4 encoders for 'gfx900'"),
+    ],
+)
+def test_unreadable_input_is_exit_2_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, flags: list[str], says: str
+) -> None:
+    (tmp_path / "bad").write_bytes(content)
+    assert main(["decode", str(tmp_path / "bad"), *flags]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_missing_file_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", str(tmp_path / "none")]) == 2
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_a_stream_the_cp_would_stop_at_is_still_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", binary(tmp_path / "bad.bin", [0, 0x80000000, *FLUSH])]) == 0
+    assert "BAD" in capsys.readouterr().out
