@@ -13,9 +13,9 @@ from zinc_rt.errors import InputError, UsageError, ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.mem.plan import MemoryPlan
+    from zinc_rt.mem.traffic import Traffic
     from zinc_rt.model.emitter import Model
     from zinc_rt.model.gguf import GGUFFile, Tensor
-    from zinc_rt.model.traffic import Traffic
     from zinc_rt.settings import Settings
 
 EXAMPLES = """\
@@ -214,9 +214,9 @@ class _Planned:
     def _fill(self, gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> None:
         from zinc_rt.engine import default_ctx
         from zinc_rt.mem.plan import plan_memory
+        from zinc_rt.mem.traffic import decode_traffic
         from zinc_rt.model.emitter import Limits, Overrides
         from zinc_rt.model.registry import build_model
-        from zinc_rt.model.traffic import decode_traffic
 
         if not gguf.tensors:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")

@@ -86,10 +86,8 @@ def read_delta_net(e: Emitter) -> DeltaNet:
     )
     inner = e.hyper.positive("ssm.inner_size")
     if inner != delta.value_width or delta.v_heads % delta.k_heads:
-        raise InputError(
-            f"{e.hyper.source}: ssm.inner_size {inner}, time_step_rank {delta.v_heads}, "
-            f"state_size {delta.head_dim}, group_count {delta.k_heads}: wanted inner = rank x state, and whole groups in rank"
-        )
+        sizes = (inner, delta.v_heads, delta.head_dim, delta.k_heads)
+        raise InputError(f"{e.hyper.source}: ssm inner, rank, state, groups are {sizes}, inner = rank x state, whole groups in rank")
     return delta
 
 

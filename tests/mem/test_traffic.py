@@ -10,10 +10,10 @@ import pytest
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny import write_tiny
 from zinc_rt.ir.op import OPS
+from zinc_rt.mem.traffic import PARTLY_READ, Traffic, decode_traffic
 from zinc_rt.model.emitter import Limits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
-from zinc_rt.model.traffic import PARTLY_READ, Traffic, decode_traffic
 
 F32 = 4
 
