@@ -22,6 +22,7 @@ VARIANTS = ("_deq", "_exactgelu", "")
 FIXED = ("ids", "logits", "l_out", "greedy_tokens", "greedy_logits", "greedy_margin", "result_norm")
 NODE = re.compile(r"(?!l_out-|ffn_moe_topk-)[A-Za-z_]\w*-\d+|result_norm")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+EXPERTS = re.compile(r"ffn_moe_topk-\d+")
 N_CTX = re.compile(r"n_ctx=(\d+)")
 OURS = "zinc-rt"  # what meta's source begins with where this runtime computed the arrays
 
@@ -40,7 +41,6 @@ class Golden:
     greedy_tokens: np.ndarray | None = None
     greedy_logits: np.ndarray | None = None
     nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
-    # Of the engine's own path: comparable where `variant` is that path's arithmetic.
     experts: Mapping[int, np.ndarray] = field(default_factory=dict)
     quantised: Golden | None = None  # the engine's own path over quantised activations, beside `_deq`
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -105,11 +105,7 @@ def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], 
         greedy_tokens=greedy,
         greedy_logits=None if after is None else after.astype(np.float32),
         nodes=_nodes(path, arrays, variant, len(ids)),
-        experts={
-            int(name.rpartition("-")[2]): array
-            for name, array in arrays.items()
-            if name.startswith("ffn_moe_topk-") and name.rpartition("-")[2].isdigit()
-        },
+        experts=_experts(arrays, variant),
         meta=meta,
     )
 
@@ -118,6 +114,16 @@ def write_golden(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mappi
     """Whole or not at all. Raises OutputError saying why not."""
     named: dict[str, Any] = {**arrays, "meta": np.array(json.dumps({"format": FORMAT, **meta}))}
     write_whole(path, lambda file: np.savez_compressed(file, **named))
+
+
+def _experts(arrays: dict[str, np.ndarray], variant: str) -> dict[int, np.ndarray]:
+    """By layer. Those chosen from re-quantised activations say nothing about the dequantised model."""
+    found = {
+        int(name.removesuffix(variant).rpartition("-")[2]): array
+        for name, array in arrays.items()
+        if EXPERTS.fullmatch(name.removesuffix(variant)) and name.endswith(variant)
+    }
+    return found if found or variant in ("", "_deq") else _experts(arrays, "")
 
 
 def _nodes(path: Path, arrays: dict[str, np.ndarray], variant: str, tokens: int) -> dict[str, np.ndarray]:

@@ -10,13 +10,12 @@ import numpy as np
 
 from zinc_rt.engine import default_ctx
 from zinc_rt.errors import InputError, UsageError
-from zinc_rt.golden.format import FIXED, NODE, read_arrays, write_golden
+from zinc_rt.golden.format import EXPERTS, FIXED, NODE, read_arrays, write_golden
 from zinc_rt.golden.make import about
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.hyper import Hyper
 
 LAYER = re.compile(r"l_out-(\d+)")
-EXPERTS = re.compile(r"ffn_moe_topk-\d+")
 INTEGERS = re.compile(r"ids|greedy_tokens|ffn_moe_topk-\d+")
 
 

@@ -56,7 +56,7 @@ class Reference:
 def reference_from_golden(golden: Golden) -> Reference:
     values = {} if golden.l_out is None else {f"l_out-{i}": layer for i, layer in enumerate(golden.l_out)}
     no_experts = ""
-    if golden.variant == "_deq":
+    if golden.variant == "_deq" and not golden.experts:
         no_experts = "the golden's experts were chosen from re-quantised activations"
     else:
         values |= {f"ffn_moe_topk-{layer}": ids for layer, ids in golden.experts.items()}

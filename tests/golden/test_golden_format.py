@@ -59,8 +59,17 @@ def test_dequantised_values_come_first_and_bring_no_others(tmp_path: Path) -> No
     assert golden.variant == "_deq"
     assert np.array_equal(golden.logits, ARRAYS["logits"] + 1)
     assert golden.quantised is not None and np.array_equal(golden.quantised.logits, ARRAYS["logits"])
+    assert golden.experts == {}, "those were chosen on the way to other logits"
     assert list(golden.nodes) == ["attn_norm-0"]
     assert float(golden.nodes["attn_norm-0"][0, 0]) == 2
+
+
+def test_experts_of_the_dequantised_run_are_its_own(tmp_path: Path) -> None:
+    deq = {"logits_deq": ARRAYS["logits"], "ffn_moe_topk-1_deq": ARRAYS["ffn_moe_topk-1"] + 7}
+    write_golden(tmp_path / "g.npz", ARRAYS | deq, {})
+    golden = read_golden(tmp_path / "g.npz")
+    assert golden.experts[1].min() == 7
+    assert golden.quantised is not None and golden.quantised.experts[1].max() == 0
 
 
 @pytest.mark.parametrize(
