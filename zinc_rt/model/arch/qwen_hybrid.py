@@ -87,7 +87,10 @@ def read_delta_net(e: Emitter) -> DeltaNet:
     inner = e.hyper.positive("ssm.inner_size")
     if inner != delta.value_width or delta.v_heads % delta.k_heads:
         sizes = (inner, delta.v_heads, delta.head_dim, delta.k_heads)
-        raise InputError(f"{e.hyper.source}: ssm inner, rank, state, groups are {sizes}, inner = rank x state, whole groups in rank")
+        raise InputError(
+            f"{e.hyper.source}: ssm inner_size, time_step_rank, state_size, group_count are {sizes}; "
+            "wanted inner = rank x state, and whole groups in rank"
+        )
     return delta
 
 
