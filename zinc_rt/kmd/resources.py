@@ -49,6 +49,16 @@ class Ledger:
                 error.add_note(f"and could not be given back: {failure}")
             raise
 
+    @contextmanager
+    def close_on_error(self) -> Iterator[None]:
+        """As `all_or_nothing`, and what was held before goes too: for an owner that cannot be finished."""
+        try:
+            yield
+        except BaseException as error:
+            for failure in self._give_back(list(self.items)):
+                error.add_note(f"and could not be given back: {failure}")
+            raise
+
     def close(self) -> None:
         """Give everything back, latest first. Raises LeakError naming what would not go."""
         failures = self._give_back(list(self.items))

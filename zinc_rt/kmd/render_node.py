@@ -1,0 +1,128 @@
+"""A render node of amdgpu and the questions it answers: version, device, IP, firmware, memory, last fault."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kmd.call import call, open_node
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.resources import Ledger
+from zinc_rt.kmd.transport import Fault
+from zinc_rt.kmd.uapi import amdgpu, drm
+from zinc_rt.kmd.uapi.host import HostArray
+from zinc_rt.kmd.uapi.layout import Ioctl, Record, Struct, u32
+
+FIRMWARE = {  # name → AMDGPU_INFO_FW_*
+    "ME": amdgpu.AMDGPU_INFO_FW_GFX_ME,
+    "PFP": amdgpu.AMDGPU_INFO_FW_GFX_PFP,
+    "MEC": amdgpu.AMDGPU_INFO_FW_GFX_MEC,
+    "MES_KIQ": amdgpu.AMDGPU_INFO_FW_MES_KIQ,
+    "MES": amdgpu.AMDGPU_INFO_FW_MES,
+}
+FIRMWARE_VERSION_MASK = {"MES": 0xFFF, "MES_KIQ": 0xFFF}  # AMDGPU_MES_VERSION_MASK: above lie feature bits
+
+
+@dataclass(frozen=True, slots=True)
+class Firmware:
+    version: int
+    feature: int
+
+
+class RenderNode:
+    """An open /dev/dri/renderD*. Everything made through it is counted in `ledger`."""
+
+    def __init__(self, driver: Driver, path: str) -> None:
+        self.driver = driver
+        self.path = path
+        self.ledger = Ledger(path)
+        with self.ledger.all_or_nothing():
+            self.fd = open_node(driver, self.ledger, path)
+            self.driver_name, self.version = self._version()
+            if self.driver_name != "amdgpu":
+                raise UnsupportedError(f"{path}: its driver is {self.driver_name}, not amdgpu")
+
+    def call(self, command: Ioctl, record: Record, about: str = "") -> Record:
+        return call(self.driver, self.fd, command, record, about)
+
+    def info(self, query: int, answer: Struct, about: str, **arguments: int) -> Record:
+        """What the kernel knows of `answer`; fields newer than the kernel stay zero."""
+        array = HostArray(bytes(answer.size_bytes))
+        request = amdgpu.INFO.new(
+            return_pointer=array.address, return_size=answer.size_bytes, query=query, **arguments
+        )
+        self.call(amdgpu.IOCTL_INFO, request, about)
+        return array.record(answer)
+
+    def device(self) -> Record:
+        return self.info(amdgpu.AMDGPU_INFO_DEV_INFO, amdgpu.INFO_DEVICE, "DEV_INFO")
+
+    def compute_ip(self) -> Record:
+        return self.info(
+            amdgpu.AMDGPU_INFO_HW_IP_INFO,
+            amdgpu.INFO_HW_IP,
+            "HW_IP_INFO compute",
+            hw_ip_type=amdgpu.AMDGPU_HW_IP_COMPUTE,
+        )
+
+    def memory(self) -> Record:
+        return self.info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
+
+    def firmware(self) -> dict[str, Firmware]:
+        """By name; a name this kernel does not know is left out."""
+        versions = {}
+        for name, kind in FIRMWARE.items():
+            try:
+                answer = self.info(
+                    amdgpu.AMDGPU_INFO_FW_VERSION, amdgpu.INFO_FIRMWARE, f"FW_VERSION {name}", fw_type=kind
+                )
+            except DriverError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                continue
+            mask = FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
+            versions[name] = Firmware(answer["ver"] & mask, answer["feature"])
+        return versions
+
+    def fault(self) -> Fault | None:
+        """The last page fault in this node's address space, or None. Nothing signals it: ask after a hang."""
+        last = self.info(amdgpu.AMDGPU_INFO_GPUVM_FAULT, amdgpu.INFO_GPUVM_FAULT, "GPUVM_FAULT")
+        return Fault(last["addr"], status=last["status"]) if last["addr"] or last["status"] else None
+
+    def vram_lost_count(self) -> int:
+        """Rises when a reset lost what VRAM held."""
+        counter = Struct("uint32_t", u32("count"))
+        return self.info(amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER, counter, "VRAM_LOST_COUNTER")["count"]
+
+    def eop_bytes(self) -> int:
+        """Size of a compute user queue's EOP buffer. Kernels up to 7.0 do not say: 2048."""
+        try:
+            areas = self.info(
+                amdgpu.AMDGPU_INFO_UQ_FW_AREAS,
+                amdgpu.INFO_UQ_METADATA,
+                "UQ_FW_AREAS compute",
+                hw_ip_type=amdgpu.AMDGPU_HW_IP_COMPUTE,
+            )
+        except DriverError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return 2048
+        return areas["eop_size"] or 2048
+
+    def close(self) -> None:
+        self.ledger.close()
+
+    def _version(self) -> tuple[str, tuple[int, int, int]]:
+        room = HostArray(bytes(32))
+        request = drm.VERSION.new(name_len=room.size_bytes, name=room.address)
+        self.call(drm.IOCTL_VERSION, request, self.path)
+        name = room.bytes()[: request["name_len"]].decode(errors="replace")
+        return name, (request["version_major"], request["version_minor"], request["version_patchlevel"])
+
+
+def ip_version(answer: Record) -> tuple[int, int, int]:
+    """(major, minor, revision) of an IP as discovery found it: (12, 0, 1) is gfx1201."""
+    packed = answer["ip_discovery_version"]
+    return packed >> 16 & 0xFF, packed >> 8 & 0xFF, packed & 0xFF

@@ -1,0 +1,96 @@
+"""DRM sync objects: what the kernel signals for page-table updates and for user-queue fences."""
+
+from __future__ import annotations
+
+import errno
+import math
+import time
+from collections.abc import Sequence
+
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.resources import Held
+from zinc_rt.kmd.uapi import drm
+from zinc_rt.kmd.uapi.host import u32_array, u64_array
+from zinc_rt.kmd.uapi.layout import Ioctl
+
+_SUBMITTED = drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL | drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
+
+
+class Syncobj:
+    """Binary, or a timeline: the ways to wait differ, the object does not."""
+
+    def __init__(self, node: RenderNode, name: str) -> None:
+        self._node = node
+        made = node.call(drm.IOCTL_SYNCOBJ_CREATE, drm.SYNCOBJ_CREATE.new(), name)
+        self.handle = made["handle"]
+        self.held: Held = node.ledger.hold("syncobj", name, self._destroy)
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """The fence in it is signalled; False when the time is over. DriverError: it ended with an error."""
+        handles = u32_array([self.handle])
+        request = drm.SYNCOBJ_WAIT.new(
+            handles=handles.address,
+            count_handles=1,
+            flags=_SUBMITTED,
+            timeout_nsec=_deadline_ns(timeout_seconds),
+        )
+        try:
+            self._node.call(drm.IOCTL_SYNCOBJ_WAIT, request, self.held.name)
+        except DriverError as error:
+            if error.errno == errno.ETIME:
+                return False
+            raise
+        return True
+
+    def wait_point(self, point: int, timeout_seconds: float) -> bool:
+        """As `wait`, for a point of the timeline; it may not even be submitted yet."""
+        handles, points = u32_array([self.handle]), u64_array([point])
+        request = drm.SYNCOBJ_TIMELINE_WAIT.new(
+            handles=handles.address,
+            points=points.address,
+            count_handles=1,
+            flags=_SUBMITTED,
+            timeout_nsec=_deadline_ns(timeout_seconds),
+        )
+        try:
+            self._node.call(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, request, f"{self.held.name} point {point}")
+        except DriverError as error:
+            if error.errno == errno.ETIME:
+                return False
+            raise
+        return True
+
+    def point(self) -> int:
+        """The timeline's highest signalled point."""
+        handles, points = u32_array([self.handle]), u64_array([0])
+        request = drm.SYNCOBJ_QUERY.new(handles=handles.address, points=points.address, count_handles=1)
+        self._node.call(drm.IOCTL_SYNCOBJ_QUERY, request, self.held.name)
+        return points.u64()[0]
+
+    def reset(self) -> None:
+        self._array(drm.IOCTL_SYNCOBJ_RESET)
+
+    def signal(self) -> None:
+        """From the CPU."""
+        self._array(drm.IOCTL_SYNCOBJ_SIGNAL)
+
+    def destroy(self) -> None:
+        self.held.release()
+
+    def _array(self, command: Ioctl) -> None:
+        handles = u32_array([self.handle])
+        request = drm.SYNCOBJ_ARRAY.new(handles=handles.address, count_handles=1)
+        self._node.call(command, request, self.held.name)
+
+    def _destroy(self) -> None:
+        self._node.call(drm.IOCTL_SYNCOBJ_DESTROY, drm.SYNCOBJ_DESTROY.new(handle=self.handle), "syncobj")
+
+
+def handles_of(objects: Sequence[Syncobj]) -> list[int]:
+    return [each.handle for each in objects]
+
+
+def _deadline_ns(timeout_seconds: float) -> int:
+    """The kernel takes a time of CLOCK_MONOTONIC, not a length."""
+    return time.monotonic_ns() + math.ceil(max(0.0, timeout_seconds) * 1e9)

@@ -1,0 +1,320 @@
+"""Tier T2's way to the GPU: user queues of the render node. Buffers are GEM objects, addresses are ours to
+choose."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kmd.availability import Availability, user_queues
+from zinc_rt.kmd.call import PAGE_BYTES, pages
+from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Driver, Mapping
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.syncobj import Syncobj, handles_of
+from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Fault, Placement, Queue, check_ring
+from zinc_rt.kmd.uapi import amdgpu, drm
+from zinc_rt.kmd.uapi.host import HostArray, u32_array
+from zinc_rt.kmd.va import AddressSpace
+
+LARGE_BYTES = 2 << 20
+LOWEST_VA = 1 << 32  # nothing below 4 GiB: a truncated pointer then faults instead of hitting a buffer
+DOORBELL_INDEX = 4  # 8-byte units in the doorbell page; any will do, Mesa and IGT use this one
+PAGE_TABLES_SECONDS = 10.0
+
+# placement → domain, creation flags, memory type of the mapping
+RECIPES = {
+    Placement.VRAM: (
+        amdgpu.AMDGPU_GEM_DOMAIN_VRAM,
+        amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS | amdgpu.AMDGPU_GEM_CREATE_VRAM_CLEARED,
+        amdgpu.AMDGPU_VM_MTYPE_DEFAULT,
+    ),
+    Placement.VRAM_BAR: (
+        amdgpu.AMDGPU_GEM_DOMAIN_VRAM,
+        amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | amdgpu.AMDGPU_GEM_CREATE_VRAM_CLEARED,
+        amdgpu.AMDGPU_VM_MTYPE_DEFAULT,
+    ),
+    Placement.GTT: (
+        amdgpu.AMDGPU_GEM_DOMAIN_GTT,
+        amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | amdgpu.AMDGPU_GEM_CREATE_UNCACHED,
+        amdgpu.AMDGPU_VM_MTYPE_UC,
+    ),
+    Placement.GTT_CACHED: (
+        amdgpu.AMDGPU_GEM_DOMAIN_GTT,
+        amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | amdgpu.AMDGPU_GEM_CREATE_COHERENT,
+        amdgpu.AMDGPU_VM_MTYPE_DEFAULT,
+    ),
+}
+
+
+class UserqGpu:
+    """One GPU through its render node (kmd.transport.Transport). A context manager."""
+
+    kind = "userq"
+
+    def __init__(self, driver: Driver, render_path: str) -> None:
+        """Raises UnsupportedError with the reason where the kernel offers no compute user queues."""
+        self.driver = driver
+        self.fallbacks: list[str] = []
+        self.node = RenderNode(driver, render_path)
+        self.ledger = self.node.ledger
+        with self.ledger.close_on_error():
+            self.availability: Availability = user_queues(driver, self.node)
+            if not self.availability.usable:
+                raise UnsupportedError(
+                    f"{render_path}: no user queues: {self.availability.why}", next=self.availability.next
+                )
+            self.generation = self.availability.facts.generation
+            device = self.node.device()
+            first = max(device["virtual_address_offset"], LOWEST_VA)
+            self.addresses = AddressSpace(first, device["virtual_address_max"] - 1)
+            self._timeline = Syncobj(self.node, "page tables")
+            self._point = 0
+            self._stuck = False
+
+    def alloc(
+        self,
+        size_bytes: int,
+        placement: Placement,
+        name: str,
+        *,
+        fallback: Placement | None = None,
+        writable: bool = True,
+        executable: bool = True,
+    ) -> DeviceBuffer:
+        """Zeroed. Reaches the GPU's page tables by `settle`, which every new queue calls.
+
+        With `fallback` a refusal (ENOMEM, EINVAL) takes that placement and adds a line to `fallbacks`.
+        """
+        try:
+            return self._alloc(size_bytes, placement, name, writable=writable, executable=executable)
+        except DriverError as error:
+            made = error.call == amdgpu.IOCTL_GEM_CREATE.name
+            if fallback is None or not made or error.errno not in (errno.ENOMEM, errno.EINVAL):
+                raise
+            self.fallbacks.append(f"{name}: {placement.value} refused ({error.why}), {fallback.value} instead")
+            return self._alloc(size_bytes, fallback, name, writable=writable, executable=executable)
+
+    def settle(self, timeout_seconds: float = PAGE_TABLES_SECONDS) -> None:
+        """Every address mapped or unmapped so far is so for the GPU too."""
+        if not self._point:
+            return
+        if self._stuck or not self._timeline.wait_point(self._point, timeout_seconds):
+            self._stuck = True  # one wait is enough: closing would repeat it for every buffer
+            about = f"page tables, {timeout_seconds:g} s"
+            raise DriverError(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT.name, errno.ETIME, about)
+
+    def create_queue(
+        self,
+        *,
+        ring_bytes: int,
+        priority: int = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_NORMAL_LOW,
+    ) -> Queue:
+        """`priority` is AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_*; HIGH needs CAP_SYS_NICE."""
+        check_ring(ring_bytes)
+        with self.ledger.all_or_nothing():
+            parts = [
+                self.alloc(ring_bytes, Placement.GTT, "ring"),
+                self.alloc(PAGE_BYTES, Placement.GTT, "rptr"),
+                self.alloc(PAGE_BYTES, Placement.GTT, "wptr"),  # a buffer of its own, one page, in GTT
+                self.alloc(self.node.eop_bytes(), Placement.VRAM, "eop"),
+            ]
+            doorbell = self._doorbell()
+            self.settle()
+            ring, rptr, wptr, eop = parts
+            mqd = HostArray(bytes(amdgpu.USERQ_MQD_COMPUTE.new(eop_va=eop.gpu_va).raw))
+            request = amdgpu.USERQ.new(
+                op=amdgpu.AMDGPU_USERQ_OP_CREATE,
+                ip_type=amdgpu.AMDGPU_HW_IP_COMPUTE,
+                doorbell_handle=doorbell.handle,
+                doorbell_offset=DOORBELL_INDEX,
+                flags=priority,
+                queue_va=ring.gpu_va,
+                queue_size=ring.size_bytes,
+                rptr_va=rptr.gpu_va,
+                wptr_va=wptr.gpu_va,
+                mqd=mqd.address,
+                mqd_size=mqd.size_bytes,
+            )
+            queue_id = self.node.call(amdgpu.IOCTL_USERQ, request, "create")["new_queue_id"]
+            held = self.ledger.hold("queue", f"queue {queue_id}", lambda: self._free_queue(queue_id))
+        return Queue(
+            kind="userq",
+            queue_id=queue_id,
+            generation=self.generation,
+            ring=ring,
+            rptr=rptr,
+            wptr=wptr,
+            eop=eop,
+            doorbell_address=doorbell.host.address + DOORBELL_INDEX * 8,
+            inherits_vmid=True,
+            kernel_fence=True,
+            held=[each for part in (*parts, doorbell) for each in part.held] + [held],
+        )
+
+    def syncobj(self, name: str) -> Syncobj:
+        return Syncobj(self.node, name)
+
+    def signal(
+        self,
+        queue: Queue,
+        syncobjs: Sequence[Syncobj],
+        *,
+        reads: Sequence[DeviceBuffer] = (),
+        writes: Sequence[DeviceBuffer] = (),
+    ) -> None:
+        """`syncobjs` are signalled when the queue's fence reaches the wptr that memory holds now.
+
+        So: after the wptr store, and with PROTECTED_FENCE_SIGNAL as the last packet before it.
+        """
+        handles = u32_array(handles_of(syncobjs))
+        read, written = (u32_array([each.handle for each in buffers]) for buffers in (reads, writes))
+        request = amdgpu.USERQ_SIGNAL.new(
+            queue_id=queue.queue_id,
+            syncobj_handles=handles.address,
+            num_syncobj_handles=len(syncobjs),
+            bo_read_handles=read.address,
+            num_bo_read_handles=len(reads),
+            bo_write_handles=written.address,
+            num_bo_write_handles=len(writes),
+        )
+        self.node.call(amdgpu.IOCTL_USERQ_SIGNAL, request, f"queue {queue.queue_id}")
+
+    def fences(
+        self,
+        queue: Queue,
+        syncobjs: Sequence[Syncobj],
+        *,
+        reads: Sequence[DeviceBuffer] = (),
+        writes: Sequence[DeviceBuffer] = (),
+    ) -> tuple[tuple[int, int], ...]:
+        """(va, value) pairs: `queue` waits until the 64 bits at each va have reached the value.
+
+        Fences of other drivers are waited for in here. Blocks on a syncobj that nothing was submitted to.
+        """
+        handles = u32_array(handles_of(syncobjs))
+        read, written = (u32_array([each.handle for each in buffers]) for buffers in (reads, writes))
+        arguments = {
+            "waitq_id": queue.queue_id,
+            "syncobj_handles": handles.address,
+            "num_syncobj_handles": len(syncobjs),
+            "bo_read_handles": read.address,
+            "num_bo_read_handles": len(reads),
+            "bo_write_handles": written.address,
+            "num_bo_write_handles": len(writes),
+        }
+        about = f"queue {queue.queue_id}"
+        counted = self.node.call(amdgpu.IOCTL_USERQ_WAIT, amdgpu.USERQ_WAIT.new(**arguments), about)["num_fences"]
+        if not counted:
+            return ()
+        array = HostArray(bytes(counted * amdgpu.USERQ_FENCE_INFO.size_bytes))
+        request = amdgpu.USERQ_WAIT.new(**arguments, num_fences=counted, out_fences=array.address)
+        filled = self.node.call(amdgpu.IOCTL_USERQ_WAIT, request, about)["num_fences"]
+        found = [array.record(amdgpu.USERQ_FENCE_INFO, index) for index in range(min(counted, filled))]
+        return tuple((each["va"], each["value"]) for each in found)
+
+    def fault(self) -> Fault | None:
+        return self.node.fault()
+
+    def flush_hdp(self) -> None:
+        raise UnsupportedError(
+            "user queues give the CPU no HDP flush register",
+            next="flush by a packet in the ring, or place what the CPU writes in GTT",
+        )
+
+    def resources(self) -> dict[str, int]:
+        return self.ledger.counts()
+
+    def close(self) -> None:
+        self.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- buffers ---
+
+    def _alloc(
+        self, size_bytes: int, placement: Placement, name: str, *, writable: bool, executable: bool
+    ) -> DeviceBuffer:
+        if placement not in RECIPES:
+            raise UnsupportedError(f"{name}: user queues have no {placement.value} memory", next="use gtt")
+        if size_bytes <= 0:
+            raise ValueError(f"{name}: {size_bytes} bytes")
+        domain, flags, memory_type = RECIPES[placement]
+        buffer = DeviceBuffer(name, 0, pages(size_bytes), placement, 0, None)
+        access = amdgpu.AMDGPU_VM_PAGE_READABLE | memory_type
+        access |= amdgpu.AMDGPU_VM_PAGE_WRITEABLE if writable else 0
+        access |= amdgpu.AMDGPU_VM_PAGE_EXECUTABLE if executable else 0
+        with self.ledger.all_or_nothing():
+            self._create(buffer, domain, flags)
+            align = LARGE_BYTES if buffer.size_bytes >= LARGE_BYTES else PAGE_BYTES
+            buffer.gpu_va = self.addresses.take(buffer.size_bytes, align)
+            self._hold(buffer, "address range", lambda: self.addresses.give_back(buffer.gpu_va, buffer.size_bytes))
+            self._update_va(buffer, amdgpu.AMDGPU_VA_OP_MAP, access)
+            self._hold(buffer, "gpu mapping", lambda: self._unmap(buffer))
+            if placement in HOST_VISIBLE:
+                buffer.mapping = self._cpu_map(buffer)
+        return buffer
+
+    def _doorbell(self) -> DeviceBuffer:
+        """A page of doorbells. The GPU does not map it."""
+        buffer = DeviceBuffer("doorbell", 0, PAGE_BYTES, Placement.VRAM_BAR, 0, None)
+        with self.ledger.all_or_nothing():
+            self._create(buffer, amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, 0)
+            buffer.mapping = self._cpu_map(buffer)
+        return buffer
+
+    def _create(self, buffer: DeviceBuffer, domain: int, flags: int) -> None:
+        request = amdgpu.GEM_CREATE.new(
+            bo_size=buffer.size_bytes, alignment=PAGE_BYTES, domains=domain, domain_flags=flags
+        )
+        about = f"{buffer.name}, {buffer.size_bytes} bytes"
+        buffer.handle = handle = self.node.call(amdgpu.IOCTL_GEM_CREATE, request, about)["handle"]
+
+        def give_back() -> None:
+            self.node.call(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), buffer.name)
+
+        self._hold(buffer, "buffer", give_back)
+
+    def _update_va(self, buffer: DeviceBuffer, operation: int, access: int) -> None:
+        request = amdgpu.GEM_VA.new(
+            handle=buffer.handle,
+            operation=operation,
+            flags=access,
+            va_address=buffer.gpu_va,
+            map_size=buffer.size_bytes,
+            vm_timeline_point=self._point + 1,
+            vm_timeline_syncobj_out=self._timeline.handle,
+        )
+        self.node.call(amdgpu.IOCTL_GEM_VA, request, f"{buffer.name} at {buffer.gpu_va:#x}")
+        self._point += 1
+
+    def _unmap(self, buffer: DeviceBuffer) -> None:
+        """The address is taken by nothing else before the GPU has forgotten it."""
+        self._update_va(buffer, amdgpu.AMDGPU_VA_OP_UNMAP, 0)
+        self.settle()
+
+    def _cpu_map(self, buffer: DeviceBuffer) -> Mapping:
+        request = amdgpu.GEM_MMAP.new(handle=buffer.handle)
+        offset = self.node.call(amdgpu.IOCTL_GEM_MMAP, request, buffer.name)["addr_ptr"]
+        try:
+            mapping = self.driver.mmap(self.node.fd, buffer.size_bytes, offset, PROT_READ | PROT_WRITE)
+        except OSError as error:
+            raise DriverError("mmap buffer", error.errno or 0, buffer.name) from error
+        self._hold(buffer, "mapping", lambda: self.driver.munmap(mapping))
+        return mapping
+
+    def _free_queue(self, queue_id: int) -> None:
+        request = amdgpu.USERQ.new(op=amdgpu.AMDGPU_USERQ_OP_FREE, queue_id=queue_id)
+        self.node.call(amdgpu.IOCTL_USERQ, request, f"free queue {queue_id}")
+
+    def _hold(self, buffer: DeviceBuffer, kind: str, give_back: Callable[[], None]) -> None:
+        buffer.held.append(self.ledger.hold(kind, buffer.name, give_back))
