@@ -1,6 +1,6 @@
 """What PM4 costs the host: building a packet, decoding, linting and disassembling a stream.
 
-    pytest perf/bench_pm4.py -n 0 --benchmark-enable --benchmark-sort=median
+    pytest perf/bench_pm4.py -n 0 --benchmark-enable --benchmark-sort=mean
 
 Building is the constructor and `words`, on the fields a decode loop would set. The goal is 2 µs a packet.
 """
