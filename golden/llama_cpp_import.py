@@ -44,7 +44,8 @@ def import_llama_cpp(
     ids int32 [T], logits f32 [T, V], greedy_tokens int32 [steps], greedy_margin f32 [steps] (best minus second
     where the token was chosen), greedy_logits f32 [steps, V] (after each token), l_out f32 [L, T, D],
     result_norm f32 [T, D], ffn_moe_topk-N int32 [T, k]. `dequantised` adds logits_deq and so on, all but ids and
-    greedy_margin: the same weights in F32. `context` is llama.cpp's n_ctx. A model with GELU gets these as *_exactgelu too, or its *_deq in exact GELU: llama_cpp_gelu.py says why.
+    greedy_margin: the same weights in F32. `context` is llama.cpp's n_ctx. A model with GELU gets these as
+    *_exactgelu too, or its *_deq in exact GELU: llama_cpp_gelu.py says why.
     `command`, where given, is kept in meta: what made the file.
 
     UnsupportedError: llama-cpp-python is missing, or cannot load the model. OutputError: cannot write `out_npz`.
