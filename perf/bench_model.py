@@ -22,7 +22,7 @@ import pytest
 from zinc_rt.engine import Engine
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf.synthetic import qwen3_0_6b
+from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 from zinc_rt.ring.cpu import CpuBackend
 from zinc_rt.tiers import available_cores
 
@@ -33,7 +33,9 @@ CTX = 512
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept = os.environ.get("ZINC_RT_BENCH_MODEL")
-    return Path(kept) if kept else qwen3_0_6b(tmp_path_factory.mktemp("model") / "qwen3-0.6b-q8_0.gguf")
+    if kept:
+        return Path(kept)
+    return write_synthetic(tmp_path_factory.mktemp("model") / "model.gguf", SHAPES["qwen3-0.6b-q8_0"])
 
 
 @pytest.fixture(params=ORDERINGS)
