@@ -17,6 +17,7 @@ from zinc_rt.validate.layers import parse_layers
 from zinc_rt.validate.prepare import layer_count
 from zinc_rt.validate.run import Job, parse_tiers, validate
 
+PLAIN = ("f32", "i32")  # what llama.cpp multiplies without touching the activations
 ORDERINGS = ("canonical-1", "canonical-1-q8", "float32-dequant")
 
 
@@ -57,12 +58,22 @@ def check_golden(
             repro=_repro(golden, gguf),
         )
         return
-    aged = bool(golden.ordering) and golden.meta.get("code") != code_version()
+    cause = _cause(golden, gguf)
     for result in validate(_job(golden, gguf, settings, threads), say):
-        if result.status == "fail" and aged:
-            result.cause = "the arithmetic or the model code has changed since"
-            result.advice = again(golden)
+        if result.status == "fail" and cause:
+            result.cause, result.advice = cause, again(golden)
         yield result
+
+
+def _cause(golden: Golden, gguf: GGUFFile) -> str:
+    """Why it may not hold, where that can be known."""
+    if golden.ordering:
+        same = golden.meta.get("code") == code_version()
+        return "" if same else "the arithmetic or the model code has changed since"
+    quantised = any(tensor.dtype not in PLAIN for tensor in gguf.tensors.values())
+    if golden.meta.get("llama_cpp") and golden.variant != "_deq" and quantised:
+        return "llama.cpp re-quantises activations: import with --dequantised"
+    return ""
 
 
 def _identity(golden: Golden, gguf: GGUFFile) -> Result:

@@ -358,6 +358,7 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
         )
         _wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)))
         return 0
+    from zinc_rt.golden.check import PLAIN
     from zinc_rt.golden.llama_cpp_import import import_llama_cpp
 
     if arguments.dump:
@@ -376,7 +377,7 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
         command=line,
     )
     _wrote(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays")
-    plain = all(tensor.dtype in ("f32", "i32") for tensor in gguf.tensors.values())
+    plain = all(tensor.dtype in PLAIN for tensor in gguf.tensors.values())
     if not plain and not arguments.dequantised:
         print("note: these weights are quantised; only a golden with --dequantised compares tightly")
     return 0

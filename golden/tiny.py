@@ -147,12 +147,15 @@ def write_content(
         dtype = tensor_type(tensor, values, quant)
         data = quantize(values, dtype)
         writer.add_tensor(tensor, data if dtype == "f32" else data.view(np.uint8), raw_dtype=ggml_type(dtype))
+    unfinished = Path(f"{path}.{os.getpid()}.part")
     try:
-        writer.write_header_to_file(Path(path))
+        writer.write_header_to_file(unfinished)
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
+        unfinished.replace(path)
     except OSError as error:
+        unfinished.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot write the model: {error.strerror}") from error
 
 

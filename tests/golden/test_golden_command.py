@@ -306,6 +306,11 @@ def test_what_llama_cpp_computes_holds(architecture: str, quant: str, tmp_path: 
     line = ["import", "--from", "llama-cpp", "--model", model, "--tokens", "5,17,300,2,9,9,88,41,5,6,7,8"]
     assert main([*line, "-o", out, *(["--dequantised"] if quant == "q" else [])]) == 0
     assert main(["check", out]) == 0, capsys.readouterr().out
+    if quant == "q":
+        assert main([*line, "-o", out, "--force"]) == 0
+        assert "only a golden with --dequantised compares tightly" in capsys.readouterr().out
+        assert main(["check", out]) == 1
+        assert "cause  llama.cpp re-quantises activations" in capsys.readouterr().out
 
 
 # --- the same mistakes everywhere ------------------------------------------------------------------------------
