@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from support import Counts
 
+# Before anything imports NumPy: the workers share the cores already, and BLAS threads beyond them only wait.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the full counts (minutes, not seconds)")
