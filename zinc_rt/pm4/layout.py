@@ -1,4 +1,4 @@
-"""How a packet class says where its fields lie: one line a field, from which encoder and decoder are made.
+"""How a packet class says where its fields lie: one line a field, from which codec.py makes encoder and decoder.
 
     @packet(Op.COND_EXEC, dwords=5)
     class CondExec(Packet):
@@ -12,9 +12,9 @@ decoding and encoding again gives the same dwords whatever they were, and the li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from typing import Any, ClassVar, Self
 
 from zinc_rt.errors import InputError
 from zinc_rt.pm4.generation import BOTH, Generation
@@ -22,7 +22,6 @@ from zinc_rt.pm4.opcodes import Op
 
 Names = Mapping[int, str]
 U32 = 0xFFFFFFFF
-MAX_BODY_DWORDS = 0x4000  # count is 14 bits and holds body - 1
 
 
 class EncodeError(InputError):
@@ -56,7 +55,7 @@ class Place:
     complete: bool = True  # a value without a name is reserved
     labels: tuple[str, str] | None = None  # where the generations call it differently
     is_address: bool = False
-    payload: str = ""  # of a tuple: how it lies in the dwords from spans[0] on; see _PAYLOADS
+    payload: str = ""  # of a tuple: how it lies in the dwords from spans[0] on; see codec.py
     optional: bool = False  # None leaves out its dwords, the packet's last
 
     def values(self, generation: Generation) -> Names | None:
@@ -112,13 +111,13 @@ def address(dword: int, *, high_bits: int = 32, default: Any = MISSING, optional
 
 
 def payload(dword: int, kind: str = "values", *, default: Any = MISSING) -> Any:
-    """Everything from `dword` to the packet's end: `values`, or groups of one of the kinds in _PAYLOADS."""
+    """Everything from `dword` to the packet's end: `values`, or groups of one of the kinds in codec.py."""
     return field(default=default, metadata={"place": Place((Span(dword, 31, 0),), payload=kind)})
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet. Subclasses are made by `packet`, which also makes `words` and `read`."""
+    """A packet. Subclasses are made by `codec.packet`, which also makes `words` and `read`."""
 
     # (dword, bits) that no field has; nonzero ones only, in order. Dword 0 is the header's low byte.
     reserved: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
@@ -153,255 +152,3 @@ class Packet:
         if not cls.GROUP:
             return text
         return f"{text} or more" if cls.GROUP == 1 else f"{text} + a multiple of {cls.GROUP}"
-
-
-P = TypeVar("P", bound=Packet)
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(bits, word, pair, address, payload, field))
-def packet(
-    op: Op,
-    *,
-    dwords: int | tuple[int, ...],
-    group: int = 0,
-    on: tuple[Generation, ...] = BOTH,
-    name: str = "",
-) -> Callable[[type[P]], type[P]]:
-    """Make a frozen slotted dataclass of the class, with its encoder and its decoder."""
-
-    def make(plain: type[P]) -> type[P]:
-        cls: type[P] = dataclass(frozen=True, slots=True)(plain)
-        cls.OP, cls.NAME, cls.ON, cls.GROUP = op, name or op.name, on, group
-        cls.DWORDS = dwords if isinstance(dwords, tuple) else (dwords,)
-        cls.FIELDS = tuple(Field(f.name, f.metadata["place"]) for f in fields(cls) if f.name != "reserved")
-        for method, text in (
-            ("__init__", _init_text(cls)),
-            ("words", _words_text(cls)),
-            ("read", _read_text(cls)),
-        ):
-            made = _compiled(cls, method, text)
-            setattr(cls, method, classmethod(made) if method == "read" else made)
-        return cls
-
-    return make
-
-
-# --- the text of the methods: plain integer arithmetic, nothing looked up at run time ----
-
-
-def _compiled(cls: type[Packet], method: str, text: str) -> Callable[..., Any]:
-    scope: dict[str, Any] = {"_with_reserved": _with_reserved, "_refuse": _refuse, "_GFX12": Generation.GFX12}
-    for f in fields(cls):
-        scope[f"_set_{f.name}"] = getattr(cls, f.name).__set__  # a slot's descriptor: frozen stops __setattr__
-        scope[f"_default_{f.name}"] = f.default
-    exec(compile(text, f"<{cls.__name__}.{method}>", "exec"), scope)
-    made: Callable[..., Any] = scope[method]
-    made.__qualname__ = f"{cls.__qualname__}.{method}"
-    made.__doc__ = getattr(Packet, method).__doc__ if method != "__init__" else None
-    return made
-
-
-def _init_text(cls: type[Packet]) -> str:
-    """dataclass's own __init__ goes through object.__setattr__; the slot's descriptor takes half as long."""
-    names = [f for f in fields(cls) if not f.kw_only]
-    arguments = [n.name if n.default is MISSING else f"{n.name}=_default_{n.name}" for n in names]
-    text = f"def __init__({', '.join(['self', *arguments, '*', 'reserved=()'])}):\n"
-    return text + "".join(f" _set_{name}(self, {name})\n" for name in [*(n.name for n in names), "reserved"])
-
-
-def _words_text(cls: type[Packet]) -> str:
-    """Branches on the generation only where the layouts differ."""
-    lines = ["def words(self, generation):"]
-    lines += [f" {f.name} = self.{f.name}" for f in cls.FIELDS]
-    newest, older = _encode_lines(cls, Generation.GFX12), _encode_lines(cls, Generation.GFX11)
-    if newest == older:
-        return "\n".join([*lines, *newest])
-    branches = [" if generation == _GFX12:", *(" " + line for line in newest), *older]
-    return "\n".join([*lines, *branches])
-
-
-def _encode_lines(cls: type[Packet], generation: Generation) -> list[str]:
-    if generation not in cls.ON:
-        return [" _refuse(self, generation)"]
-    tail = cls.FIELDS[-1] if cls.FIELDS and cls.FIELDS[-1].place.optional else None
-    lines = []
-    rare = [f.name for f in fields(cls) if f.default == 0 and not isinstance(f.default, bool)]
-    if tail is None and len(rare) > 2:
-        lines += [f" if not ({' or '.join(rare)} or self.reserved):"]
-        lines += ["  " + line for line in _encode_body(cls, generation, cls.DWORDS[0], rare=rare)]
-    if tail is not None:
-        lines += [f" if {tail.name} is None:"]
-        lines += ["  " + line for line in _encode_body(cls, generation, cls.DWORDS[0], skip=tail.name)]
-        lines += [" " + line for line in _encode_body(cls, generation, cls.DWORDS[1])]
-        return lines
-    return [" " + line for line in _encode_body(cls, generation, cls.DWORDS[0])]
-
-
-def _encode_body(
-    cls: type[Packet], generation: Generation, size: int, skip: str = "", rare: Sequence[str] = ()
-) -> list[str]:
-    """`rare` fields are known to be 0, and so is `reserved` if there are any: the short way for most packets."""
-    overflow, parts = [], [[] for _ in range(size)]  # type: list[str], list[list[str]]
-    grown = ""
-    for f in cls.FIELDS:
-        place = f.place
-        if f.name == skip or f.name in rare:
-            continue
-        if generation not in place.on:
-            overflow.append(f.name)
-            continue
-        if place.payload:
-            grown = f.name
-            continue
-        overflow.append(f"{f.name} >> {sum(span.width for span in place.spans)}")
-        done = 0
-        for span in place.spans:
-            value = f"{f.name} >> {done}" if done else f.name
-            if len(place.spans) > 1 and done + span.width < sum(s.width for s in place.spans):
-                value = f"{value} & {(1 << span.width) - 1:#x}"
-            parts[span.dword].append(f"({value}) << {span.low}" if span.low else f"({value})")
-            done += span.width
-    lines = []
-    if overflow:
-        lines += [f"if {' | '.join(overflow)}:", " _refuse(self, generation)"]
-    fixed_size = size
-    if grown:
-        place = next(f.place for f in cls.FIELDS if f.name == grown)
-        fixed_size = place.spans[0].dword
-        lines += _PAYLOADS[place.payload][0](grown)
-        lines += [
-            f"length = {fixed_size} + len(tail)",
-            f"if length < {cls.DWORDS[0]} or length > {MAX_BODY_DWORDS + 1}:",
-            " _refuse(self, generation)",
-        ]
-    header = 0xC0000000 | cls.OP << 8
-    head = f"{header:#x} | length - 2 << 16" if grown else f"{header | (size - 2) << 16:#x}"
-    body = [" | ".join(parts[index]) or "0" for index in range(1, fixed_size)]
-    listed = f"[{', '.join([head, *body, *(['*tail'] if grown else [])])}]"
-    if not rare:
-        lines += ["if self.reserved:", f" return _with_reserved({listed}, self.reserved)"]
-    return [*lines, f"return {listed}"]
-
-
-def _read_text(cls: type[Packet]) -> str:
-    lines = ["def read(cls, words, offset, length, generation):"]
-    newest, older = _decode_lines(cls, Generation.GFX12), _decode_lines(cls, Generation.GFX11)
-    if newest == older:
-        return "\n".join([*lines, *newest])
-    return "\n".join([*lines, " if generation == _GFX12:", *(" " + line for line in newest), *older])
-
-
-def _decode_lines(cls: type[Packet], generation: Generation) -> list[str]:
-    if len(cls.DWORDS) == 1:
-        return [" " + line for line in _decode_body(cls, generation, cls.DWORDS[0])]
-    optional = cls.FIELDS[-1].name
-    lines = [f" if length == {cls.DWORDS[0]}:"]
-    lines += ["  " + line for line in _decode_body(cls, generation, cls.DWORDS[0], skip=optional)]
-    return lines + [" " + line for line in _decode_body(cls, generation, cls.DWORDS[1])]
-
-
-def _decode_body(cls: type[Packet], generation: Generation, size: int, skip: str = "") -> list[str]:
-    named = [0xFFFFFF00] + [0] * (size - 1)
-    arguments, before = [], []  # type: list[str], list[str]
-    for f in cls.FIELDS:
-        place = f.place
-        if f.name == skip or generation not in place.on:
-            arguments.append("None" if f.name == skip else "0")
-        elif place.payload:
-            first = place.spans[0].dword
-            named = named[:first]
-            before = [f"tail = words[offset + {first}:offset + length]"]
-            arguments.append(_PAYLOADS[place.payload][1])
-        else:
-            terms, done = [], 0
-            for span in place.spans:
-                named[span.dword] |= span.mask
-                shifted = f"words[offset + {span.dword}]" + (f" >> {span.low}" if span.low else "")
-                mask = f" & {(1 << span.width) - 1:#x}" if span.high < 31 else ""
-                terms.append(f"({shifted}{mask})" + (f" << {done}" if done else ""))
-                done += span.width
-            arguments.append(" | ".join(terms))
-    loose = [(index, ~mask & U32) for index, mask in enumerate(named) if mask != U32]
-    tests = [
-        f"words[offset + {index}] & {mask:#x}" if index else f"words[offset] & {mask:#x}" for index, mask in loose
-    ]
-    pairs = ", ".join(f"({index}, {test})" for (index, _), test in zip(loose, tests, strict=True))
-    keep = f"reserved = tuple([p for p in ({pairs},) if p[1]]) if {' | '.join(tests)} else ()"
-    return [*before, keep, f"return cls({', '.join([*arguments, 'reserved=reserved'])})"]
-
-
-def _tail(*lines: str) -> Callable[[str], list[str]]:
-    return lambda name: [line.format(name=name) for line in lines]
-
-
-# payload kind -> (lines that put the dwords in `tail`, expression that makes the tuple from the dwords in `tail`)
-_PAYLOADS: Mapping[str, tuple[Callable[[str], list[str]], str]] = {
-    "values": (
-        _tail("tail = {name}", "for item in tail:", " if item >> 32:", "  _refuse(self, generation)"),
-        "tuple(tail)",
-    ),
-    "pairs": (  # (register, value): a dword each
-        _tail(
-            "tail = [item for two in {name} for item in two]",
-            "for item in tail:",
-            " if item >> 32:",
-            "  _refuse(self, generation)",
-        ),
-        "tuple(zip(tail[0::2], tail[1::2]))",
-    ),
-    "packed": (  # (register, value), two at a time: register | register << 16, value, value
-        _tail(
-            "if len({name}) & 1:",
-            " _refuse(self, generation)",
-            "tail = []",
-            "for (first, one), (second, two) in zip({name}[0::2], {name}[1::2]):",
-            " if (first | second) >> 16 | (one | two) >> 32:",
-            "  _refuse(self, generation)",
-            " tail += (first | second << 16, one, two)",
-        ),
-        "tuple([pair for three in zip(tail[0::3], tail[1::3], tail[2::3])"
-        " for pair in ((three[0] & 0xffff, three[1]), (three[0] >> 16, three[2]))])",
-    ),
-    "fences": (  # (VA, value), 64 bits each, low dwords first
-        _tail(
-            "tail = []",
-            "for va, value in {name}:",
-            " if (va | value) >> 64:",
-            "  _refuse(self, generation)",
-            " tail += (va & 0xffffffff, va >> 32, value & 0xffffffff, value >> 32)",
-        ),
-        "tuple([(a | b << 32, c | d << 32) for a, b, c, d in"
-        " zip(tail[0::4], tail[1::4], tail[2::4], tail[3::4])])",
-    ),
-}
-
-
-def _with_reserved(words: list[int], reserved: tuple[tuple[int, int], ...]) -> list[int]:
-    for dword, extra in reserved:
-        if not 0 <= dword < len(words) or extra >> 32 or words[dword] & extra:
-            raise EncodeError(
-                f"reserved bits {extra:#x} of dword {dword}: that is not among the packet's free bits"
-            )
-        words[dword] |= extra
-    return words
-
-
-def _refuse(packet: Packet, generation: Generation) -> None:
-    """Say which field made an encoder stop."""
-    chip = Generation(generation).name.lower()
-    if generation not in packet.ON:
-        raise EncodeError(f"{packet.NAME} is not a compute packet of {chip}")
-    for f in packet.FIELDS:
-        value, place = getattr(packet, f.name), f.place
-        if place.payload or value is None:
-            continue
-        if generation not in place.on and value:
-            raise EncodeError(f"{packet.NAME}.{f.name} = {value:#x}: {chip} has no such field", next="leave it 0")
-        width = sum(span.width for span in place.spans)
-        if value >> width:
-            raise EncodeError(
-                f"{packet.NAME}.{f.name} = {value:#x}: wanted 0 to {(1 << width) - 1:#x} ({width} bits)"
-            )
-    raise EncodeError(
-        f"{packet.NAME}: {packet.FIELDS[-1].name} holds a value too wide, or too few or too many values"
-    )

@@ -6,11 +6,28 @@ finding  reserved, unverified or pointless, but shipped software does it and liv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from zinc_rt.pm4.generation import Generation
+
 Severity = Literal["error", "finding"]
+Queue = Literal["kfd", "userq"]
+Mapped = Callable[[int, int, str], str | None]
+"""(va, size_bytes, "read" | "write" | "execute") -> why that is not possible, None where it is."""
+Complaint = tuple[int, str, str, str]
+"""Dword in the packet, rule, what was seen and wanted, what to do next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where the stream would run."""
+
+    generation: Generation
+    queue: Queue
+    is_ib: bool
+    mapped: Mapped | None
 
 
 @dataclass(frozen=True, slots=True)

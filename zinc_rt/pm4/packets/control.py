@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import ClassVar, Self
 
+from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import BOTH, GFX12, Generation
-from zinc_rt.pm4.layout import EncodeError, Field, Packet, Place, Span, address, bits, packet, pair
+from zinc_rt.pm4.layout import EncodeError, Field, Packet, Place, Span, address, bits, pair
 from zinc_rt.pm4.opcodes import Op
 from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 

@@ -5,8 +5,9 @@ Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_pa
 
 from __future__ import annotations
 
+from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.layout import Packet, address, bits, packet, word
+from zinc_rt.pm4.layout import Packet, address, bits, word
 from zinc_rt.pm4.opcodes import Op
 
 

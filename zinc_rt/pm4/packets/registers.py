@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Self
 
+from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.layout import Packet, address, bits, packet, payload
+from zinc_rt.pm4.layout import Packet, address, bits, payload
 from zinc_rt.pm4.opcodes import Op
 
 INDICES = {0: "default", 1: "insert_vmid"}

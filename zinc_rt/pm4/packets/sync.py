@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Self
 
+from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import GFX11
-from zinc_rt.pm4.layout import Packet, address, bits, packet, pair, word
+from zinc_rt.pm4.layout import Packet, address, bits, pair, word
 from zinc_rt.pm4.opcodes import Op
 from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 

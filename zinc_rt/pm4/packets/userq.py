@@ -5,7 +5,8 @@ Sources: Mesa amdgpu_cs.cpp and pm4_it_opcodes_gfx12.h, IGT amd_ip_blocks.c.
 
 from __future__ import annotations
 
-from zinc_rt.pm4.layout import Packet, packet, payload, word
+from zinc_rt.pm4.codec import packet
+from zinc_rt.pm4.layout import Packet, payload, word
 from zinc_rt.pm4.opcodes import Op
 
 FENCE_WAIT_MAX = 32
