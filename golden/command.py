@@ -64,7 +64,7 @@ label-N [T, ...] are welcome. docs/golden.md names them all.
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, epilog=EPILOG, formatter_class=RAW)
+    made = argparse.ArgumentParser("zinc-rt golden", description=__doc__, epilog=EPILOG, formatter_class=RAW)
     commands = made.add_subparsers(dest="what", metavar="COMMAND", required=True)
 
     make = commands.add_parser(
