@@ -9,7 +9,7 @@ import pytest
 from zinc_rt.pm4 import Bad, Generation, decode, decode_stream
 from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.lint import lint
-from zinc_rt.pm4.packets import PACKETS, EventWrite, Nop, SetShReg
+from zinc_rt.pm4.packets import PACKETS, EventWrite, Nop, ReleaseMem, SetShReg
 
 G12 = Generation.GFX12
 
@@ -97,3 +97,16 @@ def test_a_stream_can_be_a_view_of_memory() -> None:
     words = memoryview(array.array("I", SetShReg(0x240, (1, 2)).words(G12)))
     assert decode(words, 0, G12) == (SetShReg(0x240, (1, 2)), 4)
     assert decode(memoryview(array.array("I", [0xC0001000, 7])), 0, G12) == (Nop((7,)), 2)
+
+
+def test_a_stream_can_be_a_numpy_array_and_its_vas_do_not_wrap() -> None:
+    import numpy as np
+
+    release = ReleaseMem(0x7F1234567800, 1 << 40)
+    words = np.array([0xFFFF1000, *release.words(G12), 0xC0031500], np.uint32)
+    assert decode(words, 1, G12) == (release, 8)
+    assert decode(words, 0, G12) == (Nop(), 1)
+    assert [item.packet for item in decode_stream(words, G12)][:2] == [Nop(), release]
+    assert decode(words, 9, G12)[0] == Bad("truncated", "DISPATCH_DIRECT of 5 dwords with 1 left", (0xC0031500,))
+    assert [finding.rule for finding in lint(words, G12)] == ["truncated"]
+    assert "0x7f1234567800" in disassemble(words, G12)

@@ -99,7 +99,8 @@ def _encode_body(
     cls: type[Packet], generation: Generation, size: int, skip: str = "", rare: Sequence[str] = ()
 ) -> list[str]:
     """`rare` fields are known to be 0, and so is `reserved` if there are any: the short way for most packets."""
-    overflow, parts = [], [[] for _ in range(size)]  # type: list[str], list[list[str]]
+    overflow: list[str] = []
+    parts: list[list[str]] = [[] for _ in range(size)]
     grown = ""
     for f in cls.FIELDS:
         place = f.place
@@ -160,7 +161,8 @@ def _decode_lines(cls: type[Packet], generation: Generation) -> list[str]:
 
 def _decode_body(cls: type[Packet], generation: Generation, size: int, skip: str = "") -> list[str]:
     named = [0xFFFFFF00] + [0] * (size - 1)
-    arguments, before = [], []  # type: list[str], list[str]
+    arguments: list[str] = []
+    before: list[str] = []
     for f in cls.FIELDS:
         place = f.place
         if f.name == skip or generation not in place.on:

@@ -15,6 +15,7 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.opcodes import OTHER_ENGINES, opcode_name
 from zinc_rt.pm4.packets import BY_OPCODE, Nop
+from zinc_rt.pm4.packets.control import ONE_DWORD_NOP
 
 NOP_ONE_DWORD_COUNT = 0x3FFF
 
@@ -46,6 +47,8 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
     A Bad's length is what its header claims, or 1 where there is no type-3 header.
     """
     header = words[offset]
+    if type(header) is not int:  # NumPy's would wrap where the halves of a VA are joined
+        return decode(_plain(words[offset : offset + _claimed(int(header))]), 0, generation)
     if header >> 30 != 3:
         return _bad("type", _type_text(header), words, offset, 1)
     opcode, count = header >> 8 & 0xFF, header >> 16 & 0x3FFF
@@ -76,6 +79,8 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
 
 def decode_stream(words: Sequence[int], generation: Generation, *, keep_going: bool = False) -> list[Item]:
     """Every packet in order, up to the first Bad; with `keep_going`, past it as a guess."""
+    if len(words) and type(words[0]) is not int:
+        words = _plain(words)
     items: list[Item] = []
     offset, reached = 0, True
     while offset < len(words):
@@ -87,6 +92,15 @@ def decode_stream(words: Sequence[int], generation: Generation, *, keep_going: b
             reached = False
         offset += length
     return items
+
+
+def _plain(words: Sequence[int]) -> list[int]:
+    return [int(word) for word in words]
+
+
+def _claimed(header: int) -> int:
+    """The dwords a header claims, the one-dword NOP's special count taken as it is meant."""
+    return 1 if header & 0xFFFFFF00 == ONE_DWORD_NOP else (header >> 16 & 0x3FFF) + 2
 
 
 def _bad(why: Why, text: str, words: Sequence[int], offset: int, length: int) -> tuple[Bad, int]:
