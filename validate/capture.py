@@ -59,14 +59,14 @@ def capture(
 ) -> Run:
     """`selection` None: nothing tapped, the graph as it runs in production. After the prompt, `steps` greedy
     tokens, or those of `follow` so that two runs see the same input."""
-    parts: dict[str, list[np.ndarray]] = {}
-    head_dims: dict[str, int] = {}
+    parts: dict[tuple[str, str], list[np.ndarray]] = {}  # by label and opcode
+    head_dims: dict[tuple[str, str], int] = {}
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
         label = node.label if name == node.outputs[0] else _own_label(name)
         if selection is not None and selection.wants(label, node.layer):
-            parts.setdefault(label, []).append(array.copy())
-            head_dims[label] = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
+            parts.setdefault((label, node.op.name), []).append(array.copy())
+            head_dims[label, node.op.name] = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
 
     started = time.monotonic()
     listener = tap if selection is not None else None
@@ -80,8 +80,17 @@ def capture(
             logits.append(engine.extend(sequence, [token]))
     finally:
         engine.release(sequence)
-    values = {label: np.concatenate(pieces) for label, pieces in parts.items()}
-    return Run(np.concatenate(logits), values, generated, head_dims, time.monotonic() - started)
+    name = _names(list(parts))
+    values = {name[key]: np.concatenate(pieces) for key, pieces in parts.items()}
+    heads = {name[key]: dim for key, dim in head_dims.items()}
+    return Run(np.concatenate(logits), values, generated, heads, time.monotonic() - started)
+
+
+def _names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """llama.cpp gives Qcur before and after rope one name. The last value keeps it, as it does in a golden; an
+    earlier one carries its opcode: Qcur-0 (MATMUL)."""
+    last = dict(keys)
+    return {key: key[0] if last[key[0]] == key[1] else f"{key[0]} ({key[1]})" for key in keys}
 
 
 def _own_label(buffer: str) -> str:

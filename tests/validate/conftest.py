@@ -1,0 +1,83 @@
+"""A cache of the tests' own, models, and a planted tier to judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from planted import Plant, PlantedBackend
+from seen import Judge, Seen, Validate
+
+from zinc_rt import tiers
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.ring.base import Backend, Tier
+from zinc_rt.validate import run
+from zinc_rt.validate.command import main
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the user's, and one for all tests: the reference of a model is computed once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
+
+
+@pytest.fixture
+def qwen3() -> str:
+    return str(FOLDER / "qwen3-q.gguf")
+
+
+@pytest.fixture
+def qwen35moe() -> str:
+    return str(FOLDER / "qwen35moe-q.gguf")
+
+
+@pytest.fixture
+def gemma4() -> str:
+    return str(FOLDER / "gemma4-q.gguf")
+
+
+@pytest.fixture
+def validate(tmp_path: Path) -> Validate:
+    """validate(option, ...): the command, and its report."""
+
+    def ran(*options: str) -> Seen:
+        path = tmp_path / "report.json"
+        path.unlink(missing_ok=True)
+        code = main([*options, "--json", str(path)])
+        return Seen(code, json.loads(path.read_text()) if path.exists() else {})
+
+    return ran
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
+    """From here on T1 is there, with this wrong in it."""
+
+    def planted(what: Plant) -> None:
+        def opened(tier: Tier, ordering: str, *, threads: int = 0) -> Backend:
+            if tier is Tier.T1:
+                return PlantedBackend(ordering, what)
+            return tiers.open_backend(tier, ordering, threads=threads)
+
+        monkeypatch.setattr(tiers, "BUILT", (Tier.T_CPU, Tier.T1))
+        monkeypatch.setattr(run, "open_backend", opened)
+
+    return planted
+
+
+@pytest.fixture
+def judge(plant: Callable[[Plant], None], validate: Validate) -> Judge:
+    """judge(model, plant, option, ...): T1 with that plant in it, against T-CPU, five tokens and a step."""
+
+    def judged(model: str, what: Plant, *options: str) -> Seen:
+        plant(what)
+        return validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4,1,5", "--steps", "1", *options)
+
+    return judged

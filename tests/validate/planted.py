@@ -1,0 +1,151 @@
+"""A second tier with one thing wrong in it: T-CPU under the name of T1, opened through the seam to the tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.exec import Buffer
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower import Program
+from zinc_rt.ring.base import Tier
+from zinc_rt.ring.cpu import BoundCall, CpuBackend, CpuVariant
+
+Code = Callable[..., Any]
+Resident = dict[str, Weight]
+
+
+def as_they_are(anything: Any) -> Any:
+    return anything
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """`at` and `op` name one node, `code` makes another of its code, None leaves the node out; `resident` changes
+    what is uploaded, `program` what is built. `only` says in which variants."""
+
+    at: str = ""
+    op: str = ""
+    code: Callable[[Code], Code] | None = as_they_are
+    resident: Callable[[Resident], Resident] = as_they_are
+    program: Callable[[Program], Program] = as_they_are
+    only: Callable[[Program], bool] = lambda program: True
+
+    def takes(self, call: BoundCall) -> bool:
+        return call.node.label == self.at and self.op in ("", call.node.op.name)
+
+
+class PlantedBackend(CpuBackend):
+    tier = Tier.T1
+
+    def __init__(self, ordering: str, plant: Plant) -> None:
+        super().__init__(ordering)
+        self.plant = plant
+
+    def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
+        tables = {name: Weight("f32", table.shape, table) for name, table in constants.items()}
+        return super().upload(self.plant.resident({**weights, **tables}), {})
+
+    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+        if not self.plant.only(program):
+            return super().build(program, buffers)
+        variant = super().build(self.plant.program(program), buffers)
+        return replace(variant, calls=tuple(self._calls(variant)))
+
+    def _calls(self, variant: CpuVariant) -> Iterator[BoundCall]:
+        for call in variant.calls:
+            if not self.plant.takes(call):
+                yield call
+            elif self.plant.code is not None:
+                yield replace(call, code=self.plant.code(call.code))
+
+
+# --- what can be wrong --------------------------------------------------------------------------------------
+
+
+def instead(at: str, op: str = "", **attrs: Any) -> Plant:
+    """The node runs with other attributes."""
+    return Plant(at, op, code=lambda code: lambda *operands, **own: code(*operands, **{**own, **attrs}))
+
+
+def result(
+    at: str, change: Callable[[Any], Any], op: str = "", only: Callable[[Program], bool] | None = None
+) -> Plant:
+    """The node's result is changed afterwards."""
+    plant = Plant(at, op, code=lambda code: lambda *operands, **own: change(code(*operands, **own)))
+    return plant if only is None else replace(plant, only=only)
+
+
+def element(at: str, token: int, dim: int, change: Callable[[np.float32], float], op: str = "") -> Plant:
+    """One element of the node's result is another, in the pass over the prompt."""
+
+    def changed(array: np.ndarray) -> np.ndarray:
+        array = array.copy()
+        array[token, dim] = change(array[token, dim])
+        return array
+
+    return result(at, changed, op, only=several_tokens)
+
+
+def one_ulp_up(value: np.float32) -> float:
+    return float(np.nextafter(value, np.float32(np.inf)))
+
+
+def left_out(at: str, op: str = "") -> Plant:
+    """The node does not run: its consumers read what was there before."""
+    return Plant(at, op, code=None)
+
+
+def written_nowhere(at: str) -> Plant:
+    return Plant(at, code=lambda code: lambda *operands, **own: ())
+
+
+def one_position_late(at: str) -> Plant:
+    def late(code: Code) -> Code:
+        return lambda math, x, position, *tables, **own: code(math, x, position + 1, *tables, **own)
+
+    return Plant(at, "ROPE", code=late)
+
+
+def table_shifted(*names: str) -> Plant:
+    """The rope tables begin one position late, cosine and sine alike."""
+
+    def shifted(resident: Resident) -> Resident:
+        rolled = {name: np.roll(resident[name].raw, -1, axis=0) for name in names}
+        return {**resident, **{name: Weight("f32", raw.shape, raw) for name, raw in rolled.items()}}
+
+    return Plant(resident=shifted)
+
+
+def bit_flipped(weight: str, byte: int, bit: int) -> Plant:
+    """One bit of one weight, in the first row."""
+
+    def flipped(resident: Resident) -> Resident:
+        whole = resident[weight]
+        raw = whole.raw.copy()
+        raw.view(np.uint8).reshape(-1)[byte] ^= 1 << bit
+        return {**resident, weight: Weight(whole.dtype, whole.shape, raw)}
+
+    return Plant(resident=flipped)
+
+
+def experts_swapped(at: str) -> Plant:
+    """The ids in another order, their weights in the right one."""
+    return result(at, lambda routed: (routed[0], routed[1][:, ::-1], routed[2]))
+
+
+def overlapping(name: str, over: str) -> Plant:
+    """A memory plan that puts one buffer over another that is still needed, where nothing is tapped."""
+
+    def overlap(program: Program) -> Program:
+        placements = {**program.plan.placements, name: program.plan.placements[over]}
+        return replace(program, plan=replace(program.plan, placements=placements))
+
+    return Plant(program=overlap, only=lambda program: not program.plan.tap)
+
+
+def several_tokens(program: Program) -> bool:
+    return program.plan.capacity["tokens"] > 1

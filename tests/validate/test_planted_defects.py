@@ -1,0 +1,209 @@
+"""A tier with one thing wrong fails, and the report names that place and no earlier one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from planted import (
+    Plant,
+    bit_flipped,
+    element,
+    experts_swapped,
+    instead,
+    left_out,
+    one_position_late,
+    one_ulp_up,
+    overlapping,
+    result,
+    several_tokens,
+    table_shifted,
+    written_nowhere,
+)
+from seen import Judge, Seen, Validate, name_of
+
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.validate.command import main
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One plant and where it has to be seen first. Where what is wrong leaves no value of its own (a write that
+    was dropped, a table), `seen` is the first value that shows it."""
+
+    name: str
+    model: str
+    layer: int
+    seen: str
+    plant: Plant
+    sharing: tuple[int, ...] = ()  # later layers that have it too whatever they are fed: a table, keys and values
+
+    def __str__(self) -> str:
+        return f"{self.name} in layer {self.layer} of {self.model}"
+
+
+def nan(value: np.float32) -> float:
+    return float("nan")
+
+
+def cases() -> list[Case]:
+    found = []
+    for model, layers in (("qwen3-q", (0, 1, 2)), ("qwen35moe-q", (0, 2, 3)), ("gemma4-q", (0, 3, 5))):
+        for at in layers:
+            norm, out = f"attn_norm-{at}", f"l_out-{at}"
+            sharing = (5,) if (model, at) == ("gemma4-q", 3) else ()
+            found.append(Case("wrong rms eps", model, at, norm, instead(norm, eps=1e-5), sharing))
+            found.append(Case("one ulp", model, at, out, element(out, 2, 17, one_ulp_up)))
+            found.append(Case("an output NaN", model, at, out, element(out, 4, 255, nan)))
+    for at in (0, 1, 2):
+        found += [
+            Case("dropped KV write", "qwen3-q", at, f"kqv_out-{at}", written_nowhere(f"kv_write-{at}")),
+            Case("one position late", "qwen3-q", at, f"Kcur-{at}", one_position_late(f"Kcur-{at}")),
+            Case("flipped bit", "qwen3-q", at, f"Vcur-{at}", bit_flipped(f"model.attn.v_weight[{at}]", 40, 1)),
+            Case("stale buffer", "qwen3-q", at, f"ffn_swiglu-{at}", left_out(f"ffn_swiglu-{at}")),
+        ]
+    for at in (0, 1, 3):
+        moe = [
+            Case(
+                "swapped experts", "qwen35moe-q", at, f"ffn_moe_topk-{at}", experts_swapped(f"ffn_moe_logits-{at}")
+            ),
+            Case("stale buffer", "qwen35moe-q", at, f"ffn_moe_swiglu-{at}", left_out(f"ffn_moe_swiglu-{at}")),
+        ]
+        found += moe
+    shifted = table_shifted("constant.rope.cos", "constant.rope.sin")
+    found.append(Case("rope table off by one", "qwen3-q", 0, "Qcur-0", shifted, sharing=(1, 2)))
+    found.append(Case("rope table off by one", "qwen35moe-q", 3, "Qcur-3", shifted))
+    flipped = bit_flipped("model.ssm.beta_weight[1]", 70, 3)
+    found.append(Case("flipped state-space weight", "qwen35moe-q", 1, "beta-1", flipped))
+    return found
+
+
+def assert_it_is_found_in(seen: Seen, case: Case) -> None:
+    assert seen.exit == 1
+    layers = [result for result in seen.results if result["kind"] == "layer"]
+    assert seen.named("fail", "layer")[:1] == [f"l_out-{case.layer}"], "the first layer beyond its limit"
+    assert [name_of(r) for r in layers[: case.layer]] == seen.named("pass", "layer")[: case.layer]
+    bad = seen.result("first-divergent")["first_bad"]
+    assert bad["node"] == case.seen and 0 <= bad["token"] < 5
+    apart = [name_of(r) for r in layers if not r["measure"]["resync"]["equal_bits"]]
+    assert apart == [f"l_out-{at}" for at in (case.layer, *case.sharing)], (
+        "with every layer's input reset, only this one differs"
+    )
+    assert all(result["repro"] for result in seen.results if result["status"] == "fail")
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_one_thing_wrong_is_found_where_it_is(case: Case, judge: Judge) -> None:
+    assert_it_is_found_in(judge(str(FOLDER / f"{case.model}.gguf"), case.plant, "--resync"), case)
+
+
+@pytest.mark.parametrize("model", ["qwen3-q", "qwen35moe-q", "gemma4-q"])
+def test_the_same_tier_with_nothing_wrong_passes_to_the_bit(model: str, judge: Judge) -> None:
+    seen = judge(str(FOLDER / f"{model}.gguf"), Plant(), "--resync")
+    assert seen.exit == 0 and set(seen.report["verdict"]["counts"]) == {"pass"}
+    assert all(result["measure"]["equal_bits"] for result in seen.results)
+    assert "first-divergent" not in str(seen.results)
+
+
+def test_one_ulp_is_named_with_its_element_and_both_values(qwen3: str, judge: Judge) -> None:
+    first = judge(qwen3, element("l_out-1", 2, 17, one_ulp_up)).result("l_out-1")
+    assert first["measure"]["max_ulp"] == 1
+    assert first["first_bad"] == {**first["first_bad"], "token": 2, "dim": 17, "count": 1}
+    assert first["first_bad"]["got"] == float(
+        np.nextafter(np.float32(first["first_bad"]["want"]), np.float32(np.inf))
+    )
+
+
+def test_a_nan_is_counted_where_it_began(qwen3: str, judge: Judge) -> None:
+    seen = judge(qwen3, element("l_out-1", 4, 255, nan))
+    first = seen.result("l_out-1")
+    assert first["measure"]["nonfinite"] == 1 and first["measure"]["max_abs"] == "inf"
+    assert first["first_bad"] == {
+        "token": 4,
+        "dim": 255,
+        "got": "nan",
+        "want": first["first_bad"]["want"],
+        "count": 1,
+    }
+    assert seen.result("l_out-2")["measure"]["nonfinite"] == 256, "the rest of its token, no other"
+
+
+def test_an_attention_head_is_named(qwen3: str, judge: Judge) -> None:
+    bad = judge(qwen3, element("kqv_out-1", 3, 300, lambda value: value + 1)).result("first-divergent")[
+        "first_bad"
+    ]
+    assert (bad["node"], bad["token"], bad["head"], bad["dim"]) == ("kqv_out-1", 3, 2, 44)
+
+
+def test_swapped_experts_fail_the_choice_itself(qwen35moe: str, judge: Judge) -> None:
+    seen = judge(qwen35moe, experts_swapped("ffn_moe_logits-2"))
+    assert seen.named("fail", "experts")[:1] == ["ffn_moe_topk-2"]
+    assert seen.result("ffn_moe_topk-2")["first_bad"]["dim"] == 0
+
+
+def test_a_wrong_softcap_leaves_every_layer_and_fails_the_logits(gemma4: str, judge: Judge) -> None:
+    seen = judge(gemma4, instead("result_output", cap=29.0))
+    assert seen.exit == 1 and seen.named("fail") == ["logits", "first-divergent"]
+    assert seen.result("first-divergent")["first_bad"]["node"] == "result_output"
+    assert seen.result("logits")["measure"]["top1"] == 6, "a softcap moves no maximum"
+
+
+def test_what_only_a_later_step_gets_wrong_fails_the_logits_and_says_so(qwen3: str, judge: Judge) -> None:
+    seen = judge(qwen3, result("l_out-1", lambda x: x + np.float32(1), only=lambda p: not several_tokens(p)))
+    assert seen.exit == 1 and seen.named("fail") == ["logits"]
+    assert seen.result("logits")["first_bad"]["token"] == 5, "the first after the prompt of five"
+    assert "only later steps differ" in seen.result("first-divergent")["reason"]
+
+
+def test_the_repro_line_shows_it_again_and_passes_once_it_is_mended(
+    qwen3: str, judge: Judge, plant: Callable[[Plant], None], validate: Validate
+) -> None:
+    first = judge(qwen3, element("l_out-2", 1, 3, one_ulp_up), "--resync")
+    program, name, *options = shlex.split(first.result("l_out-2")["repro"])
+    assert (program, name) == ("zinc-rt", "validate")
+    again = validate(*options)
+    assert again.exit == 1
+    assert again.result("l_out-2")["first_bad"] == first.result("l_out-2")["first_bad"]
+    plant(Plant())
+    assert validate(*options).exit == 0
+
+
+def test_memory_shared_too_early_fails_only_where_nothing_is_tapped(
+    qwen3: str, plant: Callable[[Plant], None], validate: Validate
+) -> None:
+    plant(overlapping("act.attn_norm[1]", over="act.l_out[0]"))
+    seen = validate("--model", qwen3, "--tiers", "t1", "--tokens", "3,1,4,1,5")
+    assert seen.exit == 1 and seen.named("fail") == ["untapped"]
+    assert "aliasing" in seen.result("untapped")["cause"]
+    assert seen.result("untapped")["first_bad"]["node"] == "logits"
+
+
+def test_a_prefill_that_differs_from_token_by_token_fails_only_that(
+    qwen3: str, plant: Callable[[Plant], None], validate: Validate
+) -> None:
+    plant(element("kqv_out-1", 2, 0, one_ulp_up))
+    seen = validate("--model", qwen3, "--tiers", "t1", "--tokens", "3,1,4,1,5", "--nodes", "kqv_out-*")
+    assert seen.exit == 1 and seen.named("fail") == ["stepwise"]
+    bad = seen.result("stepwise")["first_bad"]
+    assert (bad["node"], bad["token"], bad["dim"]) == ("kqv_out-1", 2, 0)
+
+
+def test_a_golden_finds_it_too(qwen3: str, plant: Callable[[Plant], None], validate: Validate) -> None:
+    plant(instead("attn_norm-1", eps=1e-2))
+    seen = validate("--model", qwen3, "--tiers", "t1", "--golden", str(FOLDER / "qwen3-q.npz"), "--resync")
+    assert seen.exit == 1 and seen.named("fail", "layer")[:1] == ["l_out-1"]
+    alone = {name_of(r): r["measure"]["resync"]["max_abs"] for r in seen.results if r["kind"] == "layer"}
+    assert alone["l_out-1"] > 3e-4 > max(alone["l_out-0"], alone["l_out-2"])
+
+
+def test_a_reader_of_the_terminal_sees_the_place_and_the_command(
+    qwen3: str, plant: Callable[[Plant], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(element("l_out-1", 2, 17, one_ulp_up))
+    assert main(["--model", qwen3, "--tiers", "t1,t_cpu", "--tokens", "3,1,4"]) == 1
+    *_, repro, last = capsys.readouterr().out.splitlines()
+    assert repro == f"repro  zinc-rt validate --model {qwen3} --tiers t1,t_cpu --tokens 3,1,4"
+    assert last.startswith("FAIL  1 model: ")
