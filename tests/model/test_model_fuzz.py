@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import Counts
+from support import Counts
 
 FUZZ = Path(__file__).with_name("model_fuzz.py")
 
