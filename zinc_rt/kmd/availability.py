@@ -19,9 +19,14 @@ T1 = "--tier t1 needs none of this"
 
 Generation = tuple[int, int, int]
 
+_GFX12 = {"ME": 2780, "PFP": 2840, "MEC": 3050, "MES": 123}
+_GFX11 = {"ME": 2420, "PFP": 2580, "MEC": 2650, "MES": 120}
 MINIMA: dict[Generation, dict[str, int]] = {  # firmware versions below which the functions are not registered
-    **dict.fromkeys(((12, 0, 0), (12, 0, 1)), {"ME": 2780, "PFP": 2840, "MEC": 3050, "MES": 123}),
-    **dict.fromkeys(((11, 0, 0), (11, 0, 2), (11, 0, 3)), {"ME": 2420, "PFP": 2580, "MEC": 2650, "MES": 120}),
+    (12, 0, 0): _GFX12,
+    (12, 0, 1): _GFX12,
+    (11, 0, 0): _GFX11,
+    (11, 0, 2): _GFX11,
+    (11, 0, 3): _GFX11,
 }
 EXCLUDED: frozenset[Generation] = frozenset(  # switched off in the code, through 7.0
     {(11, 0, 1), (11, 0, 4), (11, 5, 0), (11, 5, 1), (11, 5, 2), (11, 5, 3)}

@@ -1,0 +1,273 @@
+"""User queues against a scripted amdgpu: availability, order, bytes, and nothing kept after any failure."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+import pytest
+from fake_driver import PARAMETER, RENDER, FakeDriver
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kmd.availability import EXCLUDED, MINIMA, Facts, decide
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.transport import Placement, Transport
+from zinc_rt.kmd.uapi import amdgpu, drm
+from zinc_rt.kmd.userq import DOORBELL_INDEX, UserqGpu
+from zinc_rt.kmd.va import AddressSpace
+
+GFX1201 = (12, 0, 1)
+NEW = {"ME": 2780, "PFP": 2840, "MEC": 3050, "MES": 123}
+
+
+def everything(driver: FakeDriver) -> None:
+    with UserqGpu(driver, RENDER) as gpu:
+        transport: Transport = gpu
+        buffer = transport.alloc(3 << 20, Placement.VRAM, "weights")
+        done = gpu.syncobj("done")
+        with gpu.create_queue(ring_bytes=1 << 16) as queue:
+            gpu.signal(queue, [done], writes=[buffer])
+            gpu.fences(queue, [done])
+        done.wait(0.0)
+        gpu.fault()
+
+
+# --- availability ---
+
+
+@pytest.mark.parametrize(
+    ("facts", "usable", "words"),
+    [
+        (Facts(GFX1201, 0b111, 4, 1, NEW), True, "4 compute slots"),
+        (Facts(GFX1201, 0b111, 0, 1, NEW), True, "does not count slots"),
+        (Facts(GFX1201, 0, 0, -1, NEW), False, "amdgpu.user_queue=-1, the default"),
+        (Facts(GFX1201, 0, 0, 0, NEW), False, "boot with amdgpu.user_queue=1"),
+        (Facts(GFX1201, 0, 4, 1, {**NEW, "MES": 110}), False, "firmware is too old: MES 110 < 123"),
+        (Facts((11, 0, 0), 0, 8, 1, {**NEW, "PFP": 2000}), False, "PFP 2000 < 2580"),
+        (Facts((11, 5, 1), 0, 0, -1, {}), False, "leaves gfx1151 out"),
+        (Facts((11, 5, 1), 0, 8, 1, {}), False, "use --tier t1"),
+        (Facts((11, 5, 1), 0b10, 8, 1, {}), True, "8 compute slots"),  # a later kernel may: it is asked
+        (Facts(GFX1201, 0, 0, None, NEW), False, "Linux 6.16"),
+        (Facts((10, 3, 0), 0, 0, None, {}), False, "gfx1030 has no user queues"),
+        (Facts(GFX1201, 0b101, 4, 1, NEW), False, "does not offer compute"),  # GFX and DMA, no compute
+    ],
+)
+def test_each_reason_has_its_sentence_and_advice(facts: Facts, usable: bool, words: str) -> None:
+    found = decide(facts)
+    assert found.usable == usable
+    assert words in f"{found.why}; {found.next}"
+    assert bool(found.next) != usable
+
+
+def test_excluded_chips_and_minima_do_not_overlap() -> None:
+    assert not EXCLUDED & set(MINIMA)
+
+
+def test_a_kernel_of_616_does_not_know_the_slots_and_is_usable() -> None:
+    driver = FakeDriver()
+    driver.compute_bytes = 32
+    with UserqGpu(driver, RENDER) as gpu:
+        assert gpu.availability.facts.slots == 0 and "does not count slots" in gpu.availability.why
+
+
+def test_a_switched_off_gpu_is_refused_with_advice_and_nothing_is_kept() -> None:
+    driver = FakeDriver()
+    driver.device["userq_ip_mask"] = 0
+    driver.files[PARAMETER] = b"-1\n"
+    with pytest.raises(UnsupportedError, match=r"boot with amdgpu\.user_queue=1"):
+        UserqGpu(driver, RENDER)
+    assert driver.left() == {}
+
+
+def test_firmware_the_kernel_does_not_know_is_left_out() -> None:
+    driver = FakeDriver()
+    driver.refuse["DRM_IOCTL_AMDGPU_INFO"] = lambda r: (
+        errno.EINVAL if r["query"] == amdgpu.AMDGPU_INFO_FW_VERSION and r["fw_type"] == 0x1A else 0
+    )
+    node = RenderNode(driver, RENDER)
+    assert set(node.firmware()) == {"ME", "PFP", "MEC", "MES_KIQ"}
+    node.close()
+
+
+# --- queues ---
+
+
+def test_a_queue_is_made_of_buffers_the_gpu_already_sees() -> None:
+    driver = FakeDriver()
+    gpu = UserqGpu(driver, RENDER)
+    queue = gpu.create_queue(ring_bytes=1 << 16)
+    names = driver.names()
+    assert names.index("DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT") < names.index("DRM_IOCTL_AMDGPU_USERQ")
+    assert driver.waited_point == 4 == len(driver.sent(amdgpu.IOCTL_GEM_VA))
+    (request,) = driver.sent(amdgpu.IOCTL_USERQ)
+    doorbell = request["doorbell_handle"]
+    assert request.as_dict() == {
+        "op": 1,
+        "queue_id": 0,
+        "ip_type": 1,
+        "doorbell_handle": doorbell,
+        "doorbell_offset": DOORBELL_INDEX,
+        "flags": 0,
+        "queue_va": queue.ring.gpu_va,
+        "queue_size": 1 << 16,
+        "rptr_va": queue.rptr.gpu_va,
+        "wptr_va": queue.wptr.gpu_va,
+        "mqd": request["mqd"],
+        "mqd_size": 8,
+        "new_queue_id": 1,
+    }
+    assert driver.mqd == queue.eop.gpu_va.to_bytes(8, "little")
+    assert driver.bos[doorbell]["domains"] == 0x40 and driver.bos[doorbell]["bo_size"] == 4096
+    assert driver.bos[queue.wptr.handle]["bo_size"] == 4096
+    assert driver.bos[queue.wptr.handle]["domains"] == amdgpu.AMDGPU_GEM_DOMAIN_GTT
+    assert queue.doorbell_address % 4096 == 32
+    assert (queue.kind, queue.inherits_vmid, queue.kernel_fence) == ("userq", True, True)
+    queue.destroy()
+    free = driver.sent(amdgpu.IOCTL_USERQ)[-1]
+    assert {name: value for name, value in free.as_dict().items() if value} == {
+        "op": 2,
+        "queue_id": queue.queue_id,
+        "new_queue_id": 2,  # the union's other name for op
+    }
+    assert set(gpu.resources()) == {"fd", "syncobj"}
+    gpu.close()
+    assert driver.left() == {}
+
+
+def test_the_mapping_carries_the_memory_type_and_what_the_gpu_may_do() -> None:
+    driver = FakeDriver()
+    gpu = UserqGpu(driver, RENDER)
+    gpu.alloc(4096, Placement.GTT, "a")
+    gpu.alloc(4096, Placement.VRAM, "b", writable=False, executable=False)
+    first, second = driver.sent(amdgpu.IOCTL_GEM_VA)
+    assert first["flags"] == 0b1110 | amdgpu.AMDGPU_VM_MTYPE_UC
+    assert second["flags"] == 0b0010
+    assert [each["vm_timeline_point"] for each in (first, second)] == [1, 2]
+    gpu.close()
+    unmaps = driver.sent(amdgpu.IOCTL_GEM_VA)[2:]
+    assert [each["operation"] for each in unmaps] == [2, 2]
+    assert driver.left() == {}
+
+
+def test_page_tables_that_never_come_are_waited_for_once() -> None:
+    driver = FakeDriver()
+    gpu = UserqGpu(driver, RENDER)
+    buffers = [gpu.alloc(4096, Placement.GTT, f"b{index}") for index in range(3)]
+    driver.refuse["DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT"] = errno.ETIME
+    with pytest.raises(DriverError, match="page tables"):
+        gpu.create_queue(ring_bytes=4096)
+    assert driver.names().count("DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT") == 1
+    assert buffers
+
+
+def test_deadlines_are_times_of_the_monotonic_clock() -> None:
+    driver = FakeDriver()
+    gpu = UserqGpu(driver, RENDER)
+    done = gpu.syncobj("done")
+    before = time.monotonic_ns()
+    assert done.wait(2.0)
+    asked = driver.sent(drm.IOCTL_SYNCOBJ_WAIT)[-1]["timeout_nsec"]
+    assert 2_000_000_000 <= asked - before < 4_000_000_000
+    driver.refuse["DRM_IOCTL_SYNCOBJ_WAIT"] = errno.ETIME
+    assert not done.wait(0.0)
+    driver.refuse["DRM_IOCTL_SYNCOBJ_WAIT"] = errno.ECANCELED
+    with pytest.raises(DriverError):
+        done.wait(0.0)
+    gpu.close()
+    assert driver.left() == {}
+
+
+def test_fences_come_in_two_calls_and_only_those_really_returned_count() -> None:
+    driver = FakeDriver()
+    gpu = UserqGpu(driver, RENDER)
+    queue = gpu.create_queue(ring_bytes=4096)
+    done = gpu.syncobj("done")
+    assert gpu.fences(queue, [done]) == ((0x1000, 7),)
+    counting, filling = driver.sent(amdgpu.IOCTL_USERQ_WAIT)
+    assert (counting["num_fences"], filling["num_fences"]) == (0, 2)
+    gpu.close()
+    assert driver.left() == {}
+
+
+def test_the_last_fault_is_reported_raw() -> None:
+    driver = FakeDriver()
+    with UserqGpu(driver, RENDER) as gpu:
+        fault = gpu.fault()
+        assert fault is not None and (fault.va, fault.status) == (0xBAD000, 0x301)
+
+
+def test_an_hdp_flush_is_refused_rather_than_skipped() -> None:
+    with UserqGpu(FakeDriver(), RENDER) as gpu, pytest.raises(UnsupportedError, match="HDP"):
+        gpu.flush_hdp()
+
+
+def test_a_full_domain_falls_back_only_where_asked() -> None:
+    driver = FakeDriver()
+    driver.refuse["DRM_IOCTL_AMDGPU_GEM_CREATE"] = lambda r: errno.ENOMEM if r["domains"] == 4 else 0
+    gpu = UserqGpu(driver, RENDER)
+    with pytest.raises(DriverError, match="ENOMEM"):
+        gpu.alloc(4096, Placement.VRAM, "weights")
+    assert gpu.alloc(4096, Placement.VRAM, "weights", fallback=Placement.GTT).placement is Placement.GTT
+    assert len(gpu.fallbacks) == 1
+    gpu.close()
+    assert driver.left() == {}
+
+
+# --- nothing leaks ---
+
+
+def _steps() -> list[int]:
+    driver = FakeDriver()
+    everything(driver)
+    assert driver.left() == {}
+    undo = {"munmap", "close", "DRM_IOCTL_GEM_CLOSE", "DRM_IOCTL_SYNCOBJ_DESTROY"}
+    steps = []
+    for index, (name, what) in enumerate(driver.calls):
+        unmap = name == "DRM_IOCTL_AMDGPU_GEM_VA" and what["operation"] == amdgpu.AMDGPU_VA_OP_UNMAP
+        free = name == "DRM_IOCTL_AMDGPU_USERQ" and what["op"] == amdgpu.AMDGPU_USERQ_OP_FREE
+        first_undo = "DRM_IOCTL_AMDGPU_USERQ_WAIT" in driver.names()[:index]
+        settle = name == "DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT" and first_undo
+        if name not in undo and not (unmap or free or settle):
+            steps.append(index)
+    return steps
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENODEV])
+@pytest.mark.parametrize("step", _steps())
+def test_whatever_call_fails_everything_before_it_is_given_back(step: int, number: int) -> None:
+    driver = FakeDriver()
+    driver.fail = (step, number)
+    with pytest.raises(DriverError) as caught:
+        everything(driver)
+    name = driver.names()[step]
+    assert caught.value.errno == number
+    assert caught.value.call == name or caught.value.call.startswith(name)
+    assert caught.value.next in str(caught.value)
+    assert driver.left() == {}
+
+
+# --- addresses ---
+
+
+def test_addresses_are_taken_first_fit_and_join_up_again() -> None:
+    space = AddressSpace(0x10000, 0x1FFFF)
+    first, second = space.take(0x1000, 0x1000), space.take(0x2000, 0x4000)
+    assert (first, second) == (0x10000, 0x14000)
+    third = space.take(0x1000, 0x1000)
+    assert third == 0x11000
+    for va, size in ((second, 0x2000), (first, 0x1000), (third, 0x1000)):
+        space.give_back(va, size)
+    assert space.free_bytes == 0x10000 and space.take(0x10000, 1) == 0x10000
+    with pytest.raises(Exception, match="GPU addresses"):
+        space.take(1, 1)
+
+
+def test_what_was_not_taken_cannot_be_given_back() -> None:
+    space = AddressSpace(0, 0xFFFF)
+    va = space.take(0x1000, 1)
+    space.give_back(va, 0x1000)
+    with pytest.raises(ValueError, match="not taken"):
+        space.give_back(va, 0x1000)
+    with pytest.raises(ValueError, match="not taken"):
+        space.give_back(0xF000, 0x2000)
