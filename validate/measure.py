@@ -68,12 +68,13 @@ def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 
         difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
     same = got.view(np.uint32) == want.view(np.uint32)
     difference[same] = 0.0
+    difference[np.isnan(difference)] = np.inf
     finite = np.isfinite(got)
     nonfinite = int(got.size - np.count_nonzero(finite))
-    max_abs = float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
+    max_abs = float(difference.max(initial=0.0))
     scale = float(np.sqrt(np.mean(np.square(want, dtype=np.float64)))) if want.size else 0.0
-    rms = float(np.sqrt(np.mean(np.square(np.nan_to_num(difference, nan=np.inf))))) if want.size else 0.0
-    rel_rms = rms / scale if scale else (0.0 if rms == 0 else np.inf)
+    rms = float(np.sqrt(np.mean(np.square(difference)))) if want.size else 0.0
+    rel_rms = 0.0 if rms == 0 else rms / scale if 0 < scale < np.inf else np.inf
     if limit.bits:
         bad = ~same
         within = not bad.any()
@@ -95,7 +96,7 @@ def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 
 
 
 def _ulp(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distance on the number line of all float32 values, int64; +0 and -0 are one apart from nothing."""
+    """Distance on the number line of all float32 values, int64; +0 and -0 are one place on it."""
 
     def line(x: np.ndarray) -> np.ndarray:
         bits = x.view(np.uint32).astype(np.int64)

@@ -1,0 +1,266 @@
+"""How far two arrays are apart: by hand, in float64, and for every float there is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from zinc_rt.validate.measure import BARS, BINS, Limit, agreement, compare, histogram, sparkline
+
+BITS = Limit(bits=True)
+SHOWN = Limit()  # sets no bound
+TINY = float(np.float32(1e-45))  # the smallest denormal
+SMALLEST = np.finfo(np.float32).tiny
+LARGEST = np.finfo(np.float32).max
+INF, NAN = math.inf, math.nan
+
+any_float = st.floats(width=32)
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+shapes = arrays.array_shapes(min_dims=2, max_dims=3, max_side=5)
+
+
+def f32(*values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def of_bits(*patterns: int) -> np.ndarray:
+    return np.array(patterns, np.uint32).view(np.float32)
+
+
+# --- units in the last place -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "ulp"),
+    [
+        (1.0, 1.0, 0),
+        (1.0, float(np.nextafter(np.float32(1), np.float32(2))), 1),
+        (0.0, TINY, 1),
+        (-TINY, TINY, 2),
+        (0.0, -0.0, 0),
+        (-0.0, -TINY, 1),
+        (float(SMALLEST), float(np.nextafter(SMALLEST, np.float32(0))), 1),
+        (1.0, 2.0, 2**23),
+        (-1.0, 1.0, 2 * 0x3F800000),
+        (float(LARGEST), INF, 1),
+        (-INF, INF, 2 * 0x7F800000),
+    ],
+)
+def test_ulps_are_steps_on_the_line_of_all_floats(a: float, b: float, ulp: int) -> None:
+    assert compare(f32(a), f32(b), SHOWN).max_ulp == compare(f32(b), f32(a), SHOWN).max_ulp == ulp
+
+
+@given(finite, st.integers(0, 300))
+def test_so_many_steps_up_are_so_many_ulps(start: float, steps: int) -> None:
+    there = np.float32(start)
+    for _ in range(steps):
+        there = np.nextafter(there, np.float32(INF))
+    assert compare(f32(there), f32(start), SHOWN).max_ulp == steps
+
+
+@given(any_float, any_float)
+def test_both_ways_are_as_far(a: float, b: float) -> None:
+    assert compare(f32(a), f32(b), SHOWN).max_ulp == compare(f32(b), f32(a), SHOWN).max_ulp
+
+
+def test_the_two_zeros_are_no_ulp_apart_and_still_other_bits() -> None:
+    measured = compare(f32(0.0), f32(-0.0), BITS)
+    assert measured.max_ulp == 0 and not measured.equal_bits and not measured.within
+
+
+# --- NaN and infinity --------------------------------------------------------------------------------------
+
+
+@given(arrays.arrays(np.float32, shapes, elements=any_float))
+def test_anything_is_within_every_bit_of_itself(array: np.ndarray) -> None:
+    measured = compare(array, array.copy(), BITS)
+    assert measured.within and measured.equal_bits and measured.first_bad == {}
+    assert (measured.max_abs, measured.rel_rms, measured.max_ulp) == (0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize("limit", [Limit(max_abs=1e30), Limit(rel_rms=1e30), SHOWN], ids=["abs", "rms", "none"])
+def test_what_is_not_finite_is_within_no_limit_even_where_both_have_it(value: float, limit: Limit) -> None:
+    got, want = f32([1, value], [3, 4]), f32([1, value], [3, 4])
+    measured = compare(got, want, limit)
+    assert not measured.within and measured.nonfinite == 1
+    assert measured.equal_bits and measured.max_abs == 0.0
+    assert (measured.first_bad["token"], measured.first_bad["dim"]) == (0, 1)
+    assert compare(got, want, BITS).within
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_a_value_that_is_not_finite_is_infinitely_far(value: float) -> None:
+    measured = compare(f32([1, value]), f32([1, 2]), Limit(max_abs=1e30))
+    assert measured.max_abs == measured.rel_rms == INF
+    assert not measured.within and measured.nonfinite == 1
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize("limit", [Limit(max_abs=1.0), Limit(rel_rms=1.0), BITS], ids=["abs", "rms", "bits"])
+def test_a_finite_value_where_the_reference_has_none_is_bad(value: float, limit: Limit) -> None:
+    measured = compare(f32([1, 2]), f32([1, value]), limit)
+    assert not measured.within and measured.nonfinite == 0 and measured.first_bad["dim"] == 1
+
+
+def test_two_nans_of_other_bits_are_other_bits() -> None:
+    assert not compare(of_bits(0x7FC00000), of_bits(0x7FC00001), BITS).within
+
+
+# --- limits ------------------------------------------------------------------------------------------------
+
+
+def test_the_largest_difference_may_be_the_limit_and_no_more() -> None:
+    got, want = f32([1, 2.5]), f32([1, 2])
+    assert compare(got, want, Limit(max_abs=0.5)).within
+    assert not compare(got, want, Limit(max_abs=0.4999)).within
+
+
+@given(arrays.arrays(np.float32, (3, 4), elements=st.floats(-1e3, 1e3, width=32)), st.integers(0, 2**32 - 1))
+def test_figures_are_those_of_float64(want: np.ndarray, seed: int) -> None:
+    got = want + np.random.default_rng(seed).standard_normal(want.shape, np.float32)
+    away = got.astype(np.float64) - want.astype(np.float64)
+    measured = compare(got, want, SHOWN)
+    assert measured.max_abs == np.abs(away).max()
+    scale = math.sqrt(np.mean(want.astype(np.float64) ** 2))
+    expected = math.sqrt(np.mean(away**2)) / scale if scale else INF
+    assert measured.rel_rms == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_rms_limit_names_the_first_token_over_it_and_there_the_worst_element() -> None:
+    want = np.ones((4, 100), np.float32)
+    got = want.copy()
+    got[1, :] += 0.001  # within
+    got[2, 7], got[2, 60] = 1.5, 2.0
+    got[3, 0] = 9.0
+    measured = compare(got, want, Limit(rel_rms=0.01))
+    assert not measured.within
+    assert (measured.first_bad["token"], measured.first_bad["dim"]) == (2, 60)
+
+
+def test_an_rms_limit_is_of_the_whole_and_a_small_token_passes_in_it() -> None:
+    want = f32([1000, 1000], [1, 1])
+    assert compare(f32([1000, 1000], [1, 1.5]), want, Limit(rel_rms=1e-3)).within
+
+
+def test_nothing_but_zeros_has_no_scale() -> None:
+    zeros = np.zeros((2, 3), np.float32)
+    assert compare(zeros, zeros, Limit(rel_rms=0.0)).within
+    off = compare(zeros + np.float32(1e-9), zeros, Limit(rel_rms=1.0))
+    assert off.rel_rms == INF and not off.within and off.first_bad["token"] == 0
+
+
+def test_nothing_is_within_anything() -> None:
+    empty = np.empty((0, 7), np.float32)
+    assert compare(empty, empty, BITS).within and compare(empty, empty, Limit(max_abs=0.0, rel_rms=0.0)).within
+
+
+def test_two_shapes_are_not_compared() -> None:
+    measured = compare(np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), SHOWN)
+    assert not measured.within and measured.max_abs == INF
+    assert measured.first_bad == {"shape": [2, 3], "wanted_shape": [3, 2]}
+
+
+# --- where -------------------------------------------------------------------------------------------------
+
+
+@given(shapes, st.data())
+def test_the_first_bad_element_is_the_first_and_all_are_counted(shape: tuple[int, ...], data: Any) -> None:
+    want = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    places = data.draw(st.sets(st.integers(0, want.size - 1), min_size=1))
+    got = want.copy()
+    got.reshape(-1)[list(places)] += 0.5
+    bad = compare(got, want, BITS).first_bad
+    first = min(places)
+    per_token = math.prod(shape[1:])
+    assert (bad["token"], bad["dim"]) == divmod(first, per_token)
+    assert (bad["got"], bad["want"], bad["count"]) == (first + 0.5, float(first), len(places))
+
+
+@pytest.mark.parametrize("shape", [(3, 12), (3, 3, 4)], ids=["flat", "by head"])
+def test_a_head_is_named_where_heads_are_known(shape: tuple[int, ...]) -> None:
+    want = np.zeros(shape, np.float32)
+    got = want.copy()
+    got.reshape(3, 12)[2, 9] = 1
+    bad = compare(got, want, BITS, head_dim=4).first_bad
+    assert (bad["token"], bad["head"], bad["dim"]) == (2, 2, 1)
+
+
+def test_a_single_row_of_logits_has_no_heads() -> None:
+    bad = compare(f32(1, 2, 3), f32(1, 2, 4), BITS).first_bad
+    assert (bad["token"], bad["dim"]) == (2, 0) and "head" not in bad
+
+
+def test_expert_ids_are_compared_as_numbers() -> None:
+    got, want = np.array([[3, 1]], np.int32), np.array([[3, 2]], np.int32)
+    assert compare(got, want, BITS).first_bad == {"token": 0, "dim": 1, "got": 1.0, "want": 2.0, "count": 1}
+
+
+def test_a_view_with_strides_is_measured_as_it_reads() -> None:
+    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
+    assert compare(whole[:, ::2], whole[:, ::2].copy(), BITS).within
+
+
+# --- agreement of logits -----------------------------------------------------------------------------------
+
+
+def by_hand(got: np.ndarray, want: np.ndarray) -> list[float]:
+    """KL(want || got) of each row, written out."""
+    found = []
+    for g, w in zip(got.tolist(), want.tolist(), strict=True):
+        p, q = ([math.exp(value - max(row)) for value in row] for row in (w, g))
+        p, q = [value / math.fsum(p) for value in p], [value / math.fsum(q) for value in q]
+        found.append(math.fsum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a))
+    return found
+
+
+@given(
+    arrays.arrays(np.float32, (3, 6), elements=st.floats(-20, 20, width=32)),
+    arrays.arrays(np.float32, (3, 6), elements=st.floats(-20, 20, width=32)),
+)
+def test_kl_is_that_of_the_definition(got: np.ndarray, want: np.ndarray) -> None:
+    seen, expected = agreement(got, want), by_hand(got, want)
+    assert seen.kl_mean == pytest.approx(sum(expected) / 3, rel=1e-9, abs=1e-12)
+    assert seen.kl_max == pytest.approx(max(expected), rel=1e-9, abs=1e-12)
+
+
+def test_kl_has_a_direction_and_ignores_a_constant() -> None:
+    sharp, flat = f32([5, 0, 0]), f32([1, 1, 1])
+    assert agreement(sharp, flat).kl_mean != pytest.approx(agreement(flat, sharp).kl_mean)
+    assert agreement(flat + 7, flat).kl_mean == 0.0
+
+
+def test_huge_logits_do_not_overflow() -> None:
+    seen = agreement(f32([3e38, -3e38]), f32([3e38, -3e38]))
+    assert (seen.kl_max, seen.top1) == (0.0, 1)
+
+
+def test_top_1_counts_the_positions_whose_maximum_agrees() -> None:
+    seen = agreement(f32([0, 1, 2], [5, 1, 2], [0, 3, 3]), f32([0, 1, 9], [0, 1, 9], [0, 3, 3]))
+    assert (seen.top1, seen.positions) == (2, 3)
+
+
+# --- what a row shows --------------------------------------------------------------------------------------
+
+
+@given(arrays.arrays(np.float32, (4, 9), elements=any_float))
+def test_every_finite_value_is_in_one_bin(values: np.ndarray) -> None:
+    counts = histogram(values)
+    assert len(counts) == len(BINS) and sum(counts) == np.count_nonzero(np.isfinite(values))
+
+
+def test_bins_are_powers_of_two_of_the_magnitude() -> None:
+    assert histogram(f32(0.0, 2**-9)) == [2] + [0] * 15
+    assert histogram(f32(-1.0, 1.5))[9] == 2
+    assert histogram(f32(64.0, -1e30))[-1] == 2
+
+
+def test_a_sparkline_is_blank_at_nothing_full_at_the_most_and_shows_a_single_one() -> None:
+    assert sparkline([0, 1, 500, 1000]) == BARS[0] + BARS[1] + BARS[4] + BARS[8]
+    assert sparkline([]) == "" and sparkline([0, 0]) == "  "
