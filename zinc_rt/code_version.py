@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-RUNTIME = ("engine.py", "exec", "ir", "kernels", "lower", "mem", "model", "ring")
+RUNTIME = ("engine.py", "variants.py", "exec", "ir", "kernels", "lower", "mem", "model", "ring")
 
 
 @cache

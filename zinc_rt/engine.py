@@ -14,24 +14,22 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.errors import UsageError
-from zinc_rt.exec import Buffer, Graph, Observer, Stream
+from zinc_rt.exec import Observer, Stream
 from zinc_rt.ir import graph as ir
-from zinc_rt.ir.graph import SYMBOLS, Stage
-from zinc_rt.ir.rewrite import inject as inject_labels
+from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.rewrite import injected_name
-from zinc_rt.ir.verify import verify
-from zinc_rt.lower import Program, lower
 from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
-from zinc_rt.model.emitter import DeltaForm, Limits, Model, Overrides
+from zinc_rt.model.emitter import DeltaForm, Limits, Overrides
 from zinc_rt.model.gguf import GGUFFile
-from zinc_rt.model.registry import build_model
 from zinc_rt.ring.base import Backend
 from zinc_rt.settings import Settings
+from zinc_rt.variants import Counts, Transform, Variant, Variants
 
 CAPACITIES = (1, 16, 128, 512)  # tokens a variant holds; the actual count is data
 DEFAULT_CTX = 4096
 STEP_TIMEOUT_SECONDS = 3600.0
+LOGITS = "request[slot].logits"
 RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a slot
 
 # tap(node, buffer name, array): graph order, the array valid during the call
@@ -49,16 +47,6 @@ class Request:
     tokens: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Built:
-    """One variant with what the host touches of it."""
-
-    graph: Graph
-    key: tuple[int, ...]
-    program: Program
-    buffers: dict[str, Buffer]
-
-
 class Engine:
     """Owns the backend, the resident weights, the state and the variants. Use as a context manager.
 
@@ -74,21 +62,26 @@ class Engine:
         slots: int = 1,
         delta_form: DeltaForm = "ids",
         observer: Observer | None = None,
-        transform: Callable[[ir.Graph], ir.Graph] | None = None,
+        transform: Transform | None = None,
         settings: Settings | None = None,
     ) -> None:
         """`transform` may replace each stage's graph before it is lowered, to run a part of the model."""
         self.backend = backend
         self.limits = Limits(ctx=default_ctx(gguf, ctx), slots=slots)
-        self._gguf = gguf
-        self._delta_form: DeltaForm = delta_form
-        self._observer = observer
-        self._transform = transform
         self.settings = settings or Settings()
-        self._models: dict[Stage, Model] = {}
-        self._weights: dict[str, Buffer] = {}
-        self._shared: dict[str, Buffer] = {}  # state allocations, the same for every variant
-        self._built: dict[tuple[Stage, tuple[str, ...], bool], dict[tuple[int, ...], _Built]] = {}
+        self.variants = Variants(
+            gguf,
+            backend,
+            self.limits,
+            delta_form=delta_form,
+            overrides=Overrides(
+                lm_head_rows=self.settings.lm_head_rows,
+                decode_topk=self.settings.decode_topk,
+                gemma4_attn_scale=self.settings.gemma4_attn_scale,
+            ),
+            observer=observer,
+            transform=transform,
+        )
         self._stream = Stream("main")
         self._free_slots = list(range(slots))
         self._open: set[Request] = set()
@@ -96,7 +89,7 @@ class Engine:
         self._kv = PagedKV(
             pages, slots=slots, pages_per_slot=self.limits.pages_per_slot, page_tokens=self.limits.page_tokens
         )
-        self.model = self._model("prefill")
+        self.model = self.variants.model("prefill")
 
     def __enter__(self) -> Engine:
         return self
@@ -138,15 +131,13 @@ class Engine:
 
     def _zero_slot(self, slot: int) -> None:
         """Recurrent state starts at zero. Cached keys need nothing: a query sees only its own positions."""
-        built = next((built for table in self._built.values() for built in table.values()), None)
-        if built is None:  # nothing has run yet, and fresh memory is zero
+        variant = self.variants.any()
+        if variant is None:  # nothing has run yet, and fresh memory is zero
             return
-        for spec in built.program.graph.by_role("state"):
+        for spec in variant.graph.by_role("state"):
             if spec.shape[0] == self.limits.slots and spec.name.startswith(RECURRENT):
-                place = built.program.plan.placements[spec.name]
-                per_slot = place.size_bytes // self.limits.slots
-                start = place.offset_bytes + slot * per_slot
-                built.graph.write(_port(place.allocation, built.key), start, bytes(per_slot))
+                per_slot = variant.program.plan.placements[spec.name].size_bytes // self.limits.slots
+                variant.write(spec.name, bytes(per_slot), offset_bytes=slot * per_slot)
 
     # --- running -------------------------------------------------------------------------------------------
 
@@ -220,27 +211,27 @@ class Engine:
             "sequences": min(self.limits.slots, fits[0]),
             "rows": _room(len(rows), fits[0]),
         }
-        built = self._variant(
-            "decode" if fits[0] == 1 else "prefill", capacity, tuple(inject or ()), tap is not None
+        counts = (total, len(batch), len(rows))
+        variant = self.variants.get(
+            "decode" if fits[0] == 1 else "prefill", capacity, inject=tuple(inject or ()), tapped=tap is not None
         )
         for label, value in (inject or {}).items():
-            wanted = _now(built.program.graph.buffers[injected_name(label)], (total, len(batch), len(rows)))
+            wanted = variant.shape(injected_name(label), counts)
             if np.shape(value) != wanted:
                 raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, wanted {wanted}")
         for sequence, tokens in batch:
             self._kv.ensure(sequence.slot, sequence.position + len(tokens))
-        self._write_step(built, batch, rows, inject or {})
-        built.graph.replay(built.key, self._stream)
-        built.graph.wait(STEP_TIMEOUT_SECONDS)
+        self._write_step(variant, batch, rows, inject or {})
+        variant.replays.replay(variant.key, self._stream)
+        variant.replays.wait(STEP_TIMEOUT_SECONDS)
         for sequence, tokens in batch:
             sequence.position += len(tokens)
             sequence.tokens.extend(tokens)
         if tap is not None:
-            self._tell(built, tap, total, len(batch), len(rows))
-        logits = built.program.graph.buffers.get("request[slot].logits")
-        if logits is None:
+            _tell(variant, tap, counts)
+        if LOGITS not in variant.graph.buffers:
             return np.empty((0, self.model.vocab), np.float32)
-        return self._read(built, logits.name, (total, len(batch), len(rows))).copy()
+        return variant.read(LOGITS, counts).copy()
 
     def check(self, sequence: Request, tokens: Sequence[int]) -> None:
         """Raises UsageError for a released sequence, ids outside the vocabulary or more tokens than the context
@@ -258,7 +249,7 @@ class Engine:
 
     def _write_step(
         self,
-        built: _Built,
+        variant: Variant,
         batch: list[tuple[Request, Sequence[int]]],
         rows: Sequence[int],
         inject: Mapping[str, np.ndarray],
@@ -280,104 +271,17 @@ class Engine:
         }
         for label, value in inject.items():
             values[injected_name(label)] = np.ascontiguousarray(value, np.float32)
-        for spec in built.program.graph.by_role("step"):
-            place = built.program.plan.placements[spec.name]
+        for spec in variant.graph.by_role("step"):
             if values[spec.name].size:
-                built.graph.write(_port(place.allocation, built.key), place.offset_bytes, values[spec.name])
-
-    def _tell(self, built: _Built, tap: Tap, tokens: int, sequences: int, rows: int) -> None:
-        for call in built.program.calls:
-            for name in call.node.outputs:
-                if built.program.graph.buffers[name].role in ("activation", "output"):
-                    tap(call.node, name, self._read(built, name, (tokens, sequences, rows)))
-
-    def _read(self, built: _Built, name: str, counts: tuple[int, int, int]) -> np.ndarray:
-        spec = built.program.graph.buffers[name]
-        place = built.program.plan.placements[name]
-        view = built.graph.view(_port(place.allocation, built.key))
-        capacity = built.program.plan.capacity
-        shape = tuple(capacity[dim] if isinstance(dim, str) else dim for dim in spec.shape)
-        array = np.frombuffer(
-            view, np.int32 if spec.dtype == "i32" else np.float32, int(np.prod(shape)), place.offset_bytes
-        ).reshape(shape)
-        return array[: counts[SYMBOLS.index(spec.shape[0])]] if isinstance(spec.shape[0], str) else array
-
-    # --- building ------------------------------------------------------------------------------------------
-
-    def _model(self, stage: Stage) -> Model:
-        if stage not in self._models:
-            self._models[stage] = build_model(
-                self._gguf,
-                self.limits,
-                stage,
-                delta_form=self._delta_form,
-                overrides=Overrides(
-                    lm_head_rows=self.settings.lm_head_rows,
-                    decode_topk=self.settings.decode_topk,
-                    gemma4_attn_scale=self.settings.gemma4_attn_scale,
-                ),
-            )
-        return self._models[stage]
+                variant.write(spec.name, values[spec.name])
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.Graph:
         """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
-        graph = self._model(stage).graph
-        if inject:
-            graph = inject_labels(graph, inject)
-        return graph if self._transform is None else self._transform(graph)
+        return self.variants.graph(stage, inject)
 
     def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
         capacity = {"tokens": tokens, "sequences": min(self.limits.slots, tokens), "rows": rows}
         return plan_memory(self.graph(stage), capacity=capacity)
-
-    def _variant(self, stage: Stage, capacity: dict[str, int], inject: tuple[str, ...], tapped: bool) -> _Built:
-        table = self._built.setdefault((stage, inject, tapped), {})
-        key = tuple(capacity[symbol] for symbol in SYMBOLS)
-        if key not in table:
-            table[key] = self._build(stage, capacity, key, inject, tapped, table)
-        return table[key]
-
-    def _build(
-        self,
-        stage: Stage,
-        capacity: dict[str, int],
-        key: tuple[int, ...],
-        inject: tuple[str, ...],
-        tapped: bool,
-        table: dict[tuple[int, ...], _Built],
-    ) -> _Built:
-        model = self._model(stage)
-        graph = self.graph(stage, inject)
-        if inject or self._transform is not None:
-            verify(graph)
-        plan = plan_memory(graph, capacity=capacity, tap=tapped)
-        program = lower(
-            graph,
-            self.backend.entries(),
-            plan,
-            ordering=self.backend.ordering,
-            tier=self.backend.tier.value,
-        )
-        if not self._weights:
-            self._weights = self.backend.upload(model.weights, model.constants)
-        buffers = dict(self._weights)
-        for name, allocation in plan.allocations.items():
-            role = name.partition("/")[0]
-            if role in ("weight", "constant"):
-                continue
-            if role == "state":
-                if name not in self._shared:
-                    self._shared[name] = self.backend.alloc_bo(allocation.size_bytes, allocation.heap, name)
-                buffers[name] = self._shared[name]
-            else:
-                buffers[name] = self.backend.alloc_bo(allocation.size_bytes, allocation.heap, name)
-        known = next(iter(table.values()), None)
-        launched = known.graph if known else Graph(graph.name, self.backend, ir=graph, observer=self._observer)
-        launched.add(key, self.backend.build(program, buffers))
-        for name in plan.allocations:
-            if not name.startswith(("weight/", "constant/")):
-                launched.bind(_port(name, key), buffers[name])
-        return _Built(launched, key, program, buffers)
 
 
 def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
@@ -401,14 +305,12 @@ def _check_step(batch: list[tuple[Request, Sequence[int]]], rows: Sequence[int],
         raise UsageError(f"{len(rows)} rows of logits were asked for, the step has {total} tokens")
 
 
-def _now(spec: ir.BufferSpec, counts: tuple[int, int, int]) -> tuple[int, ...]:
-    """A buffer's shape in a step of `counts` (tokens, sequences, rows)."""
-    return tuple(counts[SYMBOLS.index(dim)] if isinstance(dim, str) else dim for dim in spec.shape)
+def _tell(variant: Variant, tap: Tap, counts: Counts) -> None:
+    for call in variant.program.calls:
+        for name in call.node.outputs:
+            if variant.graph.buffers[name].role in ("activation", "output"):
+                tap(call.node, name, variant.read(name, counts))
 
 
 def _room(rows: int, tokens: int) -> int:
     return 1 if rows <= 1 else tokens
-
-
-def _port(allocation: str, key: tuple[int, ...]) -> str:
-    return f"{allocation}@{','.join(map(str, key))}"
