@@ -62,6 +62,11 @@ class FakeDriver:
             f"{NODES}/1/properties": properties(node),
             f"{NODES}/1/mem_banks/0/properties": properties({"heap_type": 1, "size_in_bytes": 32 << 30}),
             PARAMETER: b"1\n",
+            "/sys/class/drm/card0/dev": b"226:0\n",
+            "/sys/class/drm/renderD128/device/vendor": b"0x1002\n",
+            "/sys/class/drm/renderD128/device/device": b"0x7551\n",
+            "/sys/class/drm/renderD128/device/uevent": b"DRIVER=amdgpu\nPCI_SLOT_NAME=0000:03:00.0\n",
+            "/sys/class/drm/renderD129/device/vendor": b"0x8086\n",
         }
         self.nodes = {"/dev/kfd", RENDER}
         self.device = {"virtual_address_offset": 0x200000, "virtual_address_max": 1 << 47, "userq_ip_mask": 0b111}

@@ -61,11 +61,7 @@ class KfdProcess:
             self.fd = open_node(driver, self.ledger, KFD_PATH)
             version = self.call(kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
             self.version = version["major_version"], version["minor_version"]
-            if self.version[0] != NEEDED[0] or self.version < NEEDED:
-                raise UnsupportedError(
-                    f"KFD interface {_dotted(self.version)}: wanted {_dotted(NEEDED)} or later of {NEEDED[0]}.x",
-                    next="use Linux 6.6 or newer",
-                )
+            check_interface(self.version)
         self.events = Events(self)
 
     def open_gpu(self, node: Node) -> KfdGpu:
@@ -265,6 +261,15 @@ class KfdGpu:
         )
         page.host.view[:] = b"\xff" * page.size_bytes
         return page
+
+
+def check_interface(version: tuple[int, int]) -> None:
+    """Raises UnsupportedError for a KFD too old, or of a major version nobody has seen."""
+    if version[0] != NEEDED[0] or version < NEEDED:
+        raise UnsupportedError(
+            f"KFD interface {_dotted(version)}: wanted {_dotted(NEEDED)} or later of {NEEDED[0]}.x",
+            next="use Linux 6.6 or newer",
+        )
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -1,0 +1,132 @@
+"""`zinc-rt devices`: what a person reads on machines with and without a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_driver import NODES, PARAMETER, RENDER, FakeDriver
+
+from zinc_rt.commands.devices import show
+from zinc_rt.kmd.discover import Answer, Gpu, check_kfd, check_user_queues, find_gpus
+from zinc_rt.kmd.driver import Driver
+
+
+def printed(driver: Driver | None, capsys: pytest.CaptureFixture[str], json_path: str | None = None) -> str:
+    assert show(argparse.Namespace(json=json_path), driver) == 0
+    return capsys.readouterr().out
+
+
+def without_gpu() -> FakeDriver:
+    driver = FakeDriver()
+    driver.files.clear()
+    driver.nodes.clear()
+    return driver
+
+
+def test_a_machine_without_gpus_has_the_cpu_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(without_gpu(), capsys)
+    assert "no AMD GPU found" in text and "no KFD device" in text
+    assert text.splitlines()[-1] == "usable    t_cpu on cpu"
+
+
+def test_another_system_has_the_cpu_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "GPU tiers need Linux" in printed(None, capsys)
+
+
+def test_a_gpu_is_found_once_though_two_places_list_it() -> None:
+    machine = find_gpus(FakeDriver())
+    (gpu,) = machine.gpus
+    assert (gpu.render_path, gpu.arch, gpu.pci_address, gpu.kernel_driver) == (
+        RENDER,
+        "gfx1201",
+        "0000:03:00.0",
+        "amdgpu",
+    )
+
+
+def test_the_report_holds_what_the_table_shows_and_more(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    driver = FakeDriver()
+    path = tmp_path / "report.json"
+    text = printed(driver, capsys, str(path))
+    report = json.loads(path.read_text())
+    assert [each["id"] for each in report["results"]] == [
+        "renderD128 gfx1201/t2",
+        "renderD128 gfx1201/t1",
+        "cpu/t_cpu",
+    ]
+    for result in report["results"]:
+        assert result["reason"] in text and result["advice"] in text
+    t2, t1, _ = report["results"]
+    assert t2["measure"]["userq_num_slots"] == 4 and t1["measure"]["save_area"][0]["bytes"] == 0x1D57000
+    assert report["details"]["gpus"][0]["properties"]["simd_count"] == 128
+    assert report["device"]["simulated"] is True
+    assert driver.left() == {}
+
+
+def test_asking_leaves_nothing_and_binds_nothing() -> None:
+    driver = FakeDriver()
+    (gpu,) = find_gpus(driver).gpus
+    assert check_kfd(driver, gpu).usable and check_user_queues(driver, gpu).usable
+    assert driver.left() == {}
+    assert set(driver.names()) <= {
+        "open",
+        "close",
+        "AMDKFD_IOC_GET_VERSION",
+        "DRM_IOCTL_VERSION",
+        "DRM_IOCTL_AMDGPU_INFO",
+    }
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize(
+    ("check", "what"), [(check_kfd, "open /dev/kfd"), (check_user_queues, "open render node")]
+)
+def test_a_node_that_does_not_open_is_an_answer_with_advice(
+    check: Callable[[Driver, Gpu], Answer], what: str, number: int
+) -> None:
+    driver = FakeDriver()
+    driver.fail = (0, number)
+    (gpu,) = find_gpus(driver).gpus
+    answer = check(driver, gpu)
+    assert not answer.usable and answer.next and answer.why.startswith(what)
+    assert driver.left() == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "tier", "words"),
+    [
+        ({"gfx_target_version": 90010}, "t1", "packets are known for gfx11 and gfx12"),
+        ({"gfx_target_version": 120001}, "t2", "amdgpu.user_queue=1"),
+    ],
+)
+def test_a_gpu_that_cannot_says_why(
+    change: dict[str, int], tier: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = FakeDriver(**change)
+    driver.device["userq_ip_mask"] = 0
+    driver.files[PARAMETER] = b"-1\n"
+    text = printed(driver, capsys)
+    assert words in text and f" {tier} " in text
+
+
+def test_an_old_kfd_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    driver = FakeDriver()
+    driver.version = (1, 6)
+    text = printed(driver, capsys)
+    assert "KFD interface 1.6: wanted 1.14" in text and "use Linux 6.6 or newer" in text
+    assert driver.left() == {}
+
+
+def test_a_gpu_kfd_does_not_list_keeps_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    driver = FakeDriver()
+    for path in [path for path in driver.files if path.startswith(f"{NODES}/1")]:
+        del driver.files[path]
+    text = printed(driver, capsys)
+    assert "KFD does not list this GPU" in text and "renderD128" in text

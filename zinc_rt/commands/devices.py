@@ -1,0 +1,143 @@
+"""Show what this machine can run on: each GPU and tier, usable or not, why, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli import run
+from zinc_rt.commands.output import add_json, finish, words
+
+if TYPE_CHECKING:
+    from zinc_rt.kmd.discover import Machine
+    from zinc_rt.kmd.driver import Driver
+
+EXAMPLES = """\
+t1 goes through /dev/kfd, t2 through amdgpu's user queues, t_cpu needs nothing. Nothing is allocated: it only asks.
+
+examples:
+  zinc-rt devices
+  zinc-rt devices --json -
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    device: str
+    tier: str
+    usable: bool
+    why: str
+    next: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Show what this machine can run on: each GPU and tier, usable or not, why, and what to do.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_json(parser)
+    return run("devices", parser, lambda arguments: show(arguments, _linux()), argv)
+
+
+def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
+    """`driver` None: no Linux, so no GPU tier."""
+    from zinc_rt.kmd.discover import Machine, find_gpus
+    from zinc_rt.report import Report, Result
+
+    machine = find_gpus(driver) if driver else Machine((), (f"GPU tiers need Linux, this is {sys.platform}",))
+    rows = survey(machine, driver)
+    out = words(arguments)
+    print(_table(rows), file=out)
+    for note in machine.notes:
+        print(f"note      {note}", file=out)
+    if not machine.gpus:
+        print("note      no AMD GPU found: t_cpu runs everything, in NumPy", file=out)
+    for row in rows:
+        if row.next:
+            print(f"next      {row.device} {row.tier}: {row.next}", file=out)
+    print(f"note      {_simulated()}", file=out)
+    usable = [f"{row.tier} on {row.device}" for row in rows if row.usable]
+    print(f"usable    {', '.join(usable) or 'nothing'}", file=out)
+
+    report = Report("devices")
+    for row in rows:
+        report.results.append(
+            Result(
+                f"{row.device}/{row.tier}",
+                "tier",
+                "pass" if row.usable else "skip",
+                tier=row.tier,
+                reason=row.why,
+                advice=row.next,
+                measure=row.facts,
+            )
+        )
+    report.device = {"kernel": platform.release(), "simulated": bool(driver and driver.simulated)}
+    report.details = {
+        "gpus": [
+            {
+                "render_node": gpu.render_path,
+                "arch": gpu.arch,
+                "pci": gpu.pci_address,
+                "device_id": gpu.device_id,
+                "driver": gpu.kernel_driver,
+                "properties": dict(gpu.node.properties) if gpu.node else {},
+            }
+            for gpu in machine.gpus
+        ],
+        "notes": list(machine.notes),
+        "simulated_device": _simulated(),
+    }
+    return finish(report, arguments)
+
+
+def survey(machine: Machine, driver: Driver | None) -> list[Row]:
+    """A row for each GPU and tier, then the CPU's, which is always usable."""
+    from zinc_rt.kmd.discover import check_kfd, check_user_queues
+    from zinc_rt.ring.base import Tier
+    from zinc_rt.tiers import BUILT, available_cores
+
+    rows = []
+    for gpu in machine.gpus:
+        assert driver is not None
+        label = f"{gpu.name} {gpu.arch}".strip()
+        for tier, check in ((Tier.T2, check_user_queues), (Tier.T1, check_kfd)):
+            answer = check(driver, gpu)
+            if answer.usable and tier not in BUILT:
+                why = f"the driver is ready ({answer.why}); tier {tier.value} is not built in this version"
+                rows.append(Row(label, tier.value, False, why, "use --tier t_cpu", answer.facts))
+            else:
+                rows.append(Row(label, tier.value, answer.usable, answer.why, answer.next, answer.facts))
+    rows.append(Row("cpu", Tier.T_CPU.value, True, f"the NumPy oracle, {available_cores()} cores"))
+    return rows
+
+
+def _simulated() -> str:
+    from zinc_rt.errors import UnsupportedError
+    from zinc_rt.tiers import choose_tier
+
+    try:
+        choose_tier("auto", "sim")
+    except UnsupportedError:
+        return "a simulated GPU (--device sim) is not built in this version"
+    return "--device sim runs t1 and t2 on a simulated GPU"
+
+
+def _table(rows: list[Row]) -> str:
+    from tabulate import tabulate
+
+    body = [(row.device, row.tier, "yes" if row.usable else "no", row.why) for row in rows]
+    return tabulate(body, ("device", "tier", "usable", "why"), tablefmt="plain", disable_numparse=True)
+
+
+def _linux() -> Driver | None:
+    if sys.platform != "linux":
+        return None
+    from zinc_rt.kmd.linux import LinuxDriver
+
+    return LinuxDriver()

@@ -1,0 +1,173 @@
+"""AMD GPUs of a machine and what each tier says of them, without leaving anything behind.
+
+Only asks: nodes are opened and closed, nothing is allocated, no address space is bound.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.errors import ZincError
+from zinc_rt.kmd.availability import user_queues
+from zinc_rt.kmd.call import KFD_PATH, call, open_node
+from zinc_rt.kmd.cwsr import cwsr_sizes
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.kfd import check_interface
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.resources import Ledger
+from zinc_rt.kmd.topology import Node, Topology, read_topology
+from zinc_rt.kmd.uapi import kfd
+
+DRM = "/sys/class/drm"
+AMD = 0x1002
+PACKETS_KNOWN = (11, 12)  # gfx generations whose PM4 packets this version writes
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU by its render node, by KFD's topology, or by both."""
+
+    render_path: str
+    pci_address: str = ""
+    device_id: int = 0
+    kernel_driver: str = ""
+    node: Node | None = None
+
+    @property
+    def name(self) -> str:
+        return self.render_path.rpartition("/")[2]
+
+    @property
+    def arch(self) -> str:
+        return self.node.arch if self.node else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    gpus: tuple[Gpu, ...]
+    notes: tuple[str, ...]  # what hid something, each a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether a tier's driver side works on a GPU, why, and what to do where it does not."""
+
+    usable: bool
+    why: str
+    next: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def find_gpus(driver: Driver) -> Machine:
+    """Every AMD GPU, by render node. No GPU, no driver or no sysfs is no error: `notes` says what was seen."""
+    notes: list[str] = []
+    topology = Topology((), ())
+    try:
+        topology = read_topology(driver)
+    except DriverError as error:
+        notes.append(f"KFD topology: {error.why}")
+    notes += [f"KFD hides {each}" for each in topology.hidden]
+    nodes = {node.render_path: node for node in topology.gpus}
+    found = {gpu.render_path: gpu for gpu in _render_nodes(driver, nodes)}
+    for path, node in nodes.items():
+        found.setdefault(path, Gpu(path, device_id=node.properties.get("device_id", 0), node=node))
+    return Machine(tuple(found[path] for path in sorted(found, key=_minor)), tuple(notes))
+
+
+def check_kfd(driver: Driver, gpu: Gpu) -> Answer:
+    """What t1 needs: a KFD new enough, a topology node, both device nodes, packets we can write."""
+    if gpu.node is None:
+        return Answer(
+            False,
+            "KFD does not list this GPU",
+            "`dmesg | grep -i kfd` says why (skipped device, PCIe atomics, a container's device rules)",
+        )
+    ledger = Ledger("check")
+    try:
+        fd = open_node(driver, ledger, KFD_PATH)
+        version = call(driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
+        open_node(driver, ledger, gpu.node.render_path)
+        interface = (version["major_version"], version["minor_version"])
+        facts = {"kfd": ".".join(map(str, interface)), **_describe(gpu.node)}
+        check_interface(interface)
+        if gpu.node.generation[0] not in PACKETS_KNOWN:
+            return Answer(False, f"{gpu.arch}: packets are known for gfx11 and gfx12", "use --tier t_cpu", facts)
+        return Answer(True, f"KFD {facts['kfd']}, {gpu.node.compute_units} CUs", "", facts)
+    except ZincError as error:
+        return _refusal(error)
+    finally:
+        ledger.close()
+
+
+def check_user_queues(driver: Driver, gpu: Gpu) -> Answer:
+    """What t2 needs: the availability table's verdict."""
+    try:
+        node = RenderNode(driver, gpu.render_path)
+        try:
+            found = user_queues(driver, node)
+            version = ".".join(map(str, node.version))
+        finally:
+            node.close()
+    except ZincError as error:
+        return _refusal(error)
+    facts = {
+        "drm": version,
+        "userq_ip_mask": found.facts.ip_mask,
+        "userq_num_slots": found.facts.slots,
+        "user_queue_parameter": found.facts.parameter,
+        "firmware": found.facts.firmware,
+        "generation": list(found.facts.generation),
+    }
+    return Answer(found.usable, found.why, found.next, facts)
+
+
+def _render_nodes(driver: Driver, nodes: dict[str, Node]) -> list[Gpu]:
+    try:
+        names = [name for name in driver.list_dir(DRM) if re.fullmatch(r"renderD\d+", name)]
+    except OSError:
+        return []
+    gpus = []
+    for name in names:
+        device = f"{DRM}/{name}/device"
+        try:
+            vendor = int(driver.read_file(f"{device}/vendor").decode(), 16)
+            if vendor != AMD:
+                continue
+            device_id = int(driver.read_file(f"{device}/device").decode(), 16)
+            lines = driver.read_file(f"{device}/uevent").decode().splitlines()
+        except OSError:  # no PCI device behind it
+            continue
+        event = dict(line.split("=", 1) for line in lines if "=" in line)
+        path = f"/dev/dri/{name}"
+        gpus.append(Gpu(path, event.get("PCI_SLOT_NAME", ""), device_id, event.get("DRIVER", ""), nodes.get(path)))
+    return gpus
+
+
+def _describe(node: Node) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "gpu_id": node.gpu_id,
+        "arch": node.arch,
+        "compute_units": node.compute_units,
+        "shader_engines": node.shader_engines,
+        "vram_bytes": node.vram_bytes,
+        "small_bar": node.small_bar,
+    }
+    if node.generation >= (10, 1, 0):
+        facts["save_area"] = [
+            {"bytes": each.buffer_bytes, "save_bytes": each.save_bytes, "source": each.source}
+            for each in cwsr_sizes(node)
+        ]
+    return facts
+
+
+def _refusal(error: ZincError) -> Answer:
+    first, _, advice = str(error).partition("\n  next: ")
+    return Answer(False, first, advice)
+
+
+def _minor(path: str) -> tuple[int, str]:
+    digits = re.search(r"\d+$", path)
+    return (int(digits.group()) if digits else 0, path)
