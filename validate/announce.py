@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 
+from zinc_rt.commands.describe import describe_model, describe_run
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.model.gguf import digest
 from zinc_rt.report import Report
 from zinc_rt.tiers import available_cores
 from zinc_rt.validate.estimate import LONG_SECONDS, Estimate, estimate
@@ -18,19 +17,15 @@ PASSES_ALONE = 3  # untapped, token by token, second opinion
 def announce(job: Job, report: Report, show: Callable[[str], None]) -> None:
     """Prints the header of one model and fills the report's."""
     with Runner(job, lambda text: None) as runner:
-        backend = runner.engine(job.tiers[0]).backend
-        report.device = asdict(backend.device)
-        report.model_execution = f"every node on {backend.tier.value}"
+        described = describe_model(job.gguf)
+        describe_run(report, runner.engine(job.tiers[0]))
         cost = _cost(job, runner)
-    sha = digest(job.gguf)
-    report.ctx = job.ctx
-    described = {"path": str(job.gguf.path), "digest": sha, "architecture": job.gguf.architecture}
     known = report.model.get("models", [report.model]) if report.model else []
     report.model = {"models": [*known, described]} if known else described
     layers = "all" if job.layers.whole else f"{job.layers.first}:{job.layers.last}"
     show(
         f"{job.gguf.path.name}  {job.gguf.architecture}, layers {layers} of {job.layers.total}, "
-        f"sha256 {sha[:12]}, ctx {job.ctx}, {job.tiers[0].ordering}"
+        f"sha256 {described['digest'][:12]}, ctx {job.ctx}, {job.tiers[0].ordering}"
     )
     show(f"  {len(job.tokens)} prompt tokens + {job.steps} steps; {cost}")
     if job.first_input is not None:
