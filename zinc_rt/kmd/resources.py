@@ -21,17 +21,17 @@ class Held:
         """Where giving back fails it stays held, so that it is counted and can be tried again."""
         if self in self._ledger.items:
             self._give_back()
-            self._ledger.items.remove(self)
+            del self._ledger.items[self]
 
 
 class Ledger:
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.items: list[Held] = []
+        self.items: dict[Held, None] = {}  # in the order they were held
 
     def hold(self, kind: str, name: str, give_back: Callable[[], None]) -> Held:
         held = Held(self, kind, name, give_back)
-        self.items.append(held)
+        self.items[held] = None
         return held
 
     def counts(self) -> dict[str, int]:
@@ -41,11 +41,11 @@ class Ledger:
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """What was held inside is given back if the block fails; what fails then is noted on the error."""
-        before = set(map(id, self.items))
+        before = set(self.items)
         try:
             yield
         except BaseException as error:
-            for failure in self._give_back([item for item in self.items if id(item) not in before]):
+            for failure in self._give_back([item for item in self.items if item not in before]):
                 error.add_note(f"and could not be given back: {failure}")
             raise
 
