@@ -21,13 +21,14 @@ TOKENS = [5, 17, 300, 44, 17]
 
 @pytest.fixture
 def logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
-    """Logits of the tiny model `architecture` after `change` of its tensors."""
+    """Logits of the tiny model `architecture` after `change` of its tensors, and with `metadata` added."""
     plain = tiny.tiny
 
-    def run(architecture: str, change: Callable[[Tensors], Tensors]) -> np.ndarray:
+    def run(architecture: str, change: Callable[[Tensors], Tensors], **metadata: int) -> np.ndarray:
         def changed(*args: object, **sizes: object) -> tiny.Content:
             content = plain(*args, **sizes)  # type: ignore[arg-type]
-            return replace(content, tensors=change(dict(content.tensors)))
+            tensors = change(dict(content.tensors))
+            return replace(content, tensors=tensors, metadata={**content.metadata, **metadata})
 
         monkeypatch.setattr(tiny, "tiny", changed)
         tiny.write_tiny(tmp_path / "m.gguf", architecture)
@@ -71,7 +72,22 @@ def test_a_scale_is_the_weights_times_it(
     assert np.array_equal(logits(architecture, scaled), logits(architecture, dict))
 
 
-@pytest.mark.parametrize("name", ["blk.2.attn_norm.bias", "blk.1.ffn_gate_up_exps.scale", "blk.0.ffn_gate_inp.bias"])
+@pytest.mark.parametrize("architecture", ["llama", "mistral3"])
+def test_one_expert_is_the_dense_layer(architecture: str, logits: Callable[..., np.ndarray]) -> None:
+    def as_experts(tensors: Tensors) -> Tensors:
+        for name in [name for name in tensors if name.split(".")[-2] in ("ffn_gate", "ffn_up", "ffn_down")]:
+            tensors[name.replace(".weight", "_exps.weight")] = tensors.pop(name)[None]
+        for name in [name for name in tensors if ".ffn_norm." in name]:
+            tensors[name.replace("ffn_norm", "ffn_gate_inp")] = tensors[name][None]
+        return tensors
+
+    one = logits(architecture, as_experts, expert_count=1, expert_used_count=1)
+    assert np.array_equal(one, logits(architecture, dict))
+
+
+@pytest.mark.parametrize(
+    "name", ["blk.2.attn_norm.bias", "blk.1.ffn_gate_up_exps.scale", "blk.0.ffn_gate_inp.bias"]
+)
 def test_a_bias_or_scale_that_nothing_applies_is_refused(name: str, logits: Callable[..., np.ndarray]) -> None:
     with pytest.raises(UnsupportedError, match=f"nothing in llama applies the tensor {name}"):
         logits("llama", lambda tensors: tensors | {name: np.ones(8, np.float32)})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.ir.op import Op
-from zinc_rt.model.blocks import attend, dense_ffn, qkv, read_heads, write_kv
+from zinc_rt.model.blocks import attend, dense_ffn, moe_ffn, qkv, read_heads, softmax_experts, write_kv
 from zinc_rt.model.emitter import Emitter
 from zinc_rt.model.rope import read_scaling, rope_tables
 
@@ -25,6 +25,7 @@ def emit(e: Emitter) -> None:
     growth = e.hyper.real("attention.temperature_scale", 0.0)
     steps = np.floor(np.arange(e.limits.ctx, dtype=np.float64) / scaling.original_context) + 1.0
     temperature = e.constant("attention.temperature", (1.0 + growth * np.log(steps)).astype(np.float32))
+    experts = softmax_experts(e, width_key="feed_forward_length") if e.hyper.integer("expert_count", 0) else None
 
     x = e.embed()
     for layer in range(e.layers):
@@ -41,6 +42,9 @@ def emit(e: Emitter) -> None:
         attention = e.linear(attention, f"blk.{layer}.attn_output", e.width, f"attn_out-{layer}")
         x = e.add(attention, x, f"ffn_inp-{layer}")
         h = e.norm(x, f"blk.{layer}.ffn_norm.weight", f"ffn_norm-{layer}")
-        y = dense_ffn(e, h, layer, e.hyper.positive("feed_forward_length", layer=layer))
+        if experts:
+            y = moe_ffn(e, h, layer, experts)
+        else:
+            y = dense_ffn(e, h, layer, e.hyper.positive("feed_forward_length", layer=layer))
         x = e.add(y, x, f"l_out-{layer}")
     e.head(x)
