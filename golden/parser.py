@@ -1,0 +1,116 @@
+"""The options of zinc-rt-golden, with examples; nothing heavy is imported for --help."""
+
+from __future__ import annotations
+
+import argparse
+
+from zinc_rt.commands import options
+
+DEFAULT_STEPS = 8
+SIZES = ("hidden", "layers", "vocab", "heads", "kv_heads", "head_dim", "ffn", "experts", "experts_used", "context")
+
+RAW = argparse.RawDescriptionHelpFormatter
+EPILOG = """\
+examples:
+  zinc-rt golden make --tiny qwen3 --quant q --hidden 256 -o tiny.gguf    a small model to play with
+  zinc-rt golden make --model M.gguf --tokens 1,2,3 -o M.npz              what the oracle computes for it
+  zinc-rt golden check M.npz --model M.gguf                               does it still?
+  zinc-rt golden import --from npz dump.npz --model M.gguf -o theirs.npz  what your own engine computes
+  zinc-rt validate --model M.gguf --golden theirs.npz                     where the two first part
+
+`zinc-rt golden COMMAND --help` explains each. The file format, and how to dump from your own engine:
+docs/golden.md
+"""
+MAKE_EPILOG = """\
+examples:
+  zinc-rt golden make --model M.gguf --prompt "Hello" --steps 16 -o M.npz
+  zinc-rt golden make --model M.gguf --tokens 1,2,3 --nodes 'attn_norm-*' --ordering float32-dequant -o M.npz
+  zinc-rt golden make --tiny qwen35moe --quant q --hidden 256 --seed 7 -o m.gguf
+  zinc-rt golden make --tiny all -o models/
+
+The same arguments give the same bytes. Tiny architectures: zinc-rt golden make --tiny help
+"""
+CHECK_EPILOG = """\
+examples:
+  zinc-rt golden check                     the embedded ones
+  zinc-rt golden check a.npz b.npz         each with the model it names, beside it
+  zinc-rt golden check a.npz --model M.gguf
+
+Goldens of this runtime are computed again in their own ordering and compared to the bit; those of other engines
+within the limits of zinc-rt validate. Exit code: 0 all hold, 1 one does not, 2 unusable input.
+"""
+IMPORT_EPILOG = """\
+examples:
+  zinc-rt golden import --from llama-cpp --model M.gguf --tokens 1,2,3 --dequantised -o M.npz
+  zinc-rt golden import --from npz dump.npz --model M.gguf --map hidden_0=l_out-0 --map tokens=ids -o M.npz
+
+llama.cpp re-quantises activations before quantised weights, this runtime does not: --dequantised also runs the
+same weights in F32, the only values that compare tightly.
+A dump needs ids [T] and logits [T, vocabulary]; l_out [layers, T, width] or l_out-0, l_out-1, ... and any other
+label-N [T, ...] are welcome. docs/golden.md names them all.
+"""
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser("zinc-rt golden", description=description, epilog=EPILOG, formatter_class=RAW)
+    commands = made.add_subparsers(dest="what", metavar="COMMAND", required=True)
+
+    make = commands.add_parser(
+        "make", help="write a golden, or a tiny model", epilog=MAKE_EPILOG, formatter_class=RAW
+    )
+    which = make.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", metavar="FILE", help="make a golden of this model, a GGUF file")
+    which.add_argument("--tiny", metavar="ARCH", help="make a tiny model of ARCH, of all, or name them with help")
+    _add_prompt(make)
+    make.add_argument("--nodes", action="append", default=[], metavar="GLOB", help="keep these values too")
+    make.add_argument(
+        "--ordering", choices=options.ORDERING_CHOICES, default="canonical-1", help="default canonical-1"
+    )
+    make.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
+    tiny = make.add_argument_group("tiny models")
+    tiny.add_argument("--seed", type=int, metavar="S", help="of the weights (default 0)")
+    tiny.add_argument("--quant", metavar="TYPE", help="q (a mixture), f32, f16, q8_0, q4_k ... (default f32)")
+    for size in SIZES:
+        tiny.add_argument(f"--{size.replace('_', '-')}", type=int, metavar="N", help=argparse.SUPPRESS)
+    tiny.description = "sizes: " + " ".join(f"--{size.replace('_', '-')} N" for size in SIZES)
+    _add_out(make)
+
+    check = commands.add_parser(
+        "check", help="verify that goldens still hold", epilog=CHECK_EPILOG, formatter_class=RAW
+    )
+    check.add_argument("goldens", nargs="*", metavar="G.npz", help="default: the embedded ones")
+    check.add_argument("--model", metavar="FILE", help="default: the model each golden names, beside it")
+    check.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
+    check.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+
+    list_ = commands.add_parser("list", help="what goldens there are", formatter_class=RAW)
+    list_.add_argument("folder", nargs="?", metavar="FOLDER", help="default: the embedded ones")
+    list_.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+
+    import_ = commands.add_parser(
+        "import", help="take another engine's values", epilog=IMPORT_EPILOG, formatter_class=RAW
+    )
+    import_.add_argument("--from", dest="origin", choices=("llama-cpp", "npz"), required=True, help="whose values")
+    import_.add_argument("dump", nargs="?", metavar="DUMP.npz", help="with --from npz: your engine's values")
+    options.add_model(import_)
+    _add_prompt(import_)
+    import_.add_argument("--dequantised", action="store_true", help="llama-cpp: also the same weights in F32")
+    import_.add_argument(
+        "--map", action="append", default=[], metavar="THEIRS=OURS", help="npz: what an array is called here"
+    )
+    import_.add_argument("--source", metavar="TEXT", help="npz: the engine's name and version, kept in the golden")
+    _add_out(import_)
+    return made
+
+
+def _add_prompt(to: argparse.ArgumentParser) -> None:
+    prompt = to.add_mutually_exclusive_group()
+    prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids, as they are")
+    prompt.add_argument("--prompt", metavar="TEXT", help="tokenised with the model's own tokenizer")
+    to.add_argument("--steps", type=int, metavar="N", help=f"greedy tokens after it (default {DEFAULT_STEPS})")
+    to.add_argument("--ctx", type=int, metavar="N", help="context length, on which some rope factors depend")
+
+
+def _add_out(to: argparse.ArgumentParser) -> None:
+    to.add_argument("-o", "--out", metavar="FILE", help="written whole or not at all")
+    to.add_argument("--force", action="store_true", help="replace an existing file")
