@@ -1,0 +1,76 @@
+"""Which allocation a GPU address belongs to: what turns a fault's VA into a name."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Region:
+    va: int
+    size_bytes: int
+    name: str
+
+    @property
+    def end(self) -> int:
+        return self.va + self.size_bytes
+
+    def meets(self, va: int, size_bytes: int) -> bool:
+        return self.va < va + size_bytes and va < self.end
+
+
+class AddressMap:
+    """Live allocations by GPU address. Regions may lie inside others: the smallest one names an address."""
+
+    def __init__(self) -> None:
+        self._regions: list[Region] = []
+
+    def __len__(self) -> int:
+        return len(self._regions)
+
+    def __iter__(self) -> Iterator[Region]:
+        return iter(self._regions)
+
+    def add(self, va: int, size_bytes: int, name: str) -> Region:
+        region = Region(va, size_bytes, name)
+        insort(self._regions, region)
+        return region
+
+    def remove(self, region: Region) -> None:
+        self._regions.remove(region)
+
+    def at(self, va: int) -> Region | None:
+        """The smallest region that covers `va`."""
+        covering = [region for region in self._regions if region.va <= va < region.end]
+        return min(covering, key=lambda region: region.size_bytes, default=None)
+
+    def near(self, va: int) -> Region | None:
+        """The last region that begins at or below `va`: what an access past the end came from."""
+        place = bisect_right(self._regions, (va, 1 << 64, ""), key=lambda r: (r.va, r.size_bytes, r.name))
+        return self._regions[place - 1] if place else None
+
+    def name(self, va: int) -> str | None:
+        """ "weights+0x40", or None where nothing of ours lies."""
+        region = self.at(va)
+        if region is None:
+            return None
+        return f"{region.name}+{va - region.va:#x}" if va != region.va else region.name
+
+    def describe(self, va: int) -> str:
+        """As `name`; outside, how far past which allocation."""
+        inside = self.name(va)
+        if inside is not None:
+            return inside
+        below = self.near(va)
+        if below is None:
+            return "in no allocation"
+        return f"in no allocation: {va - below.end:#x} bytes past the end of {below.name}"
+
+    def refusal(self, va: int, size_bytes: int, kind: str) -> str | None:
+        """For the PM4 linter: why these bytes cannot be used."""
+        covered = self.at(va)
+        if covered is None or va + size_bytes > covered.end:
+            return f"{kind} of {size_bytes} bytes at {va:#x}: {self.describe(va)}"
+        return None

@@ -1,0 +1,301 @@
+"""A PM4 ring with its fence timeline: room is accounted for, submissions are ready-made, every wait has an end.
+
+wptr counts dwords and is never wrapped; a place in the ring is wptr modulo its size, and packets may straddle the
+end (pm4.md §1.3). At least one dword stays free. A dword may be written over once the command processor has read
+it: as its rptr says, or as a fence behind it does, whichever tells more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.errors import InputError
+from zinc_rt.exec import DeadlineMissed
+from zinc_rt.kmd.transport import Queue
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.layout import EncodeError, Packet
+from zinc_rt.pm4.lint import Mapped, errors, lint
+from zinc_rt.pm4.lint import Queue as LintQueue
+from zinc_rt.pm4.packets import ReleaseMem
+from zinc_rt.ring.fence import Timeline, TimelineFence
+from zinc_rt.ring.kernel_side import KernelSide
+from zinc_rt.ring.publish import Publish, Target
+from zinc_rt.ring.waiting import wait_until
+
+KEPT = 8  # finished submissions remembered for a hang report
+
+
+class Batch:
+    """Dwords ready to be copied into one ring; only the fence's value changes from one time to the next.
+
+    `fence_end_dw`: how much of it has surely been read once its fence is reached. `ib`: what it calls, for reports.
+    """
+
+    __slots__ = ("address", "count_dw", "fence_end_dw", "fence_value", "ib", "name", "words")
+
+    def __init__(self, words: Sequence[int], name: str, *, fence_at: int | None, fence_end_dw: int, ib: Any) -> None:
+        """`fence_at`: the dword where the fence's 64-bit value goes; None for a batch without a fence."""
+        self.words = (ctypes.c_uint32 * len(words))(*words)
+        self.address = ctypes.addressof(self.words)
+        self.count_dw = len(words)
+        self.name = name
+        self.fence_end_dw = fence_end_dw
+        self.fence_value = None if fence_at is None else ctypes.c_uint64.from_buffer(self.words, 4 * fence_at)
+        self.ib = ib
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A batch in the ring: dwords [start_dw, end_dw), fence value 0 where it has none."""
+
+    start_dw: int
+    end_dw: int
+    fence_value: int
+    batch: Batch
+
+    @property
+    def fence_end_dw(self) -> int:
+        return self.start_dw + self.batch.fence_end_dw
+
+
+MakeHang = Callable[["AmdRing", str], DeadlineMissed]
+
+
+class AmdRing:
+    """Owns the queue. Not thread-safe: one host thread submits to a ring."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        side: KernelSide,
+        *,
+        name: str,
+        generation: Generation,
+        slot: tuple[int, int],
+        publish: Publish,
+        make_hang: MakeHang,
+        full_seconds: float = 10.0,
+        mapped: Mapped | None = None,
+        debug: bool = False,
+    ) -> None:
+        """`slot`: host address and VA of the fence's memory. `debug`: lint every batch made for this ring."""
+        self.queue = queue
+        self.side = side
+        self.name = name
+        self.generation = generation
+        self.ring_dw = queue.ring_dw
+        self.full_seconds = full_seconds
+        self.timeline = Timeline(name, *slot, wait=self.wait)
+        self.wptr_dw = 0
+        self.closed = False
+        self._debug = debug
+        self._mapped = mapped
+        self._publish = publish
+        self._make_hang = make_hang
+        self._rptr = ctypes.c_uint32.from_address(queue.rptr.host.address)
+        self._target = Target(
+            ring_address=queue.ring.host.address,
+            ring_dw=self.ring_dw,
+            wptr_address=queue.wptr.host.address,
+            doorbell_address=queue.doorbell_address,
+        )
+        self._target_address = self._target.address
+        self._consumed_dw = 0
+        self._limit_dw = self.ring_dw - 1  # wptr may advance to here without another look
+        self._submitted: deque[tuple[int, int, int, Batch]] = deque()  # Submission's fields, in order
+        self._finished: deque[tuple[int, int, int, Batch]] = deque(maxlen=KEPT)
+
+    # Batches
+
+    def batch(
+        self, packets: Iterable[Packet], name: str, *, fence: bool = True, dma: bool = False, ib: Any = None
+    ) -> Batch:
+        """Encode once, submit often. With `dma` the fence waits for the CP's own copies too.
+
+        Raises EncodeError for packets that do not fit the ring or, in debug mode, that the linter refuses."""
+        words = [word for packet in packets for word in packet.words(self.generation)]
+        fence_at, fence_end = None, 0
+        if fence:
+            fence_at = len(words) + 5
+            words += self.fence_packet(dma=dma).words(self.generation)
+            fence_end = len(words)
+            words += [word for packet in self.side.after_fence() for word in packet.words(self.generation)]
+        if not words:
+            raise InputError(f"{self.name}: {name} holds no packets")
+        if len(words) >= self.ring_dw:
+            raise EncodeError(f"{self.name}: {name} has {len(words)} dwords, the ring holds {self.ring_dw - 1}")
+        if self._debug:
+            found = errors(lint(words, self.generation, queue=self.lint_queue, mapped=self._mapped))
+            if found:
+                raise EncodeError(
+                    f"{self.name}: {name}, dword {found[0].offset}: {found[0].rule}: {found[0].text}",
+                    next=found[0].next,
+                )
+        return Batch(words, name, fence_at=fence_at, fence_end_dw=fence_end, ib=ib)
+
+    def fence_packet(self, value: int = 0, *, dma: bool = False) -> ReleaseMem:
+        """After all earlier work: caches written back, then 64 bits of this timeline."""
+        caches = RELEASE_CACHES[self.generation]
+        return ReleaseMem(self.timeline.gpu_va, value, caches, data_sel=2, wait_sync=int(dma))
+
+    # Submission
+
+    def submit(self, batch: Batch) -> TimelineFence:
+        """Publish a batch made by this ring. Raises Hang where the ring stays full."""
+        timeline = self.timeline
+        wptr = self.wptr_dw
+        if wptr + batch.count_dw > self._limit_dw or timeline.error is not None or self.closed:
+            self.reserve(batch.count_dw, self.full_seconds)
+        value = timeline.submitted + 1
+        cell = batch.fence_value
+        if cell is None:
+            raise ValueError(f"{self.name}: {batch.name} has no fence; `run` it")
+        cell.value = value
+        end = self._publish(self._target_address, wptr, batch.address, batch.count_dw)
+        self.wptr_dw = end
+        timeline.submitted = value
+        self._submitted.append((wptr, end, value, batch))
+        return TimelineFence(timeline, value)
+
+    def run(self, packets: Iterable[Packet], name: str) -> None:
+        """Publish packets without a fence: only rptr tells that they were read."""
+        batch = self.batch(packets, name, fence=False)
+        self.reserve(batch.count_dw, self.full_seconds)
+        wptr = self.wptr_dw
+        self.wptr_dw = self._publish(self._target_address, wptr, batch.address, batch.count_dw)
+        self._submitted.append((wptr, self.wptr_dw, 0, batch))
+
+    def reserve(self, count_dw: int, timeout_seconds: float) -> None:
+        """Wait until `count_dw` dwords may be written. Raises Hang after the timeout, what lost the queue before."""
+        if self.closed:
+            raise ValueError(f"{self.name} is closed")
+        if not 0 < count_dw < self.ring_dw:
+            raise ValueError(f"{self.name}: {count_dw} dwords, the ring holds {self.ring_dw - 1}")
+        end = self.wptr_dw + count_dw
+        self.look()
+        if self.timeline.error is not None:
+            raise self.timeline.error
+        if end <= self._limit_dw:
+            return
+
+        def room() -> bool:
+            self.look()
+            return end <= self._limit_dw or bool(self.side.incidents) or self.timeline.error is not None
+
+        in_time = wait_until(room, self.side.pause, timeout_seconds)
+        if end > self._limit_dw:
+            self._stuck(
+                f"no room for {count_dw} dwords, {self.free_dw} of {self.ring_dw} are free",
+                None if not in_time else 0.0,
+                timeout_seconds,
+            )
+
+    # Progress
+
+    @property
+    def rptr_dw(self) -> int:
+        """As the command processor reports it: 32 bits; KFD queues wrap it at the ring's size."""
+        return int(self._rptr.value)
+
+    @property
+    def consumed_dw(self) -> int:
+        """How far the ring has been read, on wptr's scale, as known at the last look."""
+        return self._consumed_dw
+
+    @property
+    def free_dw(self) -> int:
+        return self._limit_dw - self.wptr_dw
+
+    def look(self) -> None:
+        """Account for what was read and what was finished."""
+        wptr, seen = self.wptr_dw, self.timeline.poll()
+        consumed = wptr - ((wptr - self._rptr.value) & (self.ring_dw - 1))
+        if self.timeline.error is None:
+            waiting = self._submitted
+            while waiting and (waiting[0][2] <= seen and (waiting[0][2] or waiting[0][1] <= consumed)):
+                start, _, value, batch = entry = waiting.popleft()
+                self._finished.append(entry)
+                if value:
+                    consumed = max(consumed, start + batch.fence_end_dw)
+        self._consumed_dw = max(self._consumed_dw, consumed)
+        self._limit_dw = self._consumed_dw + self.ring_dw - 1
+
+    def submissions(self) -> list[Submission]:
+        """Those in flight, behind the last few that finished, oldest first."""
+        return [Submission(*entry) for entry in (*self._finished, *self._submitted)]
+
+    def words(self, start_dw: int, end_dw: int) -> list[int]:
+        """The ring's content between two places on wptr's scale. Raises ValueError where it is written over."""
+        if not max(0, self.wptr_dw - self.ring_dw) <= start_dw <= end_dw <= self.wptr_dw:
+            raise ValueError(f"{self.name}: dwords {start_dw} to {end_dw} are not in the ring")
+        memory = self.queue.ring.host.view.cast("I")
+        return [memory[place % self.ring_dw] for place in range(start_dw, end_dw)]
+
+    # Waiting
+
+    def wait(self, fence: TimelineFence, timeout_seconds: float) -> None:
+        """What Timeline.wait does. Raises Hang; a fault or reset also ends every other fence of this ring."""
+
+        def over() -> bool:
+            return fence.done() or bool(self.side.incidents)
+
+        in_time = wait_until(over, self.side.pause, timeout_seconds)
+        if not fence.done():
+            what = f"fence {fence.value} not reached"
+            self._stuck(what, None if not in_time else 0.0, timeout_seconds)
+
+    def idle(self, timeout_seconds: float) -> None:
+        """Everything submitted has finished. Raises Hang."""
+        TimelineFence(self.timeline, self.timeline.submitted).wait(timeout_seconds)
+
+    def close(self, *, drain_seconds: float = 0.0) -> None:
+        """Wait for what runs at most `drain_seconds`, then give the queue back whatever came of it. The first
+        error is raised afterwards. Harmless twice."""
+        if self.closed:
+            return
+        failure: BaseException | None = None
+        try:
+            if drain_seconds > 0 and self.timeline.error is None:
+                self.idle(drain_seconds)
+        except Exception as error:
+            failure = error
+        self.closed = True
+        self._rptr = ctypes.c_uint32(self._rptr.value)  # the memory goes with the queue
+        try:
+            self.queue.destroy()
+        except Exception as error:
+            if failure is None:
+                failure = error
+            else:
+                failure.add_note(f"and the queue could not be given back: {error}")
+        finally:
+            self.timeline.forget()
+        if failure is not None:
+            raise failure
+
+    @property
+    def lint_queue(self) -> LintQueue:
+        return "userq" if self.queue.inherits_vmid else "kfd"
+
+    def _stuck(self, what: str, early: float | None, timeout_seconds: float) -> None:
+        """Raise the hang; where an incident is the reason, the whole timeline is lost."""
+        self.side.look()
+        final = bool(self.side.incidents)
+        when = " because of what happened before" if early is not None else f" within {timeout_seconds:g} s"
+        hang = self._make_hang(self, f"{self.name}: {what}{when}")
+        if final:
+            self.timeline.lose(hang)
+        raise hang
+
+
+RELEASE_CACHES = {  # write back L2, drop what the next reader must not find: tinygrad's fence
+    Generation.GFX11: gcr.release(
+        Generation.GFX11, GLM_WB=1, GLM_INV=1, GLV_INV=1, GL1_INV=1, GL2_INV=1, GL2_WB=1, SEQ=1
+    ),
+    Generation.GFX12: gcr.release(Generation.GFX12, GLV_INV=1, GL2_INV=1, GL2_WB=1, SEQ=1),
+}

@@ -1,0 +1,114 @@
+"""Buffers of a GPU tier: heaps as placements, many small ones in one allocation, every address with its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from zinc_rt.exec import Buffer
+from zinc_rt.kmd.transport import DeviceBuffer, Placement, Transport
+from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.suballocator import align_up
+from zinc_rt.ring.addresses import AddressMap, Region
+
+ALIGNMENT = 256  # of suballocations: code needs it, and no two buffers share a cache line
+POOL_BYTES = 1 << 30  # larger allocations are one buffer's own
+
+PLACEMENTS: Mapping[str, tuple[Placement, Placement | None]] = {  # and where else, if refused
+    Heap.DEVICE_LOCAL: (Placement.VRAM, None),
+    Heap.BAR: (Placement.VRAM_BAR, Placement.GTT),  # a small BAR refuses
+    Heap.HOST_VISIBLE: (Placement.GTT, None),
+}
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """One allocation of the transport, given back with the last buffer in it."""
+
+    device: DeviceBuffer
+    region: Region
+    users: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Storage:
+    """Where a Buffer of this backend lies."""
+
+    block: Block
+    offset_bytes: int
+    size_bytes: int
+    region: Region | None = field(default=None, repr=False)  # its own name inside the block
+
+    @property
+    def device(self) -> DeviceBuffer:
+        return self.block.device
+
+    @property
+    def gpu_va(self) -> int:
+        return self.device.gpu_va + self.offset_bytes
+
+    def view(self) -> memoryview:
+        """The host's bytes. ValueError where the CPU cannot reach them."""
+        return self.device.host.view[self.offset_bytes : self.offset_bytes + self.size_bytes]
+
+
+class DeviceMemory:
+    """What one backend holds of its transport, but for the queues."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.addresses = AddressMap()
+        self._transport = transport
+        self._blocks: list[Block] = []
+
+    def block(self, size_bytes: int, placement: Placement, name: str, fallback: Placement | None = None) -> Block:
+        device = self._transport.alloc(size_bytes, placement, name, fallback=fallback)
+        block = Block(device, self.addresses.add(device.gpu_va, device.size_bytes, name))
+        self._blocks.append(block)
+        return block
+
+    def buffer(self, block: Block, offset_bytes: int, size_bytes: int, heap: str, name: str) -> Buffer:
+        storage = Storage(block, offset_bytes, size_bytes)
+        if name != block.region.name:
+            storage.region = self.addresses.add(storage.gpu_va, size_bytes, name)
+        block.users += 1
+        return Buffer(name, size_bytes, heap, storage=storage, gpu_va=storage.gpu_va)
+
+    def free(self, buffer: Buffer) -> None:
+        """Raises ValueError for one that is not allocated here, or was freed."""
+        storage = buffer.storage
+        if not isinstance(storage, Storage) or storage.block not in self._blocks:
+            raise ValueError(f"{buffer.name} is not allocated on this device, or was freed")
+        buffer.storage = buffer.gpu_va = None
+        if storage.region is not None:
+            self.addresses.remove(storage.region)
+        storage.block.users -= 1
+        if storage.block.users == 0:
+            self.give_back(storage.block)
+
+    def give_back(self, block: Block) -> None:
+        block.device.free()
+        self.addresses.remove(block.region)
+        self._blocks.remove(block)
+
+    def close(self) -> list[Exception]:
+        """Everything back, latest first; what would not go is returned, not raised."""
+        failures: list[Exception] = []
+        for block in reversed(self._blocks.copy()):
+            try:
+                self.give_back(block)
+            except Exception as error:
+                failures.append(error)
+        return failures
+
+
+def packed(sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
+    """Names with their offsets, one list an allocation: as many in each as POOL_BYTES holds."""
+    pools: list[list[tuple[str, int]]] = []
+    end = POOL_BYTES
+    for name, size_bytes in sizes.items():
+        if end + size_bytes > POOL_BYTES:
+            pools.append([])
+            end = 0
+        pools[-1].append((name, end))
+        end = align_up(end + size_bytes, ALIGNMENT)
+    return pools

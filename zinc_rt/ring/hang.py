@@ -1,0 +1,171 @@
+"""A missed deadline as evidence: what the ring, the fence, the kernel and its log held at that moment."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.exec import DeadlineMissed
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.ring.base import Device
+
+SCHEMA = "zinc-rt-hang/1"
+
+
+@dataclass(frozen=True, slots=True)
+class RingState:
+    """Positions in dwords. `consumed_dw` is rptr on wptr's scale; `wptr_memory` is what the GPU can read."""
+
+    name: str
+    kind: str
+    queue_id: int
+    ring_va: int
+    ring_dw: int
+    wptr_dw: int
+    wptr_memory: int
+    rptr_dw: int
+    consumed_dw: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceState:
+    """`guard` says what is wrong with the poison around the fence; None while it is intact."""
+
+    va: int
+    memory: int
+    seen: int
+    submitted: int
+    guard: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionState:
+    name: str
+    start_dw: int
+    end_dw: int
+    fence_value: int
+    state: str  # finished, fetched, being fetched, not fetched
+    ib_name: str = ""
+    ib_va: int = 0
+    ib_dw: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultState:
+    """A GPU page fault, with the allocation it fell into or beside, and the submissions that name that one."""
+
+    text: str
+    va: int
+    allocation: str
+    submissions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HangReport:
+    """`window` is the ring around rptr, `ib` the indirect buffer called last, both disassembled."""
+
+    what: str
+    why: str
+    last_packet: str
+    ring: RingState
+    fence: FenceState
+    submissions: tuple[SubmissionState, ...]
+    window: str
+    ib: str
+    illegal: tuple[str, ...]  # what the linter finds in both
+    incidents: tuple[str, ...]
+    faults: tuple[FaultState, ...]
+    generation: Generation
+    device: Device
+    tier: str
+    kernel_log: tuple[str, ...]  # since the backend was opened
+    kernel_log_missing: str = ""  # why there is none
+    ring_words: bytes = field(default=b"", repr=False)
+    ib_words: bytes = field(default=b"", repr=False)
+    core_dump: bytes = field(default=b"", repr=False)
+    seen_at: float = field(default_factory=time.time)
+
+    def text(self) -> str:
+        simulated = f" (simulated, {self.device.profile or 'default profile'})" if self.device.simulated else ""
+        ring, fence = self.ring, self.fence
+        written = f"{fence.memory:#x}" if fence.memory else "0: never written"
+        parts = [
+            f"hang     {self.what}",
+            f"why      {self.why}",
+            f"packet   {self.last_packet}",
+            f"device   {self.device.name} {self.device.arch}{simulated}, tier {self.tier}",
+            f"queue    {ring.kind} {ring.queue_id}, ring of {ring.ring_dw} dwords at {ring.ring_va:#x}",
+            f"wptr     {ring.wptr_dw} (place {ring.wptr_dw % ring.ring_dw:#x}), in memory {ring.wptr_memory}",
+            f"rptr     {ring.rptr_dw:#x}, which is {ring.consumed_dw}: {ring.wptr_dw - ring.consumed_dw} behind wptr",
+            f"fence    {fence.va:#x} holds {written}; {fence.submitted} submitted, {fence.seen} seen",
+            f"poison   {fence.guard or 'intact'}",
+        ]
+        parts += [f"event    {each}" for each in self.incidents] or ["event    none"]
+        for fault in self.faults:
+            parts.append(f"fault    {fault.va:#x}: {fault.allocation}")
+            parts.append(f"         named by: {', '.join(fault.submissions) or 'no packet in flight'}")
+        parts += [f"illegal  {each}" for each in self.illegal]
+        parts += ["", "submissions, oldest first"]
+        parts += [_row(each) for each in self.submissions] or ["  none"]
+        parts += ["", "ring around rptr (place in the ring, dword, meaning)", self.window or "  empty"]
+        if self.ib:
+            parts += ["", "indirect buffer called last", self.ib]
+        parts += ["", "kernel log since start"]
+        parts += [f"  {line}" for line in self.kernel_log]
+        if not self.kernel_log:
+            parts.append(f"  {self.kernel_log_missing or 'nothing new'}")
+        return "\n".join(parts) + "\n"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; the raw bytes are files of their own."""
+        body = {"schema": SCHEMA, **asdict(self)}
+        for name in ("ring_words", "ib_words", "core_dump"):
+            body[f"{name}_bytes"] = len(body.pop(name))
+        body["generation"] = self.generation.name.lower()
+        return body
+
+    def save(self, parent: Path) -> Path:
+        """A new folder in `parent`: report.txt, report.json, ring.bin, ib.bin, kernel.log, devcoredump.bin as far
+        as there is something to put in them. Raises OSError."""
+        parent.mkdir(parents=True, exist_ok=True)
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.seen_at))
+        for number in range(10_000):
+            folder = parent / f"hang-{stamp}-{number:03}"
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                continue
+        else:
+            raise FileExistsError(f"{parent} is full of hang reports of {stamp}")
+        (folder / "report.txt").write_text(self.text(), encoding="utf-8")
+        (folder / "report.json").write_text(json.dumps(self.as_dict(), indent=1), encoding="utf-8")
+        log = "\n".join(self.kernel_log).encode()
+        for name, content in (
+            ("ring.bin", self.ring_words),
+            ("ib.bin", self.ib_words),
+            ("kernel.log", log),
+            ("devcoredump.bin", self.core_dump),
+        ):
+            if content:
+                (folder / name).write_bytes(content)
+        return folder
+
+
+class Hang(DeadlineMissed):
+    """Something was not finished in time, or never will be. `report` says why, `bundle` where it was saved."""
+
+    def __init__(self, report: HangReport, bundle: Path | None, not_saved: str = "") -> None:
+        self.report = report
+        self.bundle = bundle
+        where = f"read {bundle / 'report.txt'}" if bundle else f"no bundle was saved: {not_saved}"
+        super().__init__(f"{report.what}: {report.why}; at {report.last_packet}", next=where)
+
+
+def _row(each: SubmissionState) -> str:
+    called = f", calls {each.ib_name} ({each.ib_dw} dwords at {each.ib_va:#x})" if each.ib_dw else ""
+    fence = f"fence {each.fence_value}" if each.fence_value else "no fence"
+    return f"  {each.start_dw:>8} to {each.end_dw:<8} {fence:<12} {each.state:<14} {each.name}{called}"

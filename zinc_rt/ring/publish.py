@@ -1,0 +1,120 @@
+"""The one function that hands dwords to the GPU, compiled: copy, store fence, wptr, store fence, doorbell.
+
+Python cannot order stores, so there is no other form of it. The ring may be write-combined and the doorbell is
+device memory: each `sfence` makes what stands before it visible before what stands after (errata 18), and the
+doorbell is one aligned 64-bit store. wptr and doorbell count dwords and are never wrapped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+from collections.abc import Callable
+
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+
+from zinc_rt.errors import UnsupportedError
+
+Publish = Callable[[int, int, int, int], int]
+"""(target address, wptr in dwords, source address, dwords) -> the new wptr. The room was reserved before."""
+
+STORE_FENCE = {"x86_64": "sfence"}  # platform.machine() → the instruction; kfd.md §3 step 13
+
+_IR = """
+define i64 @publish(ptr %target, i64 %wptr, ptr %source, i64 %count) {
+entry:
+  %ring.at = getelementptr i64, ptr %target, i64 0
+  %mask.at = getelementptr i64, ptr %target, i64 1
+  %wptr.at = getelementptr i64, ptr %target, i64 2
+  %doorbell.at = getelementptr i64, ptr %target, i64 3
+  %ring = load ptr, ptr %ring.at
+  %mask = load i64, ptr %mask.at
+  %wptr.memory = load ptr, ptr %wptr.at
+  %doorbell = load ptr, ptr %doorbell.at
+  %end = add i64 %wptr, %count
+  %empty = icmp eq i64 %count, 0
+  br i1 %empty, label %done, label %copy
+
+copy:
+  %i = phi i64 [ 0, %entry ], [ %next, %copy ]
+  %from = getelementptr i32, ptr %source, i64 %i
+  %word = load i32, ptr %from, align 4
+  %position = add i64 %wptr, %i
+  %index = and i64 %position, %mask
+  %to = getelementptr i32, ptr %ring, i64 %index
+  store volatile i32 %word, ptr %to, align 4
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %copy, label %ring.it
+
+ring.it:
+  call void asm sideeffect "FENCE", "~{memory}"()
+  store atomic volatile i64 %end, ptr %wptr.memory monotonic, align 8
+  call void asm sideeffect "FENCE", "~{memory}"()
+  store atomic volatile i64 %end, ptr %doorbell monotonic, align 8
+  br label %done
+
+done:
+  ret i64 %end
+}
+"""
+
+
+class Target:
+    """Where one queue's stores go. `address` is what publish takes, valid as long as this object lives."""
+
+    def __init__(self, *, ring_address: int, ring_dw: int, wptr_address: int, doorbell_address: int) -> None:
+        if ring_dw < 1 or ring_dw & (ring_dw - 1):
+            raise ValueError(f"a ring of {ring_dw} dwords: wanted a power of two")
+        if wptr_address % 8 or doorbell_address % 8:
+            raise ValueError(f"wptr at {wptr_address:#x}, doorbell at {doorbell_address:#x}: wanted multiples of 8")
+        self._words = (ctypes.c_uint64 * 4)(ring_address, ring_dw - 1, wptr_address, doorbell_address)
+        self.address = ctypes.addressof(self._words)
+
+
+class _Compiled:
+    """Keeps the machine code alive for as long as someone may call it."""
+
+    def __init__(self) -> None:
+        machine = _machine()
+        module = llvm.parse_assembly(source(platform.machine()))
+        module.verify()
+        self._engine = llvm.create_mcjit_compiler(module, machine)
+        self._engine.finalize_object()
+        # PYFUNCTYPE: the call is far shorter than handing the interpreter lock over and back
+        prototype = ctypes.PYFUNCTYPE(ctypes.c_uint64, *[ctypes.c_uint64] * 4)
+        self.call = prototype(self._engine.get_function_address("publish"))
+
+
+@functools.cache
+def _compiled() -> _Compiled:
+    return _Compiled()
+
+
+def publisher() -> Publish:
+    """The compiled publish. Raises UnsupportedError on a host whose store fence is not known here."""
+    return _compiled().call
+
+
+def assembly() -> str:
+    """What the compiler made of it, for the test that reads the order of the stores."""
+    module = llvm.parse_assembly(source(platform.machine()))
+    return str(_machine().emit_assembly(module))
+
+
+def source(host: str) -> str:
+    """LLVM IR for a host as platform.machine() names it."""
+    if host not in STORE_FENCE:
+        raise UnsupportedError(
+            f"tiers t1 and t2 on a {host} host: no store fence is known for it",
+            next=f"use --tier t_cpu, or a host of {', '.join(STORE_FENCE)}",
+        )
+    return _IR.replace("FENCE", STORE_FENCE[host])
+
+
+def _machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm.Target.from_default_triple().create_target_machine(opt=2)
