@@ -10,7 +10,7 @@ from tabulate import tabulate
 from zinc_rt.report import Report, Result
 from zinc_rt.validate.measure import sparkline
 
-HEADERS = ("value", "|x| 2^-8..2^6", "max abs", "rel RMS", "ULP", "limit", "first bad", "")
+HEADERS = ("value", "|x| 2^-8..2^6", "max abs", "rel RMS", "ULP", "limit", "", "first bad")
 
 
 def figure(value: Any) -> str:
@@ -22,8 +22,14 @@ def first_bad(result: Result) -> str:
     if not bad:
         return ""
     places = [f"{name} {bad[name]}" for name in ("node", "token", "head", "dim", "shape") if name in bad]
-    values = f": {bad['got']:.6g}, not {bad['want']:.6g}" if {"got", "want"} <= bad.keys() else ""
+    values = f": {_two_values(bad['got'], bad['want'])}" if {"got", "want"} <= bad.keys() else ""
     return ", ".join(places) + values
+
+
+def _two_values(got: float, want: float) -> str:
+    """As many digits as it takes to tell them apart, nine at most: a float32 has no more."""
+    digits = next((digits for digits in (6, 9) if f"{got:.{digits}g}" != f"{want:.{digits}g}"), 9)
+    return f"{got:.{digits}g}, not {want:.{digits}g}"
 
 
 def limit(result: Result) -> str:
@@ -38,7 +44,9 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
     table = []
     for result in results:
         measure = result.measure
-        name = result.id.rpartition("/")[2]
+        if result.status == "skip" and not measure:
+            continue  # nothing to show but the reason, which skip_lines says once
+        name = _name(result)
         max_abs = measure.get("max_abs", measure.get("median_max_abs"))
         row = [
             name,
@@ -47,8 +55,8 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
             figure(measure.get("rel_rms")) if measure else "",
             figure(measure.get("max_ulp")) if measure else "",
             limit(result),
-            result.reason if result.status == "skip" else first_bad(result),
             result.status.upper() if result.status == "fail" else result.status,
+            first_bad(result),
         ]
         if with_resync:
             row.insert(5, figure(measure["resync"]["max_abs"]) if "resync" in measure else "")
@@ -57,11 +65,53 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
 
 
 def table(results: Sequence[Result]) -> str:
+    """What was measured, a row each; beneath, what was skipped and why, a line a reason."""
+    return "\n".join(filter(None, [_measured(results), *skip_lines(results)]))
+
+
+def _measured(results: Sequence[Result]) -> str:
+    shown = rows(results)
+    if not shown:
+        return ""
     headers = list(HEADERS)
     if any("resync" in result.measure for result in results):
         headers.insert(5, "resync")
     aligned = ("left", "left") + ("right",) * (len(headers) - 4) + ("left", "left")
-    return tabulate(rows(results), headers, tablefmt="plain", colalign=aligned, disable_numparse=True)
+    return tabulate(shown, headers, tablefmt="plain", colalign=aligned, disable_numparse=True)
+
+
+def skip_lines(results: Sequence[Result]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for result in results:
+        if result.status == "skip":
+            reasons.setdefault(result.reason, []).append(_name(result))
+    for reason, names in reasons.items():
+        yield f"skip  {', '.join(_ranges(names))}: {reason}"
+
+
+def _ranges(names: Sequence[str]) -> list[str]:
+    """l_out-0, l_out-1, l_out-2, logits -> l_out-0..2, logits."""
+    found: list[tuple[str, list[int]]] = []
+    for name in names:
+        stem, dash, layer = name.rpartition("-")
+        if not (dash and layer.isdigit()):
+            found.append((name, []))
+            continue
+        run = next(
+            (layers for known, layers in found if known == stem and layers and layers[-1] == int(layer) - 1), None
+        )
+        if run is None:
+            found.append((stem, [int(layer)]))
+        else:
+            run.append(int(layer))
+    return [
+        stem + (f"-{layers[0]}" if layers else "") + (f"..{layers[-1]}" if len(layers) > 1 else "")
+        for stem, layers in found
+    ]
+
+
+def _name(result: Result) -> str:
+    return result.id.rpartition("/")[2]
 
 
 def sections(results: Sequence[Result]) -> Iterator[str]:
@@ -93,7 +143,8 @@ def verdict(report: Report, models: int, *, strict: bool) -> str:
         parts.insert(0, f"{counts['fail']} failed")
     if counts.get("skip"):
         reasons = sorted({result.reason for result in report.results if result.status == "skip"})
-        more = f" and {len(reasons) - 1} more reasons" if len(reasons) > 1 else ""
+        others = len(reasons) - 1
+        more = f" and {others} more reason{'' if others == 1 else 's'}" if others else ""
         parts.append(f"{counts['skip']} skipped ({reasons[0]}{more})")
     plural = "" if models == 1 else "s"
     return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}"
