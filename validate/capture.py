@@ -63,7 +63,7 @@ def capture(
     head_dims: dict[tuple[str, str], int] = {}
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
-        label = node.label if name == node.outputs[0] else _own_label(name)
+        label = _label(node, name)
         if selection is not None and selection.wants(label, node.layer):
             parts.setdefault((label, node.op.name), []).append(array.copy())
             head_dims[label, node.op.name] = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
@@ -88,12 +88,24 @@ def capture(
 
 def _names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """llama.cpp gives Qcur before and after rope one name. The last value keeps it, as it does in a golden; an
-    earlier one carries its opcode: Qcur-0 (MATMUL)."""
+    earlier one carries its opcode: Qcur.matmul-0."""
     last = dict(keys)
-    return {key: key[0] if last[key[0]] == key[1] else f"{key[0]} ({key[1]})" for key in keys}
+    return {key: key[0] if last[key[0]] == key[1] else _with_opcode(*key) for key in keys}
 
 
-def _own_label(buffer: str) -> str:
+def _with_opcode(label: str, op: str) -> str:
+    stem, dash, layer = label.partition("-")
+    return f"{stem}.{op.lower()}{dash}{layer}"
+
+
+def labels_of(node: Node) -> list[str]:
+    """What the node's results are called here."""
+    return [_label(node, name) for name in node.outputs]
+
+
+def _label(node: Node, buffer: str) -> str:
     """A node's further results carry their label in the buffer name: act.ffn_moe_topk[3] -> ffn_moe_topk-3."""
+    if buffer == node.outputs[0]:
+        return node.label
     stem, bracket, layer = buffer.removeprefix("act.").partition("[")
     return stem + (f"-{layer.rstrip(']')}" if bracket else "")

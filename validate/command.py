@@ -80,6 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.files import check_writable
     from zinc_rt.report import Report, to_json, write_text
     from zinc_rt.validate import html, junit
     from zinc_rt.validate.announce import announce
@@ -87,6 +88,7 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.table import sections, verdict
 
+    check_writable(arguments.json, arguments.junit, arguments.html)
     settings = options.settings()
     report = Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps())
     show = _silent if arguments.json == "-" else _print

@@ -12,7 +12,7 @@ import numpy as np
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.format import read_golden
 from zinc_rt.ir.graph import Graph
-from zinc_rt.ir.rewrite import find_label, keep
+from zinc_rt.ir.rewrite import find_label, injected_name, keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,10 @@ def transform(layers: Layers) -> Callable[[Graph], Graph] | None:
         return None
 
     def cut(graph: Graph) -> Graph:
-        wanted = [find_label(graph, f"l_out-{layers.last - 1}").outputs[0]]
+        ends = [f"l_out-{layer}" for layer in range(layers.first, layers.last)]
+        # a layer whose output is replaced feeds nothing any more, and is looked at all the same
+        ends = [end for end in ends[:-1] if injected_name(end) in graph.buffers] + ends[-1:]
+        wanted = [find_label(graph, end).outputs[0] for end in ends]
         if layers.last == layers.total:
             wanted += [spec.name for spec in graph.by_role("output")]
         return keep(graph, wanted)

@@ -14,15 +14,15 @@ from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 from zinc_rt.model.hyper import Hyper
 from zinc_rt.ring.base import Tier
 from zinc_rt.settings import Settings
-from zinc_rt.tiers import open_backend
-from zinc_rt.validate.capture import Selection, capture
+from zinc_rt.tiers import choose_tier, open_backend
+from zinc_rt.validate.capture import Selection, capture, labels_of
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
 from zinc_rt.validate.run import Job, TierSpec, model_name, parse_tiers
 
 DEFAULT_TOKENS = 8
 DEFAULT_STEPS = 2
 # What changes a run, for the command that shows it again; the rest is about how results are shown.
-REPEATED = ("golden", "layers", "input", "ordering", "ctx", "steps", "reference")
+REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference")
 
 
 def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
@@ -31,7 +31,7 @@ def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
         golden = read_golden(arguments.golden) if arguments.golden else None
         return [_job(read_gguf(arguments.model), golden, arguments, settings)]
     for flag in ("golden", "prompt", "tokens"):
-        if getattr(arguments, flag):
+        if getattr(arguments, flag) is not None:
             raise UsageError(
                 f"--{flag} goes with a --model", next="name the model, or leave it out for the embedded ones"
             )
@@ -40,6 +40,8 @@ def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
 
 def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, settings: Settings) -> Job:
     tiers = parse_tiers(arguments.tiers, arguments.ordering, options.ORDERING_CHOICES)
+    for spec in tiers:
+        choose_tier(spec.tier.value, arguments.device)  # says why not
     layers = parse_layers(arguments.layers, layer_count(gguf))
     if golden is not None:
         refuse_other_model(golden, gguf, layers)
@@ -56,21 +58,18 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
         golden = None
     if golden is not None and tokens != [int(token) for token in golden.ids]:
         raise UsageError(f"{golden.path.name} was made for other tokens", next="leave out --tokens and --prompt")
-    steps = arguments.steps
-    if steps is None:
-        recorded = 0 if golden is None or golden.greedy_tokens is None else len(golden.greedy_tokens)
-        steps = DEFAULT_STEPS if golden is None else recorded
-    elif steps < 0:
-        raise UsageError(f"--steps {steps}: wanted 0 or more")
+    selection = Selection(("l_out-*", "ffn_moe_topk-*", *arguments.nodes), layers.first, layers.last)
+    if arguments.nodes:
+        _refuse_unknown_nodes(gguf, layers, ctx, arguments.nodes)
     return Job(
         gguf=gguf,
         name=model_name(gguf.path),
         tiers=tuple(tiers),
         tokens=tokens,
-        steps=min(steps, ctx - len(tokens)) if layers.whole else 0,
+        steps=_steps(arguments.steps, golden, layers, room=ctx - len(tokens)),
         ctx=ctx,
         layers=layers,
-        selection=Selection(("l_out-*", "ffn_moe_topk-*", *arguments.nodes), layers.first, layers.last),
+        selection=selection,
         golden=golden,
         reference=_reference(tiers, golden, arguments),
         first_input=first_input,
@@ -78,8 +77,38 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
         threads=options.threads(arguments, settings),
         settings=settings,
         use_cache=not arguments.no_cache,
-        repro=_repro(gguf, arguments),
+        repro=_repro(gguf, golden, arguments),
     )
+
+
+def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
+    """What was asked for, else as many as the golden has or a few, as far as the context goes."""
+    if asked is None:
+        recorded = 0 if golden is None or golden.greedy_tokens is None else len(golden.greedy_tokens)
+        return min(DEFAULT_STEPS if golden is None else recorded, room) if layers.whole else 0
+    if asked < 0:
+        raise UsageError(f"--steps {asked}: wanted 0 or more")
+    if asked and not layers.whole:
+        raise UsageError(f"--steps {asked}: greedy tokens need every layer", next="leave out --layers, or --steps")
+    if asked > room:
+        raise UsageError(
+            f"--steps {asked}: the context holds {room} after the prompt", next="fewer steps, or a larger --ctx"
+        )
+    return asked
+
+
+def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, globs: list[str]) -> None:
+    """Raises UsageError for a pattern that no value of these layers has: nothing compared is no pass."""
+    backend = open_backend(Tier.T_CPU, "canonical-1", threads=1)
+    with Engine(gguf, backend, ctx=ctx, transform=transform(layers)) as engine:
+        graph = engine.graph("prefill", (layers.feed,) if layers.feed else ())
+    labels = {(label, node.layer) for node in graph.nodes for label in labels_of(node)}
+    for glob in globs:
+        only = Selection((glob,), layers.first, layers.last)
+        if not any(only.wants(label, layer) for label, layer in labels):
+            raise UsageError(
+                f"--nodes {glob}: no value is called so in these layers", next="zinc-rt inspect --graph lists them"
+            )
 
 
 def layer_count(gguf: GGUFFile) -> int:
@@ -128,7 +157,7 @@ def _reference(tiers: list[TierSpec], golden: Golden | None, arguments: argparse
 
 
 def _tokens(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace) -> list[int]:
-    if arguments.tokens or arguments.prompt:
+    if arguments.tokens is not None or arguments.prompt is not None:
         return options.model_tokens(gguf, arguments.tokens, arguments.prompt)
     if golden is not None:
         return [int(token) for token in golden.ids]
@@ -143,6 +172,10 @@ def _first_input(
 ) -> Input | None:
     """What enters the first layer, where that is not layer 0."""
     if not layers.first:
+        if arguments.input not in (arguments.defaults["input"], "oracle"):
+            raise UsageError(
+                f"--input {arguments.input}: layer 0 reads the prompt itself", next="begin later: --layers 1:"
+            )
         return None
     width = int(gguf.tensors["token_embd.weight"].shape[-1])
     what: str = arguments.input
@@ -160,12 +193,17 @@ def _first_input(
     return file_input(what, layers, len(tokens), width)
 
 
-def _repro(gguf: GGUFFile, arguments: argparse.Namespace) -> str:
+def _repro(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace) -> str:
     parts = ["zinc-rt", "validate", "--model", str(gguf.path), "--tiers", arguments.tiers]
+    if golden is not None:
+        parts += ["--golden", str(golden.path)]
     for flag in REPEATED:
         value = getattr(arguments, flag)
         if value is not None and value != arguments.defaults[flag]:
             parts += [f"--{flag}", str(value)]
+    for glob in arguments.nodes:
+        parts += ["--nodes", glob]
+    parts += ["--resync"] if arguments.resync else []
     if arguments.tokens:
         parts += ["--tokens", ",".join(map(str, arguments.tokens))]
     if arguments.prompt:

@@ -44,7 +44,7 @@ class TierSpec:
 
     tier: Tier
     ordering: str
-    text: str
+    text: str = field(compare=False)
 
 
 def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSpec]:
@@ -55,9 +55,10 @@ def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSp
         if own and own not in known:
             raise UsageError(f"--tiers {part}: no ordering {own!r}", next="orderings: " + ", ".join(known))
         spec = TierSpec(parse_tier(name), own or ordering, part.strip())
-        if spec.text in [other.text for other in specs]:
+        if spec in specs:
             raise UsageError(
-                f"--tiers names {spec.text} twice", next="add an ordering: t_cpu,t_cpu:float32-dequant"
+                f"--tiers names {spec.text} twice, in one ordering",
+                next="add an ordering: t_cpu,t_cpu:float32-dequant",
             )
         specs.append(spec)
     return specs
