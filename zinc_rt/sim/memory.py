@@ -12,10 +12,14 @@ import os
 import threading
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.fence import Fence
 
 _CHUNK_BYTES = 1 << 20  # of one comparison: stays in the processor's cache
 
@@ -103,6 +107,7 @@ class Bo:
     host_mappings: int = 0
     flushed_unmapped: bool = False  # flushed since the host last had it mapped
     before: dict[int, bytes] = field(default_factory=dict)  # page: as both copies were, before the GPU wrote it
+    fences: list[Fence] = field(default_factory=list)  # of user queues that said they use it
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def gpu_writes(self, start: int, size_bytes: int) -> None:

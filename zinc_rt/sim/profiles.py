@@ -78,7 +78,9 @@ _6_19 = replace(
     kfd_open_process=True,
 )
 _7_0 = replace(_6_19, version="7.0", release="7.0.4", kfd_minor=20)
-_7_2 = replace(_7_0, version="7.2", release="7.2.1", kfd_minor=23, userq_hardened=True, userq_compute_metadata=True)
+_7_2 = replace(
+    _7_0, version="7.2", release="7.2.1", kfd_minor=23, userq_hardened=True, userq_compute_metadata=True
+)
 
 # before kfd_queue.c: any buffer is taken, and a wrong one faults later
 _6_8 = replace(_6_12, version="6.8", release="6.8.12", kfd_minor=15, buffer_validation=False)

@@ -86,9 +86,11 @@ class GpuVm:
         write: bool = True,
         execute: bool = True,
         read: bool = True,
+        kernels: bool = False,
     ) -> Span:
-        """EINVAL where unaligned, outside the valid ranges, outside the buffer, or taken."""
-        self.check_range(va, size_bytes)
+        """`kernels`: in the reserved range on top. EINVAL where unaligned, outside the valid ranges, outside the buffer, or taken."""
+        if not kernels:
+            self.check_range(va, size_bytes)
         if offset % PAGE_BYTES or offset + size_bytes > bo.size_bytes:
             raise OSError(errno.EINVAL, "outside the buffer")
         if next(self.overlapping(va, size_bytes), None) is not None:

@@ -1,0 +1,280 @@
+"""One simulated GPU: its memory, queues on the hardware, doorbells, resets."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from zinc_rt.sim.chips import PAGE_BYTES, Chip
+from zinc_rt.sim.doorbells import Doorbells
+from zinc_rt.sim.inject import Injector
+from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, QueueState
+from zinc_rt.sim.memory import Bo, Heap, Memory, Shared
+from zinc_rt.sim.profiles import KernelProfile
+from zinc_rt.sim.vm import GpuVm
+
+GPU_COUNTER_HZ = 100_000_000
+PREEMPT_SECONDS = 9.0  # amdkfd's default for taking a queue off the hardware
+RESET_SECONDS = 1.0
+SMALL_BAR_BYTES = 256 << 20
+DOORBELL_SLICE_BYTES = 8192  # of one process, gfx9 and later: 1024 doorbells
+MMAP_OFFSET_FIRST = 1 << 32  # fake offsets of the DRM core start beyond any file
+
+
+class CommandProcessor(Protocol):
+    """What zinc_rt.sim.cp offers."""
+
+    def attach(self, queue: HardwareQueue) -> None: ...
+
+    def detach(self, queue: HardwareQueue, timeout_seconds: float) -> bool: ...
+
+    def ring(self, queue: HardwareQueue) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Owner(Protocol):
+    """Whoever made a queue, and hears what becomes of it. Called without the machine's lock."""
+
+    def interrupt(self, queue: HardwareQueue, context_id: int) -> None: ...
+
+    def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None: ...
+
+    def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None: ...
+
+    def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
+        """`queue` alone (None: an idle client), or everything with it, is gone."""
+
+
+@dataclass(slots=True, eq=False)
+class OnHardware:
+    queue: HardwareQueue
+    owner: Owner
+
+
+class Gpu:
+    """Implements sim.interfaces.Kernel for the command processor."""
+
+    def __init__(
+        self,
+        chip: Chip,
+        kernel: KernelProfile,
+        injector: Injector,
+        *,
+        index: int = 0,
+        coherence: str = "bar",
+        time_scale: float = 1.0,
+        gtt_bytes: int = 64 << 30,
+        changed: threading.Condition,
+        log: Callable[[str], None],
+        make_cp: Callable[[Any, Chip], CommandProcessor],
+    ) -> None:
+        if coherence not in ("bar", "direct"):
+            raise ValueError(f'coherence is "bar" or "direct", not {coherence!r}')
+        self.chip, self.kernel, self.injector = chip, kernel, injector
+        self.index, self.coherence, self.time_scale = index, coherence, time_scale
+        self.gpu_id = chip.gpu_id + index
+        self.render_minor = 128 + index
+        self.changed, self.log = changed, log
+        small_bar = injector.on("small-bar")
+        self.memory = Memory(chip.vram_bytes, gtt_bytes, SMALL_BAR_BYTES if small_bar else chip.vram_bytes)
+        self.remap_page = Shared("mmio remap", PAGE_BYTES)  # dword 0: HDP flush on any store but 0
+        self.on_hardware: list[OnHardware] = []
+        self.owners: set[Owner] = set()  # every client, with or without queues
+        self.findings: list[Finding] = []
+        self.resets = 0
+        self.vram_lost = 0
+        self.gone = False
+        self._resetting_until = 0.0
+        self._offsets: dict[int, Bo] = {}
+        self._offset_of: dict[Bo, int] = {}
+        self._next_offset = MMAP_OFFSET_FIRST
+        self._started = time.monotonic()
+        self._stuck_counter = 0
+        self.doorbells = Doorbells(self._rung, self._take_hdp_flush)
+        self._make_cp = make_cp
+        self._cp: CommandProcessor | None = None
+
+    # --- memory ---
+
+    def new_vm(self) -> GpuVm:
+        return GpuVm(
+            flush_hdp=self.flush_hdp,
+            write_back=self.write_back,
+            invalidates=lambda: not self.injector.strikes("stale-icache"),
+        )
+
+    def flush_hdp(self) -> None:
+        if self.injector.strikes("stale-hdp"):
+            return
+        for bo in self.memory.snapshot():
+            bo.flush_hdp()
+
+    def write_back(self) -> None:
+        if self.injector.strikes("no-write-back"):
+            return
+        for bo in self.memory.snapshot():
+            bo.write_back()
+
+    def _take_hdp_flush(self) -> None:
+        if self.remap_page.u32[0]:
+            self.remap_page.u32[0] = 0
+            self.flush_hdp()
+
+    def allocate(self, heap: Heap, size_bytes: int, name: str, **more: Any) -> Bo:
+        if self.injector.strikes("out-of-memory"):
+            raise OSError(errno.ENOMEM, "injected")
+        return self.memory.allocate(heap, size_bytes, name, **more)
+
+    def offset_of(self, bo: Bo) -> int:
+        """For mmap of the render node."""
+        if bo not in self._offset_of:
+            self._offset_of[bo] = self._next_offset
+            self._offsets[self._next_offset] = bo
+            self._next_offset += bo.size_bytes + PAGE_BYTES
+        return self._offset_of[bo]
+
+    def bo_at(self, offset: int) -> Bo | None:
+        return self._offsets.get(offset)
+
+    def release(self, bo: Bo) -> None:
+        self.memory.release(bo)
+        if bo.references <= 0 and bo in self._offset_of:
+            del self._offsets[self._offset_of.pop(bo)]
+
+    # --- queues ---
+
+    @property
+    def cp(self) -> CommandProcessor:
+        if self._cp is None:
+            self._cp = self._make_cp(self, self.chip)
+        return self._cp
+
+    def put_on(self, queue: HardwareQueue, owner: Owner, doorbells: Shared, index: int) -> None:
+        if self.injector.strikes("mes-add-failure"):
+            self.log("amdgpu: MES failed to respond to msg=ADD_QUEUE")
+            raise OSError(errno.EIO, "MES refused the queue")
+        if self.injector.strikes("ring-size-off-by-one"):
+            queue.ring_size_bytes //= 2
+        if self.injector.strikes("no-eop"):
+            queue.eop_va = 0
+        self.on_hardware.append(OnHardware(queue, owner))
+        self.cp.attach(queue)
+        self.doorbells.watch(queue, doorbells, index)
+
+    def take_off(self, queue: HardwareQueue, timeout_seconds: float = PREEMPT_SECONDS) -> bool:
+        """False: it could not be preempted, and was reset, alone or with the whole GPU. Gone in any case."""
+        entry = next((each for each in self.on_hardware if each.queue is queue), None)
+        if entry is None:
+            return True
+        self.doorbells.unwatch(queue)
+        refuses = self.injector.strikes("mes-remove-failure")
+        if not refuses and self.cp.detach(queue, timeout_seconds * self.time_scale):
+            self.on_hardware.remove(entry)
+            queue.state = QueueState.DESTROYED
+            return True
+        self.log("amdgpu: MES failed to respond to msg=REMOVE_QUEUE")
+        if self.kernel.queue_reset and not refuses:
+            self.on_hardware.remove(entry)
+            self._kill(queue, "queue reset")
+            self.resets += 1
+            entry.owner.was_reset(queue, whole_gpu=False, guilty=True)
+        else:
+            self.reset(guilty=entry.owner)
+        return False
+
+    def _kill(self, queue: HardwareQueue, why: str) -> None:
+        queue.state = QueueState.DESTROYED
+        queue.report = queue.report or why
+        self.doorbells.unwatch(queue)
+        self.cp.detach(queue, 0)
+
+    def reset(self, guilty: Owner | None = None) -> None:
+        """The whole GPU: every queue is dead, VRAM is lost, every client hears of it."""
+        self.log("amdgpu: GPU reset begin!")
+        self._resetting_until = time.monotonic() + RESET_SECONDS * self.time_scale
+        for entry in self.on_hardware:
+            self._kill(entry.queue, "GPU reset")
+        self.on_hardware.clear()
+        self.memory.lose_vram()
+        self.resets += 1
+        self.vram_lost += 1
+        for owner in list(self.owners):
+            owner.was_reset(None, whole_gpu=True, guilty=owner is guilty)
+        if self.injector.strikes("no-reset"):
+            self.gone = True
+            self.log("amdgpu: GPU reset end with ret = -110")
+        else:
+            self.log("amdgpu: GPU reset succeeded")
+
+    @property
+    def resetting(self) -> bool:
+        return time.monotonic() < self._resetting_until
+
+    def check_alive(self) -> None:
+        if self.gone or self.injector.on("gpu-gone"):
+            raise OSError(errno.ENODEV, "the GPU is gone")
+
+    def _owner(self, queue: HardwareQueue) -> Owner | None:
+        return next((each.owner for each in self.on_hardware if each.queue is queue), None)
+
+    def _rung(self, queue: HardwareQueue) -> None:
+        if self.injector.strikes("lost-doorbell"):
+            return
+        if self.injector.strikes("device-crash"):
+            self.crash()
+            return
+        if queue.state is QueueState.ACTIVE:
+            self.cp.ring(queue)
+
+    def crash(self) -> None:
+        """In a process of its own: ends it. Here: the device is gone."""
+        self.gone = True
+        self.log("amdgpu: device lost from bus!")
+
+    # --- sim.interfaces.Kernel ---
+
+    def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
+        owner = self._owner(queue)
+        if owner is not None and not self.injector.strikes("no-interrupt"):
+            owner.interrupt(queue, context_id)
+
+    def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
+        self.log(
+            f"amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:{queue.process_id & 0xFFFF}): "
+            f"{fault.access.value} at page 0x{fault.va & ~0xFFF:016x}: {fault.why}"
+        )
+        owner = self._owner(queue)
+        if owner is not None:
+            owner.vm_fault(queue, fault)
+
+    def hung(self, queue: HardwareQueue) -> None:
+        self.log(f"zinc-rt sim: queue {queue.queue_id} of process {queue.process_id} hung: {queue.report}")
+
+    def finding(self, finding: Finding) -> None:
+        self.findings.append(finding)
+
+    def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
+        owner = self._owner(queue)
+        if owner is not None and not self.injector.strikes("fence-interrupt-lost"):
+            owner.fence_signal(queue, position_dw)
+
+    def injected(self, point: str) -> bool:
+        return self.injector.strikes(point)
+
+    def gpu_counter(self) -> int:
+        if self.injector.on("counter-stuck"):
+            return self._stuck_counter
+        return int((time.monotonic() - self._started) * GPU_COUNTER_HZ)
+
+    def close(self) -> None:
+        self.doorbells.close()
+        if self._cp is not None:
+            self._cp.close()
+        for bo in self.memory.snapshot():
+            bo.close()
+        self.remap_page.close()

@@ -1,0 +1,276 @@
+"""A simulated machine: GPUs, the driver's state, processes and their open files."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from zinc_rt.kmd.uapi.layout import Struct, request_key, request_size_bytes
+from zinc_rt.sim import drm_ioctls, kfd_ioctls
+from zinc_rt.sim.call import Handler, Request
+from zinc_rt.sim.chips import Chip
+from zinc_rt.sim.chips import chip as chip_row
+from zinc_rt.sim.drm_memory import close_handle
+from zinc_rt.sim.files import DmaBufFile, DrmFile, File, KfdFile, Process, SmiFile, TextFile
+from zinc_rt.sim.gpu import CommandProcessor, Gpu
+from zinc_rt.sim.inject import Injector
+from zinc_rt.sim.interfaces import Finding, Kernel
+from zinc_rt.sim.kfd_state import KfdProcess
+from zinc_rt.sim.profiles import kernel as kernel_row
+from zinc_rt.sim.sysfs import FileTree
+from zinc_rt.sim.usermem import LocalMemory, UserMemory
+from zinc_rt.sim.userq_state import UserQueues
+
+MAX_PROCESSES = 512  # KFD_MAX_NUM_OF_PROCESSES
+MAX_FILES = 1024  # ulimit -n
+FD_FIRST = 0x10000  # far from the caller's own, so that a mix-up is EBADF
+MAX_ARG_BYTES = (1 << 14) - 1
+
+
+class IdleCp:
+    """A command processor that runs nothing: for tests of the driver's side alone."""
+
+    def __init__(self, kernel: Kernel, chip: Chip) -> None:
+        self.kernel, self.chip = kernel, chip
+        self.attached: list[Any] = []
+        self.rung: list[tuple[Any, int]] = []
+        self.stuck = False  # every queue refuses to leave
+
+    def attach(self, queue: Any) -> None:
+        self.attached.append(queue)
+
+    def detach(self, queue: Any, timeout_seconds: float) -> bool:
+        self.attached = [each for each in self.attached if each is not queue]
+        return not self.stuck
+
+    def ring(self, queue: Any) -> None:
+        self.rung.append((queue, queue.doorbell))
+
+    def close(self) -> None:
+        self.attached.clear()
+
+
+def default_cp(kernel: Kernel, chip: Chip) -> CommandProcessor:
+    from zinc_rt.sim.cp import CommandProcessor as Real  # late: it imports what this module defines
+
+    return Real(kernel, chip)
+
+
+class Machine:
+    """`chip`: rows of sim.chips, several separated by commas. `kernel`: a row of sim.profiles.
+
+    `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM) or "direct". `time_scale` shortens the
+    driver's time-outs. `command_processor(kernel, chip)` makes what runs the queues.
+    """
+
+    def __init__(
+        self,
+        chip: str = "r9700",
+        kernel: str = "7.0",
+        inject: Iterable[str] = (),
+        coherence: str = "bar",
+        time_scale: float = 1.0,
+        *,
+        command_processor: Callable[[Kernel, Chip], CommandProcessor] = default_cp,
+    ) -> None:
+        self.kernel = kernel_row(kernel)
+        self.injector = Injector(inject)
+        self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
+        self.changed = threading.Condition()  # events and fences; never held while `lock` is taken
+        self.dmesg: list[str] = []
+        self.processes: list[Process] = []
+        self._pids = itertools.count(os.getpid() if os.getpid() > 1 else 1000)
+        self._fds = itertools.count(FD_FIRST)
+        self._user_queues: dict[DrmFile, UserQueues] = {}
+        self.gpus = [
+            Gpu(
+                chip_row(name),
+                self.kernel,
+                self.injector,
+                index=index,
+                coherence=coherence,
+                time_scale=time_scale,
+                changed=self.changed,
+                log=self.dmesg.append,
+                make_cp=command_processor,
+            )
+            for index, name in enumerate(chip.split(","))
+        ]
+        self.tree = FileTree(self)
+        self.closed = False
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [finding for gpu in self.gpus for finding in gpu.findings]
+
+    # --- processes and files ---
+
+    def new_process(self, memory: UserMemory | None = None, pid: int | None = None) -> Process:
+        process = Process(next(self._pids) if pid is None else pid, memory or LocalMemory())
+        with self.lock:
+            self.processes.append(process)
+        return process
+
+    def add_file(self, process: Process, file: File) -> int:
+        if len(process.files) >= MAX_FILES:
+            raise OSError(errno.EMFILE, "too many open files")
+        fd = next(self._fds)
+        process.files[fd] = file
+        return fd
+
+    def open(self, process: Process, path: str, flags: int) -> int:
+        with self.lock:
+            self._alive(process)
+            return self.add_file(process, self._file(process, path, flags))
+
+    def _file(self, process: Process, path: str, flags: int) -> File:
+        if path not in self.tree.devices():
+            if path.startswith("/dev/") and path != "/dev/kmsg":
+                raise OSError(errno.ENOENT, path)
+            if flags & (os.O_WRONLY | os.O_RDWR):
+                raise OSError(errno.EACCES, path)
+            return TextFile(path, process, self.tree.read(path))
+        if self.injector.strikes("no-access"):
+            raise OSError(errno.EACCES, path)
+        if path == "/dev/kfd":
+            return self._open_kfd(process, path)
+        gpu = next(gpu for gpu in self.gpus if path.endswith(f"renderD{gpu.render_minor}"))
+        gpu.check_alive()
+        return DrmFile(path, process, gpu, gpu.new_vm())
+
+    def _open_kfd(self, process: Process, path: str) -> File:
+        if self.injector.strikes("reset-in-progress") or any(gpu.resetting for gpu in self.gpus):
+            raise OSError(errno.EAGAIN, "a GPU is being reset")
+        if process.kfd is None:
+            if sum(each.kfd is not None for each in self.processes) >= MAX_PROCESSES:
+                raise OSError(errno.ENOMEM, "512 KFD processes")
+            process.kfd = KfdProcess(process, self)
+        return KfdFile(path, process)
+
+    def file(self, process: Process, fd: int) -> File:
+        self._alive(process)
+        if fd not in process.files:
+            raise OSError(errno.EBADF, f"fd {fd}")
+        return process.files[fd]
+
+    def _alive(self, process: Process) -> None:
+        if process.dead or self.closed:
+            raise OSError(errno.ENODEV, "the simulated device is closed")
+
+    def close_file(self, process: Process, fd: int) -> None:
+        with self.lock:
+            file = self.file(process, fd)
+            del process.files[fd]
+            self._release(process, file)
+
+    def _release(self, process: Process, file: File) -> None:
+        if isinstance(file, KfdFile):
+            # as the kernel: the process's state goes with its address space, once nothing holds it open
+            if not any(isinstance(each, KfdFile) for each in process.files.values()) and process.kfd is not None:
+                process.kfd.close()
+                process.kfd = None
+        elif isinstance(file, DrmFile):
+            self._release_drm(process, file)
+        elif isinstance(file, DmaBufFile):
+            self.gpus[0].release(file.bo)
+        elif isinstance(file, SmiFile) and process.kfd is not None and file in process.kfd.smi:
+            process.kfd.smi.remove(file)
+
+    def _release_drm(self, process: Process, file: DrmFile) -> None:
+        queues = self._user_queues.pop(file, None)
+        if queues is not None:
+            queues.close()
+        for handle in list(file.handles):
+            close_handle(file, handle)
+        file.syncobjs.clear()
+        bound = process.kfd is not None and any(on.vm is file.vm for on in process.kfd.on.values())
+        if not bound:  # else KFD's mappings keep the address space until the process ends
+            file.vm.clear()
+
+    def user_queues(self, file: DrmFile) -> UserQueues:
+        if file not in self._user_queues:
+            self._user_queues[file] = UserQueues(file, self)
+        return self._user_queues[file]
+
+    def end_process(self, process: Process) -> None:
+        """Exit or death: everything it had open is released."""
+        with self.lock:
+            if process.dead:
+                return
+            for fd in sorted(process.files, key=lambda fd: not isinstance(process.files[fd], KfdFile)):
+                self._release(process, process.files.pop(fd))
+            process.dead = True
+            self.processes.remove(process)
+        with self.changed:
+            self.changed.notify_all()
+
+    # --- ioctls ---
+
+    def ioctl(self, process: Process, fd: int, request: int, arg: bytearray) -> None:
+        """OSError with the kernel's errno, for whatever the arguments are."""
+        file = self.file(process, fd)
+        if isinstance(file, (TextFile, DmaBufFile, SmiFile)):
+            raise OSError(errno.ENOTTY, "no device")
+        handler = self._handler(file, request)
+        struct = handler.ioctl.struct
+        size = request_size_bytes(request)
+        record = (struct or _EMPTY).read(bytes(arg[:size]).ljust(size, b"\0") if struct else b"")
+        call = Request(self, process, file, record)
+        try:
+            if handler.unlocked:
+                handler.run(call)
+            else:
+                with self.lock:
+                    self._alive(process)
+                    handler.run(call)
+        finally:
+            if handler.ioctl.writes:
+                view = memoryview(arg)[:size]
+                keep = min(len(view), len(record.raw))
+                view[:keep] = record.raw[:keep]
+
+    def _handler(self, file: File, request: int) -> Handler:
+        kind, number = request_key(request)
+        if isinstance(file, KfdFile):
+            handler = kfd_ioctls.HANDLERS.get(number) if kind == "K" else None
+            since = kfd_ioctls.SINCE_MINOR.get(number, 0)
+            if handler is None or self.kernel.kfd_minor < since:
+                raise OSError(errno.ENOTTY, f"no KFD ioctl 0x{number:02x}")
+            return handler
+        handler = drm_ioctls.HANDLERS.get(number) if kind == "d" else None
+        if handler is None:  # the DRM core says EINVAL to numbers it does not know, ENOTTY to another type
+            raise OSError(errno.EINVAL if kind == "d" else errno.ENOTTY, f"no DRM ioctl 0x{number:02x}")
+        return handler
+
+    # --- the rest of the seam ---
+
+    def readable(self, process: Process, fds: Iterable[int]) -> list[int]:
+        with self.lock:
+            return [fd for fd in fds if fd in process.files and process.files[fd].readable]
+
+    def read_file(self, path: str) -> bytes:
+        return self.tree.read(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return self.tree.list(path)
+
+    def announce(self, process: Process, va: int, size_bytes: int, name: str) -> None:
+        """A suballocation, by name: what hardware lacks. Every address space of the process learns it."""
+        with self.lock:
+            for file in process.files.values():
+                if isinstance(file, DrmFile):
+                    file.vm.announce(va, size_bytes, name)
+
+    def close(self) -> None:
+        for process in list(self.processes):
+            self.end_process(process)
+        self.closed = True
+        for gpu in self.gpus:
+            gpu.close()
+
+
+_EMPTY = Struct("no argument")
