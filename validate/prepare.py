@@ -49,13 +49,14 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
     tokens = _tokens(gguf, golden, arguments)
     if len(tokens) > ctx:
         raise UsageError(f"{len(tokens)} tokens do not fit the context of {ctx}", next="give a larger --ctx")
+    dropped = False  # an embedded golden, whose tokens run all the same
     first_input = _first_input(gguf, layers, tokens, ctx, arguments, settings)
     if first_input is not None and not first_input.true:
         if arguments.golden:
             raise UsageError(
                 "--golden holds the model's own values, and --input random is not one", next="--input F.npz"
             )
-        golden = None
+        golden, dropped = None, golden is not None
     if golden is not None and tokens != [int(token) for token in golden.ids]:
         raise UsageError(f"{golden.path.name} was made for other tokens", next="leave out --tokens and --prompt")
     selection = Selection(("l_out-*", "ffn_moe_topk-*", *arguments.nodes), layers.first, layers.last)
@@ -77,7 +78,7 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
         threads=options.threads(arguments, settings),
         settings=settings,
         use_cache=not arguments.no_cache,
-        repro=_repro(gguf, golden, arguments),
+        repro=_repro(gguf, golden, tokens if dropped else arguments.tokens, ctx if dropped else None, arguments),
     )
 
 
@@ -193,7 +194,10 @@ def _first_input(
     return file_input(what, layers, len(tokens), width)
 
 
-def _repro(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace) -> str:
+def _repro(
+    gguf: GGUFFile, golden: Golden | None, tokens: list[int] | None, ctx: int | None, arguments: argparse.Namespace
+) -> str:
+    """`tokens`, `ctx`: those to name, where they do not follow from the rest."""
     parts = ["zinc-rt", "validate", "--model", str(gguf.path), "--tiers", arguments.tiers]
     if golden is not None:
         parts += ["--golden", str(golden.path)]
@@ -204,8 +208,10 @@ def _repro(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace)
     for glob in arguments.nodes:
         parts += ["--nodes", glob]
     parts += ["--resync"] if arguments.resync else []
-    if arguments.tokens:
-        parts += ["--tokens", ",".join(map(str, arguments.tokens))]
+    if ctx is not None and arguments.ctx is None:
+        parts += ["--ctx", str(ctx)]
+    if tokens is not None:
+        parts += ["--tokens", ",".join(map(str, tokens))]
     if arguments.prompt:
         parts += ["--prompt", arguments.prompt]
     return shlex.join(parts)
