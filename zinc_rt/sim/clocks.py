@@ -1,0 +1,54 @@
+"""Who knows that whose work has finished: vector clocks over the device's lanes.
+
+A lane is one queue's stream of one kind of work: its waves, its DMA, or what its CP does itself. Work on a lane is
+numbered from 1. A clock says, per lane, up to which number everything has finished and is known to have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from zinc_rt.sim.interfaces import AddressSpace
+
+
+class Lane(Enum):
+    WAVES = "waves"
+    DMA = "DMA"
+    CP = "the CP"
+
+
+LaneKey = tuple[int, Lane]
+"""The queue's number in the device, and the lane."""
+
+Clock = Mapping[LaneKey, int]
+FLAGS_KEPT = 4096
+
+
+def join(one: Clock, other: Clock) -> Clock:
+    """The later of both, per lane. Never changes an argument: clocks are shared."""
+    if not other or one is other:
+        return one
+    joined = dict(one)
+    for lane, number in other.items():
+        if joined.get(lane, 0) < number:
+            joined[lane] = number
+    return joined
+
+
+class Flags:
+    """Which clock a memory location carries: whoever waits for what was written there learns it."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[tuple[int, int], Clock] = {}
+
+    def wrote(self, space: AddressSpace, va: int, clock: Clock) -> None:
+        key = (id(space), va & ~3)
+        self._clocks.pop(key, None)
+        self._clocks[key] = clock
+        if len(self._clocks) > FLAGS_KEPT:
+            del self._clocks[next(iter(self._clocks))]
+
+    def read(self, space: AddressSpace, va: int) -> Clock | None:
+        """None where no queue wrote: then the host did."""
+        return self._clocks.get((id(space), va & ~3))

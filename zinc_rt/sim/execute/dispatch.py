@@ -1,0 +1,88 @@
+"""Launching work (pm4.md §3.2, §3.3, §5): everything short of running the waves."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from zinc_rt.pm4.bits import mask_of
+from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect
+from zinc_rt.pm4.registers import DISPATCH_INITIATOR, Sh
+from zinc_rt.sim.clocks import Lane
+from zinc_rt.sim.shader_engine import Dispatch
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.compute import ComputeChannel
+
+COMPUTE_SHADER_EN, PARTIAL_TG_EN, FORCE_START_AT_000 = 1 << 0, 1 << 1, 1 << 2
+USE_THREAD_DIMENSIONS, CS_W32_EN = 1 << 5, 1 << 15
+MAX_GROUP_THREADS = 1024
+CODE_BYTES = 64  # of a program's start, for stale-code findings
+
+
+def dispatch_direct(channel: ComputeChannel, packet: DispatchDirect) -> None:
+    _launch(channel, (packet.dim_x, packet.dim_y, packet.dim_z), packet.initiator)
+
+
+def dispatch_indirect(channel: ComputeChannel, packet: DispatchIndirect) -> None:
+    va = channel.aligned(packet.address, 4)
+    dims = struct.unpack("<3I", channel.space.read(va, 12))
+    channel.touched(reads=((va, 12),))
+    _launch(channel, (dims[0], dims[1], dims[2]), packet.initiator)
+
+
+def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) -> None:
+    if not initiator & COMPUTE_SHADER_EN:
+        channel.unverified(
+            "dispatch-disabled", f"initiator {initiator:#x} has bit 0 (COMPUTE_SHADER_EN) clear: nothing launches"
+        )
+        return
+    extra = initiator & ~mask_of(DISPATCH_INITIATOR[channel.generation])
+    if extra:
+        channel.unverified("reserved-bits", f"initiator bits {extra:#x} have no name on this chip")
+    sh = channel.registers.sh
+    program_va = channel.registers.program_va()
+    sizes = [sh.get(Sh.NUM_THREAD_X + axis, 0) for axis in range(3)]
+    full = [
+        size & (0x1FFF if channel.generation == 12 and axis < 2 else 0xFFFF) for axis, size in enumerate(sizes)
+    ]
+    if not 0 < full[0] * full[1] * full[2] <= MAX_GROUP_THREADS:
+        channel.unverified(
+            "group-size", f"workgroups of {full[0]}x{full[1]}x{full[2]} threads: wanted 1 to {MAX_GROUP_THREADS}"
+        )
+        return
+    if initiator & USE_THREAD_DIMENSIONS:
+        groups = [-(-dim // size) for dim, size in zip(dims, full, strict=True)]
+        last = [(dim - 1) % size + 1 for dim, size in zip(dims, full, strict=True)]
+    else:
+        groups = list(dims)
+        partial = [size >> 16 for size in sizes]
+        last = [
+            part if initiator & PARTIAL_TG_EN and part else size for part, size in zip(partial, full, strict=True)
+        ]
+    if 0 in groups:
+        return  # nothing launches
+    channel.space.fetch(program_va, 4)
+    start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(Sh.START_X + axis, 0) for axis in range(3)]
+    dispatch = Dispatch(
+        channel.queue,
+        channel.space,
+        channel.generation,
+        program_va,
+        (groups[0], groups[1], groups[2]),
+        (start[0], start[1], start[2]),
+        (full[0], full[1], full[2]),
+        (last[0], last[1], last[2]),
+        bool(initiator & CS_W32_EN),
+        initiator,
+        dict(sh),
+        channel.label(),
+        lambda rule, sentence: channel.finding(rule, sentence, once=program_va),
+    )
+    engine = channel.device.engine
+    channel.launch(
+        Lane.WAVES,
+        lambda: engine.run(dispatch),
+        code=((program_va, CODE_BYTES),),
+        abandon=lambda: engine.abandon(dispatch),
+    )

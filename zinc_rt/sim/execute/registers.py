@@ -1,0 +1,80 @@
+"""Setting registers (pm4.md §3.1): they keep their values for the queue's life; nothing launches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zinc_rt.pm4.accesses import register_space, register_writes
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import LoadShRegIndex, SetShReg, SetShRegIndex, SetShRegPairsPacked, SetShRegPairsPackedN
+from zinc_rt.pm4.registers import SH, Space
+from zinc_rt.sim.stops import Illegal
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.compute import ComputeChannel
+
+APPLY_KERNEL_CU_MASK = 3
+
+
+def set_registers(channel: ComputeChannel, packet: Packet) -> None:
+    space = register_space(packet)
+    assert space is not None
+    for write in register_writes(packet):
+        _set(channel, space, write.address, write.value)
+
+
+def _set(channel: ComputeChannel, space: Space, address: int, value: int) -> None:
+    if not space.base <= address < space.end:
+        raise Illegal(
+            f"register offset {address - space.base:#x} lies outside {space.name}: "
+            f"0 to {space.end - space.base - 1:#x} are there"
+        )
+    channel.write_register(address, value)
+
+
+def set_sh_reg(channel: ComputeChannel, packet: SetShReg) -> None:
+    if packet.index == 1:
+        raise Illegal("index 1 (insert VMID) is for the kernel's queues")
+    for index, value in enumerate(packet.values):
+        _set(channel, SH, SH.base + packet.register + index, value)
+
+
+def set_sh_reg_index(channel: ComputeChannel, packet: SetShRegIndex) -> None:
+    """Index 3 ANDs a CU mask with the kernel's, which the driver may have put into the queue's `extra`."""
+    if packet.index == 1:
+        raise Illegal("index 1 (insert VMID) is for the kernel's queues")
+    for index, value in enumerate(packet.values):
+        offset = packet.register + index
+        if packet.index == APPLY_KERNEL_CU_MASK:
+            value &= channel.queue.extra.get(f"cu_mask_{offset:#x}", 0xFFFFFFFF)
+        _set(channel, SH, SH.base + offset, value)
+
+
+def set_packed(channel: ComputeChannel, packet: SetShRegPairsPacked | SetShRegPairsPackedN) -> None:
+    if packet.writes_count != len(packet.writes):
+        channel.unverified(
+            "writes-count", f"{packet.NAME} says {packet.writes_count} registers and holds {len(packet.writes)}"
+        )
+    set_registers(channel, packet)
+
+
+def load_sh_reg_index(channel: ComputeChannel, packet: LoadShRegIndex) -> None:
+    """Registers from memory: consecutive ones, or (offset, value) pairs. Only direct addresses are simulated."""
+    if packet.index != 0:
+        raise Illegal(f"index {packet.index}: this device loads from direct addresses only")
+    va = channel.aligned(packet.address, 4)
+    count = packet.num_dwords
+    words = memoryview(channel.space.read(va, 4 * count)).cast("I").tolist() if count else []
+    channel.touched(reads=((va, 4 * count),))
+    if packet.data_format == 0:
+        for index, value in enumerate(words):
+            _set(channel, SH, SH.base + packet.register + index, value)
+    else:
+        channel.unverified("packet-unverified", "offset-and-data lists are unverified")
+        for offset, value in zip(words[0::2], words[1::2], strict=False):
+            _set(channel, SH, SH.base + offset, value)
+
+
+def no_effect(channel: ComputeChannel, packet: Packet) -> None:
+    """Counters and hints: nothing a program can read changes here."""
+    channel.unverified("not-simulated", f"{packet.NAME} has no effect here")

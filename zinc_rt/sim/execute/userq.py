@@ -1,0 +1,63 @@
+"""Packets only user queues take (pm4.md §3.13, userq.md §5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zinc_rt.pm4.packets import FenceWaitMulti, ProtectedFenceSignal
+from zinc_rt.sim.stops import Illegal, Wait
+from zinc_rt.sim.work import Work
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.compute import ComputeChannel
+
+
+def protected_fence_signal(channel: ComputeChannel, packet: ProtectedFenceSignal) -> None:
+    """The position reached in the ring goes to the kernel, which owns the fence's memory.
+
+    Whether the packet itself waits for earlier work is unverified; here it does, and a RELEASE_MEM is due anyway.
+    """
+    if not channel.is_user:
+        raise Illegal("PROTECTED_FENCE_SIGNAL on a queue without a protected fence: user queues have one")
+    if channel.pending.busy():
+        channel.unverified(
+            "fence-order", "work is still running: whether PROTECTED_FENCE_SIGNAL waits for it is unverified"
+        )
+    position = channel.ring.position
+    if len(channel.frames) > 1:
+        channel.unverified(
+            "fence-in-ib", "PROTECTED_FENCE_SIGNAL in an indirect buffer: the ring's position counts"
+        )
+        position = channel.ring_start
+
+    def at_end() -> bool:
+        channel.device.publish(channel.clock())
+        channel.outbox.fence_signal(channel.queue, position)
+        return True
+
+    channel.pending.launch(Work(None, channel.label(), at_end))
+
+
+def fence_wait_multi(channel: ComputeChannel, packet: FenceWaitMulti) -> None:
+    """Wait until every fence has reached its value."""
+    if not channel.is_user:
+        raise Illegal("FENCE_WAIT_MULTI is a packet of user queues")
+    channel.unverified("packet-unverified", "the layout of FENCE_WAIT_MULTI was not verified")
+    left = [(channel.aligned(va, 8), value) for va, value in packet.fences]
+
+    def ready() -> bool:
+        while left:
+            va, value = left[-1]
+            if int.from_bytes(channel.space.read(va, 8), "little") < value:
+                return False
+            left.pop()
+        return True
+
+    def learned() -> None:
+        for va, _ in packet.fences:
+            channel.learned_from(va & ~7)
+
+    if ready():
+        learned()
+        return
+    channel.wait = Wait(ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=learned)

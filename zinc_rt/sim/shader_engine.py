@@ -1,0 +1,85 @@
+"""What runs a dispatch's waves, as the command processor sees it; and the engine that runs none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.registers import USER_DATA_COUNT, Sh
+from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue
+
+Ranges = tuple[tuple[int, int], ...]
+"""(va, size in bytes) each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """Memory that work touched, for the hazard tracker. Atomics do not conflict with atomics."""
+
+    reads: Ranges = ()
+    scalar_reads: Ranges = ()  # through the scalar cache (K$)
+    writes: Ranges = ()
+    atomics: Ranges = ()
+
+
+NOTHING = Accesses()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dispatch:
+    """One launch, with the registers as they were at its packet. Compared by identity.
+
+    `groups` is the workgroup count of each axis, `start` the first id. `last_threads` is the size of the last
+    workgroup of each axis, `group_threads` that of the others.
+    """
+
+    queue: HardwareQueue
+    space: AddressSpace
+    generation: Generation
+    program_va: int
+    groups: tuple[int, int, int]
+    start: tuple[int, int, int]
+    group_threads: tuple[int, int, int]
+    last_threads: tuple[int, int, int]
+    wave32: bool
+    initiator: int
+    registers: Mapping[int, int]  # SH offset -> value; read through `register`
+    label: str  # "DISPATCH_DIRECT at ring dword 0x1c (position 28)"
+    report: Callable[[str, str], None]  # (rule, sentence): a finding at this dispatch
+
+    def register(self, offset: int) -> int:
+        return self.registers.get(offset, 0)
+
+    @property
+    def user_data(self) -> tuple[int, ...]:
+        """USER_DATA_0 to _15."""
+        return tuple(self.registers.get(Sh.USER_DATA_0 + index, 0) for index in range(USER_DATA_COUNT))
+
+    @property
+    def scratch_va(self) -> int:
+        low, high = self.register(Sh.DISPATCH_SCRATCH_BASE_LO), self.register(Sh.DISPATCH_SCRATCH_BASE_HI)
+        return (low | (high & 0xFF) << 32) << 8
+
+
+class ShaderEngine(Protocol):
+    """Called from the CP's thread, one dispatch of a queue at a time unless one is preempted."""
+
+    def run(self, dispatch: Dispatch) -> Accesses | None:
+        """Run waves until the end, or until the fuel of one call is used up: then None, and the CP calls again
+        with the same object (its identity is the key). Raises Fault for an access the page tables refuse."""
+
+    def abandon(self, dispatch: Dispatch) -> None:
+        """The queue is gone or hung: forget a dispatch that `run` did not finish."""
+
+
+class NoShaderEngine:
+    """Every dispatch ends at once and does nothing, which is a finding."""
+
+    def run(self, dispatch: Dispatch) -> Accesses | None:
+        dispatch.report("no-shader-engine", f"{dispatch.label}: no shader engine in this version, no wave ran")
+        return NOTHING
+
+    def abandon(self, dispatch: Dispatch) -> None:
+        return None
