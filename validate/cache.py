@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import zipfile
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 from zinc_rt.code_version import code_version
 from zinc_rt.validate.capture import Run
 
+# RuntimeError: an encryption or compression flag that a flipped bit set
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 KEEP_BYTES = 2 << 30  # the oldest results go beyond this
 
 
@@ -42,7 +45,7 @@ def load(key: str) -> Run | None:
             labels, head_dims, generated, seconds = json.loads(str(archive["about"]))
             values = {label: archive[f"value{index}"] for index, label in enumerate(labels)}
             return Run(archive["logits"], values, generated, head_dims, seconds, cached=True)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except UNREADABLE:
         return None
 
 

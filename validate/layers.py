@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.errors import InputError, UsageError
-from zinc_rt.golden.format import read_golden
+from zinc_rt.golden.format import read_arrays, read_golden
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.rewrite import find_label, injected_name, keep
 
@@ -82,16 +82,13 @@ def file_input(path: str, layers: Layers, tokens: int, width: int) -> Input:
     """From an .npz: `input` [T, width], or `l_out` [L, T, width] whose layer before the first is taken."""
     if not Path(path).exists():
         raise InputError(f"--input {path}: no such file", next="oracle, random:SEED, or an .npz file")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            values = archive["input"] if "input" in archive.files else None
-    except (OSError, ValueError) as error:
-        raise InputError(f"--input {path}: not a readable .npz: {error}") from error
+    values = read_arrays(Path(path)).get("input")
     if values is None:
         golden = read_golden(path)
         if golden.l_out is None or len(golden.l_out) < layers.first:
             raise InputError(f"--input {path}: neither `input` nor l_out of layer {layers.first - 1} is in it")
         values = golden.l_out[layers.first - 1]
-    if values.shape != (tokens, width):
-        raise InputError(f"--input {path}: shape {values.shape}, wanted ({tokens}, {width}) (tokens, width)")
+    if values.shape != (tokens, width) or not np.issubdtype(values.dtype, np.number):
+        saw = f"{values.dtype}{list(values.shape)}"
+        raise InputError(f"--input {path}: {saw}, wanted numbers in [{tokens}, {width}] (tokens, width)")
     return Input(values.astype(np.float32), path, true=True)

@@ -284,14 +284,25 @@ def test_what_belongs_to_one_model_needs_it_named(flag: str, capsys: Capture) ->
     assert f"{flag} goes with a --model" in refused(capsys, flag, "1")
 
 
-@pytest.mark.parametrize("wrong", ["shape", "layer", "neither"])
+@pytest.mark.parametrize("wrong", ["shape", "words", "layer", "neither", "torn", "bare"])
 def test_an_npz_that_cannot_feed_the_layer_is_refused(
     wrong: str, qwen3: str, tmp_path: Path, capsys: Capture
 ) -> None:
     path = tmp_path / "x.npz"
     if wrong == "shape":
         np.savez(path, input=np.zeros((2, 256), np.float32))
-        sentence = "shape (2, 256), wanted (3, 256)"
+        sentence = "float32[2, 256], wanted numbers in [3, 256]"
+    elif wrong == "words":
+        np.savez(path, input=np.full((3, 256), "1.0"))
+        sentence = "<U3[3, 256], wanted numbers"
+    elif wrong == "torn":
+        np.savez(path, input=np.zeros((3, 256), np.float32))
+        path.write_bytes(path.read_bytes()[:1000])
+        sentence = "not a readable golden"
+    elif wrong == "bare":
+        with path.open("wb") as file:
+            np.save(file, np.zeros((3, 256), np.float32))
+        sentence = "a bare array"
     elif wrong == "layer":
         ids, logits = np.arange(3, dtype=np.int32), np.zeros((3, 512), np.float32)
         np.savez(path, ids=ids, logits=logits, l_out=np.zeros((1, 3, 256), np.float32))

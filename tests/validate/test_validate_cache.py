@@ -1,0 +1,234 @@
+"""T-CPU results kept on disk: the same report, and nothing stale, torn or another model's is ever read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import Plant
+from seen import Seen, Validate
+from support import Counts
+
+from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.validate import cache, run
+from zinc_rt.validate.capture import Run, Selection
+from zinc_rt.validate.capture import capture as really_capture
+
+FEW = ("--tokens", "3,1,4", "--steps", "1")
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder the results go to, nothing in it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "zinc-rt" / "validate"
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by a word for every pass that really runs."""
+    passes: list[str] = []
+
+    def counted(*arguments: Any, **options: Any) -> Run:
+        passes.append(options.get("prefill", "batched"))
+        return really_capture(*arguments, **options)
+
+    monkeypatch.setattr(run, "capture", counted)
+    return passes
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, "qwen3", layers=2)
+    return str(path)
+
+
+def files(folder: Path) -> Iterator[Path]:
+    yield from sorted(folder.glob("*"))
+
+
+def without_clock(seen: Seen) -> dict[str, Any]:
+    return {key: value for key, value in seen.report.items() if key not in ("started", "wall_seconds")}
+
+
+def test_a_report_from_the_cache_is_the_same_report(
+    qwen35moe: str, validate: Validate, computed: list[str]
+) -> None:
+    options = ("--model", qwen35moe, *FEW, "--nodes", "Qcur*")
+    first = validate(*options)
+    passes = len(computed)
+    cached = validate(*options)
+    assert passes == len(computed) == 4, "forward, untapped, token by token, second opinion: then none"
+    anew = validate(*options, "--no-cache")
+    assert len(computed) == 8
+    assert without_clock(first) == without_clock(cached) == without_clock(anew)
+
+
+def test_no_cache_leaves_nothing_behind(tiny: str, validate: Validate, empty_cache: Path) -> None:
+    assert validate("--model", tiny, *FEW, "--no-cache").exit == 0
+    assert not empty_cache.exists()
+    assert validate("--model", tiny, *FEW).exit == 0
+    assert len(list(files(empty_cache))) == 4 and all(file.suffix == ".npz" for file in files(empty_cache))
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut in half": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "no archive": lambda data: b"x" * len(data),
+    "a flipped byte in the middle": lambda data: (
+        data[: len(data) // 2] + b"\xff\x00\xff" + data[len(data) // 2 + 3 :]
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_computed_again(
+    damage: Callable[[bytes], bytes], tiny: str, validate: Validate, empty_cache: Path, computed: list[str]
+) -> None:
+    first = validate("--model", tiny, *FEW)
+    for file in files(empty_cache):
+        file.write_bytes(damage(file.read_bytes()))
+    again = validate("--model", tiny, *FEW)
+    assert len(computed) == 8 and without_clock(first) == without_clock(again)
+    assert validate("--model", tiny, *FEW).exit == 0 and len(computed) == 8, "written whole again"
+
+
+def test_an_archive_of_something_else_is_computed_again(
+    tiny: str, validate: Validate, empty_cache: Path, computed: list[str]
+) -> None:
+    validate("--model", tiny, *FEW)
+    for file in files(empty_cache):
+        np.savez(file, about=np.array("[]"), logits=np.zeros(3))
+    assert validate("--model", tiny, *FEW).exit == 0 and len(computed) == 8
+
+
+def test_results_of_other_code_are_not_read(
+    tiny: str, validate: Validate, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validate("--model", tiny, *FEW)
+    monkeypatch.setattr(cache, "code_version", lambda: "another oracle")
+    validate("--model", tiny, *FEW)
+    assert len(computed) == 8
+
+
+def test_another_model_under_the_same_name_is_another(tiny: str, validate: Validate, computed: list[str]) -> None:
+    first = validate("--model", tiny, *FEW)
+    write_tiny(tiny, "qwen3", layers=2, seed=1)
+    second = validate("--model", tiny, *FEW)
+    assert len(computed) == 8
+    assert first.result("l_out-1")["measure"] != second.result("l_out-1")["measure"]
+
+
+def test_the_same_model_under_another_name_is_the_same(
+    tiny: str, tmp_path: Path, validate: Validate, computed: list[str]
+) -> None:
+    validate("--model", tiny, *FEW)
+    shutil.copy(tiny, tmp_path / "copy.gguf")
+    assert validate("--model", str(tmp_path / "copy.gguf"), *FEW).exit == 0
+    assert len(computed) == 4
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["--tokens", "3,1,5", "--steps", "1"],
+        [*FEW, "--ctx", "8"],
+        [*FEW, "--ordering", "canonical-1-q8"],
+        ["--tokens", "3,1,4", "--layers", "1", "--input", "random:1"],
+        [*FEW, "--nodes", "Qcur-*"],
+    ],
+    ids=" ".join,
+)
+def test_what_changes_a_run_is_part_of_its_key(
+    other: list[str], tiny: str, validate: Validate, empty_cache: Path
+) -> None:
+    validate("--model", tiny, *FEW)
+    validate("--model", tiny, "--tokens", "3,1,4", "--layers", "1", "--input", "random:0")
+    before = {file.name for file in files(empty_cache)}
+    cached = validate("--model", tiny, *other)
+    assert {file.name for file in files(empty_cache)} > before
+    assert without_clock(cached) == without_clock(validate("--model", tiny, *other, "--no-cache"))
+
+
+def test_only_t_cpu_is_believed_from_disk(
+    tiny: str, validate: Validate, plant: Callable[[Plant], None], computed: list[str]
+) -> None:
+    plant(Plant())
+    for _ in range(2):
+        assert validate("--model", tiny, "--tiers", "t1,t_cpu", *FEW).exit == 0
+    assert len(computed) == 3, "t_cpu once, t1 twice"
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    tiny: str, validate: Validate, tmp_path: Path, computed: list[str]
+) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    for _ in range(2):
+        assert validate("--model", tiny, *FEW).exit == 0
+    assert len(computed) == 8
+
+
+def test_a_cache_on_a_full_disk_is_no_error(
+    tiny: str, validate: Validate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    assert validate("--model", tiny, *FEW).exit == 0
+
+
+def test_a_run_comes_back_as_it_was(empty_cache: Path) -> None:
+    odd = np.array([[np.nan, -0.0, 1e-45], [np.inf, -np.inf, 3.4e38]], np.float32)
+    ids = np.array([[3, 1]], np.int32)
+    kept = Run(odd, {"l_out-0": odd[:1], "ffn_moe_topk-0": ids, "Qcur.matmul-0": odd}, [7], {"l_out-0": 64}, 1.5)
+    cache.store("key", kept)
+    back = cache.load("key")
+    assert back is not None and back.cached
+    assert list(back.values) == list(kept.values), "graph order"
+    assert (back.generated, back.head_dims, back.seconds) == ([7], {"l_out-0": 64}, 1.5)
+    assert back.logits.tobytes() == odd.tobytes() and back.values["ffn_moe_topk-0"].dtype == np.int32
+    assert cache.load("another key") is None
+    assert [file.name for file in files(empty_cache)] == ["key.npz"]
+
+
+def test_no_flipped_byte_is_more_than_a_miss(empty_cache: Path, slow_counts: Counts) -> None:
+    kept = Run(np.ones((1, 3), np.float32), {"l_out-0": np.ones((1, 3), np.float32)}, [7], {"l_out-0": 64}, 1.5)
+    cache.store("key", kept)
+    path = empty_cache / "key.npz"
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in rng.choice(len(whole), min(len(whole), slow_counts(400, len(whole))), replace=False):
+        torn = bytearray(whole)
+        torn[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(torn)
+        cache.load("key")  # None, or what a byte that nothing reads left alone
+
+
+def test_the_oldest_results_go_when_there_are_too_many(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Run(np.zeros((1, 100), np.float32), {})
+    for age, key in enumerate(["newest", "middle", "oldest"]):
+        cache.store(key, made)
+        os.utime(empty_cache / f"{key}.npz", (1e9 - age, 1e9 - age))
+    size_bytes = (empty_cache / "newest.npz").stat().st_size
+    monkeypatch.setattr(cache, "KEEP_BYTES", 3 * size_bytes)
+    cache.store("now", made)
+    assert {file.stem for file in files(empty_cache)} == {"now", "newest", "middle"}
+
+
+@pytest.mark.parametrize("changed", [{"inject": {"l_out-0": np.ones(3)}}, {"selection": repr(Selection(("x",)))}])
+def test_a_key_is_of_every_part(changed: dict[str, Any]) -> None:
+    parts: dict[str, Any] = {"tokens": [1], "inject": {"l_out-0": np.zeros(3)}, "selection": repr(Selection())}
+    assert cache.key_of(**parts) == cache.key_of(**dict(reversed(parts.items())))
+    assert cache.key_of(**parts) != cache.key_of(**{**parts, **changed})
+
+
+def test_arrays_of_other_shape_and_the_same_bytes_are_other_keys() -> None:
+    flat, folded = np.zeros(4, np.float32), np.zeros((2, 2), np.float32)
+    assert len({cache.key_of(a=flat), cache.key_of(a=folded), cache.key_of(a=flat.view(np.int32))}) == 3
