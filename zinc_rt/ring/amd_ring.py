@@ -33,12 +33,15 @@ KEPT = 8  # finished submissions remembered for a hang report
 class Batch:
     """Dwords ready to be copied into one ring; only the fence's value changes from one time to the next.
 
-    `fence_end_dw`: how much of it has surely been read once its fence is reached. `ib`: what it calls, for reports.
+    `fence_end_dw`: how much of it has surely been read once its fence is reached. `ib`: what it calls, for
+    reports.
     """
 
     __slots__ = ("address", "count_dw", "fence_end_dw", "fence_value", "ib", "name", "words")
 
-    def __init__(self, words: Sequence[int], name: str, *, fence_at: int | None, fence_end_dw: int, ib: Any) -> None:
+    def __init__(
+        self, words: Sequence[int], name: str, *, fence_at: int | None, fence_end_dw: int, ib: Any
+    ) -> None:
         """`fence_at`: the dword where the fence's 64-bit value goes; None for a batch without a fence."""
         self.words = (ctypes.c_uint32 * len(words))(*words)
         self.address = ctypes.addressof(self.words)
@@ -105,6 +108,7 @@ class AmdRing:
             doorbell_address=queue.doorbell_address,
         )
         self._target_address = self._target.address
+        self._reported_dw = 0  # rptr on wptr's scale; never ahead of the truth
         self._consumed_dw = 0
         self._limit_dw = self.ring_dw - 1  # wptr may advance to here without another look
         self._submitted: deque[tuple[int, int, int, Batch]] = deque()  # Submission's fields, in order
@@ -171,7 +175,7 @@ class AmdRing:
         self._submitted.append((wptr, self.wptr_dw, 0, batch))
 
     def reserve(self, count_dw: int, timeout_seconds: float) -> None:
-        """Wait until `count_dw` dwords may be written. Raises Hang after the timeout, what lost the queue before."""
+        """Wait until `count_dw` dwords may be written. Raises Hang after the timeout, or what lost the queue."""
         if self.closed:
             raise ValueError(f"{self.name} is closed")
         if not 0 < count_dw < self.ring_dw:
@@ -203,6 +207,11 @@ class AmdRing:
         return int(self._rptr.value)
 
     @property
+    def rptr_is_sane(self) -> bool:
+        """Whether rptr lies between where it was and wptr."""
+        return (self._rptr.value - self._reported_dw) & (self.ring_dw - 1) <= self.wptr_dw - self._reported_dw
+
+    @property
     def consumed_dw(self) -> int:
         """How far the ring has been read, on wptr's scale, as known at the last look."""
         return self._consumed_dw
@@ -213,8 +222,12 @@ class AmdRing:
 
     def look(self) -> None:
         """Account for what was read and what was finished."""
-        wptr, seen = self.wptr_dw, self.timeline.poll()
-        consumed = wptr - ((wptr - self._rptr.value) & (self.ring_dw - 1))
+        seen = self.timeline.poll()
+        # from where it was last, not back from wptr: fences may have let wptr run more than a ring past it
+        reported = self._reported_dw + ((self._rptr.value - self._reported_dw) & (self.ring_dw - 1))
+        if reported <= self.wptr_dw:
+            self._reported_dw = reported
+        consumed = self._reported_dw
         if self.timeline.error is None:
             waiting = self._submitted
             while waiting and (waiting[0][2] <= seen and (waiting[0][2] or waiting[0][1] <= consumed)):

@@ -148,7 +148,7 @@ def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addr
             f"\nOVERWRITTEN: {len(changed)} dwords differ from what was built, first {first:#06x}: "
             f"{ib.words[first]:08x} became {words[first]:08x}"
         )
-    rows = []
+    rows: list[str] = []
     for line in disassembled(words, generation, symbol=addresses.name):
         if len(rows) == IB_SHOWN_LINES:
             rows.append(f"… {len(words) - line.offset} dwords more in ib.bin")
@@ -165,9 +165,7 @@ def ib_words(ib: IndirectCode) -> tuple[int, ...]:
     return tuple(ib.buffer.mapping.view[start : start + 4 * len(ib.words)].cast("I"))
 
 
-def illegal(
-    shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap
-) -> tuple[str, ...]:
+def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap) -> tuple[str, ...]:
     """What the linter refuses in the ring's window and in the indirect buffer."""
     found = []
     for where, words, is_ib in (("ring", shown.words, False), ("indirect buffer", ib, True)):
@@ -228,6 +226,8 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
     in_memory = ctypes.c_uint64.from_address(ring.queue.wptr.host.address).value
     if in_memory != ring.wptr_dw:
         return f"wptr's memory holds {in_memory}, {ring.wptr_dw} was stored: something else writes there"
+    if not ring.rptr_is_sane:
+        return f"rptr's memory holds {ring.rptr_dw:#x}, which is past wptr: something else writes there"
     stuck = stuck_submission(ring)
     if stuck is None:
         return "everything submitted has finished"

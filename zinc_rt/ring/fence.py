@@ -1,8 +1,8 @@
 """A queue's 64-bit timeline in memory both sides see: RELEASE_MEM writes the value, the host polls it.
 
-A slot is one cache line. Its first 8 bytes are the timeline, 0 until the GPU has written it; the rest holds POISON,
-which nothing may ever change. A value that was never submitted, one that went backwards, or a changed guard means
-that something else writes there, and is an error of its own rather than a fence reached.
+A slot is one cache line. Its first 8 bytes are the timeline, 0 until the GPU has written it; the rest holds
+POISON, which nothing may ever change. A value that was never submitted, one that went backwards, or a changed
+guard means that something else writes there, and is an error of its own rather than a fence reached.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ class FenceCorrupt(ZincError):
 class Timeline:
     """Values 1, 2, 3, … of one queue. `submitted` is the last given out, `seen` the last found in memory."""
 
-    def __init__(
-        self, name: str, address: int, gpu_va: int, wait: Callable[[TimelineFence, float], None]
-    ) -> None:
+    def __init__(self, name: str, address: int, gpu_va: int, wait: Callable[[TimelineFence, float], None]) -> None:
         """`address` and `gpu_va` are the two sides of one slot. `wait` blocks until a fence is reached."""
         self.name = name
         self.address = address

@@ -99,7 +99,7 @@ class HangReport:
             f"device   {self.device.name} {self.device.arch}{simulated}, tier {self.tier}",
             f"queue    {ring.kind} {ring.queue_id}, ring of {ring.ring_dw} dwords at {ring.ring_va:#x}",
             f"wptr     {ring.wptr_dw} (place {ring.wptr_dw % ring.ring_dw:#x}), in memory {ring.wptr_memory}",
-            f"rptr     {ring.rptr_dw:#x}, which is {ring.consumed_dw}: {ring.wptr_dw - ring.consumed_dw} behind wptr",
+            f"rptr     {ring.rptr_dw:#x}: {ring.consumed_dw}, {ring.wptr_dw - ring.consumed_dw} behind wptr",
             f"fence    {fence.va:#x} holds {written}; {fence.submitted} submitted, {fence.seen} seen",
             f"poison   {fence.guard or 'intact'}",
         ]

@@ -1,4 +1,4 @@
-"""The kernel's log since some moment, and the core dump amdgpu leaves after a reset, where this user may read them."""
+"""The kernel's log since some moment, and the core dump amdgpu leaves after a reset, if they may be read."""
 
 from __future__ import annotations
 

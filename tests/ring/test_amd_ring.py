@@ -1,0 +1,236 @@
+"""The ring: order of stores, room, wrap, back-pressure, and that nothing is lost."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from fake_gpu import GENERATION, FakeGpu, FakeSide
+from recording import RecordingPublish
+from support import Counts
+
+from zinc_rt.errors import InputError
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.packets import IndirectBuffer, Nop, WaitRegMem, WriteData
+from zinc_rt.ring.amd_ring import AmdRing, Batch
+from zinc_rt.ring.hang import Hang
+from zinc_rt.ring.publish import Publish, publisher
+
+RING_BYTES = 4096
+RING_DW = RING_BYTES // 4
+
+
+class Stuck(Exception):
+    """What these rings raise for a hang: the text and nothing else."""
+
+
+class Bench:
+    """One ring on a fake GPU."""
+
+    def __init__(
+        self,
+        *,
+        kind: str = "kfd",
+        publish: Publish | None = None,
+        works: bool = True,
+        packets: int = 1 << 30,
+        wrap_rptr: bool = True,
+        debug: bool = False,
+        full_seconds: float = 5.0,
+    ) -> None:
+        self.gpu = FakeGpu(kind=kind, wrap_rptr=wrap_rptr)
+        self.side = FakeSide(self.gpu, works=works, packets=packets)
+        page = self.gpu.alloc(4096, Placement.GTT, "fences")
+        self.log = self.gpu.alloc(4096, Placement.GTT, "log")
+        self.ring = AmdRing(
+            self.side.create_queue(ring_bytes=RING_BYTES, priority=0),
+            self.side,
+            name="ring",
+            generation=GENERATION,
+            slot=(page.host.address, page.gpu_va),
+            publish=publish or publisher(),
+            make_hang=lambda ring, what: Stuck(what),
+            full_seconds=full_seconds,
+            debug=debug,
+        )
+
+    def write(self, value: int, padding_dw: int = 0) -> Batch:
+        padding = (Nop((0,) * (padding_dw - 1)),) if padding_dw else ()
+        return self.ring.batch((WriteData(self.log.gpu_va, (value,)), *padding), f"write {value}")
+
+    @property
+    def logged(self) -> list[int]:
+        ran = self.gpu.queues[0].ran
+        return [packet.data[0] for packet in ran if isinstance(packet, WriteData)]
+
+
+def test_dwords_are_stored_before_wptr_and_wptr_before_the_doorbell() -> None:
+    publish = RecordingPublish()
+    bench = Bench(publish=publish)
+    batch = bench.write(1)
+    bench.ring.submit(batch)
+    assert publish.stores == [
+        *(("ring", place) for place in range(batch.count_dw)),
+        ("fence", 0),
+        ("wptr", batch.count_dw),
+        ("fence", 0),
+        ("doorbell", batch.count_dw),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["kfd", "userq"])
+def test_a_submission_wraps_at_every_place_of_the_ring(kind: str) -> None:
+    bench = Bench(kind=kind)
+    for place in range(RING_DW):
+        batch = bench.write(place)
+        lead = (place - bench.ring.wptr_dw) % RING_DW
+        if lead:
+            bench.ring.run((Nop((0,) * (lead - 1)),), "to the place")
+        assert bench.ring.wptr_dw % RING_DW == place
+        bench.ring.submit(batch).wait(1.0)
+    assert bench.logged == list(range(RING_DW))
+
+
+@pytest.mark.parametrize("kind", ["kfd", "userq"])
+@pytest.mark.parametrize("wrap_rptr", [True, False], ids=["rptr wrapped", "rptr counting on"])
+def test_thousands_of_submissions_of_random_size_run_in_order(
+    kind: str, wrap_rptr: bool, slow_counts: Counts
+) -> None:
+    random.seed(1)
+    count = slow_counts(10_000, 100_000) // 4
+    bench = Bench(kind=kind, packets=7, wrap_rptr=wrap_rptr)
+    fences = []
+    for number in range(count):
+        fences.append(bench.ring.submit(bench.write(number, random.choice((0, 1, 2, 3, 30, 300, 900)))))
+        assert 0 <= bench.ring.free_dw < RING_DW
+        if random.random() < 0.01:
+            random.choice(fences).wait(5.0)
+    fences[-1].wait(5.0)
+    assert bench.logged == list(range(count))
+    assert [fence.value for fence in fences] == list(range(1, count + 1))
+    assert all(fence.done() for fence in fences)
+
+
+def test_ready_made_batches_run_in_order_with_rising_fences(slow_counts: Counts) -> None:
+    bench = Bench(packets=50)
+    batches = [bench.write(number) for number in range(5)]
+    count = slow_counts(10_000, 100_000)
+    for number in range(count):
+        fence = bench.ring.submit(batches[number % 5])
+        assert fence.value == number + 1
+    fence.wait(5.0)
+    assert bench.logged == [number % 5 for number in range(count)]
+
+
+def test_one_dword_always_stays_free() -> None:
+    bench = Bench(works=False, full_seconds=0.01)
+    bench.ring.run((Nop((0,) * (RING_DW - 2)),), "all but one")
+    assert bench.ring.free_dw == 0
+    with pytest.raises(Stuck, match=r"no room for 1 dwords, 0 of 1024 are free within 0.01 s"):
+        bench.ring.run((Nop(),), "one more")
+    bench.gpu.run()
+    bench.ring.run((Nop(),), "one more")
+    assert bench.ring.free_dw == RING_DW - 2
+
+
+def test_a_full_ring_waits_until_the_gpu_has_read() -> None:
+    bench = Bench(packets=1)
+    for number in range(200):  # far more than the ring holds at once
+        bench.ring.submit(bench.write(number, 100))
+    assert bench.side.pauses > 100
+    bench.ring.idle(1.0)
+    assert bench.logged == list(range(200))
+
+
+def test_a_fence_frees_the_ring_where_rptr_lags() -> None:
+    bench = Bench()
+    bench.gpu.reports_rptr = False
+    for number in range(1000):
+        bench.ring.submit(bench.write(number, 100))
+    bench.ring.idle(1.0)
+    assert bench.logged == list(range(1000))
+
+
+def test_an_rptr_left_a_lap_behind_never_counts_for_more_than_was_read() -> None:
+    bench = Bench()
+    bench.gpu.reports_rptr = False
+    while bench.ring.wptr_dw < RING_DW + 50:
+        bench.ring.submit(bench.write(0, 60))
+    bench.ring.idle(1.0)
+    read = bench.gpu.queues[0].position
+    bench.side.works = False
+    bench.ring.run((Nop((0,) * 20),), "unread")
+    bench.ring.look()  # rptr still says 0, a lap ago
+    assert bench.ring.consumed_dw == read < bench.ring.wptr_dw
+
+
+def test_what_lies_behind_the_fence_is_not_freed_by_it() -> None:
+    """T2 ends with PROTECTED_FENCE_SIGNAL: the fence says nothing about those dwords."""
+    bench = Bench(kind="userq")
+    bench.gpu.reports_rptr = False
+    batch = bench.write(1)
+    bench.ring.submit(batch).wait(1.0)
+    bench.ring.look()
+    assert bench.ring.consumed_dw == batch.fence_end_dw == batch.count_dw - 2
+
+
+def test_rptr_alone_is_no_fence() -> None:
+    bench = Bench(works=False)
+    fence = bench.ring.submit(bench.ring.batch((WaitRegMem(bench.log.gpu_va, 1),), "wait for the log"))
+    bench.ring.queue.rptr.host.view.cast("I")[0] = bench.ring.wptr_dw
+    bench.ring.look()
+    assert bench.ring.consumed_dw == bench.ring.wptr_dw
+    assert not fence.done()
+
+
+def test_a_batch_larger_than_the_ring_is_refused_before_anything_is_written() -> None:
+    bench = Bench()
+    with pytest.raises(EncodeError, match="has 1024 dwords, the ring holds 1023"):
+        bench.ring.batch((Nop((0,) * (RING_DW - 1)),), "too large", fence=False)
+    with pytest.raises(InputError, match="no packets"):
+        bench.ring.batch((), "nothing", fence=False)
+    assert bench.ring.wptr_dw == 0
+
+
+def test_debug_mode_lints_what_would_stop_the_queue() -> None:
+    bench = Bench(debug=True)
+    bench.ring.submit(bench.write(1)).wait(1.0)
+    with pytest.raises(EncodeError, match="invalid, dword 3: ib-valid"):
+        bench.ring.batch((IndirectBuffer(bench.log.gpu_va, 8, valid=0),), "invalid")
+
+
+def test_a_missed_deadline_leaves_the_fence_waiting() -> None:
+    bench = Bench(works=False)
+    fence = bench.ring.submit(bench.write(1))
+    with pytest.raises(Stuck, match="ring: fence 1 not reached within 0.01 s"):
+        fence.wait(0.01)
+    assert not fence.done()
+    bench.gpu.run()
+    fence.wait(0.0)
+
+
+def test_closing_drains_and_gives_the_queue_back() -> None:
+    bench = Bench()
+    fence = bench.ring.submit(bench.write(1))
+    bench.ring.close(drain_seconds=1.0)
+    bench.ring.close()
+    assert fence.reached()
+    assert bench.gpu.resources() == {"buffer": 2}
+    with pytest.raises(ValueError, match="closed"):
+        bench.ring.submit(bench.write(2))
+
+
+def test_closing_what_hangs_gives_the_queue_back_and_says_so() -> None:
+    bench = Bench(works=False)
+    fence = bench.ring.submit(bench.write(1))
+    with pytest.raises(Stuck, match="fence 1 not reached"):
+        bench.ring.close(drain_seconds=0.01)
+    assert bench.gpu.resources() == {"buffer": 2}
+    assert fence.done() and not fence.reached()
+
+
+def test_hang_is_the_deadline_error_of_exec() -> None:
+    from zinc_rt.exec import DeadlineMissed
+
+    assert issubclass(Hang, DeadlineMissed)

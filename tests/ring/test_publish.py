@@ -1,0 +1,90 @@
+"""The compiled publish: what it stores, where, and in which order."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import re
+
+import pytest
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ring.publish import Target, assembly, publisher, source
+
+RING_DW = 64
+
+
+class Memory:
+    """A ring between two guard words, wptr, doorbell."""
+
+    def __init__(self) -> None:
+        self.words = (ctypes.c_uint32 * (RING_DW + 2))()
+        self.words[0] = self.words[-1] = 0xAAAAAAAA
+        self.wptr, self.doorbell = ctypes.c_uint64(), ctypes.c_uint64()
+        self.target = Target(
+            ring_address=ctypes.addressof(self.words) + 4,
+            ring_dw=RING_DW,
+            wptr_address=ctypes.addressof(self.wptr),
+            doorbell_address=ctypes.addressof(self.doorbell),
+        )
+
+    def publish(self, wptr_dw: int, dwords: list[int]) -> int:
+        content = (ctypes.c_uint32 * max(1, len(dwords)))(*dwords)
+        return publisher()(self.target.address, wptr_dw, ctypes.addressof(content), len(dwords))
+
+    @property
+    def ring(self) -> list[int]:
+        assert self.words[0] == self.words[-1] == 0xAAAAAAAA, "written beside the ring"
+        return list(self.words[1:-1])
+
+
+@pytest.mark.parametrize("count_dw", [1, 2, 20, RING_DW - 1])
+def test_dwords_wrap_at_every_place_of_the_ring(count_dw: int) -> None:
+    for lap in (0, 1, (1 << 32) // RING_DW, (1 << 62) // RING_DW):
+        for place in range(RING_DW):
+            memory, wptr = Memory(), lap * RING_DW + place
+            dwords = [random.getrandbits(32) for _ in range(count_dw)]
+            assert memory.publish(wptr, dwords) == wptr + count_dw
+            want = [0] * RING_DW
+            for index, word in enumerate(dwords):
+                want[(place + index) % RING_DW] = word
+            assert memory.ring == want
+            assert memory.wptr.value == memory.doorbell.value == wptr + count_dw
+
+
+def test_nothing_to_publish_rings_nothing() -> None:
+    memory = Memory()
+    assert memory.publish(5, []) == 5
+    assert memory.doorbell.value == memory.wptr.value == 0
+
+
+def test_the_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
+    body = [line.split("#")[0].strip() for line in assembly().splitlines()]
+    text = [line for line in body if re.match(r"[a-z]+\b", line)]
+    fences = [index for index, line in enumerate(text) if line == "sfence"]
+    assert len(fences) == 2
+    first, second = fences
+    stores = [index for index, line in enumerate(text) if re.search(r"^mov\w*\s+%\w+, \S*\(", line)]
+    assert [index for index in stores if index < first], "the copy comes before the first fence"
+    assert all(text[index].startswith("movl") for index in stores if index < first)
+    between = [text[index] for index in stores if first < index < second]
+    after = [text[index] for index in stores if index > second]
+    assert len(between) == len(after) == 1
+    assert between[0].startswith("movq") and after[0].startswith("movq"), "64 bits at once"
+    assert between[0] != after[0]
+
+
+@pytest.mark.parametrize("ring_dw", [0, 3, 100])
+def test_a_ring_that_is_no_power_of_two_is_refused(ring_dw: int) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        Target(ring_address=0, ring_dw=ring_dw, wptr_address=0, doorbell_address=0)
+
+
+def test_unaligned_pointers_are_refused() -> None:
+    with pytest.raises(ValueError, match="multiples of 8"):
+        Target(ring_address=0, ring_dw=64, wptr_address=4, doorbell_address=0)
+
+
+def test_a_host_without_a_known_store_fence_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="riscv64"):
+        source("riscv64")

@@ -1,0 +1,413 @@
+"""T1 and T2: a lowered graph as an indirect buffer in GPU memory, replayed by a few dwords in a ring.
+
+Both tiers run this code; what differs between KFD and user queues is `KernelSide`. Every stream has a queue of its
+own, so streams run independently, and one waits for another's fence on the GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Joined, Stream
+from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.kmd.topology import arch_name
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.lower.lower import choose
+from zinc_rt.mem.heaps import Heap
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.generation import Generation, generation_of
+from zinc_rt.pm4.layout import EncodeError, Packet
+from zinc_rt.pm4.lint import errors, lint
+from zinc_rt.pm4.packets import AcquireMem, IndirectBuffer, Nop, WaitRegMem64
+from zinc_rt.ring import examine
+from zinc_rt.ring.amd_ring import AmdRing, Batch
+from zinc_rt.ring.base import Device, Tier
+from zinc_rt.ring.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
+from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
+from zinc_rt.ring.hang import Hang, HangReport
+from zinc_rt.ring.kernel_log import KernelLog, Log, NoLog, core_dump, core_dumps
+from zinc_rt.ring.kernel_side import KernelSide
+from zinc_rt.ring.packet_program import AmdVariant, PacketProgram
+from zinc_rt.ring.publish import Publish, publisher
+from zinc_rt.ring.transfer import Transfer
+
+RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
+SLOTS_BYTES = 4096
+IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned
+IB_MAX_DW = (1 << 20) - 1  # 20 bits of INDIRECT_BUFFER
+TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full ring
+
+ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or another queue may have written
+    Generation.GFX11: gcr.acquire(
+        Generation.GFX11, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL1_INV=1, GL2_INV=1, GL2_WB=1
+    ),
+    Generation.GFX12: gcr.acquire(Generation.GFX12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1, GL2_WB=1),
+}
+
+
+class _Lane:
+    """A stream's queue, and its ready-made batches by variant."""
+
+    __slots__ = ("batches", "flushing", "ring")
+
+    def __init__(self, ring: AmdRing) -> None:
+        self.ring = ring
+        self.batches: dict[AmdVariant, Batch] = {}
+        self.flushing: dict[AmdVariant, Batch] = {}  # with an HDP flush in front
+
+
+class AmdBackend:
+    """A Backend over one transport. Owns every queue and buffer; a context manager.
+
+    No kernel table yet: `lower` refuses every model with "no kernel for this opcode", and `build` takes a
+    PacketProgram. One host thread drives a backend.
+    """
+
+    def __init__(
+        self,
+        side: KernelSide,
+        *,
+        tier: Tier,
+        device: Device,
+        ordering: str = "",
+        hang_folder: Path | None = Path("zinc-rt-hangs"),
+        ring_bytes: int = RING_BYTES,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        log: Log | None = None,
+        publish: Publish | None = None,
+        debug: bool = False,
+    ) -> None:
+        """Takes `side` over, but not the process or node behind its transport.
+
+        `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
+        the kernel's, where it is not this machine's.
+        """
+        self.side = side
+        self.tier = tier
+        self.device = device
+        self.ordering = ordering
+        self.generation = generation_of(arch_name(side.transport.generation))
+        self.memory = DeviceMemory(side.transport)
+        self.hang_folder = hang_folder
+        self._ring_bytes = ring_bytes
+        self._timeout_seconds = timeout_seconds
+        self._debug = debug
+        self._publish = publish or publisher()
+        self._lanes: dict[Stream, _Lane] = {}
+        self._slots: list[tuple[int, int]] = []  # free fence slots: host address, VA
+        self._transfer: Transfer | None = None
+        self._before_submit = False  # an allocation to settle, or a BAR write to flush
+        self._bar_written = False
+        self._closed = False
+        self._log = log or (NoLog("a simulated device has none") if device.simulated else KernelLog())
+        self._old_dumps = core_dumps(side.transport.driver)
+        for buffer in side.buffers():
+            self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
+
+    # Kernels
+
+    def entries(self) -> tuple[Entry, ...]:
+        return ()
+
+    def rejects(self, node: Node, graph: Graph) -> str | None:
+        chosen = choose(node, graph, [entry for entry in self.entries() if entry.op is node.op], self.ordering)
+        return chosen if isinstance(chosen, str) else None
+
+    # Memory
+
+    def alloc_bo(self, size_bytes: int, heap: str, name: str) -> Buffer:
+        """Zeroed; VRAM by the GPU."""
+        buffer = self._alloc(size_bytes, heap, name)
+        device = buffer.storage.device
+        if device.placement is Placement.VRAM:
+            self._transfers().fill(device.gpu_va, device.size_bytes)
+        elif device.placement is Placement.VRAM_BAR:
+            device.host.view[:] = bytes(device.size_bytes)
+            self._touched_bar()
+        return buffer
+
+    def free_bo(self, buffer: Buffer) -> None:
+        """The caller has waited for every replay that uses it."""
+        self.memory.free(buffer)
+
+    def map(self, buffer: Buffer) -> memoryview:
+        """ValueError for memory the CPU cannot reach (heap device_local)."""
+        storage: Storage = buffer.storage
+        if storage.device.placement is Placement.VRAM_BAR:
+            self._touched_bar()
+        return storage.view()
+
+    def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
+        """Copies, in the file's own format, into as few allocations as POOL_BYTES allows. Repacking comes with the
+        kernels that want it."""
+        arrays = {**{name: w.raw for name, w in weights.items()}, **constants}
+        buffers: dict[str, Buffer] = {}
+        for number, pool in enumerate(packed({name: array.nbytes for name, array in arrays.items()})):
+            last, offset = pool[-1]
+            size_bytes = offset + max(1, arrays[last].nbytes)
+            block = self.memory.block(size_bytes, Placement.VRAM, f"weights {number}")
+            self._before_submit = True
+            for name, offset in pool:
+                array = arrays[name]
+                buffers[name] = self.memory.buffer(block, offset, array.nbytes, Heap.DEVICE_LOCAL, name)
+                self._transfers().write(block.device.gpu_va + offset, array)
+        self._transfers().finish()
+        return buffers
+
+    # Programs
+
+    def build(self, program: Any, buffers: Mapping[str, Buffer]) -> AmdVariant:
+        """An indirect buffer in GPU memory. `program` is a PacketProgram until there are kernels to lower to."""
+        if not isinstance(program, PacketProgram):
+            raise UnsupportedError(
+                f"tier {self.tier.value} has no kernels in this version", next="run models with --tier t_cpu"
+            )
+        packets = (AcquireMem(ACQUIRE_CACHES[self.generation]), *program.packets)
+        words = [word for packet in packets for word in packet.words(self.generation)]
+        words += Nop().words(self.generation) * (-len(words) % IB_ALIGN_DW)
+        if len(words) > IB_MAX_DW:
+            raise UnsupportedError(
+                f"{program.name} has {len(words)} dwords, an indirect buffer holds {IB_MAX_DW}",
+                next="split the graph",
+            )
+        self._lint(program.name, words)
+        block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
+        buffer = self.memory.buffer(block, 0, 4 * len(words), Heap.BAR, f"ib {program.name}")
+        storage: Storage = buffer.storage
+        storage.view()[:] = examine.as_bytes(words)
+        self._touched_bar()
+        ib = examine.IndirectCode(program.name, storage.device, tuple(words))
+        return AmdVariant(program.name, ib, storage)
+
+    def free(self, variant: AmdVariant) -> None:
+        """Give a variant's indirect buffer back. The caller has waited for its replays."""
+        for lane in self._lanes.values():
+            lane.batches.pop(variant, None)
+            lane.flushing.pop(variant, None)
+        self.memory.give_back(variant.storage.block)
+
+    # Submission
+
+    def submit(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
+        """INDIRECT_BUFFER, fence, doorbell. Raises Hang where the ring stays full."""
+        lane = self._lanes.get(stream)
+        if lane is None or stream.waits or self._before_submit:
+            return self._submit_with_care(variant, stream)
+        batch = lane.batches.get(variant)
+        if batch is None:
+            batch = lane.batches[variant] = self._batch(lane, variant)
+        return lane.ring.submit(batch)
+
+    def wait(self, fence: Fence, timeout_seconds: float) -> None:
+        fence.wait(timeout_seconds)
+
+    def ring(self, stream: Stream) -> AmdRing:
+        """The stream's ring, for packets of one's own. Made on first use."""
+        lane = self._lanes.get(stream)
+        if lane is None:
+            lane = self._lanes[stream] = self._new_lane(stream.name, stream.priority)
+        self._settle()
+        return lane.ring
+
+    def _submit_with_care(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
+        """The first on a stream, one that waits for other streams, or one with host writes to be seen."""
+        ring = self.ring(stream)
+        lane = self._lanes[stream]
+        flush: tuple[Packet, ...] = ()
+        if self._bar_written:
+            flush = self.side.flush_hdp()
+        waits = self._waits(stream, ring)
+        if waits:
+            batch = self._batch(lane, variant, (*waits, *flush))
+        else:
+            kept = lane.flushing if flush else lane.batches
+            batch = kept.get(variant) or kept.setdefault(variant, self._batch(lane, variant, flush))
+        fence = ring.submit(batch)
+        self._bar_written = self._before_submit = False
+        return fence
+
+    def _batch(self, lane: _Lane, variant: AmdVariant, before: Iterable[Packet] = ()) -> Batch:
+        call = IndirectBuffer(
+            variant.ib.gpu_va, len(variant.ib.words), inherit_vmid=int(lane.ring.queue.inherits_vmid)
+        )
+        return lane.ring.batch((*before, call), variant.name, ib=variant.ib)
+
+    def _waits(self, stream: Stream, ring: AmdRing) -> list[Packet]:
+        """Packets that hold this queue until other streams' fences; another backend's are waited for here."""
+        ours = {lane.ring.timeline for lane in self._lanes.values()}
+        packets: list[Packet] = []
+        for fence in _single(stream.waits):
+            if isinstance(fence, TimelineFence) and fence.timeline in ours:
+                if fence.done():
+                    fence.wait(0.0)  # raises what its queue was lost by
+                elif fence.timeline is not ring.timeline:
+                    packets.append(WaitRegMem64(fence.timeline.gpu_va, fence.value))
+            else:
+                fence.wait(self._timeout_seconds)
+        return packets
+
+    def _new_lane(self, name: str, priority: int) -> _Lane:
+        slot = self._slot()
+        queue = self.side.create_queue(ring_bytes=self._ring_bytes, priority=priority)
+        for part in (queue.ring, queue.rptr, queue.wptr, queue.eop):
+            self.memory.addresses.add(part.gpu_va, part.size_bytes, f"{part.name} of {name}")
+        ring = AmdRing(
+            queue,
+            self.side,
+            name=f"{self.tier.value}, stream {name}",
+            generation=self.generation,
+            slot=slot,
+            publish=self._publish,
+            make_hang=self._hang,
+            full_seconds=self._timeout_seconds,
+            mapped=self.memory.addresses.refusal,
+            debug=self._debug,
+        )
+        return _Lane(ring)
+
+    def _slot(self) -> tuple[int, int]:
+        if self._closed:
+            raise ValueError(f"{self.tier.value} is closed")
+        if not self._slots:
+            page = self.memory.block(SLOTS_BYTES, Placement.GTT, f"fences {len(self._lanes)}").device
+            self.side.settle()
+            starts = range(0, SLOTS_BYTES, SLOT_BYTES)
+            self._slots = [(page.host.address + start, page.gpu_va + start) for start in reversed(starts)]
+        return self._slots.pop()
+
+    # Inside
+
+    def _alloc(self, size_bytes: int, heap: str, name: str) -> Buffer:
+        if heap not in PLACEMENTS:
+            raise ValueError(f"{name}: no heap is called {heap!r}")
+        placement, fallback = PLACEMENTS[heap]
+        block = self.memory.block(size_bytes, placement, name, fallback)
+        self._before_submit = True
+        return self.memory.buffer(block, 0, size_bytes, heap, name)
+
+    def _transfers(self) -> Transfer:
+        if self._transfer is None:
+            staging = self.memory.block(Transfer.STAGING_BYTES, Placement.GTT, "staging").device
+            self._transfer = Transfer(self.ring(Stream("copies")), staging, self._timeout_seconds)
+        self._settle()
+        return self._transfer
+
+    def _touched_bar(self) -> None:
+        self._bar_written = self._before_submit = True
+
+    def _settle(self) -> None:
+        if self._before_submit:
+            self.side.settle()
+            self._before_submit = self._bar_written
+
+    def _lint(self, name: str, words: list[int]) -> None:
+        if not self._debug:
+            return
+        kind: Any = "userq" if self.tier is Tier.T2 else "kfd"
+        refused = errors(
+            lint(words, self.generation, queue=kind, is_ib=True, mapped=self.memory.addresses.refusal)
+        )
+        if refused:
+            first = refused[0]
+            raise EncodeError(f"{name}, dword {first.offset}: {first.rule}: {first.text}", next=first.next)
+
+    def _hang(self, ring: AmdRing, what: str) -> DeadlineMissed:
+        report = self.examine(ring, what)
+        if self.hang_folder is None:
+            return Hang(report, None, "no folder was given for it")
+        try:
+            return Hang(report, report.save(self.hang_folder))
+        except OSError as error:
+            return Hang(report, None, f"{self.hang_folder}: {error.strerror or error}")
+
+    def examine(self, ring: AmdRing, what: str) -> HangReport:
+        """The state of one ring now. Changes nothing on the device."""
+        ring.look()
+        addresses = self.memory.addresses
+        shown = examine.window(ring, addresses)
+        stuck = examine.stuck_submission(ring)
+        ib = stuck.batch.ib if stuck is not None else None
+        code = examine.ib_words(ib) if ib is not None else ()
+        refused = examine.illegal(shown, code, ring, addresses)
+        faults = examine.fault_states(ring, addresses)
+        return HangReport(
+            what=what,
+            why=examine.why(ring, faults, refused),
+            last_packet=shown.last_packet,
+            ring=examine.ring_state(ring),
+            fence=examine.fence_state(ring),
+            submissions=examine.submission_states(ring),
+            window=shown.text,
+            ib=examine.ib_text(ib, code, ring.generation, addresses) if ib is not None else "",
+            illegal=refused,
+            incidents=tuple(each.text for each in self.side.incidents),
+            faults=faults,
+            generation=self.generation,
+            device=self.device,
+            tier=self.tier.value,
+            kernel_log=self._log.lines(),
+            kernel_log_missing=self._log.missing,
+            ring_words=bytes(ring.queue.ring.host.view),
+            ib_words=examine.as_bytes(code),
+            core_dump=core_dump(self.side.transport.driver, self._old_dumps),
+        )
+
+    # End
+
+    def close(self, *, drain_seconds: float | None = None) -> None:
+        """Wait for what runs (`drain_seconds`, else the backend's time-out), then give queues, buffers and events
+        back, whatever fails; the first failure is raised then, the others noted on it. Harmless twice."""
+        if self._closed:
+            return
+        self._closed = True
+        deadline = time.monotonic() + (self._timeout_seconds if drain_seconds is None else drain_seconds)
+        failures: list[Exception] = []
+        for lane in self._lanes.values():
+            try:
+                lane.ring.close(drain_seconds=max(0.0, deadline - time.monotonic()))
+            except Exception as error:
+                failures.append(error)
+        self._lanes.clear()
+        failures += self.memory.close()
+        try:
+            self.side.close()
+        except Exception as error:
+            failures.append(error)
+        if isinstance(self._log, KernelLog):
+            self._log.close()
+        if failures:
+            first, *others = failures
+            for other in others:
+                first.add_note(f"and then: {other}")
+            raise first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(drain_seconds=0.0)
+        except Exception as failure:  # the block's own error goes first
+            error.add_note(f"and while closing {self.tier.value}: {failure}")
+
+
+def _single(fences: Iterable[Fence]) -> Iterable[Fence]:
+    for fence in fences:
+        if isinstance(fence, Joined):
+            yield from _single(fence.fences)
+        else:
+            yield fence

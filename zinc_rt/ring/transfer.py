@@ -1,0 +1,60 @@
+"""Bytes into VRAM the CPU does not map: through a staging buffer, copied and filled by the command processor.
+
+DMA_DATA needs no shader. Two halves of the staging buffer take turns, so the host fills one while the GPU reads
+the other.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from zinc_rt.kmd.transport import DeviceBuffer
+from zinc_rt.pm4.packets import DmaData
+from zinc_rt.ring.amd_ring import AmdRing
+from zinc_rt.ring.fence import TimelineFence
+
+FILL_BYTES = 32 << 20  # a packet: byte_count has 26 bits
+FROM_ADDRESS, FROM_PACKET = 3, 2  # src_sel
+
+
+class Transfer:
+    STAGING_BYTES: ClassVar[int] = 8 << 20
+
+    def __init__(self, ring: AmdRing, staging: DeviceBuffer, timeout_seconds: float) -> None:
+        self._ring = ring
+        self._staging = staging
+        self._timeout_seconds = timeout_seconds
+        self._half_bytes = staging.size_bytes // 2
+        self._half = 0
+        self._busy: list[TimelineFence | None] = [None, None]
+
+    def write(self, gpu_va: int, array: np.ndarray) -> None:
+        """Copy an array's bytes to `gpu_va`. On its way when this returns: `finish` waits."""
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, content.nbytes, self._half_bytes):
+            piece = content[start : start + self._half_bytes]
+            offset = self._take_half()
+            self._staging.host.view[offset : offset + piece.nbytes] = piece.data
+            copy = DmaData(self._staging.gpu_va + offset, gpu_va + start, piece.nbytes, src_sel=FROM_ADDRESS)
+            self._busy[self._half] = self._ring.submit(self._ring.batch((copy,), "upload", dma=True))
+
+    def fill(self, gpu_va: int, size_bytes: int) -> None:
+        """Zeros. Returns when they are there."""
+        for start in range(0, size_bytes, FILL_BYTES):
+            count = min(FILL_BYTES, size_bytes - start)
+            packet = DmaData(0, gpu_va + start, count, src_sel=FROM_PACKET)
+            self._ring.submit(self._ring.batch((packet,), "fill", dma=True))
+        self.finish()
+
+    def finish(self) -> None:
+        self._ring.idle(self._timeout_seconds)
+
+    def _take_half(self) -> int:
+        """Offset of the half that was used longest ago, once the GPU has read it."""
+        self._half = 1 - self._half
+        fence = self._busy[self._half]
+        if fence is not None:
+            fence.wait(self._timeout_seconds)
+        return self._half * self._half_bytes
