@@ -21,7 +21,9 @@ def first_bad(result: Result) -> str:
     bad = result.first_bad
     if not bad:
         return ""
-    places = [f"{name} {bad[name]}" for name in ("node", "token", "head", "dim", "shape") if name in bad]
+    places = [f"{name} {bad[name]}" for name in ("node", "token", "head", "dim") if name in bad]
+    if "shape" in bad:
+        places.append(f"shape {bad['shape']}, not {bad['wanted_shape']}")
     values = f": {_two_values(bad['got'], bad['want'])}" if {"got", "want"} <= bad.keys() else ""
     return ", ".join(places) + values
 

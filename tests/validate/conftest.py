@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from planted import Plant, PlantedBackend
-from seen import Judge, Seen, Validate
+from seen import Judge, Planting, Seen, Validate
 
 from zinc_rt import tiers
 from zinc_rt.golden.embedded import FOLDER
@@ -57,7 +56,7 @@ def validate(tmp_path: Path) -> Validate:
 
 
 @pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
+def plant(monkeypatch: pytest.MonkeyPatch) -> Planting:
     """From here on T1 is there, with this wrong in it."""
 
     def planted(what: Plant) -> None:
@@ -73,7 +72,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
 
 
 @pytest.fixture
-def judge(plant: Callable[[Plant], None], validate: Validate) -> Judge:
+def judge(plant: Planting, validate: Validate) -> Judge:
     """judge(model, plant, option, ...): T1 with that plant in it, against T-CPU, five tokens and a step."""
 
     def judged(model: str, what: Plant, *options: str) -> Seen:

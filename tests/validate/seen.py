@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from planted import Plant
+
 
 def name_of(result: dict[str, Any]) -> str:
     """l_out-3 of qwen3-q/t_cpu/l_out-3."""
@@ -38,5 +40,6 @@ class Seen:
         ]
 
 
-Validate = Callable[..., Seen]
-Judge = Callable[..., Seen]
+Validate = Callable[..., Seen]  # validate(option, ...)
+Judge = Callable[..., Seen]  # judge(model, plant, option, ...)
+Planting = Callable[[Plant], None]  # plant(plant)

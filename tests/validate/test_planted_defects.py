@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +22,7 @@ from planted import (
     table_shifted,
     written_nowhere,
 )
-from seen import Judge, Seen, Validate, name_of
+from seen import Judge, Planting, Seen, Validate, name_of
 
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.validate.command import main
@@ -131,6 +130,14 @@ def test_a_nan_is_counted_where_it_began(qwen3: str, judge: Judge) -> None:
     assert seen.result("l_out-2")["measure"]["nonfinite"] == 256, "the rest of its token, no other"
 
 
+def test_a_nan_fails_even_where_no_distance_would(qwen3: str, plant: Planting, validate: Validate) -> None:
+    plant(element("l_out-1", 2, 255, nan))
+    seen = validate("--model", qwen3, "--tiers", "t1:canonical-1-q8,t_cpu", "--tokens", "3,1,4")
+    assert seen.exit == 1 and seen.named("fail") == ["l_out-1", "l_out-2", "logits", "first-divergent"]
+    assert seen.named("skip") == ["l_out-0"]
+    assert seen.result("first-divergent")["first_bad"]["node"] == "l_out-1"
+
+
 def test_an_attention_head_is_named(qwen3: str, judge: Judge) -> None:
     bad = judge(qwen3, element("kqv_out-1", 3, 300, lambda value: value + 1)).result("first-divergent")[
         "first_bad"
@@ -159,7 +166,7 @@ def test_what_only_a_later_step_gets_wrong_fails_the_logits_and_says_so(qwen3: s
 
 
 def test_the_repro_line_shows_it_again_and_passes_once_it_is_mended(
-    qwen3: str, judge: Judge, plant: Callable[[Plant], None], validate: Validate
+    qwen3: str, judge: Judge, plant: Planting, validate: Validate
 ) -> None:
     first = judge(qwen3, element("l_out-2", 1, 3, one_ulp_up), "--resync")
     program, name, *options = shlex.split(first.result("l_out-2")["repro"])
@@ -172,7 +179,7 @@ def test_the_repro_line_shows_it_again_and_passes_once_it_is_mended(
 
 
 def test_memory_shared_too_early_fails_only_where_nothing_is_tapped(
-    qwen3: str, plant: Callable[[Plant], None], validate: Validate
+    qwen3: str, plant: Planting, validate: Validate
 ) -> None:
     plant(overlapping("act.attn_norm[1]", over="act.l_out[0]"))
     seen = validate("--model", qwen3, "--tiers", "t1", "--tokens", "3,1,4,1,5")
@@ -182,7 +189,7 @@ def test_memory_shared_too_early_fails_only_where_nothing_is_tapped(
 
 
 def test_a_prefill_that_differs_from_token_by_token_fails_only_that(
-    qwen3: str, plant: Callable[[Plant], None], validate: Validate
+    qwen3: str, plant: Planting, validate: Validate
 ) -> None:
     plant(element("kqv_out-1", 2, 0, one_ulp_up))
     seen = validate("--model", qwen3, "--tiers", "t1", "--tokens", "3,1,4,1,5", "--nodes", "kqv_out-*")
@@ -191,7 +198,7 @@ def test_a_prefill_that_differs_from_token_by_token_fails_only_that(
     assert (bad["node"], bad["token"], bad["dim"]) == ("kqv_out-1", 2, 0)
 
 
-def test_a_golden_finds_it_too(qwen3: str, plant: Callable[[Plant], None], validate: Validate) -> None:
+def test_a_golden_finds_it_too(qwen3: str, plant: Planting, validate: Validate) -> None:
     plant(instead("attn_norm-1", eps=1e-2))
     seen = validate("--model", qwen3, "--tiers", "t1", "--golden", str(FOLDER / "qwen3-q.npz"), "--resync")
     assert seen.exit == 1 and seen.named("fail", "layer")[:1] == ["l_out-1"]
@@ -200,7 +207,7 @@ def test_a_golden_finds_it_too(qwen3: str, plant: Callable[[Plant], None], valid
 
 
 def test_a_reader_of_the_terminal_sees_the_place_and_the_command(
-    qwen3: str, plant: Callable[[Plant], None], capsys: pytest.CaptureFixture[str]
+    qwen3: str, plant: Planting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant(element("l_out-1", 2, 17, one_ulp_up))
     assert main(["--model", qwen3, "--tiers", "t1,t_cpu", "--tokens", "3,1,4"]) == 1

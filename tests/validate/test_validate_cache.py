@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from planted import Plant
-from seen import Seen, Validate
+from seen import Planting, Seen, Validate
 from support import Counts
 
 from zinc_rt.golden.tiny import write_tiny
@@ -157,7 +157,7 @@ def test_what_changes_a_run_is_part_of_its_key(
 
 
 def test_only_t_cpu_is_believed_from_disk(
-    tiny: str, validate: Validate, plant: Callable[[Plant], None], computed: list[str]
+    tiny: str, validate: Validate, plant: Planting, computed: list[str]
 ) -> None:
     plant(Plant())
     for _ in range(2):

@@ -7,15 +7,15 @@ import math
 import re
 import shlex
 import xml.etree.ElementTree as Xml
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from planted import Plant, element, one_ulp_up
-from seen import Seen, Validate, name_of
+from planted import element, one_ulp_up
+from seen import Planting, Seen, Validate, name_of
 
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER, STEMS
@@ -27,7 +27,6 @@ from zinc_rt.validate.capture import Selection, capture
 from zinc_rt.validate.command import main
 
 Capture = pytest.CaptureFixture[str]
-Planting = Callable[[Plant], None]
 FEW = ("--tokens", "3,1,4", "--steps", "0")
 TWO = ("--tiers", "t_cpu,t_cpu:float32-dequant")
 

@@ -1,0 +1,109 @@
+"""The tables a person reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zinc_rt.report import Report, Result
+from zinc_rt.validate.table import first_bad, sections, skip_lines, table, verdict
+
+SAME = {"bits": True}
+
+
+def passed(name: str, **measure: Any) -> Result:
+    return Result(f"m/t1/{name}", "layer", "pass", "t1", "t_cpu", measure={"max_abs": 0.0} | measure, limit=SAME)
+
+
+def failed(name: str, **bad: Any) -> Result:
+    measure = {"max_abs": 0.5, "rel_rms": 0.1, "max_ulp": 9}
+    return Result(f"m/t1/{name}", "layer", "fail", "t1", "t_cpu", measure=measure, limit=SAME, first_bad=bad)
+
+
+def skipped(name: str, reason: str, **measure: Any) -> Result:
+    return Result(f"m/t1/{name}", "layer", "skip", "t1", "t_cpu", reason=reason, measure=measure)
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["l_out-0"], "l_out-0"),
+        (["l_out-0", "l_out-1", "l_out-2"], "l_out-0..2"),
+        (["l_out-0", "x-0", "l_out-1", "x-1", "logits"], "l_out-0..1, x-0..1, logits"),
+        (["l_out-3", "l_out-7", "l_out-8"], "l_out-3, l_out-7..8"),
+        (["ffn_moe_topk-9", "ffn_moe_topk-10"], "ffn_moe_topk-9..10"),
+        (["first-divergent", "logits", "logits"], "first-divergent, logits, logits"),
+    ],
+)
+def test_neighbours_with_one_reason_are_a_range(names: list[str], line: str) -> None:
+    assert list(skip_lines([skipped(name, "why") for name in names])) == [f"skip  {line}: why"]
+
+
+def test_each_reason_is_a_line_in_the_order_they_came() -> None:
+    lines = list(
+        skip_lines([skipped("b", "second nature"), skipped("a-1", "first"), skipped("c", "second nature")])
+    )
+    assert lines == ["skip  b, c: second nature", "skip  a-1: first"]
+
+
+def test_a_skip_has_a_row_only_where_something_was_measured() -> None:
+    text = table([passed("l_out-0"), skipped("l_out-1", "why"), skipped("l_out-2", "no gate", max_abs=0.25)])
+    rows = text.splitlines()
+    assert [row.split()[0] for row in rows] == ["value", "l_out-0", "l_out-2", "skip", "skip"]
+    assert "2.5e-01" in rows[2] and rows[2].endswith("skip")
+    assert text.count("no gate") == 1
+
+
+def test_nothing_but_skips_is_no_table() -> None:
+    assert table([skipped("l_out-0", "why")]) == "skip  l_out-0: why"
+
+
+def test_the_note_is_last_so_that_only_it_wraps() -> None:
+    row = table([failed("l_out-0", token=3, dim=7, got=1.5, want=-2.0)]).splitlines()[1]
+    assert row.endswith("FAIL  token 3, dim 7: 1.5, not -2")
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "shown"),
+    [
+        (1.5, 2.5, "1.5, not 2.5"),
+        (1.7411799430847168, 1.7411800622940063, "1.74117994, not 1.74118006"),
+        (float("nan"), 1.0, "nan, not 1"),
+        (-0.0, 0.0, "-0, not 0"),
+        (5, 7, "5, not 7"),
+    ],
+)
+def test_two_values_have_the_digits_that_tell_them_apart(got: float, want: float, shown: str) -> None:
+    assert first_bad(failed("x", node="Qcur-3", token=0, head=2, dim=4, got=got, want=want)) == (
+        f"node Qcur-3, token 0, head 2, dim 4: {shown}"
+    )
+
+
+def test_shapes_that_differ_are_named() -> None:
+    assert first_bad(failed("x", shape=[2, 3], wanted_shape=[3, 2])) == "shape [2, 3], not [3, 2]"
+
+
+def test_a_section_for_each_pair_of_tiers() -> None:
+    other = Result("m/t1/untapped", "tap", "pass", "t1", "t1", measure={"max_abs": 0.0}, limit=SAME)
+    headings = [text.splitlines()[1] for text in sections([passed("l_out-0"), other])]
+    assert headings == ["t1 against t_cpu", "t1 against itself"]
+
+
+@pytest.mark.parametrize(
+    ("results", "strict", "line"),
+    [
+        ([passed("a")], False, "PASS  1 model: 1 checks passed"),
+        ([passed("a"), failed("b")], False, "FAIL  1 model: 1 failed, 1 checks passed"),
+        ([passed("a"), skipped("b", "why")], False, "PASS  1 model: 1 checks passed, 1 skipped (why)"),
+        ([passed("a"), skipped("b", "why")], True, "FAIL  1 model: 1 checks passed, 1 skipped (why)"),
+        (
+            [skipped("a", "x"), skipped("b", "y"), skipped("c", "y")],
+            False,
+            "NOTHING RAN  1 model: 0 checks passed, 3 skipped (x and 1 more reason)",
+        ),
+        ([], False, "NOTHING RAN  1 model: 0 checks passed"),
+    ],
+)
+def test_the_verdict_is_one_line(results: list[Result], strict: bool, line: str) -> None:
+    assert verdict(Report("validate", results=results), 1, strict=strict) == line
