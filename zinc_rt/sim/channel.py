@@ -289,13 +289,13 @@ class Channel:
         words = (
             frame.words[index : index + self.packet_dwords(frame.words[index])] if self._held(frame, index) else []
         )
-        callers = [each.place(each.position) for each in reversed(self.frames[:-1])]
-        before = [f"{name} at {where.place(place)}" for where, place, name in list(self.history)[:-1]]
+        before = [
+            f"{name} at {where.place(place)}" for where, place, name in self.history if (where, place) != self.at
+        ]
         self.queue.report = report(
             self.queue,
             Stop(frame.place(position), tuple(words), position, sentence),
             self._disassembled_as(),
-            callers=callers,
             before=before,
         )
         self.pending.drop()

@@ -27,12 +27,10 @@ def report(
     stop: Stop,
     generation: Generation | None,
     *,
-    callers: Sequence[str],
     before: Sequence[str],
 ) -> str:
     """`generation` None: not PM4, the dwords are shown bare."""
     lines = [f"{queue.kind.value} queue {queue.queue_id} stopped at {stop.place}: {stop.sentence}"]
-    lines += [f"  called from {caller}" for caller in callers]
     shown = stop.words[:SHOWN_DW]
     if shown and generation is not None:
         lines += ["  " + line for line in disassemble(shown, generation, offset=stop.offset).splitlines()]

@@ -1,8 +1,8 @@
 """Dependent work without the barrier or the cache operation between: found, and both sides named.
 
-Work of a queue overlaps until something orders it (errata 21): CS_PARTIAL_FLUSH waits for waves, a fence waited
-for means everything before the fence, a doorbell rung after a fence has fired likewise. What is ordered still reads
-stale lines unless the caches between have been dealt with (pm4.md §3.4):
+Work of a queue overlaps until something orders it (errata 21): CS_PARTIAL_FLUSH waits for waves; a wait on a fence
+means everything before the fence, and so does a doorbell rung after it fired. What is ordered still reads stale
+lines unless the caches between have been dealt with (pm4.md §3.4):
 
     written by        read by waves                     read through L2   read past L2
     waves, L2         GLV_INV or GLK_INV, gfx11 GL1_INV  -                 GL2_WB
@@ -77,7 +77,7 @@ class Hazards:
         self._report = report
         self._wave_caches = Cache.GL1_INV if generation == Generation.GFX11 else NO_CACHE
         self._records: list[Record] = []
-        self._cp: dict[tuple[LaneKey, Ranges], Record] = {}  # what CPs wrote, by place
+        self._cp: dict[tuple[LaneKey, Accesses], Record] = {}  # what CPs did, the newest of each place
         self._code: list[Record] = []  # what was not written by waves, for GLI_INV
         self._told: set[tuple[str, str, str]] = set()
         self._prune_at = PRUNE_FROM
@@ -95,12 +95,11 @@ class Hazards:
             for other in self._code:
                 self._check_code(record, other)
         if lane is Lane.CP:
-            if accesses.writes or accesses.atomics:
-                key = (record.lane, accesses.writes or accesses.atomics)
-                self._cp.pop(key, None)
-                self._cp[key] = record
-                if len(self._cp) > RECORDS_KEPT:
-                    del self._cp[next(iter(self._cp))]
+            key = (record.lane, accesses)
+            self._cp.pop(key, None)
+            self._cp[key] = record
+            if len(self._cp) > RECORDS_KEPT:
+                del self._cp[next(iter(self._cp))]
         elif accesses.reads or accesses.scalar_reads or accesses.writes or accesses.atomics:
             self._records.append(record)
             if len(self._records) >= self._prune_at:

@@ -1,0 +1,300 @@
+"""What stops a queue, and whether the report says at which dword and why."""
+
+from __future__ import annotations
+
+import pytest
+from cp_support import CODE, DATA, FENCE, IB, MEMORY_VA, Bench, dwords, fence
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.opcodes import OTHER_ENGINES
+from zinc_rt.pm4.packets import (
+    AtomicMem,
+    CopyData,
+    DispatchDirect,
+    DmaData,
+    IndirectBuffer,
+    InvalidateTlbs,
+    Nop,
+    ReleaseMem,
+    SetConfigReg,
+    SetShReg,
+    WaitRegMem,
+    WriteData,
+)
+from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.interfaces import Access, QueueKind, QueueState
+
+
+def type3(opcode: int, *body: int) -> list[int]:
+    return [0xC0000000 | len(body) - 1 << 16 | opcode << 8, *body]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (type3(0xF2, 0), "opcode"),
+        (type3(0xCC, 0, 0), "opcode"),
+        (type3(0x69, 0, 0), "SET_CONTEXT_REG is a packet of another engine"),  # errata 8
+        ([0x80000000], "type-2"),
+        ([0x00000000], "type 0"),
+        ([0x40000000], "type 1"),
+        (type3(0x58, *[0] * 6), "ACQUIRE_MEM"),  # errata 7: gfx9's length
+        (type3(0x15, 1, 1, 1), "DISPATCH_DIRECT"),  # errata 1, 3: no initiator, the count says so
+        (type3(0x49, *[0] * 8), "RELEASE_MEM"),  # kfdtest's way to hang a pipe: count + 1
+        (type3(0x1D, *[0] * 10), "gfx12"),  # ATOMIC_GDS is gfx11's
+    ],
+)
+def test_illegal_dwords_freeze_the_read_pointer_at_their_dword(words, why):
+    bench = Bench()
+    queue = bench.queue()
+    queue.send(dwords([Nop((1, 2)), WriteData(DATA, (1,))]) + words + dwords([fence(1)] * 2))
+    assert queue.state is QueueState.HUNG
+    assert queue.rptr == 8 and queue.hardware.rptr == 8
+    assert "ring dword 0x8 " in queue.report and why in queue.report
+    assert f"0x0008  {words[0]:08x}" in queue.report  # the disassembly starts there
+    assert "WRITE_DATA at ring dword 0x3" in queue.report  # and what ran before is named
+    assert bench.kernel.heard == [("hung", 1)]
+    assert bench.space.u32(DATA) == 1 and bench.space.u32(FENCE) == 0
+
+
+def test_errata_1_a_short_dispatch_eats_the_next_header():
+    """Count 3 with three dims, as the design's helper writes it: the fence's header becomes the initiator."""
+    bench = Bench()
+    queue = bench.queue()
+    queue.send([0xC0031500, 1, 1, 1, *dwords([fence(1)])])
+    assert queue.state is QueueState.HUNG and bench.space.u32(FENCE) == 0
+    assert "ring dword 0x5 " in queue.report  # the fence's second dword is taken for a header
+
+
+def test_errata_2_count_2_for_one_register_eats_the_next_header():
+    bench = Bench()
+    queue = bench.queue()
+    queue.send([0xC0027600, Sh.USER_DATA_0, 7, *dwords([fence(1)])])
+    assert queue.state is QueueState.HUNG and "ring dword 0x4 " in queue.report
+
+
+def test_errata_5_a_release_mem_of_four_body_dwords_does_not_write_its_fence():
+    bench = Bench()
+    queue = bench.queue()
+    queue.send([0xC0064900, FENCE & 0xFFFFFFFF, FENCE >> 32, 1, 0, *[0xFFFF1000] * 8])
+    assert bench.space.u32(FENCE) == 0
+
+
+def test_errata_11_a_nop_of_count_0_is_two_dwords():
+    bench = Bench()
+    queue = bench.queue()
+    queue.send([0xC0001000, 0xC000F200, *dwords([fence(1)])])
+    assert bench.space.u32(FENCE) == 1 and queue.rptr == 10
+
+
+@pytest.mark.parametrize("opcode", sorted(OTHER_ENGINES))
+def test_graphics_packets_stop_a_compute_queue(opcode):
+    bench = Bench()
+    queue = bench.queue()
+    queue.send(type3(opcode, 0, 0))
+    assert queue.state is QueueState.HUNG and OTHER_ENGINES[opcode] in queue.report
+
+
+@pytest.mark.parametrize("packet", [SetConfigReg(1, (1,)), InvalidateTlbs()])
+def test_the_kernels_packets_stop_a_users_queue(packet):
+    bench = Bench()
+    queue = bench.queue()
+    queue.submit(packet)
+    assert queue.state is QueueState.HUNG and "privileged" in queue.report
+
+
+def test_inside_an_indirect_buffer_the_report_names_its_dword_and_its_caller():
+    bench = Bench()
+    bench.space.put(IB, *dwords([Nop((1,))]), *type3(0xF2, 0), *[0xFFFF1000] * 4)
+    queue = bench.queue()
+    queue.submit(Nop(), Nop(), IndirectBuffer(IB, 8))
+    assert f"IB 0x{IB:x} dword 0x2" in queue.report and "called at ring dword 0x2 " in queue.report
+    assert queue.rptr == 2
+
+
+def test_a_packet_cut_off_by_its_buffers_end_stops_the_queue():
+    bench = Bench()
+    bench.space.put(IB, *[0xFFFF1000] * 7, 0xC0064900)
+    queue = bench.queue()
+    queue.submit(IndirectBuffer(IB, 8))
+    assert queue.state is QueueState.HUNG and "the IB ends after 1" in queue.report
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        WriteData(0x40, (1,)),
+        CopyData(0x40, DATA),
+        AtomicMem(0x40, 1, 15),
+        WaitRegMem(0x40, 1),
+        IndirectBuffer(0x40000000, 8),
+        DmaData(0x40, DATA, 16),
+        DmaData(DATA, 0x40, 16),
+        ReleaseMem(0x40, 1),
+    ],
+    ids=lambda packet: packet.NAME,
+)
+def test_an_unmapped_address_is_a_fault_and_the_end(packet):
+    bench = Bench()
+    queue = bench.queue()
+    queue.submit(Nop(), packet, fence(1))
+    [(name, (va, _, why))] = bench.kernel.heard
+    assert name == "vm_fault" and why == "not present" and va in (0x40, 0x40000000)
+    assert queue.state is QueueState.HUNG and bench.space.u32(FENCE) == 0 and packet.NAME in queue.report
+
+
+def test_a_write_to_a_read_only_page_changes_nothing():
+    bench = Bench()
+    bench.space.allowed[(DATA - MEMORY_VA) // 4096].discard(Access.WRITE)
+    queue = bench.queue()
+    queue.submit(WriteData(DATA - 4, (1, 2)))
+    assert bench.kernel.heard == [("vm_fault", (DATA, Access.WRITE, "read only"))]
+    assert bench.space.u32(DATA - 4) == 0
+
+
+def test_a_hung_queue_leaves_the_others_alone():
+    bench = Bench()
+    one, two = bench.queue(), bench.queue()
+    one.send(type3(0xF2, 0))
+    two.submit(fence(1))
+    one.submit(fence(2))
+    assert bench.space.u32(FENCE) == 1 and one.rptr == 0 and two.rptr == 8
+
+
+def test_a_ring_that_is_gone_is_a_fault():
+    bench = Bench()
+    queue = bench.queue()
+    queue.write(dwords([fence(1)]))
+    bench.space.allowed[(queue.ring_va - MEMORY_VA) // 4096].clear()
+    queue.ring()
+    bench.run()
+    assert bench.kernel.heard[0][0] == "vm_fault" and queue.state is QueueState.HUNG
+
+
+def test_a_read_pointer_page_that_is_gone_is_a_fault():
+    bench = Bench()
+    queue = bench.queue()
+    queue.write([0xFFFF1000])
+    queue.ring()
+    bench.space.allowed[(queue.rptr_va - MEMORY_VA) // 4096].clear()
+    bench.run()
+    assert bench.kernel.heard[0][0] == "vm_fault"
+
+
+# --- doorbells ------------------------------------------------------------------------------------------------
+
+
+def test_a_doorbell_before_its_write_pointer_is_a_finding():
+    bench = Bench()
+    queue = bench.queue()
+    queue.write([0xFFFF1000])
+    bench.cp.ring(queue.hardware, 1)
+    bench.run()
+    assert bench.kernel.rules() == ["wptr-not-published"] and queue.rptr == 1
+
+
+def test_errata_18_a_write_pointer_wrapped_by_software_runs_nothing():
+    bench = Bench()
+    queue = bench.queue(ring_bytes=1024)
+    queue.send([0xFFFF1000] * 200)
+    queue.write([0xFFFF1000] * 100)
+    bench.cp.ring(queue.hardware, 300 % 256)
+    bench.run()
+    assert "doorbell-backwards" in bench.kernel.rules() and queue.rptr == 200
+
+
+@pytest.mark.parametrize("ahead", [256, 257, 1 << 40])
+def test_a_write_pointer_a_whole_ring_ahead_is_an_overrun(ahead):
+    bench = Bench()
+    queue = bench.queue(ring_bytes=1024)
+    bench.cp.ring(queue.hardware, ahead)
+    bench.run()
+    assert queue.state is QueueState.HUNG and "overwritten" in queue.report
+
+
+def test_an_indirect_buffer_that_calls_itself_for_ever_leaves_others_their_turn():
+    bench = Bench()
+    chain = IndirectBuffer(IB, 8, chain=1)
+    bench.space.put(IB, *dwords([chain]), *[0xFFFF1000] * 4)
+    one, two = bench.queue(), bench.queue()
+    one.submit(IndirectBuffer(IB, 8), fence(1), run=False)
+    for value in range(1, 20):
+        two.submit(fence(value), run=False)
+        bench.cp.step(500)
+        assert bench.space.u32(FENCE) == value
+    assert one.state is QueueState.ACTIVE and one.rptr == 0
+    assert bench.cp.detach(one.hardware, 0.1)
+
+
+def test_nops_for_ever_through_the_gpu_do_not_hold_a_step():
+    bench = Bench()
+    bench.space.put(IB, *dwords([IndirectBuffer(IB, 8, chain=1)]), *[0xFFFF1000] * 4)
+    queue = bench.queue()
+    queue.submit(IndirectBuffer(IB, 8), run=False)
+    assert 1000 <= bench.cp.step(1000) < 1200
+
+
+@pytest.mark.parametrize("generation", list(Generation))
+def test_reserved_header_bits_and_values_without_meaning_are_findings(generation):
+    bench = Bench(generation=generation)
+    queue = bench.queue()
+    queue.send([0xC0001001, 0, *dwords([WriteData(DATA, (1,), cache_policy=0)], generation)])
+    assert bench.kernel.rules() == ["predicate"] and bench.space.u32(DATA) == 1
+
+
+# --- taking queues off ------------------------------------------------------------------------------------------
+
+
+def test_a_kfd_queue_is_preempted_while_it_waits_and_goes_on_where_it_stood():
+    bench = Bench()
+    bench.space.put(IB, *dwords([SetShReg(Sh.USER_DATA_0, (5,)), WaitRegMem(DATA, 1)]))
+    bench.space.put(IB + 40, *dwords([CopyData(0x2C00 + Sh.USER_DATA_0, DATA + 4, src_sel=0)]))
+    queue = bench.queue()
+    queue.submit(IndirectBuffer(IB, 16), fence(1))
+    assert bench.cp.detach(queue.hardware, 0.0)
+    queue.hardware.state = QueueState.EVICTED
+    bench.space.put(DATA, 1)
+    bench.run()
+    assert bench.space.u32(FENCE) == 0
+    bench.cp.attach(queue.hardware)
+    bench.run()
+    assert (bench.space.u32(FENCE), bench.space.u32(DATA + 4)) == (1, 5)
+
+
+def test_a_user_queue_in_a_plain_wait_cannot_be_taken_off():
+    for operation, clean in ((0, False), (3, True)):
+        bench = Bench()
+        queue = bench.queue(QueueKind.USERQ_COMPUTE)
+        queue.submit(WaitRegMem(DATA, 1, operation=operation))
+        assert bench.cp.detach(queue.hardware, 0.01) is clean
+
+
+def test_a_hung_queue_is_taken_off_uncleanly_and_runs_no_more():
+    bench = Bench()
+    queue = bench.queue()
+    queue.send(type3(0xF2, 0))
+    assert not bench.cp.detach(queue.hardware, 5.0)
+    bench.cp.forget(queue.hardware)
+    bench.run()
+
+
+def test_an_endless_dispatch_is_saved_on_a_kfd_queue_and_stuck_on_a_user_queue():
+    class Endless:
+        abandoned = 0
+
+        def run(self, dispatch: object) -> None:
+            return None
+
+        def abandon(self, dispatch: object) -> None:
+            self.abandoned += 1
+
+    for kind, clean in ((QueueKind.KFD_COMPUTE, True), (QueueKind.USERQ_COMPUTE, False)):
+        engine = Endless()
+        bench = Bench(engine=engine)
+        queue = bench.queue(kind)
+        launch = [SetShReg(Sh.PGM_LO, (CODE >> 8, 0)), SetShReg(Sh.NUM_THREAD_X, (1, 1, 1))]
+        queue.submit(*launch, DispatchDirect(1, 1, 1, 5), fence(1), run=False)
+        bench.cp.step(50)
+        assert bench.cp.detach(queue.hardware, 0.01) is clean
+        bench.cp.forget(queue.hardware)
+        assert engine.abandoned == 1 and bench.space.u32(FENCE) == 0

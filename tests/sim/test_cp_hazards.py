@@ -1,0 +1,264 @@
+"""Streams with and without the barrier or cache operation that dependent work needs, and what --reorder does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from cp_support import CODE, DATA, FENCE, IB, Bench, fence
+
+from zinc_rt.pm4.gcr import acquire, release
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import (
+    AcquireMem,
+    AtomicMem,
+    CopyData,
+    DispatchDirect,
+    DispatchIndirect,
+    DmaData,
+    EventWrite,
+    SetShReg,
+    WaitRegMem,
+    WriteData,
+)
+from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.interfaces import QueueKind
+from zinc_rt.sim.shader_engine import Accesses, Dispatch
+
+G11, G12 = Generation.GFX11, Generation.GFX12
+A, B, C = DATA, DATA + 0x1000, DATA + 0x2000
+SIZE = 256
+
+
+class Copier:
+    """A shader engine whose program is its user data: copies and adds 1 to each byte, so that order shows.
+
+    USER_DATA: source, destination, kind (0 vector reads, 1 scalar reads, 2 atomics on the destination).
+    """
+
+    def run(self, dispatch: Dispatch) -> Accesses | None:
+        source, destination, kind = dispatch.user_data[:3]
+        if kind == 2:
+            old = int.from_bytes(dispatch.space.read(destination, 4), "little")
+            dispatch.space.write(destination, (old + 1).to_bytes(4, "little"))
+            return Accesses(atomics=((destination, 4),))
+        data = dispatch.space.read(source, SIZE)
+        dispatch.space.write(destination, bytes(value + 1 & 0xFF for value in data))
+        reads = ((source, SIZE),)
+        return Accesses(
+            reads=() if kind == 1 else reads,
+            scalar_reads=reads if kind == 1 else (),
+            writes=((destination, SIZE),),
+        )
+
+    def abandon(self, dispatch: Dispatch) -> None:
+        return None
+
+
+SETUP: list[Packet] = [SetShReg(Sh.PGM_LO, (CODE >> 8, 0)), SetShReg(Sh.NUM_THREAD_X, (32, 1, 1))]
+
+
+def shader(source: int, destination: int, kind: int = 0) -> list[Packet]:
+    return [SetShReg(Sh.USER_DATA_0, (source, destination, kind)), DispatchDirect(1, 1, 1, 0x8005)]
+
+
+def inv(generation: Generation = G12, **fields: int) -> list[Packet]:
+    return [AcquireMem(acquire(generation, **fields))]
+
+
+FLUSH: list[Packet] = [EventWrite.cs_partial_flush()]
+V, K, L2, WB = ({"GLV_INV": 1}, {"GLK_INV": 1}, {"GL2_INV": 1}, {"GL2_WB": 1})
+FENCED: list[Packet] = [fence(1), WaitRegMem(FENCE, 1, function=5)]
+TINYGRAD: list[Packet] = [
+    fence(1, gcr_cntl=release(G12, GLV_INV=1, GL2_INV=1, GL2_WB=1, SEQ=1)),
+    WaitRegMem(FENCE, 1, function=5),
+]
+PAST_L2 = {"src_sel": 0, "dst_sel": 0}
+
+BARRIER, CACHE = "missing-barrier", "missing-cache-op"
+STREAMS: list[tuple[str, Sequence[Packet], list[str]]] = [
+    ("dependent, nothing between", [*shader(A, B), *shader(B, C)], [BARRIER]),
+    ("dependent, flush only", [*shader(A, B), *FLUSH, *shader(B, C)], [CACHE]),
+    ("dependent, invalidate only", [*shader(A, B), *inv(**V), *shader(B, C)], [BARRIER]),
+    ("invalidate before the flush", [*shader(A, B), *inv(**V), *FLUSH, *shader(B, C)], [CACHE]),
+    ("flush and invalidate", [*shader(A, B), *FLUSH, *inv(**V), *shader(B, C)], []),
+    ("the wrong cache", [*shader(A, B), *FLUSH, *inv(**K), *shader(B, C)], [CACHE]),
+    ("scalar reads, vector cache", [*shader(A, B), *FLUSH, *inv(**V), *shader(B, C, 1)], [CACHE]),
+    ("scalar reads, scalar cache", [*shader(A, B), *FLUSH, *inv(**K), *shader(B, C, 1)], []),
+    ("fence and wait, no cache", [*shader(A, B), *FENCED, *shader(B, C)], [CACHE]),
+    ("fence without a wait", [*shader(A, B), fence(1), *inv(**V), *shader(B, C)], [BARRIER]),
+    ("tinygrad's fence and wait", [*shader(A, B), *TINYGRAD, *shader(B, C)], []),
+    (
+        "a wait on something else",
+        [*shader(A, B), WriteData(FENCE + 8, (1,)), WaitRegMem(FENCE + 8, 1), *inv(**V), *shader(B, C)],
+        [BARRIER],
+    ),
+    ("independent", [*shader(A, B), *shader(A, C)], []),
+    ("write after write", [*shader(A, B), *shader(C, B)], [BARRIER]),
+    ("write after read", [*shader(A, B), *shader(C, A)], [BARRIER]),
+    ("write after write, flushed", [*shader(A, B), *FLUSH, *shader(C, B)], []),
+    ("atomics on one counter", [*shader(A, B, 2), *shader(A, B, 2)], []),
+    ("a read after atomics", [*shader(A, B, 2), *shader(B, C)], [BARRIER]),
+    ("range that covers", [*shader(A, B), *FLUSH, AcquireMem(0x100, B >> 8, 1), *shader(B, C)], []),
+    ("range beside it", [*shader(A, B), *FLUSH, AcquireMem(0x100, C >> 8, 1), *shader(B, C)], [CACHE]),
+    ("DMA then shader", [DmaData(A, B, SIZE), *shader(B, C)], [BARRIER]),
+    ("DMA, CS_PARTIAL_FLUSH", [DmaData(A, B, SIZE), *FLUSH, *inv(**V), *shader(B, C)], [BARRIER]),
+    ("DMA, fence, wait", [DmaData(A, B, SIZE), *TINYGRAD, *shader(B, C)], []),
+    ("DMA then DMA", [DmaData(A, B, SIZE), DmaData(B, C, SIZE)], [BARRIER]),
+    ("DMA then DMA with raw_wait", [DmaData(A, B, SIZE), DmaData(B, C, SIZE, raw_wait=1)], []),
+    ("shader, DMA through L2", [*shader(A, B), *FLUSH, DmaData(B, C, SIZE)], []),
+    ("shader, DMA past L2", [*shader(A, B), *FLUSH, DmaData(B, C, SIZE, **PAST_L2)], [CACHE]),
+    ("shader, write-back, DMA past L2", [*shader(A, B), *FLUSH, *inv(**WB), DmaData(B, C, SIZE, **PAST_L2)], []),
+    (
+        "DMA past L2, shader without GL2_INV",
+        [DmaData(A, B, SIZE, **PAST_L2), *FENCED, *inv(**V), *shader(B, C)],
+        [CACHE],
+    ),
+    (
+        "DMA past L2, shader with GL2_INV",
+        [DmaData(A, B, SIZE, **PAST_L2), *FENCED, *inv(**V, **L2), *shader(B, C)],
+        [],
+    ),
+    ("WRITE_DATA then shader", [WriteData(B, (1,)), *shader(B, C)], [CACHE]),
+    ("WRITE_DATA, invalidate, shader", [WriteData(B, (1,)), *inv(**V), *shader(B, C)], []),
+    ("WRITE_DATA into a running shader's input", [*shader(A, B), WriteData(A, (1,))], [BARRIER]),
+    ("WRITE_DATA after the flush", [*shader(A, B), *FLUSH, WriteData(A, (1,))], []),
+    ("COPY_DATA of a running shader's output", [*shader(A, B), CopyData(B, C)], [BARRIER]),
+    ("COPY_DATA after the flush", [*shader(A, B), *FLUSH, CopyData(B, C)], []),
+    ("ATOMIC_MEM beside shader atomics", [*shader(A, B, 2), AtomicMem(B, 1, 15)], []),
+    ("indirect grid still being written", [*shader(A, B), DispatchIndirect(B, 0x8005)], [BARRIER]),
+    ("code written, not invalidated", [DmaData(A, CODE, SIZE), *TINYGRAD, *shader(A, B)], [CACHE]),
+    ("code written, GLI_INV", [DmaData(A, CODE, SIZE), *FENCED, *inv(GLI_INV=1), *shader(A, B)], []),
+]
+
+
+def bench_with(seed: int | None = None, generation: Generation = G12) -> Bench:
+    bench = Bench(engine=Copier(), reorder_seed=seed, generation=generation)
+    for start, first in ((A, 1), (B, 50), (C, 99)):
+        bench.space.write(start, bytes((first + at) & 0xFF for at in range(SIZE)))
+    bench.space.put(B + SIZE - 12, 1, 1, 1)
+    bench.space.put(B, 1, 1, 1)
+    return bench
+
+
+@pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
+def test_missing_barriers_and_cache_operations_are_found_and_only_those(packets, rules):
+    bench = bench_with()
+    bench.queue().submit(*SETUP, *packets)
+    assert bench.kernel.rules() == rules
+
+
+@pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
+def test_an_order_that_a_seed_picks_changes_results_only_where_a_barrier_is_missing(packets, rules):
+    def outcome(seed: int | None) -> tuple[bytes, set[str]]:
+        bench = bench_with(seed)
+        bench.queue().submit(*SETUP, *packets)
+        return bytes(bench.space.read(DATA, 0x4000)), set(bench.kernel.rules())
+
+    plain, _ = outcome(None)
+    for seed in range(6):
+        shaken, found = outcome(seed)
+        assert (BARRIER in found) == (BARRIER in rules)
+        if BARRIER not in rules:
+            assert shaken == plain
+
+
+BITING = ["dependent, nothing between", "write after write", "write after read", "DMA then shader", "DMA then DMA"]
+
+
+@pytest.mark.parametrize("name", BITING)
+def test_a_missing_barrier_bites_under_some_seed(name):
+    packets = next(row[1] for row in STREAMS if row[0] == name)
+    results = set()
+    for seed in [None, *range(8)]:
+        bench = bench_with(seed)
+        bench.queue().submit(*SETUP, *packets)
+        results.add(bytes(bench.space.read(DATA, 0x4000)))
+    assert len(results) > 1
+
+
+def test_the_finding_names_both_packets_and_where():
+    bench = bench_with()
+    bench.queue().submit(*SETUP, *shader(A, B), *shader(B, C))
+    [finding] = bench.kernel.findings
+    assert f"RAW at 0x{B:x}" in finding.sentence
+    assert "DISPATCH_DIRECT at ring dword 0xe " in finding.sentence
+    assert "DISPATCH_DIRECT at ring dword 0x18 " in finding.sentence
+    assert "no CS_PARTIAL_FLUSH and no wait on a fence" in finding.sentence and finding.position == 0x18
+
+
+def test_gfx11_has_one_cache_more():
+    for caches, rules in ((V, [CACHE]), (V | {"GL1_INV": 1}, [])):
+        bench = bench_with(generation=G11)
+        bench.queue().submit(*SETUP, *shader(A, B), *FLUSH, *inv(G11, **caches), *shader(B, C))
+        assert bench.kernel.rules() == rules
+
+
+Between = Callable[[Bench], Sequence[Packet]]
+
+
+def test_two_queues_need_a_fence_a_semaphore_or_the_host_between_them():
+    wait = WaitRegMem(FENCE, 1, function=5)
+    for first, second, rules in (
+        ([*shader(A, B)], [*inv(**V), *shader(B, C)], [BARRIER]),
+        ([*shader(A, B), fence(1)], [wait, *inv(**V), *shader(B, C)], []),
+        ([*shader(A, B), fence(1)], [wait, *shader(B, C)], [CACHE]),
+        ([*shader(A, B), *FLUSH, WriteData(FENCE, (1,))], [wait, *inv(**V), *shader(B, C)], []),
+        ([*shader(A, B), WriteData(FENCE, (1,))], [wait, *inv(**V), *shader(B, C)], [BARRIER]),
+    ):
+        bench = bench_with()
+        one, two = bench.queue(), bench.queue()
+        two.submit(*SETUP, *second, run=False)
+        one.submit(*SETUP, *first, run=False)
+        bench.run()
+        bench.run()
+        assert bench.kernel.rules() == rules, (first, second)
+
+
+def test_a_host_that_waited_for_the_fence_has_ordered_two_queues():
+    for fenced, rules in ((False, [BARRIER]), (True, [])):
+        bench = bench_with()
+        one, two = bench.queue(), bench.queue()
+        one.submit(*SETUP, *shader(A, B), *([fence(1)] if fenced else []))
+        two.submit(*SETUP, *inv(**V), *shader(B, C))
+        assert bench.kernel.rules() == rules
+
+
+def test_queues_of_different_processes_never_meet():
+    one, two = bench_with(), bench_with()
+    first, second = one.queue(), two.queue()
+    one.cp.attach(second.hardware)
+    first.submit(*SETUP, *shader(A, B))
+    second.write([])
+    assert one.kernel.rules() == []
+
+
+def test_a_long_stream_with_its_barriers_stays_silent_and_its_records_few():
+    bench = bench_with()
+    queue = bench.queue()
+    queue.submit(*SETUP)
+    for turn in range(300):
+        source, destination = (A, B) if turn % 2 else (B, A)
+        queue.submit(*shader(source, destination), *FLUSH, *inv(**V, **K))
+    assert bench.kernel.findings == []
+    assert len(bench.cp.device.hazards(bench.space)._records) <= 70
+
+
+def test_one_finding_for_a_pair_however_often_it_runs():
+    bench = bench_with()
+    bench.space.put(IB, *[0xFFFF1000] * 8)
+    queue = bench.queue()
+    queue.submit(*SETUP, *shader(A, B), *shader(B, C))
+    queue.submit(*shader(A, B), *shader(B, C))
+    sentences = [finding.sentence for finding in bench.kernel.findings]
+    assert len(sentences) == len(set(sentences))
+
+
+def test_sdma_after_a_shader_on_another_queue_needs_the_fence():
+    bench = bench_with()
+    one, dma = bench.queue(), bench.queue(QueueKind.KFD_SDMA)
+    one.submit(*SETUP, *shader(A, B), run=False)
+    dma.send([0x1, SIZE - 1, 0, B, 0, C, 0], run=False)
+    bench.run()
+    assert BARRIER in bench.kernel.rules()

@@ -1,0 +1,183 @@
+"""Rings, order, many queues: wrap at every size, straddling packets, priorities, more queues than slots."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from cp_support import DATA, FENCE, IB, Bench, dwords, fence, until
+
+from zinc_rt.pm4.packets import IndirectBuffer, Nop, WaitRegMem, WriteData
+from zinc_rt.sim.interfaces import QueueKind, QueueState
+
+
+@pytest.mark.parametrize("ring_bytes", [1 << bits for bits in range(8, 17)])
+def test_packets_straddle_the_end_of_rings_of_every_size(ring_bytes):
+    bench = Bench(memory_bytes=0x200000)
+    queue = bench.queue(ring_bytes=ring_bytes)
+    random_ = random.Random(ring_bytes)
+    value = 0
+    while queue.wptr < 9 * queue.ring_dw:
+        body = random_.randrange(1, min(queue.ring_dw - 10, 1000))
+        value += 1
+        queue.submit(Nop((0xC000F200,) * body), fence(value))
+        assert bench.space.u32(FENCE) == value and queue.rptr == queue.wptr % queue.ring_dw
+    assert queue.hardware.rptr == queue.wptr and bench.kernel.findings == []
+
+
+def test_padding_to_the_rings_end_works_as_well():
+    bench = Bench()
+    queue = bench.queue(ring_bytes=1024)
+    for value in range(1, 200):
+        left = queue.ring_dw - queue.wptr % queue.ring_dw
+        queue.submit(*[Nop()] * (left if left < 8 else 0), fence(value))
+        assert bench.space.u32(FENCE) == value
+
+
+def test_fences_through_a_4_kib_ring_come_in_order_and_none_is_lost(slow_counts):
+    count = slow_counts(10_000, 100_000)
+    bench = Bench()
+    queue = bench.queue()
+    random_ = random.Random(4096)
+    sent = seen = 0
+    bursts = 0
+    while seen < count:
+        words: list[int] = []
+        room = (queue.rptr - 1 - queue.wptr) % queue.ring_dw
+        while sent < count:
+            padding = [0xFFFF1000] * random_.choice((0, 0, 0, 1, 2, 7, 40))
+            extra = len(padding) + 8
+            if len(words) + extra > room or random_.random() < 0.02:
+                break
+            sent += 1
+            words += padding + dwords([fence(sent, FENCE + 8 * (sent % 16))])
+        queue.send(words, run=False)
+        bench.cp.step(random_.randrange(1, 200))
+        held = [bench.space.u32(FENCE + 8 * slot) for slot in range(16)]
+        newest = max(held)
+        assert newest >= seen
+        for back in range(16):  # the last sixteen fences stand in their slots: none was left out, none overtaken
+            if newest - back > 0:
+                assert held[(newest - back) % 16] == newest - back
+        seen = newest
+        bursts += 1
+    assert seen == count and bursts > 100 and queue.wptr > 8 * queue.ring_dw
+    assert bench.kernel.findings == []
+
+
+def test_a_4_kib_ring_in_a_thread_while_the_host_writes(slow_counts):
+    count = slow_counts(1_000, 20_000)
+    bench = Bench()
+    queue = bench.queue()
+    bench.cp.start()
+    try:
+        for value in range(1, count + 1):
+            words = dwords([fence(value)])
+            assert until(lambda: (queue.rptr - 1 - queue.wptr) % queue.ring_dw >= 8)
+            queue.send(words, run=False)
+        assert until(lambda: bench.space.u32(FENCE) == count)
+        assert until(lambda: queue.rptr == queue.wptr % queue.ring_dw)
+    finally:
+        bench.cp.close()
+
+
+@pytest.mark.parametrize("slots", [1, 3, 8, 32])
+def test_thirty_two_queues_at_once_all_progress(slots):
+    bench = Bench(hardware_queues=slots, memory_bytes=0x200000)
+    queues = [bench.queue(ring_bytes=4096, priority=index % 16) for index in range(32)]
+    for value in range(1, 41):
+        for index, queue in enumerate(queues):
+            queue.submit(Nop((0,) * 10), fence(value, DATA + 0x80000 + 8 * index), run=False)
+    bench.run(1_000_000)
+    assert [bench.space.u32(DATA + 0x80000 + 8 * index) for index in range(32)] == [40] * 32
+
+
+def test_a_queue_that_never_ends_does_not_keep_others_from_a_single_slot():
+    bench = Bench(hardware_queues=1)
+    bench.space.put(IB, *dwords([IndirectBuffer(IB, 8, chain=1)]), *[0xFFFF1000] * 4)
+    endless, waiting, other = bench.queue(priority=15), bench.queue(priority=15), bench.queue(priority=0)
+    endless.submit(IndirectBuffer(IB, 8), run=False)
+    waiting.submit(WaitRegMem(DATA, 1), fence(1), run=False)
+    other.submit(WriteData(DATA, (1,)), fence(2, FENCE + 8), run=False)
+    for _ in range(100):
+        bench.cp.step(1000)
+    assert (bench.space.u32(FENCE), bench.space.u32(FENCE + 8)) == (1, 2)
+
+
+def test_a_higher_priority_gets_more_turns_first():
+    bench = Bench()
+    low, high = bench.queue(priority=0), bench.queue(priority=15)
+    for queue, va in ((low, DATA), (high, DATA + 0x1000)):
+        queue.submit(*(WriteData(va, (value,)) for value in range(1, 150)), run=False)
+    bench.cp.step(130)
+    assert bench.space.u32(DATA + 0x1000) > bench.space.u32(DATA)
+    bench.run()
+    assert bench.space.u32(DATA) == bench.space.u32(DATA + 0x1000) == 149
+
+
+def test_queues_wait_for_each_other_in_a_circle_of_eight():
+    bench = Bench(hardware_queues=2)
+    queues = [bench.queue() for _ in range(8)]
+    for turn in range(1, 6):
+        for index, queue in enumerate(queues):
+            queue.submit(
+                WaitRegMem(DATA + 8 * index, turn, function=5),
+                WriteData(DATA + 8 * ((index + 1) % 8), (turn + (index == 7),)),
+                fence(turn, FENCE + 8 * index),
+                run=False,
+            )
+    bench.space.put(DATA, 1)
+    for _ in range(200):
+        bench.cp.step(1000)
+    assert [bench.space.u32(FENCE + 8 * index) for index in range(8)] == [5] * 8
+
+
+def test_a_queue_mapped_again_reads_its_write_pointer_from_memory():
+    bench = Bench(hardware_queues=1)
+    one, two = bench.queue(), bench.queue()
+    one.submit(WaitRegMem(DATA, 1), run=False)
+    two.submit(WaitRegMem(DATA, 1), run=False)
+    one.write(dwords([fence(5)]))
+    bench.space.write(one.wptr_va, struct.pack("<Q", one.wptr))  # no doorbell
+    for _ in range(50):
+        bench.cp.step(10)  # they take turns in the only slot
+    bench.space.put(DATA, 1)
+    bench.run()
+    assert bench.space.u32(FENCE) == 5
+
+
+def test_a_user_queues_read_pointer_is_64_bits_wide_and_a_kfd_queues_32():
+    for kind, upper in ((QueueKind.KFD_COMPUTE, 0xFFFFFFFF), (QueueKind.USERQ_COMPUTE, 0)):
+        bench = Bench()
+        queue = bench.queue(kind)
+        bench.space.put(queue.rptr_va, 0xFFFFFFFF, 0xFFFFFFFF)
+        queue.send([0xFFFF1000] * 3)
+        assert (bench.space.u32(queue.rptr_va), bench.space.u32(queue.rptr_va + 4)) == (3, upper)
+
+
+def test_the_thread_stops_and_starts_again_and_the_kernel_may_call_back():
+    bench = Bench()
+    queue, other = bench.queue(), bench.queue(attach=False)
+    calls = []
+
+    def interrupt(hardware: object, context: int) -> None:
+        calls.append(context)
+        bench.cp.attach(other.hardware)
+        bench.cp.detach(queue.hardware, 1.0)
+
+    bench.kernel.interrupt = interrupt  # type: ignore[method-assign]
+    bench.cp.start()
+    bench.cp.start()
+    queue.submit(fence(1, int_sel=2, int_ctxid=8), run=False)
+    assert until(lambda: calls == [8])
+    other.submit(fence(2), run=False)
+    assert until(lambda: bench.space.u32(FENCE) == 2)
+    bench.cp.close()
+    bench.cp.close()
+    other.submit(fence(3), run=False)
+    assert bench.space.u32(FENCE) == 2
+    bench.cp.start()
+    assert until(lambda: bench.space.u32(FENCE) == 3)
+    bench.cp.close()
+    assert queue.hardware.state is QueueState.ACTIVE
