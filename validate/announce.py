@@ -49,6 +49,6 @@ def _cost(job: Job, runner: Runner) -> Estimate:
         job.tiers[0].ordering,
         tokens=len(job.tokens),
         steps=job.steps,
-        passes=len(job.tiers) + (PASSES_ALONE if len(job.tiers) == 1 else 0) + int(job.resync),
+        passes=len(job.tiers) + (PASSES_ALONE if len(job.tiers) == 1 else len(job.tiers) - 1) + int(job.resync),
         threads=job.threads or available_cores(),
     )

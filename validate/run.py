@@ -207,6 +207,8 @@ def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
         if any(result.status == "fail" for result in results):
             results.append(_first_divergent(runner, other, spec, subject))
         yield from results
+        plain = runner.run(other, "forward, untapped", selection=None, steps=job.steps, follow=reference.greedy)
+        yield _untapped_check(_itself(job, other), plain, run)
 
 
 def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | None:
@@ -220,22 +222,24 @@ def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | Non
     return runner.run(spec, "forward, each layer fed by the reference", selection=job.selection, inject=known)
 
 
+def _itself(job: Job, spec: TierSpec) -> Subject:
+    """One tier held against itself: the same bits, but for BLAS, which picks its summation order by shape."""
+    limit = between(spec.ordering, "") if spec.ordering == SECOND_OPINION else SAME
+    return Subject(job.name, spec.text, spec.text, limit, job.repro)
+
+
+def _untapped_check(subject: Subject, plain: Run, tapped: Run) -> Result:
+    cause = "only the untapped graph reuses memory: aliasing, or a missing barrier"
+    return same_bits_check(subject, "untapped", "tap", plain, tapped, cause)
+
+
 def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[Result]:
     """What one tier can say about itself: two ways through it agree, and so does another ordering."""
     job = runner.job
-    same = Subject(job.name, spec.text, spec.text, SAME, job.repro)
-    if spec.ordering == SECOND_OPINION:  # BLAS picks its summation order by shape
-        same = Subject(job.name, spec.text, spec.text, between(spec.ordering, ""), job.repro)
+    same = _itself(job, spec)
     tapped = runner.run(spec, "forward", selection=job.selection)
     plain = runner.run(spec, "forward, untapped", selection=None)
-    yield same_bits_check(
-        same,
-        "untapped",
-        "tap",
-        plain,
-        tapped,
-        "only the untapped graph reuses memory: aliasing, or a missing barrier",
-    )
+    yield _untapped_check(same, plain, tapped)
     if len(job.tokens) > 1:
         stepwise = runner.run(spec, "forward, token by token", selection=job.selection, prefill="stepwise")
         yield same_bits_check(

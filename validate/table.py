@@ -140,7 +140,8 @@ def agreement_lines(results: Sequence[Result]) -> list[str]:
 
 def verdict(report: Report, models: int, *, strict: bool) -> str:
     counts, verdict = report.counts(), report.verdict(strict=strict)
-    parts = [f"{counts.get('pass', 0)} checks passed"]
+    passed = counts.get("pass", 0)
+    parts = [f"{passed} check{'' if passed == 1 else 's'} passed"]
     if counts.get("fail"):
         parts.insert(0, f"{counts['fail']} failed")
     if counts.get("skip"):

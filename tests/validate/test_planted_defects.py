@@ -178,11 +178,12 @@ def test_the_repro_line_shows_it_again_and_passes_once_it_is_mended(
     assert validate(*options).exit == 0
 
 
+@pytest.mark.parametrize("tiers", ["t1", "t1,t_cpu"])
 def test_memory_shared_too_early_fails_only_where_nothing_is_tapped(
-    qwen3: str, plant: Planting, validate: Validate
+    tiers: str, qwen3: str, plant: Planting, validate: Validate
 ) -> None:
     plant(overlapping("act.attn_norm[1]", over="act.l_out[0]"))
-    seen = validate("--model", qwen3, "--tiers", "t1", "--tokens", "3,1,4,1,5")
+    seen = validate("--model", qwen3, "--tiers", tiers, "--tokens", "3,1,4,1,5", "--steps", "0")
     assert seen.exit == 1 and seen.named("fail") == ["untapped"]
     assert "aliasing" in seen.result("untapped")["cause"]
     assert seen.result("untapped")["first_bad"]["node"] == "logits"

@@ -342,15 +342,20 @@ def test_nodes_named_by_a_pattern_are_compared_too(qwen3: str, validate: Validat
 
 def test_the_reference_is_t_cpu_unless_another_is_named(qwen3: str, validate: Validate) -> None:
     tiers = ("--tiers", "t_cpu:float32-dequant,t_cpu")
-    assert {r["reference"] for r in validate("--model", qwen3, *tiers, *FEW).results} == {"t_cpu"}
+    seen = validate("--model", qwen3, *tiers, *FEW)
+    assert {(r["tier"], r["reference"]) for r in seen.results if r["kind"] == "layer"} == {
+        ("t_cpu:float32-dequant", "t_cpu")
+    }
     other = validate("--model", qwen3, *tiers, *FEW, "--reference", "t_cpu:float32-dequant")
-    assert {(r["tier"], r["reference"]) for r in other.results} == {("t_cpu", "t_cpu:float32-dequant")}
+    assert {(r["tier"], r["reference"]) for r in other.results if r["kind"] == "layer"} == {
+        ("t_cpu", "t_cpu:float32-dequant")
+    }
 
 
 def test_a_reference_that_is_not_judged_itself(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, *FEW, "--reference", "t_cpu:float32-dequant")
-    assert seen.exit == 0
-    assert {(r["tier"], r["reference"]) for r in seen.results} == {("t_cpu", "t_cpu:float32-dequant")}
+    assert seen.exit == 0 and {r["tier"] for r in seen.results} == {"t_cpu"}
+    assert {r["reference"] for r in seen.results if r["kind"] != "tap"} == {"t_cpu:float32-dequant"}
 
 
 def test_resync_of_some_layers_covers_each_of_them(qwen35moe: str, validate: Validate) -> None:
@@ -370,13 +375,14 @@ def test_requantised_activations_are_held_to_llama_cpps_own_distance(qwen3: str,
 
 # --- exit codes --------------------------------------------------------------------------------------------
 
-Q8 = ("--tiers", "t_cpu,t_cpu:canonical-1-q8")
+# no limit between these, and short of the head nothing is read untapped
+Q8 = ("--tiers", "t_cpu,t_cpu:canonical-1-q8", "--tokens", "3,1,4", "--layers", ":2")
 
 
 def test_what_is_shown_without_a_limit_is_no_pass(qwen3: str, validate: Validate, capsys: Capture) -> None:
-    seen = validate("--model", qwen3, *Q8, *FEW)
+    seen = validate("--model", qwen3, *Q8)
     assert seen.exit == 77 and set(seen.report["verdict"]["counts"]) == {"skip"}
-    assert all(result["measure"]["max_abs"] > 0 for result in seen.results), "shown all the same"
+    assert all(seen.result(f"l_out-{layer}")["measure"]["max_abs"] > 0 for layer in (0, 1)), "shown all the same"
     assert capsys.readouterr().out.splitlines()[-1].startswith("NOTHING RAN  1 model: ")
 
 
@@ -468,10 +474,11 @@ def test_junit_counts_what_the_report_does(broken: tuple[Seen, str, str]) -> Non
 
 def test_a_skip_in_junit_has_its_reason(qwen3: str, tmp_path: Path) -> None:
     path = tmp_path / "r.xml"
-    assert main(["--model", qwen3, *Q8, *FEW, "--junit", str(path)]) == 77
+    assert main(["--model", qwen3, *Q8, "--junit", str(path)]) == 77
     suite = Xml.fromstring(path.read_text())
     assert int(suite.attrib["skipped"]) == int(suite.attrib["tests"]) == 4
-    assert all("re-quantised" in skipped.attrib["message"] for skipped in suite.iter("skipped"))
+    reasons = [skipped.attrib["message"] for skipped in suite.iter("skipped")]
+    assert all(reasons) and "re-quantised" in reasons[0] and "do not reach the head" in reasons[-1]
 
 
 class Page(HTMLParser):

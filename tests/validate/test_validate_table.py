@@ -93,10 +93,10 @@ def test_a_section_for_each_pair_of_tiers() -> None:
 @pytest.mark.parametrize(
     ("results", "strict", "line"),
     [
-        ([passed("a")], False, "PASS  1 model: 1 checks passed"),
-        ([passed("a"), failed("b")], False, "FAIL  1 model: 1 failed, 1 checks passed"),
-        ([passed("a"), skipped("b", "why")], False, "PASS  1 model: 1 checks passed, 1 skipped (why)"),
-        ([passed("a"), skipped("b", "why")], True, "FAIL  1 model: 1 checks passed, 1 skipped (why)"),
+        ([passed("a")], False, "PASS  1 model: 1 check passed"),
+        ([passed("a"), failed("b")], False, "FAIL  1 model: 1 failed, 1 check passed"),
+        ([passed("a"), skipped("b", "why")], False, "PASS  1 model: 1 check passed, 1 skipped (why)"),
+        ([passed("a"), skipped("b", "why")], True, "FAIL  1 model: 1 check passed, 1 skipped (why)"),
         (
             [skipped("a", "x"), skipped("b", "y"), skipped("c", "y")],
             False,
