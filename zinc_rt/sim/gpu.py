@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from zinc_rt.sim.chips import PAGE_BYTES, Chip
 from zinc_rt.sim.doorbells import Doorbells
 from zinc_rt.sim.inject import Injector
-from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, QueueState
+from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, Kernel, QueueState
 from zinc_rt.sim.memory import Bo, Heap, Memory, Shared
 from zinc_rt.sim.profiles import KernelProfile
 from zinc_rt.sim.vm import GpuVm
@@ -32,9 +32,14 @@ class CommandProcessor(Protocol):
 
     def detach(self, queue: HardwareQueue, timeout_seconds: float) -> bool: ...
 
-    def ring(self, queue: HardwareQueue) -> None: ...
+    def forget(self, queue: HardwareQueue) -> None: ...
+
+    def ring(self, queue: HardwareQueue, value: int) -> None: ...
 
     def close(self) -> None: ...
+
+
+MakeCp = Callable[[Kernel, Chip, Callable[[], object]], CommandProcessor]
 
 
 class Owner(Protocol):
@@ -71,7 +76,7 @@ class Gpu:
         gtt_bytes: int = 64 << 30,
         changed: threading.Condition,
         log: Callable[[str], None],
-        make_cp: Callable[[Any, Chip], CommandProcessor],
+        make_cp: MakeCp,
     ) -> None:
         if coherence not in ("bar", "direct"):
             raise ValueError(f'coherence is "bar" or "direct", not {coherence!r}')
@@ -151,7 +156,7 @@ class Gpu:
     @property
     def cp(self) -> CommandProcessor:
         if self._cp is None:
-            self._cp = self._make_cp(self, self.chip)
+            self._cp = self._make_cp(self, self.chip, self.doorbells.look)
         return self._cp
 
     def put_on(self, queue: HardwareQueue, owner: Owner, doorbells: Shared, index: int) -> None:
@@ -176,6 +181,7 @@ class Gpu:
         if not refuses and self.cp.detach(queue, timeout_seconds * self.time_scale):
             self.on_hardware.remove(entry)
             queue.state = QueueState.DESTROYED
+            self.cp.forget(queue)
             return True
         self.log("amdgpu: MES failed to respond to msg=REMOVE_QUEUE")
         if self.kernel.queue_reset and not refuses:
@@ -188,10 +194,23 @@ class Gpu:
         return False
 
     def _kill(self, queue: HardwareQueue, why: str) -> None:
-        queue.state = QueueState.DESTROYED
         queue.report = queue.report or why
         self.doorbells.unwatch(queue)
         self.cp.detach(queue, 0)
+        queue.state = QueueState.DESTROYED
+        self.cp.forget(queue)
+
+    def pause(self, queue: HardwareQueue) -> None:
+        """Off the hardware for a while: switched off by its client, or evicted after a fault."""
+        if queue.state is QueueState.ACTIVE:
+            self.cp.detach(queue, PREEMPT_SECONDS * self.time_scale)
+            if queue.state is QueueState.ACTIVE:
+                queue.state = QueueState.EVICTED
+
+    def resume(self, queue: HardwareQueue) -> None:
+        if queue.state is QueueState.EVICTED:
+            queue.state = QueueState.ACTIVE
+            self.cp.attach(queue)
 
     def reset(self, guilty: Owner | None = None) -> None:
         """The whole GPU: every queue is dead, VRAM is lost, every client hears of it."""
@@ -222,14 +241,15 @@ class Gpu:
     def _owner(self, queue: HardwareQueue) -> Owner | None:
         return next((each.owner for each in self.on_hardware if each.queue is queue), None)
 
-    def _rung(self, queue: HardwareQueue) -> None:
+    def _rung(self, queue: HardwareQueue, value: int) -> None:
         if self.injector.strikes("lost-doorbell"):
             return
         if self.injector.strikes("device-crash"):
             self.crash()
             return
+        queue.doorbell = value
         if queue.state is QueueState.ACTIVE:
-            self.cp.ring(queue)
+            self.cp.ring(queue, value)
 
     def crash(self) -> None:
         """In a process of its own: ends it. Here: the device is gone."""
@@ -272,7 +292,6 @@ class Gpu:
         return int((time.monotonic() - self._started) * GPU_COUNTER_HZ)
 
     def close(self) -> None:
-        self.doorbells.close()
         if self._cp is not None:
             self._cp.close()
         for bo in self.memory.snapshot():

@@ -9,7 +9,7 @@ from zinc_rt.kmd.uapi.layout import Record
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
 from zinc_rt.sim.gpu import Gpu
-from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
+from zinc_rt.sim.interfaces import HardwareQueue, QueueKind
 from zinc_rt.sim.kfd_memory import MMAP_TYPE_DOORBELL, mmap_cookie, state
 from zinc_rt.sim.kfd_state import DOORBELLS, MAX_QUEUE_IDS, MAX_QUEUES_PER_GPU, KfdProcess, OnGpu, Queue
 from zinc_rt.sim.memory import Bo, Heap
@@ -177,8 +177,10 @@ def call_owners(gpu: Gpu) -> list[KfdProcess]:
 
 def _run_or_stop(queue: Queue, arg: Record) -> None:
     queue.active = bool(arg["ring_base_address"] and arg["queue_percentage"] & 0xFF)
-    if queue.hardware.state in (QueueState.ACTIVE, QueueState.EVICTED):
-        queue.hardware.state = QueueState.ACTIVE if queue.active else QueueState.EVICTED
+    if queue.active:
+        queue.gpu.resume(queue.hardware)
+    else:
+        queue.gpu.pause(queue.hardware)
 
 
 def destroy(call: Request) -> None:
@@ -217,8 +219,6 @@ def update(call: Request) -> None:
         hardware.ring_va, hardware.ring_size_bytes = arg["ring_base_address"] & ~0xFF, size
     hardware.priority = arg["queue_priority"]
     _run_or_stop(queue, arg)
-    if queue.active and hardware.state is QueueState.ACTIVE:
-        queue.gpu.cp.ring(hardware)
 
 
 def set_cu_mask(call: Request) -> None:

@@ -1,4 +1,4 @@
-"""What amdkfd keeps for one process: address spaces, buffers, queues, events; it hears of interrupts and faults."""
+"""What amdkfd keeps for one process: address spaces, buffers, queues, events. It hears of interrupts, faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.events import Events
 from zinc_rt.sim.files import DrmFile, Process, SmiFile
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, Gpu
-from zinc_rt.sim.interfaces import Fault, HardwareQueue, QueueState
+from zinc_rt.sim.interfaces import Fault, HardwareQueue
 from zinc_rt.sim.memory import Bo, Shared
 from zinc_rt.sim.vm import GpuVm, Span
 
@@ -150,8 +150,8 @@ class KfdProcess:
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
         gpu = next(each.gpu for each in self.queues.values() if each.hardware is queue)
         for each in self.queues_on(gpu):
-            if each.hardware is not queue and each.hardware.state is QueueState.ACTIVE:
-                each.hardware.state = QueueState.EVICTED
+            if each.hardware is not queue:
+                gpu.pause(each.hardware)
         if gpu.injector.strikes("lost-memory-event"):
             return
         data = {

@@ -7,16 +7,16 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from zinc_rt.kmd.uapi.layout import Struct, request_key, request_size_bytes
+from zinc_rt.pm4.generation import generation_of
 from zinc_rt.sim import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.call import Handler, Request
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.chips import chip as chip_row
 from zinc_rt.sim.drm_memory import close_handle
 from zinc_rt.sim.files import DmaBufFile, DrmFile, File, KfdFile, Process, SmiFile, TextFile
-from zinc_rt.sim.gpu import CommandProcessor, Gpu
+from zinc_rt.sim.gpu import CommandProcessor, Gpu, MakeCp
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import Finding, Kernel
 from zinc_rt.sim.kfd_state import KfdProcess
@@ -31,40 +31,21 @@ FD_FIRST = 0x10000  # far from the caller's own, so that a mix-up is EBADF
 MAX_ARG_BYTES = (1 << 14) - 1
 
 
-class IdleCp:
-    """A command processor that runs nothing: for tests of the driver's side alone."""
+def default_cp(kernel: Kernel, chip: Chip, poll: Callable[[], object]) -> CommandProcessor:
+    """The simulated one, in a thread of its own."""
+    from zinc_rt.sim.cp import CommandProcessor as Simulated  # late: a machine without queues needs none
 
-    def __init__(self, kernel: Kernel, chip: Chip) -> None:
-        self.kernel, self.chip = kernel, chip
-        self.attached: list[Any] = []
-        self.rung: list[tuple[Any, int]] = []
-        self.stuck = False  # every queue refuses to leave
-
-    def attach(self, queue: Any) -> None:
-        self.attached.append(queue)
-
-    def detach(self, queue: Any, timeout_seconds: float) -> bool:
-        self.attached = [each for each in self.attached if each is not queue]
-        return not self.stuck
-
-    def ring(self, queue: Any) -> None:
-        self.rung.append((queue, queue.doorbell))
-
-    def close(self) -> None:
-        self.attached.clear()
-
-
-def default_cp(kernel: Kernel, chip: Chip) -> CommandProcessor:
-    from zinc_rt.sim.cp import CommandProcessor as Real  # late: it imports what this module defines
-
-    return Real(kernel, chip)
+    processor = Simulated(kernel, generation=generation_of(chip.gfx), poll=lambda: (poll(), None)[1])
+    processor.start()
+    return processor
 
 
 class Machine:
     """`chip`: rows of sim.chips, several separated by commas. `kernel`: a row of sim.profiles.
 
     `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM) or "direct". `time_scale` shortens the
-    driver's time-outs. `command_processor(kernel, chip)` makes what runs the queues.
+    driver's time-outs. `command_processor(kernel, chip, look)` makes what runs the queues;
+    it calls look() between turns.
     """
 
     def __init__(
@@ -75,7 +56,7 @@ class Machine:
         coherence: str = "bar",
         time_scale: float = 1.0,
         *,
-        command_processor: Callable[[Kernel, Chip], CommandProcessor] = default_cp,
+        command_processor: MakeCp = default_cp,
     ) -> None:
         self.kernel = kernel_row(kernel)
         self.injector = Injector(inject)
@@ -256,7 +237,7 @@ class Machine:
         return self.tree.read(path)
 
     def list_dir(self, path: str) -> list[str]:
-        return self.tree.list(path)
+        return self.tree.names(path)
 
     def announce(self, process: Process, va: int, size_bytes: int, name: str) -> None:
         """A suballocation, by name: what hardware lacks. Every address space of the process learns it."""

@@ -1,4 +1,4 @@
-"""mmap of the simulated nodes: which memory a file shows at an offset. Source: kfd_mmap, amdgpu_gem_object_mmap."""
+"""mmap of the simulated nodes: which memory a file shows at an offset. Source: kfd_mmap, amdgpu_gem.c."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ class FileTree:
             raise OSError(errno.ENOENT, path)
         return (text if isinstance(text, str) else text()).encode()
 
-    def list(self, path: str) -> list[str]:
+    def names(self, path: str) -> list[str]:
         path = _clean(path)
         names = self._below(path)
         if not names:

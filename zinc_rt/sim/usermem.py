@@ -1,4 +1,4 @@
-"""The client's memory as ioctls reach it: copied with checks, so that a bad address is EFAULT and never a crash."""
+"""The client's memory as ioctls reach it: copied with checks; a bad address is EFAULT and never a crash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UserMemory(Protocol):
 
 def is_user_range(address: int, size_bytes: int = 1) -> bool:
     """access_ok()."""
-    return 0 <= address and address + size_bytes <= USER_END
+    return address >= 0 and address + size_bytes <= USER_END
 
 
 class _Vector(ctypes.Structure):
@@ -39,7 +39,8 @@ class LocalMemory:
         self._libc = ctypes.CDLL(None, use_errno=True)
         for call in (self._libc.process_vm_readv, self._libc.process_vm_writev):
             call.restype = ctypes.c_ssize_t
-            call.argtypes = [ctypes.c_int, *[ctypes.c_void_p, ctypes.c_ulong] * 2, ctypes.c_ulong]
+            vector, count = ctypes.c_void_p, ctypes.c_ulong
+            call.argtypes = [ctypes.c_int, vector, count, vector, count, ctypes.c_ulong]
 
     def read(self, address: int, size_bytes: int) -> bytes:
         buffer = (ctypes.c_char * size_bytes)()

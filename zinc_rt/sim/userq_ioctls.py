@@ -31,12 +31,10 @@ def switched_on(gpu: Gpu) -> bool:
 def ip_usable(gpu: Gpu, ip_type: int) -> bool:
     """What DEV_INFO.userq_ip_mask says: parameter, chip and firmware."""
     need, have = gpu.chip.firmware_minimum, gpu.chip.firmware
-    if not switched_on(gpu) or need is None:
+    if ip_type != amdgpu.AMDGPU_HW_IP_COMPUTE:  # a real card has more; what is not simulated is not announced
         return False
-    if gpu.injector.on("firmware-old"):
+    if not switched_on(gpu) or need is None or gpu.injector.on("firmware-old"):
         return False
-    if ip_type == amdgpu.AMDGPU_HW_IP_DMA:
-        return gpu.kernel.userq_slots and gpu.chip.major >= 12 and have.sdma >= need.sdma
     return have.me >= need.me and have.pfp >= need.pfp and have.mec >= need.mec and have.mes >= need.mes
 
 
@@ -81,8 +79,6 @@ def _create(call: Request, gpu: Gpu) -> None:
         raise OSError(errno.EACCES, "high priority needs CAP_SYS_NICE")
     if not ip_usable(gpu, arg["ip_type"]):
         raise OSError(errno.EINVAL, "no user queues on this IP")
-    if arg["ip_type"] != amdgpu.AMDGPU_HW_IP_COMPUTE:
-        raise OSError(errno.EINVAL, "only compute is simulated")
     held = _mapped_buffers(file, gpu, call)
     doorbell = file.handles.get(arg["doorbell_handle"])
     if doorbell is None or doorbell.heap is not Heap.DOORBELL:
@@ -163,9 +159,8 @@ def _mqd(file: DrmFile, gpu: Gpu, call: Request) -> tuple[int, Bo | None]:
 
 def _free(call: Request) -> None:
     arg, file = call.arg, drm_file(call)
-    zero = ("ip_type", "doorbell_handle", "doorbell_offset", "flags", "queue_va", "queue_size")
-    zero += ("rptr_va", "wptr_va", "mqd", "mqd_size")
-    if any(arg[name] for name in zero) or arg["queue_id"] not in file.queues:
+    others = [arg[name] for name in arg.struct.fields if name not in ("op", "queue_id", "new_queue_id")]
+    if any(others) or arg["queue_id"] not in file.queues:
         raise OSError(errno.EINVAL, "unknown queue, or other fields are set")
     queue = file.queues[arg["queue_id"]]
     deadline = time.monotonic_ns() + int(LAST_FENCE_SECONDS * file.gpu.time_scale * 1e9)
@@ -228,9 +223,7 @@ def wait(call: Request) -> None:
     pairs += [(lookup(file, handle), point) for handle, point in zip(timelines, points, strict=True)]
     bos = [file.bo(handle) for handle in (*reads, *writes)]
     for syncobj, point in pairs:
-        ready = wait_until(call.machine.changed, lambda s=syncobj, p=point: 0 if s.submitted(p) else None, None)
-        if ready is None or file.process.dead:
-            raise OSError(errno.EINTR, "the client is gone")
+        _until_submitted(call, syncobj, point)
     fences = [fence for syncobj, point in pairs for fence in _fences(syncobj, point)]
     fences += [fence for bo in bos for fence in bo.fences if not fence.done]
     room = arg["num_fences"]
@@ -246,10 +239,25 @@ def wait(call: Request) -> None:
         if fence.queue_va:
             wanted[fence.queue_va] = max(fence.value, wanted.get(fence.queue_va, 0))
         else:
-            wait_until(call.machine.changed, lambda f=fence: 0 if f.done else None, None)
+            _until_done(call, fence)
     infos = [amdgpu.USERQ_FENCE_INFO.new(va=va, value=value) for va, value in wanted.items()]
     call.put(arg["out_fences"], b"".join(bytes(info.raw) for info in infos))
     arg["num_fences"] = len(infos)
+
+
+def _until_submitted(call: Request, syncobj: Syncobj, point: int) -> None:
+    wait_until(call.machine.changed, lambda: 0 if syncobj.submitted(point) or call.process.dead else None, None)
+    _check_alive(call)
+
+
+def _until_done(call: Request, fence: Fence) -> None:
+    wait_until(call.machine.changed, lambda: 0 if fence.done or call.process.dead else None, None)
+    _check_alive(call)
+
+
+def _check_alive(call: Request) -> None:
+    if call.process.dead:
+        raise OSError(errno.EINTR, "the client is gone")
 
 
 def _fences(syncobj: Syncobj, point: int) -> list[Fence]:

@@ -88,7 +88,8 @@ class GpuVm:
         read: bool = True,
         kernels: bool = False,
     ) -> Span:
-        """`kernels`: in the reserved range on top. EINVAL where unaligned, outside the valid ranges, outside the buffer, or taken."""
+        """EINVAL where unaligned, outside the valid ranges, outside the buffer, or taken. `kernels`: in the range
+        reserved on top."""
         if not kernels:
             self.check_range(va, size_bytes)
         if offset % PAGE_BYTES or offset + size_bytes > bo.size_bytes:

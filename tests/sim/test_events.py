@@ -1,0 +1,166 @@
+"""KFD events: slots, waiting, auto-reset, ages, exceptions."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+
+import pytest
+from sim.device import PAGE, Client, client
+
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.host import records as array_of
+from zinc_rt.sim.events import UNSIGNALED
+from zinc_rt.sim.interfaces import Access, Fault, QueueState
+
+COMPLETE, TIMEOUT = kfd.KFD_IOC_WAIT_RESULT_COMPLETE, kfd.KFD_IOC_WAIT_RESULT_TIMEOUT
+
+
+def set_event(c: Client, event_id: int) -> None:
+    c.call(kfd.IOC_SET_EVENT, event_id=event_id)
+
+
+def test_a_poll_times_out_then_completes_and_consumes() -> None:
+    with client() as c:
+        event_id = c.event()["event_id"]
+        assert c.wait(event_id)[0] == TIMEOUT
+        set_event(c, event_id)
+        assert c.wait(event_id)[0] == COMPLETE
+        assert c.wait(event_id)[0] == TIMEOUT
+
+
+def test_without_auto_reset_an_event_stays_set_until_reset() -> None:
+    with client() as c:
+        event_id = c.event(auto_reset=False)["event_id"]
+        set_event(c, event_id)
+        assert c.wait(event_id)[0] == c.wait(event_id)[0] == COMPLETE
+        c.call(kfd.IOC_RESET_EVENT, event_id=event_id)
+        assert c.wait(event_id)[0] == TIMEOUT
+
+
+def test_any_and_all() -> None:
+    with client() as c:
+        first, second = (c.event()["event_id"] for _ in range(2))
+        set_event(c, second)
+        assert c.wait(first, second)[0] == COMPLETE
+        set_event(c, second)
+        assert c.wait(first, second, wait_all=True, timeout_ms=5)[0] == TIMEOUT
+
+
+def test_a_sleeper_is_woken_and_an_auto_reset_event_stays_clear_after() -> None:
+    with client() as c:
+        event_id = c.event()["event_id"]
+        results: list[int] = []
+        thread = threading.Thread(target=lambda: results.append(c.wait(event_id, timeout_ms=5000)[0]))
+        thread.start()
+        time.sleep(0.05)
+        set_event(c, event_id)
+        thread.join(5)
+        assert results == [COMPLETE] and c.wait(event_id)[0] == TIMEOUT
+
+
+def test_destroying_an_event_ends_its_wait_with_eio() -> None:
+    with client() as c:
+        event_id = c.event()["event_id"]
+        errors: list[int | None] = []
+
+        def sleep() -> None:
+            try:
+                c.wait(event_id, timeout_ms=5000)
+            except OSError as error:
+                errors.append(error.errno)
+
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        time.sleep(0.05)
+        c.call(kfd.IOC_DESTROY_EVENT, event_id=event_id)
+        thread.join(5)
+        assert errors == [errno.EIO]
+
+
+def test_an_interrupt_signals_the_slot_that_was_written_and_resets_it() -> None:
+    with client() as c:
+        page = c.alloc(0x8000)
+        event_id = c.event(page=page["handle"])["event_id"]
+        other = c.event()["event_id"]
+        c.queue()
+        hardware = c.gpu.on_hardware[0].queue
+        host = c.host(page).view.cast("Q")
+        c.gpu.interrupt(hardware, event_id)
+        assert c.wait(event_id)[0] == TIMEOUT  # an untouched slot signals nothing
+        host[event_id] = event_id
+        c.gpu.interrupt(hardware, event_id)
+        assert c.wait(event_id)[0] == COMPLETE and host[event_id] == UNSIGNALED
+        host[event_id] = event_id
+        c.gpu.interrupt(hardware, other)  # a wrong context id: all slots are scanned
+        assert c.wait(event_id)[0] == COMPLETE and c.wait(other)[0] == TIMEOUT
+
+
+def test_4095_events_and_no_more() -> None:
+    with client() as c:
+        c.event(page=c.alloc(0x8000)["handle"])
+        state = c.driver.process.kfd
+        assert state is not None
+        for _ in range(4094):
+            state.events.create(kfd.KFD_IOC_EVENT_SIGNAL, True)
+        assert c.errno(kfd.IOC_CREATE_EVENT) == errno.ENOSPC
+
+
+def test_ages_satisfy_a_wait_and_come_back() -> None:
+    with client() as c:
+        event_id = c.event(auto_reset=False)["event_id"]
+        set_event(c, event_id)
+        c.call(kfd.IOC_RESET_EVENT, event_id=event_id)
+        records = kfd.EVENT_DATA.new(event_id=event_id, last_event_age=1)
+        array = array_of([records])
+        done = c.call(kfd.IOC_WAIT_EVENTS, events_ptr=array.address, num_events=1)
+        assert done["wait_result"] == COMPLETE and array.record(kfd.EVENT_DATA)["last_event_age"] == 2
+
+
+@pytest.mark.parametrize(
+    ("why", "field"), [("not present", "not_present"), ("read only", "read_only"), ("no execute", "no_execute")]
+)
+def test_a_fault_signals_memory_events_with_its_page_and_evicts_the_other_queues(why: str, field: str) -> None:
+    with client() as c:
+        memory = c.event(kfd.KFD_IOC_EVENT_MEMORY)["event_id"]
+        c.queue()
+        c.queue()
+        first, second = (each.queue for each in c.gpu.on_hardware)
+        first.state = QueueState.HUNG
+        c.gpu.vm_fault(first, Fault(0x1234567, Access.WRITE, why))
+        result, array = c.wait(memory)
+        record = array.record(kfd.EVENT_DATA)
+        assert result == COMPLETE and record["va"] == 0x1234000 and record["memory_gpu_id"] == c.gpu_id
+        assert record[field] == 1 and second.state is QueueState.EVICTED
+
+
+def test_a_reset_tells_every_process_and_leaves_nothing_but_closing() -> None:
+    with client(kernel="6.12") as c:
+        victim = Client(c.machine)
+        told = [each.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for each in (c, victim)]
+        queue_id = c.queue()["queue_id"]
+        c.gpu.cp.stuck = True  # type: ignore[attr-defined]
+        assert c.errno(kfd.IOC_DESTROY_QUEUE, queue_id=queue_id) == errno.ETIME
+        assert c.errno(kfd.IOC_DESTROY_QUEUE, queue_id=queue_id) == errno.EINVAL  # gone all the same
+        for each, event_id in zip((c, victim), told, strict=True):
+            result, array = each.wait(event_id)
+            assert result == COMPLETE and array.record(kfd.EVENT_DATA)["memory_lost"] == 1
+            arguments = {"va_addr": PAGE * 64, "size": PAGE, "gpu_id": c.gpu_id, "flags": 2}
+            assert each.errno(kfd.IOC_ALLOC_MEMORY_OF_GPU, **arguments) == errno.EIO
+        victim.driver.exit()
+        time.sleep(0.02)  # the reset takes a second, scaled
+        fresh = Client(c.machine)
+        fresh.alloc(PAGE)
+        fresh.driver.exit()
+
+
+def test_a_queue_reset_tells_only_its_owner() -> None:
+    with client(kernel="7.0") as c:
+        bystander = Client(c.machine)
+        mine, others = (each.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for each in (c, bystander))
+        queue_id = c.queue()["queue_id"]
+        c.gpu.cp.stuck = True  # type: ignore[attr-defined]
+        assert c.errno(kfd.IOC_DESTROY_QUEUE, queue_id=queue_id) == errno.ETIME
+        assert c.wait(mine)[0] == COMPLETE and bystander.wait(others)[0] == TIMEOUT
+        bystander.driver.exit()

@@ -1,0 +1,186 @@
+"""What the host and the GPU see of each other's stores, and when."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from sim.device import GTT, PAGE, VRAM, VRAM_PUBLIC, client
+
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.sim.interfaces import Access, Fault
+
+
+def test_gtt_is_coherent_both_ways() -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE, GTT)
+        host, vm = c.host(buffer), c.gpu_vm
+        host.view[:4] = b"host"
+        assert vm.read(buffer["va_addr"], 4) == b"host"
+        vm.write(buffer["va_addr"] + 8, b"gpu!gpu!")
+        assert bytes(host.view[8:16]) == b"gpu!gpu!"
+        c.driver.munmap(host)
+
+
+def test_host_stores_reach_vram_only_with_an_hdp_flush() -> None:
+    with client() as c:
+        buffer = c.alloc(2 * PAGE, VRAM_PUBLIC)
+        host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
+        host.view[PAGE : PAGE + 4] = b"host"
+        assert vm.read(va + PAGE, 4) == bytes(4)
+        vm.flush_hdp()
+        assert vm.read(va + PAGE, 4) == b"host"
+        c.driver.munmap(host)
+
+
+def test_gpu_stores_reach_the_host_only_with_a_write_back() -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE, VRAM_PUBLIC)
+        host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
+        vm.write(va, b"gpu!")
+        assert bytes(host.view[:4]) == bytes(4)
+        vm.write_back()
+        assert bytes(host.view[:4]) == b"gpu!"
+        c.driver.munmap(host)
+
+
+def test_stores_of_both_sides_to_one_page_are_kept_byte_for_byte() -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE, VRAM_PUBLIC)
+        host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
+        vm.write(va, b"gpu!")
+        host.view[100:104] = b"host"
+        vm.view(va + 200, 4, Access.WRITE)[:] = b"view"
+        vm.flush_hdp()
+        assert vm.read(va, 4) == b"gpu!" and vm.read(va + 100, 4) == b"host" and vm.read(va + 200, 4) == b"view"
+        vm.write_back()
+        assert bytes(host.view[:4]) == b"gpu!" and bytes(host.view[200:204]) == b"view"
+        assert bytes(host.view[100:104]) == b"host"
+        c.driver.munmap(host)
+
+
+def test_direct_coherence_has_one_copy() -> None:
+    with client(coherence="direct") as c:
+        buffer = c.alloc(PAGE, VRAM_PUBLIC)
+        host = c.host(buffer)
+        host.view[:4] = b"host"
+        assert c.gpu_vm.read(buffer["va_addr"], 4) == b"host"
+        c.driver.munmap(host)
+
+
+def test_the_remap_page_flushes_before_a_doorbell_that_follows() -> None:
+    with client() as c:
+        data = c.alloc(PAGE, VRAM_PUBLIC)
+        page = c.alloc(PAGE, kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP, mapped=False)
+        host, remap = c.host(data), c.driver.mmap(c.kfd, PAGE, page["mmap_offset"], 3)
+        host.view[:4] = b"host"
+        remap.view[:4] = b"\1\0\0\0"
+        c.gpu.doorbells.look()
+        assert c.gpu_vm.read(data["va_addr"], 4) == b"host"
+        assert bytes(remap.view[:4]) == bytes(4)
+        c.driver.munmap(host)
+        c.driver.munmap(remap)
+
+
+def test_stale_hdp_and_missing_write_back_are_switches() -> None:
+    with client("stale-hdp", "no-write-back") as c:
+        buffer = c.alloc(PAGE, VRAM_PUBLIC)
+        host, vm = c.host(buffer), c.gpu_vm
+        host.view[:4] = b"host"
+        vm.flush_hdp()
+        vm.write(buffer["va_addr"] + 8, b"gpu!")
+        vm.write_back()
+        assert vm.read(buffer["va_addr"], 4) == bytes(4)
+        assert bytes(host.view[8:12]) == bytes(4)
+        c.driver.munmap(host)
+
+
+@pytest.mark.parametrize("inject", [(), ("stale-icache",)])
+def test_instructions_stay_as_first_fetched_until_invalidated(inject: tuple[str, ...]) -> None:
+    with client(*inject) as c:
+        code, vm = c.alloc(2 * PAGE), c.gpu_vm
+        va = code["va_addr"] + PAGE - 4
+        vm.write(va, b"A" * 8)
+        assert vm.fetch(va, 8) == b"A" * 8
+        vm.write(va, b"B" * 8)
+        assert vm.fetch(va, 8) == b"A" * 8 and vm.read(va, 8) == b"B" * 8
+        vm.invalidate_icache()
+        assert vm.fetch(va, 8) == (b"A" if inject else b"B") * 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "access", "why"),
+    [
+        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, Access.WRITE, "read only"),
+        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, Access.EXECUTE, "no execute"),
+    ],
+)
+def test_permissions_fault(flags: int, access: Access, why: str) -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE, flags)
+        with pytest.raises(Fault) as caught:
+            c.gpu_vm.view(buffer["va_addr"] + 8, 4, access)
+        assert (caught.value.va, caught.value.why) == (buffer["va_addr"] + 8, why)
+
+
+def test_a_write_that_runs_off_its_buffer_faults_at_the_first_missing_byte_and_writes_nothing() -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE)
+        end = buffer["va_addr"] + PAGE
+        with pytest.raises(Fault) as caught:
+            c.gpu_vm.write(end - 4, b"12345678")
+        assert caught.value.va == end and caught.value.why == "not present"
+        assert c.gpu_vm.read(end - 4, 4) == bytes(4)
+
+
+def test_an_address_is_described_by_buffer_or_by_announced_name() -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE)
+        va = buffer["va_addr"]
+        c.driver.announce(va + 256, 256, "kv page 3")
+        assert c.gpu_vm.describe(va + 0x140) == "kv page 3+0x40"
+        assert c.gpu_vm.describe(va + 4).endswith("+0x4") and c.gpu_vm.describe(va + PAGE) == "unmapped"
+
+
+def test_vram_without_public_cannot_be_mapped_and_nobody_maps_anothers_buffer() -> None:
+    with client() as c:
+        hidden, open_ = c.alloc(PAGE, VRAM), c.alloc(PAGE, VRAM_PUBLIC)
+        with pytest.raises(OSError) as caught:
+            c.host(hidden)
+        assert caught.value.errno == errno.EPERM
+        with pytest.raises(OSError) as caught:
+            c.host(open_, 2 * PAGE)
+        assert caught.value.errno == errno.EINVAL
+        second = c.driver.open("/dev/dri/renderD128", 2)
+        with pytest.raises(OSError) as caught:
+            c.driver.mmap(second, PAGE, open_["mmap_offset"], 3)
+        assert caught.value.errno == errno.EACCES
+
+
+def test_bytes_of_each_heap_are_counted_and_limited() -> None:
+    with client() as c:
+        before = c.call(kfd.IOC_AVAILABLE_MEMORY, gpu_id=c.gpu_id)["available"]
+        buffer = c.alloc(1 << 30, VRAM)
+        assert before - c.call(kfd.IOC_AVAILABLE_MEMORY, gpu_id=c.gpu_id)["available"] == 1 << 30
+        c.unmap(buffer["handle"])
+        c.call(kfd.IOC_FREE_MEMORY_OF_GPU, handle=buffer["handle"])
+        assert c.call(kfd.IOC_AVAILABLE_MEMORY, gpu_id=c.gpu_id)["available"] == before
+
+
+def test_user_pages_are_the_gpus_too() -> None:
+    with client() as c:
+        mine = c.driver.mmap(-1, 2 * PAGE, 0, 3)
+        mine.view[:4] = b"mine"
+        flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
+        record = c.call(
+            kfd.IOC_ALLOC_MEMORY_OF_GPU,
+            va_addr=mine.address,
+            size=2 * PAGE,
+            mmap_offset=mine.address,
+            gpu_id=c.gpu_id,
+            flags=flags,
+        )
+        c.map(record["handle"])
+        assert c.gpu_vm.read(mine.address, 4) == b"mine"
+        c.gpu_vm.write(mine.address + PAGE, b"gpu!")
+        assert bytes(mine.view[PAGE : PAGE + 4]) == b"gpu!"
