@@ -8,8 +8,6 @@ limit the project holds itself to in its `extra_info`.
 
 from __future__ import annotations
 
-import os
-import platform
 import resource
 import subprocess
 import sys
@@ -32,9 +30,6 @@ CTX = 512
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kept = os.environ.get("ZINC_RT_BENCH_MODEL")
-    if kept:
-        return Path(kept)
     return write_synthetic(tmp_path_factory.mktemp("model") / "model.gguf", SHAPES["qwen3-0.6b-q8_0"])
 
 
@@ -48,7 +43,7 @@ def note(benchmark: Any, engine: Engine, **limits: object) -> None:
     benchmark.extra_info.update(
         ordering=engine.backend.ordering,
         cores=available_cores(),
-        machine=platform.processor() or platform.machine(),
+        machine=engine.backend.device.name,
         peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         **limits,
     )
