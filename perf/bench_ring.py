@@ -2,9 +2,9 @@
 
     pytest perf/bench_ring.py -n 0 --benchmark-enable
 
-The queue is plain memory and nothing runs behind it: rptr and the fence are set to what a GPU would have left there,
-between the timed calls, so the ring never fills and no earlier replay is in flight. Uncached ring memory and a real
-doorbell cost more than this.
+The queue is plain memory and nothing runs behind it: rptr and the fence are set to what a GPU would have left
+there, between the timed calls, so the ring never fills and no earlier replay is in flight. Uncached ring memory and
+a real doorbell cost more than this.
 """
 
 from __future__ import annotations

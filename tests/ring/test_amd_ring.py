@@ -203,7 +203,7 @@ def test_debug_mode_lints_what_would_stop_the_queue() -> None:
 def test_a_missed_deadline_leaves_the_fence_waiting() -> None:
     bench = Bench(works=False)
     fence = bench.ring.submit(bench.write(1))
-    with pytest.raises(Stuck, match="ring: fence 1 not reached within 0.01 s"):
+    with pytest.raises(Stuck, match=r"ring: fence 1 not reached within 0\.01 s"):
         fence.wait(0.01)
     assert not fence.done()
     bench.gpu.run()

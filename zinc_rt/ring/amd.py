@@ -257,7 +257,11 @@ class AmdBackend:
 
     def _new_lane(self, name: str, priority: int) -> _Lane:
         slot = self._slot()
-        queue = self.side.create_queue(ring_bytes=self._ring_bytes, priority=priority)
+        try:
+            queue = self.side.create_queue(ring_bytes=self._ring_bytes, priority=priority)
+        except BaseException:
+            self._slots.append(slot)
+            raise
         for part in (queue.ring, queue.rptr, queue.wptr, queue.eop):
             self.memory.addresses.add(part.gpu_va, part.size_bytes, f"{part.name} of {name}")
         ring = AmdRing(

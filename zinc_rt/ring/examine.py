@@ -233,7 +233,10 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
         return "everything submitted has finished"
     name = stuck.batch.name
     if ring.consumed_dw <= stuck.start_dw:
-        return f"nothing of {name} was fetched: the doorbell did not arrive, or the queue is not scheduled"
+        return (
+            f"rptr stands at the beginning of {name}: its first packet does not end, the doorbell did not arrive, "
+            "or the queue is not scheduled"
+        )
     if ring.consumed_dw < ring.wptr_dw:
         return f"the command processor stopped in {name}"
     return f"all was fetched, but {name} does not finish, or its RELEASE_MEM does not reach the fence"

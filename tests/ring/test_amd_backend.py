@@ -1,0 +1,326 @@
+"""The backend of T1 and T2 on a fake GPU: memory, programs, replay, streams, end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_gpu import FakeGpu, FakeSide
+
+from zinc_rt.errors import UnsupportedError, ZincError
+from zinc_rt.exec import Event, Graph, HostFence, Stream
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.packets import AcquireMem, HdpFlush, IndirectBuffer, Nop, ReleaseMem, WaitRegMem64, WriteData
+from zinc_rt.ring.amd import AmdBackend
+from zinc_rt.ring.base import Device, Tier
+from zinc_rt.ring.hang import Hang
+from zinc_rt.ring.packet_program import PacketProgram
+
+KINDS = {"kfd": Tier.T1, "userq": Tier.T2}
+
+
+class Bench:
+    def __init__(self, kind: str = "kfd", *, packets: int = 1 << 30, works: bool = True) -> None:
+        self.gpu = FakeGpu(kind=kind)
+        self.side = FakeSide(self.gpu, packets=packets, works=works)
+        self.backend = AmdBackend(
+            self.side,
+            tier=KINDS[kind],
+            device=Device("fake", "gfx1201", simulated=True),
+            hang_folder=None,
+            ring_bytes=4096,
+            timeout_seconds=2.0,
+            debug=True,
+        )
+
+    def counter(self, name: str = "counter"):
+        return self.backend.alloc_bo(4096, "host_visible", name)
+
+    def writes(self, buffer, value: int, name: str = "write"):
+        return self.backend.build(PacketProgram((WriteData(buffer.gpu_va, (value,)),), name), {})
+
+
+@pytest.fixture(params=KINDS)
+def bench(request: pytest.FixtureRequest):
+    bench = Bench(request.param)
+    yield bench
+    bench.backend.close()
+    assert bench.gpu.resources() == {}
+    assert bench.side.closed
+
+
+def word(bench: Bench, buffer) -> int:
+    return bench.backend.map(buffer).cast("I")[0]
+
+
+# Memory
+
+
+@pytest.mark.parametrize("heap", ["device_local", "bar", "host_visible"])
+def test_memory_comes_zeroed(bench: Bench, heap: str) -> None:
+    buffer = bench.backend.alloc_bo(10_000, heap, "buffer")
+    assert bench.gpu.read(buffer.gpu_va, 10_000) == bytes(10_000)
+    assert buffer.size_bytes == 10_000
+
+
+def test_memory_the_cpu_cannot_reach_is_not_mapped(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="the CPU cannot reach it"):
+        bench.backend.map(bench.backend.alloc_bo(16, "device_local", "weights"))
+
+
+def test_a_freed_buffer_goes_back_and_only_once(bench: Bench) -> None:
+    buffer = bench.counter()
+    bench.backend.ring(Stream("first"))
+    before = bench.gpu.resources()["buffer"]
+    bench.backend.free_bo(buffer)
+    assert bench.gpu.resources()["buffer"] == before - 1
+    with pytest.raises(ValueError, match="was freed"):
+        bench.backend.free_bo(buffer)
+
+
+def test_an_unknown_heap_is_refused(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="no heap is called 'disk'"):
+        bench.backend.alloc_bo(16, "disk", "buffer")
+
+
+def test_weights_lie_in_one_allocation_byte_for_byte(bench: Bench) -> None:
+    random = np.random.default_rng(1)
+    blocks = random.integers(0, 256, (7, 34 * 4), dtype=np.uint8)
+    merged = random.normal(size=(6, 64)).astype(np.float32)
+    large = random.integers(0, 256, (9 << 20,), dtype=np.uint8)  # more than the staging buffer
+    weights = {
+        "q": Weight("q8_0", (7, 128), blocks),
+        "half": Weight("f32", (6, 32), merged[:, :32]),  # rows with gaps between them
+        "large": Weight("f32", (9 << 18,), large.view(np.float32)),
+    }
+    constant = random.normal(size=5).astype(np.float32)
+    buffers = bench.backend.upload(weights, {"rope": constant})
+    for name, array in (("q", blocks), ("half", merged[:, :32]), ("large", large), ("rope", constant)):
+        buffer = buffers[name]
+        assert buffer.gpu_va % 256 == 0
+        assert bench.gpu.read(buffer.gpu_va, buffer.size_bytes) == np.ascontiguousarray(array).tobytes()
+        assert bench.backend.memory.addresses.name(buffer.gpu_va + 4) == f"{name}+0x4"
+    assert len({id(buffer.storage.block) for buffer in buffers.values()}) == 1
+    for buffer in buffers.values():
+        bench.backend.free_bo(buffer)
+    assert "weights 0" not in [held.name for held in bench.gpu.ledger.items]
+
+
+# Programs
+
+
+def test_a_program_is_an_indirect_buffer_that_starts_with_an_acquire(bench: Bench) -> None:
+    counter = bench.counter()
+    variant = bench.writes(counter, 5)
+    assert len(variant.ib.words) % 8 == 0
+    assert variant.ib.gpu_va % 32 == 0
+    bench.backend.submit(variant, Stream("main")).wait(1.0)
+    assert word(bench, counter) == 5
+    ran = bench.gpu.queues[-1].ran
+    assert [type(packet) for packet in ran if type(packet) not in (Nop, HdpFlush)][:4] == [
+        AcquireMem,
+        WriteData,
+        IndirectBuffer,
+        ReleaseMem,
+    ]
+
+
+def test_models_are_refused_for_want_of_kernels(bench: Bench) -> None:
+    assert bench.backend.entries() == ()
+    with pytest.raises(UnsupportedError, match="has no kernels in this version"):
+        bench.backend.build(object(), {})
+
+
+def test_a_packet_outside_every_allocation_is_refused_in_debug_mode(bench: Bench) -> None:
+    counter = bench.counter()
+    program = PacketProgram((WriteData(counter.gpu_va + (1 << 36), (1,)),), "stray")
+    with pytest.raises(EncodeError, match=r"stray.*past the end of counter"):
+        bench.backend.build(program, {})
+
+
+def test_a_freed_variant_gives_its_memory_back(bench: Bench) -> None:
+    variant = bench.writes(bench.counter(), 1)
+    stream = Stream("main")
+    bench.backend.submit(variant, stream).wait(1.0)
+    before = bench.gpu.resources()["buffer"]
+    bench.backend.free(variant)
+    assert bench.gpu.resources()["buffer"] == before - 1
+
+
+# Replay
+
+
+@pytest.mark.parametrize("dispatches", [1, 64, 1500])
+def test_a_replay_costs_the_ring_the_same_whatever_the_graph(bench: Bench, dispatches: int) -> None:
+    counter = bench.counter()
+    packets = tuple(WriteData(counter.gpu_va, (value,)) for value in range(dispatches))
+    graph, stream = Graph("decode", bench.backend), Stream("main")
+    graph.add((1,), bench.backend.build(PacketProgram(packets), {}))
+    graph.bind("counter", counter)
+    graph.replay((1,), stream).wait(1.0)
+    ring = bench.backend.ring(stream)
+    before = ring.wptr_dw
+    fence = graph.replay((1,), stream)
+    fence.wait(1.0)
+    assert ring.wptr_dw - before == (12 if bench.gpu.kind == "kfd" else 14)
+    assert word(bench, counter) == dispatches - 1
+
+
+def test_what_the_host_writes_through_the_bar_is_flushed_before_the_replay(bench: Bench) -> None:
+    step = bench.backend.alloc_bo(64, "bar", "step")
+    variant, stream = bench.writes(bench.counter(), 1), Stream("main")
+    bench.backend.submit(variant, stream).wait(1.0)
+    flushes = bench.gpu.hdp_flushes
+    ran = bench.gpu.queues[-1].ran
+    ran.clear()
+    bench.backend.submit(variant, stream).wait(1.0)
+    assert not any(isinstance(packet, HdpFlush) for packet in ran) and bench.gpu.hdp_flushes == flushes
+    bench.backend.map(step)[:4] = b"1234"
+    ran.clear()
+    bench.backend.submit(variant, stream).wait(1.0)
+    if bench.gpu.kind == "kfd":
+        assert bench.gpu.hdp_flushes == flushes + 1
+    else:
+        assert isinstance(ran[0], HdpFlush)
+
+
+def test_fences_of_a_stream_rise_and_events_order_streams(bench: Bench) -> None:
+    first, second = Stream("first"), Stream("second")
+    a, b = bench.counter("a"), bench.counter("b")
+    bench.side.works = False
+    slow = bench.writes(a, 1)
+    done = bench.backend.submit(slow, first)
+    first.advanced(done)
+    event = Event()
+    event.record(first)
+    second.wait(event)
+    later = bench.backend.submit(bench.writes(b, 2), second)
+    second.advanced(later)
+    assert second.waits == ()
+    queues = {queue.queue.ring.gpu_va: queue for queue in bench.gpu.queues}
+    waiting = queues[bench.backend.ring(second).queue.ring.gpu_va]
+    bench.gpu._run_queue(waiting, 100)
+    assert not later.done() and word(bench, b) == 0
+    bench.gpu.run()
+    bench.gpu.run()
+    assert done.done() and later.done()
+    assert isinstance(waiting.ran[0], WaitRegMem64)
+    assert (word(bench, a), word(bench, b)) == (1, 2)
+
+
+def test_an_event_that_has_passed_costs_no_packet(bench: Bench) -> None:
+    first, second = Stream("first"), Stream("second")
+    counter = bench.counter()
+    variant = bench.writes(counter, 1)
+    done = bench.backend.submit(variant, first)
+    done.wait(1.0)
+    first.advanced(done)
+    event = Event()
+    event.record(first)
+    event2 = Event()
+    event2.record(second)
+    second.wait(event)
+    bench.backend.submit(variant, second).wait(1.0)
+    ran = [packet for queue in bench.gpu.queues for packet in queue.ran]
+    assert not any(isinstance(packet, WaitRegMem64) for packet in ran)
+
+
+def test_another_backends_fence_is_waited_for_by_the_host(bench: Bench) -> None:
+    stream, foreign = Stream("main"), HostFence(1, "elsewhere")
+    stream.waits = (foreign,)
+    variant = bench.writes(bench.counter(), 1)
+    bench.backend._timeout_seconds = 0.01
+    with pytest.raises(ZincError, match="elsewhere"):
+        bench.backend.submit(variant, stream)
+    foreign.finish()
+    bench.backend.submit(variant, stream).wait(1.0)
+
+
+def test_many_replays_on_two_streams_stay_in_order(bench: Bench) -> None:
+    bench.side.packets = 5
+    a, b = bench.counter("a"), bench.counter("b")
+    streams = [Stream("first"), Stream("second", priority=1)]
+    variants = [[bench.writes(buffer, value) for value in range(1, 4)] for buffer in (a, b)]
+    graph = Graph("graph", bench.backend)
+    for side in range(2):
+        for value in range(3):
+            graph.add((side, value), variants[side][value])
+    event = Event()
+    for step in range(300):
+        graph.replay((0, step % 3), streams[0])
+        event.record(streams[0])
+        streams[1].wait(event)
+        graph.replay((1, step % 3), streams[1])
+    graph.wait(5.0)
+    assert word(bench, a) == word(bench, b) == 3
+    assert [stream.last.value for stream in streams if stream.last] == [300, 300]
+
+
+# The end
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closing_after_an_error_leaks_nothing_and_keeps_the_error(kind: str) -> None:
+    bench = Bench(kind, works=False)
+    with pytest.raises(RuntimeError, match="mine"), bench.backend as backend:
+        counter = bench.counter()
+        bench.side.works = True
+        variant = bench.writes(counter, 1)
+        bench.side.works = False
+        backend.submit(variant, Stream("main"))
+        raise RuntimeError("mine")
+    assert bench.gpu.resources() == {}
+    assert bench.side.closed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closing_what_hangs_gives_everything_back_and_raises_the_hang(kind: str) -> None:
+    bench = Bench(kind)
+    fence = bench.backend.submit(bench.writes(bench.counter(), 1), Stream("main"))
+    bench.side.works = False
+    with pytest.raises(Hang, match="fence 1 not reached"):
+        bench.backend.close(drain_seconds=0.01)
+    bench.backend.close()
+    assert bench.gpu.resources() == {}
+    assert fence.done() and not fence.reached()
+    with pytest.raises(ValueError, match="closed"):
+        bench.backend.submit(bench, Stream("new"))
+
+
+def test_a_buffer_that_will_not_go_does_not_keep_the_others() -> None:
+    bench = Bench()
+    bench.counter("first"), bench.counter("stubborn"), bench.counter("last")
+    bench.gpu.keeps["stubborn"] = OSError(16, "busy")
+    with pytest.raises(OSError, match="busy"):
+        bench.backend.close()
+    assert [held.name for held in bench.gpu.ledger.items] == ["stubborn"]
+    assert bench.side.closed
+
+
+@pytest.mark.parametrize("name", ["fences 0", "ring", "eop"])
+def test_a_queue_that_cannot_be_made_leaves_nothing_behind(name: str) -> None:
+    bench = Bench()
+    variant = bench.writes(bench.counter(), 1)
+    bench.gpu.refuse[name] = OSError(12, "no memory")
+    with pytest.raises(OSError, match="no memory"):
+        bench.backend.submit(variant, Stream("main"))
+    bench.gpu.refuse.clear()
+    bench.backend.submit(variant, Stream("main")).wait(1.0)
+    bench.backend.close()
+
+
+def test_a_small_bar_puts_outputs_and_commands_into_host_memory() -> None:
+    bench = Bench()
+    alloc = bench.gpu.alloc
+
+    def small_bar(size_bytes, placement, name, *, fallback=None):
+        if placement is Placement.VRAM_BAR and fallback is not None:
+            placement = fallback
+        return alloc(size_bytes, placement, name)
+
+    bench.gpu.alloc = small_bar  # type: ignore[method-assign]
+    variant = bench.writes(bench.counter(), 1)
+    assert variant.storage.device.placement is Placement.GTT
+    bench.backend.submit(variant, Stream("main")).wait(1.0)
+    bench.backend.close()

@@ -1,0 +1,264 @@
+"""Hangs as evidence: the bundle names the packet, the fence, the fault's allocation and the submission."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+
+import pytest
+from fake_gpu import FakeGpu, FakeSide
+
+from zinc_rt.exec import Stream
+from zinc_rt.pm4 import BAD_OPCODE
+from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
+from zinc_rt.ring.amd import AmdBackend
+from zinc_rt.ring.base import Device, Tier
+from zinc_rt.ring.fence import FenceCorrupt
+from zinc_rt.ring.hang import SCHEMA, Hang
+from zinc_rt.ring.kernel_log import KernelLog, record_text
+from zinc_rt.ring.kernel_side import Incident
+from zinc_rt.ring.packet_program import PacketProgram
+
+SOON = 0.01
+
+
+class Log:
+    missing = ""
+
+    def lines(self) -> tuple[str, ...]:
+        return ("[12.000001] amdgpu: something the kernel said",)
+
+
+class Bench:
+    def __init__(self, folder: Path | None, *, kind: str = "kfd", **options) -> None:
+        self.gpu = FakeGpu(kind=kind)
+        self.side = FakeSide(self.gpu)
+        self.backend = AmdBackend(
+            self.side,
+            tier=Tier.T1,
+            device=Device("fake", "gfx1201", simulated=True, profile="plain memory"),
+            hang_folder=folder,
+            ring_bytes=4096,
+            timeout_seconds=0.05,
+            **options,
+        )
+        self.stream = Stream("main")
+        self.flag = self.backend.alloc_bo(4096, "host_visible", "flag")
+
+    def submit(self, *packets, name: str = "program"):
+        variant = self.backend.build(PacketProgram(packets, name), {})
+        return self.backend.submit(variant, self.stream)
+
+    def hang(self, fence) -> Hang:
+        with pytest.raises(Hang) as caught:
+            fence.wait(SOON)
+        return caught.value
+
+
+@pytest.fixture
+def bench(tmp_path: Path):
+    bench = Bench(tmp_path / "hangs", log=Log())
+    yield bench
+    try:
+        bench.backend.close(drain_seconds=0.0)
+    finally:
+        assert bench.gpu.resources() == {}
+
+
+def test_a_wait_that_never_comes_true_is_named_with_its_address(bench: Bench) -> None:
+    bench.submit(WriteData(bench.flag.gpu_va + 8, (1,)), name="good").wait(1.0)
+    hang = bench.hang(bench.submit(WaitRegMem(bench.flag.gpu_va, 42), name="waits"))
+    assert "fence 2 not reached within 0.01 s" in str(hang)
+    report = hang.report
+    assert report.why.startswith("rptr stands at the beginning of waits: its first packet does not end")
+    assert "INDIRECT_BUFFER" in report.last_packet
+    assert "WAIT_REG_MEM" in report.ib and "(flag)" in report.ib and "0000002a" in report.ib
+    assert [each.state for each in report.submissions] == ["finished", "not fetched"]
+    assert report.submissions[1].ib_name == "waits"
+    assert report.fence.guard is None and (report.fence.seen, report.fence.submitted) == (1, 2)
+
+
+def test_a_wait_in_the_ring_itself_is_where_rptr_is(bench: Bench) -> None:
+    ring = bench.backend.ring(bench.stream)
+    fence = ring.submit(ring.batch((Nop((1, 2)), WaitRegMem(bench.flag.gpu_va, 1), Nop()), "handmade"))
+    report = bench.hang(fence).report
+    assert report.why == "the command processor stopped in handmade"
+    assert report.last_packet.startswith("last read: NOP 3 dwords")
+    assert "; next: WAIT_REG_MEM" in report.last_packet
+    marked = [line for line in report.window.splitlines() if line.startswith("rptr>")]
+    assert len(marked) == 1 and "WAIT_REG_MEM" in marked[0]
+
+
+def test_the_window_begins_at_a_packet_also_where_the_ring_wraps(bench: Bench) -> None:
+    ring = bench.backend.ring(bench.stream)
+    ring.submit(ring.batch((Nop((0,) * 1000),), "filler")).wait(1.0)
+    fence = ring.submit(ring.batch((Nop((0,) * 10), WaitRegMem(bench.flag.gpu_va, 1)), "across the end"))
+    report = bench.hang(fence).report
+    assert ring.wptr_dw > ring.ring_dw
+    assert "BAD" not in report.window
+    assert "rptr> 0x003fc" in report.window or "rptr> 0x00003" in report.window
+    assert "WAIT_REG_MEM" in report.last_packet
+
+
+def test_an_illegal_packet_is_found_in_the_indirect_buffer(bench: Bench) -> None:
+    variant = bench.backend.build(PacketProgram((Nop(),), "broken"), {})
+    view = variant.storage.view().cast("I")
+    view[8] = 0xC0000000 | BAD_OPCODE << 8
+    report = bench.hang(bench.backend.submit(variant, bench.stream)).report
+    assert report.why.startswith("an illegal packet stops the queue: indirect buffer 0x0008: opcode")
+    assert "OVERWRITTEN: 1 dwords differ from what was built, first 0x0008" in report.ib
+    assert "BAD: opcode" in report.ib
+    view.release()
+
+
+def test_a_fault_ends_the_wait_at_once_and_names_allocation_and_submission(bench: Bench) -> None:
+    weights = bench.backend.alloc_bo(4096, "device_local", "weights")
+    bench.submit(WriteData(bench.flag.gpu_va, (1,)), name="innocent").wait(1.0)
+    fence = bench.submit(WriteData(weights.gpu_va + 4096 - 4, (1, 2, 3)), name="culprit")
+    behind = bench.submit(Nop(), name="behind")
+    with pytest.raises(Hang) as caught:
+        fence.wait(60.0)
+    report = caught.value.report
+    assert report.faults[0].allocation == "weights"
+    assert report.faults[0].submissions == ("culprit",)
+    assert "GPU page fault" in report.why and "named by culprit" in report.why
+    assert "because of what happened before" in str(caught.value)
+    # The queues are gone for good: later fences end with the same hang, and nothing more is taken.
+    assert behind.done()
+    with pytest.raises(Hang):
+        behind.wait(0.0)
+    with pytest.raises(Hang):
+        bench.submit(Nop())
+
+
+def test_a_doorbell_that_never_arrives_is_told_from_work_that_hangs(bench: Bench) -> None:
+    bench.gpu.lost_doorbells = True
+    report = bench.hang(bench.submit(Nop(), name="lost")).report
+    assert "the doorbell did not arrive" in report.why
+    assert "0: never written" in report.text()
+
+
+def test_a_fence_that_is_never_written_is_told_too(bench: Bench) -> None:
+    fence = bench.submit(Nop(), name="silent")
+    bench.side.works = False
+    bench.gpu.run(1)  # the indirect buffer, but not the fence
+    ring = bench.backend.ring(bench.stream)
+    ring.queue.rptr.host.view.cast("I")[0] = ring.wptr_dw
+    report = bench.hang(fence).report
+    assert report.why.startswith("all was fetched, but silent does not finish")
+    assert [each.state for each in report.submissions] == ["fetched"]
+
+
+def test_poison_that_was_overwritten_is_named(bench: Bench) -> None:
+    ring = bench.backend.ring(bench.stream)
+    bench.side.works = False
+    fence = ring.submit(ring.batch((Nop(),), "stray"))
+    ctypes.c_uint64.from_address(ring.timeline.address + 16).value = 1
+    report = bench.hang(fence).report
+    assert "poison beside the fence was overwritten" in report.why
+    assert f"{ring.timeline.gpu_va + 16:#x} holds 0x1" in report.text()
+
+
+def test_a_fence_value_from_nowhere_is_an_error_of_its_own(bench: Bench) -> None:
+    ring = bench.backend.ring(bench.stream)
+    fence = ring.submit(ring.batch((Nop(),), "one"))
+    ctypes.c_uint64.from_address(ring.timeline.address).value = 77
+    with pytest.raises(FenceCorrupt, match="0x4d, but 1 is the last value submitted"):
+        fence.wait(1.0)
+
+
+def test_a_stray_write_to_wptr_is_named(bench: Bench) -> None:
+    bench.side.works = False
+    fence = bench.submit(Nop(), name="one")
+    ring = bench.backend.ring(bench.stream)
+    ring.queue.wptr.host.view.cast("Q")[0] = 5
+    assert "wptr's memory holds 5" in bench.hang(fence).report.why
+
+
+def test_a_full_ring_is_a_hang_with_a_report(bench: Bench) -> None:
+    bench.side.works = False
+    variant = bench.backend.build(PacketProgram((Nop(),), "again"), {})
+    with pytest.raises(Hang, match="no room for 12 dwords") as caught:
+        for _ in range(1000):
+            bench.backend.submit(variant, bench.stream)
+    assert caught.value.report.ring.wptr_dw == 85 * 12
+
+
+def test_the_bundle_holds_everything(bench: Bench, tmp_path: Path) -> None:
+    bench.side.incidents.clear()
+    hang = bench.hang(bench.submit(WaitRegMem(bench.flag.gpu_va, 1), name="waits"))
+    folder = hang.bundle
+    assert folder is not None and folder.parent == tmp_path / "hangs"
+    assert str(folder / "report.txt") in str(hang)
+    text = (folder / "report.txt").read_text()
+    for part in ("hang ", "why ", "WAIT_REG_MEM", "poison   intact", "simulated, plain memory", "the kernel said"):
+        assert part in text
+    report = json.loads((folder / "report.json").read_text())
+    assert report["schema"] == SCHEMA
+    assert report["ring"]["wptr_dw"] == 12 and report["generation"] == "gfx12"
+    assert report["submissions"][0]["name"] == "waits"
+    assert len((folder / "ring.bin").read_bytes()) == 4096
+    ib = (folder / "ib.bin").read_bytes()
+    assert len(ib) % 32 == 0 and report["ib_words_bytes"] == len(ib)
+    assert "something the kernel said" in (folder / "kernel.log").read_text()
+    assert not (folder / "devcoredump.bin").exists()
+    again = bench.hang(bench.backend.ring(bench.stream).submit(bench.backend.ring(bench.stream).batch((), "x")))
+    assert again.bundle != folder, "every hang has a folder of its own"
+
+
+def test_a_core_dump_that_appeared_since_is_kept(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.side.works = False
+
+    class Driver:
+        simulated = True
+
+        def list_dir(self, path: str) -> list[str]:
+            return ["devcd7", "disabled"]
+
+        def read_file(self, path: str) -> bytes:
+            assert path == "/sys/class/devcoredump/devcd7/data"
+            return b"the dump"
+
+    bench.gpu.driver = Driver()
+    hang = bench.hang(bench.submit(Nop()))
+    assert hang.bundle is not None
+    assert (hang.bundle / "devcoredump.bin").read_bytes() == b"the dump"
+    bench.backend.close(drain_seconds=0.0)
+
+
+def test_a_folder_that_cannot_be_written_never_hides_the_hang(tmp_path: Path) -> None:
+    file = tmp_path / "taken"
+    file.write_text("")
+    bench = Bench(file)
+    bench.side.works = False
+    hang = bench.hang(bench.submit(Nop()))
+    assert hang.bundle is None
+    assert "no bundle was saved" in str(hang) and "taken" in str(hang)
+    bench.backend.close(drain_seconds=0.0)
+
+
+def test_a_reset_ends_every_wait(bench: Bench) -> None:
+    bench.side.works = False
+    fence = bench.submit(Nop())
+    bench.side.incidents.append(Incident("reset", "the whole GPU was reset after a hang; VRAM was lost"))
+    with pytest.raises(Hang, match="VRAM was lost"):
+        fence.wait(60.0)
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (b"6,339,12345678,-;amdgpu: page fault\n SUBSYSTEM=pci\n", "[12.345678] amdgpu: page fault"),
+        (b"no record", "no record"),
+    ],
+)
+def test_kernel_log_records(record: bytes, text: str) -> None:
+    assert record_text(record) == text
+
+
+def test_a_kernel_log_that_may_not_be_read_says_so(tmp_path: Path) -> None:
+    log = KernelLog(str(tmp_path / "kmsg"))
+    assert log.lines() == ()
+    assert "cannot be read: No such file" in log.missing
