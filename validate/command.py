@@ -62,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
     against.add_argument(
         "--resync",
         action="store_true",
-        help="also run with each layer's input reset from the reference: a layer's own error, without drift",
+        help="also run with each layer's input reset from the reference: a layer's own error, without drift "
+        "(but for keys and values it shares with another)",
     )
     options.add_engine(made, tier=False)
     out = made.add_argument_group("results")
