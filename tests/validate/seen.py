@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from planted import Plant
+
+from zinc_rt.validate.command import main
 
 
 def name_of(result: dict[str, Any]) -> str:
@@ -43,3 +46,24 @@ class Seen:
 Validate = Callable[..., Seen]  # validate(option, ...)
 Judge = Callable[..., Seen]  # judge(model, plant, option, ...)
 Planting = Callable[[Plant], None]  # plant(plant)
+
+
+Capture = pytest.CaptureFixture[str]
+FEW = ("--tokens", "3,1,4", "--steps", "0")
+TWO = ("--tiers", "t_cpu,t_cpu:float32-dequant")
+# no limit between these, and short of the head nothing is read untapped
+Q8 = ("--tiers", "t_cpu,t_cpu:canonical-1-q8", "--tokens", "3,1,4", "--layers", ":2")
+
+
+def golden_of(model: str) -> str:
+    return model.replace(".gguf", ".npz")
+
+
+def refused(capsys: Capture, *options: str) -> str:
+    """What the command says of options it does not take."""
+    capsys.readouterr()
+    assert main(list(options)) == 2
+    seen = capsys.readouterr()
+    assert "PASS" not in seen.out and "FAIL" not in seen.out
+    assert seen.err.startswith("zinc-rt validate: ")
+    return seen.err

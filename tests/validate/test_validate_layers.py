@@ -1,0 +1,133 @@
+"""zinc-rt validate --layers and --input: a part of a model, and what enters it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from seen import TWO, Capture, Validate, golden_of, refused
+
+from zinc_rt.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.format import write_golden
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.ring.cpu import CpuBackend
+from zinc_rt.validate.capture import Selection, capture
+
+
+def l_out(model: str, tokens: list[int]) -> np.ndarray:
+    """f32 [L, T, D], computed here."""
+    with Engine(read_gguf(model), CpuBackend("canonical-1")) as engine:
+        found = capture(engine, tokens, Selection(("l_out-*",)))
+    return np.stack(list(found.values.values()))
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [("all", [0, 1, 2]), ("2", [2]), ("1:3", [1, 2]), (":2", [0, 1]), ("1:", [1, 2]), ("0", [0])],
+)
+def test_layers_are_those_named(text: str, layers: list[int], qwen3: str, validate: Validate) -> None:
+    seen = validate("--model", qwen3, *TWO, "--tokens", "3,1,4", "--layers", text)
+    assert seen.exit == 0
+    assert seen.named("pass", "layer") == [f"l_out-{layer}" for layer in layers]
+    assert seen.result("logits")["status"] == ("pass" if 2 in layers else "skip")
+
+
+@pytest.mark.parametrize("text", ["3", "2:4", "1:1", "2:1", "x", ":", "", "-1", "1:2:3", "1,2"])
+def test_layers_that_are_not_there_are_refused(text: str, qwen3: str, capsys: Capture) -> None:
+    assert f"--layers {text}" in refused(capsys, "--model", qwen3, f"--layers={text}").replace("'", "")
+
+
+@pytest.mark.parametrize(("model", "layers"), [("qwen3-q", "1:3"), ("qwen35moe-q", "2:4"), ("gemma4-q", "4:6")])
+def test_layers_fed_by_the_oracle_compute_what_they_do_in_the_whole_model(
+    model: str, layers: str, tmp_path: Path, validate: Validate
+) -> None:
+    """gemma4's layers 4 and 5 read the keys and values of layers that do not run otherwise."""
+    path, tokens = str(FOLDER / f"{model}.gguf"), [3, 1, 4, 1, 5]
+    whole = l_out(path, tokens)
+    write_golden(
+        tmp_path / "own.npz",
+        {"ids": np.array(tokens, np.int32), "logits": np.zeros((5, 512), np.float32), "l_out": whole},
+        {"source": "zinc-rt t_cpu", "ordering": "canonical-1"},
+    )
+    seen = validate(
+        "--model",
+        path,
+        "--golden",
+        str(tmp_path / "own.npz"),
+        "--layers",
+        layers,
+        "--input",
+        "oracle",
+        "--no-cache",
+    )
+    first, last = map(int, layers.split(":"))
+    assert seen.named("pass", "layer") == [f"l_out-{layer}" for layer in range(first, last)]
+    assert all(result["measure"]["equal_bits"] for result in seen.results if result["kind"] == "layer")
+    assert seen.report["details"]["inputs"] == {model: f"the oracle's l_out-{first - 1}"}
+
+
+def test_a_golden_and_its_own_l_out_judge_a_part(qwen3: str, validate: Validate) -> None:
+    golden = golden_of(qwen3)
+    seen = validate("--model", qwen3, "--golden", golden, "--layers", "1:", "--input", golden)
+    assert seen.exit == 0 and seen.named("pass", "layer") == ["l_out-1", "l_out-2"]
+    assert seen.result("logits")["status"] == "pass"
+
+
+def test_a_random_input_is_said_to_be_no_activation_of_the_model(
+    qwen3: str, validate: Validate, capsys: Capture
+) -> None:
+    one, two, other = (
+        validate("--model", qwen3, *TWO, "--tokens", "3,1,4", "--layers", "1", "--input", f"random:{seed}")
+        for seed in (7, 7, 8)
+    )
+    assert "random:7, normal with σ 1, not the model's own activations" in capsys.readouterr().out
+    histograms = [seen.result("l_out-1")["measure"] for seen in (one, two, other)]
+    assert histograms[0] == histograms[1] != histograms[2]
+
+
+@pytest.mark.parametrize("name", ["input", "l_out"])
+def test_an_npz_feeds_the_first_layer(name: str, qwen3: str, tmp_path: Path, validate: Validate) -> None:
+    whole = l_out(qwen3, [3, 1, 4])
+    path = tmp_path / "x.npz"
+    if name == "input":
+        np.savez(path, input=whole[0])
+    else:
+        ids, logits = np.array([3, 1, 4], np.int32), np.zeros((3, 512), np.float32)
+        np.savez(path, ids=ids, logits=logits, l_out=whole)
+    fed, oracle = (
+        validate("--model", qwen3, *TWO, "--tokens", "3,1,4", "--layers", "1", "--input", what)
+        for what in (str(path), "oracle")
+    )
+    assert fed.exit == 0 and fed.result("l_out-1") == {**oracle.result("l_out-1"), "repro": ""}
+
+
+@pytest.mark.parametrize("wrong", ["shape", "words", "layer", "neither", "torn", "bare"])
+def test_an_npz_that_cannot_feed_the_layer_is_refused(
+    wrong: str, qwen3: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "x.npz"
+    if wrong == "shape":
+        np.savez(path, input=np.zeros((2, 256), np.float32))
+        sentence = "float32[2, 256], wanted numbers in [3, 256]"
+    elif wrong == "words":
+        np.savez(path, input=np.full((3, 256), "1.0"))
+        sentence = "<U3[3, 256], wanted numbers"
+    elif wrong == "torn":
+        np.savez(path, input=np.zeros((3, 256), np.float32))
+        path.write_bytes(path.read_bytes()[:1000])
+        sentence = "not a readable golden"
+    elif wrong == "bare":
+        with path.open("wb") as file:
+            np.save(file, np.zeros((3, 256), np.float32))
+        sentence = "a bare array"
+    elif wrong == "layer":
+        ids, logits = np.arange(3, dtype=np.int32), np.zeros((3, 512), np.float32)
+        np.savez(path, ids=ids, logits=logits, l_out=np.zeros((1, 3, 256), np.float32))
+        sentence = "neither `input` nor l_out of layer 1 is in it"
+    else:
+        np.savez(path, something=np.zeros(3))
+        sentence = "no array called logits"
+    said = refused(capsys, "--model", qwen3, "--tokens", "1,2,3", "--layers", "2", "--input", str(path))
+    assert sentence in said

@@ -1,0 +1,212 @@
+"""What zinc-rt validate leaves behind: JSON, JUnit, a page, a table, and the command that shows it again."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import xml.etree.ElementTree as Xml
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import element, one_ulp_up
+from seen import FEW, Q8, Capture, Planting, Seen, Validate, golden_of, name_of
+
+from zinc_rt.golden.embedded import STEMS
+from zinc_rt.model.gguf import digest, read_gguf
+from zinc_rt.report import SCHEMA
+from zinc_rt.validate.command import main
+
+
+def test_json_on_standard_output_is_all_there_is(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, *FEW, "--json", "-"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["schema"] == SCHEMA and body["command"] == "validate" and body["ordering"] == "canonical-1"
+    assert {
+        "schema", "command", "version", "started", "wall_seconds", "device", "model", "ordering", "ctx",
+        "shortcuts", "results", "verdict",
+    } <= body.keys()  # fmt: skip
+    assert {"name", "arch", "simulated", "profile", "kernel", "firmware"} <= body["device"].keys()
+    assert body["model"] == {"path": qwen3, "digest": digest(read_gguf(qwen3)), "architecture": "qwen3"}
+    for result in body["results"]:
+        assert {
+            "id", "kind", "tier", "reference", "status", "reason", "measure", "limit", "first_bad", "cause",
+            "advice", "repro", "artifacts",
+        } == result.keys()  # fmt: skip
+    assert body["verdict"] == {"status": "PASS", "exit": 0, "counts": {"pass": len(body["results"])}}
+
+
+def numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from numbers(item)
+    elif isinstance(value, float):
+        yield value
+
+
+@pytest.fixture
+def broken(qwen3: str, tmp_path: Path, plant: Planting) -> tuple[Seen, str, str]:
+    """A run in which l_out-1 has a NaN, and its JUnit and HTML."""
+    plant(element("l_out-1", 2, 17, lambda value: math.nan))
+    json_path, junit, html = (tmp_path / name for name in ("r.json", "r.xml", "r.html"))
+    written = ["--json", str(json_path), "--junit", str(junit), "--html", str(html)]
+    code = main(["--model", qwen3, "--tiers", "t1,t_cpu", *FEW, "--resync", *written])
+    return Seen(code, json.loads(json_path.read_text())), junit.read_text(), html.read_text()
+
+
+def test_a_nan_survives_json_as_a_word(broken: tuple[Seen, str, str]) -> None:
+    seen, _, _ = broken
+    assert seen.exit == seen.report["verdict"]["exit"] == 1
+    assert seen.result("l_out-1")["first_bad"]["got"] == "nan"
+    assert all(math.isfinite(value) for value in numbers(seen.report))
+
+
+def test_junit_counts_what_the_report_does(broken: tuple[Seen, str, str]) -> None:
+    seen, junit, _ = broken
+    suite = Xml.fromstring(junit)
+    cases, counts = suite.findall("testcase"), seen.report["verdict"]["counts"]
+    assert int(suite.attrib["tests"]) == len(cases) == len(seen.results)
+    assert int(suite.attrib["failures"]) == len(suite.findall(".//failure")) == counts["fail"]
+    assert int(suite.attrib["skipped"]) == len(suite.findall(".//skipped")) == counts.get("skip", 0)
+    assert [case.attrib["name"] for case in cases] == [name_of(result) for result in seen.results]
+    text = suite.find("testcase[@name='l_out-1']/failure").text  # type: ignore[union-attr]
+    assert text is not None and "'token': 2, 'dim': 17" in text and "repro zinc-rt validate" in text
+
+
+def test_a_skip_in_junit_has_its_reason(qwen3: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.xml"
+    assert main(["--model", qwen3, *Q8, "--junit", str(path)]) == 77
+    suite = Xml.fromstring(path.read_text())
+    assert int(suite.attrib["skipped"]) == int(suite.attrib["tests"]) == 4
+    reasons = [skipped.attrib["message"] for skipped in suite.iter("skipped")]
+    assert all(reasons) and "re-quantised" in reasons[0] and "do not reach the head" in reasons[-1]
+
+
+class Page(HTMLParser):
+    """Checks that tags close in order, and keeps text and references."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.references: list[str] = []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.references += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_the_page_stands_alone_and_says_the_verdict(broken: tuple[Seen, str, str]) -> None:
+    _, _, html = broken
+    page = Page(html)
+    words = "".join(page.text)
+    assert "FAIL" in words and "token 2, dim 17: nan" in words and "zinc-rt validate --model" in words
+    assert page.references == [] and "://" not in html and "@import" not in html and "<script" not in html
+
+
+def test_a_page_of_all_embedded_models_parses(tmp_path: Path) -> None:
+    path = tmp_path / "r.html"
+    assert main(["--html", str(path)]) == 0
+    words = "".join(Page(path.read_text()).text)
+    assert "PASS" in words and all(stem in words for stem in STEMS)
+    assert "re-quantised activations" in words
+
+
+def test_what_a_name_holds_is_text_on_the_page(qwen3: str, tmp_path: Path) -> None:
+    odd = tmp_path / "<b>&\"'.gguf"
+    odd.write_bytes(Path(qwen3).read_bytes())
+    html, junit = tmp_path / "r.html", tmp_path / "r.xml"
+    assert main(["--model", str(odd), *FEW, "--html", str(html), "--junit", str(junit)]) == 0
+    assert "<b>&\"'" in "".join(Page(html.read_text()).text)
+    assert Xml.fromstring(junit.read_text()).find("testcase") is not None
+
+
+def test_a_full_disk_is_one_sentence(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, *FEW, "--html", "/dev/full"]) == 2
+    assert "/dev/full: cannot write" in capsys.readouterr().err
+
+
+# --- the command that shows it again ------------------------------------------------------------------------
+
+
+def repro_of(seen: Seen) -> list[str]:
+    failed = next(result for result in seen.results if result["status"] == "fail")
+    program, name, *options = shlex.split(failed["repro"])
+    assert (program, name) == ("zinc-rt", "validate")
+    return options
+
+
+def measured(seen: Seen) -> dict[str, Any]:
+    return {result["id"]: (result["status"], result["measure"], result["first_bad"]) for result in seen.results}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--tiers", "t1"],
+        ["--tiers", "t1", "--ordering", "float32-dequant", "--ctx", "64"],
+        ["--tiers", "t1,t_cpu", "--layers", "1:", "--input", "random:3", "--nodes", "Qcur-*", "--resync"],
+        ["--tiers", "t1", "--layers", "1:", "--input", "oracle"],
+        ["--tiers", "t1", "--reference", "t_cpu", "--steps", "0"],
+    ],
+    ids=" ".join,
+)
+def test_an_embedded_models_repro_measures_the_same(
+    options: list[str], plant: Planting, validate: Validate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zinc_rt.golden.embedded.STEMS", ("qwen3-q",))
+    plant(element("l_out-2", 1, 3, lambda value: value + 1))
+    seen = validate(*options)
+    assert seen.exit == 1
+    assert measured(validate(*repro_of(seen))) == measured(seen)
+
+
+def test_a_prompt_is_quoted_for_the_shell(gemma4: str, plant: Planting, validate: Validate) -> None:
+    plant(element("l_out-2", 1, 3, one_ulp_up))
+    seen = validate("--model", gemma4, "--tiers", "t1,t_cpu", "--prompt", "the cat's $(hat)", "--steps", "0")
+    assert measured(validate(*repro_of(seen))) == measured(seen)
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+def test_a_reason_many_rows_share_is_one_line(qwen35moe: str, capsys: Capture) -> None:
+    assert main(["--model", qwen35moe, "--golden", golden_of(qwen35moe)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    skipped = [line for line in lines if line.startswith("skip  ")]
+    assert skipped == ["skip  ffn_moe_topk-0..3: the golden's experts were chosen from re-quantised activations"]
+
+
+@pytest.mark.parametrize("options", [[], ["--resync"]], ids=["plain", "resync"])
+def test_figures_and_status_fit_a_hundred_columns(
+    options: list[str], qwen35moe: str, plant: Planting, capsys: Capture
+) -> None:
+    plant(element("ffn_out-1", 2, 17, lambda value: value + 100))
+    assert main(["--model", qwen35moe, "--tiers", "t1,t_cpu", *FEW, *options]) == 1
+    rows = [line for line in capsys.readouterr().out.splitlines() if re.search(r"  (FAIL|pass)\b", line)]
+    assert rows and max(re.search(r"  (FAIL|pass)\b", row).end() for row in rows) <= 100  # type: ignore[union-attr]
+
+
+def test_two_values_are_told_apart(qwen3: str, plant: Planting, capsys: Capture) -> None:
+    plant(element("l_out-1", 2, 17, one_ulp_up))
+    main(["--model", qwen3, "--tiers", "t1,t_cpu", *FEW])
+    got, want = re.search(r"token 2, dim 17: (\S+), not (\S+)", capsys.readouterr().out).groups()  # type: ignore[union-attr]
+    assert got != want
