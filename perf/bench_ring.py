@@ -3,7 +3,7 @@
     pytest perf/bench_ring.py -n 0 --benchmark-enable
 
 The queue is plain memory and nothing runs behind it: rptr and the fence are set to what a GPU would have left
-there, between the timed calls, so the ring never fills and no earlier replay is in flight. Uncached ring memory and
+there, between the timed calls, so the ring never fills and no replay is in flight. Uncached ring memory and
 a real doorbell cost more than this.
 """
 

@@ -7,7 +7,7 @@ own, so streams run independently, and one waits for another's fence on the GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,7 +34,7 @@ from zinc_rt.ring.base import Device, Tier
 from zinc_rt.ring.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
 from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.ring.hang import Hang, HangReport
-from zinc_rt.ring.kernel_log import KernelLog, Log, NoLog, core_dump, core_dumps
+from zinc_rt.ring.kernel_log import DriverLog, KernelLog, Log, core_dump, core_dumps
 from zinc_rt.ring.kernel_side import KernelSide
 from zinc_rt.ring.packet_program import AmdVariant, PacketProgram
 from zinc_rt.ring.publish import Publish, publisher
@@ -85,8 +85,9 @@ class AmdBackend:
         log: Log | None = None,
         publish: Publish | None = None,
         debug: bool = False,
+        owner: Callable[[], None] | None = None,
     ) -> None:
-        """Takes `side` over, but not the process or node behind its transport.
+        """Takes `side` over; `owner` closes what lies behind it, last of all.
 
         `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
         the kernel's, where it is not this machine's.
@@ -108,7 +109,8 @@ class AmdBackend:
         self._before_submit = False  # an allocation to settle, or a BAR write to flush
         self._bar_written = False
         self._closed = False
-        self._log = log or (NoLog("a simulated device has none") if device.simulated else KernelLog())
+        self._owner = owner
+        self._log = log or (DriverLog(side.transport.driver) if device.simulated else KernelLog())
         self._old_dumps = core_dumps(side.transport.driver)
         for buffer in side.buffers():
             self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
@@ -388,6 +390,11 @@ class AmdBackend:
             failures.append(error)
         if isinstance(self._log, KernelLog):
             self._log.close()
+        try:
+            if self._owner is not None:
+                self._owner()
+        except Exception as error:
+            failures.append(error)
         if failures:
             first, *others = failures
             for other in others:

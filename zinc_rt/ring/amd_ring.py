@@ -8,6 +8,7 @@ it: as its rptr says, or as a fence behind it does, whichever tells more.
 from __future__ import annotations
 
 import ctypes
+import errno
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 
 from zinc_rt.errors import InputError
 from zinc_rt.exec import DeadlineMissed
+from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
@@ -27,6 +29,7 @@ from zinc_rt.ring.kernel_side import KernelSide
 from zinc_rt.ring.publish import Publish, Target
 from zinc_rt.ring.waiting import wait_until
 
+GONE = (errno.ETIME, errno.EIO)  # DESTROY_QUEUE of a queue that hangs, which is gone all the same
 KEPT = 8  # finished submissions remembered for a hang report
 
 
@@ -282,7 +285,12 @@ class AmdRing:
         try:
             self.queue.destroy()
         except Exception as error:
-            if failure is None:
+            lost = self.timeline.error
+            if lost is not None and isinstance(error, DriverError) and error.errno in GONE:
+                lost.add_note(
+                    f"its queue was taken down by force: {error}"
+                )  # known since: no news, and it is gone
+            elif failure is None:
                 failure = error
             else:
                 failure.add_note(f"and the queue could not be given back: {error}")

@@ -54,14 +54,23 @@ class KernelLog:
             self._fd = -1
 
 
-class NoLog:
-    """Where the device has no kernel log that could be read."""
+class DriverLog:
+    """The log of a simulated machine, which reads to its end without blocking."""
 
-    def __init__(self, missing: str) -> None:
-        self.missing = missing
+    def __init__(self, driver: Driver, path: str = KMSG) -> None:
+        self.missing = ""
+        self._driver, self._path = driver, path
+        self._before = len(self._read())
 
     def lines(self) -> tuple[str, ...]:
-        return ()
+        return tuple(self._read()[self._before :])
+
+    def _read(self) -> list[str]:
+        try:
+            return self._driver.read_file(self._path).decode(errors="replace").splitlines()
+        except OSError as error:
+            self.missing = f"{self._path} of the simulated machine cannot be read: {error}"
+            return []
 
 
 def record_text(record: bytes) -> str:

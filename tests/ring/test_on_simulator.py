@@ -1,0 +1,166 @@
+"""The same ring code over the simulated device: KFD and user queues, real mappings, a thread for the GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.exec import Event, Graph, Stream
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.pm4 import BAD_OPCODE
+from zinc_rt.pm4.packets import DmaData, Nop, WaitRegMem, WriteData
+from zinc_rt.ring.amd import AmdBackend
+from zinc_rt.ring.amd_open import open_t1, open_t2
+from zinc_rt.ring.hang import Hang
+from zinc_rt.ring.packet_program import PacketProgram
+from zinc_rt.sim.driver import SimDriver
+
+OPENERS = {
+    "t1": open_t1,
+    "t1 interrupts": lambda driver, **options: open_t1(driver, interrupts=True, **options),
+    "t2": open_t2,
+}
+PATIENCE = 5.0
+
+
+class Bench:
+    def __init__(self, tier: str, folder: Path, *inject: str) -> None:
+        self.driver = SimDriver(inject=inject, time_scale=0.01)
+        self.backend: AmdBackend = OPENERS[tier](
+            self.driver, hang_folder=folder, ring_bytes=4096, timeout_seconds=PATIENCE, debug=True
+        )
+        self.resources = self.backend.side.transport.resources
+
+    def write(self, buffer, value: int, *, name: str = "write", offset_bytes: int = 0):
+        packet = WriteData(buffer.gpu_va + offset_bytes, (value,))
+        return self.backend.build(PacketProgram((packet,), name), {})
+
+    def end(self) -> None:
+        """Nothing of the driver is held any more, and nothing was found that only shipped software may do."""
+        assert self.resources() == {}
+        assert self.driver.open_fds == {}
+        assert self.driver.live_mappings == set()
+        self.driver.close_all()
+
+
+@pytest.fixture(params=OPENERS)
+def bench(request: pytest.FixtureRequest, tmp_path: Path):
+    bench = Bench(request.param, tmp_path)
+    yield bench
+    bench.backend.close()
+    assert list(bench.driver.findings()) == []
+    bench.end()
+
+
+def word(bench: Bench, buffer) -> int:
+    return bench.backend.map(buffer).cast("I")[0]
+
+
+def test_the_device_says_that_it_is_simulated(bench: Bench) -> None:
+    assert bench.backend.device.simulated
+    assert bench.backend.device.arch == "gfx1201"
+
+
+def test_replays_run_in_order_through_a_small_ring(bench: Bench) -> None:
+    counter = bench.backend.alloc_bo(4096, "host_visible", "counter")
+    graph, stream = Graph("graph", bench.backend), Stream("main")
+    for value in range(3):
+        graph.add((value,), bench.write(counter, value + 1))
+    for step in range(300):
+        fence = graph.replay((step % 3,), stream)
+    fence.wait(PATIENCE)
+    assert fence.value == 300
+    assert word(bench, counter) == 3
+
+
+@pytest.mark.parametrize("heap", ["device_local", "bar", "host_visible"])
+def test_memory_comes_zeroed_and_takes_what_the_gpu_writes(bench: Bench, heap: str) -> None:
+    buffer = bench.backend.alloc_bo(70_000, heap, "buffer")
+    stream = Stream("main")
+    bench.backend.submit(bench.write(buffer, 0xC0FFEE, offset_bytes=65_536), stream).wait(PATIENCE)
+    if heap != "device_local":
+        content = bytes(bench.backend.map(buffer))
+        assert content[65_536:65_540] == (0xC0FFEE).to_bytes(4, "little")
+        assert not any(content[:65_536])
+
+
+def test_uploads_reach_device_memory(bench: Bench) -> None:
+    content = np.random.default_rng(1).integers(0, 256, (100, 34), dtype=np.uint8)
+    weight = Weight("q8_0", (100, 32), content)
+    buffers = bench.backend.upload({"q": weight}, {"rope": np.arange(5, dtype=np.float32)})
+    back = bench.backend.alloc_bo(4096, "host_visible", "back")
+    q = buffers["q"]
+    assert q.gpu_va is not None and back.gpu_va is not None
+    ring = bench.backend.ring(Stream("main"))
+    ring.submit(ring.batch((DmaData(q.gpu_va, back.gpu_va, q.size_bytes),), "read back", dma=True)).wait(PATIENCE)
+    assert bytes(bench.backend.map(back)[: q.size_bytes]) == content.tobytes()
+    assert buffers["rope"].size_bytes == 20
+
+
+def test_two_streams_run_by_their_events(bench: Bench) -> None:
+    a, b = (bench.backend.alloc_bo(4096, "host_visible", name) for name in "ab")
+    first, second = Stream("first"), Stream("second", priority=1)
+    graph = Graph("graph", bench.backend)
+    hold = bench.backend.build(PacketProgram((WaitRegMem(a.gpu_va, 7), WriteData(a.gpu_va + 4, (1,))), "hold"), {})
+    graph.add((1,), hold)
+    graph.add((2,), bench.backend.build(PacketProgram((WriteData(b.gpu_va, (2,)),), "after"), {}))
+    event = Event()
+    held = graph.replay((1,), first)
+    event.record(first)
+    second.wait(event)
+    later = graph.replay((2,), second)
+    with pytest.raises(Hang):
+        later.wait(0.05)
+    assert not held.done() and word(bench, b) == 0
+    bench.backend.map(a).cast("I")[0] = 7
+    later.wait(PATIENCE)
+    assert held.done() and word(bench, b) == 2
+
+
+@pytest.mark.parametrize("tier", OPENERS)
+def test_an_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) -> None:
+    bench = Bench(tier, tmp_path)
+    variant = bench.backend.build(PacketProgram((Nop(),), "broken"), {})
+    variant.storage.view().cast("I")[8] = 0xC0000000 | BAD_OPCODE << 8
+    fence = bench.backend.submit(variant, Stream("main"))
+    with pytest.raises(Hang) as caught:
+        fence.wait(0.1)
+    assert "indirect buffer 0x0008: opcode" in str(caught.value)
+    assert caught.value.bundle is not None and "BAD: opcode" in (caught.value.bundle / "report.txt").read_text()
+    with pytest.raises(Hang):
+        bench.backend.close(drain_seconds=0.01)
+    bench.end()
+
+
+@pytest.mark.parametrize("tier", OPENERS)
+def test_a_page_fault_names_allocation_and_submission_at_once(tier: str, tmp_path: Path) -> None:
+    bench = Bench(tier, tmp_path)
+    bench.backend._debug = False
+    target = bench.backend.alloc_bo(4096, "host_visible", "target")
+    fence = bench.backend.submit(bench.write(target, 1, name="culprit", offset_bytes=1 << 30), Stream("main"))
+    with pytest.raises(Hang) as caught:
+        fence.wait(20.0)
+    report = caught.value.report
+    assert report.faults and report.faults[0].va == target.gpu_va + (1 << 30) & ~0xFFF
+    assert "culprit" in report.faults[0].submissions
+    assert "in no allocation" in report.faults[0].allocation
+    bench.backend.close()  # said once is enough
+    bench.end()
+
+
+@pytest.mark.parametrize("tier", OPENERS)
+@pytest.mark.parametrize("fault", ["lost-doorbell", "fence-never-written"])
+def test_injected_faults_of_the_submission_path_are_hangs(tier: str, fault: str, tmp_path: Path) -> None:
+    bench = Bench(tier, tmp_path)
+    bench.driver.machine.injector.add(fault)
+    counter = bench.backend.alloc_bo(4096, "host_visible", "counter")
+    fence = bench.backend.submit(bench.write(counter, 1), Stream("main"))
+    with pytest.raises(Hang) as caught:
+        fence.wait(0.1)
+    expected = "the doorbell did not arrive" if fault == "lost-doorbell" else "does not reach the fence"
+    assert expected in caught.value.report.why
+    with pytest.raises(Hang):
+        bench.backend.close(drain_seconds=0.01)
+    bench.end()
