@@ -14,7 +14,7 @@ from zinc_rt.sim.machine import Machine
 from zinc_rt.sim.mapping import shown_by
 from zinc_rt.sim.memory import Bo
 
-_POLL_SECONDS = 0.001
+POLL_SECONDS = 0.001
 
 
 class SimDriver:
@@ -74,7 +74,7 @@ class SimDriver:
             left = deadline - time.monotonic()
             if ready or left <= 0:
                 return ready
-            time.sleep(min(_POLL_SECONDS, left))
+            time.sleep(min(POLL_SECONDS, left))
 
     def read_file(self, path: str) -> bytes:
         return self.machine.read_file(path)

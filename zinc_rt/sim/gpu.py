@@ -94,6 +94,7 @@ class Gpu:
         self.resets = 0
         self.vram_lost = 0
         self.gone = False
+        self.on_crash: Callable[[], None] | None = None
         self._resetting_until = 0.0
         self._offsets: dict[int, Bo] = {}
         self._offset_of: dict[Bo, int] = {}
@@ -253,6 +254,8 @@ class Gpu:
 
     def crash(self) -> None:
         """In a process of its own: ends it. Here: the device is gone."""
+        if self.on_crash is not None:
+            self.on_crash()
         self.gone = True
         self.log("amdgpu: device lost from bus!")
 

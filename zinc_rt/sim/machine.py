@@ -58,6 +58,7 @@ class Machine:
         *,
         command_processor: MakeCp = default_cp,
     ) -> None:
+        self.options = {"chip": chip, "kernel": kernel, "coherence": coherence, "time_scale": time_scale}
         self.kernel = kernel_row(kernel)
         self.injector = Injector(inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep

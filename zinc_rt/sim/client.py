@@ -1,0 +1,280 @@
+"""A Driver whose device lives in another process, started on demand and shared by name."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import ZincError
+from zinc_rt.kmd.driver import ANONYMOUS, Mapping
+from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.kmd.uapi import amdgpu, drm, kfd
+from zinc_rt.kmd.uapi.layout import Way, request_key, request_size_bytes
+from zinc_rt.sim import wire
+from zinc_rt.sim.interfaces import Finding, Severity
+from zinc_rt.sim.shared_pages import SharedPages
+from zinc_rt.sim.usermem import LocalMemory
+
+IOCTLS = {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}
+MAX_ARRAY_BYTES = 1 << 26
+START_SECONDS = 60.0
+_USERPTR = {
+    ("K", kfd.IOC_ALLOC_MEMORY_OF_GPU.number): ("mmap_offset", "size"),
+    ("d", amdgpu.IOCTL_GEM_USERPTR.number): ("addr", "size"),
+}
+
+
+class DeviceLost(ZincError):
+    """The device process could not be started."""
+
+
+def runtime_dir() -> Path:
+    """Private to this user: sockets lie here."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and Path(base).is_dir() and os.access(base, os.W_OK):
+        path = Path(base) / "zinc-rt"
+    else:
+        path = Path("/tmp") / f"zinc-rt-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    about = path.lstat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o077 or not path.is_dir() or path.is_symlink():
+        raise DeviceLost(f"{path} is not this user's alone (mode 0700)", next=f"remove {path}")
+    return path
+
+
+def start(name: str = "default", **options: Any) -> Path:
+    """The socket of the device called `name`, started now unless it runs. `options`: those of Machine."""
+    path = runtime_dir() / f"{name}.sock"
+    with _only_one(path.with_name("start.lock")):
+        if not _answers(path):
+            path.unlink(missing_ok=True)
+            _spawn(path, options)
+    return path
+
+
+@contextlib.contextmanager
+def _only_one(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _spawn(path: Path, options: dict[str, Any]) -> None:
+    words = [sys.executable, "-m", "zinc_rt.sim.server", "--socket", str(path)]
+    for name, value in options.items():
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            words += [f"--{name.replace('_', '-')}", str(each)]
+    child = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # ^C of the client is not the device's
+        text=True,
+    )
+    assert child.stdout is not None and child.stderr is not None
+    line = child.stdout.readline()
+    child.stdout.close()
+    if not line:
+        said = child.stderr.read().strip()
+        child.wait()
+        raise DeviceLost(f"the simulated device did not start: {said}")
+    child.stderr.close()
+    json.loads(line)
+    threading.Thread(target=child.wait, daemon=True).start()  # no zombie
+
+
+class SimClient:
+    """System calls on a served device. One connection a thread; the device sees one process.
+
+    Once the device is gone every call is ENODEV, at once and without a hang.
+    """
+
+    simulated = True
+
+    def __init__(self, path: Path | None = None, *, name: str = "default", **options: Any) -> None:
+        self.path = path or start(name, **options)
+        self._local = threading.local()
+        self._token: str | None = None
+        self._lost = False
+        self._host = LinuxDriver()
+        self._memory = LocalMemory()
+        self._pages = SharedPages()
+        self._mapped: dict[Mapping, int] = {}
+        self._sockets: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self.open_fds: dict[int, str] = {}
+        self.device: dict[str, Any] = {}
+        self._connection()
+
+    @property
+    def live_mappings(self) -> set[Mapping]:
+        return self._host.live_mappings
+
+    def _connection(self) -> socket.socket:
+        made = getattr(self._local, "socket", None)
+        if made is not None:
+            return made
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(self.path))
+            wire.send(connection, wire.Message({"token": self._token, "version": wire.VERSION}))
+            hello = wire.receive(connection)
+        except (OSError, wire.Closed) as error:
+            connection.close()
+            raise self._gone() from error
+        self._token = hello.header["token"]
+        self.device = hello.header["device"]
+        self._local.socket = connection
+        with self._lock:
+            self._sockets.append(connection)
+        return connection
+
+    def _gone(self) -> OSError:
+        self._lost = True
+        return OSError(errno.ENODEV, "the simulated device's process has ended")
+
+    def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.Message:
+        if self._lost:
+            raise self._gone()
+        connection = self._connection()
+        try:
+            wire.send(connection, wire.Message(header, body, list(fds)))
+            return wire.receive(connection)
+        except (OSError, wire.Closed) as error:
+            raise self._gone() from error
+
+    def _checked(self, header: dict[str, Any]) -> wire.Message:
+        answer = self._ask(header)
+        _raise_errno(answer)
+        return answer
+
+    # --- Driver ---
+
+    def open(self, path: str, flags: int) -> int:
+        fd = int(self._checked({"op": "open", "path": path, "flags": flags}).header["fd"])
+        self.open_fds[fd] = path
+        return fd
+
+    def ioctl(self, fd: int, request: int, arg: bytearray) -> None:
+        size = request_size_bytes(request)
+        arrays: list[tuple[int, int, bool]] = []
+        body, header = bytearray(arg[:size].ljust(size, b"\0")), {"op": "ioctl", "fd": fd, "request": request}
+        command = IOCTLS.get(request_key(request))
+        fds: list[int] = []
+        if command is not None and command.struct is not None:
+            record = command.struct.read(arg)
+            for each in command.struct.pointed(record):
+                if each.size_bytes > MAX_ARRAY_BYTES:
+                    continue  # as unreadable: the device says what the kernel would
+                try:
+                    content = self._memory.read(each.address, each.size_bytes)
+                except OSError:
+                    continue
+                comes = each.pointer.way is not Way.OUT
+                arrays.append((each.address, each.size_bytes, comes))
+                body += content if comes else b""
+            fds = self._user_pages(request, record.as_dict(), header)
+        header |= {"size": size, "arrays": arrays}
+        answer = self._ask(header, bytes(body), fds)
+        keep = min(len(arg), size)
+        arg[:keep] = answer.body[:keep]
+        at = size
+        for address, length in answer.header.get("written", ()):
+            self._memory.write(address, answer.body[at : at + length])
+            at += length
+        _raise_errno(answer)
+
+    def _user_pages(self, request: int, values: dict[str, Any], header: dict[str, Any]) -> list[int]:
+        """A USERPTR buffer's pages become shared memory first."""
+        names = _USERPTR.get(request_key(request))
+        if names is None or (
+            names[0] == "mmap_offset" and not values["flags"] & kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR
+        ):
+            return []
+        address, size = values[names[0]], values[names[1]]
+        try:
+            fd = self._pages.share(address, size)
+        except OSError:
+            return []  # the device finds none, and says EFAULT or EINVAL as the kernel does
+        header["pages"] = (address, size)
+        return [fd]
+
+    def mmap(self, fd: int, size_bytes: int, offset: int, prot: int, fixed_va: int | None = None) -> Mapping:
+        if fd == ANONYMOUS:
+            return self._host.mmap(fd, size_bytes, offset, prot, fixed_va)
+        answer = self._checked({"op": "mmap", "fd": fd, "size": size_bytes, "offset": offset})
+        try:
+            mapping = self._host.mmap(answer.fds[0], size_bytes, answer.header["offset"], prot, fixed_va)
+        except OSError:
+            self._checked({"op": "munmap", "mapping": answer.header["mapping"]})
+            raise
+        finally:
+            os.close(answer.fds[0])
+        self._mapped[mapping] = answer.header["mapping"]
+        return mapping
+
+    def munmap(self, mapping: Mapping) -> None:
+        self._host.munmap(mapping)
+        number = self._mapped.pop(mapping, None)
+        if number is not None and not self._lost:
+            self._checked({"op": "munmap", "mapping": number})
+
+    def close(self, fd: int) -> None:
+        self._checked({"op": "close", "fd": fd})
+        self.open_fds.pop(fd, None)
+
+    def poll(self, fds: Sequence[int], timeout_seconds: float) -> list[int]:
+        header = {"op": "poll", "fds": list(fds), "timeout_seconds": timeout_seconds}
+        return list(self._checked(header).header["ready"])
+
+    def read_file(self, path: str) -> bytes:
+        return self._checked({"op": "read_file", "path": path}).body
+
+    def list_dir(self, path: str) -> list[str]:
+        return list(self._checked({"op": "list_dir", "path": path}).header["names"])
+
+    # --- what no hardware has ---
+
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        self._checked({"op": "announce", "va": va, "size": size_bytes, "name": name})
+
+    def findings(self) -> list[Finding]:
+        rows = self._checked({"op": "findings"}).header["findings"]
+        return [Finding(Severity(row[0]), *row[1:]) for row in rows]
+
+    def inject(self, name: str) -> None:
+        self._checked({"op": "inject", "name": name})
+
+    def close_all(self) -> None:
+        """End this client, as its process's exit would."""
+        self._lost = True
+        with self._lock:
+            for each in self._sockets:
+                each.close()
+            self._sockets.clear()
+        self.open_fds.clear()
+
+
+def _raise_errno(answer: wire.Message) -> None:
+    if answer.header.get("errno"):
+        raise OSError(answer.header["errno"], answer.header.get("message", ""))

@@ -1,0 +1,270 @@
+"""The device in a process of its own: serves clients over a local socket until the last one is gone.
+
+    python -m zinc_rt.sim.server --socket PATH [--chip r9700] [--kernel 7.0] [--inject NAME] …
+
+Outside clients speak the same protocol (sim.wire): see docs/simulated-device.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.sim import wire
+from zinc_rt.sim.chips import ALIASES, CHIPS
+from zinc_rt.sim.driver import POLL_SECONDS
+from zinc_rt.sim.files import Process
+from zinc_rt.sim.inject import parse
+from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.mapping import shown_by
+from zinc_rt.sim.memory import Bo
+from zinc_rt.sim.profiles import KERNELS
+from zinc_rt.sim.remote_memory import Carried, RemoteMemory, map_pages
+
+GRACE_SECONDS = 0.5  # without a client
+FIRST_CLIENT_SECONDS = 30.0
+ACCEPT_SECONDS = 0.25
+CRASH_STATUS = 70
+Answer = tuple[dict[str, Any], bytes, list[int]]
+
+
+class Session:
+    """One client process, over one or more connections."""
+
+    def __init__(self, token: str, process: Process, memory: RemoteMemory) -> None:
+        self.token, self.process, self.memory = token, process, memory
+        self.connections = 0
+        self.mapped: dict[int, Bo | None] = {}
+        self.mappings = 0
+
+
+class Server:
+    def __init__(self, machine: Machine, listener: socket.socket, *, stay: bool = False) -> None:
+        self.machine, self.listener, self.stay = machine, listener, stay
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+        self._last_seen = time.monotonic() + FIRST_CLIENT_SECONDS - GRACE_SECONDS
+        for gpu in machine.gpus:
+            gpu.on_crash = lambda: os._exit(CRASH_STATUS)
+        self._operations: dict[str, Callable[[Session, wire.Message], Answer]] = {
+            "open": self._open,
+            "ioctl": self._ioctl,
+            "mmap": self._mmap,
+            "munmap": self._munmap,
+            "close": self._close,
+            "poll": self._poll,
+            "read_file": self._read_file,
+            "list_dir": self._list_dir,
+            "announce": self._announce,
+            "findings": self._findings,
+            "inject": self._inject,
+        }
+
+    def serve(self) -> None:
+        """Returns once nobody has been connected for a while."""
+        self.listener.settimeout(ACCEPT_SECONDS)
+        while self.stay or self._sessions or time.monotonic() - self._last_seen < GRACE_SECONDS:
+            try:
+                connection, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            connection.setblocking(True)
+            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+
+    def _converse(self, connection: socket.socket) -> None:
+        session = None
+        try:
+            session = self._hello(connection)
+            while True:
+                message = wire.receive(connection)
+                try:
+                    wire.send(connection, self._answer(session, message))
+                finally:
+                    for fd in message.fds:
+                        os.close(fd)
+        except (wire.Closed, OSError, KeyError, TypeError, ValueError):
+            pass  # a client that died, or talks nonsense: it loses its connection
+        finally:
+            connection.close()
+            if session is not None:
+                self._left(session)
+
+    def _hello(self, connection: socket.socket) -> Session:
+        message = wire.receive(connection)
+        token = message.header.get("token")
+        with self._lock:
+            if token is None:
+                memory = RemoteMemory()
+                token = os.urandom(16).hex()
+                self._sessions[token] = Session(token, self.machine.new_process(memory, _pid(connection)), memory)
+            session = self._sessions[token]
+            session.connections += 1
+        about = {"token": token, "version": wire.VERSION, "device": self.machine.options}
+        wire.send(connection, wire.Message(about))
+        return session
+
+    def _left(self, session: Session) -> None:
+        with self._lock:
+            session.connections -= 1
+            if session.connections:
+                return
+        self.machine.end_process(session.process)
+        for bo in session.mapped.values():
+            if bo is not None:
+                bo.host_unmaps()
+        with self._lock:
+            self._sessions.pop(session.token, None)
+            self._last_seen = time.monotonic()
+
+    def _answer(self, session: Session, message: wire.Message) -> wire.Message:
+        operation = self._operations.get(str(message.header.get("op")))
+        try:
+            if operation is None:
+                raise OSError(errno.ENOSYS, "unknown request")
+            return wire.Message(*operation(session, message))
+        except OSError as error:
+            return wire.Message({"errno": error.errno or errno.EIO, "message": error.strerror or str(error)})
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            return wire.Message({"errno": errno.EINVAL, "message": f"a malformed request: {error!r}"})
+
+    # --- one method an operation ---
+
+    def _open(self, session: Session, message: wire.Message) -> Answer:
+        path, flags = str(message.header["path"]), int(message.header["flags"])
+        return {"fd": self.machine.open(session.process, path, flags)}, b"", []
+
+    def _ioctl(self, session: Session, message: wire.Message) -> Answer:
+        header = message.header
+        size = int(header["size"])
+        arg, at = bytearray(message.body[:size]), size
+        carried = Carried()
+        for address, length, comes in header["arrays"]:
+            content = bytearray(message.body[at : at + length]) if comes else bytearray(min(length, len(_ZEROS)))
+            at += length if comes else 0
+            carried.arrays.append((int(address), content))
+        if message.fds:
+            carried.pages_at, pages_bytes = (int(each) for each in header["pages"])
+            carried.pages = map_pages(message.fds[0], pages_bytes)
+        session.memory.carry(carried)
+        answer: dict[str, Any] = {}
+        try:
+            self.machine.ioctl(session.process, int(header["fd"]), int(header["request"]), arg)
+        except OSError as error:
+            answer = {"errno": error.errno or errno.EIO, "message": error.strerror or str(error)}
+        answer["written"] = [(address, len(data)) for address, data in carried.written]
+        return answer, bytes(arg) + b"".join(data for _, data in carried.written), []
+
+    def _mmap(self, session: Session, message: wire.Message) -> Answer:
+        fd, size, offset = (int(message.header[name]) for name in ("fd", "size", "offset"))
+        with self.machine.lock:
+            shown = shown_by(self.machine, self.machine.file(session.process, fd), size, offset)
+            session.mappings += 1
+            session.mapped[session.mappings] = shown.bo
+        return {"mapping": session.mappings, "offset": shown.offset}, b"", [shown.memory.fd]
+
+    def _munmap(self, session: Session, message: wire.Message) -> Answer:
+        bo = session.mapped.pop(int(message.header["mapping"]), None)
+        if bo is not None:
+            bo.host_unmaps()
+        return {}, b"", []
+
+    def _close(self, session: Session, message: wire.Message) -> Answer:
+        self.machine.close_file(session.process, int(message.header["fd"]))
+        return {}, b"", []
+
+    def _poll(self, session: Session, message: wire.Message) -> Answer:
+        deadline = time.monotonic() + float(message.header["timeout_seconds"])
+        while True:
+            ready = self.machine.readable(session.process, [int(fd) for fd in message.header["fds"]])
+            if ready or time.monotonic() >= deadline or session.process.dead:
+                return {"ready": ready}, b"", []
+            time.sleep(POLL_SECONDS)
+
+    def _read_file(self, session: Session, message: wire.Message) -> Answer:
+        return {}, self.machine.read_file(str(message.header["path"])), []
+
+    def _list_dir(self, session: Session, message: wire.Message) -> Answer:
+        return {"names": self.machine.list_dir(str(message.header["path"]))}, b"", []
+
+    def _announce(self, session: Session, message: wire.Message) -> Answer:
+        va, size = int(message.header["va"]), int(message.header["size"])
+        self.machine.announce(session.process, va, size, str(message.header["name"]))
+        return {}, b"", []
+
+    def _findings(self, session: Session, message: wire.Message) -> Answer:
+        rows = [
+            [each.severity.value, each.rule, each.queue_id, each.position, each.sentence]
+            for each in self.machine.findings
+        ]
+        return {"findings": rows, "dmesg": self.machine.dmesg[-1000:]}, b"", []
+
+    def _inject(self, session: Session, message: wire.Message) -> Answer:
+        self.machine.injector.add(str(message.header["name"]))
+        return {}, b"", []
+
+
+_ZEROS = bytes(1 << 26)  # the longest array that only goes out
+
+
+def _pid(connection: socket.socket) -> int:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(raw[:4], "little")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m zinc_rt.sim.server", description="A simulated AMD GPU, served over a local socket."
+    )
+    made.add_argument("--socket", type=Path, required=True, help="path of the socket to make")
+    made.add_argument("--chip", default="r9700", help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas")
+    made.add_argument("--kernel", default="7.0", choices=list(KERNELS), help="the kernel's behaviour")
+    made.add_argument(
+        "--inject", action="append", default=[], metavar="NAME", help="a fault: NAME, NAME:COUNT, NAME@NTH"
+    )
+    made.add_argument("--coherence", default="bar", choices=("bar", "direct"))
+    made.add_argument("--time-scale", type=float, default=1.0, help="shortens the driver's time-outs")
+    made.add_argument("--stay", action="store_true", help="do not end with the last client")
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    try:
+        for each in arguments.inject:
+            parse(each)
+        machine = Machine(
+            arguments.chip, arguments.kernel, arguments.inject, arguments.coherence, arguments.time_scale
+        )
+    except ValueError as error:
+        print(f"zinc_rt.sim.server: {error}", file=sys.stderr)
+        return 2
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(arguments.socket))
+        arguments.socket.chmod(0o600)
+        listener.listen(64)
+        print(json.dumps({"ready": str(arguments.socket)}), flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            Server(machine, listener, stay=arguments.stay).serve()
+    except OSError as error:
+        print(f"zinc_rt.sim.server: {arguments.socket}: {error.strerror}", file=sys.stderr)
+        return 2
+    finally:
+        listener.close()
+        arguments.socket.unlink(missing_ok=True)
+        machine.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
