@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
-from cp_support import CODE, DATA, FENCE, IB, MEMORY_VA, Bench, dwords, fence
+from cp_support import CODE, DATA, FENCE, IB, MEMORY_VA, Bench, dwords, fence, until
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.opcodes import OTHER_ENGINES
@@ -298,3 +300,48 @@ def test_an_endless_dispatch_is_saved_on_a_kfd_queue_and_stuck_on_a_user_queue()
         assert bench.cp.detach(queue.hardware, 0.01) is clean
         bench.cp.forget(queue.hardware)
         assert engine.abandoned == 1 and bench.space.u32(FENCE) == 0
+
+
+def test_a_write_into_the_buffer_that_is_running_is_a_finding_and_may_come_too_late():
+    bench = Bench()
+    bench.space.put(IB, *dwords([WriteData(IB + 4 * 9, (5,)), WriteData(DATA, (1,))]), *[0xFFFF1000] * 6)
+    bench.queue().submit(IndirectBuffer(IB, 16))
+    assert bench.kernel.rules() == ["written-after-fetch"]
+    assert bench.space.u32(DATA) == 1  # as it was fetched
+
+
+def test_bits_of_a_register_that_no_field_has_are_a_finding():
+    bench = Bench()
+    bench.queue().submit(SetShReg(Sh.PGM_HI, (0x100,)), fence(1))
+    assert bench.kernel.rules() == ["register-bits"] and bench.space.u32(FENCE) == 1
+
+
+def test_a_bug_of_the_simulator_ends_its_queue_and_not_the_device(monkeypatch):
+    bench = Bench()
+    one, two = bench.queue(), bench.queue()
+
+    def broken(va: int, size_bytes: int, access: Access) -> memoryview:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(bench.space, "view", broken)
+    bench.cp.start()
+    try:
+        one.submit(DmaData(DATA, DATA + 64, 16), run=False)
+        assert until(lambda: one.state is QueueState.HUNG)
+        two.submit(fence(1), run=False)
+        assert until(lambda: bench.space.u32(FENCE) == 1)
+    finally:
+        bench.cp.close()
+    assert "ZeroDivisionError: planted" in one.report
+
+
+def test_a_doorbell_that_lags_behind_the_write_pointer_in_memory_is_no_error():
+    bench = Bench(hardware_queues=1)
+    queue = bench.queue()
+    queue.write([0xFFFF1000] * 4)
+    bench.space.write(queue.wptr_va, struct.pack("<Q", 4))
+    bench.cp.ring(queue.hardware, 2)  # the next doorbell, 4, is on its way
+    bench.run()
+    bench.cp.ring(queue.hardware, 4)
+    bench.run()
+    assert queue.rptr == 4 and bench.kernel.findings == []

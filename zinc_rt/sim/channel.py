@@ -50,25 +50,30 @@ class Channel:
         self._counts = dict.fromkeys(Lane, 0)
         self._doorbells: deque[tuple[int, Clock]] = deque()  # (ring position, what the host knew when it rang)
         self._reported = -1
+        self._last_rung = 0
         self._told: set[object] = set()
 
     # --- doorbell ---------------------------------------------------------------------------------------------
 
     def rung(self, value: int) -> None:
-        """The doorbell's value: a write pointer in the queue's unit. Packets before it may be read from now on."""
+        """The doorbell's value: a write pointer in the queue's unit. Packets before it may be read from now on.
+
+        It may lag behind what was read from memory when the queue got its slot (`mapped`).
+        """
         if self.queue.state is not QueueState.ACTIVE:
             return
         if value % self.UNIT:
             self.finding("doorbell-alignment", f"doorbell {value} is not a multiple of {self.UNIT} bytes")
         wptr = value // self.UNIT
         ring = self.ring
-        if wptr < ring.wptr:
+        if wptr < self._last_rung:
             self.finding(
                 "doorbell-backwards",
-                f"doorbell {value} after {ring.wptr * self.UNIT}: write pointers only grow, nobody wraps them",
+                f"doorbell {value} after {self._last_rung * self.UNIT}: write pointers only grow, unwrapped",
                 Severity.ERROR,
             )
             return
+        self._last_rung = wptr
         if wptr - ring.position >= ring.size_dw and wptr != ring.position:
             self.at = (ring, ring.position)
             self._stop(
@@ -76,9 +81,18 @@ class Channel:
                 f"{ring.size_dw}: one dword at least must stay free, packets were overwritten"
             )
             return
-        if wptr > ring.wptr:
-            self._doorbells.append((ring.wptr, self.device.published))
-            ring.wptr = wptr
+        self._advance(wptr)
+
+    def mapped(self, value: int) -> None:
+        """The queue got a slot, and the firmware read this write pointer from memory."""
+        wptr = value // self.UNIT
+        if wptr - self.ring.position < self.ring.size_dw:
+            self._advance(wptr)
+
+    def _advance(self, wptr: int) -> None:
+        if wptr > self.ring.wptr:
+            self._doorbells.append((self.ring.wptr, self.device.published))
+            self.ring.wptr = wptr
 
     # --- running ----------------------------------------------------------------------------------------------
 
@@ -274,6 +288,10 @@ class Channel:
         self._told.add(key)
         position = self.at[1] * self.UNIT
         self.outbox.finding(Finding(severity, rule, self.queue.queue_id, position, sentence))
+
+    def broken(self, error: Exception) -> None:
+        """Executing a packet raised what it never should: this queue ends, the device goes on."""
+        self._stop(f"a fault of the simulator itself, {type(error).__name__}: {error}")
 
     def _fault(self, fault: Fault, sentence: str) -> None:
         self._halt(sentence)

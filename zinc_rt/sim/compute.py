@@ -25,6 +25,7 @@ class ComputeChannel(Channel):
         super().__init__(queue, device, number)
         self.registers = RegisterFile(device.generation)
         self.atomic_return = 0
+        self._named = _NAMED[device.generation]
 
     def _execute(self, frame: Frame, index: int) -> bool:
         packet, length = decode(frame.words, index, self.generation)
@@ -38,11 +39,15 @@ class ComputeChannel(Channel):
         assert isinstance(packet, Packet)
         self.history.append((frame, frame.position, packet.NAME))
         frame.position += length
-        if packet.reserved or any(
-            getattr(packet, name) not in names for name, names, _ in _NAMED[type(packet), self.generation]
-        ):
+        cls = type(packet)
+        if packet.reserved:
             self._unusual(packet)
-        execute = EXECUTE.get(type(packet))
+        else:
+            for name, names, _ in self._named[cls]:
+                if getattr(packet, name) not in names:
+                    self._unusual(packet)
+                    break
+        execute = EXECUTE.get(cls)
         if execute is None:
             raise Illegal(f"{packet.NAME} is not simulated: this device does not know what it does")
         execute(self, packet)
@@ -67,6 +72,15 @@ class ComputeChannel(Channel):
     def write(self, va: int, data: bytes) -> None:
         self.space.write(va, data)
         self.touched(writes=((va, len(data)),))
+        for frame in self.frames[1:]:
+            fetched = frame.va(frame.base + len(frame.words))
+            if va < fetched and va + len(data) > frame.va(frame.position):
+                self.finding(
+                    "written-after-fetch",
+                    f"{self.label()} writes to 0x{va:x}, in the indirect buffer it runs from: the CP may have "
+                    "fetched that before",
+                    once=frame.va(0),
+                )
 
     def write_register(self, address: int, value: int) -> None:
         unusual = self.registers.write(address, value)
@@ -86,7 +100,7 @@ class ComputeChannel(Channel):
                 f"{self.label()}: dword {dword} has reserved bits {extra:#x} set",
                 once=(packet.NAME, dword, extra),
             )
-        for name, names, complete in _NAMED[type(packet), self.generation]:
+        for name, names, complete in self._named[type(packet)]:
             value = getattr(packet, name)
             if value not in names:
                 self.finding(
@@ -111,12 +125,14 @@ class ComputeChannel(Channel):
 
 
 # fields with a closed list of values: (name, the values, whether the list is complete)
-_NAMED: Mapping[tuple[type[Packet], Generation], tuple[tuple[str, frozenset[int], bool], ...]] = {
-    (cls, generation): tuple(
-        (field.name, frozenset(names), field.place.complete)
-        for field in cls.FIELDS
-        if (names := field.place.values(generation)) is not None
-    )
-    for cls in PACKETS
+_NAMED: Mapping[Generation, Mapping[type[Packet], tuple[tuple[str, frozenset[int], bool], ...]]] = {
+    generation: {
+        cls: tuple(
+            (field.name, frozenset(names), field.place.complete)
+            for field in cls.FIELDS
+            if (names := field.place.values(generation)) is not None
+        )
+        for cls in PACKETS
+    }
     for generation in Generation
 }

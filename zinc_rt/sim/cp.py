@@ -183,7 +183,13 @@ class CommandProcessor:
         for channel, fuel, fresh in self._scheduler.turn():
             if fresh:
                 self._mapped(channel)
-            total += channel.run(min(fuel, budget - total))
+            try:
+                total += channel.run(min(fuel, budget - total))
+            except Exception as error:
+                if self._thread is None:
+                    raise  # stepped by a test: it is to see it
+                channel.broken(error)
+                total += 1
             self._scheduler.used(channel)
             if total >= budget:
                 break
@@ -221,8 +227,8 @@ class CommandProcessor:
     def _mapped(self, channel: Channel) -> None:
         """A queue that gets a slot again: the firmware reads the write pointer from memory (kfd.md §3)."""
         value = self._wptr(channel)
-        if value is not None and value > channel.ring.wptr * channel.UNIT:
-            channel.rung(value)
+        if value is not None:
+            channel.mapped(value)
 
     def _check_published(self, channel: Channel, value: int) -> None:
         """The order is packets, write pointer, doorbell: the memory must hold at least what is rung."""

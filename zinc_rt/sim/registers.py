@@ -5,10 +5,22 @@ Reset values: 0, but CU masks all ones, as the kernel's MQD code leaves them (kf
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from zinc_rt.pm4.bits import mask_of
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.registers import CONFIG, SH, UCONFIG, Sh, register_at, register_name
+from zinc_rt.pm4.registers import BY_ADDRESS, CONFIG, SH, UCONFIG, Sh, register_at, register_name
 from zinc_rt.sim.stops import Illegal
 
+# Registers anybody may set, by offset from SH's base -> the bits no field has; the quick way for SET_SH_REG.
+OPEN_SH: Mapping[Generation, Mapping[int, int]] = {
+    generation: {
+        address - SH.base: ~mask_of(register.fields) & 0xFFFFFFFF if register.fields else 0
+        for address, register in BY_ADDRESS[generation].items()
+        if SH.base <= address < SH.end and not register.privileged
+    }
+    for generation in Generation
+}
 _MASKS = (0x216, 0x217, 0x219, 0x21A, 0x223, 0x22B, 0x22C, 0x22D, 0x22E)  # STATIC_THREAD_MGMT_SE*, from SH's base
 
 
@@ -17,6 +29,7 @@ class RegisterFile:
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
+        self.open_sh = OPEN_SH[generation]
         self.sh: dict[int, int] = dict.fromkeys(_MASKS, 0xFFFFFFFF)  # by offset from SH.base
         self.uconfig: dict[int, int] = {}  # by offset from UCONFIG.base
 

@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from zinc_rt.pm4.bits import mask_of
+from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect
 from zinc_rt.pm4.registers import DISPATCH_INITIATOR, Sh
 from zinc_rt.sim.clocks import Lane
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 COMPUTE_SHADER_EN, PARTIAL_TG_EN, FORCE_START_AT_000 = 1 << 0, 1 << 1, 1 << 2
 USE_THREAD_DIMENSIONS, CS_W32_EN = 1 << 5, 1 << 15
 MAX_GROUP_THREADS = 1024
+_INITIATOR_BITS = {generation: mask_of(DISPATCH_INITIATOR[generation]) for generation in Generation}
 CODE_BYTES = 64  # of a program's start, for stale-code findings
 
 
@@ -37,7 +39,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
             "dispatch-disabled", f"initiator {initiator:#x} has bit 0 (COMPUTE_SHADER_EN) clear: nothing launches"
         )
         return
-    extra = initiator & ~mask_of(DISPATCH_INITIATOR[channel.generation])
+    extra = initiator & ~_INITIATOR_BITS[channel.generation]
     if extra:
         channel.unverified("reserved-bits", f"initiator bits {extra:#x} have no name on this chip")
     sh = channel.registers.sh

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zinc_rt.pm4.accesses import register_space, register_writes
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import LoadShRegIndex, SetShReg, SetShRegIndex, SetShRegPairsPacked, SetShRegPairsPackedN
-from zinc_rt.pm4.registers import SH, Space
+from zinc_rt.pm4.registers import SH, Space, register_name
 from zinc_rt.sim.stops import Illegal
 
 if TYPE_CHECKING:
@@ -35,8 +35,18 @@ def _set(channel: ComputeChannel, space: Space, address: int, value: int) -> Non
 def set_sh_reg(channel: ComputeChannel, packet: SetShReg) -> None:
     if packet.index == 1:
         raise Illegal("index 1 (insert VMID) is for the kernel's queues")
-    for index, value in enumerate(packet.values):
-        _set(channel, SH, SH.base + packet.register + index, value)
+    registers = channel.registers
+    offset = packet.register
+    for value in packet.values:
+        unnamed = registers.open_sh.get(offset)
+        if unnamed is None:
+            _set(channel, SH, SH.base + offset, value)
+        else:
+            registers.sh[offset] = value
+            if value & unnamed:
+                name = register_name(SH.base + offset, channel.generation)
+                channel.unverified("register-bits", f"{name}: bits {value & unnamed:#x} have no field")
+        offset += 1
 
 
 def set_sh_reg_index(channel: ComputeChannel, packet: SetShRegIndex) -> None:
