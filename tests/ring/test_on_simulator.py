@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support import Counts
 
 from zinc_rt.exec import Event, Graph, Stream
 from zinc_rt.kernels.weight import Weight
@@ -73,6 +75,23 @@ def test_replays_run_in_order_through_a_small_ring(bench: Bench) -> None:
     fence.wait(PATIENCE)
     assert fence.value == 300
     assert word(bench, counter) == 3
+
+
+def test_submissions_of_random_size_run_in_order_through_a_4_kib_ring(bench: Bench, slow_counts: Counts) -> None:
+    """Each adds its number to what the one before left, by way of memory: one lost or swapped would show."""
+    random.seed(1)
+    log = bench.backend.alloc_bo(4096, "host_visible", "log")
+    assert log.gpu_va is not None
+    ring = bench.backend.ring(Stream("main"))
+    count = slow_counts(1000, 100_000)
+    for number in range(count):
+        packets = [WaitRegMem(log.gpu_va, number), WriteData(log.gpu_va, (number + 1,))]
+        padding = random.choice((0, 1, 2, 30, 300, 900))
+        packets += [Nop((0,) * (padding - 1))] if padding else []
+        fence = ring.submit(ring.batch(packets, f"number {number}"))
+        assert fence.value == number + 1
+    fence.wait(PATIENCE)
+    assert word(bench, log) == count
 
 
 @pytest.mark.parametrize("heap", ["device_local", "bar", "host_visible"])

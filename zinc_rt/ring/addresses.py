@@ -72,5 +72,5 @@ class AddressMap:
         """For the PM4 linter: why these bytes cannot be used."""
         covered = self.at(va)
         if covered is None or va + size_bytes > covered.end:
-            return f"{kind} of {size_bytes} bytes at {va:#x}: {self.describe(va)}"
+            return self.describe(va if covered is None else covered.end)
         return None

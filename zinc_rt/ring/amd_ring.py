@@ -196,11 +196,8 @@ class AmdRing:
 
         in_time = wait_until(room, self.side.pause, timeout_seconds)
         if end > self._limit_dw:
-            self._stuck(
-                f"no room for {count_dw} dwords, {self.free_dw} of {self.ring_dw} are free",
-                None if not in_time else 0.0,
-                timeout_seconds,
-            )
+            lacking = f"room for {count_dw} dwords, {self.free_dw} of {self.ring_dw} are free"
+            self._stuck(f"there will be no {lacking}" if in_time else f"no {lacking} within {timeout_seconds:g} s")
 
     # Progress
 
@@ -262,8 +259,11 @@ class AmdRing:
 
         in_time = wait_until(over, self.side.pause, timeout_seconds)
         if not fence.done():
-            what = f"fence {fence.value} not reached"
-            self._stuck(what, None if not in_time else 0.0, timeout_seconds)
+            self._stuck(
+                f"fence {fence.value} will not be reached"
+                if in_time
+                else f"fence {fence.value} not reached within {timeout_seconds:g} s"
+            )
 
     def idle(self, timeout_seconds: float) -> None:
         """Everything submitted has finished. Raises Hang."""
@@ -303,13 +303,11 @@ class AmdRing:
     def lint_queue(self) -> LintQueue:
         return "userq" if self.queue.inherits_vmid else "kfd"
 
-    def _stuck(self, what: str, early: float | None, timeout_seconds: float) -> None:
-        """Raise the hang; where an incident is the reason, the whole timeline is lost."""
+    def _stuck(self, what: str) -> None:
+        """Raise the hang; after an incident the whole timeline is lost."""
         self.side.look()
-        final = bool(self.side.incidents)
-        when = " because of what happened before" if early is not None else f" within {timeout_seconds:g} s"
-        hang = self._make_hang(self, f"{self.name}: {what}{when}")
-        if final:
+        hang = self._make_hang(self, f"{self.name}: {what}")
+        if self.side.incidents:
             self.timeline.lose(hang)
         raise hang
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zinc_rt.kmd.call import PAGE_BYTES
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.pm4.accesses import accesses
 from zinc_rt.pm4.decode import Bad, Item, decode_stream
@@ -21,6 +23,7 @@ from zinc_rt.ring.hang import FaultState, FenceState, RingState, SubmissionState
 SHOWN_BEFORE = 2  # submissions shown before the one that holds rptr
 SHOWN_DW = 256  # and dwords behind rptr
 IB_SHOWN_LINES = 400
+_ZERO = re.compile(r"=(0|\w+\(0\))$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +136,10 @@ def _packet_at(items: Sequence[Item], rptr: int, ring: AmdRing, addresses: Addre
 
 
 def one_line(item: Item, ring: AmdRing, addresses: AddressMap) -> str:
-    """A packet with its fields."""
+    """A packet with those of its fields that are not 0."""
     texts = item_texts(item, ring.generation, addresses.name)
-    return " ".join(" ".join(texts[index].split()) for index in sorted(texts))
+    words = [word for index in sorted(texts) for word in texts[index].split()]
+    return " ".join(word for word in words if not _ZERO.search(word))
 
 
 def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addresses: AddressMap) -> str:
@@ -177,23 +181,26 @@ def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: Addres
 
 
 def fault_states(ring: AmdRing, addresses: AddressMap) -> tuple[FaultState, ...]:
-    """Each fault's address as a name, and the submissions in flight whose packets name that allocation."""
+    """Each fault's address as a name, and the submissions in flight whose packets name that page, or at least the
+    allocation. What a kernel computes for itself is in no packet."""
     states = []
     for incident in ring.side.incidents:
         if incident.fault is None:
             continue
         va = incident.fault.va
         region = addresses.at(va) or addresses.near(va)
-        low, size = (region.va, region.size_bytes) if region is not None else (va, 0)
-        low, size = min(low, va), max(low + size, va + 4096) - min(low, va)
-        named = tuple(each.batch.name for each in _unfinished(ring) if _names(each, ring, low, size))
+        named = _naming(ring, va, PAGE_BYTES)
+        if not named and region is not None:
+            named = _naming(ring, region.va, region.size_bytes)
         states.append(FaultState(incident.text, va, addresses.describe(va), named))
     return tuple(states)
 
 
-def _unfinished(ring: AmdRing) -> list[Submission]:
+def _naming(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
+    """Submissions not finished whose packets touch these bytes."""
     seen = fence_state(ring).seen
-    return [each for each in ring.submissions() if not 0 < each.fence_value <= seen]
+    running = [each for each in ring.submissions() if not 0 < each.fence_value <= seen]
+    return tuple(each.batch.name for each in running if _names(each, ring, va, size_bytes))
 
 
 def _names(each: Submission, ring: AmdRing, va: int, size_bytes: int) -> bool:
