@@ -82,8 +82,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
+    from zinc_rt.junit import to_junit
     from zinc_rt.report import Report, to_json, write_text
-    from zinc_rt.validate import html, junit
+    from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.prepare import prepare
     from zinc_rt.validate.run import validate
@@ -116,7 +117,7 @@ def _body(arguments: argparse.Namespace) -> int:
     elif arguments.json:
         write_text(arguments.json, to_json(report, strict=arguments.strict))
     if arguments.junit:
-        write_text(arguments.junit, junit.to_junit(report))
+        write_text(arguments.junit, to_junit(report))
     if arguments.html:
         write_text(arguments.html, html.to_html(report, strict=arguments.strict))
     return report.exit_code(strict=arguments.strict)

@@ -13,6 +13,9 @@ SAME = Limit(bits=True, why="one ordering on two tiers, or two ways through one:
 # room for float32 on both sides. Gemma 4's residual stream is an order of magnitude larger.
 GOLDEN = Limit(max_abs=3e-4, why="float32 in two summation orders")
 GOLDEN_GEMMA4 = Limit(max_abs=1e-3, why="float32 in two summation orders, larger activations")
+# Beyond the plain limit and yet no fault, where every layer alone keeps it (validate/drift.py). The most seen
+# against llama.cpp at real depth (30 layers of Gemma 4 MoE, 24 of Mamba, 330 tokens of DeltaNet) is about 5e-4.
+DRIFT = Limit(rel_rms=3e-3, why="drift: each layer on its own is within the limit")
 ORDERINGS = Limit(rel_rms=1e-3, why="two arithmetic orderings of the same weights")
 # Activations quantised to 8 bits: rounding flips dominate, only the typical distance means anything.
 QUANTISED = Limit(why="shown, no gate: activations are re-quantised, one rounding flip moves a whole token")

@@ -31,6 +31,7 @@ from zinc_rt.validate.checks import (
     reference_from_run,
     same_bits_check,
 )
+from zinc_rt.validate.drift import may_be_drift, without_drift
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import compare
@@ -180,15 +181,21 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
     reference = reference_from_golden(own)
     subject = Subject(job.name, spec.text, golden.path.name + own.variant, limit, job.repro)
     run = runner.run(spec, "forward", selection=job.selection, steps=job.steps)
-    yield from node_checks(subject, run, reference, _resynced(runner, spec, reference))
+    resynced = _resynced(runner, spec, reference) if job.resync else None
+    results = list(node_checks(subject, run, reference, resynced))
     if limit is QUANTISED:
-        yield quantised_check(subject, run, golden)
+        yield from [*results, quantised_check(subject, run, golden)]
         return
-    yield logits_check(subject, run, reference)
+    results.append(logits_check(subject, run, reference))
     if (greedy := greedy_check(subject, run, reference)) is not None:
-        yield greedy
+        results.append(greedy)
     if (decode := decode_check(subject, run, reference, len(job.tokens))) is not None:
-        yield decode
+        results.append(decode)
+    if may_be_drift(results) and job.layers.whole and not limit.bits:
+        resynced = resynced or _resynced(runner, spec, reference)
+        if resynced is not None:
+            results = without_drift(results, subject, resynced, reference)
+    yield from results
 
 
 def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
@@ -202,7 +209,9 @@ def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
         limit = between(other.ordering, spec.ordering)
         subject = Subject(job.name, other.text, spec.text, limit, job.repro)
         run = runner.run(other, "forward", selection=job.selection, steps=job.steps, follow=reference.greedy)
-        results = list(node_checks(subject, run, reference, _resynced(runner, other, reference)))
+        results = list(
+            node_checks(subject, run, reference, _resynced(runner, other, reference) if job.resync else None)
+        )
         results.append(logits_check(subject, run, reference))
         if any(result.status == "fail" for result in results):
             results.append(_first_divergent(runner, other, spec, subject))
@@ -212,12 +221,12 @@ def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
 
 
 def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | None:
-    """The run in which every layer reads the reference's output of the layer before it; None unless asked for."""
+    """The run in which every layer reads the reference's output of the layer before it; None where it has none."""
     job = runner.job
     inside = range(job.layers.first, job.layers.last - 1)
     feeds = {f"l_out-{layer}": reference.values.get(f"l_out-{layer}") for layer in inside}
     known = {label: value for label, value in feeds.items() if value is not None}
-    if not job.resync or not known:
+    if not known:
         return None
     return runner.run(spec, "forward, each layer fed by the reference", selection=job.selection, inject=known)
 

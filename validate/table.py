@@ -47,7 +47,7 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
     for result in results:
         measure = result.measure
         if result.status == "skip" and not measure:
-            continue  # nothing to show but the reason, which skip_lines says once
+            continue  # nothing to show but the reason, which reason_lines says once
         name = _name(result)
         max_abs = measure.get("max_abs", measure.get("median_max_abs"))
         row = [
@@ -67,8 +67,8 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
 
 
 def table(results: Sequence[Result]) -> str:
-    """What was measured, a row each; beneath, what was skipped and why, a line a reason."""
-    return "\n".join(filter(None, [_measured(results), *skip_lines(results)]))
+    """What was measured, a row each; beneath, the reasons there are, a line each."""
+    return "\n".join(filter(None, [_measured(results), *reason_lines(results)]))
 
 
 def _measured(results: Sequence[Result]) -> str:
@@ -82,13 +82,13 @@ def _measured(results: Sequence[Result]) -> str:
     return tabulate(shown, headers, tablefmt="plain", colalign=aligned, disable_numparse=True)
 
 
-def skip_lines(results: Sequence[Result]) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
+def reason_lines(results: Sequence[Result]) -> Iterator[str]:
+    reasons: dict[tuple[str, str], list[str]] = {}
     for result in results:
-        if result.status == "skip":
-            reasons.setdefault(result.reason, []).append(_name(result))
-    for reason, names in reasons.items():
-        yield f"skip  {', '.join(_ranges(names))}: {reason}"
+        if result.reason:
+            reasons.setdefault((result.status, result.reason), []).append(_name(result))
+    for (status, reason), names in reasons.items():
+        yield f"{status}  {', '.join(_ranges(names))}: {reason}"
 
 
 def _ranges(names: Sequence[str]) -> list[str]:

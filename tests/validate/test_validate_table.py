@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.report import Report, Result
-from zinc_rt.validate.table import first_bad, sections, skip_lines, table, verdict
+from zinc_rt.validate.table import first_bad, reason_lines, sections, table, verdict
 
 SAME = {"bits": True}
 
@@ -37,12 +37,12 @@ def skipped(name: str, reason: str, **measure: Any) -> Result:
     ],
 )
 def test_neighbours_with_one_reason_are_a_range(names: list[str], line: str) -> None:
-    assert list(skip_lines([skipped(name, "why") for name in names])) == [f"skip  {line}: why"]
+    assert list(reason_lines([skipped(name, "why") for name in names])) == [f"skip  {line}: why"]
 
 
 def test_each_reason_is_a_line_in_the_order_they_came() -> None:
     lines = list(
-        skip_lines([skipped("b", "second nature"), skipped("a-1", "first"), skipped("c", "second nature")])
+        reason_lines([skipped("b", "second nature"), skipped("a-1", "first"), skipped("c", "second nature")])
     )
     assert lines == ["skip  b, c: second nature", "skip  a-1: first"]
 
