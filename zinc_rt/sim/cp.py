@@ -48,7 +48,7 @@ class CommandProcessor:
         engine: ShaderEngine | None = None,
         reorder_seed: int | None = None,
         hardware_queues: int = HARDWARE_QUEUES,
-        poll: Callable[[], None] | None = None,
+        poll: Callable[[], object] | None = None,
     ) -> None:
         self.device = Device(
             kernel, generation=generation, engine=engine or NoShaderEngine(), reorder_seed=reorder_seed
@@ -204,6 +204,7 @@ class CommandProcessor:
                 self._poll()
             with self._lock:
                 used = self._round()
+                attached = bool(self._channels)
                 waiting = any(channel.has_work() for channel in self._channels.values())
             self.device.outbox.deliver()
             if used:
@@ -212,10 +213,21 @@ class CommandProcessor:
             if time.monotonic() - quiet_since < SPIN_SECONDS:
                 time.sleep(0)
                 continue
-            self._rung.wait(sleep if waiting else SLEEP_SECONDS if self._poll is not None else None)
-            if self._rung.is_set():
-                quiet_since = time.monotonic()
+            if self._sleep(sleep, waiting=waiting, attached=attached):
+                quiet_since, sleep = time.monotonic(), WAIT_SLEEP_SECONDS
             sleep = min(2 * sleep, SLEEP_SECONDS)
+
+    def _sleep(self, seconds: float, *, waiting: bool, attached: bool) -> bool:
+        """Until something is rung (True), or for about as long as that. Costs as little as can be."""
+        if self._poll is None or not attached:
+            return self._rung.wait(seconds if waiting else None)
+        time.sleep(seconds)  # an Event's wait costs a third more, and doorbells come through `poll` anyway
+        while not (waiting or self._rung.is_set() or self._closing):
+            self._poll()
+            if seconds < SLEEP_SECONDS:
+                break
+            time.sleep(seconds)
+        return self._rung.is_set()
 
     # --- details ----------------------------------------------------------------------------------------------
 
