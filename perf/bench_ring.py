@@ -20,7 +20,7 @@ from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
 from zinc_rt.pm4 import Generation, Sh
 from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import DispatchDirect, EventWrite, ProtectedFenceSignal, SetShReg
+from zinc_rt.pm4.packets import DispatchDirect, EventWrite, HdpFlush, ProtectedFenceSignal, SetShReg
 from zinc_rt.ring.amd import AmdBackend
 from zinc_rt.ring.base import Device, Tier
 from zinc_rt.ring.kernel_side import Incident
@@ -36,6 +36,9 @@ class NoFiles:
     simulated = True
 
     def list_dir(self, path: str) -> list[str]:
+        raise FileNotFoundError(path)
+
+    def read_file(self, path: str) -> bytes:
         raise FileNotFoundError(path)
 
 
@@ -86,7 +89,7 @@ class Still:
     def settle(self) -> None: ...
 
     def flush_hdp(self) -> tuple[Packet, ...]:
-        return ()
+        return (HdpFlush(),) if self.kind == "userq" else ()  # KFD's is one store
 
     def after_fence(self) -> tuple[Packet, ...]:
         return (ProtectedFenceSignal(),) if self.kind == "userq" else ()
@@ -115,9 +118,11 @@ def dispatches(count: int) -> tuple[Packet, ...]:
     return one * count
 
 
+@pytest.mark.parametrize("reads", [False, True], ids=["replay", "output read before"])
 @pytest.mark.parametrize("count", [64, 256, 1500])
 @pytest.mark.parametrize(("kind", "tier"), [("kfd", Tier.T1), ("userq", Tier.T2)])
-def test_graph_replay(benchmark: Any, kind: str, tier: Tier, count: int) -> None:
+def test_graph_replay(benchmark: Any, kind: str, tier: Tier, count: int, reads: bool) -> None:
+    """With `reads` the host looked at an output in the BAR since the last replay, so HDP is flushed."""
     still, stream = Still(kind), Stream("main")
     device = Device("plain memory", "gfx1201", simulated=True)
     with AmdBackend(still, tier=tier, device=device, hang_folder=None) as backend:
@@ -125,8 +130,15 @@ def test_graph_replay(benchmark: Any, kind: str, tier: Tier, count: int) -> None
         graph = Graph("decode", backend)
         graph.add((1,), backend.build(PacketProgram(dispatches(count), f"{count} dispatches"), {}))
         graph.bind("step", backend.alloc_bo(4096, "host_visible", "step"))
+        graph.bind("output", backend.alloc_bo(4096, "bar", "output"))
         replay, key = graph.replay, (1,)
-        replay(key, stream)  # makes the queue and the batch
+        replay(key, stream)  # makes the queue
+
+        def setup() -> None:
+            still.finish(backend, stream)
+            if reads:
+                graph.view("output")
+
         ring = backend.ring(stream)
         before = ring.wptr_dw
         benchmark.extra_info.update(
@@ -134,7 +146,7 @@ def test_graph_replay(benchmark: Any, kind: str, tier: Tier, count: int) -> None
         )
         benchmark.pedantic(
             lambda: replay(key, stream),
-            setup=lambda: still.finish(backend, stream),
+            setup=setup,
             rounds=ROUNDS,
             warmup_rounds=200,
         )

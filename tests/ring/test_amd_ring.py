@@ -231,6 +231,33 @@ def test_closing_what_hangs_gives_the_queue_back_and_says_so() -> None:
     assert fence.done() and not fence.reached()
 
 
+@pytest.mark.parametrize("stored", [True, False], ids=["after the stores", "before the stores"])
+def test_ctrl_c_in_a_submission_neither_loses_nor_repeats_it(stored: bool) -> None:
+    interrupts = [False]
+
+    def publish(target: int, wptr_dw: int, source: int, count_dw: int) -> int:
+        if interrupts[0] and not stored:
+            raise KeyboardInterrupt
+        end = publisher()(target, wptr_dw, source, count_dw)
+        if interrupts[0]:
+            raise KeyboardInterrupt
+        return end
+
+    bench = Bench(publish=publish)
+    bench.ring.submit(bench.write(0))
+    interrupts[0] = True
+    for value in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            bench.ring.submit(bench.write(value))
+        with pytest.raises(KeyboardInterrupt):
+            bench.ring.run((Nop(),), "nothing")
+    interrupts[0] = False
+    fence = bench.ring.submit(bench.write(3))
+    fence.wait(1.0)
+    assert bench.logged == ([0, 1, 2, 3] if stored else [0, 3])
+    assert fence.value == (4 if stored else 2)
+
+
 def test_hang_is_the_deadline_error_of_exec() -> None:
     from zinc_rt.exec import DeadlineMissed
 

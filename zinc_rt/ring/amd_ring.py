@@ -163,10 +163,13 @@ class AmdRing:
         if cell is None:
             raise ValueError(f"{self.name}: {batch.name} has no fence; `run` it")
         cell.value = value
-        end = self._publish(self._target_address, wptr, batch.address, batch.count_dw)
-        self.wptr_dw = end
-        timeline.submitted = value
-        self._submitted.append((wptr, end, value, batch))
+        try:
+            self.wptr_dw = end = self._publish(self._target_address, wptr, batch.address, batch.count_dw)
+            timeline.submitted = value
+            self._submitted.append((wptr, end, value, batch))
+        except BaseException:
+            self._recall(wptr, value, batch)
+            raise
         return TimelineFence(timeline, value)
 
     def run(self, packets: Iterable[Packet], name: str) -> None:
@@ -174,8 +177,12 @@ class AmdRing:
         batch = self.batch(packets, name, fence=False)
         self.reserve(batch.count_dw, self.full_seconds)
         wptr = self.wptr_dw
-        self.wptr_dw = self._publish(self._target_address, wptr, batch.address, batch.count_dw)
-        self._submitted.append((wptr, self.wptr_dw, 0, batch))
+        try:
+            self.wptr_dw = end = self._publish(self._target_address, wptr, batch.address, batch.count_dw)
+            self._submitted.append((wptr, end, 0, batch))
+        except BaseException:
+            self._recall(wptr, 0, batch)
+            raise
 
     def reserve(self, count_dw: int, timeout_seconds: float) -> None:
         """Wait until `count_dw` dwords may be written. Raises Hang after the timeout, or what lost the queue."""
@@ -302,6 +309,15 @@ class AmdRing:
     @property
     def lint_queue(self) -> LintQueue:
         return "userq" if self.queue.inherits_vmid else "kfd"
+
+    def _recall(self, wptr_dw: int, value: int, batch: Batch) -> None:
+        """Ctrl-C came between the stores and the notes on them: memory knows whether the batch went out."""
+        end = wptr_dw + batch.count_dw
+        if ctypes.c_uint64.from_address(self.queue.wptr.host.address).value == end:
+            self.wptr_dw = end
+            self.timeline.submitted = max(self.timeline.submitted, value)
+            if not self._submitted or self._submitted[-1][1] != end:
+                self._submitted.append((wptr_dw, end, value, batch))
 
     def _stuck(self, what: str) -> None:
         """Raise the hang; after an incident the whole timeline is lost."""

@@ -17,7 +17,7 @@ from zinc_rt.pm4.disassemble import lines as disassembled
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import errors, lint
 from zinc_rt.ring.addresses import AddressMap
-from zinc_rt.ring.amd_ring import AmdRing, Submission
+from zinc_rt.ring.amd_ring import AmdRing, Batch, Submission
 from zinc_rt.ring.hang import FaultState, FenceState, RingState, SubmissionState
 
 SHOWN_BEFORE = 2  # submissions shown before the one that holds rptr
@@ -200,13 +200,15 @@ def _naming(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
     """Submissions not finished whose packets touch these bytes."""
     seen = fence_state(ring).seen
     running = [each for each in ring.submissions() if not 0 < each.fence_value <= seen]
-    return tuple(each.batch.name for each in running if _names(each, ring, va, size_bytes))
+    batches = {each.batch: None for each in running}  # a replayed graph is one batch, however often it runs
+    named = {batch for batch in batches if _names(batch, ring, va, size_bytes)}
+    return tuple(each.batch.name for each in running if each.batch in named)
 
 
-def _names(each: Submission, ring: AmdRing, va: int, size_bytes: int) -> bool:
-    streams: list[Sequence[int]] = [list(each.batch.words)]
-    if isinstance(each.batch.ib, IndirectCode):
-        streams.append(each.batch.ib.words)
+def _names(batch: Batch, ring: AmdRing, va: int, size_bytes: int) -> bool:
+    streams: list[Sequence[int]] = [list(batch.words)]
+    if isinstance(batch.ib, IndirectCode):
+        streams.append(batch.ib.words)
     return any(
         access.va < va + size_bytes and va < access.va + access.size_bytes
         for words in streams
