@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import random
+from collections.abc import Sequence
 
 import pytest
 from cp_support import CODE, DATA, FENCE, IB, Bench, fence
@@ -18,6 +20,7 @@ from zinc_rt.pm4.packets import (
     DispatchIndirect,
     DmaData,
     EventWrite,
+    ReleaseMem,
     SetShReg,
     WaitRegMem,
     WriteData,
@@ -195,9 +198,6 @@ def test_gfx11_has_one_cache_more():
         assert bench.kernel.rules() == rules
 
 
-Between = Callable[[Bench], Sequence[Packet]]
-
-
 def test_two_queues_need_a_fence_a_semaphore_or_the_host_between_them():
     wait = WaitRegMem(FENCE, 1, function=5)
     for first, second, rules in (
@@ -227,11 +227,53 @@ def test_a_host_that_waited_for_the_fence_has_ordered_two_queues():
 
 def test_queues_of_different_processes_never_meet():
     one, two = bench_with(), bench_with()
+    two.cp, two.kernel = one.cp, one.kernel  # one device, two address spaces with the same addresses in use
     first, second = one.queue(), two.queue()
-    one.cp.attach(second.hardware)
     first.submit(*SETUP, *shader(A, B))
-    second.write([])
-    assert one.kernel.rules() == []
+    second.submit(*SETUP, *inv(**V), *shader(B, C))
+    assert one.kernel.findings == []
+    assert two.space.read(C, 1) != one.space.read(C, 1)
+
+
+def test_random_streams_with_every_barrier_give_one_result_under_every_seed_and_no_finding():
+    """And without barriers: a result that a seed changes was found in the plain run already."""
+    random_ = random.Random(5)
+    changed = 0
+    for _ in range(12):
+        places = [A + 0x400 * index for index in range(6)]
+        steps = []
+        for _ in range(8):
+            source, destination = random_.sample(places, 2)
+            steps.append(random_.choice((shader(source, destination), [DmaData(source, destination, SIZE)])))
+        for barrier in (TINYGRAD, []):
+            stream = [packet for step in steps for packet in (*step, *barrier)]
+            if barrier:  # every fence its own value, so that each wait waits
+                stream = [
+                    dataclasses.replace(packet, **{_VALUE[type(packet)]: index})
+                    if type(packet) in _VALUE
+                    else packet
+                    for index, packet in enumerate(stream, start=1)
+                ]
+                stream = [
+                    dataclasses.replace(packet, reference=packet.reference - 1)
+                    if isinstance(packet, WaitRegMem)
+                    else packet
+                    for packet in stream
+                ]
+            results = []
+            for seed in (None, 0, 1, 2, 3):
+                bench = bench_with(seed)
+                bench.queue(ring_bytes=0x1000).submit(*SETUP, *stream)
+                results.append(bytes(bench.space.read(DATA, 0x4000)))
+                assert bool(bench.kernel.findings) <= (not barrier), bench.kernel.findings
+                found = bool(bench.kernel.findings)
+            if len(set(results)) > 1:
+                changed += 1
+                assert not barrier and found
+    assert changed > 3
+
+
+_VALUE = {ReleaseMem: "data", WaitRegMem: "reference"}
 
 
 def test_a_long_stream_with_its_barriers_stays_silent_and_its_records_few():

@@ -181,3 +181,23 @@ def test_the_thread_stops_and_starts_again_and_the_kernel_may_call_back():
     assert until(lambda: bench.space.u32(FENCE) == 3)
     bench.cp.close()
     assert queue.hardware.state is QueueState.ACTIVE
+
+
+def test_thirty_two_queues_in_a_thread_pass_a_token_round():
+    bench = Bench(memory_bytes=0x200000)
+    queues = [bench.queue(ring_bytes=1024) for _ in range(32)]
+    tokens = DATA + 0x80000
+    bench.cp.start()
+    try:
+        for index, queue in enumerate(queues):
+            queue.submit(
+                WaitRegMem(tokens + 8 * index, 1),
+                WriteData(tokens + 8 * (index + 1), (1,)),
+                fence(1, tokens + 0x1000 + 8 * index),
+                run=False,
+            )
+        assert bench.space.u32(tokens + 8 * 32) == 0
+        bench.space.put(tokens, 1)
+        assert until(lambda: all(bench.space.u32(tokens + 0x1000 + 8 * index) for index in range(32)))
+    finally:
+        bench.cp.close()
