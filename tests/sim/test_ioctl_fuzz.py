@@ -1,0 +1,65 @@
+"""Hostile arguments: every ioctl with any bytes is a success or an errno, and the device lives on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from sim.device import PAGE, client
+from support import Counts
+
+from zinc_rt.kmd.uapi.host import u32_array
+from zinc_rt.kmd.uapi.layout import Ioctl, ioc
+from zinc_rt.sim import drm_ioctls, kfd_ioctls
+
+HANDLERS = [*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values()]
+WAITS = {"AMDKFD_IOC_WAIT_EVENTS", "DRM_IOCTL_SYNCOBJ_WAIT", "DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT"}
+WAITS.add("DRM_IOCTL_AMDGPU_USERQ_WAIT")
+
+
+def some(random_: random.Random, bits: int, known: list[int]) -> int:
+    """A number: an edge, a small one, one that means something here, or any."""
+    edges = [0, 1, 2, 3, PAGE, PAGE - 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 47, (1 << 63), (1 << 64) - 1]
+    choice = random_.choice([edges, known, range(16), [random_.getrandbits(bits)]])
+    return random_.choice(list(choice)) & ((1 << bits) - 1)
+
+
+@pytest.mark.parametrize("command", [row.ioctl for row in HANDLERS], ids=lambda each: each.name)
+def test_any_argument_is_an_errno_or_a_success(command: Ioctl, slow_counts: Counts) -> None:
+    random_ = random.Random(command.name)
+    with client() as c:
+        buffer, array = c.alloc(PAGE), u32_array([c.gpu_id, 1, 2, 3] * 64)
+        c.queue()
+        c.event()
+        known = [c.gpu_id, buffer["handle"], buffer["va_addr"], array.address, c.drm, c.kfd, 0x8000]
+        fd = c.kfd if command.type_ == "K" else c.drm
+        for _ in range(slow_counts(40, 3000)):
+            raw = bytearray()
+            for field in command.struct.fields.values() if command.struct else ():
+                for _ in range(field.count):
+                    raw += some(random_, field.item_bytes * 8, known).to_bytes(field.item_bytes, "little")
+            size = random_.choice([len(raw), len(raw), len(raw), 0, 4, len(raw) + 8, 96])
+            arg = raw[:size].ljust(size, b"\xff")
+            if command.name in WAITS:
+                arg = bytearray(len(arg)) if random_.random() < 0.5 else arg
+                arg[16:24] = bytes(len(arg[16:24]))  # no timeout: nobody waits for ever
+            try:
+                c.driver.ioctl(fd, ioc("rw", command.type_, command.number, size), arg)
+            except OSError as error:
+                assert error.errno and 0 < error.errno < 600, error
+            assert len(arg) == size
+        if c.drm not in c.driver.process.files:
+            return
+        assert c.driver.machine.read_file("/proc/version")
+
+
+def test_unknown_numbers_and_types(slow_counts: Counts) -> None:
+    with client() as c:
+        for request in range(0, 1 << 16, 7):
+            known = chr(request >> 8) in "Kd"
+            if not known or request & 0xFF in kfd_ioctls.HANDLERS or request & 0xFF in drm_ioctls.HANDLERS:
+                continue
+            with pytest.raises(OSError):
+                c.driver.ioctl(c.kfd, request, bytearray())
+            with pytest.raises(OSError):
+                c.driver.ioctl(c.drm, request, bytearray())

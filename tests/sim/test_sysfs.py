@@ -1,0 +1,95 @@
+"""The text files, chip by chip and kernel by kernel."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from sim.device import machine
+
+from zinc_rt.sim.chips import CHIPS
+from zinc_rt.sim.profiles import KERNELS
+
+NODE = "/sys/devices/virtual/kfd/kfd/topology/nodes/1"
+# reference table: control stack, save area, debugger bytes, whole buffer
+CWSR = {
+    "r9700": (0x7000, 0x1D47000, 0x10000, 0x1D57000),
+    "rx9070": (0x6000, 0x199E000, 0xE000, 0x19AC000),
+    "rx9060xt": (0x4000, 0xEA4000, 0x8000, 0xEAC000),
+    "rx7900xtx": (0xA000, 0x2BEA000, 0x18000, 0x2C02000),
+    "strix-halo": (0x4000, 0x124C000, 0xA000, 0x1256000),
+}
+
+
+def properties(text: bytes) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in text.decode().splitlines())
+
+
+@pytest.mark.parametrize("chip", CWSR)
+def test_context_save_area_as_the_kernel_sizes_it(chip: str) -> None:
+    sizes = CHIPS[chip].cwsr()
+    save = sizes.save_restore_bytes
+    shown = (sizes.control_stack_bytes, save, sizes.debugger_bytes, sizes.buffer_bytes(save))
+    assert shown == CWSR[chip]
+
+
+def test_gfx1151_differs_between_kernels() -> None:
+    for kernel, save in (("6.17", 0xD4C000), ("7.0", 0x124C000)):
+        with machine(chip="gfx1151", kernel=kernel) as owner:
+            from zinc_rt.sim.kfd_queues import node_cwsr
+
+            assert node_cwsr(owner.gpus[0]).save_restore_bytes == save
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_properties(chip: str, kernel: str) -> None:
+    with machine(chip=chip, kernel=kernel) as owner:
+        row, gpu = CHIPS[chip], owner.gpus[0]
+        seen = properties(owner.read_file(f"{NODE}/properties"))
+        assert int(seen["simd_count"]) == 2 * row.cus
+        assert int(seen["gfx_target_version"]) == row.target
+        assert int(seen["array_count"]) // int(seen["simd_arrays_per_engine"]) == row.shader_engines
+        assert f"renderD{seen['drm_render_minor']}" in owner.list_dir("/dev/dri")
+        assert ("cwsr_size" in seen) == gpu.kernel.cwsr_in_sysfs
+        assert owner.read_file(f"{NODE}/gpu_id") == f"{gpu.gpu_id}\n".encode()
+        assert owner.read_file("/proc/sys/kernel/osrelease").decode().strip() == gpu.kernel.release
+
+
+def test_the_class_link_shows_the_same_and_the_cpu_node_has_no_gpu() -> None:
+    with machine() as owner:
+        link = NODE.replace("/sys/devices/virtual", "/sys/class")
+        assert owner.read_file(f"{NODE}/properties") == owner.read_file(f"{link}/properties")
+        assert owner.read_file(NODE[:-1] + "0/gpu_id") == b"0\n"
+
+
+def test_discovery_table() -> None:
+    with machine() as owner:
+        die = "/sys/class/drm/renderD128/device/ip_discovery/die/0"
+        assert {"11", "42", "GC", "SDMA0", "NBIF"} <= set(owner.list_dir(die))
+        version = [owner.read_file(f"{die}/11/0/{name}") for name in ("major", "minor", "revision")]
+        assert version == [b"12\n", b"0\n", b"1\n"]
+        assert owner.read_file(f"{die}/GC/0/base_addr").splitlines()[0] == b"0x00001260"
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        ("/sys/nothing", errno.ENOENT),
+        (NODE, errno.EISDIR),
+        ("/dev/dri/renderD200", errno.ENOENT),
+        ("", errno.EISDIR),
+    ],
+)
+def test_files_that_are_not_there(path: str, number: int) -> None:
+    with machine() as owner, pytest.raises(OSError) as caught:
+        owner.read_file(path)
+    assert caught.value.errno == number
+
+
+def test_listing_a_file_or_nothing() -> None:
+    with machine() as owner:
+        for path, number in ((f"{NODE}/gpu_id", errno.ENOTDIR), ("/sys/nothing", errno.ENOENT)):
+            with pytest.raises(OSError) as caught:
+                owner.list_dir(path)
+            assert caught.value.errno == number

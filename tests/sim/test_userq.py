@@ -1,0 +1,338 @@
+"""Render-node ioctls and user queues: errnos by kernel version, fences, lifetime."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sim.device import IdleCp, machine
+
+from zinc_rt.kmd.uapi import amdgpu, drm
+from zinc_rt.kmd.uapi.host import HostArray, u32_array
+from zinc_rt.kmd.uapi.layout import Ioctl, Record
+from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.machine import Machine
+
+PAGE = 4096
+ENOTSUPP = 524
+RWX = 2 | 4 | 8
+LATER = (1 << 63) - 1
+
+
+class RenderClient:
+    def __init__(self, owner: Machine) -> None:
+        self.machine, self.driver, self.gpu = owner, SimDriver(owner), owner.gpus[0]
+        self.drm = self.driver.open("/dev/dri/renderD128", 2)
+        self.arrays: list[HostArray] = []
+        self.va: dict[int, int] = {}
+        self._va = 0x4000_0000
+
+    def call(self, command: Ioctl, **values: Any) -> Record:
+        assert command.struct is not None
+        record = command.struct.new(**values)
+        self.driver.ioctl(self.drm, command.request, record.raw)
+        return record
+
+    def errno(self, command: Ioctl, **values: Any) -> int:
+        try:
+            self.call(command, **values)
+        except OSError as error:
+            return error.errno or -1
+        return 0
+
+    def keep(self, array: HostArray) -> int:
+        self.arrays.append(array)
+        return array.address
+
+    def buffer(self, size: int = PAGE, domain: int = amdgpu.AMDGPU_GEM_DOMAIN_GTT, *, mapped: bool = True) -> int:
+        """Handle; its address is `self.at(handle)`."""
+        handle = self.call(amdgpu.IOCTL_GEM_CREATE, bo_size=size, alignment=PAGE, domains=domain)["handle"]
+        if mapped:
+            self.va[handle], self._va = self._va, self._va + size + PAGE
+            self.call(amdgpu.IOCTL_GEM_VA, **self.mapping(handle, self.va[handle], size))
+        return handle
+
+    @staticmethod
+    def mapping(handle: int, va: int, size: int, operation: int = amdgpu.AMDGPU_VA_OP_MAP) -> dict[str, int]:
+        return {"handle": handle, "operation": operation, "flags": RWX, "va_address": va, "map_size": size}
+
+    def create(self, **changes: Any) -> dict[str, Any]:
+        doorbell = self.buffer(PAGE, amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, mapped=False)
+        ring, rptr, wptr, eop = (self.va[self.buffer(size)] for size in (0x10000, PAGE, PAGE, PAGE))
+        mqd = self.keep(HostArray(eop.to_bytes(8, "little")))
+        wanted = {
+            "op": amdgpu.AMDGPU_USERQ_OP_CREATE,
+            "ip_type": amdgpu.AMDGPU_HW_IP_COMPUTE,
+            "doorbell_handle": doorbell,
+            "doorbell_offset": 4,
+            "queue_va": ring,
+            "queue_size": 0x10000,
+            "rptr_va": rptr,
+            "wptr_va": wptr,
+            "mqd": mqd,
+            "mqd_size": 8,
+        }
+        return wanted | changes
+
+    def info(self, query: int, size: int, **values: int) -> bytes:
+        array = HostArray(bytes(size))
+        self.call(amdgpu.IOCTL_INFO, return_pointer=array.address, return_size=size, query=query, **values)
+        return array.bytes()
+
+
+@contextlib.contextmanager
+def render(*inject: str, kernel: str = "7.0", chip: str = "r9700") -> Iterator[RenderClient]:
+    with machine(*inject, kernel=kernel, chip=chip) as owner:
+        client = RenderClient(owner)
+        yield client
+        client.driver.exit()
+        assert not client.gpu.memory.bos
+
+
+CREATE = (
+    (0, {}, "7.0"),
+    (errno.EINVAL, {"op": 3}, "7.0"),
+    (errno.EINVAL, {"flags": 8}, "7.0"),
+    (errno.EINVAL, {"flags": 4}, "7.0"),
+    (errno.EINVAL, {"ip_type": 7}, "7.0"),
+    (errno.EINVAL, {"queue_va": 0}, "7.0"),
+    (errno.EINVAL, {"queue_va": (1 << 64) - 1}, "7.0"),
+    (errno.EINVAL, {"queue_size": 0}, "7.0"),
+    (errno.EINVAL, {"rptr_va": 0}, "7.0"),
+    (errno.EINVAL, {"wptr_va": 0}, "7.0"),
+    (errno.EACCES, {"flags": 3}, "7.0"),
+    (errno.EINVAL, {"queue_va": 0x7000_0000}, "7.0"),
+    (0, {"queue_va": 0x7000_0000}, "6.17"),
+    (errno.EINVAL, {"doorbell_handle": 99}, "7.0"),
+    (errno.EINVAL, {"doorbell_handle": 2}, "7.0"),
+    (errno.EINVAL, {"doorbell_offset": 512}, "6.18.y"),
+    (0, {"doorbell_offset": 511}, "6.18.y"),
+    (0, {"doorbell_offset": 512}, "7.0"),
+    (errno.EINVAL, {"queue_size": 0x3000}, "6.18.y"),
+    (0, {"queue_size": 0x3000}, "7.0"),
+    (errno.EINVAL, {"queue_size": 2048}, "6.18.y"),
+    (errno.EINVAL, {"mqd_size": 16}, "7.0"),
+    (errno.ENOMEM, {"mqd": 0}, "7.0"),
+    (errno.ENOMEM, {"mqd": PAGE}, "7.0"),
+    (errno.EINVAL, {"wptr_va": 0x7000_0000}, "6.17"),
+)
+
+
+@pytest.mark.parametrize(("number", "changes", "kernel"), CREATE)
+def test_creates_errno(number: int, changes: dict[str, int], kernel: str) -> None:
+    with render(kernel=kernel) as c:
+        assert c.errno(amdgpu.IOCTL_USERQ, **c.create(**changes)) == number
+
+
+def test_wptr_must_be_a_buffer_of_one_page_and_eop_mapped() -> None:
+    with render() as c:
+        wide = c.va[c.buffer(2 * PAGE)]
+        assert c.errno(amdgpu.IOCTL_USERQ, **c.create(wptr_va=wide)) == errno.EINVAL
+        nowhere = c.keep(HostArray((0x7000_0000).to_bytes(8, "little")))
+        assert c.errno(amdgpu.IOCTL_USERQ, **c.create(mqd=nowhere)) == errno.EINVAL
+
+
+@pytest.mark.parametrize(
+    ("kernel", "chip", "inject", "mask", "slots", "number"),
+    [
+        ("7.0", "r9700", (), 2, 4, 0),
+        ("7.0", "r9700", ("user-queue-off",), 0, 0, ENOTSUPP),
+        ("6.18.y", "r9700", ("user-queue-off",), 0, 0, ENOTSUPP),
+        ("6.17", "r9700", ("user-queue-off",), 0, 0, errno.EINVAL),
+        ("7.0", "r9700", ("firmware-old",), 0, 4, errno.EINVAL),
+        ("7.0", "gfx1151", (), 0, 8, errno.EINVAL),
+        ("6.16", "r9700", (), 2, 0, 0),
+        ("7.0", "gfx1100", (), 2, 8, 0),
+    ],
+)
+def test_availability_rows(
+    kernel: str, chip: str, inject: tuple[str, ...], mask: int, slots: int, number: int
+) -> None:
+    with render(*inject, kernel=kernel, chip=chip) as c:
+        device = amdgpu.INFO_DEVICE.read(c.info(amdgpu.AMDGPU_INFO_DEV_INFO, 448))
+        ip = amdgpu.INFO_HW_IP.read(c.info(amdgpu.AMDGPU_INFO_HW_IP_INFO, 40, hw_ip_type=1))
+        assert (device["userq_ip_mask"], ip["userq_num_slots"]) == (mask, slots)
+        assert c.errno(amdgpu.IOCTL_USERQ, **c.create()) == number
+
+
+def test_kernel_6_12_knows_neither_the_doorbell_domain_nor_the_ioctls() -> None:
+    with render(kernel="6.12") as c:
+        domain = amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
+        assert c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=domain) == errno.EINVAL
+        assert c.errno(amdgpu.IOCTL_USERQ, op=1) == errno.EINVAL
+
+
+def test_free_wants_all_other_fields_zero_and_a_known_queue() -> None:
+    with render() as c:
+        queue_id = c.call(amdgpu.IOCTL_USERQ, **c.create())["new_queue_id"]
+        assert queue_id == 1
+        assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1, mqd_size=8) == errno.EINVAL
+        assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=2) == errno.EINVAL
+        assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1) == 0
+        assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1) == errno.EINVAL
+
+
+def signalled(c: RenderClient, syncobj: int, seconds: float = 0.0) -> int:
+    deadline = time.monotonic_ns() + int(seconds * 1e9)
+    address = c.keep(u32_array([syncobj]))
+    return c.errno(drm.IOCTL_SYNCOBJ_WAIT, handles=address, count_handles=1, timeout_nsec=deadline)
+
+
+def test_signal_samples_the_write_pointer_and_the_fence_follows_the_position() -> None:
+    with render() as c:
+        arguments = c.create()
+        c.call(amdgpu.IOCTL_USERQ, **arguments)
+        syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
+        handles = c.keep(u32_array([syncobj]))
+        signal = {"queue_id": 1, "syncobj_handles": handles, "num_syncobj_handles": 1}
+        c.call(amdgpu.IOCTL_USERQ_SIGNAL, **signal)
+        assert signalled(c, syncobj) == 0  # nothing new: satisfied at once
+        hardware = c.gpu.on_hardware[0].queue
+        hardware.space.write(arguments["wptr_va"], (64).to_bytes(8, "little"))
+        c.call(amdgpu.IOCTL_USERQ_SIGNAL, **signal)
+        assert signalled(c, syncobj) == errno.ETIME
+        wait = {"waitq_id": 1, "syncobj_handles": handles, "num_syncobj_handles": 1}
+        assert c.call(amdgpu.IOCTL_USERQ_WAIT, **wait)["num_fences"] == 1
+        fences = HostArray(bytes(16))
+        c.call(amdgpu.IOCTL_USERQ_WAIT, **wait, num_fences=1, out_fences=fences.address)
+        va, value = fences.u64()
+        assert value == 64 and hardware.space.read(va, 8) == bytes(8)
+        c.gpu.fence_signal(hardware, 64)
+        assert signalled(c, syncobj) == 0 and int.from_bytes(hardware.space.read(va, 8), "little") == 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"queue_id": 9}, errno.ENOENT),
+        ({"syncobj_handles": "bad"}, errno.ENOENT),
+        ({"syncobj_handles": PAGE}, errno.EFAULT),
+        ({"bo_read_handles": "bad", "num_bo_read_handles": 1}, errno.ENOENT),
+    ],
+)
+def test_signals_errno(changes: dict[str, Any], number: int) -> None:
+    with render() as c:
+        c.call(amdgpu.IOCTL_USERQ, **c.create())
+        syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
+        base = {"queue_id": 1, "syncobj_handles": c.keep(u32_array([syncobj])), "num_syncobj_handles": 1}
+        bad = c.keep(u32_array([777]))
+        values = base | {name: bad if value == "bad" else value for name, value in changes.items()}
+        assert c.errno(amdgpu.IOCTL_USERQ_SIGNAL, **values) == number
+
+
+def test_a_hung_queues_fences_are_cancelled_when_it_is_freed() -> None:
+    with render() as c:
+        arguments = c.create()
+        c.call(amdgpu.IOCTL_USERQ, **arguments)
+        c.gpu.on_hardware[0].queue.space.write(arguments["wptr_va"], (8).to_bytes(8, "little"))
+        syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
+        handles = c.keep(u32_array([syncobj]))
+        c.call(amdgpu.IOCTL_USERQ_SIGNAL, queue_id=1, syncobj_handles=handles, num_syncobj_handles=1)
+        assert isinstance(c.gpu.cp, IdleCp)
+        c.gpu.cp.stuck = True
+        c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=1)
+        assert signalled(c, syncobj) == errno.ECANCELED
+        context = c.call(amdgpu.IOCTL_CTX, op=1)["new_ctx_id"]
+        assert c.call(amdgpu.IOCTL_CTX, op=4, ctx_id=context)["state_flags"] == 0  # made after the reset
+
+
+VA = (
+    (0, {}),
+    (errno.EINVAL, {"va_address": 0x5000_0001}),
+    (errno.EINVAL, {"va_address": 0}),
+    (errno.EINVAL, {"va_address": 0x8000_0000_0000}),
+    (errno.EINVAL, {"va_address": 0xFFFF_FFFF_FFFF_F000}),
+    (errno.EINVAL, {"map_size": 3 * PAGE}),
+    (errno.EINVAL, {"map_size": 0}),
+    (errno.EINVAL, {"offset_in_bo": 1}),
+    (errno.EINVAL, {"offset_in_bo": 2 * PAGE}),
+    (errno.EINVAL, {"offset_in_bo": (1 << 64) - PAGE}),
+    (errno.EINVAL, {"operation": 9}),
+    (errno.EINVAL, {"flags": 1 << 20}),
+    (errno.ENOENT, {"handle": 99}),
+    (errno.ENOENT, {"operation": 2}),
+    (errno.ENOENT, {"vm_timeline_syncobj_out": 5}),
+    (0, {"operation": 3}),
+    (0, {"operation": 4}),
+)
+
+
+@pytest.mark.parametrize(("number", "changes"), VA)
+def test_gem_vas_errno(number: int, changes: dict[str, int]) -> None:
+    with render() as c:
+        handle = c.buffer(2 * PAGE, mapped=False)
+        assert c.errno(amdgpu.IOCTL_GEM_VA, **c.mapping(handle, 0x5000_0000, 2 * PAGE) | changes) == number
+
+
+def test_clear_keeps_what_sticks_out_and_overlap_is_refused() -> None:
+    with render() as c:
+        handle = c.buffer(3 * PAGE, mapped=False)
+        whole = c.mapping(handle, 0x5000_0000, 3 * PAGE)
+        c.call(amdgpu.IOCTL_GEM_VA, **whole)
+        assert c.errno(amdgpu.IOCTL_GEM_VA, **whole) == errno.EINVAL
+        c.call(amdgpu.IOCTL_GEM_VA, **c.mapping(0, 0x5000_1000, PAGE, amdgpu.AMDGPU_VA_OP_CLEAR))
+        file = c.driver.process.files[c.drm]
+        spans = [(span.start, span.size_bytes, span.offset) for span in file.vm.spans]  # type: ignore[attr-defined]
+        assert spans == [(0x5000_0000, PAGE, 0), (0x5000_2000, PAGE, 2 * PAGE)]
+
+
+def test_late_page_tables_arrive_with_their_timeline_point() -> None:
+    with render("page-tables-late") as c:
+        timeline = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
+        handle = c.buffer(PAGE, mapped=False)
+        update = c.mapping(handle, 0x5000_0000, PAGE)
+        c.call(amdgpu.IOCTL_GEM_VA, **update, vm_timeline_syncobj_out=timeline, vm_timeline_point=7)
+        file = c.driver.process.files[c.drm]
+        assert file.vm.describe(0x5000_0000) == "unmapped"  # type: ignore[attr-defined]
+        handles, points = c.keep(u32_array([timeline])), c.keep(HostArray((7).to_bytes(8, "little")))
+        wait = {"handles": handles, "points": points, "count_handles": 1, "timeout_nsec": LATER}
+        c.call(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, **wait)
+        assert file.vm.describe(0x5000_0000) != "unmapped"  # type: ignore[attr-defined]
+
+
+OTHER = (
+    (amdgpu.IOCTL_GEM_CREATE, {"bo_size": PAGE, "domains": 0x100}, errno.EINVAL),
+    (amdgpu.IOCTL_GEM_CREATE, {"bo_size": PAGE, "domains": 2, "domain_flags": 1 << 40}, errno.EINVAL),
+    (amdgpu.IOCTL_GEM_CREATE, {"domains": 2}, errno.EINVAL),
+    (amdgpu.IOCTL_GEM_CREATE, {"bo_size": 1 << 40, "domains": 4}, errno.ENOMEM),
+    (amdgpu.IOCTL_GEM_MMAP, {"handle": 9}, errno.ENOENT),
+    (drm.IOCTL_GEM_CLOSE, {"handle": 9}, errno.EINVAL),
+    (amdgpu.IOCTL_INFO, {"query": 0x5}, errno.EINVAL),
+    (amdgpu.IOCTL_INFO, {"query": 0x5, "return_pointer": PAGE, "return_size": 8}, errno.EFAULT),
+    (amdgpu.IOCTL_INFO, {"query": 0x7F, "return_pointer": PAGE, "return_size": 8}, errno.EINVAL),
+    (amdgpu.IOCTL_INFO, {"query": 2, "hw_ip_type": 77, "return_pointer": PAGE, "return_size": 8}, errno.EINVAL),
+    (amdgpu.IOCTL_CTX, {"op": 9}, errno.EINVAL),
+    (amdgpu.IOCTL_CTX, {"op": 4, "ctx_id": 3}, errno.EINVAL),
+    (amdgpu.IOCTL_CTX, {"op": 1, "priority": 512}, errno.EACCES),
+    (drm.IOCTL_SYNCOBJ_CREATE, {"flags": 2}, errno.EINVAL),
+    (drm.IOCTL_SYNCOBJ_DESTROY, {"handle": 4}, errno.EINVAL),
+    (drm.IOCTL_SYNCOBJ_SIGNAL, {}, errno.EINVAL),
+    (drm.IOCTL_SYNCOBJ_RESET, {"count_handles": 1}, errno.EFAULT),
+    (drm.IOCTL_SYNCOBJ_WAIT, {"count_handles": 1, "handles": PAGE}, errno.EFAULT),
+    (drm.IOCTL_SYNCOBJ_WAIT, {"flags": 1 << 30}, errno.EINVAL),
+    (drm.IOCTL_GET_CAP, {"capability": 99}, errno.EINVAL),
+    (drm.IOCTL_PRIME_FD_TO_HANDLE, {"fd": -1}, errno.EBADF),
+    (drm.IOCTL_PRIME_HANDLE_TO_FD, {"handle": 5}, errno.ENOENT),
+    (amdgpu.IOCTL_GEM_USERPTR, {"addr": 1, "size": PAGE}, errno.EINVAL),
+    (amdgpu.IOCTL_GEM_USERPTR, {"addr": PAGE, "size": PAGE, "flags": 8}, errno.EFAULT),
+    (amdgpu.IOCTL_USERQ_WAIT, {"syncobj_handles": PAGE, "num_syncobj_handles": 1}, errno.EFAULT),
+)
+
+
+@pytest.mark.parametrize(("command", "values", "number"), OTHER)
+def test_the_render_nodes_errno(command: Ioctl, values: dict[str, int], number: int) -> None:
+    with render() as c:
+        assert c.errno(command, **values) == number
+
+
+def test_a_buffer_travels_as_dma_buf_between_files() -> None:
+    with render() as c:
+        handle = c.buffer()
+        fd = c.call(drm.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]
+        assert c.call(drm.IOCTL_PRIME_FD_TO_HANDLE, fd=fd)["handle"] == handle
+        assert isinstance(c.gpu, Gpu)
