@@ -8,8 +8,12 @@ from fake_gpu import FakeGpu, FakeSide
 
 from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.exec import Event, Graph, HostFence, Stream
+from zinc_rt.ir.graph import Builder
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.transport import Placement
+from zinc_rt.lower import lower
+from zinc_rt.mem.plan import plan_memory
 from zinc_rt.pm4.layout import EncodeError
 from zinc_rt.pm4.packets import AcquireMem, HdpFlush, IndirectBuffer, Nop, ReleaseMem, WaitRegMem64, WriteData
 from zinc_rt.ring.amd import AmdBackend
@@ -128,6 +132,15 @@ def test_a_program_is_an_indirect_buffer_that_starts_with_an_acquire(bench: Benc
 
 def test_models_are_refused_for_want_of_kernels(bench: Bench) -> None:
     assert bench.backend.entries() == ()
+    builder = Builder("tiny", "decode")
+    for name in "abc":
+        builder.buffer(name, (4,), "f32", "activation")
+    builder.node(Op.ADD, ("a", "b"), ("c",))
+    graph = builder.build()
+    plan = plan_memory(graph, capacity={})
+    with pytest.raises(UnsupportedError, match="no kernel for this opcode"):
+        lower(graph, bench.backend.entries(), plan, ordering="canonical-1", tier=bench.backend.tier.value)
+    assert bench.backend.rejects(graph.nodes[0], graph) == "no kernel for this opcode"
     with pytest.raises(UnsupportedError, match="has no kernels in this version"):
         bench.backend.build(object(), {})
 

@@ -11,6 +11,7 @@ from support import Counts
 
 from zinc_rt.exec import Event, Graph, Stream
 from zinc_rt.kernels.weight import Weight
+from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packets import DmaData, Nop, WaitRegMem, WriteData
 from zinc_rt.ring.amd import AmdBackend
@@ -136,6 +137,24 @@ def test_two_streams_run_by_their_events(bench: Bench) -> None:
     bench.backend.map(a).cast("I")[0] = 7
     later.wait(PATIENCE)
     assert held.done() and word(bench, b) == 2
+
+
+def test_the_kernel_sees_the_end_of_a_user_queues_submission(tmp_path: Path) -> None:
+    """Every submission on T2 ends with PROTECTED_FENCE_SIGNAL, so a syncobj may be attached at any time."""
+    bench = Bench("t2", tmp_path)
+    with bench.backend as backend:
+        gpu = backend.side.transport
+        assert isinstance(gpu, UserqGpu)
+        stream = Stream("main")
+        counter = backend.alloc_bo(4096, "host_visible", "counter")
+        for value in range(3):
+            backend.submit(bench.write(counter, value), stream)
+        end = gpu.syncobj("end")
+        gpu.signal(backend.ring(stream).queue, [end])
+        assert end.wait(PATIENCE)
+        assert word(bench, counter) == 2
+        end.destroy()
+    bench.end()
 
 
 @pytest.mark.parametrize("tier", OPENERS)
