@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import json
 import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,12 @@ from zinc_rt.kmd.uapi.layout import Way, request_key, request_size_bytes
 from zinc_rt.sim import wire
 from zinc_rt.sim.interfaces import Finding, Severity
 from zinc_rt.sim.shared_pages import SharedPages
+from zinc_rt.sim.socket_lock import only_one
 from zinc_rt.sim.usermem import LocalMemory
 
 IOCTLS = {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}
 MAX_ARRAY_BYTES = 1 << 26
-START_SECONDS = 60.0
+START_ATTEMPTS = 5
 _USERPTR = {
     ("K", kfd.IOC_ALLOC_MEMORY_OF_GPU.number): ("mmap_offset", "size"),
     ("d", amdgpu.IOCTL_GEM_USERPTR.number): ("addr", "size"),
@@ -55,18 +55,11 @@ def runtime_dir() -> Path:
 def start(name: str = "default", **options: Any) -> Path:
     """The socket of the device called `name`, started now unless it runs. `options`: those of Machine."""
     path = runtime_dir() / f"{name}.sock"
-    with _only_one(path.with_name("start.lock")):
+    with only_one(path):
         if not _answers(path):
             path.unlink(missing_ok=True)
             _spawn(path, options)
     return path
-
-
-@contextlib.contextmanager
-def _only_one(lock: Path) -> Iterator[None]:
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _answers(path: Path) -> bool:
@@ -112,7 +105,7 @@ class SimClient:
     simulated = True
 
     def __init__(self, path: Path | None = None, *, name: str = "default", **options: Any) -> None:
-        self.path = path or start(name, **options)
+        self.path = path or Path()
         self._local = threading.local()
         self._token: str | None = None
         self._lost = False
@@ -124,7 +117,23 @@ class SimClient:
         self._lock = threading.Lock()
         self.open_fds: dict[int, str] = {}
         self.device: dict[str, Any] = {}
-        self._connection()
+        if path is not None:
+            self._connection()
+        else:
+            self._start(name, options)
+
+    def _start(self, name: str, options: dict[str, Any]) -> None:
+        """A device that is just ending still takes a connection, then drops it: start another."""
+        for attempt in range(START_ATTEMPTS):
+            self.path = start(name, **options)
+            try:
+                self._connection()
+                return
+            except OSError as error:
+                if attempt == START_ATTEMPTS - 1:
+                    raise DeviceLost(f"the simulated device at {self.path} ends before it answers") from error
+                self._lost = False
+                time.sleep(0.05)
 
     @property
     def live_mappings(self) -> set[Mapping]:

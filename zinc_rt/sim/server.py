@@ -30,6 +30,7 @@ from zinc_rt.sim.mapping import shown_by
 from zinc_rt.sim.memory import Bo
 from zinc_rt.sim.profiles import KERNELS
 from zinc_rt.sim.remote_memory import Carried, RemoteMemory, map_pages
+from zinc_rt.sim.socket_lock import only_one
 
 GRACE_SECONDS = 0.5  # without a client
 FIRST_CLIENT_SECONDS = 30.0
@@ -256,12 +257,14 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps({"ready": str(arguments.socket)}), flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             Server(machine, listener, stay=arguments.stay).serve()
+        with only_one(arguments.socket):  # nobody finds the socket and then nothing behind it
+            arguments.socket.unlink(missing_ok=True)
+            listener.close()
     except OSError as error:
         print(f"zinc_rt.sim.server: {arguments.socket}: {error.strerror}", file=sys.stderr)
         return 2
     finally:
         listener.close()
-        arguments.socket.unlink(missing_ok=True)
         machine.close()
     return 0
 

@@ -1,0 +1,230 @@
+"""The device in a process of its own: several clients, their deaths, its death."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.kmd.discover import find_gpus
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.kfd import KfdProcess
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.host import HostArray
+from zinc_rt.sim import client as served
+from zinc_rt.sim.client import SimClient
+
+NOP = 0xFFFF1000
+IDLE_CPU_LIMIT = (
+    0.06  # of one core, of a device with a queue and nothing to do; the goal is 0.02 on an idle machine
+)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    yield
+
+
+def nops(driver: Driver, count: int = 16, seconds: float = 10) -> bool:
+    """A queue, NOPs, a doorbell: did the read pointer get there?"""
+    node = find_gpus(driver).gpus[0].node
+    assert node is not None
+    with KfdProcess(driver) as process:
+        gpu = process.open_gpu(node)
+        queue = gpu.create_queue(ring_bytes=1 << 16)
+        words = queue.ring.host.view.cast("I")
+        for place in range(count):
+            words[place] = NOP
+        del words
+        ctypes.c_uint64.from_address(queue.wptr.host.address).value = count
+        ctypes.c_uint64.from_address(queue.doorbell_address).value = count
+        rptr = ctypes.c_uint64.from_address(queue.rptr.host.address)
+        deadline = time.monotonic() + seconds
+        while rptr.value != count and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return rptr.value == count
+
+
+def gone(path: Path, seconds: float = 15) -> bool:
+    deadline = time.monotonic() + seconds
+    while path.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not path.exists()
+
+
+@pytest.mark.usefixtures("device")
+class TestServed:
+    def test_packets_run_and_the_device_goes_with_its_last_client(self) -> None:
+        first, second = SimClient(), SimClient()
+        assert first.path == second.path and first.device["chip"] == "r9700"
+        assert nops(first) and nops(second)
+        assert not first.open_fds and not first.live_mappings
+        first.close_all()
+        assert nops(second)
+        second.close_all()
+        assert gone(second.path)
+        with pytest.raises(OSError) as caught:
+            second.read_file("/proc/version")
+        assert caught.value.errno == errno.ENODEV
+
+    def test_a_killed_client_leaves_nothing_and_the_others_go_on(self) -> None:
+        watcher = SimClient()
+        script = (
+            "import sys, os\n"
+            "from zinc_rt.sim.client import SimClient\n"
+            "from zinc_rt.kmd.discover import find_gpus\n"
+            "from zinc_rt.kmd.kfd import KfdProcess\n"
+            "from zinc_rt.kmd.transport import Placement\n"
+            "driver = SimClient()\n"
+            "gpu = KfdProcess(driver).open_gpu(find_gpus(driver).gpus[0].node)\n"
+            "gpu.create_queue(ring_bytes=1 << 16)\n"
+            "gpu.alloc(1 << 30, Placement.VRAM, 'big')\n"
+            "print('up', flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        victim = subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert victim.stdout is not None and victim.stdout.readline() == "up\n"
+        used = "/sys/class/drm/renderD128/device/mem_info_vram_used"
+        assert int(watcher.read_file(used)) >= 1 << 30
+        victim.kill()
+        victim.wait()
+        deadline = time.monotonic() + 10
+        while int(watcher.read_file(used)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert int(watcher.read_file(used)) == 0
+        assert nops(watcher)
+        watcher.close_all()
+
+    def test_a_crashed_device_is_enodev_for_everybody_and_never_a_hang(self) -> None:
+        first, sleeper = SimClient(), SimClient()
+        fd = sleeper.open("/dev/kfd", os.O_RDWR)
+        event = kfd.CREATE_EVENT.new()
+        sleeper.ioctl(fd, kfd.IOC_CREATE_EVENT.request, event.raw)
+        errors: list[int | None] = []
+
+        def sleep() -> None:
+            array = HostArray(bytes(kfd.EVENT_DATA.new(event_id=event["event_id"]).raw))
+            wait = kfd.WAIT_EVENTS.new(events_ptr=array.address, num_events=1, timeout=60000)
+            try:
+                sleeper.ioctl(fd, kfd.IOC_WAIT_EVENTS.request, wait.raw)
+            except OSError as error:
+                errors.append(error.errno)
+
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        time.sleep(0.1)
+        first.inject("device-crash")
+        with pytest.raises(Exception, match=r"gone|ended|ENODEV"):
+            nops(first, seconds=0.5)
+            first.read_file("/proc/version")
+        thread.join(10)
+        assert errors == [errno.ENODEV]
+        for each in (first, sleeper):
+            with pytest.raises(OSError) as caught:
+                each.read_file("/proc/version")
+            assert caught.value.errno == errno.ENODEV
+        again = SimClient()  # the next one starts a fresh device
+        assert nops(again)
+        again.close_all()
+
+    def test_user_pages_are_shared_in_place(self) -> None:
+        driver = SimClient()
+        node = find_gpus(driver).gpus[0].node
+        assert node is not None
+        with KfdProcess(driver) as process:
+            gpu = process.open_gpu(node)
+            buffer = gpu.alloc(8192, Placement.USERPTR, "mine")
+            buffer.host.view[:4] = b"mine"
+            assert bytes(buffer.host.view[:4]) == b"mine"
+        driver.close_all()
+
+    def test_a_bad_pointer_is_efault_on_this_side_of_the_socket_too(self) -> None:
+        driver = SimClient()
+        fd = driver.open("/dev/kfd", os.O_RDWR)
+        for address in (4096, 0xFFFF_8000_0000_0000):
+            wait = kfd.WAIT_EVENTS.new(events_ptr=address, num_events=1)
+            with pytest.raises(OSError) as caught:
+                driver.ioctl(fd, kfd.IOC_WAIT_EVENTS.request, wait.raw)
+            assert caught.value.errno == errno.EFAULT
+            assert wait["wait_result"] == kfd.KFD_IOC_WAIT_RESULT_FAIL
+        driver.close_all()
+
+    @pytest.mark.parametrize(
+        "noise", [b"\xff" * 64, bytes(13), b"GET / HTTP/1.1\r\n\r\n" * 9], ids=["ones", "zeros", "http"]
+    )
+    def test_a_client_that_talks_nonsense_loses_only_its_connection(self, noise: bytes) -> None:
+        driver = SimClient()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+            stranger.connect(str(driver.path))
+            stranger.sendall(noise)
+            stranger.settimeout(10)
+            with contextlib.suppress(ConnectionError):
+                stranger.shutdown(socket.SHUT_WR)
+                assert stranger.recv(1) == b""
+        assert driver.read_file("/proc/version")
+        driver.close_all()
+
+    def test_an_idle_device_with_a_queue_sleeps(self) -> None:
+        driver = SimClient()
+        node = find_gpus(driver).gpus[0].node
+        assert node is not None
+        with KfdProcess(driver) as process:
+            process.open_gpu(node).create_queue(ring_bytes=1 << 16)
+            pid = _device_pid(driver.path)
+            time.sleep(0.3)
+            before, started = _cpu_seconds(pid), time.monotonic()
+            time.sleep(1.0)
+            share = (_cpu_seconds(pid) - before) / (time.monotonic() - started)
+        assert share < IDLE_CPU_LIMIT, f"{share:.1%} of a core"
+        driver.close_all()
+
+    def test_options_reach_the_device_and_bad_ones_are_one_clear_error(self) -> None:
+        driver = SimClient(name="other", chip="gfx1100", kernel="6.12")
+        assert driver.device["chip"] == "gfx1100"
+        assert b"6.12" in driver.read_file("/proc/version")
+        driver.close_all()
+        with pytest.raises(served.DeviceLost, match="no chip 'nonsense'"):
+            SimClient(name="bad", chip="nonsense")
+
+    def test_a_stale_socket_is_replaced(self) -> None:
+        first = SimClient()
+        os.kill(_device_pid(first.path), signal.SIGKILL)
+        second = SimClient()
+        assert nops(second)
+        second.close_all()
+
+
+def test_the_socket_lies_in_a_folder_of_this_user_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = served.runtime_dir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(served.DeviceLost, match="0700"):
+        served.runtime_dir()
+
+
+def _device_pid(path: Path) -> int:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.connect(str(path))
+        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
