@@ -209,9 +209,11 @@ def test_errata_18_a_write_pointer_wrapped_by_software_runs_nothing():
 def test_a_write_pointer_a_whole_ring_ahead_is_an_overrun(ahead):
     bench = Bench()
     queue = bench.queue(ring_bytes=1024)
-    bench.cp.ring(queue.hardware, ahead)
+    queue.send([0xFFFF1000] * 5)
+    bench.cp.ring(queue.hardware, 5 + ahead)
     bench.run()
     assert queue.state is QueueState.HUNG and "overwritten" in queue.report
+    assert queue.rptr == 5 and bench.kernel.heard == [("hung", 1)]
 
 
 def test_an_indirect_buffer_that_calls_itself_for_ever_leaves_others_their_turn():

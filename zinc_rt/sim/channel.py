@@ -75,7 +75,7 @@ class Channel:
             return
         self._last_rung = wptr
         if wptr - ring.position >= ring.size_dw and wptr != ring.position:
-            self.at = (ring, ring.position)
+            self.at, self.ring_start = (ring, ring.position), ring.position
             self._stop(
                 f"doorbell {value} is {wptr - ring.position} dwords ahead of the read pointer in a ring of "
                 f"{ring.size_dw}: one dword at least must stay free, packets were overwritten"
