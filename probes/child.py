@@ -1,0 +1,141 @@
+"""A function in a process of its own: a deadline, and nothing it does can reach the parent.
+
+Forked from a parent that has no device open (KFD ends at fork, so every probe opens its own), and ended with all
+it started. A child that even SIGKILL does not end is stuck inside the kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+KILL_SECONDS = 5.0  # for the kernel to take back what a killed child held
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+How = Literal["returned", "raised", "crashed", "deadline", "stuck"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """`value` is what the function returned; `text` a traceback, or how the child ended."""
+
+    how: How
+    value: Any = None
+    text: str = ""
+    seconds: float = 0.0
+
+
+def run_apart(function: Callable[[], Any], timeout_seconds: float) -> Ended:
+    """`function`'s value must pickle. The child's standard output goes to its standard error."""
+    began = time.monotonic()
+    readable, writable = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(readable)
+        _child(function, writable)
+    os.close(writable)
+    try:
+        data, finished = _read(readable, began + timeout_seconds)
+    except BaseException:
+        _kill(pid)
+        raise
+    finally:
+        os.close(readable)
+    if not finished:
+        dead = _kill(pid)
+        text = f"not finished within {timeout_seconds:g} s" + ("" if dead else ", and SIGKILL does not end it")
+        return Ended("deadline" if dead else "stuck", None, text, time.monotonic() - began)
+    status = _reap(pid, KILL_SECONDS)
+    seconds = time.monotonic() - began
+    if status is None:
+        dead = _kill(pid)
+        text = "its process does not end: the kernel does not take back what it held"
+        return Ended("deadline" if dead else "stuck", None, text, seconds)
+    _sweep(pid)
+    if data:
+        try:
+            how, value, text = pickle.loads(data)
+        except Exception as error:
+            return Ended("crashed", None, f"its answer cannot be read: {error}", seconds)
+        return Ended(how, value, text, seconds)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return Ended("crashed", None, f"ended by signal {number} ({signal.Signals(number).name})", seconds)
+    return Ended(
+        "crashed", None, f"ended with exit code {os.waitstatus_to_exitcode(status)}, saying nothing", seconds
+    )
+
+
+def _child(function: Callable[[], Any], writable: int) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a probe never outlives the harness
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.dup2(2, 1)
+        try:
+            answer = pickle.dumps(("returned", function(), ""))
+        except BaseException:
+            answer = pickle.dumps(("raised", None, traceback.format_exc()))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _write(writable, answer)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _read(fd: int, until: float) -> tuple[bytes, bool]:
+    """All bytes up to the end of the pipe, and whether that came in time."""
+    parts: list[bytes] = []
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            return b"", False
+        part = os.read(fd, 1 << 16)
+        if not part:
+            return b"".join(parts), True
+        parts.append(part)
+
+
+def _reap(pid: int, timeout_seconds: float) -> int | None:
+    until = time.monotonic() + timeout_seconds
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.002)
+
+
+def _sweep(pid: int) -> None:
+    """What the child started and left behind."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _kill(pid: int) -> bool:
+    """Whether it is gone."""
+    _sweep(pid)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return _reap(pid, KILL_SECONDS) is not None

@@ -1,0 +1,260 @@
+"""Bring a GPU up from nothing: one probe a step, and for each failure its cause and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt import cli
+from zinc_rt.errors import UsageError
+
+if TYPE_CHECKING:
+    from zinc_rt.probes.device import DeviceSpec
+    from zinc_rt.probes.expect import Expectations
+    from zinc_rt.probes.runner import Plan
+    from zinc_rt.report import Report
+
+EPILOG = """\
+examples:
+  zinc-rt pm4-test                                   the machine's GPU, nothing that hangs on purpose
+  zinc-rt pm4-test --device sim                      a simulated R9700: says nothing about hardware
+  zinc-rt pm4-test -k P20 --tiers t1                 one probe; -k P18-P24 a range, -k fence a word
+  zinc-rt pm4-test --device sim --inject no-eop      what a missing EOP buffer looks like
+  zinc-rt pm4-test --hazard 2 --bundle out/          faults and hangs too, with everything worth sending on
+
+Exit code: 0 everything that ran passed, 1 a probe failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument(
+        "--device",
+        default="auto",
+        metavar="WHICH",
+        help="auto, sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN (default auto: never simulated)",
+    )
+    made.add_argument("--tiers", metavar="t1,t2", help="t1 (KFD), t2 (user queues); named ones must exist")
+    made.add_argument("-k", default="", metavar="WHAT", dest="select", help="ids, ranges or words of a title")
+    made.add_argument("--list", action="store_true", help="all probes, and what each proves")
+    made.add_argument(
+        "--hazard",
+        type=int,
+        choices=(0, 1, 2),
+        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1, 2 on a simulated device)",
+    )
+    made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
+    made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
+    made.add_argument(
+        "--inject", action="append", default=[], metavar="NAME", help="a fault of the simulated device"
+    )
+    made.add_argument(
+        "--expect", type=Path, metavar="FILE", help="known failures of this chip, with their reasons"
+    )
+    made.add_argument(
+        "--timeout", type=_seconds, default=0.0, metavar="S", help="for each probe (default its own)"
+    )
+    made.add_argument("--soak", type=_seconds, default=0.0, metavar="MINUTES", help="mixed packets in P56")
+    made.add_argument("--manual", action="store_true", help="P56 asks you to suspend the machine")
+    made.add_argument("--journal", type=Path, metavar="FILE", help="where begun probes are noted, synced to disk")
+    out = made.add_argument_group("results")
+    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
+    out.add_argument("--tap", metavar="F", help="TAP 14")
+    out.add_argument("--bundle", type=Path, metavar="DIR", help="report, hang reports, kernel log, topology")
+    out.add_argument("--strict", action="store_true", help="a skipped probe fails")
+    return made
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+def main(argv: list[str] | None = None) -> int:
+    return cli.run("pm4-test", parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.probes import registry, table
+    from zinc_rt.probes.device import parse, require_amd_gpu
+    from zinc_rt.probes.kernel_messages import Messages
+    from zinc_rt.probes.runner import Runner
+    from zinc_rt.report import Report
+
+    tiers = _tiers(arguments.tiers)
+    chosen = registry.select(registry.PROBES, arguments.select)
+    if arguments.list:
+        print(table.listing(chosen))
+        return 0
+    spec = parse(arguments.device, arguments.inject)
+    expectations = _expectations(arguments.expect)
+    require_amd_gpu(spec, "zinc-rt-pm4-test")
+    show = _to_stderr if "-" in (arguments.json, arguments.tap) else _print
+    device = _device(spec)
+    _same_chip(expectations, device)
+    report = Report("pm4-test", device=device)
+    if spec.simulated:
+        report.shortcuts.append(f"the simulated driver's time-outs are {spec.time_scale:g} of the real ones")
+    messages = Messages(simulated=spec.simulated)
+    show(table.header(device))
+    if messages.missing and not spec.simulated:
+        show(f"log       {messages.missing}")
+    plan = _plan(arguments, spec, tiers, device, expectations)
+    runner = Runner(plan, chosen, _journal(arguments, spec, device))
+    for name, suspect in runner.suspects.items():
+        what = "the machine was reset" if suspect.reset else "the harness ended"
+        show(f"journal   {what} while {name} ran ({suspect.when})")
+    show("")
+    progress = _Progress()
+    try:
+        for result in runner.run(progress.say):
+            progress.clear()
+            report.results.append(result)
+            show(table.line(result))
+    finally:
+        progress.clear()
+    _finish(arguments, report, spec, messages, show)
+    return report.exit_code(strict=arguments.strict)
+
+
+def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, messages: Any, show: Any) -> None:
+    from zinc_rt.junit import to_junit
+    from zinc_rt.probes import bundle, table
+    from zinc_rt.probes.child import run_apart
+    from zinc_rt.probes.tap import to_tap
+    from zinc_rt.report import to_json, write_text
+
+    log = messages.lines()
+    report.details["kernel_log"] = list(log)
+    report.details["kernel_log_missing"] = messages.missing
+    if arguments.bundle:
+        ended = run_apart(partial(bundle.facts, spec), 10.0)
+        bundle.save(arguments.bundle, report, ended.value or {}, log, messages.missing)
+    for result in report.results:
+        if result.status == "fail" or (result.cause and result.status == "skip"):
+            show("")
+            show(table.story(result))
+    if log:
+        show("")
+        show("\n".join(["kernel log", *(f"  {line}" for line in log[-20:])]))
+    show("")
+    if arguments.bundle:
+        show(f"bundle    {arguments.bundle}")
+    show(table.verdict(report, strict=arguments.strict))
+    text = to_json(report, strict=arguments.strict)
+    for path, content in (
+        (arguments.json, text),
+        (arguments.tap, to_tap(report)),
+        (arguments.junit, to_junit(report)),
+    ):
+        if path == "-":
+            print(content)
+        elif path:
+            write_text(path, content)
+
+
+def _tiers(text: str | None) -> tuple[str, ...]:
+    from zinc_rt.probes.probe import T1, T2
+
+    if text is None:
+        return ()
+    named = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    wrong = [name for name in named if name not in (T1, T2)]
+    if wrong:
+        raise UsageError(f"--tiers {wrong[0]!r}: wanted t1, t2 or t1,t2")
+    return named
+
+
+def _expectations(path: Path | None) -> Expectations:
+    from zinc_rt.probes.expect import Expectations, load
+    from zinc_rt.probes.registry import PROBES
+
+    if path is None:
+        return Expectations()
+    known = {probe.id for probe in PROBES} | {f"{probe.id}/{tier}" for probe in PROBES for tier in probe.tiers}
+    return load(path, known)
+
+
+def _same_chip(expectations: Expectations, device: dict[str, Any]) -> None:
+    if expectations.chip and device["arch"] and expectations.chip != device["arch"]:
+        raise UsageError(f"--expect is for {expectations.chip}, this device is {device['arch']}")
+
+
+def _device(spec: DeviceSpec) -> dict[str, Any]:
+    from zinc_rt.probes.child import run_apart
+    from zinc_rt.probes.device import describe
+
+    healthy = replace(spec, inject=())  # what the device is does not depend on the faults ordered from it
+    ended = run_apart(partial(describe, healthy), 20.0)
+    if ended.how == "returned" and isinstance(ended.value, dict):
+        return ended.value
+    problem = ended.text.strip().splitlines()[-1] if ended.text else ended.how
+    return {"name": "", "arch": "", "simulated": spec.simulated, "profile": spec.profile, "problem": problem}
+
+
+def _plan(
+    arguments: argparse.Namespace,
+    spec: DeviceSpec,
+    tiers: tuple[str, ...],
+    device: dict[str, Any],
+    expectations: Expectations,
+) -> Plan:
+    from zinc_rt.probes import registry
+    from zinc_rt.probes.context import Options
+    from zinc_rt.probes.probe import T1, T2
+    from zinc_rt.probes.runner import Plan
+
+    hazard = arguments.hazard if arguments.hazard is not None else 2 if spec.simulated else 1
+    both = tiers or (T1, T2)
+    return Plan(
+        spec,
+        both,
+        hazard,
+        Options(both, forced=bool(tiers), soak_minutes=arguments.soak, manual=arguments.manual),
+        next(probe for probe in registry.PROBES if probe.id == registry.ALIVE),
+        timeout_seconds=arguments.timeout,
+        displays=tuple(device.get("displays", ())),
+        force=arguments.force,
+        again=arguments.again,
+        expectations=expectations,
+    )
+
+
+def _journal(arguments: argparse.Namespace, spec: DeviceSpec, device: dict[str, Any]) -> Any:
+    """A simulated device takes no machine down: it keeps a journal only where one is named."""
+    from zinc_rt.probes.journal import Journal, default_path
+
+    path = arguments.journal or (None if spec.simulated else default_path())
+    return Journal(path, spec.option if spec.simulated else str(device.get("render_path") or spec.option))
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class _Progress:
+    """One line on a terminal, overwritten; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def say(self, text: str) -> None:
+        if self._shown:
+            print(f"\r\x1b[K  {text} ...", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,194 @@
+"""What a probe has to work with: the device, opened no further than it asks, all of it given back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.topology import Node, read_topology
+from zinc_rt.kmd.transport import Placement, Queue
+from zinc_rt.kmd.userq import UserqGpu
+from zinc_rt.probes.child import Ended, run_apart
+from zinc_rt.probes.device import DeviceSpec, names
+from zinc_rt.probes.lane import Lane, open_lane
+from zinc_rt.probes.memory_access import Memory
+from zinc_rt.probes.probe import T1, T2
+from zinc_rt.ring.addresses import AddressMap
+from zinc_rt.ring.kernel_side import KernelSide, KfdSide, UserqSide
+
+SUPPORTED = {(11, 0, 0), (11, 0, 1), (11, 0, 2), (11, 0, 3), (11, 5, 0), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
+POLL_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`forced`: the tiers were named, so a missing one is a failure."""
+
+    tiers: tuple[str, ...] = (T1, T2)
+    forced: bool = False
+    soak_minutes: float = 0.0
+    manual: bool = False
+    poll_seconds: float = POLL_SECONDS
+
+
+class Context:
+    """One tier of one device, in one process. A context manager."""
+
+    def __init__(self, spec: DeviceSpec, tier: str, options: Options) -> None:
+        self.spec = spec
+        self.tier = tier
+        self.options = options
+        self.poll_seconds = options.poll_seconds
+        self.addresses = AddressMap()  # what faults are named by
+        self._stack = ExitStack()
+
+    # --- the device ---
+
+    @cached_property
+    def driver(self) -> Driver:
+        return self.spec.open()
+
+    @cached_property
+    def chosen(self) -> tuple[Node | None, str]:
+        return choose(self.driver, self.spec)
+
+    @property
+    def node(self) -> Node:
+        """As KFD describes it."""
+        node, path = self.chosen
+        if node is None:
+            raise UnsupportedError(f"{path}: KFD's topology has no node for it")
+        return node
+
+    @property
+    def render_path(self) -> str:
+        return self.chosen[1]
+
+    @cached_property
+    def process(self) -> KfdProcess:
+        return self._stack.enter_context(KfdProcess(self.driver))
+
+    @cached_property
+    def gpu(self) -> KfdGpu:
+        return self.process.open_gpu(self.node)
+
+    @cached_property
+    def userq(self) -> UserqGpu:
+        return self._stack.enter_context(UserqGpu(self.driver, self.render_path))
+
+    @cached_property
+    def render(self) -> RenderNode:
+        """A render node of its own, for questions only."""
+        node = RenderNode(self.driver, self.render_path)
+        self._stack.callback(node.close)
+        return node
+
+    # --- what both tiers have ---
+
+    @property
+    def transport(self) -> KfdGpu | UserqGpu:
+        return self.userq if self.tier == T2 else self.gpu
+
+    @cached_property
+    def side(self) -> KernelSide:
+        made: KernelSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
+        self._stack.callback(made.close)
+        return made
+
+    def memory(self, size_bytes: int, name: str, placement: Placement = Placement.GTT, **more: Any) -> Memory:
+        """GPU memory, and how the host reads and writes it; the GPU can reach it when this returns."""
+        buffer = self.transport.alloc(size_bytes, placement, name, **more)
+        self.side.settle()
+        self.addresses.add(buffer.gpu_va, buffer.size_bytes, name)
+        return Memory(buffer)
+
+    def lane(self, name: str = "ring", *, ring_bytes: int = 1 << 16, priority: int = 0) -> Lane:
+        """A queue of this tier with its ring, fence and scratch memory."""
+        queue: Queue = self.side.create_queue(ring_bytes=ring_bytes, priority=priority)
+        lane = open_lane(self, queue, name)
+        self._stack.callback(lane.close)
+        return lane
+
+    def gone(self) -> str:
+        """What a plain question to the GPU's driver says, where it does not answer; else empty."""
+        try:
+            if self.tier == T2:
+                self.userq.node.device()
+            else:
+                self.gpu.clocks()
+        except DriverError as error:
+            return str(error).partition("\n")[0]
+        return ""
+
+    def scaled(self, seconds: float) -> float:
+        """How long a time-out of the device's own driver takes here."""
+        return seconds * self.spec.time_scale
+
+    def apart(self, function: Callable[[Context], Any], timeout_seconds: float) -> Ended:
+        """`function` with a context of its own, which it closes, in a process of its own.
+
+        Before this one has opened anything: a driver does not survive the fork.
+        """
+        if "driver" in self.__dict__:
+            raise ValueError("this process has the device open already")
+        return run_apart(partial(function, Context(self.spec, self.tier, self.options)), timeout_seconds)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """A failure to give back is noted on the error there is, else raised."""
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and: {failure}")
+
+
+def choose(driver: Driver, spec: DeviceSpec) -> tuple[Node | None, str]:
+    """The GPU meant, as KFD and as DRM know it. Raises ZincError where there is none this version supports."""
+    try:
+        topology = read_topology(driver)
+    except Exception:
+        if not spec.render_path and not render_nodes(driver):
+            raise
+        return None, spec.render_path or render_nodes(driver)[0]
+    for node in topology.gpus:
+        if spec.render_path in ("", node.render_path) and (spec.render_path or node.generation in SUPPORTED):
+            return node, node.render_path
+    if spec.render_path:
+        return None, spec.render_path
+    seen = [node.arch for node in topology.gpus] + list(topology.hidden)
+    if not topology.gpus and render_nodes(driver):
+        return None, render_nodes(driver)[0]
+    raise UnsupportedError(
+        f"no GPU that this version supports: KFD shows {', '.join(seen) or 'none'}",
+        next="--device /dev/dri/renderDN takes one all the same",
+    )
+
+
+def render_nodes(driver: Driver) -> list[str]:
+    return [f"/dev/dri/{name}" for name in names(driver, "/dev/dri") if name.startswith("renderD")]
+
+
+def until(reached: Callable[[], bool], timeout_seconds: float, pause_seconds: float = 0.002) -> bool:
+    """Whether it came true in time; asked once more after the deadline."""
+    end = time.monotonic() + timeout_seconds
+    while not reached():
+        if time.monotonic() > end:
+            return reached()
+        time.sleep(pause_seconds)
+    return True

@@ -1,0 +1,143 @@
+"""Which device is meant, and how a process opens it: the machine's own kernel, or a simulated one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import NothingRan, UsageError
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.linux import LinuxDriver
+
+PCI = "/sys/bus/pci/devices"
+AMD = "0x1002"
+_DISPLAY_CLASSES = ("0x03", "0x12")  # display controllers, processing accelerators
+_RENDER = re.compile(r"/dev/dri/renderD\d+")
+DEFAULT_CHIP = "r9700"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """`--device`. `render_path` "" takes the first GPU this version supports."""
+
+    simulated: bool = False
+    profile: str = ""
+    render_path: str = ""
+    inject: tuple[str, ...] = ()
+    time_scale: float = 1.0  # of the simulated driver's own time-outs
+
+    @property
+    def option(self) -> str:
+        """As --device takes it."""
+        if self.simulated:
+            return f"sim:{self.profile}" if self.profile else "sim"
+        return self.render_path or "auto"
+
+    def open(self) -> Driver:
+        """A driver for this process. Not to be used after a fork."""
+        if not self.simulated:
+            return LinuxDriver()
+        from zinc_rt.probes import simulated
+
+        return simulated.open_driver(self)
+
+
+def parse(text: str, inject: Sequence[str]) -> DeviceSpec:
+    """Raises UsageError for what is no device."""
+    if text == "sim" or text.startswith("sim:"):
+        from zinc_rt.probes import simulated
+
+        spec = DeviceSpec(True, text[4:], "", tuple(inject), simulated.TIME_SCALE)
+        simulated.check(spec)
+        return spec
+    if inject:
+        raise UsageError("--inject: faults can be ordered only from a simulated device", next="add --device sim")
+    if text == "auto":
+        return DeviceSpec()
+    if not _RENDER.fullmatch(text):
+        raise UsageError(f"--device {text!r}: wanted auto, sim, sim:PROFILE or /dev/dri/renderDN")
+    return DeviceSpec(render_path=text)
+
+
+def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
+    """Raises NothingRan where this machine has none: nothing is simulated unless asked for."""
+    if spec.simulated or amd_gpus(LinuxDriver()) or (spec.render_path and Path(spec.render_path).exists()):
+        return
+    raise NothingRan(
+        "this machine has no AMD GPU (no PCI display device of vendor 1002), so nothing ran",
+        next=f"{command} --device sim  tests a simulated one instead, which says nothing about hardware",
+    )
+
+
+def amd_gpus(driver: Driver) -> list[str]:
+    """PCI addresses of AMD's display devices, whatever driver they have."""
+    found = []
+    try:
+        addresses = driver.list_dir(PCI)
+    except OSError:
+        return []
+    for address in addresses:
+        if (
+            read(driver, f"{PCI}/{address}/vendor") == AMD
+            and (read(driver, f"{PCI}/{address}/class") or "")[:4] in _DISPLAY_CLASSES
+        ):
+            found.append(address)
+    return found
+
+
+def read(driver: Driver, path: str) -> str | None:
+    """A file's text; None where it cannot be read."""
+    try:
+        return driver.read_file(path).decode(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def names(driver: Driver, path: str) -> list[str]:
+    """Names in a folder; none where it cannot be read."""
+    try:
+        return driver.list_dir(path)
+    except OSError:
+        return []
+
+
+def displays(driver: Driver, render_path: str) -> list[str]:
+    """Connectors of this GPU that show a picture now."""
+    device = f"/sys/class/drm/{Path(render_path).name}/device/drm"
+    lit = []
+    for card in names(driver, device):
+        for connector in names(driver, f"{device}/{card}"):
+            where = f"{device}/{card}/{connector}"
+            if connector.startswith(f"{card}-") and read(driver, f"{where}/status") == "connected":
+                lit.append(connector)
+    return lit
+
+
+def describe(spec: DeviceSpec) -> dict[str, Any]:
+    """The report's device: name, arch, simulated, profile, kernel, firmware. Run in a child."""
+    from zinc_rt.kmd.render_node import RenderNode
+    from zinc_rt.probes.context import choose
+
+    driver = spec.open()
+    said: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
+    said["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
+    said["problem"] = ""
+    try:
+        node, render_path = choose(driver, spec)
+        said["render_path"] = render_path
+        said["displays"] = displays(driver, render_path)
+        if node is not None:
+            said["arch"] = node.arch
+            said["name"] = (
+                read(driver, f"/sys/class/drm/{Path(render_path).name}/device/product_name") or node.name
+            )
+        render = RenderNode(driver, render_path)
+        said["firmware"] = {name: each.version for name, each in render.firmware().items()}
+        said["driver"] = ".".join(map(str, render.version))
+        render.close()
+    except Exception as error:  # the probes say what is wrong, one by one; here it is only not described
+        said["problem"] = str(error).splitlines()[0]
+    return said

@@ -1,0 +1,406 @@
+"""Faults and hangs on purpose through KFD: P42, P44, P45; and many queues at once: P46."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
+from zinc_rt.kmd.errors import DriverError, errno_name
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4 import BAD_OPCODE
+from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
+from zinc_rt.probes.context import Context, until
+from zinc_rt.probes.cp_basic import NOT_FETCHED
+from zinc_rt.probes.lane import FREE_AT, Lane
+from zinc_rt.probes.probe import (
+    T1,
+    Failed,
+    Outcome,
+    Probe,
+    Signature,
+    Stuck,
+    check,
+    failed_call,
+    gone,
+    passed,
+    symptom,
+)
+
+FAULT_SECONDS = 5.0
+RESET_SECONDS = 15.0
+FROZEN_SECONDS = 0.5  # a packet that stops a queue has done so by then
+DESTROY_SECONDS = 2.0
+HELD_SECONDS = 5.0
+BAD_HEADER = 0xC000_0000 | BAD_OPCODE << 8
+RELEASE_MEM_TOO_LONG = (
+    0xC007_4900  # RELEASE_MEM with count + 1: the next packet's header becomes its body (kfdtest)
+)
+QUEUES = (2, 8, 32)
+Case = Callable[[Context], dict[str, Any]]
+FENCES_EACH = 20
+
+
+def in_processes(c: Context, cases: Mapping[str, Case], seconds: float) -> Outcome:
+    """Each case in a process of its own: a queue that faulted or hung takes the process's others with it."""
+    from zinc_rt.probes.runner import outcome_from
+
+    measure: dict[str, Any] = {}
+    for name, case in cases.items():
+        ended = c.apart(lambda fresh, case=case: _settled(fresh, case, outcome_from), seconds)  # type: ignore[misc]
+        if ended.how == "returned" and isinstance(ended.value, dict):
+            measure |= {f"{name} {key}": value for key, value in ended.value.items()}
+            continue
+        if ended.how == "returned":
+            outcome: Outcome = ended.value
+            raise Failed(
+                outcome.symptom,
+                f"{name}: {outcome.reason}",
+                measure=measure,
+                evidence=outcome.evidence,
+                faults=outcome.faults,
+                call=outcome.call,
+                errno=outcome.errno,
+                report=outcome.report,
+            )
+        words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
+        last = ended.text.strip().splitlines()[-1]
+        raise Failed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
+    return passed(**measure)
+
+
+def _settled(c: Context, case: Case, outcome_from: Callable[[BaseException], Outcome]) -> dict[str, Any] | Outcome:
+    try:
+        with c:
+            return case(c)
+    except (Failed, Stuck, DriverError, OSError) as error:
+        return outcome_from(error)
+
+
+# --- P42 ---
+
+
+def memory_fault(c: Context) -> Outcome:
+    return in_processes(c, {"unmapped": _unmapped, "read-only": _read_only}, 3 * FAULT_SECONDS)
+
+
+def _unmapped(c: Context) -> dict[str, Any]:
+    lane = c.lane()
+    aside = c.driver.mmap(ANONYMOUS, 16 * 4096, 0, PROT_NONE)
+    return _fault(c, lane, aside.address + 4096 + 64, "not_present")
+
+
+def _read_only(c: Context) -> dict[str, Any]:
+    lane = c.lane()
+    page = c.gpu.alloc(4096, Placement.GTT, "read-only page", writable=False)
+    return _fault(c, lane, page.gpu_va + 64, "read_only")
+
+
+def _fault(c: Context, lane: Lane, va: int, kind: str) -> dict[str, Any]:
+    """A write to `va` faults, and the kernel says so with the page's address."""
+    began = time.monotonic()
+    lane.run(
+        [Nop(), WriteData(va, (0xBAD,), wr_confirm=1), lane.release(lane.memory.gpu_va + FREE_AT, 1)], "bad write"
+    )
+    side = c.side
+
+    def told() -> bool:
+        side.look()
+        return bool(side.incidents)
+
+    until(told, FAULT_SECONDS, 0.01)
+    faults = [each.fault for each in side.incidents if each.fault is not None]
+    if not faults:
+        resets = [each.text for each in side.incidents]
+        check(not resets, "whole-reset", f"no MEMORY event, but {'; '.join(resets)}")
+        raise lane.stuck(f"no MEMORY event within {FAULT_SECONDS:g} s of a write to {va:#x}", symptom="no-event")
+    fault = faults[0]
+    check(fault.va == va & -4096, "wrong-page", f"the fault names {fault.va:#x}, the write went to {va:#x}")
+    check(getattr(fault, kind), "wrong-kind", f"the fault at {va:#x} is not marked {kind}: {fault}")
+    found = {"page": hex(fault.va), "milliseconds": round((time.monotonic() - began) * 1e3)}
+    try:
+        lane.close()
+    except DriverError as error:  # the queue is gone all the same; P20 says whether the GPU minded
+        found["destroy"] = errno_name(error.errno)
+    return found
+
+
+# --- P44 ---
+
+
+def bad_packet(c: Context) -> Outcome:
+    cases = {"opcode 0xf2": _bad_opcode, "RELEASE_MEM too long": _too_long}
+    return in_processes(c, cases, RESET_SECONDS * 2)
+
+
+def _bad_opcode(c: Context) -> dict[str, Any]:
+    return _hang(c, [BAD_HEADER, 0])
+
+
+def _too_long(c: Context) -> dict[str, Any]:
+    lane_va = 0  # data_sel 0: it would write nothing
+    return _hang(c, [RELEASE_MEM_TOO_LONG, 0x514, 0, lane_va, 0, 0, 0, 0])
+
+
+def _hang(c: Context, words: list[int]) -> dict[str, Any]:
+    """The queue freezes, goes away when told to, and the GPU is there afterwards."""
+    lane = c.lane()
+    at = FREE_AT
+    lane.finish([Nop()], "before")
+    lane.raw(words, "bad packet")
+    lane.run([lane.release(lane.memory.gpu_va + at, 1), *[Nop()] * 16], "behind it")
+    accepted = until(lambda: lane.memory.u32(at) == 1, FROZEN_SECONDS, 0.01)
+    evidence = lane.evidence(f"{lane.memory.u32(at):#x}")
+    check(
+        not accepted,
+        "accepted",
+        "the bad packet did not stop the queue: the fence behind it came",
+        evidence=evidence,
+    )
+    return {"rptr": evidence.rptr, **destroyed(c, lane)}
+
+
+def destroyed(c: Context, lane: Lane) -> dict[str, Any]:
+    """DESTROY returns; where that took a reset, the process hears of it and the GPU comes back."""
+    began = time.monotonic()
+    trouble = ""
+    try:
+        lane.close()
+    except DriverError as error:
+        trouble = str(error).splitlines()[0]
+    seconds = time.monotonic() - began
+    check(
+        seconds < RESET_SECONDS,
+        "slow-destroy",
+        f"DESTROY took {seconds:.1f} s: {trouble}",
+        measure={"seconds": seconds},
+    )
+    said_: dict[str, Any] = {"destroy_ms": round(seconds * 1e3)}
+    if trouble:
+        resets = _resets(c, RESET_SECONDS)
+        check(bool(resets), "no-exception", f"{trouble}, and no HW_EXCEPTION event within {RESET_SECONDS:g} s")
+        said_["reset"] = resets[0]
+        _back(c)
+    return said_
+
+
+def _resets(c: Context, seconds: float) -> list[str]:
+    side = c.side
+
+    def found() -> list[str]:
+        side.look()
+        return [each.text for each in side.incidents if each.kind == "reset"]
+
+    until(lambda: bool(found()), seconds, 0.01)
+    return found()
+
+
+def _back(c: Context) -> None:
+    """The render node opens and answers again."""
+    last = ""
+
+    def answers() -> bool:
+        nonlocal last
+        try:
+            node = RenderNode(c.driver, c.render_path)
+            node.device()
+            node.close()
+            return True
+        except (DriverError, OSError) as error:
+            last = str(error).splitlines()[0]
+            return False
+
+    check(until(answers, RESET_SECONDS, 0.05), "not-back", f"after the reset the GPU does not answer: {last}")
+
+
+# --- P45 ---
+
+
+def endless_wait(c: Context) -> Outcome:
+    cases = {"released": _released, "destroyed": _destroyed_while_waiting}
+    return in_processes(c, cases, HELD_SECONDS + RESET_SECONDS + 5)
+
+
+def _released(c: Context) -> dict[str, Any]:
+    lane = c.lane()
+    held = c.scaled(HELD_SECONDS)
+    lane.memory.put32(FREE_AT, 0)
+    fence = lane.submit([WaitRegMem(lane.memory.gpu_va + FREE_AT, 1)], "endless wait")
+    time.sleep(held)
+    check(
+        not fence.done(), "early", f"a wait that cannot be true passed within {held:g} s", evidence=lane.evidence()
+    )
+    lane.memory.put32(FREE_AT, 1)
+    fence.wait(c.poll_seconds)
+    return {"seconds": held}
+
+
+def _destroyed_while_waiting(c: Context) -> dict[str, Any]:
+    lane = c.lane()
+    lane.memory.put32(FREE_AT, 0)
+    lane.submit([WaitRegMem(lane.memory.gpu_va + FREE_AT, 1)], "endless wait")
+    time.sleep(0.1)
+    began = time.monotonic()
+    try:
+        lane.close()
+    except DriverError as error:
+        raise Failed(
+            "not-preempted",
+            f"DESTROY of a waiting queue: {str(error).splitlines()[0]}",
+            call=error.call,
+            errno=error.errno,
+            faults=tuple(_resets(c, 1.0)),
+        ) from error
+    seconds = time.monotonic() - began
+    check(seconds < DESTROY_SECONDS, "slow-destroy", f"DESTROY of a waiting queue took {seconds:.1f} s")
+    resets = _resets(c, 0.2)
+    check(not resets, "not-preempted", f"DESTROY of a waiting queue needed a reset: {resets}")
+    return {"milliseconds": round(seconds * 1e3)}
+
+
+# --- P46 ---
+
+
+def many_queues(c: Context) -> Outcome:
+    measure: dict[str, Any] = {}
+    waiting = c.lane("waiting", ring_bytes=4096)
+    waiting.memory.put32(FREE_AT, 0)
+    held = waiting.submit([WaitRegMem(waiting.memory.gpu_va + FREE_AT, 1)], "held back")
+    lanes: list[Lane] = []
+    for count in QUEUES:
+        while len(lanes) < count - 1:
+            lanes.append(c.lane(f"queue {len(lanes)}", ring_bytes=4096, priority=(0, -7, 8)[len(lanes) % 3]))
+        began = time.monotonic()
+        for number in range(1, FENCES_EACH + 1):
+            for lane in lanes:
+                lane.submit(
+                    [WriteData(lane.memory.gpu_va + FREE_AT, (number,), wr_confirm=1)], f"counter {number}"
+                )
+        for lane in lanes:
+            lane.ring.idle(c.poll_seconds * 5)
+            got = lane.memory.u32(FREE_AT)
+            check(
+                got == FENCES_EACH, "starved", f"{lane.ring.name} of {count} counted to {got}, not {FENCES_EACH}"
+            )
+        measure[f"{count}_queues_ms"] = round((time.monotonic() - began) * 1e3)
+        check(not held.done(), "early", "the queue that waits did not")
+    waiting.memory.put32(FREE_AT, 1)
+    held.wait(c.poll_seconds)
+    return passed(**measure)
+
+
+_MES = "update linux-firmware; `dmesg | grep -i mes`"
+_RESET_LATE = Signature(
+    symptom("not-back"),
+    "the reset failed: the GPU stays lost",
+    "boot again; amdgpu.gpu_recovery=1 and newer firmware; keep --hazard 1 on this machine until then",
+)
+
+PROBES = (
+    Probe(
+        "P42",
+        "memory fault",
+        (T1,),
+        2,
+        "a wrong address is reported, not swallowed",
+        f"a MEMORY event within {FAULT_SECONDS:g} s with the page's address: NotPresent, ReadOnly; P20 passes "
+        "after it",
+        memory_fault,
+        needs=("P22", "P23"),
+        seconds=60.0,
+        signatures=(
+            Signature(
+                symptom("no-event"),
+                "the fault was not delivered: retry faults (amdgpu.noretry), XNACK, or a dropped interrupt",
+                "boot with amdgpu.noretry=1; without the event a wrong address shows only as a fence that never "
+                "comes",
+            ),
+            Signature(
+                symptom("whole-reset"),
+                "the driver reset the whole GPU for a page fault",
+                "newer kernel and firmware",
+            ),
+            Signature(
+                symptom("wrong-page", "wrong-kind"),
+                "the kernel decodes the fault otherwise",
+                "please report the kernel",
+            ),
+            NOT_FETCHED,
+        ),
+    ),
+    Probe(
+        "P44",
+        "bad packet",
+        (T1,),
+        2,
+        "an illegal packet stops one queue, not the machine",
+        f"rptr freezes, DESTROY returns, a reset is told by HW_EXCEPTION within {RESET_SECONDS:g} s; P20 passes "
+        "after it",
+        bad_packet,
+        needs=("P20", "P13"),
+        seconds=120.0,
+        signatures=(
+            _RESET_LATE,
+            Signature(gone, "the GPU was lost in the reset", _RESET_LATE.advice),
+            Signature(
+                symptom("accepted"),
+                "this chip knows the packet",
+                "it is no test of illegal packets here; use 0xCC",
+            ),
+            Signature(
+                symptom("no-exception"),
+                "a reset that no process hears of",
+                "newer kernel; amdgpu.gpu_recovery must not be 0",
+            ),
+            Signature(
+                symptom("slow-destroy", "deadline", "stuck-in-kernel"), "MES does not let go of the queue", _MES
+            ),
+            Signature(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice),
+        ),
+    ),
+    Probe(
+        "P45",
+        "endless wait",
+        (T1,),
+        2,
+        "a queue that waits can be released and can be taken off the hardware (CWSR)",
+        f"held {HELD_SECONDS:g} s, then released; DESTROY while waiting in under {DESTROY_SECONDS:g} s without "
+        "a reset "
+        "(the packet half: the spinning shader follows)",
+        endless_wait,
+        needs=("P26",),
+        seconds=60.0,
+        signatures=(
+            Signature(
+                lambda o: (
+                    o.symptom in ("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel")
+                    or failed_call("DESTROY_QUEUE", errno.ETIME, errno.EIO)(o)
+                ),
+                "MES failed to respond to REMOVE_QUEUE: the queue was not saved, it was reset",
+                f"{_MES}; gfx11 needs the PRIV workaround in RSRC1 for shaders",
+            ),
+            Signature(symptom("early"), "see P26", "-k P26"),
+        ),
+    ),
+    Probe(
+        "P46",
+        "many queues",
+        (T1,),
+        1,
+        "more queues than hardware has make progress together, one of them waiting",
+        f"{', '.join(map(str, QUEUES))} queues of three priorities: every counter reaches {FENCES_EACH}",
+        many_queues,
+        needs=("P26",),
+        seconds=90.0,
+        signatures=(
+            Signature(
+                symptom("starved", "rptr-stuck", "rptr-stopped", "no-fence"),
+                "starvation: a queue that waits is not preempted (CWSR off), or the scheduler's policy",
+                "amdgpu.cwsr_enable=1 and amdgpu.sched_policy=0; `dmesg | grep -i mes`",
+            ),
+        ),
+    ),
+)

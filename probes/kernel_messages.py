@@ -1,0 +1,26 @@
+"""What the kernel's log gained while the probes ran, or why it cannot be read and how to change that."""
+
+from __future__ import annotations
+
+import re
+
+from zinc_rt.ring.kernel_log import KernelLog
+
+OURS = re.compile(r"amdgpu|kfd|\bMES\b|page fault|\bring\b|\bdrm\b", re.IGNORECASE)
+FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo dmesg` beside it"
+
+
+class Messages:
+    """From now on. A simulated device's log lives and ends with each probe's process."""
+
+    def __init__(self, *, simulated: bool, log: KernelLog | None = None) -> None:
+        self._log = None if simulated else (log or KernelLog())
+        self.missing = "a simulated device's log ends with each probe's process" if simulated else ""
+        if self._log is not None and self._log.missing:
+            self.missing = f"{self._log.missing.split(';')[0]}; fix: {FIX}"
+
+    def lines(self) -> tuple[str, ...]:
+        """Those about the GPU."""
+        if self._log is None:
+            return ()
+        return tuple(line for line in self._log.lines() if OURS.search(line))

@@ -1,0 +1,1 @@
+"""GPU memory under stress: accounting, fragmentation, leaks."""

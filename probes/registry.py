@@ -1,0 +1,93 @@
+"""All probes, in the order they run. A new one is a row in its group's list, or a new group here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from zinc_rt.errors import UsageError
+from zinc_rt.probes import (
+    control_flow,
+    cp_basic,
+    cp_data,
+    cp_order,
+    endurance,
+    events,
+    faults,
+    host,
+    kernel_driver,
+    kfd_queues,
+    memory,
+    userq,
+    userq_faults,
+)
+from zinc_rt.probes.probe import Probe
+
+GROUPS: tuple[tuple[Probe, ...], ...] = (
+    host.PROBES,
+    kernel_driver.PROBES,
+    memory.PROBES,
+    events.PROBES,
+    kfd_queues.PROBES,
+    cp_basic.PROBES,
+    cp_data.PROBES,
+    control_flow.PROBES,
+    cp_order.PROBES,
+    faults.PROBES,
+    userq.PROBES,
+    userq_faults.PROBES,
+    endurance.PROBES,
+)
+
+ALIVE = "P20"  # what is run again after anything hazardous went wrong
+
+
+def number(probe: Probe) -> int:
+    return int(re.sub(r"\D", "", probe.id) or 0)
+
+
+def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
+    """Every probe behind those it needs, by number where it can be. Raises ValueError for a circle."""
+    by_id = {probe.id: probe for probe in probes}
+    if len(by_id) != len(probes):
+        raise ValueError("two probes of one id")
+    done: dict[str, Probe] = {}
+
+    def visit(probe: Probe, trail: tuple[str, ...]) -> None:
+        if probe.id in trail:
+            raise ValueError(" -> ".join((*trail, probe.id)))
+        if probe.id in done:
+            return
+        for need in probe.needs:
+            if need not in by_id:
+                raise ValueError(f"{probe.id} needs {need}, which does not exist")
+            visit(by_id[need], (*trail, probe.id))
+        done[probe.id] = probe
+
+    for probe in sorted(probes, key=number):
+        visit(probe, ())
+    return tuple(done.values())
+
+
+PROBES = ordered([probe for group in GROUPS for probe in group])
+
+
+def select(probes: Sequence[Probe], expression: str) -> tuple[Probe, ...]:
+    """`-k`: ids, ranges (P18-P24) or words of a title, separated by commas. Raises UsageError for no match."""
+    if not expression:
+        return tuple(probes)
+    chosen: set[str] = set()
+    for term in expression.split(","):
+        term = term.strip()
+        span = re.fullmatch(r"[Pp](\d+)-[Pp]?(\d+)", term)
+        found = {
+            probe.id
+            for probe in probes
+            if (span and int(span[1]) <= number(probe) <= int(span[2]))
+            or probe.id.lower() == term.lower()
+            or (not re.fullmatch(r"[Pp]\d+", term) and term and term.lower() in probe.title.lower())
+        }
+        if not found:
+            raise UsageError(f"-k {term!r} selects no probe", next="zinc-rt-pm4-test --list names them")
+        chosen |= found
+    return tuple(probe for probe in probes if probe.id in chosen)

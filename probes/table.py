@@ -1,0 +1,93 @@
+"""What a person reads: one line a probe, then each failure's story, then the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from zinc_rt.probes.probe import Probe
+from zinc_rt.report import Report, Result
+
+_SHOWN_MEASURES = 4
+_HIDDEN = {"title", "hazard", "simulated", "seconds", "notes"}
+
+
+def header(device: dict[str, Any]) -> str:
+    name = " ".join(str(device.get(key, "")) for key in ("name", "arch")).strip() or "no GPU described"
+    if device.get("simulated"):
+        profile = f" ({device['profile']})" if device.get("profile") else ""
+        name = f"SIMULATED {name}{profile}: says nothing about hardware"
+    words = [f"device    {name}", f"kernel    {device.get('kernel') or 'unknown'}"]
+    firmware = device.get("firmware") or {}
+    if firmware:
+        words.append("firmware  " + ", ".join(f"{key} {value}" for key, value in firmware.items()))
+    if device.get("displays"):
+        words.append(f"display   on {', '.join(device['displays'])}: hazard 2 needs --force")
+    if device.get("problem"):
+        words.append(f"problem   {device['problem']}")
+    return "\n".join(words)
+
+
+def line(result: Result) -> str:
+    status = result.status.upper() if result.status == "fail" else result.status
+    what = " sim" if result.measure.get("simulated") else ""
+    said = result.reason if result.status != "pass" else measures(result)
+    title = str(result.measure.get("title", ""))
+    return f"{result.id:<9}{status:<6}{what:<5}{title:<34} {said}".rstrip()
+
+
+def measures(result: Result) -> str:
+    shown = [
+        f"{key.replace('_', ' ')} {_figure(value)}"
+        for key, value in result.measure.items()
+        if key not in _HIDDEN and isinstance(value, int | float | str)
+    ]
+    notes = [str(note) for note in result.measure.get("notes", ())]
+    return "; ".join([", ".join(shown[:_SHOWN_MEASURES]), *notes]).strip("; ")
+
+
+def _figure(value: float | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def story(result: Result) -> str:
+    """Cause, advice and the command that shows it again."""
+    bad = result.first_bad
+    lines = [f"{result.id}  {result.measure.get('title', '')}"]
+    if result.status == "fail":
+        lines[0] += f": {result.reason}"
+    if "wptr" in bad:
+        lines.append(
+            f"  evidence  wptr {bad['wptr']}, rptr {bad['rptr']}, fence {bad['fence']}, poison {bad['poison']}"
+        )
+    lines += [f"  event     {fault}" for fault in bad.get("faults", ())]
+    lines += [f"  cause     {result.cause}"] if result.cause else []
+    lines += [f"  advice    {result.advice}"] if result.advice else []
+    lines += [f"  repro     {result.repro}"] if result.repro else []
+    return "\n".join(lines)
+
+
+def verdict(report: Report, *, strict: bool) -> str:
+    said = report.verdict(strict=strict)
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(said["counts"].items()))
+    simulated = " on a SIMULATED device: says nothing about hardware" if report.device.get("simulated") else ""
+    return f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated}"
+
+
+def listing(probes: Sequence[Probe]) -> str:
+    rows = [
+        [
+            probe.id,
+            probe.title,
+            ",".join(probe.tiers),
+            probe.hazard,
+            " ".join(probe.needs),
+            probe.proves,
+        ]
+        for probe in probes
+    ]
+    return tabulate(
+        rows, ["probe", "title", "tiers", "hazard", "needs", "proves"], maxcolwidths=[None, 32, None, None, 14, 60]
+    )
