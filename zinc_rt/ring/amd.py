@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Joined, Stream
+from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.weight import Weight
@@ -23,35 +23,26 @@ from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower.lower import choose
 from zinc_rt.mem.heaps import Heap
-from zinc_rt.pm4 import gcr
-from zinc_rt.pm4.generation import Generation, generation_of
-from zinc_rt.pm4.layout import EncodeError, Packet
-from zinc_rt.pm4.lint import errors, lint
-from zinc_rt.pm4.packets import AcquireMem, IndirectBuffer, Nop, WaitRegMem64
+from zinc_rt.pm4.generation import generation_of
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.lint import Queue as LintQueue
+from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
 from zinc_rt.ring import examine
 from zinc_rt.ring.amd_ring import AmdRing, Batch
 from zinc_rt.ring.base import Device, Tier
 from zinc_rt.ring.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
 from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
-from zinc_rt.ring.hang import Hang, HangReport
-from zinc_rt.ring.kernel_log import DriverLog, KernelLog, Log, core_dump, core_dumps
+from zinc_rt.ring.kernel_log import Log
 from zinc_rt.ring.kernel_side import KernelSide
-from zinc_rt.ring.packet_program import AmdVariant, PacketProgram
+from zinc_rt.ring.legal import refuse_illegal
+from zinc_rt.ring.packet_program import AmdVariant, PacketProgram, ib_content
 from zinc_rt.ring.publish import Publish, publisher
+from zinc_rt.ring.reporter import Reporter
 from zinc_rt.ring.transfer import Transfer
 
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
 SLOTS_BYTES = 4096
-IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned
-IB_MAX_DW = (1 << 20) - 1  # 20 bits of INDIRECT_BUFFER
 TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full ring
-
-ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or another queue may have written
-    Generation.GFX11: gcr.acquire(
-        Generation.GFX11, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL1_INV=1, GL2_INV=1, GL2_WB=1
-    ),
-    Generation.GFX12: gcr.acquire(Generation.GFX12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1, GL2_WB=1),
-}
 
 
 class _Lane:
@@ -98,7 +89,6 @@ class AmdBackend:
         self.ordering = ordering
         self.generation = generation_of(arch_name(side.transport.generation))
         self.memory = DeviceMemory(side.transport)
-        self.hang_folder = hang_folder
         self._ring_bytes = ring_bytes
         self._timeout_seconds = timeout_seconds
         self._debug = debug
@@ -109,9 +99,8 @@ class AmdBackend:
         self._before_submit = False  # an allocation to settle, or a BAR write to flush
         self._bar_written = False
         self._closed = False
-        self._owner = owner
-        self._log = log or (DriverLog(side.transport.driver) if device.simulated else KernelLog())
-        self._old_dumps = core_dumps(side.transport.driver)
+        self._owner = owner or (lambda: None)
+        self.reporter = Reporter(side, self.memory.addresses, tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
             self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
 
@@ -173,15 +162,11 @@ class AmdBackend:
             raise UnsupportedError(
                 f"tier {self.tier.value} has no kernels in this version", next="run models with --tier t_cpu"
             )
-        packets = (AcquireMem(ACQUIRE_CACHES[self.generation]), *program.packets)
-        words = [word for packet in packets for word in packet.words(self.generation)]
-        words += Nop().words(self.generation) * (-len(words) % IB_ALIGN_DW)
-        if len(words) > IB_MAX_DW:
-            raise UnsupportedError(
-                f"{program.name} has {len(words)} dwords, an indirect buffer holds {IB_MAX_DW}",
-                next="split the graph",
-            )
-        self._lint(program.name, words)
+        words = ib_content(program, self.generation)
+        if self._debug:
+            kind: LintQueue = "userq" if self.tier is Tier.T2 else "kfd"
+            mapped = self.memory.addresses.refusal
+            refuse_illegal(words, program.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
         buffer = self.memory.buffer(block, 0, 4 * len(words), Heap.BAR, f"ib {program.name}")
         storage: Storage = buffer.storage
@@ -273,7 +258,7 @@ class AmdBackend:
             generation=self.generation,
             slot=slot,
             publish=self._publish,
-            make_hang=self._hang,
+            make_hang=self.reporter.hang,
             full_seconds=self._timeout_seconds,
             mapped=self.memory.addresses.refusal,
             debug=self._debug,
@@ -315,58 +300,6 @@ class AmdBackend:
             self.side.settle()
             self._before_submit = self._bar_written
 
-    def _lint(self, name: str, words: list[int]) -> None:
-        if not self._debug:
-            return
-        kind: Any = "userq" if self.tier is Tier.T2 else "kfd"
-        refused = errors(
-            lint(words, self.generation, queue=kind, is_ib=True, mapped=self.memory.addresses.refusal)
-        )
-        if refused:
-            first = refused[0]
-            raise EncodeError(f"{name}, dword {first.offset}: {first.rule}: {first.text}", next=first.next)
-
-    def _hang(self, ring: AmdRing, what: str) -> DeadlineMissed:
-        report = self.examine(ring, what)
-        if self.hang_folder is None:
-            return Hang(report, None, "no folder was given for it")
-        try:
-            return Hang(report, report.save(self.hang_folder))
-        except OSError as error:
-            return Hang(report, None, f"{self.hang_folder}: {error.strerror or error}")
-
-    def examine(self, ring: AmdRing, what: str) -> HangReport:
-        """The state of one ring now. Changes nothing on the device."""
-        ring.look()
-        addresses = self.memory.addresses
-        shown = examine.window(ring, addresses)
-        stuck = examine.stuck_submission(ring)
-        ib = stuck.batch.ib if stuck is not None else None
-        code = examine.ib_words(ib) if ib is not None else ()
-        refused = examine.illegal(shown, code, ring, addresses)
-        faults = examine.fault_states(ring, addresses)
-        return HangReport(
-            what=what,
-            why=examine.why(ring, faults, refused),
-            last_packet=shown.last_packet,
-            ring=examine.ring_state(ring),
-            fence=examine.fence_state(ring),
-            submissions=examine.submission_states(ring),
-            window=shown.text,
-            ib=examine.ib_text(ib, code, ring.generation, addresses) if ib is not None else "",
-            illegal=refused,
-            incidents=tuple(each.text for each in self.side.incidents),
-            faults=faults,
-            generation=self.generation,
-            device=self.device,
-            tier=self.tier.value,
-            kernel_log=self._log.lines(),
-            kernel_log_missing=self._log.missing,
-            ring_words=bytes(ring.queue.ring.host.view),
-            ib_words=examine.as_bytes(code),
-            core_dump=core_dump(self.side.transport.driver, self._old_dumps),
-        )
-
     # End
 
     def close(self, *, drain_seconds: float | None = None) -> None:
@@ -376,25 +309,19 @@ class AmdBackend:
             return
         self._closed = True
         deadline = time.monotonic() + (self._timeout_seconds if drain_seconds is None else drain_seconds)
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
         for lane in self._lanes.values():
             try:
                 lane.ring.close(drain_seconds=max(0.0, deadline - time.monotonic()))
-            except Exception as error:
+            except BaseException as error:
                 failures.append(error)
         self._lanes.clear()
         failures += self.memory.close()
-        try:
-            self.side.close()
-        except Exception as error:
-            failures.append(error)
-        if isinstance(self._log, KernelLog):
-            self._log.close()
-        try:
-            if self._owner is not None:
-                self._owner()
-        except Exception as error:
-            failures.append(error)
+        for close in (self.side.close, self.reporter.close, self._owner):
+            try:
+                close()
+            except BaseException as error:
+                failures.append(error)
         if failures:
             first, *others = failures
             for other in others:

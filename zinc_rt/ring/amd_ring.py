@@ -21,11 +21,12 @@ from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import EncodeError, Packet
-from zinc_rt.pm4.lint import Mapped, errors, lint
+from zinc_rt.pm4.lint import Mapped
 from zinc_rt.pm4.lint import Queue as LintQueue
 from zinc_rt.pm4.packets import ReleaseMem
 from zinc_rt.ring.fence import Timeline, TimelineFence
 from zinc_rt.ring.kernel_side import KernelSide
+from zinc_rt.ring.legal import refuse_illegal
 from zinc_rt.ring.publish import Publish, Target
 from zinc_rt.ring.waiting import wait_until
 
@@ -137,12 +138,8 @@ class AmdRing:
         if len(words) >= self.ring_dw:
             raise EncodeError(f"{self.name}: {name} has {len(words)} dwords, the ring holds {self.ring_dw - 1}")
         if self._debug:
-            found = errors(lint(words, self.generation, queue=self.lint_queue, mapped=self._mapped))
-            if found:
-                raise EncodeError(
-                    f"{self.name}: {name}, dword {found[0].offset}: {found[0].rule}: {found[0].text}",
-                    next=found[0].next,
-                )
+            where = f"{self.name}: {name}"
+            refuse_illegal(words, where, self.generation, queue=self.lint_queue, mapped=self._mapped, is_ib=False)
         return Batch(words, name, fence_at=fence_at, fence_end_dw=fence_end, ib=ib)
 
     def fence_packet(self, value: int = 0, *, dma: bool = False) -> ReleaseMem:
@@ -285,7 +282,7 @@ class AmdRing:
         try:
             if drain_seconds > 0 and self.timeline.error is None:
                 self.idle(drain_seconds)
-        except Exception as error:
+        except BaseException as error:
             failure = error
         self.closed = True
         self._rptr = ctypes.c_uint32(self._rptr.value)  # the memory goes with the queue

@@ -113,13 +113,13 @@ class KfdSide:
         try:
             fired = self._events.wait(events, seconds)
         except DriverError as error:
-            self.incidents.append(Incident("lost", str(error)))
+            _note(self.incidents, Incident("lost", str(error)))
             return
         for each in fired:
             if isinstance(each.detail, Fault):
-                self.incidents.append(Incident("fault", fault_text(each.detail), each.detail))
+                _note(self.incidents, Incident("fault", fault_text(each.detail), each.detail))
             elif isinstance(each.detail, Reset):
-                self.incidents.append(Incident("reset", _reset_text(each.detail)))
+                _note(self.incidents, Incident("reset", _reset_text(each.detail)))
 
 
 class UserqSide:
@@ -162,14 +162,20 @@ class UserqSide:
         try:
             fault = self._gpu.fault()
         except DriverError as error:
-            self.incidents.append(Incident("lost", str(error)))
+            _note(self.incidents, Incident("lost", str(error)))
             return
         if fault is not None and fault != self._old:
             self._old = fault
-            self.incidents.append(Incident("fault", fault_text(fault), fault))
+            _note(self.incidents, Incident("fault", fault_text(fault), fault))
 
     def close(self) -> None:
         """Nothing of its own."""
+
+
+def _note(incidents: list[Incident], incident: Incident) -> None:
+    """Once: a lost device fails every question alike."""
+    if incident not in incidents:
+        incidents.append(incident)
 
 
 def fault_text(fault: Fault) -> str:

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import AcquireMem, Nop
 from zinc_rt.ring.device_memory import Storage
 from zinc_rt.ring.examine import IndirectCode
+
+IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned
+IB_MAX_DW = (1 << 20) - 1  # 20 bits of INDIRECT_BUFFER
+
+ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or another queue may have written
+    Generation.GFX11: gcr.acquire(
+        Generation.GFX11, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL1_INV=1, GL2_INV=1, GL2_WB=1
+    ),
+    Generation.GFX12: gcr.acquire(Generation.GFX12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1, GL2_WB=1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +38,15 @@ class AmdVariant:
     name: str
     ib: IndirectCode
     storage: Storage
+
+
+def ib_content(program: PacketProgram, generation: Generation) -> list[int]:
+    """The dwords of the buffer, a multiple of IB_ALIGN_DW. Raises UnsupportedError where they are too many."""
+    packets = (AcquireMem(ACQUIRE_CACHES[generation]), *program.packets)
+    words = [word for packet in packets for word in packet.words(generation)]
+    words += Nop().words(generation) * (-len(words) % IB_ALIGN_DW)
+    if len(words) > IB_MAX_DW:
+        raise UnsupportedError(
+            f"{program.name} has {len(words)} dwords, an indirect buffer holds {IB_MAX_DW}", next="split the graph"
+        )
+    return words
