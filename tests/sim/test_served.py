@@ -25,7 +25,11 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host import HostArray
 from zinc_rt.sim import client as served
+from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.client import SimClient
+from zinc_rt.sim.inject import BY_NAME
+from zinc_rt.sim.profiles import KERNELS
+from zinc_rt.sim.server import listing
 
 NOP = 0xFFFF1000
 IDLE_CPU_LIMIT = (
@@ -228,3 +232,18 @@ def _device_pid(path: Path) -> int:
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.usefixtures("device")
+def test_the_outside_client_of_the_manual_runs(tmp_path: Path) -> None:
+    text = Path(__file__).parents[2].joinpath("docs/simulated-device.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    path = served.start("manual", chip="gfx1100")
+    said = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("KFD 1.20\n") and "gfx_target_version 110000\n" in said.stdout
+
+
+def test_the_listing_names_every_row() -> None:
+    shown = listing()
+    assert all(name in shown for name in (*CHIPS, *KERNELS, *BY_NAME))

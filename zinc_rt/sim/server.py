@@ -1,6 +1,6 @@
 """The device in a process of its own: serves clients over a local socket until the last one is gone.
 
-    python -m zinc_rt.sim.server --socket PATH [--chip r9700] [--kernel 7.0] [--inject NAME] …
+    zinc-rt sim --socket PATH [--chip r9700] [--kernel 7.0] [--inject NAME] …
 
 Outside clients speak the same protocol (sim.wire): see docs/simulated-device.md.
 """
@@ -20,11 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tabulate import tabulate
+
 from zinc_rt.sim import wire
 from zinc_rt.sim.chips import ALIASES, CHIPS
 from zinc_rt.sim.driver import POLL_SECONDS
 from zinc_rt.sim.files import Process
-from zinc_rt.sim.inject import parse
+from zinc_rt.sim.inject import INJECTIONS, parse
 from zinc_rt.sim.machine import Machine
 from zinc_rt.sim.mapping import shown_by
 from zinc_rt.sim.memory import Bo
@@ -224,9 +226,11 @@ def _pid(connection: socket.socket) -> int:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="python -m zinc_rt.sim.server", description="A simulated AMD GPU, served over a local socket."
+        prog="zinc-rt sim", description="A simulated AMD GPU, served over a local socket."
     )
-    made.add_argument("--socket", type=Path, required=True, help="path of the socket to make")
+    wanted = made.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--socket", type=Path, help="path of the socket to make")
+    wanted.add_argument("--list", action="store_true", help="print chips, kernels and faults")
     made.add_argument("--chip", default="r9700", help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas")
     made.add_argument("--kernel", default="7.0", choices=list(KERNELS), help="the kernel's behaviour")
     made.add_argument(
@@ -238,8 +242,22 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def listing() -> str:
+    """Everything that can be chosen, for people."""
+    chips = [[row.key, row.gfx, row.name] for row in CHIPS.values()]
+    kernels = [
+        [row.version, f"KFD 1.{row.kfd_minor}", "user queues" if row.userq else ""] for row in KERNELS.values()
+    ]
+    faults = [[row.name, row.probe, row.does] for row in INJECTIONS]
+    tables = (("chip", chips), ("kernel", kernels), ("fault", faults))
+    return "\n\n".join(tabulate(rows, headers=[name, "", ""], tablefmt="plain") for name, rows in tables)
+
+
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
+    if arguments.list:
+        print(listing())
+        return 0
     try:
         for each in arguments.inject:
             parse(each)
@@ -247,7 +265,7 @@ def main(argv: list[str] | None = None) -> int:
             arguments.chip, arguments.kernel, arguments.inject, arguments.coherence, arguments.time_scale
         )
     except ValueError as error:
-        print(f"zinc_rt.sim.server: {error}", file=sys.stderr)
+        print(f"zinc-rt sim: {error}", file=sys.stderr)
         return 2
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -261,7 +279,7 @@ def main(argv: list[str] | None = None) -> int:
             arguments.socket.unlink(missing_ok=True)
             listener.close()
     except OSError as error:
-        print(f"zinc_rt.sim.server: {arguments.socket}: {error.strerror}", file=sys.stderr)
+        print(f"zinc-rt sim: {arguments.socket}: {error.strerror}", file=sys.stderr)
         return 2
     finally:
         listener.close()
