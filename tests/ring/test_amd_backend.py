@@ -301,6 +301,20 @@ def test_closing_what_hangs_gives_everything_back_and_raises_the_hang(kind: str)
         bench.backend.submit(bench, Stream("new"))
 
 
+def test_ctrl_c_while_closing_still_gives_everything_back() -> None:
+    bench = Bench()
+    bench.backend.submit(bench.writes(bench.counter(), 1), Stream("main"))
+
+    def pause(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    bench.side.pause = pause  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        bench.backend.close()
+    assert bench.gpu.resources() == {}
+    assert bench.side.closed
+
+
 def test_a_buffer_that_will_not_go_does_not_keep_the_others() -> None:
     bench = Bench()
     bench.counter("first"), bench.counter("stubborn"), bench.counter("last")

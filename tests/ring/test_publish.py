@@ -71,7 +71,12 @@ def test_the_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
     after = [text[index] for index in stores if index > second]
     assert len(between) == len(after) == 1
     assert between[0].startswith("movq") and after[0].startswith("movq"), "64 bits at once"
-    assert between[0] != after[0]
+    pointers = {  # the target's third and fourth words
+        name: re.search(rf"movq\s+{offset}\(%rdi\), (%\w+)", "\n".join(text))
+        for name, offset in (("wptr", 16), ("doorbell", 24))
+    }
+    assert pointers["wptr"] and between[0].endswith(f"({pointers['wptr'][1]})")
+    assert pointers["doorbell"] and after[0].endswith(f"({pointers['doorbell'][1]})")
 
 
 @pytest.mark.parametrize("ring_dw", [0, 3, 100])
