@@ -19,6 +19,7 @@ from zinc_rt.ring.amd_open import open_t1, open_t2
 from zinc_rt.ring.hang import Hang
 from zinc_rt.ring.packet_program import PacketProgram
 from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.files import DrmFile
 
 OPENERS = {
     "t1": open_t1,
@@ -117,6 +118,13 @@ def test_uploads_reach_device_memory(bench: Bench) -> None:
     ring.submit(ring.batch((DmaData(q.gpu_va, back.gpu_va, q.size_bytes),), "read back", dma=True)).wait(PATIENCE)
     assert bytes(bench.backend.map(back)[: q.size_bytes]) == content.tobytes()
     assert buffers["rope"].size_bytes == 20
+    (render,) = (file for file in bench.driver.process.files.values() if isinstance(file, DrmFile))
+    assert {each.name: (each.va, each.size_bytes) for each in render.vm.announced} == {
+        name: (buffer.gpu_va, buffer.size_bytes) for name, buffer in buffers.items()
+    }
+    for buffer in buffers.values():
+        bench.backend.free_bo(buffer)
+    assert render.vm.announced == ()
 
 
 def test_two_streams_run_by_their_events(bench: Bench) -> None:

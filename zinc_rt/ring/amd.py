@@ -30,7 +30,7 @@ from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
 from zinc_rt.ring import examine
 from zinc_rt.ring.amd_ring import AmdRing, Batch
 from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
+from zinc_rt.ring.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
 from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.ring.kernel_log import Log
 from zinc_rt.ring.kernel_side import KernelSide
@@ -77,18 +77,19 @@ class AmdBackend:
         publish: Publish | None = None,
         debug: bool = False,
         owner: Callable[[], None] | None = None,
+        announce: Announce | None = None,
     ) -> None:
         """Takes `side` over; `owner` closes what lies behind it, last of all.
 
         `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
-        the kernel's, where it is not this machine's.
+        the kernel's, where it is not this machine's. `announce`: a simulated device's, for suballocations.
         """
         self.side = side
         self.tier = tier
         self.device = device
         self.ordering = ordering
         self.generation = generation_of(arch_name(side.transport.generation))
-        self.memory = DeviceMemory(side.transport)
+        self.memory = DeviceMemory(side.transport, announce)
         self._ring_bytes = ring_bytes
         self._timeout_seconds = timeout_seconds
         self._debug = debug

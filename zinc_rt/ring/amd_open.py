@@ -13,6 +13,7 @@ from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
 from zinc_rt.ring.amd import AmdBackend
 from zinc_rt.ring.base import Device, Tier
+from zinc_rt.ring.device_memory import Announce
 from zinc_rt.ring.kernel_side import KfdSide, UserqSide
 
 
@@ -24,7 +25,9 @@ def open_t1(driver: Driver, *, node: Node | None = None, interrupts: bool = Fals
         gpu = process.open_gpu(node or first_gpu(driver))
         side = KfdSide(gpu, interrupts=interrupts)
         device = device_of(driver, gpu.node)
-        backend = AmdBackend(side, tier=Tier.T1, device=device, owner=process.close, **options)
+        backend = AmdBackend(
+            side, tier=Tier.T1, device=device, owner=process.close, announce=_announce(driver), **options
+        )
         undo.pop_all()
     return backend
 
@@ -36,7 +39,9 @@ def open_t2(driver: Driver, *, node: Node | None = None, **options: Any) -> AmdB
     with ExitStack() as undo:
         undo.callback(gpu.close)
         device = device_of(driver, node)
-        backend = AmdBackend(UserqSide(gpu), tier=Tier.T2, device=device, owner=gpu.close, **options)
+        backend = AmdBackend(
+            UserqSide(gpu), tier=Tier.T2, device=device, owner=gpu.close, announce=_announce(driver), **options
+        )
         undo.pop_all()
     return backend
 
@@ -53,6 +58,12 @@ def first_gpu(driver: Driver) -> Node:
         f"saw {', '.join(seen) or 'none'}",
         next="use --tier t_cpu",
     )
+
+
+def _announce(driver: Driver) -> Announce | None:
+    """What a simulated device has beside the Driver protocol."""
+    announce: Announce | None = getattr(driver, "announce", None)
+    return announce
 
 
 def device_of(driver: Driver, node: Node) -> Device:

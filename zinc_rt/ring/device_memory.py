@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from zinc_rt.exec import Buffer
@@ -19,6 +19,10 @@ PLACEMENTS: Mapping[str, tuple[Placement, Placement | None]] = {  # and where el
     Heap.BAR: (Placement.VRAM_BAR, Placement.GTT),  # a small BAR refuses
     Heap.HOST_VISIBLE: (Placement.GTT, None),
 }
+
+
+Announce = Callable[[int, int, str], None]
+"""(VA, size in bytes, name); size 0 takes it back. Hardware has no such channel (design §5)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,8 +59,10 @@ class Storage:
 class DeviceMemory:
     """What one backend holds of its transport, but for the queues."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, announce: Announce | None = None) -> None:
+        """`announce`: told of every suballocation, where the device can use that for bounds checks."""
         self.addresses = AddressMap()
+        self._announce = announce
         self._transport = transport
         self._blocks: list[Block] = []
 
@@ -70,6 +76,8 @@ class DeviceMemory:
         storage = Storage(block, offset_bytes, size_bytes)
         if name != block.region.name:
             storage.region = self.addresses.add(storage.gpu_va, size_bytes, name)
+            if self._announce is not None:
+                self._announce(storage.gpu_va, size_bytes, name)
         block.users += 1
         return Buffer(name, size_bytes, heap, storage=storage, gpu_va=storage.gpu_va)
 
@@ -81,6 +89,8 @@ class DeviceMemory:
         buffer.storage = buffer.gpu_va = None
         if storage.region is not None:
             self.addresses.remove(storage.region)
+            if self._announce is not None:
+                self._announce(storage.region.va, 0, storage.region.name)
         storage.block.users -= 1
         if storage.block.users == 0:
             self.give_back(storage.block)
