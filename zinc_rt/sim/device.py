@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.pm4.generation import Generation
+from zinc_rt.sim.caches import Caches
 from zinc_rt.sim.clocks import Clock, Flags, join
 from zinc_rt.sim.hazards import Hazards, Record
 from zinc_rt.sim.interfaces import AddressSpace, Finding, Kernel, Severity
@@ -24,6 +25,7 @@ class Device:
         self.flags = Flags()
         self.published: Clock = {}
         self._hazards: dict[int, Hazards] = {}
+        self._caches: dict[int, Caches] = {}
         self._spaces: dict[int, AddressSpace] = {}  # keeps ids from being used again
         self._issues = 0
 
@@ -42,9 +44,16 @@ class Device:
             self._spaces[id(space)] = space
         return found
 
+    def caches(self, space: AddressSpace) -> Caches:
+        found = self._caches.get(id(space))
+        if found is None:
+            found = self._caches[id(space)] = Caches(space, self.generation, self.reorder_seed)
+        return found
+
     def forget(self, space: AddressSpace) -> None:
         """No queue of that space is left."""
         self._hazards.pop(id(space), None)
+        self._caches.pop(id(space), None)
         self._spaces.pop(id(space), None)
 
     def _report(self, later: Record, rule: str, sentence: str) -> None:

@@ -69,6 +69,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
     dispatch = Dispatch(
         channel.queue,
         channel.space,
+        *channel.caches.of_dispatch(),
         channel.generation,
         program_va,
         (groups[0], groups[1], groups[2]),

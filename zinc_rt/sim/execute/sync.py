@@ -38,6 +38,7 @@ def acquire_mem(channel: ComputeChannel, packet: AcquireMem) -> None:
         channel.space.write_back()
     whole = packet.size_256b == EVERYTHING_256B
     inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
+    channel.caches.invalidate(caches, inside)
     channel.hazards.cleaned(caches, channel.clock(), channel.device.issue(), inside)
 
 
@@ -65,6 +66,7 @@ def release_mem(channel: ComputeChannel, packet: ReleaseMem) -> None:
     def at_end() -> bool:
         if caches & Cache.GL2_WB:
             channel.space.write_back()
+        channel.caches.invalidate(caches)
         channel.hazards.cleaned(caches, clock, issue)
         device = channel.device
         if size and not device.kernel.injected("fence-never-written"):
