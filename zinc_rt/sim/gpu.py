@@ -59,6 +59,7 @@ class Owner(Protocol):
 class OnHardware:
     queue: HardwareQueue
     owner: Owner
+    evicted: bool = False  # off the hardware after a fault: nothing is left to preempt
 
 
 class Gpu:
@@ -179,7 +180,7 @@ class Gpu:
             return True
         self.doorbells.unwatch(queue)
         refuses = self.injector.strikes("mes-remove-failure")
-        if not refuses and self.cp.detach(queue, timeout_seconds * self.time_scale):
+        if not refuses and (entry.evicted or self.cp.detach(queue, timeout_seconds * self.time_scale)):
             self.on_hardware.remove(entry)
             queue.state = QueueState.DESTROYED
             self.cp.forget(queue)
@@ -202,11 +203,20 @@ class Gpu:
         self.cp.forget(queue)
 
     def pause(self, queue: HardwareQueue) -> None:
-        """Off the hardware for a while: switched off by its client, or evicted after a fault."""
+        """Off the hardware for a while: switched off by its client."""
         if queue.state is QueueState.ACTIVE:
             self.cp.detach(queue, PREEMPT_SECONDS * self.time_scale)
             if queue.state is QueueState.ACTIVE:
                 queue.state = QueueState.EVICTED
+
+    def evict(self, queue: HardwareQueue) -> None:
+        """After a fault of its process: for good, as nothing restores such a queue."""
+        for entry in self.on_hardware:
+            if entry.queue is queue:
+                entry.evicted = True
+        self.cp.detach(queue, 0)
+        if queue.state is QueueState.ACTIVE:
+            queue.state = QueueState.EVICTED
 
     def resume(self, queue: HardwareQueue) -> None:
         if queue.state is QueueState.EVICTED:

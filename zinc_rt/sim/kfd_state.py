@@ -150,8 +150,7 @@ class KfdProcess:
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
         gpu = next(each.gpu for each in self.queues.values() if each.hardware is queue)
         for each in self.queues_on(gpu):
-            if each.hardware is not queue:
-                gpu.pause(each.hardware)
+            gpu.evict(each.hardware)
         if gpu.injector.strikes("lost-memory-event"):
             return
         data = {
