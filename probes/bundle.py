@@ -33,7 +33,7 @@ def facts(spec: DeviceSpec) -> dict[str, str]:
     return found
 
 
-def save(folder: Path, report: Report, texts: dict[str, str], log: tuple[str, ...], missing: str) -> list[Path]:
+def save(folder: Path, report: Report, texts: dict[str, str], log: list[str], missing: str) -> list[Path]:
     """The folder's files. Raises OutputError."""
     made: list[Path] = []
 

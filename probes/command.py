@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from zinc_rt.errors import UsageError
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
     from zinc_rt.probes.expect import Expectations
+    from zinc_rt.probes.probe import Probe
     from zinc_rt.probes.runner import Plan
     from zinc_rt.report import Report
 
@@ -34,6 +37,24 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_choice(made)
+    made.add_argument(
+        "--hazard",
+        type=int,
+        choices=(0, 1, 2),
+        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1, 2 on a simulated device)",
+    )
+    made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
+    made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
+    made.add_argument("--soak", type=_positive, default=0.0, metavar="MINUTES", help="mixed packets in P56")
+    made.add_argument("--manual", action="store_true", help="P56 asks you to suspend the machine")
+    made.add_argument("--journal", type=Path, metavar="FILE", help="where begun probes are noted, synced to disk")
+    add_results(made)
+    return made
+
+
+def add_choice(made: argparse.ArgumentParser) -> None:
+    """Which device, which probes."""
     made.add_argument(
         "--device",
         default="auto",
@@ -44,35 +65,26 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-k", default="", metavar="WHAT", dest="select", help="ids, ranges or words of a title")
     made.add_argument("--list", action="store_true", help="all probes, and what each proves")
     made.add_argument(
-        "--hazard",
-        type=int,
-        choices=(0, 1, 2),
-        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1, 2 on a simulated device)",
-    )
-    made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
-    made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
-    made.add_argument(
         "--inject", action="append", default=[], metavar="NAME", help="a fault of the simulated device"
     )
     made.add_argument(
         "--expect", type=Path, metavar="FILE", help="known failures of this chip, with their reasons"
     )
     made.add_argument(
-        "--timeout", type=_seconds, default=0.0, metavar="S", help="for each probe (default its own)"
+        "--timeout", type=_positive, default=0.0, metavar="S", help="for each probe (default its own)"
     )
-    made.add_argument("--soak", type=_seconds, default=0.0, metavar="MINUTES", help="mixed packets in P56")
-    made.add_argument("--manual", action="store_true", help="P56 asks you to suspend the machine")
-    made.add_argument("--journal", type=Path, metavar="FILE", help="where begun probes are noted, synced to disk")
+
+
+def add_results(made: argparse.ArgumentParser) -> None:
     out = made.add_argument_group("results")
     out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
     out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
-    out.add_argument("--tap", metavar="F", help="TAP 14")
+    out.add_argument("--tap", metavar="F", help="TAP 14 (- for standard output)")
     out.add_argument("--bundle", type=Path, metavar="DIR", help="report, hang reports, kernel log, topology")
     out.add_argument("--strict", action="store_true", help="a skipped probe fails")
-    return made
 
 
-def _seconds(text: str) -> float:
+def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise ValueError
@@ -84,6 +96,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.probes.registry import PROBES
+
+    return execute(arguments, "pm4-test", PROBES)
+
+
+def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
+    """What both commands over probes do."""
     from zinc_rt.probes import registry, table
     from zinc_rt.probes.device import parse, require_amd_gpu
     from zinc_rt.probes.kernel_messages import Messages
@@ -91,17 +110,19 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report
 
     tiers = _tiers(arguments.tiers)
-    chosen = registry.select(registry.PROBES, arguments.select)
+    chosen = registry.select(probes, arguments.select)
     if arguments.list:
         print(table.listing(chosen))
         return 0
     spec = parse(arguments.device, arguments.inject)
-    expectations = _expectations(arguments.expect)
-    require_amd_gpu(spec, "zinc-rt-pm4-test")
+    if spec.simulated:
+        spec = replace(spec, shared=f"{name}-{os.getpid()}")
+    expectations = _expectations(arguments.expect, probes)
+    require_amd_gpu(spec, f"zinc-rt-{name}")
     show = _to_stderr if "-" in (arguments.json, arguments.tap) else _print
     device = _device(spec)
     _same_chip(expectations, device)
-    report = Report("pm4-test", device=device)
+    report = Report(name, device=device)
     if spec.simulated:
         report.shortcuts.append(f"the simulated driver's time-outs are {spec.time_scale:g} of the real ones")
     messages = Messages(simulated=spec.simulated)
@@ -109,7 +130,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if messages.missing and not spec.simulated:
         show(f"log       {messages.missing}")
     plan = _plan(arguments, spec, tiers, device, expectations)
-    runner = Runner(plan, chosen, _journal(arguments, spec, device))
+    runner = Runner(plan, chosen, _journal(arguments, spec, device), command=f"zinc-rt-{name}")
     for name, suspect in runner.suspects.items():
         what = "the machine was reset" if suspect.reset else "the harness ended"
         show(f"journal   {what} while {name} ran ({suspect.when})")
@@ -122,28 +143,28 @@ def _body(arguments: argparse.Namespace) -> int:
             show(table.line(result))
     finally:
         progress.clear()
-    _finish(arguments, report, spec, messages, show)
+    report.details["kernel_log"] = [*messages.lines(), *runner.log]
+    report.details["kernel_log_missing"] = messages.missing
+    _finish(arguments, report, spec, show)
     return report.exit_code(strict=arguments.strict)
 
 
-def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, messages: Any, show: Any) -> None:
+def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, show: Any) -> None:
     from zinc_rt.junit import to_junit
     from zinc_rt.probes import bundle, table
     from zinc_rt.probes.child import run_apart
     from zinc_rt.probes.tap import to_tap
     from zinc_rt.report import to_json, write_text
 
-    log = messages.lines()
-    report.details["kernel_log"] = list(log)
-    report.details["kernel_log_missing"] = messages.missing
+    log, missing = report.details["kernel_log"], report.details["kernel_log_missing"]
     if arguments.bundle:
         ended = run_apart(partial(bundle.facts, spec), 10.0)
-        bundle.save(arguments.bundle, report, ended.value or {}, log, messages.missing)
+        bundle.save(arguments.bundle, report, ended.value or {}, log, missing)
     for result in report.results:
         if result.status == "fail" or (result.cause and result.status == "skip"):
             show("")
             show(table.story(result))
-    if log:
+    if log and report.exit_code():
         show("")
         show("\n".join(["kernel log", *(f"  {line}" for line in log[-20:])]))
     show("")
@@ -174,13 +195,12 @@ def _tiers(text: str | None) -> tuple[str, ...]:
     return named
 
 
-def _expectations(path: Path | None) -> Expectations:
+def _expectations(path: Path | None, probes: Sequence[Probe]) -> Expectations:
     from zinc_rt.probes.expect import Expectations, load
-    from zinc_rt.probes.registry import PROBES
 
     if path is None:
         return Expectations()
-    known = {probe.id for probe in PROBES} | {f"{probe.id}/{tier}" for probe in PROBES for tier in probe.tiers}
+    known = {probe.id for probe in probes} | {f"{probe.id}/{tier}" for probe in probes for tier in probe.tiers}
     return load(path, known)
 
 
@@ -193,7 +213,9 @@ def _device(spec: DeviceSpec) -> dict[str, Any]:
     from zinc_rt.probes.child import run_apart
     from zinc_rt.probes.device import describe
 
-    healthy = replace(spec, inject=())  # what the device is does not depend on the faults ordered from it
+    healthy = replace(
+        spec, inject=(), shared=""
+    )  # what the device is does not depend on the faults ordered from it
     ended = run_apart(partial(describe, healthy), 20.0)
     if ended.how == "returned" and isinstance(ended.value, dict):
         return ended.value

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
@@ -24,6 +24,9 @@ from zinc_rt.probes.memory_access import Memory
 from zinc_rt.probes.probe import T1, T2
 from zinc_rt.ring.addresses import AddressMap
 from zinc_rt.ring.kernel_side import KernelSide, KfdSide, UserqSide
+
+if TYPE_CHECKING:
+    from zinc_rt.probes.simulated import Since
 
 SUPPORTED = {(11, 0, 0), (11, 0, 1), (11, 0, 2), (11, 0, 3), (11, 5, 0), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
 POLL_SECONDS = 2.0
@@ -49,13 +52,23 @@ class Context:
         self.options = options
         self.poll_seconds = options.poll_seconds
         self.addresses = AddressMap()  # what faults are named by
+        self._since: Since | None = None
         self._stack = ExitStack()
 
     # --- the device ---
 
     @cached_property
     def driver(self) -> Driver:
-        return self.spec.open()
+        driver = self.spec.open()
+        if self.spec.simulated:
+            from zinc_rt.probes.simulated import Since
+
+            self._since = Since(driver)
+        return driver
+
+    def news(self) -> tuple[list[str], list[str]]:
+        """A simulated device's findings and log lines since it was opened here."""
+        return self._since.news() if self._since is not None else ([], [])
 
     @cached_property
     def chosen(self) -> tuple[Node | None, str]:

@@ -27,6 +27,7 @@ def ring_wrap(c: Context) -> Outcome:
     lane = c.lane(ring_bytes=RING_BYTES)
     straddling = _laps(lane, pad=False)
     padded = _laps(lane, pad=True)
+    lane.parsed()  # the fence comes before rptr is told
     rptr = lane.ring.rptr_dw % lane.ring.ring_dw
     place = lane.ring.wptr_dw % lane.ring.ring_dw
     check(rptr == place, "wrong-rptr", f"rptr {rptr}, wptr modulo the ring {place}", evidence=lane.evidence())

@@ -28,6 +28,7 @@ class DeviceSpec:
     render_path: str = ""
     inject: tuple[str, ...] = ()
     time_scale: float = 1.0  # of the simulated driver's own time-outs
+    shared: str = ""  # the simulated device's name; "" makes one for each driver, in its process
 
     @property
     def option(self) -> str:

@@ -11,11 +11,11 @@ FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo d
 
 
 class Messages:
-    """From now on. A simulated device's log lives and ends with each probe's process."""
+    """From now on. A simulated device has its own log: each probe brings back what it saw of it."""
 
     def __init__(self, *, simulated: bool, log: KernelLog | None = None) -> None:
         self._log = None if simulated else (log or KernelLog())
-        self.missing = "a simulated device's log ends with each probe's process" if simulated else ""
+        self.missing = ""
         if self._log is not None and self._log.missing:
             self.missing = f"{self._log.missing.split(';')[0]}; fix: {FIX}"
 

@@ -1,1 +1,36 @@
-"""GPU memory under stress: accounting, fragmentation, leaks."""
+"""GPU memory under stress: true counts, holes used again, nothing lost, an orderly end."""
+
+from __future__ import annotations
+
+import argparse
+
+from zinc_rt import cli
+from zinc_rt.probes.command import add_choice, add_results, execute
+
+EPILOG = """\
+examples:
+  zinc-rt mem-test                       the machine's GPU, both tiers
+  zinc-rt mem-test --device sim -k M03   random allocations on a simulated one
+
+Exit code: 0 everything that ran passed, 1 something failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_choice(made)
+    add_results(made)
+    made.set_defaults(hazard=0, force=False, again=False, soak=0.0, manual=False, journal=None)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    return cli.run("mem-test", parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.probes.mem_test import PROBES
+
+    return execute(arguments, "mem-test", PROBES)

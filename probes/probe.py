@@ -57,6 +57,7 @@ class Outcome:
     cause: str = ""
     advice: str = ""
     report: str = ""  # the hang report, or a traceback
+    log: tuple[str, ...] = ()  # a simulated device's kernel log, from this probe
 
     @property
     def text(self) -> str:

@@ -39,12 +39,14 @@ class Plan:
 
 
 class Runner:
-    def __init__(self, plan: Plan, probes: Sequence[Probe], journal: Journal) -> None:
+    def __init__(self, plan: Plan, probes: Sequence[Probe], journal: Journal, *, command: str = COMMAND) -> None:
         self.plan = plan
+        self.command = command
         self.probes = probes
         self.journal = journal
         self.suspects = journal.suspects()
         self._status: dict[str, Result] = {}  # by id and tier, as it came out
+        self.log: list[str] = []  # a simulated device's kernel log
         self._dead = ""  # why nothing hazardous may run any more
 
     def jobs(self) -> list[tuple[Probe, str]]:
@@ -109,7 +111,9 @@ class Runner:
         plan = self.plan
         deadline = plan.timeout_seconds or probe.seconds + 60 * plan.options.soak_minutes * (probe.id == "P56")
         ended = run_apart(partial(in_context, probe, plan.spec, tier, plan.options), deadline)
-        return outcome_of(ended), ended.seconds
+        outcome = outcome_of(ended)
+        self.log += outcome.log
+        return outcome, ended.seconds
 
     def _afterwards(self, probe: Probe, tier: str, outcome: Outcome) -> Outcome:
         """Whether the GPU still answers, in a new process."""
@@ -173,7 +177,7 @@ class Runner:
     def repro(self, probe: Probe, tier: str) -> str:
         """The one command that shows it again."""
         plan = self.plan
-        words = [COMMAND, "--device", plan.spec.option, "-k", probe.id]
+        words = [self.command, "--device", plan.spec.option, "-k", probe.id]
         words += ["--tiers", tier] if tier != HOST else []
         words += ["--hazard", str(probe.hazard)] if probe.hazard == 2 and not plan.spec.simulated else []
         for name in plan.spec.inject:
@@ -188,10 +192,18 @@ def _became(result: Result) -> str:
 
 
 def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: Options) -> Outcome:
-    """The child's body: what a probe raises becomes its outcome."""
+    """The child's body: what a probe raises becomes its outcome; a simulated device adds what it has to say."""
+    context = Context(spec, tier, options)
+    outcome = _outcome(probe, context)
+    findings, log = context.news()
+    notes = tuple(f"finding: {each}" for each in findings)
+    return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log))
+
+
+def _outcome(probe: Probe, context: Context) -> Outcome:
     outcome = Outcome("fail", "it came to nothing", "unexpected")
     try:
-        with Context(spec, tier, options) as context:
+        with context:
             try:
                 outcome = probe.run(context)
             except (Failed, Stuck, DriverError, UnsupportedError, OSError) as error:

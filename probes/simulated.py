@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.errors import UsageError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.sim import chips, inject, profiles
+from zinc_rt.sim.client import SimClient
 from zinc_rt.sim.driver import SimDriver
 
 if TYPE_CHECKING:
@@ -36,13 +36,38 @@ def check(spec: DeviceSpec) -> None:
         raise UsageError(str(error)) from error
 
 
-def open_driver(spec: DeviceSpec) -> Driver:
+def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
+    """With a name: the device of that name in its own process, started unless it runs; it outlives its clients by
+    half a second, so that the probe after a crash meets the device that crashed."""
     chip, kernel = parts(spec.profile)
-    return SimDriver(chip=chip, kernel=kernel, inject=spec.inject, time_scale=spec.time_scale)
+    options: dict[str, Any] = {
+        "chip": chip,
+        "kernel": kernel,
+        "inject": list(spec.inject),
+        "time_scale": spec.time_scale,
+    }
+    if spec.shared:
+        return SimClient(name=spec.shared, **options)
+    return SimDriver(**options)
 
 
-def findings(driver: Driver) -> Iterable[str]:
-    """What the simulated device found odd about what it was sent, each once."""
-    if not isinstance(driver, SimDriver):
-        return ()
-    return dict.fromkeys(f"{each.rule}: {each.sentence}" for each in driver.findings())
+class Since:
+    """What a simulated device found and logged since now: it may be older than this client. Nothing elsewhere."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver if isinstance(driver, SimDriver | SimClient) else None
+        self._findings, self._log = self._read()
+
+    def news(self) -> tuple[list[str], list[str]]:
+        """Findings, each once, and lines of the kernel's log."""
+        findings, log = self._read()
+        return list(dict.fromkeys(findings[len(self._findings) :])), log[len(self._log) :]
+
+    def _read(self) -> tuple[list[str], list[str]]:
+        if self._driver is None:
+            return [], []
+        try:
+            found = [f"{each.rule}: {each.sentence}" for each in self._driver.findings()]
+            return found, self._driver.read_file("/dev/kmsg").decode().splitlines()
+        except OSError:  # the device has ended: the probe says so
+            return [], []
