@@ -94,7 +94,7 @@ def render(*inject: str, kernel: str = "7.0", chip: str = "r9700") -> Iterator[R
         assert not client.gpu.memory.bos
 
 
-CREATE = (
+CREATE: tuple[tuple[int, dict[str, int], str], ...] = (
     (0, {}, "7.0"),
     (errno.EINVAL, {"op": 3}, "7.0"),
     (errno.EINVAL, {"flags": 8}, "7.0"),
@@ -241,7 +241,7 @@ def test_a_hung_queues_fences_are_cancelled_when_it_is_freed() -> None:
         assert c.call(amdgpu.IOCTL_CTX, op=4, ctx_id=context)["state_flags"] == 0  # made after the reset
 
 
-VA = (
+VA: tuple[tuple[int, dict[str, int]], ...] = (
     (0, {}),
     (errno.EINVAL, {"va_address": 0x5000_0001}),
     (errno.EINVAL, {"va_address": 0}),
@@ -295,7 +295,7 @@ def test_late_page_tables_arrive_with_their_timeline_point() -> None:
         assert file.vm.describe(0x5000_0000) != "unmapped"  # type: ignore[attr-defined]
 
 
-OTHER = (
+OTHER: tuple[tuple[Ioctl, dict[str, int], int], ...] = (
     (amdgpu.IOCTL_GEM_CREATE, {"bo_size": PAGE, "domains": 0x100}, errno.EINVAL),
     (amdgpu.IOCTL_GEM_CREATE, {"bo_size": PAGE, "domains": 2, "domain_flags": 1 << 40}, errno.EINVAL),
     (amdgpu.IOCTL_GEM_CREATE, {"domains": 2}, errno.EINVAL),

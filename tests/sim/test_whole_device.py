@@ -1,0 +1,235 @@
+"""Driver side and command processor together, through the transports that products use: T1 and T2."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from zinc_rt.kmd.discover import find_gpus
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
+from zinc_rt.kmd.transport import Placement, Queue
+from zinc_rt.kmd.userq import UserqGpu
+from zinc_rt.pm4 import Generation
+from zinc_rt.pm4.packets.control import IndirectBuffer
+from zinc_rt.pm4.packets.data import WriteData
+from zinc_rt.pm4.packets.sync import ReleaseMem
+from zinc_rt.pm4.packets.userq import ProtectedFenceSignal
+from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.machine import Machine
+
+BAD_PACKET = 0xC000F200  # an opcode nobody has
+POISON = 0xDEADBEEF
+UNMAPPED = 0x6000_0000_0000
+
+
+@contextlib.contextmanager
+def machine(*inject: str, kernel: str = "7.0", chip: str = "r9700") -> Iterator[Machine]:
+    made = Machine(chip, kernel, inject, time_scale=0.02)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextlib.contextmanager
+def kfd_gpu(owner: Machine) -> Iterator[KfdGpu]:
+    driver = SimDriver(owner)
+    node = find_gpus(driver).gpus[0].node
+    assert node is not None
+    with KfdProcess(driver) as process:
+        yield process.open_gpu(node)
+
+
+def submit(queue: Queue, *packets: object) -> int:
+    """Write, publish, ring. Returns the write pointer."""
+    generation = Generation(queue.generation[0])
+    words: list[int] = []
+    for packet in packets:
+        words += [packet] if isinstance(packet, int) else packet.words(generation)  # type: ignore[attr-defined]
+    wptr = ctypes.c_uint64.from_address(queue.wptr.host.address)
+    ring = (ctypes.c_uint32 * queue.ring_dw).from_address(queue.ring.host.address)
+    at = wptr.value
+    for place, word in enumerate(words):
+        ring[(at + place) % queue.ring_dw] = word
+    wptr.value = at + len(words)
+    ctypes.c_uint64.from_address(queue.doorbell_address).value = at + len(words)
+    return at + len(words)
+
+
+def within(seconds: float, true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.0005)
+    return True
+
+
+class Word:
+    """A poisoned dword that the GPU writes."""
+
+    def __init__(self, gpu: KfdGpu | UserqGpu, name: str = "fence") -> None:
+        self.buffer = gpu.alloc(4096, Placement.GTT, name)
+        self._value = ctypes.c_uint32.from_address(self.buffer.host.address)
+        self._value.value = POISON
+
+    @property
+    def va(self) -> int:
+        return self.buffer.gpu_va
+
+    @property
+    def value(self) -> int:
+        return self._value.value
+
+    def becomes(self, value: int, seconds: float = 5) -> bool:
+        return within(seconds, lambda: self.value == value)
+
+
+def alive(owner: Machine) -> bool:
+    """A fresh process's queue writes a fence."""
+    with kfd_gpu(owner) as gpu:
+        fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
+        submit(queue, ReleaseMem(address=fence.va, data=7))
+        return fence.becomes(7)
+
+
+@pytest.mark.parametrize("chip", ["r9700", "gfx1200", "gfx1100", "gfx1151"])
+@pytest.mark.parametrize("kernel", ["6.12", "6.18.y", "7.0"])
+def test_a_fence_on_every_chip_and_kernel(chip: str, kernel: str) -> None:
+    with machine(chip=chip, kernel=kernel) as owner:
+        assert alive(owner)
+        assert not owner.findings and not owner.gpus[0].memory.bos
+
+
+def test_a_write_to_nowhere_is_a_fault_with_its_page_and_the_next_process_is_well() -> None:
+    with machine() as owner:
+        with kfd_gpu(owner) as gpu:
+            fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
+            submit(queue, WriteData(address=UNMAPPED + 0x128, data=(1,)), ReleaseMem(address=fence.va, data=7))
+            assert within(5, lambda: any("page fault" in line for line in owner.dmesg))
+            assert not fence.becomes(7, seconds=0.1)
+            queue.destroy()
+        assert any(f"0x{UNMAPPED:016x}" in line for line in owner.dmesg)
+        assert alive(owner)
+
+
+def test_a_bad_packet_hangs_its_queue_and_destroying_it_resets_only_that() -> None:
+    with machine() as owner, kfd_gpu(owner) as bystander:
+        fence, living = Word(bystander), bystander.create_queue(ring_bytes=1 << 16)
+        with kfd_gpu(owner) as gpu:
+            queue = gpu.create_queue(ring_bytes=1 << 16)
+            submit(queue, BAD_PACKET, 0)
+            assert within(5, lambda: any("hung" in line for line in owner.dmesg))
+            with pytest.raises(DriverError) as caught:
+                queue.destroy()
+            assert caught.value.errno == errno.ETIME
+        submit(living, ReleaseMem(address=fence.va, data=9))
+        assert fence.becomes(9)
+
+
+def test_on_an_old_kernel_the_whole_gpu_is_reset_and_every_process_must_start_again() -> None:
+    with machine(kernel="6.12") as owner:
+        with contextlib.ExitStack() as clients:
+            gpu, bystander = (clients.enter_context(kfd_gpu(owner)) for _ in range(2))
+            queue = gpu.create_queue(ring_bytes=1 << 16)
+            submit(queue, BAD_PACKET, 0)
+            assert within(5, lambda: any("hung" in line for line in owner.dmesg))
+            with pytest.raises(DriverError):
+                queue.destroy()
+            with pytest.raises(DriverError) as caught:
+                bystander.create_queue(ring_bytes=1 << 16)
+            assert caught.value.errno == errno.EIO
+        assert within(5, lambda: not owner.gpus[0].resetting)
+        assert alive(owner)
+
+
+def test_a_queue_that_dies_with_its_process_takes_nobody_along() -> None:
+    with machine() as owner:
+        victim = SimDriver(owner)
+        node = find_gpus(victim).gpus[0].node
+        assert node is not None
+        gpu = KfdProcess(victim).open_gpu(node)
+        submit(gpu.create_queue(ring_bytes=1 << 16), *[0xFFFF1000] * 1000)
+        victim.exit()
+        assert alive(owner) and len(owner.processes) == 1  # of alive(), closed but not ended
+
+
+@pytest.mark.parametrize(
+    ("inject", "written"), [((), True), (("lost-doorbell",), False), (("fence-never-written",), False)]
+)
+def test_fences_that_never_come(inject: tuple[str, ...], written: bool) -> None:
+    with machine(*inject) as owner, kfd_gpu(owner) as gpu:
+        fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
+        end = submit(queue, ReleaseMem(address=fence.va, data=7))
+        rptr = ctypes.c_uint64.from_address(queue.rptr.host.address)
+        assert fence.becomes(7, seconds=5 if written else 0.1) == written
+        assert within(1, lambda: rptr.value == (0 if inject == ("lost-doorbell",) else end))
+
+
+def render_path(driver: Driver) -> str:
+    return find_gpus(driver).gpus[0].render_path
+
+
+@pytest.mark.parametrize("inject", [(), ("fence-interrupt-lost",)])
+def test_a_user_queues_kernel_fence(inject: tuple[str, ...]) -> None:
+    with machine(*inject) as owner:
+        driver = SimDriver(owner)
+        with UserqGpu(driver, render_path(driver)) as gpu:
+            fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
+            syncobj = gpu.syncobj("done")
+            submit(queue, ReleaseMem(address=fence.va, data=3), ProtectedFenceSignal())
+            gpu.signal(queue, syncobjs=[syncobj])
+            assert fence.becomes(3)
+            assert syncobj.wait(0.2) == (not inject)
+
+
+def test_without_inherited_vmid_an_ib_faults() -> None:
+    for inject, good in (((), True), (("vmid-not-inherited",), False)):
+        with machine(*inject) as owner:
+            driver = SimDriver(owner)
+            with UserqGpu(driver, render_path(driver)) as gpu:
+                fence, ib = Word(gpu), gpu.alloc(4096, Placement.GTT, "ib")
+                words = ReleaseMem(address=fence.va, data=5).words(Generation.GFX12)
+                ib.host.view[: 4 * len(words)] = b"".join(word.to_bytes(4, "little") for word in words)
+                queue = gpu.create_queue(ring_bytes=1 << 16)
+                submit(queue, IndirectBuffer(address=ib.gpu_va, size_dw=len(words), inherit_vmid=True))
+                assert fence.becomes(5, seconds=5 if good else 0.2) == good
+                assert (gpu.fault() is None) == good
+
+
+def test_the_wait_for_page_tables_is_needed_and_done() -> None:
+    with machine("page-tables-late") as owner:
+        driver = SimDriver(owner)
+        with UserqGpu(driver, render_path(driver)) as gpu:
+            fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
+            gpu.settle()
+            submit(queue, ReleaseMem(address=fence.va, data=4))
+            assert fence.becomes(4)
+
+
+@pytest.mark.parametrize(("inject", "satisfied"), [((), False), (("signal-before-wptr",), True)])
+def test_a_signal_before_the_write_pointer_is_satisfied_too_early(
+    inject: tuple[str, ...], satisfied: bool
+) -> None:
+    with machine(*inject, "lost-doorbell") as owner:
+        driver = SimDriver(owner)
+        with UserqGpu(driver, render_path(driver)) as gpu:
+            queue, syncobj = gpu.create_queue(ring_bytes=1 << 16), gpu.syncobj("done")
+            submit(queue, ProtectedFenceSignal())
+            gpu.signal(queue, syncobjs=[syncobj])
+            assert syncobj.wait(0.02) == satisfied
+
+
+def test_a_refused_wptr_is_einval() -> None:
+    with machine("wptr-rejected") as owner:
+        driver = SimDriver(owner)
+        with UserqGpu(driver, render_path(driver)) as gpu, pytest.raises(DriverError) as caught:
+            gpu.create_queue(ring_bytes=1 << 16)
+        assert caught.value.errno == errno.EINVAL
