@@ -182,7 +182,7 @@ SEEN: dict[str, tuple[Callable[[Client], object], object, object]] = {  # how to
 }
 # set up before the device exists
 AT_START = {"small-bar": (public_vram, 0, errno.EINVAL), "unknown-target": (target, True, False)}
-# seen where the command processor runs, or with user queues: tests/sim/test_userq.py, test_whole_device.py
+# seen where the command processor runs, or with user queues: tests/sim/test_user_queues.py, test_whole_device.py
 ELSEWHERE = {
     "fence-never-written",
     "vmid-not-inherited",

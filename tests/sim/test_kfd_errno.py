@@ -139,6 +139,7 @@ def on_gpu(**changes: Any) -> Change:
 
 
 POLICY = kfd.IOC_SET_MEMORY_POLICY
+IDS = u32_array([56387])  # the R9700's
 ROWS = (
     # --- CREATE_QUEUE ---
     queue(0),
@@ -286,7 +287,6 @@ ROWS = (
     Row(kfd.IOC_GET_VERSION, {}, 0, inject=("gpu-gone",)),
     Row(kfd.IOC_GET_CLOCK_COUNTERS, on_gpu(), errno.ENODEV, acquire=False, inject=("gpu-gone",)),
 )
-IDS = u32_array([56387])
 
 
 def _name(row: Row) -> str:
