@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from zinc_rt.kmd.call import KFD_PATH
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
 from zinc_rt.kmd.errors import DriverError, errno_name
 from zinc_rt.kmd.render_node import RenderNode
@@ -46,38 +50,28 @@ FENCES_EACH = 20
 
 def in_processes(c: Context, cases: Mapping[str, Case], seconds: float) -> Outcome:
     """Each case in a process of its own: a queue that faulted or hung takes the process's others with it."""
-    from zinc_rt.probes.runner import outcome_from
-
     measure: dict[str, Any] = {}
+    notes: list[str] = []
+    log: list[str] = []
     for name, case in cases.items():
-        ended = c.apart(lambda fresh, case=case: _settled(fresh, case, outcome_from), seconds)  # type: ignore[misc]
-        if ended.how == "returned" and isinstance(ended.value, dict):
-            measure |= {f"{name} {key}": value for key, value in ended.value.items()}
-            continue
-        if ended.how == "returned":
-            outcome: Outcome = ended.value
-            raise Failed(
-                outcome.symptom,
-                f"{name}: {outcome.reason}",
-                measure=measure,
-                evidence=outcome.evidence,
-                faults=outcome.faults,
-                call=outcome.call,
-                errno=outcome.errno,
-                report=outcome.report,
-            )
-        words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
-        last = ended.text.strip().splitlines()[-1]
-        raise Failed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
-    return passed(**measure)
+        ended = c.apart(partial(_settled, case), seconds)
+        if ended.how != "returned":
+            words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
+            last = ended.text.strip().splitlines()[-1]
+            raise Failed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
+        outcome: Outcome = ended.value
+        if outcome.status == "fail":
+            raise Stuck(replace(outcome, reason=f"{name}: {outcome.reason}", measure=measure | outcome.measure))
+        measure |= {f"{name} {key}": value for key, value in outcome.measure.items()}
+        notes += outcome.notes
+        log += outcome.log
+    return Outcome("pass", measure=measure, notes=tuple(notes), log=tuple(log))
 
 
-def _settled(c: Context, case: Case, outcome_from: Callable[[BaseException], Outcome]) -> dict[str, Any] | Outcome:
-    try:
-        with c:
-            return case(c)
-    except (Failed, Stuck, DriverError, OSError) as error:
-        return outcome_from(error)
+def _settled(case: Case, c: Context) -> Outcome:
+    from zinc_rt.probes.runner import run_in
+
+    return run_in(c, lambda context: passed(**case(context)))
 
 
 # --- P42 ---
@@ -125,6 +119,7 @@ def _fault(c: Context, lane: Lane, va: int, kind: str) -> dict[str, Any]:
         lane.close()
     except DriverError as error:  # the queue is gone all the same; P20 says whether the GPU minded
         found["destroy"] = errno_name(error.errno)
+        back(c)
     return found
 
 
@@ -183,7 +178,7 @@ def destroyed(c: Context, lane: Lane) -> dict[str, Any]:
         resets = _resets(c, RESET_SECONDS)
         check(bool(resets), "no-exception", f"{trouble}, and no HW_EXCEPTION event within {RESET_SECONDS:g} s")
         said_["reset"] = resets[0]
-        _back(c)
+        back(c)
     return said_
 
 
@@ -198,13 +193,14 @@ def _resets(c: Context, seconds: float) -> list[str]:
     return found()
 
 
-def _back(c: Context) -> None:
-    """The render node opens and answers again."""
+def back(c: Context) -> None:
+    """After a reset: the nodes open and the GPU answers again."""
     last = ""
 
     def answers() -> bool:
         nonlocal last
         try:
+            c.driver.close(c.driver.open(KFD_PATH, os.O_RDWR))
             node = RenderNode(c.driver, c.render_path)
             node.device()
             node.close()

@@ -53,11 +53,13 @@ def kfd_version(c: Context) -> Outcome:
 def drm_identity(c: Context) -> Outcome:
     node = c.render
     check(node.driver_name == "amdgpu", "wrong-driver", f"{node.path} is driven by {node.driver_name}")
-    check(
-        node.version[:2] >= AMDGPU_NEEDED,
-        "old-amdgpu",
-        f"amdgpu {node.version[0]}.{node.version[1]}: wanted {AMDGPU_NEEDED[0]}.{AMDGPU_NEEDED[1]} or later",
-    )
+    if node.version[:2] < AMDGPU_NEEDED:
+        found, wanted = (".".join(map(str, each[:2])) for each in (node.version, AMDGPU_NEEDED))
+        return unavailable(
+            c,
+            f"amdgpu {found}: wanted {wanted} or later",
+            "use Linux 6.17 or newer; --tiers t1 needs none of this",
+        )
     device, compute = node.device(), node.compute_ip()
     generation = ip_version(compute)
     check(generation in SUPPORTED, "unknown-target", f"{arch_name(generation)} is not supported")
@@ -93,9 +95,15 @@ def user_queue_availability(c: Context) -> Outcome:
         return passed(**measure, why=found.why)
     if facts.too_old:
         measure["minima"] = str(MINIMA.get(facts.generation, {}))
+    return unavailable(c, found.why, found.next, **measure)
+
+
+def unavailable(c: Context, why: str, advice: str, **measure: Any) -> Outcome:
+    """No error, unless the tier was asked for by name."""
+    reason = f"tier t2 is unavailable: {why}"
     if c.options.forced:
-        raise Failed("unavailable", f"tier t2 is unavailable: {found.why}", cause=found.why, advice=found.next)
-    return skipped(f"tier t2 is unavailable: {found.why}", cause=found.why, advice=found.next, **measure)
+        raise Failed("unavailable", reason, cause=why, advice=advice, measure=measure)
+    return skipped(reason, cause=why, advice=advice, **measure)
 
 
 def vm_acquisition(c: Context) -> Outcome:
@@ -185,9 +193,6 @@ PROBES = (
                 symptom("other-gpu", "wrong-driver"),
                 "the render node of another GPU (an integrated one is present)",
                 "name the right one: --device /dev/dri/renderDN",
-            ),
-            Signature(
-                symptom("old-amdgpu"), "a kernel before user queues", "use Linux 6.17 or newer, or --tiers t1"
             ),
             Signature(
                 symptom("unknown-target"),

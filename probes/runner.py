@@ -47,6 +47,7 @@ class Runner:
         self.suspects = journal.suspects()
         self._status: dict[str, Result] = {}  # by id and tier, as it came out
         self.log: list[str] = []  # a simulated device's kernel log
+        self._root: dict[str, str] = {}  # of what is skipped for a need: the probe it began with
         self._dead = ""  # why nothing hazardous may run any more
 
     def jobs(self) -> list[tuple[Probe, str]]:
@@ -79,7 +80,10 @@ class Runner:
         for need in probe.needs:
             found = self._status.get(f"{need}/{tier}") or self._status.get(f"{need}/{HOST}")
             if found is not None and found.status not in ("pass", "flake"):
-                return f"needs {need}, which {_became(found)}"
+                self._root[name] = root = self._root.get(found.id, found.id)
+                verb = "failed" if self._status[root].status == "fail" else "was skipped"
+                because = "" if root == found.id else f" (because {root.partition('/')[0]} {verb})"
+                return f"needs {need}{because or f', which {verb}'}"
         if probe.hazard > plan.hazard:
             return f"hazard {probe.hazard}, and only up to {plan.hazard} was asked for: --hazard {probe.hazard}"
         if probe.hazard >= 2 and plan.displays and not plan.force:
@@ -187,36 +191,37 @@ class Runner:
         return shlex.join(words)
 
 
-def _became(result: Result) -> str:
-    return {"fail": "failed", "skip": f"was skipped ({result.reason})", "blocked": "was blocked"}[result.status]
+KNOWN = (Failed, Stuck, DriverError, UnsupportedError, OSError)
 
 
 def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: Options) -> Outcome:
-    """The child's body: what a probe raises becomes its outcome; a simulated device adds what it has to say."""
-    context = Context(spec, tier, options)
-    outcome = _outcome(probe, context)
+    """The child's body."""
+    return run_in(Context(spec, tier, options), probe.run)
+
+
+def run_in(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
+    """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
+    outcome = _outcome(context, run)
     findings, log = context.news()
     notes = tuple(f"finding: {each}" for each in findings)
     return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log))
 
 
-def _outcome(probe: Probe, context: Context) -> Outcome:
-    outcome = Outcome("fail", "it came to nothing", "unexpected")
+def _outcome(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
+    outcome: Outcome | None = None
     try:
         with context:
             try:
-                outcome = probe.run(context)
-            except (Failed, Stuck, DriverError, UnsupportedError, OSError) as error:
+                outcome = run(context)
+            except KNOWN as error:
                 outcome = outcome_from(error)
-    except (Failed, Stuck, DriverError, UnsupportedError, OSError) as error:
-        if outcome.status != "fail" or outcome.symptom == "unexpected":
-            late = outcome_from(error)
-            return replace(late, reason=f"while giving everything back: {late.reason}", measure=outcome.measure)
-        return replace(outcome, notes=(*outcome.notes, f"while giving back: {str(error).splitlines()[0]}"))
     except Exception as error:
-        if outcome.status == "fail" and outcome.symptom != "unexpected":
+        if outcome is None or (outcome.status != "fail" and not isinstance(error, KNOWN)):
+            raise
+        if outcome.status == "fail":
             return replace(outcome, notes=(*outcome.notes, f"while giving back: {str(error).splitlines()[0]}"))
-        raise
+        late = outcome_from(error)
+        return replace(late, reason=f"while giving everything back: {late.reason}", measure=outcome.measure)
     return outcome
 
 
