@@ -135,3 +135,15 @@ def test_no_gpu_memory_is_left_by_a_queue_that_could_not_be_made() -> None:
         before = {bo: bo.references for bo in c.gpu.memory.bos}
         assert c.errno(kfd.IOC_CREATE_QUEUE, **arguments) == errno.EIO
         assert before == {bo: bo.references for bo in c.gpu.memory.bos}
+
+
+def test_kfds_state_stays_until_the_process_ends_whatever_is_closed() -> None:
+    with client() as c:
+        c.queue()
+        c.driver.close(c.kfd)
+        c.driver.close(c.drm)
+        assert len(c.gpu.on_hardware) == 1
+        c.kfd = c.driver.open("/dev/kfd", os.O_RDWR)
+        c.drm = c.driver.open("/dev/dri/renderD128", os.O_RDWR)
+        assert c.errno(kfd.IOC_ACQUIRE_VM, drm_fd=c.drm, gpu_id=c.gpu_id) == errno.EBUSY
+        c.call(kfd.IOC_DESTROY_QUEUE, queue_id=0)

@@ -78,7 +78,9 @@ class TestServed:
         assert nops(first) and nops(second)
         assert not first.open_fds and not first.live_mappings
         first.close_all()
-        assert nops(second)
+        third = SimClient()
+        assert third.path == second.path and nops(third)
+        third.close_all()
         second.close_all()
         assert gone(second.path)
         with pytest.raises(OSError) as caught:

@@ -83,6 +83,7 @@ class KfdProcess:
         self.queues: dict[int, Queue] = {}
         self.events = Events(machine.changed)
         self.smi: list[SmiFile] = []
+        self.held_files: list[DrmFile] = []  # closed by the client, still bound
         self.runtime_enabled = False
         self.xnack = False
         for gpu in machine.gpus:

@@ -150,12 +150,8 @@ class Machine:
             self._release(process, file)
 
     def _release(self, process: Process, file: File) -> None:
-        if isinstance(file, KfdFile):
-            # as the kernel: the process's state goes with its address space, once nothing holds it open
-            if not any(isinstance(each, KfdFile) for each in process.files.values()) and process.kfd is not None:
-                process.kfd.close()
-                process.kfd = None
-        elif isinstance(file, DrmFile):
+        """KFD's state outlives /dev/kfd's last fd: it goes with the process's address space (kfd_release)."""
+        if isinstance(file, DrmFile):
             self._release_drm(process, file)
         elif isinstance(file, DmaBufFile):
             self.gpus[0].release(file.bo)
@@ -163,15 +159,16 @@ class Machine:
             process.kfd.smi.remove(file)
 
     def _release_drm(self, process: Process, file: DrmFile) -> None:
+        if process.kfd is not None and any(on.file is file for on in process.kfd.on.values()):
+            process.kfd.held_files.append(file)  # ACQUIRE_VM holds it until the process ends
+            return
         queues = self._user_queues.pop(file, None)
         if queues is not None:
             queues.close()
         for handle in list(file.handles):
             close_handle(file, handle)
         file.syncobjs.clear()
-        bound = process.kfd is not None and any(on.vm is file.vm for on in process.kfd.on.values())
-        if not bound:  # else KFD's mappings keep the address space until the process ends
-            file.vm.clear()
+        file.vm.clear()
 
     def user_queues(self, file: DrmFile) -> UserQueues:
         if file not in self._user_queues:
@@ -183,7 +180,13 @@ class Machine:
         with self.lock:
             if process.dead:
                 return
-            for fd in sorted(process.files, key=lambda fd: not isinstance(process.files[fd], KfdFile)):
+            held: list[DrmFile] = []
+            if process.kfd is not None:
+                process.kfd.close()
+                held, process.kfd = process.kfd.held_files, None
+            for file in held:
+                self._release_drm(process, file)
+            for fd in list(process.files):
                 self._release(process, process.files.pop(fd))
             process.dead = True
             self.processes.remove(process)
