@@ -1,0 +1,49 @@
+"""Temporal hints and scopes of gfx12's memory instructions."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from zinc_rt.isa.instruction import Modifier
+
+_HINTS = ("RT", "NT", "HT", None, "NT_RT", "RT_NT", "NT_HT", None)
+_SCOPES = ("SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS")
+_DEV, _SYS = 2, 3
+_RETURN, _NON_TEMPORAL, _CASCADE = 1, 2, 4
+
+
+# Bits of later chips that LLVM shows on gfx12 too.
+SCALE_OFFSET = Modifier("scale_offset", "scale_offset", 1)
+NON_VOLATILE = Modifier("nv", "nv", 1)
+
+
+@cache
+def policy(kind: str, hint: int, scope: int) -> tuple[Modifier, ...]:
+    """What `th` and `scope` add to the text of a load, a store or an atomic."""
+    found = []
+    if hint:
+        found.append(Modifier("th", f"th:{_hint(kind, hint, scope)}", hint))
+    if scope:
+        found.append(Modifier("scope", f"scope:{_SCOPES[scope]}", scope))
+    return tuple(found)
+
+
+def _hint(kind: str, hint: int, scope: int) -> str:
+    if kind == "atomic":
+        return f"TH_ATOMIC_{_atomic(hint, scope)}"
+    if hint == 3:
+        last = "BYPASS" if scope == _SYS else "WB" if kind == "store" else "LU"
+    elif hint == 7:
+        if kind == "load":
+            return "0x7"
+        last = "NT_WB"
+    else:
+        last = str(_HINTS[hint])
+    return f"TH_{kind.upper()}_{last}"
+
+
+def _atomic(hint: int, scope: int) -> str:
+    if hint & _CASCADE:
+        return f"CASCADE_{'NT' if hint & _NON_TEMPORAL else 'RT'}" if scope >= _DEV else f"{hint:#x}"
+    parts = (["NT"] if hint & _NON_TEMPORAL else []) + (["RETURN"] if hint & _RETURN else [])
+    return "_".join(parts)

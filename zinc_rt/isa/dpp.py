@@ -1,0 +1,62 @@
+"""Data-parallel primitives: the dword that replaces source 0 and says which lane it is read from."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+from zinc_rt.isa.instruction import Modifier
+
+DPP16 = 250
+DPP8, DPP8_FETCH_INACTIVE = 233, 234
+CODES = frozenset((DPP16, DPP8, DPP8_FETCH_INACTIVE))
+
+_REMOVED = {0x130: "wave_shl", 0x134: "wave_rol", 0x138: "wave_shr", 0x13C: "wave_ror"}
+_REMOVED |= {0x142: "row_bcast", 0x143: "row_bcast"}
+_SHIFTS = {0x10: "row_shl", 0x11: "row_shr", 0x12: "row_ror"}
+
+
+@cache
+def control(value: int) -> Modifier:
+    """The lane pattern in `dpp_ctrl`."""
+    if value < 0x100:
+        lanes = tuple(value >> 2 * i & 3 for i in range(4))
+        return Modifier("quad_perm", f"quad_perm:[{','.join(map(str, lanes))}]", lanes)
+    group, low = value >> 4, value & 15
+    if group in _SHIFTS and low:
+        return Modifier(_SHIFTS[group], f"{_SHIFTS[group]}:{low}", low)
+    if value in (0x140, 0x141):
+        return Modifier("row_half_mirror" if low else "row_mirror", "row_half_mirror" if low else "row_mirror")
+    if group in (0x15, 0x16):
+        pattern = "row_share" if group == 0x15 else "row_xmask"
+        return Modifier(pattern, f"{pattern}:{low}", low)
+    if value in _REMOVED:
+        text = f"/* {_REMOVED[value]} is not supported starting from GFX10 */"
+    else:
+        text = "/* Invalid dpp_ctrl value */"
+    return Modifier("dpp_ctrl", text, value)
+
+
+@lru_cache(maxsize=4096)
+def modifiers16(word: int) -> tuple[Modifier, ...]:
+    """What the DPP16 dword adds to the text."""
+    rows, banks = word >> 28, word >> 24 & 15
+    found = [
+        control(word >> 8 & 0x1FF),
+        Modifier("row_mask", f"row_mask:{rows:#x}", rows),
+        Modifier("bank_mask", f"bank_mask:{banks:#x}", banks),
+    ]
+    if word >> 19 & 1:
+        found.append(Modifier("bound_ctrl", "bound_ctrl:1", 1))
+    if word >> 18 & 1:
+        found.append(Modifier("fi", "fi:1", 1))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def modifiers8(word: int, fetch_inactive: bool) -> tuple[Modifier, ...]:
+    """What the DPP8 dword adds to the text."""
+    lanes = tuple(word >> 8 + 3 * i & 7 for i in range(8))
+    found = [Modifier("dpp8", f"dpp8:[{','.join(map(str, lanes))}]", lanes)]
+    if fetch_inactive:
+        found.append(Modifier("fi", "fi:1", 1))
+    return tuple(found)

@@ -1,0 +1,80 @@
+"""FLAT, GLOBAL and SCRATCH of gfx12: three dwords.
+
+Operands of a row: `d` and `x`, the loaded and the stored data, each with its dwords. Flags: load, store or atomic,
+`addtid` (no vector address), `plain` (no operands at all), `w32` or `w64` (only in such waves).
+"""
+
+from __future__ import annotations
+
+from zinc_rt.isa.cache_policy import NON_VOLATILE, SCALE_OFFSET, policy
+from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.operand import Kind, Operand, vgpr
+from zinc_rt.isa.rows import rows
+from zinc_rt.isa.source import scalar
+from zinc_rt.isa.target import Target
+
+OFF = Operand(Kind.NAME, "off")
+_NULL = 124
+_SEGMENTS = {0xEC: "FLAT", 0xED: "SCRATCH", 0xEE: "GLOBAL"}
+
+
+def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    segment = _SEGMENTS.get(word >> 24)
+    if segment is None or at + 12 > len(code):
+        return None
+    opcode = word >> 14 & 0xFF
+    row = rows("memory", segment, target.generation).get(opcode)
+    if row is None:
+        return None
+    middle = int.from_bytes(code[at + 4 : at + 8], "little")
+    high = int.from_bytes(code[at + 8 : at + 12], "little")
+    words = (word, middle, high)
+    hint, scope = middle >> 20 & 7, middle >> 18 & 3
+    kind = row.flags[0]
+    if segment != "SCRATCH" and middle >> 17 & 1:
+        return None
+    if "plain" in row.flags:
+        return Instruction(segment, opcode, row.mnemonic, (), policy(kind, hint, scope), 12, words)
+    saddr = word & 0x7F
+    data: dict[str, Operand] = {}
+    for operand in row.operands:
+        field = middle & 0xFF if operand[0] == "d" else middle >> 23 & 0xFF
+        data[operand[0]] = vgpr(field, int(operand[1:]))
+    returns = "d" in data and (kind != "atomic" or hint & 1)
+    scalar_address = _scalar_address(segment, saddr)
+    if scalar_address is None:
+        return None
+    operands = [data["d"]] if returns else []
+    if "addtid" not in row.flags:
+        operands.append(_vector_address(segment, high & 0xFF, saddr, bool(middle >> 17 & 1)))
+    if "x" in data:
+        operands.append(data["x"])
+    if segment != "FLAT":
+        operands.append(scalar_address)
+    modifiers = offset(high >> 8, 24)
+    if middle >> 16 & 1:
+        modifiers += (SCALE_OFFSET,)
+    modifiers += policy(kind, hint, scope)
+    if word >> 7 & 1:
+        modifiers += (NON_VOLATILE,)
+    return Instruction(segment, opcode, row.mnemonic, tuple(operands), modifiers, 12, words)
+
+
+def offset(field: int, bits: int) -> tuple[Modifier, ...]:
+    """offset:N, signed, nothing where it is 0."""
+    value = field - (field >> bits - 1 << bits)
+    return (Modifier("offset", f"offset:{value}", value),) if value else ()
+
+
+def _scalar_address(segment: str, saddr: int) -> Operand | None:
+    if saddr == _NULL:
+        return OFF
+    if segment == "FLAT":
+        return None
+    return scalar(saddr, 2 if segment == "GLOBAL" else 1)
+
+
+def _vector_address(segment: str, register: int, saddr: int, used: bool) -> Operand:
+    if segment == "SCRATCH":
+        return vgpr(register) if used else OFF
+    return vgpr(register, 2 if saddr == _NULL else 1)

@@ -1,0 +1,23 @@
+"""Everything that is neither scalar nor vector arithmetic: which decoder an encoding has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zinc_rt.isa import flat, lds, scalar_memory
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.target import Target
+
+Decode = Callable[[int, bytes, int, Target], Instruction | None]
+
+# By the top six bits.
+_GFX12: dict[int, Decode] = {
+    0x36: lds.decode,
+    0x3B: flat.decode,
+    0x3D: scalar_memory.decode,
+}
+
+
+def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    found = _GFX12.get(word >> 26)
+    return found(word, code, at, target) if found is not None else None

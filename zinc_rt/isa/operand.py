@@ -1,0 +1,64 @@
+"""One operand of an instruction: what it is, as data, and how LLVM writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+
+
+class Kind(StrEnum):
+    SGPR = "sgpr"
+    VGPR = "vgpr"
+    TTMP = "ttmp"
+    SPECIAL = "special"  # vcc, exec, m0, null, src_scc, … : `index` is the source code, `text` the name
+    INTEGER = "integer"  # an inline constant, -16 to 64
+    FLOAT = "float"  # an inline constant, 0.5 to -4.0 and 1/(2 pi)
+    LITERAL = "literal"  # `value` is the dword that follows the instruction
+    IMMEDIATE = "immediate"  # a field that holds a number
+    NAME = "name"  # a field that LLVM writes as a name: hwreg(…), sendmsg(…), attr0.x, off, mrt0
+    VGPRS = "vgprs"  # a list of addresses, [v1, v[4:5]]: `parts`
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """`width` counts dwords. `value` is an immediate's or a constant's number, None for registers."""
+
+    kind: Kind
+    text: str
+    index: int = 0
+    width: int = 1
+    value: int | float | None = None
+    negate: bool = False
+    absolute: bool = False
+    parts: tuple[Operand, ...] = ()
+
+
+def immediate(value: int, text: str | None = None) -> Operand:
+    return Operand(Kind.IMMEDIATE, str(value) if text is None else text, value=value)
+
+
+def name(text: str, value: int = 0) -> Operand:
+    return Operand(Kind.NAME, text, value=value)
+
+
+@lru_cache(maxsize=8192)
+def vgpr(index: int, width: int = 1, rejected_by: str = "") -> Operand:
+    """v5 or v[5:8]. `rejected_by` is the register class LLVM finds it outside of, and says so."""
+    text = f"v{index}" if width == 1 else f"v[{index}:{index + width - 1}]"
+    return Operand(Kind.VGPR, text + invalid_register(rejected_by), index, width)
+
+
+def invalid_register(register_class: str) -> str:
+    """LLVM's remark on an operand that decodes, but that no assembler would accept there."""
+    return f"/*Invalid register, operand has '{register_class}' register class*/" if register_class else ""
+
+
+@lru_cache(maxsize=8192)
+def modified(operand: Operand, negate: bool, absolute: bool) -> Operand:
+    """The operand under the float modifiers: -v1, |v1|, -|v1|, neg(1.0)."""
+    text = f"|{operand.text}|" if absolute else operand.text
+    if negate:
+        constant = operand.kind in (Kind.INTEGER, Kind.FLOAT, Kind.LITERAL) and not text.startswith("lit(")
+        text = f"neg({text})" if constant and not absolute else f"-{text}"
+    return replace(operand, text=text, negate=negate, absolute=absolute)

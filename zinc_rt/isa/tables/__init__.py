@@ -1,0 +1,1 @@
+"""Opcode tables."""
