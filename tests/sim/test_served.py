@@ -160,6 +160,21 @@ class TestServed:
             assert bytes(buffer.host.view[:4]) == b"mine"
         driver.close_all()
 
+    def test_no_client_can_shorten_memory_the_device_has_mapped(self) -> None:
+        driver = SimClient()
+        node = find_gpus(driver).gpus[0].node
+        assert node is not None
+        with KfdProcess(driver) as process:
+            buffer = process.open_gpu(node).alloc(8192, Placement.GTT, "mine")
+            number = buffer.host.address
+            files = Path("/proc/self/map_files")
+            span = f"{number:x}-{number + 8192:x}"
+            if not os.access(files / span, os.W_OK):
+                pytest.skip("/proc/self/map_files is not readable here")
+            with (files / span).open("r+b") as memory, pytest.raises(PermissionError):
+                os.ftruncate(memory.fileno(), 0)
+        driver.close_all()
+
     def test_a_bad_pointer_is_efault_on_this_side_of_the_socket_too(self) -> None:
         driver = SimClient()
         fd = driver.open("/dev/kfd", os.O_RDWR)

@@ -7,6 +7,7 @@ HDP flush, what the GPU stores reaches the host at a system-scope write-back. `c
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import threading
@@ -21,6 +22,8 @@ from zinc_rt.sim.chips import PAGE_BYTES, round_up
 if TYPE_CHECKING:
     from zinc_rt.sim.fence import Fence
 
+# no client can shorten what this process has mapped: that would be SIGBUS
+FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _CHUNK_BYTES = 1 << 20  # of one comparison: stays in the processor's cache
 
 
@@ -40,8 +43,9 @@ class Shared:
     def __init__(self, name: str, size_bytes: int, fd: int | None = None) -> None:
         self.size_bytes = size_bytes
         if fd is None:
-            fd = os.memfd_create(f"zinc-rt {name}"[:200], os.MFD_CLOEXEC)
+            fd = os.memfd_create(f"zinc-rt {name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, size_bytes)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FIXED_SIZE)
         self.fd = fd
         try:
             self._map = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)

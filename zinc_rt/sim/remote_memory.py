@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
+import os
 import threading
 from dataclasses import dataclass, field
 
@@ -50,4 +52,8 @@ class RemoteMemory:
 
 
 def map_pages(fd: int, size_bytes: int) -> memoryview:
+    """A memfd of the client's, which must not become shorter under us."""
+    sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+    if not sealed or os.fstat(fd).st_size < size_bytes:
+        raise OSError(errno.EFAULT, "user pages: a memfd sealed against shrinking, and long enough")
     return memoryview(mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE))

@@ -38,6 +38,7 @@ GRACE_SECONDS = 0.5  # without a client
 FIRST_CLIENT_SECONDS = 30.0
 ACCEPT_SECONDS = 0.25
 CRASH_STATUS = 70
+MAX_ARRAY_BYTES = 1 << 26
 Answer = tuple[dict[str, Any], bytes, list[int]]
 
 
@@ -152,7 +153,9 @@ class Server:
         arg, at = bytearray(message.body[:size]), size
         carried = Carried()
         for address, length, comes in header["arrays"]:
-            content = bytearray(message.body[at : at + length]) if comes else bytearray(min(length, len(_ZEROS)))
+            content = (
+                bytearray(message.body[at : at + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
+            )
             at += length if comes else 0
             carried.arrays.append((int(address), content))
         if message.fds:
@@ -214,9 +217,6 @@ class Server:
     def _inject(self, session: Session, message: wire.Message) -> Answer:
         self.machine.injector.add(str(message.header["name"]))
         return {}, b"", []
-
-
-_ZEROS = bytes(1 << 26)  # the longest array that only goes out
 
 
 def _pid(connection: socket.socket) -> int:

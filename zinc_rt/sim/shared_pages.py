@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 from pathlib import Path
 
 from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.memory import FIXED_SIZE
 from zinc_rt.sim.usermem import LocalMemory, is_user_range
 
 _MAP_SHARED_FIXED = 0x01 | 0x10
@@ -40,8 +42,9 @@ class SharedPages:
             return known
         content = self._memory.read(address, size_bytes)
         self._memory.write(address, content[:1])
-        fd = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+        fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size_bytes)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FIXED_SIZE)
         os.pwrite(fd, self._memory.read(address, size_bytes), 0)
         at = self._libc.mmap(address, size_bytes, _READ_WRITE, _MAP_SHARED_FIXED, fd, 0)
         if at != address:
