@@ -91,7 +91,9 @@ def destroy(c: Client) -> int:
 
 
 def reset(c: Client) -> bool:
-    c.gpu.reset()
+    assert isinstance(c.gpu.cp, IdleCp)
+    c.gpu.cp.stuck = True
+    destroy(c)
     return c.gpu.gone
 
 

@@ -184,3 +184,16 @@ def test_user_pages_are_the_gpus_too() -> None:
         assert c.gpu_vm.read(mine.address, 4) == b"mine"
         c.gpu_vm.write(mine.address + PAGE, b"gpu!")
         assert bytes(mine.view[PAGE : PAGE + 4]) == b"gpu!"
+
+
+def test_scattered_host_stores_all_arrive_and_nothing_else() -> None:
+    with client() as c:
+        buffer = c.alloc(3 << 20, VRAM_PUBLIC)
+        host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
+        places = [0, PAGE, 2 * PAGE, 9 * PAGE + 7, (1 << 20) - 1, 1 << 20, (3 << 20) - 1]
+        for place in places:
+            host.view[place] = 0x5A
+        vm.flush_hdp()
+        seen = vm.read(va, 3 << 20)
+        assert [place for place, value in enumerate(seen) if value] == places
+        c.driver.munmap(host)

@@ -186,7 +186,7 @@ class Gpu:
             self.cp.forget(queue)
             return True
         self.log("amdgpu: MES failed to respond to msg=REMOVE_QUEUE")
-        if self.kernel.queue_reset and not refuses:
+        if self.kernel.queue_reset and not refuses and not self.injector.on("no-reset"):
             self.on_hardware.remove(entry)
             self._kill(queue, "queue reset")
             self.resets += 1

@@ -141,7 +141,13 @@ class Bo:
         if np.array_equal(host, gpu):
             return
         differ = np.flatnonzero((host != gpu).reshape(-1, PAGE_BYTES // 8).any(axis=1))
-        for page in differ + start // PAGE_BYTES:
+        pages = differ + start // PAGE_BYTES
+        if not self.before:  # the usual case, an upload: whole runs of pages
+            for run in np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1):
+                where = slice(int(run[0]) * PAGE_BYTES, int(run[-1] + 1) * PAGE_BYTES)
+                self.store.view[where] = self.bar.view[where]
+            return
+        for page in pages:
             where = slice(int(page) * PAGE_BYTES, int(page + 1) * PAGE_BYTES)
             before = self.before.get(int(page))
             if before is None:
