@@ -6,7 +6,7 @@ gpu_id and slots of the R9700 from published topology dumps. Clocks are the boar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 GIB = 1 << 30
 PAGE_BYTES = 4096
@@ -70,7 +70,6 @@ class Chip:
     scratch_slots_per_cu: int = 32
     location_id: int = 0x300  # bus 3, device 0, function 0
     unique_id: int = 0x5A494E435254
-    extra: dict[str, int] = field(default_factory=dict)
 
     @property
     def major(self) -> int:

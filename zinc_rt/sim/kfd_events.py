@@ -6,7 +6,7 @@ import errno
 
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.call import Request
-from zinc_rt.sim.events import LEGACY_SLOTS, Waiter
+from zinc_rt.sim.events import Waiter
 from zinc_rt.sim.kfd_memory import MMAP_TYPE_EVENTS, state
 from zinc_rt.sim.memory import Shared
 
@@ -78,6 +78,3 @@ def _fired(raw: bytes, entry: Waiter) -> bytes:
         record["last_event_age"] = event.age
         return bytes(record.raw[:8])
     return b""
-
-
-LEGACY_PAGE_BYTES = LEGACY_SLOTS * 8

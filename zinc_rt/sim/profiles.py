@@ -32,7 +32,6 @@ class KernelProfile:
     userq_unmap_check: bool
     userq_compute_metadata: bool  # INFO UQ_FW_AREAS answers for compute
     kfd_open_process: bool  # 1.19: CREATE_PROCESS
-    cwsr_old_table: bool = False
 
 
 _6_12 = KernelProfile(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import Access, Fault
-from zinc_rt.sim.memory import Bo, Shared
+from zinc_rt.sim.memory import Bo
 
 VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
@@ -227,8 +227,3 @@ class GpuVm:
     def invalidate_icache(self) -> None:
         if self._invalidates():
             self._icache.clear()
-
-    def handover(self, va: int, size_bytes: int) -> list[tuple[Shared, int, int]]:
-        """(memfd, offset, bytes) behind a range, for a process that maps GPU memory itself."""
-        pieces = self._walk(va, size_bytes, Access.READ)
-        return [(span.bo.store, at, size) for span, at, size in pieces if isinstance(span.bo.store, Shared)]
