@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -116,7 +116,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         return 0
     spec = parse(arguments.device, arguments.inject)
     if spec.simulated:
-        spec = replace(spec, shared=f"{name}-{os.getpid()}")
+        spec = replace(spec, shared=f"{name}-{secrets.token_hex(4)}")
     expectations = _expectations(arguments.expect, probes)
     require_amd_gpu(spec, f"zinc-rt-{name}")
     show = _to_stderr if "-" in (arguments.json, arguments.tap) else _print

@@ -143,8 +143,8 @@ class Context:
         return ""
 
     def scaled(self, seconds: float) -> float:
-        """How long a time-out of the device's own driver takes here."""
-        return seconds * self.spec.time_scale
+        """How long to wait for what the device's driver does by itself: shorter where its time-outs are."""
+        return max(seconds * self.spec.time_scale, min(seconds, 1.0))
 
     def apart(self, function: Callable[[Context], Any], timeout_seconds: float) -> Ended:
         """`function` with a context of its own, which it closes, in a process of its own.

@@ -105,12 +105,13 @@ def _fault(c: Context, lane: Lane, va: int, kind: str) -> dict[str, Any]:
         side.look()
         return bool(side.incidents)
 
-    until(told, FAULT_SECONDS, 0.01)
+    seconds = c.scaled(FAULT_SECONDS)
+    until(told, seconds, 0.01)
     faults = [each.fault for each in side.incidents if each.fault is not None]
     if not faults:
         resets = [each.text for each in side.incidents]
         check(not resets, "whole-reset", f"no MEMORY event, but {'; '.join(resets)}")
-        raise lane.stuck(f"no MEMORY event within {FAULT_SECONDS:g} s of a write to {va:#x}", symptom="no-event")
+        raise lane.stuck(f"no MEMORY event within {seconds:g} s of a write to {va:#x}", symptom="no-event")
     fault = faults[0]
     check(fault.va == va & -4096, "wrong-page", f"the fault names {fault.va:#x}, the write went to {va:#x}")
     check(getattr(fault, kind), "wrong-kind", f"the fault at {va:#x} is not marked {kind}: {fault}")
@@ -175,7 +176,7 @@ def destroyed(c: Context, lane: Lane) -> dict[str, Any]:
     )
     said_: dict[str, Any] = {"destroy_ms": round(seconds * 1e3)}
     if trouble:
-        resets = _resets(c, RESET_SECONDS)
+        resets = _resets(c, c.scaled(RESET_SECONDS))
         check(bool(resets), "no-exception", f"{trouble}, and no HW_EXCEPTION event within {RESET_SECONDS:g} s")
         said_["reset"] = resets[0]
         back(c)
@@ -209,7 +210,11 @@ def back(c: Context) -> None:
             last = str(error).splitlines()[0]
             return False
 
-    check(until(answers, RESET_SECONDS, 0.05), "not-back", f"after the reset the GPU does not answer: {last}")
+    check(
+        until(answers, c.scaled(RESET_SECONDS), 0.05),
+        "not-back",
+        f"after the reset the GPU does not answer: {last}",
+    )
 
 
 # --- P45 ---

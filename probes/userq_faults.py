@@ -57,7 +57,7 @@ def _hang(c: Context, send: Callable[[Lane], None]) -> dict[str, Any]:
         lane.close()
     except DriverError as error:
         trouble = errno.errorcode.get(error.errno, str(error.errno))
-    how = _how_it_ended(ended, RESET_SECONDS)
+    how = _how_it_ended(ended, c.scaled(RESET_SECONDS))
     seconds = time.monotonic() - began
     lost = gpu.node.vram_lost_count() - lost_before
     check(how != "", "no-end", f"neither FREE nor a reset ended the kernel's fence within {RESET_SECONDS:g} s")

@@ -1,0 +1,131 @@
+"""zinc-rt-pm4-test and zinc-rt-mem-test as commands: usage, outputs, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.probes import command, mem_command
+from zinc_rt.probes.device import amd_gpus
+from zinc_rt.probes.kernel_messages import Messages
+from zinc_rt.ring.kernel_log import KernelLog
+
+NO_GPU = not amd_gpus(LinuxDriver())
+EARLY = "P01,P02,P03"  # quick, and nothing hazardous
+
+
+@pytest.mark.skipif(not NO_GPU, reason="this machine has an AMD GPU")
+@pytest.mark.parametrize("main", [command.main, mem_command.main])
+def test_without_an_amd_gpu_it_says_so_and_how_to_simulate(
+    main: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([]) == 77  # type: ignore[operator]
+    said = capsys.readouterr().err
+    assert "this machine has no AMD GPU" in said and "--device sim" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "gpu0"], "wanted auto, sim"),
+        (["--device", "sim:gfx9999"], "no chip 'gfx9999'"),
+        (["--device", "sim:@2.4"], "no kernel '2.4'"),
+        (["--device", "sim", "--inject", "gremlins"], "no injection 'gremlins'"),
+        (["--inject", "no-eop"], "--device sim"),
+        (["--device", "sim", "--tiers", "t3"], "wanted t1, t2"),
+        (["--device", "sim", "-k", "P43"], "selects no probe"),
+        (["--device", "sim", "--expect", "/nowhere"], "cannot be read"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--hazard", "3"], ["--timeout", "0"], ["--soak", "never"]])
+def test_wrong_values_end_in_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    assert ended.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_the_list_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--list"]) == 0
+    said = capsys.readouterr().out
+    assert "P20" in said and "32-bit fence (alive)" in said and "P48" in said
+    assert max(map(len, said.splitlines())) <= 140
+
+
+def test_a_simulated_device_is_named_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {kind: tmp_path / kind for kind in ("json", "tap", "junit")}
+    arguments = ["--device", "sim", "-k", EARLY]
+    arguments += [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
+    assert command.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "SIMULATED AMD Radeon AI PRO R9700" in said.splitlines()[0]
+    assert said.strip().splitlines()[-1].startswith("PASS") and "says nothing about hardware" in said
+    report = json.loads(files["json"].read_text())
+    assert report["schema"] == "zinc-rt-report/1" and report["device"]["simulated"] is True
+    assert report["device"]["arch"] == "gfx1201" and report["device"]["kernel"] == "7.0.4"
+    assert report["shortcuts"], "shortened time-outs are named"
+    assert all(each["kind"] == "probe" and each["measure"]["simulated"] for each in report["results"])
+    assert files["tap"].read_text().splitlines()[:2] == ["TAP version 14", "1..3"]
+    assert len(Xml.fromstring(files["junit"].read_text()).findall("testcase")) == 3
+
+
+def test_a_failure_ends_with_cause_advice_and_repro(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = tmp_path / "bundle"
+    arguments = ["--device", "sim", "-k", "P20", "--tiers", "t1", "--inject", "no-eop", "--bundle", str(bundle)]
+    assert command.main([*arguments, "--tap", str(tmp_path / "tap")]) == 1
+    said = capsys.readouterr().out
+    for word in ("evidence", "cause", "no EOP buffer", "advice", "repro     zinc-rt-pm4-test --device sim -k P20"):
+        assert word in said
+    assert said.strip().splitlines()[-1].startswith("FAIL")
+    assert "ring around rptr" in (bundle / "P20-t1.txt").read_text()
+    assert "page fault" in (bundle / "kernel.log").read_text()
+    assert json.loads((bundle / "report.json").read_text())["verdict"]["exit"] == 1
+    assert "not ok 1 - P20/t1" in (tmp_path / "tap").read_text()
+
+
+def test_a_named_tier_must_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    off = ["--device", "sim", "-k", "P06", "--inject", "user-queue-off"]
+    assert command.main(off) == 77, "unavailable, and nothing else ran"
+    assert "amdgpu.user_queue=1" in capsys.readouterr().out
+    assert command.main([*off, "--tiers", "t2"]) == 1
+
+
+def test_json_on_stdout_is_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--device", "sim", "-k", "P01", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"]["status"] == "PASS"
+
+
+def test_an_expectation_file_for_another_chip_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gfx1100.txt"
+    path.write_text("chip gfx1100\nfail P20 fans too loud\n")
+    assert command.main(["--device", "sim", "-k", "P01", "--expect", str(path)]) == 2
+    assert "is for gfx1100" in capsys.readouterr().err
+
+
+def test_hazard_0_runs_nothing_that_may_hang(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--device", "sim", "-k", "P01,P18", "--hazard", "0"]) == 0
+    assert "--hazard 1" in capsys.readouterr().out
+
+
+def test_a_log_that_cannot_be_read_is_reported_with_the_fix(tmp_path: Path) -> None:
+    messages = Messages(simulated=False, log=KernelLog(str(tmp_path / "kmsg")))
+    assert "cannot be read" in messages.missing and "dmesg_restrict=0" in messages.missing
+    assert messages.lines() == ()
+
+
+def test_mem_test_has_its_own_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert mem_command.main(["--list"]) == 0
+    assert "M03" in capsys.readouterr().out
+    assert mem_command.main(["--device", "sim", "-k", "M02", "--tiers", "t1"]) == 0
+    assert "SIMULATED" in capsys.readouterr().out

@@ -1,0 +1,153 @@
+"""What the runner makes of probes that hang, crash, fail and need each other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import fake_probes as fake
+import pytest
+from fake_probes import probe, run
+
+from zinc_rt.errors import UsageError
+from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.probe import HOST, T1, T2
+from zinc_rt.probes.registry import PROBES, ordered, select
+
+
+def test_a_probe_that_passes_keeps_its_measure() -> None:
+    result = run([probe("A")])["A/t1"]
+    assert result.status == "pass" and result.measure["answer"] == 42
+    assert result.measure["simulated"] is True, "shown beside every result"
+
+
+def test_a_failure_has_cause_advice_and_the_command_that_shows_it_again() -> None:
+    result = run([probe("A", fake.bad)])["A/t1"]
+    assert (result.status, result.reason) == ("fail", "the sky is green")
+    assert (result.cause, result.advice) == ("the paint was wrong", "buy blue")
+    assert result.repro == "zinc-rt-pm4-test --device sim -k A --tiers t1"
+    assert result.measure["sky"] == "green"
+
+
+@pytest.mark.parametrize("body", [fake.hang, fake.deaf])
+def test_a_hang_ends_at_its_deadline(body: object) -> None:
+    began = time.monotonic()
+    result = run([probe("A", body, seconds=0.3), probe("B")])  # type: ignore[arg-type]
+    assert time.monotonic() - began < 5
+    assert result["A/t1"].first_bad["symptom"] == "deadline" and "0.3 s" in result["A/t1"].reason
+    assert result["B/t1"].status == "pass", "the harness goes on"
+
+
+@pytest.mark.parametrize(
+    ("body", "word", "said"),
+    [
+        (fake.crash, "crashed", "SIGSEGV"),
+        (fake.leave, "crashed", "exit code 7"),
+        (fake.bug, "unexpected", "KeyError"),
+        (fake.errno, "errno", "not yours"),
+    ],
+)
+def test_every_end_of_a_probe_is_a_result(body: object, word: str, said: str) -> None:
+    result = run([probe("A", body)])["A/t1"]  # type: ignore[arg-type]
+    assert result.status == "fail" and result.first_bad["symptom"] == word and said in result.reason
+    assert result.cause and result.advice
+
+
+def test_what_a_probe_needs_must_have_passed() -> None:
+    found = run([probe("A", fake.bad), probe("B", needs=("A",)), probe("C", needs=("B",)), probe("D")])
+    assert found["B/t1"].reason == "needs A, which failed"
+    assert found["C/t1"].reason == "needs B (because A failed)"
+    assert found["D/t1"].status == "pass"
+
+
+def test_a_need_counts_on_the_tiers_where_it_exists() -> None:
+    probes = [
+        probe("H", tiers=(HOST,)),
+        probe("A", fake.bad, tiers=(T1,), needs=("H",)),
+        probe("B", tiers=(T1, T2), needs=("A", "H")),
+    ]
+    found = run(probes, tiers=(T1, T2))
+    assert found["B/t1"].status == "skip" and found["B/t2"].status == "pass"
+
+
+def test_hazards_above_the_limit_are_skipped_with_the_flag_that_runs_them() -> None:
+    found = run([probe("A", hazard=1), probe("B", hazard=2)], hazard=1)
+    assert found["A/t1"].status == "pass"
+    assert found["B/t1"].status == "skip" and "--hazard 2" in found["B/t1"].reason
+
+
+def test_hazard_2_spares_a_gpu_that_lights_a_display() -> None:
+    probes = [probe("A", hazard=1), probe("B", hazard=2)]
+    found = run(probes, displays=("DP-1",))
+    assert found["A/t1"].status == "pass" and "DP-1" in found["B/t1"].reason and "--force" in found["B/t1"].reason
+    assert run(probes, displays=("DP-1",), force=True)["B/t1"].status == "pass"
+
+
+def test_after_a_hazardous_failure_the_gpu_is_asked_whether_it_is_alive() -> None:
+    dead = probe("alive", fake.bad, hazard=1)
+    found = run([probe("A", fake.bad, hazard=1), probe("B", hazard=1), probe("C")], alive=dead)
+    assert "no longer answers since A" in found["B/t1"].reason
+    assert found["C/t1"].status == "pass", "what cannot hang still runs"
+    well = run([probe("A", fake.bad, hazard=1), probe("B", hazard=1)], alive=probe("alive"))
+    assert well["B/t1"].status == "pass"
+
+
+def test_a_probe_that_kills_the_gpu_fails_even_if_it_passed() -> None:
+    result = run([probe("A", hazard=2)], alive=probe("alive", fake.bad, hazard=1))["A/t1"]
+    assert result.status == "fail" and result.first_bad["symptom"] == "not-alive"
+
+
+def test_timeout_replaces_every_deadline() -> None:
+    result = run([probe("A", fake.hang, seconds=60.0)], timeout_seconds=0.2)["A/t1"]
+    assert "0.2 s" in result.reason and result.repro.endswith("--timeout 0.2")
+
+
+def test_a_child_cannot_outlive_its_deadline_with_what_it_started(tmp_path: Path) -> None:
+    mark = tmp_path / "grandchild"
+
+    def start() -> None:
+        import os
+
+        if os.fork() == 0:
+            time.sleep(1.0)
+            mark.write_text("still here")
+            os._exit(0)
+        time.sleep(60)
+
+    assert run_apart(start, 0.2).how == "deadline"
+    time.sleep(1.2)
+    assert not mark.exists()
+
+
+def test_a_large_answer_comes_whole() -> None:
+    assert run_apart(lambda: b"x" * (1 << 20), 10.0).value == b"x" * (1 << 20)
+
+
+def test_probes_are_ordered_by_what_they_need() -> None:
+    a, b = probe("P02"), probe("P01", needs=("P02",))
+    assert [each.id for each in ordered([b, a])] == ["P02", "P01"]
+    with pytest.raises(ValueError, match="P01 -> P02 -> P01"):
+        ordered([b, replace(a, needs=("P01",))])
+    with pytest.raises(ValueError, match="does not exist"):
+        ordered([b])
+
+
+def test_every_listed_probe_is_complete() -> None:
+    ids = {each.id for each in PROBES}
+    numbers = [*range(1, 32), 42, 44, 45, 46, *range(48, 54), 55, 56]
+    assert ids == {f"P{number:02}" for number in numbers}
+    for each in PROBES:
+        assert each.title and each.proves and each.passes_when and each.tiers, each.id
+        assert all(row.cause and row.advice for row in each.signatures), each.id
+
+
+def test_selection_by_id_range_and_word() -> None:
+    def ids(text: str) -> list[str]:
+        return [each.id for each in select(PROBES, text)]
+
+    assert ids("p20") == ["P20"]
+    assert ids("P18-P20,P22") == ["P18", "P19", "P20", "P22"]
+    assert "P21" in ids("timestamps")
+    with pytest.raises(UsageError, match="P43"):
+        ids("P43")

@@ -1,0 +1,155 @@
+"""Every probe on the simulated R9700 and others, and every fault of it: found by its probe, named by its cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from zinc_rt.probes import mem_test
+from zinc_rt.probes.context import Options
+from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.probe import T1, T2, Probe
+from zinc_rt.probes.registry import ALIVE, PROBES, select
+from zinc_rt.probes.runner import Plan, Runner
+from zinc_rt.report import Result
+from zinc_rt.sim.inject import INJECTIONS
+
+SIM = DeviceSpec(simulated=True, time_scale=0.1)
+SLOW = {"P56"}  # ten thousand fences: once, on t1
+
+
+def run(probes: tuple[Probe, ...], spec: DeviceSpec = SIM, tiers: tuple[str, ...] = (T1, T2)) -> list[Result]:
+    alive = next(each for each in PROBES if each.id == ALIVE)
+    plan = Plan(spec, tiers, 2, Options(tiers, poll_seconds=1.0 if spec.inject else 10.0), alive)
+    return list(Runner(plan, probes, Journal(None, "sim")).run())
+
+
+ROWS = [(each, tier) for each in PROBES for tier in each.tiers if (each.id, tier) != ("P56", T2)]
+
+
+@pytest.mark.parametrize(("probe", "tier"), ROWS, ids=[f"{each.id}-{tier}" for each, tier in ROWS])
+def test_a_probe_passes_on_the_simulated_r9700(probe: Probe, tier: str) -> None:
+    found = [each for each in run((probe,)) if each.tier == tier]
+    assert [each.status for each in found] == ["pass"], found[0].reason
+    measure = found[0].measure
+    assert measure.get("deviations", 0) == 0, measure
+    assert not [note for note in measure.get("notes", ()) if "finding" in note]
+    assert measure["simulated"] is True
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        "gfx1100@6.12",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("gfx1151", "gfx1200@6.16", "@6.18.y", "@6.8")),
+    ],
+)
+def test_other_chips_and_kernels_pass_or_say_why_not(profile: str) -> None:
+    probes = tuple(each for each in PROBES if each.id not in SLOW)
+    found = run(probes, replace(SIM, profile=profile))
+    assert not [each.reason for each in found if each.status == "fail"]
+    for each in found:
+        if each.tier == T1 or each.status == "pass":
+            assert each.status == "pass"
+        else:
+            assert "t2 is unavailable" in each.reason or "needs" in each.reason
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An injection, and what must come of it."""
+
+    inject: str
+    probe: str  # id and tier of the result
+    cause: str  # words of it
+    advice: str
+    profile: str = ""
+    status: str = "fail"
+
+
+FAULTS = (
+    Fault("no-kfd-node", "P02/host", "no KFD device", "CONFIG_HSA_AMD"),
+    Fault("no-access", "P02/host", "may not open it", "usermod -aG render"),
+    Fault("reset-in-progress", "P02/host", "being reset", "dmesg"),
+    Fault("old-kfd", "P03/t1", "older than event ages", "Linux 6.6"),
+    Fault("hidden-gpu", "P04/t1", "device cgroup", "--device=/dev/kfd"),
+    Fault("unknown-target", "P04/t1", "no packets for", "--device /dev/dri/renderDN"),
+    Fault("user-queue-off", "P06/t2", "amdgpu.user_queue=-1", "amdgpu.user_queue=1", status="skip"),
+    Fault("firmware-old", "P06/t2", "MES 100 < 123", "linux-firmware", status="skip"),
+    Fault("vm-busy", "P07/t1", "another fd", "ROCm"),
+    Fault("counter-stuck", "P08/t1", "suspended", "runpm=0"),
+    Fault("gpu-gone", "P08/t1", "fallen off the bus", "power-cycle"),
+    Fault("small-bar", "P10/t1", "small BAR", "Resizable BAR"),
+    Fault("out-of-memory", "P10/t1", "taken by other clients", "close other programs"),
+    Fault("no-doorbell-domain", "P12/t2", "no doorbell domain", "6.17"),
+    Fault("event-page-refused", "P13/t1", "refuses the event page", "one KFD user"),
+    Fault("cwsr-mismatch", "P15/t1", "context save area", "ctl_stack_size"),
+    Fault("mes-add-failure", "P15/t1", "ADD_QUEUE", "linux-firmware"),
+    Fault("mes-add-failure", "P48/t2", "ADD_QUEUE", "linux-firmware"),
+    Fault("doorbell-offset", "P17/t1", "doorbell's offset", "masked with"),
+    Fault("lost-doorbell", "P18/t1", "doorbell does not reach", "P17"),
+    Fault("lost-doorbell", "P18/t2", "doorbell does not reach", "P48"),
+    Fault("fence-never-written", "P20/t1", "end of the pipe does not write", "P21"),
+    Fault("no-eop", "P20/t1", "no EOP buffer", "4096"),
+    Fault("no-eop", "P20/t2", "no EOP buffer", "2048"),
+    Fault("device-crash", "P20/t1", "vanished", "power-cycle"),
+    Fault("device-crash", "P20/t2", "vanished", "power-cycle"),
+    Fault("no-interrupt", "P22/t1", "no interrupt came", "amdgpu.msi"),
+    Fault("ring-size-off-by-one", "P29/t1", "another size than ours", "power of two"),
+    Fault("ring-size-off-by-one", "P29/t2", "another size than ours", "power of two"),
+    Fault("lost-memory-event", "P42/t1", "not delivered", "noretry"),
+    Fault("no-reset", "P44/t1", "reset failed", "boot again", profile="@6.12"),
+    Fault("mes-remove-failure", "P45/t1", "REMOVE_QUEUE", "linux-firmware"),
+    Fault("wptr-rejected", "P48/t2", "exactly one page", "P49"),
+    Fault("vmid-not-inherited", "P51/t2", "bit 30", "linux-firmware"),
+    Fault("fence-interrupt-lost", "P52/t2", "PROTECTED_FENCE_SIGNAL", "interrupts"),
+    Fault("signal-before-wptr", "P52/t2", "wptr from before", "publish, then SIGNAL"),
+)
+# what a shader must show, and what our transport never does wrong
+SHADERS = {"stale-icache", "stale-hdp", "no-write-back"}
+AWAITED = {"page-tables-late"}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{each.inject}-{each.probe}" for each in FAULTS])
+def test_a_fault_is_found_by_its_probe_with_its_cause_and_advice(fault: Fault) -> None:
+    probe, _, tier = fault.probe.partition("/")
+    spec = replace(SIM, inject=(fault.inject,), profile=fault.profile)
+    found = {each.id: each for each in run(select(PROBES, probe), spec, (tier,) if tier != "host" else (T1, T2))}
+    result = found[fault.probe]
+    assert result.status == fault.status, result.reason
+    assert fault.cause in result.cause and fault.advice in result.advice, (result.cause, result.advice)
+    assert f"--inject {fault.inject}" in result.repro and "-k " + probe in result.repro
+
+
+def test_every_fault_of_the_device_has_its_row() -> None:
+    assert {each.inject for each in FAULTS} | SHADERS | AWAITED == {each.name for each in INJECTIONS}
+
+
+def test_causes_are_told_apart() -> None:
+    """Two faults that one probe finds on one tier do not read the same."""
+    assert len({(each.probe, each.cause) for each in FAULTS}) == len(FAULTS)
+
+
+def test_late_page_tables_are_waited_for() -> None:
+    found = run(select(PROBES, "P50"), replace(SIM, inject=("page-tables-late",)), (T2,))
+    assert [each.status for each in found] == ["pass"]
+
+
+def test_a_failure_shows_the_four_that_matter() -> None:
+    found = run(select(PROBES, "P18"), replace(SIM, inject=("lost-doorbell",)), (T1,))
+    bad = found[0].first_bad
+    assert (bad["wptr"], bad["rptr"], bad["poison"]) == (16, 0, "intact") and bad["fence"]
+    assert "rptr>" in bad["report"], "the ring around rptr, disassembled"
+
+
+@pytest.mark.parametrize("probe", mem_test.PROBES, ids=lambda each: each.id)
+def test_memory_holds_under_stress(probe: Probe) -> None:
+    found = run((probe,))
+    assert [each.status for each in found] == ["pass", "pass"], [each.reason for each in found]
+
+
+def test_a_small_bar_does_not_upset_the_memory_test() -> None:
+    found = run(select(mem_test.PROBES, "M03"), replace(SIM, inject=("small-bar",)), (T1,))
+    assert [each.status for each in found] == ["pass"], found[0].reason
