@@ -51,7 +51,7 @@ def gem_create(call: Request) -> None:
     wants_cpu = bool(flags & amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED)
     if heap is Heap.VRAM and wants_cpu and size > file.gpu.memory.bar_bytes:
         raise OSError(errno.ENOMEM, "larger than the BAR")
-    bo = file.gpu.allocate(heap, size, f"{heap.value} of file", host_visible=visible)
+    bo = file.gpu.allocate(heap, size, f"{heap.value} of file", host_visible=visible, public=wants_cpu)
     handle = file.add(bo)
     bo.name = f"{heap.value} handle {handle}"
     arg.raw[:] = bytes(len(arg.raw))  # a union: the answer replaces the question

@@ -105,10 +105,10 @@ def _new_bo(call: Request, gpu: Gpu, on: OnGpu, heap: Heap, size: int, flags: in
         if size > gpu.memory.available_bytes(Heap.USERPTR):
             raise OSError(errno.ENOMEM, "beyond the limit of pinned memory")
         return gpu.allocate(heap, size, name, pages=call.process.memory.pages(start, size))
-    visible = heap is Heap.GTT or bool(flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC)
+    public = bool(flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC)  # without it too the CPU may map: Linux 5.13
     if heap is Heap.VRAM and size > gpu.memory.available_bytes(heap) - VRAM_RESERVE_BYTES:
         raise OSError(errno.ENOMEM, f"vram: {size} bytes wanted")
-    return gpu.allocate(heap, size, name, host_visible=visible)
+    return gpu.allocate(heap, size, name, public=public)
 
 
 def free(call: Request) -> None:
@@ -226,7 +226,7 @@ def dmabuf_info(call: Request) -> None:
     call.arg["gpu_id"] = call.machine.gpus[0].gpu_id
     in_vram = file.bo.heap is Heap.VRAM
     call.arg["flags"] = kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM if in_vram else kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT
-    if in_vram and file.bo.host_visible:
+    if in_vram and file.bo.public:
         call.arg["flags"] |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
 
 

@@ -106,6 +106,7 @@ class Bo:
     store: Shared | Borrowed
     name: str
     host_visible: bool = True
+    public: bool = False  # asked for where the CPU reaches it
     bar: Shared | None = None
     references: int = 1  # handles, imports, mappings of live queues
     host_mappings: int = 0
@@ -216,7 +217,14 @@ class Memory:
         return max(0, self.limit[heap] - used)
 
     def allocate(
-        self, heap: Heap, size_bytes: int, name: str, *, host_visible: bool = True, pages: memoryview | None = None
+        self,
+        heap: Heap,
+        size_bytes: int,
+        name: str,
+        *,
+        host_visible: bool = True,
+        public: bool = False,
+        pages: memoryview | None = None,
     ) -> Bo:
         """Zeroed. ENOMEM beyond the heap's limit. `pages`: the client's own, for USERPTR."""
         size_bytes = round_up(size_bytes, PAGE_BYTES)
@@ -230,7 +238,7 @@ class Memory:
             with self.lock:
                 self.used[heap] -= size_bytes
             raise
-        bo = Bo(heap, size_bytes, store, name, host_visible)
+        bo = Bo(heap, size_bytes, store, name, host_visible, public)
         with self.lock:
             self.bos.add(bo)
         return bo
