@@ -63,7 +63,7 @@ def test_build(benchmark: Any, name: str) -> None:
 @pytest.mark.parametrize("cls", [cls for cls in PACKETS if G12 in cls.ON], ids=lambda cls: cls.__name__)
 def test_build_every_packet_from_every_field(benchmark: Any, cls: type[Packet]) -> None:
     """The slow way: every field given and none of them 0, where it may be."""
-    fields = {f.name: SMALLEST.get(f.place.payload, int(G12 in f.place.on)) for f in cls.FIELDS}
+    fields: dict[str, Any] = {f.name: SMALLEST.get(f.place.payload, int(G12 in f.place.on)) for f in cls.FIELDS}
     benchmark(lambda: cls(**fields).words(G12))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
     from zinc_rt.probes.expect import Expectations
     from zinc_rt.probes.probe import Probe
-    from zinc_rt.probes.runner import Plan
+    from zinc_rt.probes.runner import Plan, Runner
     from zinc_rt.report import Report
 
 EPILOG = """\
@@ -68,6 +68,12 @@ def add_choice(made: argparse.ArgumentParser) -> None:
         "--inject", action="append", default=[], metavar="NAME", help="a fault of the simulated device"
     )
     made.add_argument(
+        "--reorder",
+        type=int,
+        metavar="SEED",
+        help="a simulated device finishes concurrent work in any order, seeded",
+    )
+    made.add_argument(
         "--expect", type=Path, metavar="FILE", help="known failures of this chip, with their reasons"
     )
     made.add_argument(
@@ -114,7 +120,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if arguments.list:
         print(table.listing(chosen))
         return 0
-    spec = parse(arguments.device, arguments.inject)
+    spec = parse(arguments.device, arguments.inject, arguments.reorder)
     if spec.simulated:
         spec = replace(spec, shared=f"{name}-{secrets.token_hex(4)}")
     expectations = _expectations(arguments.expect, probes)
@@ -125,6 +131,8 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     report = Report(name, device=device)
     if spec.simulated:
         report.shortcuts.append(f"the simulated driver's time-outs are {spec.time_scale:g} of the real ones")
+        if spec.reorder is not None:
+            report.shortcuts.append(f"concurrent work finishes in an order of its own, seed {spec.reorder}")
     messages = Messages(simulated=spec.simulated)
     show(table.header(device))
     if messages.missing and not spec.simulated:
@@ -145,21 +153,21 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         progress.clear()
     report.details["kernel_log"] = [*messages.lines(), *runner.log]
     report.details["kernel_log_missing"] = messages.missing
-    _finish(arguments, report, spec, show)
+    _finish(arguments, report, spec, runner, show)
     return report.exit_code(strict=arguments.strict)
 
 
-def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, show: Any) -> None:
+def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, runner: Runner, show: Any) -> None:
     from zinc_rt.junit import to_junit
     from zinc_rt.probes import bundle, table
     from zinc_rt.probes.child import run_apart
     from zinc_rt.probes.tap import to_tap
     from zinc_rt.report import to_json, write_text
 
-    log, missing = report.details["kernel_log"], report.details["kernel_log_missing"]
+    log = report.details["kernel_log"]
     if arguments.bundle:
         ended = run_apart(partial(bundle.facts, spec), 10.0)
-        bundle.save(arguments.bundle, report, ended.value or {}, log, missing)
+        bundle.save(arguments.bundle, report, ended.value or {}, runner.hangs)
     for result in report.results:
         if result.status == "fail" or (result.cause and result.status == "skip"):
             show("")

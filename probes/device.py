@@ -28,6 +28,7 @@ class DeviceSpec:
     render_path: str = ""
     inject: tuple[str, ...] = ()
     time_scale: float = 1.0  # of the simulated driver's own time-outs
+    reorder: int | None = None  # a seed for the order in which concurrent work finishes
     shared: str = ""  # the simulated device's name; "" makes one for each driver, in its process
 
     @property
@@ -46,14 +47,16 @@ class DeviceSpec:
         return simulated.open_driver(self)
 
 
-def parse(text: str, inject: Sequence[str]) -> DeviceSpec:
+def parse(text: str, inject: Sequence[str], reorder: int | None = None) -> DeviceSpec:
     """Raises UsageError for what is no device."""
     if text == "sim" or text.startswith("sim:"):
         from zinc_rt.probes import simulated
 
-        spec = DeviceSpec(True, text[4:], "", tuple(inject), simulated.TIME_SCALE)
+        spec = DeviceSpec(True, text[4:], "", tuple(inject), simulated.TIME_SCALE, reorder)
         simulated.check(spec)
         return spec
+    if reorder is not None:
+        raise UsageError("--reorder: only a simulated device can be told to", next="add --device sim")
     if inject:
         raise UsageError("--inject: faults can be ordered only from a simulated device", next="add --device sim")
     if text == "auto":

@@ -17,6 +17,7 @@ from zinc_rt.probes.expect import Expectations
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.probe import HOST, T1, TIERS, Failed, Outcome, Probe, Stuck
 from zinc_rt.report import Result
+from zinc_rt.ring.hang import HangReport
 
 GIVE_BACK_SECONDS = 30.0  # a driver's own time-outs while a hung child is closed
 COMMAND = "zinc-rt-pm4-test"
@@ -47,6 +48,7 @@ class Runner:
         self.suspects = journal.suspects()
         self._status: dict[str, Result] = {}  # by id and tier, as it came out
         self.log: list[str] = []  # a simulated device's kernel log
+        self.hangs: dict[str, HangReport] = {}  # by result
         self._root: dict[str, str] = {}  # of what is skipped for a need: the probe it began with
         self._dead = ""  # why nothing hazardous may run any more
 
@@ -108,12 +110,14 @@ class Runner:
             outcome = self._afterwards(probe, tier, outcome)
         if probe.hazard:
             self.journal.end(name, outcome.status)
+        if outcome.hang is not None:
+            self.hangs[name] = outcome.hang
         result = self._result(probe, tier, explained(probe, outcome), seconds)
         return self.plan.expectations.judge(result, probe.id, tier)
 
     def _run(self, probe: Probe, tier: str) -> tuple[Outcome, float]:
         plan = self.plan
-        deadline = plan.timeout_seconds or probe.seconds + 60 * plan.options.soak_minutes * (probe.id == "P56")
+        deadline = plan.timeout_seconds or probe.seconds + probe.more_seconds(plan.options)
         ended = run_apart(partial(in_context, probe, plan.spec, tier, plan.options), deadline)
         outcome = outcome_of(ended)
         self.log += outcome.log
@@ -186,6 +190,8 @@ class Runner:
         words += ["--hazard", str(probe.hazard)] if probe.hazard == 2 and not plan.spec.simulated else []
         for name in plan.spec.inject:
             words += ["--inject", name]
+        if plan.spec.reorder is not None:
+            words += ["--reorder", str(plan.spec.reorder)]
         words += ["--force"] if plan.force else []
         words += ["--timeout", f"{plan.timeout_seconds:g}"] if plan.timeout_seconds else []
         return shlex.join(words)

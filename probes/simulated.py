@@ -46,6 +46,8 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
         "inject": list(spec.inject),
         "time_scale": spec.time_scale,
     }
+    if spec.reorder is not None:
+        options["reorder"] = spec.reorder
     if spec.shared:
         return SimClient(name=spec.shared, **options)
     return SimDriver(**options)

@@ -36,6 +36,7 @@ def test_without_an_amd_gpu_it_says_so_and_how_to_simulate(
         (["--device", "sim:@2.4"], "no kernel '2.4'"),
         (["--device", "sim", "--inject", "gremlins"], "no injection 'gremlins'"),
         (["--inject", "no-eop"], "--device sim"),
+        (["--reorder", "3"], "--device sim"),
         (["--device", "sim", "--tiers", "t3"], "wanted t1, t2"),
         (["--device", "sim", "-k", "P43"], "selects no probe"),
         (["--device", "sim", "--expect", "/nowhere"], "cannot be read"),
@@ -52,6 +53,14 @@ def test_wrong_values_end_in_usage(arguments: list[str], capsys: pytest.CaptureF
         command.main(arguments)
     assert ended.value.code == 2
     assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_reordered_device_says_so_and_the_probes_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.json"
+    assert command.main(["--device", "sim", "-k", "P24", "--reorder", "7", "--json", str(out)]) == 0
+    assert any("order of its own, seed 7" in line for line in json.loads(out.read_text())["shortcuts"])
 
 
 def test_the_list_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,6 +97,8 @@ def test_a_failure_ends_with_cause_advice_and_repro(tmp_path: Path, capsys: pyte
     assert said.strip().splitlines()[-1].startswith("FAIL")
     assert "ring around rptr" in (bundle / "P20-t1.txt").read_text()
     assert "page fault" in (bundle / "kernel.log").read_text()
+    (hang,) = bundle.glob("hang-*")
+    assert (hang / "ring.bin").stat().st_size == 1 << 16
     assert json.loads((bundle / "report.json").read_text())["verdict"]["exit"] == 1
     assert "not ok 1 - P20/t1" in (tmp_path / "tap").read_text()
 

@@ -7,6 +7,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from zinc_rt.kmd.uapi.layout import Struct, request_key, request_size_bytes
 from zinc_rt.pm4.generation import generation_of
@@ -31,11 +32,15 @@ FD_FIRST = 0x10000  # far from the caller's own, so that a mix-up is EBADF
 MAX_ARG_BYTES = (1 << 14) - 1
 
 
-def default_cp(kernel: Kernel, chip: Chip, poll: Callable[[], object]) -> CommandProcessor:
+def default_cp(
+    kernel: Kernel, chip: Chip, poll: Callable[[], object], *, reorder_seed: int | None = None
+) -> CommandProcessor:
     """The simulated one, in a thread of its own."""
     from zinc_rt.sim.cp import CommandProcessor as Simulated  # late: a machine without queues needs none
 
-    processor = Simulated(kernel, generation=generation_of(chip.gfx), poll=lambda: (poll(), None)[1])
+    processor = Simulated(
+        kernel, generation=generation_of(chip.gfx), reorder_seed=reorder_seed, poll=lambda: (poll(), None)[1]
+    )
     processor.start()
     return processor
 
@@ -44,7 +49,8 @@ class Machine:
     """`chip`: rows of sim.chips, several separated by commas. `kernel`: a row of sim.profiles.
 
     `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM) or "direct". `time_scale` shortens the
-    driver's time-outs. `command_processor(kernel, chip, look)` makes what runs the queues;
+    driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, so that missing
+    barriers bite. `command_processor(kernel, chip, look)` makes what runs the queues;
     it calls look() between turns.
     """
 
@@ -56,9 +62,12 @@ class Machine:
         coherence: str = "bar",
         time_scale: float = 1.0,
         *,
-        command_processor: MakeCp = default_cp,
+        reorder: int | None = None,
+        command_processor: MakeCp | None = None,
     ) -> None:
         self.options = {"chip": chip, "kernel": kernel, "coherence": coherence, "time_scale": time_scale}
+        if reorder is not None:
+            self.options["reorder"] = reorder
         self.kernel = kernel_row(kernel)
         self.injector = Injector(inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
@@ -78,7 +87,7 @@ class Machine:
                 time_scale=time_scale,
                 changed=self.changed,
                 log=self.dmesg.append,
-                make_cp=command_processor,
+                make_cp=command_processor or partial(default_cp, reorder_seed=reorder),
             )
             for index, name in enumerate(chip.split(","))
         ]

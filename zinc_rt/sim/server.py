@@ -238,6 +238,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--coherence", default="bar", choices=("bar", "direct"))
     made.add_argument("--time-scale", type=float, default=1.0, help="shortens the driver's time-outs")
+    made.add_argument("--reorder", type=int, metavar="SEED", help="finish concurrent work in any order, seeded")
     made.add_argument("--stay", action="store_true", help="do not end with the last client")
     return made
 
@@ -262,7 +263,12 @@ def main(argv: list[str] | None = None) -> int:
         for each in arguments.inject:
             parse(each)
         machine = Machine(
-            arguments.chip, arguments.kernel, arguments.inject, arguments.coherence, arguments.time_scale
+            arguments.chip,
+            arguments.kernel,
+            arguments.inject,
+            arguments.coherence,
+            arguments.time_scale,
+            reorder=arguments.reorder,
         )
     except ValueError as error:
         print(f"zinc-rt sim: {error}", file=sys.stderr)
