@@ -18,13 +18,15 @@ NON_VOLATILE = Modifier("nv", "nv", 1)
 
 
 @cache
-def policy(kind: str, hint: int, scope: int) -> tuple[Modifier, ...]:
-    """What `th` and `scope` add to the text of a load, a store or an atomic."""
+def policy(kind: str, hint: int, scope: int, non_volatile: int = 0) -> tuple[Modifier, ...]:
+    """What `th`, `scope` and `nv` add to the text of a load, a store or an atomic."""
     found = []
     if hint:
         found.append(Modifier("th", f"th:{_hint(kind, hint, scope)}", hint))
     if scope:
         found.append(Modifier("scope", f"scope:{_SCOPES[scope]}", scope))
+    if non_volatile:
+        found.append(NON_VOLATILE)
     return tuple(found)
 
 

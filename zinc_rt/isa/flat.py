@@ -6,10 +6,10 @@ Operands of a row: `d` and `x`, the loaded and the stored data, each with its dw
 
 from __future__ import annotations
 
-from zinc_rt.isa.cache_policy import NON_VOLATILE, SCALE_OFFSET, policy
+from zinc_rt.isa.cache_policy import SCALE_OFFSET, policy
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import Kind, Operand, vgpr
-from zinc_rt.isa.rows import rows
+from zinc_rt.isa.rows import Row, rows
 from zinc_rt.isa.source import scalar
 from zinc_rt.isa.target import Target
 
@@ -33,15 +33,20 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     kind = row.flags[0]
     if segment != "SCRATCH" and middle >> 17 & 1:
         return None
-    if "plain" in row.flags:
-        return Instruction(segment, opcode, row.mnemonic, (), policy(kind, hint, scope), 12, words)
     saddr = word & 0x7F
+    policies = policy(kind, hint, scope, word >> 7 & 1)
+    if middle >> 16 & 1:
+        policies = (SCALE_OFFSET, *policies)
+    if "plain" in row.flags:
+        if saddr != _NULL:
+            return None
+        return Instruction(segment, opcode, row.mnemonic, (), policies, 12, words)
     data: dict[str, Operand] = {}
     for operand in row.operands:
         field = middle & 0xFF if operand[0] == "d" else middle >> 23 & 0xFF
         data[operand[0]] = vgpr(field, int(operand[1:]))
     returns = "d" in data and (kind != "atomic" or hint & 1)
-    scalar_address = _scalar_address(segment, saddr)
+    scalar_address = _scalar_address(segment, saddr, row)
     if scalar_address is None:
         return None
     operands = [data["d"]] if returns else []
@@ -51,12 +56,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         operands.append(data["x"])
     if segment != "FLAT":
         operands.append(scalar_address)
-    modifiers = offset(high >> 8, 24)
-    if middle >> 16 & 1:
-        modifiers += (SCALE_OFFSET,)
-    modifiers += policy(kind, hint, scope)
-    if word >> 7 & 1:
-        modifiers += (NON_VOLATILE,)
+    modifiers = offset(high >> 8, 24) + policies
     return Instruction(segment, opcode, row.mnemonic, tuple(operands), modifiers, 12, words)
 
 
@@ -66,12 +66,16 @@ def offset(field: int, bits: int) -> tuple[Modifier, ...]:
     return (Modifier("offset", f"offset:{value}", value),) if value else ()
 
 
-def _scalar_address(segment: str, saddr: int) -> Operand | None:
+def _scalar_address(segment: str, saddr: int, row: Row) -> Operand | None:
     if saddr == _NULL:
         return OFF
     if segment == "FLAT":
         return None
-    return scalar(saddr, 2 if segment == "GLOBAL" else 1)
+    if segment == "GLOBAL":
+        if "addtid" in row.flags:
+            return scalar(saddr, 2)
+        return scalar(saddr, 2, "SReg_64_XEXEC_XNULL" if saddr == 126 else "")
+    return scalar(saddr, 1, "SReg_32_XEXEC_HI" if saddr == 127 else "")
 
 
 def _vector_address(segment: str, register: int, saddr: int, used: bool) -> Operand:

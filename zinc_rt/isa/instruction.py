@@ -35,6 +35,8 @@ class Instruction:
         parts = self.mnemonic
         if self.operands:
             parts += " " + ", ".join([operand.text for operand in self.operands])
+            if self.encoding == "EXP":
+                parts = parts.replace(",", "", 1)  # none after the target
         if self.modifiers:
             parts += " " + " ".join([modifier.text for modifier in self.modifiers])
         return parts if self.second is None else f"{parts} :: {self.second.text}"

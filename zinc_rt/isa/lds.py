@@ -1,7 +1,8 @@
 """DS: the local data share, two dwords.
 
 Operands of a row: `d` the result, `a` the address, `x` and `y` the data, each with its dwords, in the order of the
-text. Flags: `two` for two 8-bit offsets, `swizzle` for ds_swizzle_b32's pattern.
+text. Flags: `two` for two 8-bit offsets, `swizzle` for ds_swizzle_b32's pattern,
+`zero` where the offset must be 0.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         used |= 0xFF << shift
         operands.append(vgpr(high >> shift & 0xFF, int(operand[1:])))
     if high & ~used:
+        return None
+    if "zero" in row.flags and word & 0xFFFF:
         return None
     modifiers = _offsets(word & 0xFFFF, row.flags, target)
     if word >> 17 & 1 or "gds" in row.flags:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zinc_rt.isa import flat, lds, scalar_memory
+from zinc_rt.isa import buffer, export, flat, image, interpolate, lds, scalar_memory
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.target import Target
 
@@ -12,9 +12,14 @@ Decode = Callable[[int, bytes, int, Target], Instruction | None]
 
 # By the top six bits.
 _GFX12: dict[int, Decode] = {
+    0x31: buffer.decode,
+    0x33: interpolate.decode,
+    0x34: image.decode_image,
     0x36: lds.decode,
+    0x39: image.decode_sample,
     0x3B: flat.decode,
     0x3D: scalar_memory.decode,
+    0x3E: export.decode,
 }
 
 

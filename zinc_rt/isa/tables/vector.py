@@ -3,6 +3,7 @@
 ROWS = {
     "VOP1": """
 00 00 v_nop - any
+1b 1b v_pipeflush - any
 01  - v_mov_b32_e32 v1,b32 dpp
 02  - v_readfirstlane_b32 D0,VL
 03  - v_cvt_i32_f64_e32 v1,f64
