@@ -9,6 +9,7 @@ from zinc_rt.errors import OutputError
 from zinc_rt.kmd.topology import NODES
 from zinc_rt.probes.device import DeviceSpec, names, read
 from zinc_rt.report import Report, to_json
+from zinc_rt.ring.hang import HangReport
 
 _FILES = (
     "/proc/version",
@@ -33,8 +34,9 @@ def facts(spec: DeviceSpec) -> dict[str, str]:
     return found
 
 
-def save(folder: Path, report: Report, texts: dict[str, str], log: list[str], missing: str) -> list[Path]:
-    """The folder's files. Raises OutputError."""
+def save(folder: Path, report: Report, texts: dict[str, str], hangs: dict[str, HangReport]) -> list[Path]:
+    """The folder's files, a folder for each hang. Raises OutputError."""
+    log, missing = report.details["kernel_log"], report.details["kernel_log_missing"]
     made: list[Path] = []
 
     def put(name: str, text: str) -> None:
@@ -50,6 +52,8 @@ def save(folder: Path, report: Report, texts: dict[str, str], log: list[str], mi
                 name = f"{result.id.replace('/', '-')}.txt"
                 put(name, f"{result.id}: {result.reason}\ncause: {result.cause}\n\n{told}")
                 result.artifacts.append(str(folder / name))
+            if result.id in hangs:
+                result.artifacts.append(str(hangs[result.id].save(folder)))
         for name, text in texts.items():
             put(name, text)
         put("kernel.log", "\n".join(log) or f"({missing or 'nothing new'})")

@@ -14,7 +14,7 @@ from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.topology import Node, read_topology
+from zinc_rt.kmd.topology import Node, arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.child import Ended, run_apart
@@ -23,7 +23,9 @@ from zinc_rt.probes.lane import Lane, open_lane
 from zinc_rt.probes.memory_access import Memory
 from zinc_rt.probes.probe import T1, T2
 from zinc_rt.ring.addresses import AddressMap
+from zinc_rt.ring.base import Device, Tier
 from zinc_rt.ring.kernel_side import KernelSide, KfdSide, UserqSide
+from zinc_rt.ring.reporter import Reporter
 
 if TYPE_CHECKING:
     from zinc_rt.probes.simulated import Since
@@ -117,6 +119,14 @@ class Context:
         self._stack.callback(made.close)
         return made
 
+    @cached_property
+    def reporter(self) -> Reporter:
+        arch = arch_name(self.transport.generation)
+        device = Device(name=arch, arch=arch, simulated=self.driver.simulated, profile=self.spec.profile)
+        made = Reporter(self.side, self.addresses, Tier(self.tier), device, folder=None)
+        self._stack.callback(made.close)
+        return made
+
     def memory(self, size_bytes: int, name: str, placement: Placement = Placement.GTT, **more: Any) -> Memory:
         """GPU memory, and how the host reads and writes it; the GPU can reach it when this returns."""
         buffer = self.transport.alloc(size_bytes, placement, name, **more)
@@ -128,6 +138,7 @@ class Context:
         """A queue of this tier with its ring, fence and scratch memory."""
         queue: Queue = self.side.create_queue(ring_bytes=ring_bytes, priority=priority)
         lane = open_lane(self, queue, name)
+        _ = self.reporter  # from now on it knows what is new in the kernel's log
         self._stack.callback(lane.close)
         return lane
 

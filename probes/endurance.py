@@ -120,6 +120,7 @@ PROBES = (
         latency,
         needs=("P21", "P24", "P25", "P29"),
         seconds=120.0,
+        more_seconds=lambda o: 60 * o.soak_minutes + (SUSPEND_SECONDS + 60 if o.manual else 0),
         signatures=(
             Signature(
                 symptom("rising"),

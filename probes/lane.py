@@ -14,7 +14,6 @@ from zinc_rt.pm4.packets import IndirectBuffer, ReleaseMem
 from zinc_rt.probes.memory_access import POISON32, Memory
 from zinc_rt.probes.probe import Evidence, Outcome, Stuck
 from zinc_rt.ring import examine
-from zinc_rt.ring.addresses import AddressMap
 from zinc_rt.ring.amd_ring import RELEASE_CACHES, AmdRing
 from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.ring.publish import publisher
@@ -41,11 +40,10 @@ class Raw(Packet):
 class Lane:
     """`memory` is poisoned GTT memory of the GPU's; its first 256 bytes belong to the fence."""
 
-    def __init__(self, context: Context, ring: AmdRing, memory: Memory, addresses: AddressMap) -> None:
+    def __init__(self, context: Context, ring: AmdRing, memory: Memory) -> None:
         self.context = context
         self.ring = ring
         self.memory = memory
-        self.addresses = addresses
         self.generation = ring.generation
 
     @property
@@ -140,25 +138,12 @@ class Lane:
         side = self.context.side
         side.look()
         evidence = self.evidence(fence)
+        hang = self.context.reporter.examine(self.ring, what)
         seen = tuple(dict.fromkeys(f"{each.kind}: {first_line(each.text)}" for each in side.incidents))
         lost = next((first_line(each.text) for each in side.incidents if each.kind == "lost"), self.context.gone())
         word = "gpu-gone" if lost else symptom or evidence.symptom
-        shown = examine.window(self.ring, self.addresses)
-        faults = examine.fault_states(self.ring, self.addresses)
-        refused = examine.illegal(shown, (), self.ring, self.addresses)
-        reason = f"{what}: {lost or first_line(examine.why(self.ring, faults, refused))}"
-        report = "\n".join(
-            [
-                what,
-                f"evidence  {evidence.text()}",
-                f"packet    {shown.last_packet}",
-                *(f"event     {each}" for each in seen),
-                *(f"illegal   {each}" for each in refused),
-                "ring around rptr",
-                shown.text,
-            ]
-        )
-        return Stuck(Outcome("fail", reason, word, evidence=evidence, faults=seen, report=report))
+        reason = f"{what}: {lost or first_line(hang.why)}"
+        return Stuck(Outcome("fail", reason, word, evidence=evidence, faults=seen, report=hang.text(), hang=hang))
 
     def close(self) -> None:
         self.ring.close()
@@ -185,7 +170,7 @@ def open_lane(context: Context, queue: Queue, name: str) -> Lane:
         make_hang=hang,
         full_seconds=context.poll_seconds,
     )
-    lanes.append(Lane(context, ring, memory, addresses))
+    lanes.append(Lane(context, ring, memory))
     return lanes[0]
 
 

@@ -11,7 +11,8 @@ from zinc_rt.errors import ZincError
 from zinc_rt.exec import DeadlineMissed
 
 if TYPE_CHECKING:
-    from zinc_rt.probes.context import Context
+    from zinc_rt.probes.context import Context, Options
+    from zinc_rt.ring.hang import HangReport
 
 HOST, T1, T2 = "host", "t1", "t2"
 TIERS = (HOST, T1, T2)
@@ -57,6 +58,7 @@ class Outcome:
     cause: str = ""
     advice: str = ""
     report: str = ""  # the hang report, or a traceback
+    hang: HangReport | None = None  # with the bytes of ring and IB, for --bundle
     log: tuple[str, ...] = ()  # a simulated device's kernel log, from this probe
 
     @property
@@ -91,6 +93,7 @@ class Probe:
     needs: tuple[str, ...] = ()
     signatures: tuple[Signature, ...] = ()
     seconds: float = 20.0  # the child's deadline
+    more_seconds: Callable[[Options], float] = lambda options: 0.0  # that options ask for on top
 
 
 class Failed(ZincError):
