@@ -17,6 +17,8 @@ def decode(code: bytes, at: int, target: Target) -> Instruction | None:
     if at + 4 > len(code):
         return None
     word = int.from_bytes(code[at : at + 4], "little")
+    if not word:  # erased memory
+        return Instruction("VOP2", 0, "v_illegal", (), (), 4, (0,))
     top = word >> 26
     if top < 32:
         prefix = word >> 25

@@ -1,7 +1,8 @@
 """FLAT, GLOBAL and SCRATCH of gfx12: three dwords.
 
-Operands of a row: `d` and `x`, the loaded and the stored data, each with its dwords. Flags: load, store or atomic,
-`addtid` (no vector address), `plain` (no operands at all), `w32` or `w64` (only in such waves).
+Operands of a row: `d` and `x`, the loaded and the stored data, each with its dwords (in
+wave32/wave64 where they differ). Flags: load, store or atomic,
+`addtid` (no vector address), `plain` (no operands at all).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     data: dict[str, Operand] = {}
     for operand in row.operands:
         field = middle & 0xFF if operand[0] == "d" else middle >> 23 & 0xFF
-        data[operand[0]] = vgpr(field, int(operand[1:]))
+        widths = operand[1:].split("/")
+        data[operand[0]] = vgpr(field, int(widths[target.wave == 64 and len(widths) > 1]))
     returns = "d" in data and (kind != "atomic" or hint & 1)
     scalar_address = _scalar_address(segment, saddr, row)
     if scalar_address is None:

@@ -13,7 +13,7 @@ offset, gradients, a level of detail) and from a16; how much data there is, from
 | nocoords | the dimension counts for nothing |
 | nod16 | d16 must be 0 |
 | bvh | a ray: dmask must be 15, r128 set, and so on |
-| nosampler | no sampler, and unnormalised |
+| nosampler | no sampler |
 
 Where a dimension and dmask ask for a form that no instruction has, or one beyond v255, LLVM shows the most addresses in single registers
 and the least data.
@@ -27,7 +27,8 @@ from zinc_rt.isa.cache_policy import policy
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import Kind, Operand, vgpr
 from zinc_rt.isa.rows import Row, rows
-from zinc_rt.isa.source import source
+from zinc_rt.isa.source import LITERAL, source
+from zinc_rt.isa.source import literal as source_literal
 from zinc_rt.isa.target import Target
 
 _DIMENSIONS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
@@ -45,16 +46,17 @@ def decode_image(word: int, code: bytes, at: int, target: Target) -> Instruction
         return None
     row, middle, high = found
     tfe = middle >> 23 & 1
-    resource = _resource(middle, row)
-    if resource is None:
+    words, literal = _words(word, middle, high, code, at, {middle >> 9 & 0x1FF})
+    resource = _resource(middle, row, literal)
+    if resource is None or not words:
         return None
     addresses = tuple(high >> 8 * i & 0xFF for i in range(4)) + (middle >> 24,)
     if "bvh" in row.flags:
-        return _ray(row, word, middle, high, addresses, resource)
-    if addresses[4] or (word >> 5 & 1 and "nod16" in row.flags):
+        return _ray(row, words, addresses, resource)
+    if addresses[4] or _bad_d16(row, word):
         return None
     operands = (*_data_and_addresses("VIMAGE", row, word, middle, tfe, addresses[:4], target), resource)
-    return _instruction("VIMAGE", row, operands, word, middle, high, tfe, ())
+    return _instruction("VIMAGE", row, operands, words, tfe, ())
 
 
 def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
@@ -63,22 +65,23 @@ def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instructio
         return None
     row, middle, high = found
     tfe, lwe = word >> 3 & 1, middle >> 8 & 1
-    resource = _resource(middle, row)
-    if resource is None:
+    words, literal = _words(word, middle, high, code, at, {middle >> 9 & 0x1FF, middle >> 23})
+    resource = _resource(middle, row, literal)
+    if resource is None or not words:
         return None
     addresses = tuple(high >> 8 * i & 0xFF for i in range(4))
-    if any(addresses[_most_addresses("VSAMPLE", row.opcode, target) :]):
+    if any(addresses[_most_addresses("VSAMPLE", row.opcode, target) :]) or _bad_d16(row, word):
         return None
     operands = [*_data_and_addresses("VSAMPLE", row, word, middle, tfe, addresses, target), resource]
     if "nosampler" in row.flags:
-        if not word >> 13 & 1 or middle >> 23:
+        if middle >> 23:
             return None
     else:
-        sampler = source(middle >> 23, "b32", False, 4, "SReg_128_XNULL")
+        sampler = _descriptor(middle >> 23, 4, literal)
         if sampler is None:
             return None
         operands.append(sampler)
-    return _instruction("VSAMPLE", row, tuple(operands), word, middle, high, tfe, (_LWE,) * lwe)
+    return _instruction("VSAMPLE", row, tuple(operands), words, tfe, (_LWE,) * lwe)
 
 
 def _fields(word: int, code: bytes, at: int, encoding: str, target: Target) -> tuple[Row, int, int] | None:
@@ -93,12 +96,11 @@ def _instruction(
     encoding: str,
     row: Row,
     operands: tuple[Operand, ...],
-    word: int,
-    middle: int,
-    high: int,
+    words: tuple[int, ...],
     tfe: int,
     lwe: tuple[Modifier, ...],
 ) -> Instruction:
+    word, middle = words[:2]
     dmask = word >> 22 & 15
     modifiers = [Modifier("dmask", f"dmask:{dmask:#x}", dmask)] if dmask else []
     modifiers.append(_DIM[word & 7])
@@ -113,11 +115,32 @@ def _instruction(
     modifiers += lwe
     if word >> 5 & 1:
         modifiers.append(_D16)
-    return Instruction(encoding, row.opcode, row.mnemonic, operands, tuple(modifiers), 12, (word, middle, high))
+    return Instruction(encoding, row.opcode, row.mnemonic, operands, tuple(modifiers), 4 * len(words), words)
 
 
-def _resource(middle: int, row: Row) -> Operand | None:
-    code, width = middle >> 9 & 0x1FF, 4 if "bvh" in row.flags else 8
+def _bad_d16(row: Row, word: int) -> bool:
+    return bool(word >> 5 & 1) and "nod16" in row.flags
+
+
+def _words(
+    word: int, middle: int, high: int, code: bytes, at: int, descriptors: set[int]
+) -> tuple[tuple[int, ...], int]:
+    """The dwords, and the literal that a descriptor asks for; no dwords where it is cut off."""
+    if LITERAL not in descriptors:
+        return (word, middle, high), 0
+    if at + 16 > len(code):
+        return (), 0
+    literal = int.from_bytes(code[at + 12 : at + 16], "little")
+    return (word, middle, high, literal), literal
+
+
+def _resource(middle: int, row: Row, literal: int) -> Operand | None:
+    return _descriptor(middle >> 9 & 0x1FF, 4 if "bvh" in row.flags else 8, literal)
+
+
+def _descriptor(code: int, width: int, literal: int) -> Operand | None:
+    if code == LITERAL:
+        return source_literal(literal, "b32", False)
     return source(code, "b32", False, width, f"SReg_{32 * width}_XNULL")
 
 
@@ -127,9 +150,10 @@ def _data_and_addresses(
     data = _data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
     used = _address_dwords(row, word & 7, word >> 6 & 1)
     first, places = middle & 0xFF, len(registers)
-    beyond = first + data > 256 or (used > places and registers[-1] + used - places + 1 > 256)
+    least = 2 if "four" in row.flags or "cmpswap" in row.flags else 1
+    beyond = (data > least and first + data > 256) or (used > places and registers[-1] + used - places + 1 > 256)
     if beyond or data not in _data_forms(row) or used not in _address_forms(encoding, row.opcode, target):
-        data = 2 if "four" in row.flags or "cmpswap" in row.flags else 1
+        data = least
         used = _most_addresses(encoding, row.opcode, target)
     return vgpr(first, data), _addresses(registers, used)
 
@@ -185,11 +209,10 @@ def address_list(parts: tuple[Operand, ...]) -> Operand:
     return Operand(Kind.VGPRS, f"[{', '.join(part.text for part in parts)}]", width=0, parts=parts)
 
 
-def _ray(
-    row: Row, word: int, middle: int, high: int, registers: tuple[int, ...], resource: Operand
-) -> Instruction | None:
+def _ray(row: Row, words: tuple[int, ...], registers: tuple[int, ...], resource: Operand) -> Instruction | None:
     """Bounding volume hierarchies: the widths of data and addresses are the row's operands."""
-    if word & 0x03C03FBF != 0x03C00010 or middle & 0x00FC0000:
+    word, middle = words[:2]
+    if word & 0x03C00037 != 0x03C00010 or middle & 0x00FC0000:
         return None
     a16 = word >> 6 & 1
     widths = [int(width) for width in row.operands]
@@ -198,7 +221,9 @@ def _ray(
             return None
         del widths[-2:]  # direction and its inverse share three registers
         widths.append(3)
+    if any(registers[len(widths) - 1 :]):
+        return None
     parts = tuple(vgpr(register, width) for register, width in zip(registers, widths[1:], strict=False))
     operands = (vgpr(middle & 0xFF, widths[0]), address_list(parts), resource)
     modifiers = (_A16,) * a16
-    return Instruction("VIMAGE", row.opcode, row.mnemonic, operands, modifiers, 12, (word, middle, high))
+    return Instruction("VIMAGE", row.opcode, row.mnemonic, operands, modifiers, 4 * len(words), words)

@@ -9,8 +9,9 @@ Flags of a row:
 | loose | op_sel_hi means nothing; without these three op_sel_hi must be all ones and op_sel 0 |
 | l3 h3 | which sources have neg_lo, neg_hi (a bit a source) |
 | c | has clamp |
-| key | bit 11 is index_key |
+| k1 k0 | how many bits from 11 on are index_key in wave32; one more in wave64 |
 | dpp | has DPP forms |
+| y2 y6 | there, source 1, or 1 and 2, must be vector registers |
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from zinc_rt.isa.source import LITERAL
 from zinc_rt.isa.target import Target
 from zinc_rt.isa.vector import CLAMP, bits_modifier
 
-_INDEX_KEY = Modifier("index_key", "index_key:1", 1)
+_INDEX_KEY = tuple(Modifier("index_key", f"index_key:{i}", i) for i in range(4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Plan:
     literal_fields: tuple[int, ...]
     selects: bool
     mix: bool
-    key: bool
+    key: int  # the bits of index_key
     dpp: bool
     all_ones: tuple[int, ...]  # op_sel_hi where it adds nothing
     fixed: int  # bits that are fixed, and
@@ -68,17 +69,24 @@ def _plan(row: Row, target: Target) -> Plan:
             value |= 3 << 59 | 1 << 14
     if "c" not in row.flags:
         fixed |= 1 << 15
-    if "key" in row.flags:
-        fixed &= ~(1 << 11)
+    if "k0" in row.flags or "k1" in row.flags:
+        key = (1 << row.mask("k") + target.mask_width - 1) - 1
+    else:
+        key = 0
+    fixed &= ~(key << 11)
     literal_fields = tuple(i for i, kind in enumerate(row.operands) if i and takes_literal(kind))
     return Plan(
         row.mnemonic,
         decoders,
-        (decoders[0], decoder("v1", target), *decoders[2:]),
+        (
+            decoders[0],
+            decoder("v1", target),
+            *(decoder("V1", target) if row.mask("y") >> i & 1 else decoders[i + 1] for i in range(1, sources)),
+        ),
         literal_fields,
         selects or mix,
         mix,
-        "key" in row.flags,
+        key,
         "dpp" in row.flags,
         (0,) * sources if mix else (1,) * sources,
         fixed,
@@ -145,8 +153,8 @@ def _modifiers(plan: Plan, word: int, high: int) -> tuple[Modifier, ...]:
         op_sel_hi = _bits(high >> 27 & 3 | (word >> 14 & 1) << 2, count)
         if op_sel_hi != plan.all_ones:
             found.append(bits_modifier("op_sel_hi", op_sel_hi))
-    elif plan.key and word >> 11 & 1:
-        found.append(_INDEX_KEY)
+    elif plan.key and word >> 11 & plan.key:
+        found.append(_INDEX_KEY[word >> 11 & plan.key])
     if not plan.mix:
         if high >> 29:
             found.append(bits_modifier("neg_lo", _bits(high >> 29, count)))

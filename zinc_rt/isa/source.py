@@ -36,8 +36,8 @@ _CLASSES = {
     "VGPR_32": _ANYWHERE | frozenset(range(256, 512)),
     "VRegOrLds_32": _ANYWHERE | frozenset(range(254, 512)),
     "VS_32_Lo128": frozenset(range(384)),
-    "SReg_128_XNULL": _SCALAR - {124},
-    "SReg_256_XNULL": _SCALAR - {124},
+    "SReg_128_XNULL": _SCALAR,
+    "SReg_256_XNULL": _SCALAR,
 }
 
 

@@ -51,6 +51,7 @@ class Plan:
     has_literal: bool
     literal_fields: frozenset[int]
     dpp_mnemonic: str | None
+    dpp_zero: int  # must_be_zero of VOP3's DPP forms
     dpp_operands: tuple[tuple[Decoder, int], ...]  # source 0 is a vector register there
 
 
@@ -115,6 +116,7 @@ def _plan(encoding: str, row: Row, target: Target) -> Plan:
         "K" in row.operands,
         frozenset(literal_fields),
         _dpp_mnemonic(encoding, row.mnemonic) if "dpp" in row.flags else None,
+        zero & ~(15 << 11) if byte_sel else zero,
         tuple((decoder(dpp_source, target), field) if field == 1 else (d, field) for d, field in operands),
     )
 
@@ -143,7 +145,12 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
     mnemonic, suffix, extra = plan.mnemonic, "", 0
     words: tuple[int, ...] = (word,)
     neg = absolute = 0
-    if source == LITERAL or plan.has_literal or source in dpp.CODES:
+    if (
+        source == LITERAL
+        or plan.has_literal
+        or source in dpp.CODES
+        or (destination == LITERAL and 0 in plan.literal_fields)
+    ):
         if at + 8 > len(code):
             return None
         extra = int.from_bytes(code[at + 4 : at + 8], "little")
@@ -178,7 +185,7 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
     if plan is None or at + 8 > len(code):
         return None
     high = int.from_bytes(code[at + 4 : at + 8], "little")
-    if (high << 32 | word) & plan.must_be_zero:
+    if (high << 32 | word) & (plan.dpp_zero if high & 0x1FF in dpp.CODES else plan.must_be_zero):
         return None
     fields = (word & 0xFF, high & 0x1FF, high >> 9 & 0x1FF, high >> 18 & 0x1FF, word >> 8 & 0x7F, 0)
     words: tuple[int, ...] = (word, high)

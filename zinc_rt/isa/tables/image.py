@@ -67,7 +67,7 @@ ROWS = {
 35  - image_gather4_o - load x1 four
 36  - image_gather4_lz_o - load x1 four
 37  - image_gather4_c_lz_o - load x2 four
-38  - image_get_lod - load
+38  - image_get_lod - load nod16
 39  - image_sample_d_g16 - load grad g16
 3a  - image_sample_c_d_g16 - load x1 grad g16
 3b  - image_sample_d_o_g16 - load x1 grad g16

@@ -244,8 +244,8 @@ ff  - ds_load_b128 d4,a1
 53  - global_load_block d32 load
 54  - global_store_block x32 store
 56  - global_atomic_add_f32 d1,x1 atomic
-57  - global_load_tr_b128 d4 load
-58  - global_load_tr_b64 d2 load
+57  - global_load_tr_b128 d4/2 load
+58  - global_load_tr_b64 d2/1 load
 59  - global_atomic_pk_add_f16 d1,x1 atomic
 5a  - global_atomic_pk_add_bf16 d1,x1 atomic
 73  - global_atomic_ordered_add_b64 d2,x2 atomic

@@ -29,13 +29,13 @@ ROWS = {
 1c - v_pk_max_num_f16 v1,h2,h2 packed c
 1d - v_pk_minimum_f16 v1,h2,h2 packed c
 1e - v_pk_maximum_f16 v1,h2,h2 packed c
-20 - v_fma_mix_f32 v1,f16,f16,f16 mix c dpp
-21 - v_fma_mixlo_f16 v1,f16,f16,f16 mix c dpp
-22 - v_fma_mixhi_f16 v1,f16,f16,f16 mix c dpp
-24 - v_dot4_f32_fp8_bf8 v1,b32,b32,b32 l4 h4 dpp
-25 - v_dot4_f32_bf8_fp8 v1,b32,b32,b32 l4 h4 dpp
-26 - v_dot4_f32_fp8_fp8 v1,b32,b32,b32 l4 h4 dpp
-27 - v_dot4_f32_bf8_bf8 v1,b32,b32,b32 l4 h4 dpp
+20 - v_fma_mix_f32 v1,f16,f16,f16 mix c dpp y2
+21 - v_fma_mixlo_f16 v1,f16,f16,f16 mix c dpp y2
+22 - v_fma_mixhi_f16 v1,f16,f16,f16 mix c dpp y2
+24 - v_dot4_f32_fp8_bf8 v1,b32,b32,b32 l4 h4 dpp y6
+25 - v_dot4_f32_bf8_fp8 v1,b32,b32,b32 l4 h4 dpp y6
+26 - v_dot4_f32_fp8_fp8 v1,b32,b32,b32 l4 h4 dpp y6
+27 - v_dot4_f32_bf8_bf8 v1,b32,b32,b32 l4 h4 dpp y6
 40 - v_wmma_f32_16x16x16_f16 v8/4,V4/2,V4/2,C8/4 l7 h7
 41 - v_wmma_f32_16x16x16_bf16 v8/4,V4/2,V4/2,C8/4 l7 h7
 42 - v_wmma_f16_16x16x16_f16 v4/2,V4/2,V4/2,H4/2 l7 h7
@@ -47,16 +47,16 @@ ROWS = {
 48 - v_wmma_f32_16x16x16_bf8_fp8 v8/4,V2/1,V2/1,C8/4 l4 h4
 49 - v_wmma_f32_16x16x16_bf8_bf8 v8/4,V2/1,V2/1,C8/4 l4 h4
 4a - v_wmma_i32_16x16x32_iu4 v8/4,V2/1,V2/1,C8/4 l3 c
-50 - v_swmmac_f32_16x16x32_f16 v8/4,V4/2,V8/4,V1 l3 h3 key
-51 - v_swmmac_f32_16x16x32_bf16 v8/4,V4/2,V8/4,V1 l3 h3 key
-52 - v_swmmac_f16_16x16x32_f16 v4/2,V4/2,V8/4,V1 l3 h3 key
-53 - v_swmmac_bf16_16x16x32_bf16 v4/2,V4/2,V8/4,V1 l3 h3 key
-54 - v_swmmac_i32_16x16x32_iu8 v8/4,V2/1,V4/2,V1 l3 c key
-55 - v_swmmac_i32_16x16x32_iu4 v8/4,V1,V2/1,V1 l3 c key
-56 - v_swmmac_i32_16x16x64_iu4 v8/4,V2/1,V4/2,V1 l3 c
-57 - v_swmmac_f32_16x16x32_fp8_fp8 v8/4,V2/1,V4/2,V1 key
-58 - v_swmmac_f32_16x16x32_fp8_bf8 v8/4,V2/1,V4/2,V1 key
-59 - v_swmmac_f32_16x16x32_bf8_fp8 v8/4,V2/1,V4/2,V1 key
-5a - v_swmmac_f32_16x16x32_bf8_bf8 v8/4,V2/1,V4/2,V1 key
+50 - v_swmmac_f32_16x16x32_f16 v8/4,V4/2,V8/4,V1 l3 h3 k1
+51 - v_swmmac_f32_16x16x32_bf16 v8/4,V4/2,V8/4,V1 l3 h3 k1
+52 - v_swmmac_f16_16x16x32_f16 v4/2,V4/2,V8/4,V1 l3 h3 k1
+53 - v_swmmac_bf16_16x16x32_bf16 v4/2,V4/2,V8/4,V1 l3 h3 k1
+54 - v_swmmac_i32_16x16x32_iu8 v8/4,V2/1,V4/2,V1 l3 c k1
+55 - v_swmmac_i32_16x16x32_iu4 v8/4,V1,V2/1,V1 l3 c k1
+56 - v_swmmac_i32_16x16x64_iu4 v8/4,V2/1,V4/2,V1 l3 c k0
+57 - v_swmmac_f32_16x16x32_fp8_fp8 v8/4,V2/1,V4/2,V1 k1
+58 - v_swmmac_f32_16x16x32_fp8_bf8 v8/4,V2/1,V4/2,V1 k1
+59 - v_swmmac_f32_16x16x32_bf8_fp8 v8/4,V2/1,V4/2,V1 k1
+5a - v_swmmac_f32_16x16x32_bf8_bf8 v8/4,V2/1,V4/2,V1 k1
 """,
 }
