@@ -50,6 +50,10 @@ def wptr_in_vram(c: Client) -> dict[str, Any]:
     return c.queue_arguments(write_pointer_address=c.alloc(PAGE, VRAM_PUBLIC)["va_addr"])
 
 
+def wptr_of_sdma_in_vram(c: Client) -> dict[str, Any]:
+    return wptr_in_vram(c) | {"queue_type": kfd.KFD_IOC_QUEUE_TYPE_SDMA}
+
+
 def wptr_of_two_pages(c: Client) -> dict[str, Any]:
     return c.queue_arguments(write_pointer_address=c.alloc(2 * PAGE)["va_addr"])
 
@@ -162,6 +166,7 @@ ROWS = (
     made(errno.EINVAL, other_ring),
     made(errno.EINVAL, shifted_ring),
     made(errno.EINVAL, wptr_in_vram),
+    made(errno.EINVAL, wptr_of_sdma_in_vram),
     made(errno.EINVAL, wptr_of_two_pages),
     made(errno.EINVAL, rptr_in_second_page),
     made(errno.EINVAL, eop_too_long),

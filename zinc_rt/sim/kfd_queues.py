@@ -121,9 +121,8 @@ def _buffers(gpu: Gpu, on: OnGpu, arg: Record, kind: int, ring_size: int) -> lis
     """What kfd_queue_acquire_buffers checks and holds."""
     vm = on.vm
     wptr = vm.span_at(arg["write_pointer_address"])
-    if kind == kfd.KFD_IOC_QUEUE_TYPE_COMPUTE and (
-        wptr is None or wptr.bo.heap is Heap.VRAM or wptr.bo not in gpu.memory.bos
-    ):
+    # whatever the kind: MES reads it through the GART (init_user_queue)
+    if wptr is None or wptr.bo.heap is Heap.VRAM or wptr.bo not in gpu.memory.bos:
         raise OSError(errno.EINVAL, "wptr: not in this GPU's GTT")
     if not gpu.kernel.buffer_validation:
         return []
