@@ -23,8 +23,8 @@ _F32 = (0x3F000000, 0xBF000000, 0x3F800000, 0xBF800000, 0x40000000, 0xC0000000, 
 _F64_HIGH = {0x3FE00000: "0.5", 0x3FF00000: "1.0", 0x40000000: "2.0", 0x40100000: "4.0"}
 _F64_HIGH |= {high | 1 << 31: f"-{text}" for high, text in _F64_HIGH.items()}
 
-# The types of a source operand: b any, i integer, f float, y bfloat; h2, y2, p2 two halves (p2 the same one twice).
-# They differ only in how constants read.
+# The types of a source operand: b any, i integer, f float, y bfloat; h2, y2, p2 two halves (p2 the
+# same one twice). They differ only in how constants read.
 TYPES = ("b32", "i64", "f64", "f16", "i16", "y16", "h2", "y2", "p2")
 
 

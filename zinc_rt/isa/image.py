@@ -1,7 +1,7 @@
 """VIMAGE and VSAMPLE of gfx12: image accesses, three dwords.
 
 How many addresses there are follows from the dimension, from what the mnemonic says (a compare value, a bias, an
-offset, gradients, a level of detail) and from a16; how much data there is, from dmask, d16 and tfe. Flags of a row:
+offset, gradients, a level of detail) and from a16; how much data there is, from dmask, d16 and tfe. A row's flags:
 
 | flag | means |
 |---|---|
@@ -15,8 +15,8 @@ offset, gradients, a level of detail) and from a16; how much data there is, from
 | bvh | a ray: dmask must be 15, r128 set, and so on |
 | nosampler | no sampler |
 
-Where a dimension and dmask ask for a form that no instruction has, or one beyond v255, LLVM shows the most addresses in single registers
-and the least data.
+Where a dimension and dmask ask for a form that no instruction has, or one beyond v255, LLVM shows the most
+addresses in single registers and the least data.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def decode_image(word: int, code: bytes, at: int, target: Target) -> Instruction
     resource = _resource(middle, row, literal)
     if resource is None or not words:
         return None
-    addresses = tuple(high >> 8 * i & 0xFF for i in range(4)) + (middle >> 24,)
+    addresses = (*(high >> 8 * i & 0xFF for i in range(4)), middle >> 24)
     if "bvh" in row.flags:
         return _ray(row, words, addresses, resource)
     if addresses[4] or _bad_d16(row, word):
@@ -184,7 +184,7 @@ def _address_dwords(row: Row, dimension: int, a16: int) -> int:
 def _address_forms(encoding: str, opcode: int, target: Target) -> frozenset[int]:
     """The counts of addresses that any dimension asks for; multi-sampled arrays only in plain loads and stores."""
     row = rows("image", encoding, target.generation)[opcode]
-    plain = encoding == "VIMAGE" and "lod" not in row.flags or "nosampler" in row.flags
+    plain = (encoding == "VIMAGE" and "lod" not in row.flags) or "nosampler" in row.flags
     counts = [_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)]
     return frozenset(range(min(counts), max(counts) + 1))
 

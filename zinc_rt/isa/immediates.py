@@ -19,8 +19,8 @@ _INSTSKIP = ("", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4")
 
 # Counters of s_wait_alu: name, low bit, bits.
 _DEPCTR = (
-    ("hold_cnt", 7, 1), ("sa_sdst", 0, 1), ("va_vdst", 12, 4), ("va_sdst", 9, 3), ("va_ssrc", 8, 1), ("va_vcc", 1, 1),
-    ("vm_vsrc", 2, 3),
+    ("hold_cnt", 7, 1), ("sa_sdst", 0, 1), ("va_vdst", 12, 4), ("va_sdst", 9, 3), ("va_ssrc", 8, 1),
+    ("va_vcc", 1, 1), ("vm_vsrc", 2, 3),
 )  # fmt: skip
 _DEPCTR_UNUSED = 3 << 5
 _WAITCNT = (("vmcnt", 10, 6), ("expcnt", 0, 3), ("lgkmcnt", 4, 6))

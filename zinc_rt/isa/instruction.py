@@ -9,7 +9,7 @@ from zinc_rt.isa.operand import Operand
 
 
 class Modifier(NamedTuple):
-    """What follows the operands: clamp, offset:16, op_sel:[0,1], th:TH_LOAD_NT. `value` is None for plain flags."""
+    """What follows the operands: clamp, offset:16, op_sel:[0,1], th:TH_LOAD_NT. A bare mark has no value."""
 
     name: str
     text: str

@@ -1,7 +1,7 @@
 """Source and destination codes (the 8- and 9-bit operand fields) as operands.
 
-A kind says what an operand field means: its type (constants.TYPES), or with a class after a slash, where registers of
-another class draw LLVM's remark. A class in REGISTERS_ONLY takes no constants either.
+What a code means depends on the operand's type (constants.TYPES) and width, and on whether constants may stand
+there. A register or constant that may not is decoded all the same, as LLVM does, with LLVM's remark in its text.
 """
 
 from __future__ import annotations

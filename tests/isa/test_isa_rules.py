@@ -1,0 +1,97 @@
+"""Rules of the text, each on an encoding worked out by hand; wave64 and structured operands."""
+
+from __future__ import annotations
+
+import pytest
+
+from zinc_rt.isa import Kind, Target, decode
+
+W32, W64 = Target(12, 32), Target(12, 64)
+
+
+def text(raw: str, target: Target = W32) -> str:
+    found = decode(bytes.fromhex(raw), 0, target)
+    return "INVALID" if found is None else found.text
+
+
+@pytest.mark.parametrize(
+    ("raw", "in_wave32", "in_wave64"),
+    [
+        ("0505027c", "v_cmp_lt_f16_e32 vcc_lo, v5, v2", "v_cmp_lt_f16_e32 vcc, v5, v2"),
+        ("0a0011d401050200", "v_cmp_lt_f32_e64 s10, v1, v2", "v_cmp_lt_f32_e64 s[10:11], v1, v2"),
+        ("01050a02", "v_cndmask_b32_e32 v5, v1, v2, vcc_lo", "v_cndmask_b32_e32 v5, v1, v2, vcc"),
+        ("050001d501051a00", "v_cndmask_b32_e64 v5, v1, v2, s6", "v_cndmask_b32_e64 v5, v1, v2, s[6:7]"),
+        ("050600d701050200", "v_add_co_u32 v5, s6, v1, v2", "v_add_co_u32 v5, s[6:7], v1, v2"),
+        (
+            "084040cc2061021d",
+            "v_wmma_f32_16x16x16_f16 v[8:15], v[32:35], v[48:51], v[64:71]",
+            "v_wmma_f32_16x16x16_f16 v[8:11], v[32:33], v[48:49], v[64:67]",
+        ),
+    ],
+)
+def test_lane_masks_and_matrices_are_as_wide_as_the_wave_asks(raw: str, in_wave32: str, in_wave64: str) -> None:
+    assert text(raw) == in_wave32
+    assert text(raw, W64) == in_wave64
+
+
+def test_dual_instructions_are_wave32_only() -> None:
+    assert text("0104c8c8010406ff") == "v_dual_mul_f32 v255, s1, v2 :: v_dual_mul_f32 v6, s1, v2"
+    assert text("0104c8c8010406ff", W64) == "INVALID"
+
+
+@pytest.mark.parametrize(
+    ("literal", "want"),
+    [
+        ("05000000", "lit(0x5)"),
+        ("41000000", "0x41"),
+        ("0000003f", "lit(0x3f000000)"),
+        ("f0ffffff", "lit(0xfffffff0)"),
+        ("efffffff", "0xffffffef"),
+    ],
+)
+def test_a_literal_that_looks_like_an_inline_constant_says_so(literal: str, want: str) -> None:
+    assert text("ff008abe" + literal) == f"s_mov_b32 s10, {want}"
+
+
+def test_operands_are_data_not_only_text() -> None:
+    found = decode(bytes.fromhex("050013d601050e04"), 0, W32)
+    assert found is not None and found.mnemonic == "v_fma_f32" and found.encoding == "VOP3"
+    assert [(operand.kind, operand.index, operand.width) for operand in found.operands] == [
+        (Kind.VGPR, 5, 1),
+        (Kind.VGPR, 1, 1),
+        (Kind.VGPR, 2, 1),
+        (Kind.VGPR, 3, 1),
+    ]
+    negative = decode(bytes.fromhex("050113d601050e24"), 0, W32)
+    assert negative is not None and negative.text == "v_fma_f32 v5, -|v1|, v2, v3"
+    assert negative.operands[1].negate and negative.operands[1].absolute and negative.operands[1].index == 1
+    constant = decode(bytes.fromhex("c10080be"), 0, W32)
+    assert constant is not None and constant.operands[1].value == -1
+    load = decode(bytes.fromhex("7c0005ee0100000003c0ffff"), 0, W32)
+    assert load is not None and load.text == "global_load_b32 v1, v[3:4], off offset:-64"
+    offset = load.modifier("offset")
+    assert offset is not None and offset.value == -64
+    dual = decode(bytes.fromhex("0104c8c8010406ff"), 0, W32)
+    assert dual is not None and dual.second is not None and dual.second.operands[0].index == 6
+
+
+def test_dpp_keeps_every_lane_bit() -> None:
+    """LLVM 22.1.8 drops bit 15 of the DPP dword of some opcodes; the hardware reads it."""
+    assert text("e9660a7e01ffffff") == "v_sqrt_f32_dpp v5, v1 dpp8:[7,7,7,7,7,7,7,7]"
+    found = decode(bytes.fromhex("e9660a7e01ffffff"), 0, W32)
+    assert found is not None and found.encoding == "VOP1_DPP8" and found.modifiers[0].value == (7,) * 8
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        ("fdb80a7f", "a 16-bit destination beyond v127"),
+        ("ff0e0a7e", "a literal that is missing"),
+        ("d10080be", "source 209 has no meaning"),
+        ("6b0180be", "a pair that starts at vcc_hi"),
+        ("004024cc01050e5c", "neg_lo of a source without it"),
+        ("010422ca810606ff", "v_dual_mov_b32 with a second source"),
+    ],
+)
+def test_illegal_encodings_are_no_instruction(raw: str, why: str) -> None:
+    assert text(raw) == "INVALID", why

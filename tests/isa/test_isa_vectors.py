@@ -1,0 +1,54 @@
+"""The decoder against LLVM's text for every encoding of LLVM's own gfx12 tests."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.isa import Target, decode
+
+W32 = Target(generation=12, wave=32)
+SHOWN = 5
+
+
+def rows(data_dir: Path, name: str) -> list[list[str]]:
+    file = data_dir / "gfx12" / name
+    if not file.is_file():
+        pytest.skip(f"{file} is absent")
+    return [line.split("\t") for line in file.read_text().splitlines() if not line.startswith("#")]
+
+
+def test_every_vector_reads_as_llvm_writes_it(data_dir: Path) -> None:
+    total, right, wrong = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
+    for raw, want in rows(data_dir, "gfx1201_w32.tsv"):
+        code = bytes.fromhex(raw)
+        found = decode(code, 0, W32)
+        encoding = "none" if found is None else found.encoding
+        total[encoding] += 1
+        if found is not None and found.text == want and found.size_bytes == len(code):
+            right[encoding] += 1
+        else:
+            saw = "INVALID" if found is None else f"{found.text!r}, {found.size_bytes} bytes"
+            wrong[encoding].append(f"{raw}: wanted {want!r}, saw {saw}")
+    assert sum(total.values()) == 27852
+    counts = ", ".join(f"{name} {right[name]}/{total[name]}" for name in sorted(total))
+    firsts = "\n".join(line for lines in wrong.values() for line in lines[:SHOWN])
+    assert not wrong, f"{counts}\n{firsts}"
+
+
+def test_what_llvm_rejects_is_no_instruction(data_dir: Path) -> None:
+    found = rows(data_dir, "gfx1201_w32_invalid.tsv")
+    accepted = {raw: text.text for (raw,) in found if (text := decode(bytes.fromhex(raw), 0, W32)) is not None}
+    assert len(found) >= 200 and not accepted
+
+
+def test_words_and_length_say_the_same_as_the_bytes(data_dir: Path) -> None:
+    for raw, _ in rows(data_dir, "gfx1201_w32.tsv")[::7]:
+        code = bytes.fromhex(raw)
+        found = decode(code, 0, W32)
+        assert found is not None
+        assert b"".join(word.to_bytes(4, "little") for word in found.words) == code
+        assert decode(b"\xff" * 3 + code, 3, W32) == found, "the offset matters not"
+        assert decode(code[:-1], 0, W32) is None, "nothing is read beyond the end"

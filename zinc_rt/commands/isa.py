@@ -1,0 +1,190 @@
+"""Disassemble gfx11 and gfx12 machine code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli import run
+from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.instruction import Instruction
+    from zinc_rt.isa.target import Target
+
+EXAMPLES = """\
+--hex reads lines of hex bytes in memory order, with or without spaces; # starts a comment. A file's lines are one
+stream, shown with offsets. With --hex - each line of stdin is one instruction by itself and gives a line of text,
+INVALID where there is none; what follows the first instruction of a line is not looked at.
+
+examples:
+  zinc-rt isa disasm --elf kernel.co
+  echo 050003d501050200 | zinc-rt isa disasm --hex - --arch gfx1201
+
+exit codes: 0, or 1 where a file holds code that is no instruction, or 2 for input that cannot be read.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Disassemble gfx11 and gfx12 machine code.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    disasm = actions.add_parser(
+        "disasm",
+        help="show code instruction by instruction, in LLVM's syntax",
+        description="Show code instruction by instruction, in LLVM's syntax.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    given = disasm.add_mutually_exclusive_group(required=True)
+    given.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction a line")
+    given.add_argument("--elf", metavar="FILE", help="a code object: its executable sections")
+    given.add_argument("--zrt", metavar="FILE", help="a .zrt kernel (not built in this version)")
+    disasm.add_argument("--arch", metavar="NAME", help="the chip (default: the code object's, else gfx1201)")
+    disasm.add_argument("--wave", type=int, choices=(32, 64), default=32, help="the wave's lanes (default 32)")
+    add_json(disasm)
+    return run("isa", parser, _disasm, argv)
+
+
+def _disasm(arguments: argparse.Namespace) -> int:
+    if arguments.zrt is not None:
+        raise UnsupportedError("--zrt: .zrt kernels are not built in this version", next="use --elf or --hex")
+    from zinc_rt.files import check_writable
+    from zinc_rt.isa.target import target_of
+
+    check_writable(arguments.json)
+    if arguments.hex == "-":
+        return _lines(arguments, target_of(arguments.arch or "gfx1201", arguments.wave))
+    return _listing(arguments)
+
+
+def _lines(arguments: argparse.Namespace, target: Target) -> int:
+    from zinc_rt.isa.decode import decode
+    from zinc_rt.isa.disassemble import INVALID
+    from zinc_rt.report import Report, Result
+
+    out = words(arguments)
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        code = _bytes(line.decode("utf-8", "replace"), f"stdin, line {number}")
+        if not code:
+            print(file=out)
+            continue
+        instruction = decode(code, 0, target)
+        print(INVALID if instruction is None else instruction.text, file=out)
+        if arguments.json:
+            rows.append(_row(0, code, instruction))
+    if arguments.json:
+        report = Report("isa")
+        report.details = {"arch": arguments.arch or "gfx1201", "wave": arguments.wave, "instructions": rows}
+        report.results.append(Result("disasm", "isa-disasm", "pass", measure={"lines": len(rows)}))
+        finish(report, arguments)
+    return 0
+
+
+def _listing(arguments: argparse.Namespace) -> int:
+    from zinc_rt.isa.disassemble import lines
+    from zinc_rt.isa.target import target_of
+    from zinc_rt.report import Report, Result
+
+    source = printable(arguments.hex or arguments.elf)
+    arch, sections = _sections(arguments, source)
+    target = target_of(arch, arguments.wave)
+    out = words(arguments)
+    rows: list[dict[str, Any]] = []
+    first_bad: dict[str, Any] = {}
+    for section, address, code, symbols in sections:
+        if section:
+            print(f"section {printable(section)}", file=out)
+        for item, text in lines(code, target, address=address):
+            here = address + item.at
+            for name in (name for value, name in symbols if value == here):
+                print(f"{printable(name)}:", file=out)
+            print(text, file=out)
+            rows.append(_row(here, code[item.at : item.at + item.size_bytes], item.instruction))
+            if item.instruction is None and not first_bad:
+                first_bad = {"section": section, "address": here}
+    bad = sum(row["text"] is None for row in rows)
+    report = Report("isa")
+    report.details = {"arch": arch, "wave": arguments.wave, "instructions": rows}
+    given = f"--elf {arguments.elf}" if arguments.elf else f"--hex {arguments.hex}"
+    again = f"zinc-rt isa disasm {given} --arch {arch} --wave {arguments.wave}"
+    report.results.append(
+        Result(
+            "disasm",
+            "isa-disasm",
+            "fail" if bad else "pass",
+            reason=f"{bad} places hold no instruction" if bad else "",
+            measure={"instructions": len(rows) - bad, "invalid": bad},
+            first_bad=first_bad,
+            repro=again if bad else "",
+        )
+    )
+    code_ = finish(report, arguments)
+    invalid = f", {bad} INVALID" if bad else ""
+    print(f"{'FAIL' if bad else 'PASS':<5} {len(rows) - bad} instructions{invalid}, {arch}", file=out)
+    return code_
+
+
+Found = tuple[str, int, bytes, tuple[tuple[int, str], ...]]  # section, address, code, symbols
+
+
+def _sections(arguments: argparse.Namespace, source: str) -> tuple[str, list[Found]]:
+    raw = _read(arguments.elf or arguments.hex, source)
+    if arguments.hex:
+        text = raw.decode("utf-8", "replace").splitlines()
+        code = b"".join(_bytes(line, f"{source}, line {number}") for number, line in enumerate(text, 1))
+        if not code:
+            raise InputError(f"{source}: no code")
+        return arguments.arch or "gfx1201", [("", 0, code, ())]
+    from zinc_rt.isa.elf import read_elf
+
+    found = read_elf(raw, source)
+    if not found.sections:
+        raise InputError(f"{source}: no executable section")
+    arch = arguments.arch or found.arch
+    if arch is None:
+        raise UnsupportedError(
+            f"{source}: its chip is not built in this version", next="--arch NAME, if you know better"
+        )
+    return arch, [(s.name, s.address, s.code, s.symbols) for s in found.sections]
+
+
+def _read(name: str, source: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InputError(f"{source}: cannot read: {error.strerror}") from None
+
+
+def _bytes(line: str, source: str) -> bytes:
+    line = line.partition("#")[0].strip()
+    try:
+        return bytes.fromhex(line)
+    except ValueError:
+        raise InputError(
+            f"{source}: {printable(line, 40)!r} is no hex bytes", next="wanted hex like 050003d501050200"
+        ) from None
+
+
+def _row(address: int, code: bytes, instruction: Instruction | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"address": address, "bytes": code.hex()}
+    if instruction is None:
+        return row | {"text": None}
+    return row | {
+        "text": instruction.text,
+        "encoding": instruction.encoding,
+        "opcode": instruction.opcode,
+        "mnemonic": instruction.mnemonic,
+        "size_bytes": instruction.size_bytes,
+        "operands": [_operand(operand) for operand in instruction.operands],
+        "modifiers": {modifier.name: modifier.value for modifier in instruction.modifiers},
+        "second": None if instruction.second is None else instruction.second.mnemonic,
+    }
+
+
+def _operand(operand: Any) -> dict[str, Any]:
+    row = {"kind": str(operand.kind), "text": operand.text, "index": operand.index, "width": operand.width}
+    return row if operand.value is None else row | {"value": operand.value}

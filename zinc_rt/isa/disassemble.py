@@ -1,0 +1,31 @@
+"""Code as annotated text, one line an instruction.
+
+0x00000000  d7690005 0002046a           v_add_f32_e64 v5, vcc_lo, v2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.isa.decode import Item, decode, decode_stream
+from zinc_rt.isa.target import Target
+
+INVALID = "INVALID"
+_WORDS_SHOWN = 36  # columns: four dwords
+
+
+def text_of(code: bytes, target: Target) -> str:
+    """The text of the first instruction, INVALID where there is none. Bytes behind it are not looked at."""
+    instruction = decode(code, 0, target)
+    return INVALID if instruction is None else instruction.text
+
+
+def lines(code: bytes, target: Target, *, address: int = 0) -> Iterator[tuple[Item, str]]:
+    """Each instruction, or dword that is none, with its line. `address` is that of code[0]."""
+    for item in decode_stream(code, target):
+        words = " ".join(
+            f"{int.from_bytes(code[at : min(at + 4, item.at + item.size_bytes)], 'little'):08x}"
+            for at in range(item.at, item.at + item.size_bytes, 4)
+        )
+        text = INVALID if item.instruction is None else item.instruction.text
+        yield item, f"0x{address + item.at:08x}  {words:<{_WORDS_SHOWN}}  {text}"

@@ -1,0 +1,83 @@
+"""AMDGPU code objects: the code in them, by symbol. Reads what it needs of ELF64 and nothing else."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from zinc_rt.errors import InputError
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_EM_AMDGPU = 224
+_SYMTAB, _DYNSYM, _NOBITS = 2, 11, 8
+_EXECUTABLE = 4  # SHF_EXECINSTR
+_FUNCTION = 2  # STT_FUNC
+# EF_AMDGPU_MACH of e_flags (llvm/BinaryFormat/ELF.h)
+_MACHINES = {
+    0x41: "gfx1100", 0x46: "gfx1101", 0x47: "gfx1102", 0x44: "gfx1103", 0x48: "gfx1200", 0x4E: "gfx1201",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Code at `address`; `symbols` are (address, name), in order."""
+
+    name: str
+    address: int
+    code: bytes
+    symbols: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """`arch` is None for a machine this build does not know."""
+
+    arch: str | None
+    sections: tuple[Section, ...]
+
+
+def read_elf(data: bytes, source: str) -> CodeObject:
+    """The executable sections. Raises InputError where it is no AMDGPU code object, or is cut short."""
+    if data[:6] != b"\x7fELF\x02\x01" or len(data) < _HEADER.size:
+        raise InputError(f"{source}: no 64-bit little-endian ELF file")
+    _, _, machine, _, _, _, table_at, flags, _, _, _, entry_size, count, names_index = _HEADER.unpack_from(data)
+    if machine != _EM_AMDGPU:
+        raise InputError(f"{source}: ELF machine {machine}, wanted {_EM_AMDGPU} (AMDGPU)")
+    if count and (entry_size != _SECTION.size or table_at + count * entry_size > len(data)):
+        raise InputError(f"{source}: the section table is cut short or of another form")
+    headers = [_SECTION.unpack_from(data, table_at + i * entry_size) for i in range(count)]
+    names = _content(data, headers[names_index], source) if names_index < count else b""
+    symbols = _symbols(data, headers, source)
+    sections = []
+    for index, header in enumerate(headers):
+        if header[2] & _EXECUTABLE and header[1] != _NOBITS:
+            here = tuple(sorted((value, text) for section, value, text in symbols if section == index))
+            sections.append(Section(_text(names, header[0]), header[3], _content(data, header, source), here))
+    return CodeObject(_MACHINES.get(flags & 0xFF), tuple(sections))
+
+
+def _content(data: bytes, header: tuple[int, ...], source: str) -> bytes:
+    at, size_bytes = header[4], header[5]
+    if at + size_bytes > len(data):
+        raise InputError(f"{source}: a section reaches {at + size_bytes - len(data)} bytes beyond the end")
+    return data[at : at + size_bytes]
+
+
+def _symbols(data: bytes, headers: list[tuple[int, ...]], source: str) -> set[tuple[int, int, str]]:
+    found = set()
+    for header in headers:
+        if header[1] not in (_SYMTAB, _DYNSYM) or header[6] >= len(headers):
+            continue
+        table, names = _content(data, header, source), _content(data, headers[header[6]], source)
+        for at in range(0, len(table) - _SYMBOL.size + 1, _SYMBOL.size):
+            name, info, _, section, value, _ = _SYMBOL.unpack_from(table, at)
+            if info & 15 == _FUNCTION and (text := _text(names, name)):
+                found.add((section, value, text))
+    return found
+
+
+def _text(names: bytes, at: int) -> str:
+    end = names.find(b"\0", at)
+    return names[at : end if end >= 0 else len(names)].decode("utf-8", "replace")
