@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zinc_rt.code_version import code_version
+from zinc_rt.commands.options import read_model
 from zinc_rt.engine import default_ctx
 from zinc_rt.errors import InputError
 from zinc_rt.golden.format import Golden
-from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
+from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate.capture import Selection
@@ -23,14 +24,14 @@ ORDERINGS = ("canonical-1", "canonical-1-q8", "float32-dequant")
 
 def model_of(golden: Golden, named: str | None) -> GGUFFile:
     """The model asked for, else the one the golden names, else the one of its own name, beside it."""
-    if named:
-        return read_gguf(named)
+    if named is not None:
+        return read_model(named)
     beside = [golden.path.with_suffix(".gguf")]
     if name := str(golden.meta.get("model", "")):
         beside.insert(0, golden.path.with_name(Path(name).name))
     for path in beside:
         if path.exists():
-            return read_gguf(path)
+            return read_model(str(path))
     raise InputError(f"{golden.path}: its model, {beside[0].name}, is not beside it", next="--model M.gguf")
 
 

@@ -17,6 +17,7 @@ from zinc_rt.errors import InputError
 from zinc_rt.files import write_whole
 
 FORMAT = 1
+_AGAIN = "fetch it again, or make it: zinc-rt golden make --help"
 # What the same weights give in plain float32 comes first: nothing else can be compared tightly.
 VARIANTS = ("_deq", "_exactgelu", "")
 FIXED = ("ids", "logits", "l_out", "greedy_tokens", "greedy_logits", "greedy_margin", "result_norm")
@@ -150,7 +151,18 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such golden", next="zinc-rt golden list") from error
     except UNREADABLE as error:
-        raise InputError(f"{path}: not a readable golden: {error}", next="fetch or make it again") from error
+        raise InputError(f"{path}: not a readable golden: {_why(path, error)}", next=_AGAIN) from error
+
+
+def _why(path: Path, error: BaseException) -> str:
+    """NumPy offers to load unsafely what is no archive at all: not its advice, but what was seen."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    with path.open("rb") as file:
+        begins = file.read(4)
+    if begins != b"PK\x03\x04":
+        return f"it begins with {begins!r}, an .npz with b'PK\\x03\\x04'"
+    return str(error)
 
 
 def _meta(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import NothingRan, OutputError, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
@@ -115,8 +115,11 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     from zinc_rt.probes.runner import Runner
     from zinc_rt.report import Report
 
+    for flag in ("json", "tap", "junit", "bundle"):
+        if arguments.list and getattr(arguments, flag) is not None:
+            raise UsageError(f"--{flag} goes with a run", next="leave out --list")
     tiers = _tiers(arguments.tiers)
-    chosen = registry.select(probes, arguments.select)
+    chosen = registry.select(probes, arguments.select, f"zinc-rt-{name}")
     if arguments.list:
         print(table.listing(chosen))
         return 0
@@ -124,7 +127,13 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if spec.simulated:
         spec = replace(spec, shared=f"{name}-{secrets.token_hex(4)}")
     expectations = _expectations(arguments.expect, probes)
-    require_amd_gpu(spec, f"zinc-rt-{name}")
+    try:
+        require_amd_gpu(spec, f"zinc-rt-{name}")
+    except NothingRan as nothing:
+        _check_outputs(arguments)
+        _write(arguments, _report_of(nothing, name))
+        raise
+    _check_outputs(arguments)
     show = _to_stderr if "-" in (arguments.json, arguments.tap) else _print
     device = _device(spec)
     _same_chip(expectations, device)
@@ -158,11 +167,8 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
 
 
 def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, runner: Runner, show: Any) -> None:
-    from zinc_rt.junit import to_junit
     from zinc_rt.probes import bundle, table
     from zinc_rt.probes.child import run_apart
-    from zinc_rt.probes.tap import to_tap
-    from zinc_rt.report import to_json, write_text
 
     log = report.details["kernel_log"]
     if arguments.bundle:
@@ -179,9 +185,16 @@ def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, run
     if arguments.bundle:
         show(f"bundle    {arguments.bundle}")
     show(table.verdict(report, strict=arguments.strict))
-    text = to_json(report, strict=arguments.strict)
+    _write(arguments, report)
+
+
+def _write(arguments: argparse.Namespace, report: Report) -> None:
+    from zinc_rt.junit import to_junit
+    from zinc_rt.probes.tap import to_tap
+    from zinc_rt.report import to_json, write_text
+
     for path, content in (
-        (arguments.json, text),
+        (arguments.json, to_json(report, strict=arguments.strict)),
         (arguments.tap, to_tap(report)),
         (arguments.junit, to_junit(report)),
     ):
@@ -189,6 +202,33 @@ def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, run
             print(content)
         elif path:
             write_text(path, content)
+
+
+def _report_of(nothing: NothingRan, name: str) -> Report:
+    """For who reads reports and not words: that nothing ran, and why."""
+    from zinc_rt.report import Report, Result
+
+    reason, _, advice = str(nothing).partition("\n  next: ")
+    device = {"name": "", "arch": "", "simulated": False}
+    return Report(name, device=device, results=[Result("device", "probe", "skip", reason=reason, advice=advice)])
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Before hours of probes. Raises OutputError or UsageError for what could not be written at their end."""
+    from zinc_rt.files import check_writable
+
+    if arguments.json == arguments.tap == "-":
+        raise UsageError("--json - and --tap -: stdout holds one of them", next="name a file for the other")
+    tap, bundle = arguments.tap, arguments.bundle
+    check_writable(arguments.junit, None if tap == "-" else tap, report=arguments.json)
+    if bundle is not None:
+        if bundle.exists() and not bundle.is_dir():
+            raise OutputError(f"{bundle}: not a folder", next="--bundle DIR")
+        try:
+            bundle.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{bundle}: cannot make the folder: {error.strerror}") from error
+        check_writable(str(bundle / "report.json"))
 
 
 def _tiers(text: str | None) -> tuple[str, ...]:

@@ -62,13 +62,16 @@ def parse(text: str, inject: Sequence[str], reorder: int | None = None) -> Devic
     if text == "auto":
         return DeviceSpec()
     if not _RENDER.fullmatch(text):
-        raise UsageError(f"--device {text!r}: wanted auto, sim, sim:PROFILE or /dev/dri/renderDN")
+        raise UsageError(f"--device {text!r}: wanted auto, sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN")
     return DeviceSpec(render_path=text)
 
 
 def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
-    """Raises NothingRan where this machine has none: nothing is simulated unless asked for."""
-    if spec.simulated or amd_gpus(LinuxDriver()) or (spec.render_path and Path(spec.render_path).exists()):
+    """Raises UsageError for a named device that is missing, NothingRan where there is none: nothing is simulated
+    unless asked for."""
+    if spec.render_path and not Path(spec.render_path).exists():
+        raise UsageError(f"--device {spec.render_path}: there is none", next="zinc-rt devices shows what there is")
+    if spec.simulated or spec.render_path or amd_gpus(LinuxDriver()):
         return
     raise NothingRan(
         "this machine has no AMD GPU (no PCI display device of vendor 1002), so nothing ran",

@@ -67,7 +67,8 @@ def load(path: Path, known: Collection[str]) -> Expectations:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise InputError(f"{path}: cannot be read: {why}", next=_FORM) from error
     chip, rows = "", []
     seen: set[str] = set()
     for number, line in enumerate(text.splitlines(), 1):

@@ -72,7 +72,7 @@ def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
 PROBES = ordered([probe for group in GROUPS for probe in group])
 
 
-def select(probes: Sequence[Probe], expression: str) -> tuple[Probe, ...]:
+def select(probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4-test") -> tuple[Probe, ...]:
     """`-k`: ids, ranges (P18-P24) or words of a title, separated by commas. Raises UsageError for no match."""
     if not expression:
         return tuple(probes)
@@ -88,6 +88,6 @@ def select(probes: Sequence[Probe], expression: str) -> tuple[Probe, ...]:
             or (not re.fullmatch(r"[Pp]\d+", term) and term and term.lower() in probe.title.lower())
         }
         if not found:
-            raise UsageError(f"-k {term!r} selects no probe", next="zinc-rt-pm4-test --list names them")
+            raise UsageError(f"-k {term!r} selects no probe", next=f"{command} --list names them")
         chosen |= found
     return tuple(probe for probe in probes if probe.id in chosen)

@@ -59,7 +59,9 @@ def test_what_is_no_file_is_an_output_error(name: str, tmp_path: Path) -> None:
 
 
 def test_the_check_before_the_work(tmp_path: Path) -> None:
-    check_writable(None, "-", str(tmp_path / "x"), "x")
+    check_writable(None, str(tmp_path / "x"), "x", report="-")
+    with pytest.raises(OutputError, match="only the report goes to stdout"):
+        check_writable("-")
     for path in (str(tmp_path), str(tmp_path / "missing" / "x"), ""):
         with pytest.raises(OutputError, match="cannot write"):
             check_writable(path)

@@ -90,7 +90,7 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.table import sections, verdict
 
-    check_writable(arguments.json, arguments.junit, arguments.html)
+    check_writable(arguments.junit, arguments.html, report=arguments.json)
     settings = options.settings()
     report = Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps())
     show = _silent if arguments.json == "-" else _print

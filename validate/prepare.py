@@ -12,6 +12,7 @@ from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import Golden, read_golden
 from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 from zinc_rt.model.hyper import Hyper
+from zinc_rt.model.registry import require_architecture
 from zinc_rt.ring.base import Tier
 from zinc_rt.settings import Settings
 from zinc_rt.tiers import choose_tier, open_backend
@@ -27,9 +28,9 @@ REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference")
 
 def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
     """One job a model. Raises UsageError or InputError, before anything runs, for what cannot be."""
-    if arguments.model:
+    if arguments.model is not None:
         golden = read_golden(arguments.golden) if arguments.golden else None
-        return [_job(read_gguf(arguments.model), golden, arguments, settings)]
+        return [_job(options.read_model(arguments.model), golden, arguments, settings)]
     for flag in ("golden", "prompt", "tokens"):
         if getattr(arguments, flag) is not None:
             raise UsageError(
@@ -114,6 +115,7 @@ def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, globs: list[
 
 def layer_count(gguf: GGUFFile) -> int:
     """Layers a plain forward pass runs: those of next-token prediction at the end are not among them."""
+    require_architecture(gguf)
     hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
     return hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
 

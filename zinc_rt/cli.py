@@ -13,11 +13,15 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from zinc_rt.errors import OutputError, ZincError
+from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.settings import read_settings
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 INTERRUPTED = 130
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -27,20 +31,33 @@ Body = Callable[[argparse.Namespace], int]
 def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] | None) -> int:
     """Parse and run one command: a ZincError becomes its sentence and exit code, Ctrl-C becomes 130."""
     parser.prog = f"zinc-rt {name}"
-    arguments = parser.parse_args(argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
+
+    def parse_and_run() -> int:
+        arguments = parser.parse_args(argv)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
+        read_settings(os.environ)  # a misspelt setting is refused by every command, also by those that read none
+        return body(arguments)
+
+    return _guarded(f"zinc-rt {name}", parse_and_run)
+
+
+def _guarded(who: str, body: Callable[[], int]) -> int:
+    """body(), with what ends it early in one sentence on stderr and as an exit code."""
+    _occupy_standard_streams()
+    if sys.stdout is None:
+        print(f"{who}: stdout is closed\n  next: redirect it, to /dev/null if it is not wanted", file=sys.stderr)
+        return OutputError.exit_code
     try:
         try:
-            code = body(arguments)
+            return body()
         finally:
             sys.stdout.flush()
-        return code
     except ZincError as error:
-        print(f"zinc-rt {name}: {error}", file=sys.stderr)
+        print(f"{who}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"zinc-rt {name}: interrupted", file=sys.stderr)
+        print(f"{who}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone: nothing is left to say
         _discard_stdout()
@@ -49,13 +66,22 @@ def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] 
         if error.filename is not None or error.errno not in _NO_ROOM:
             raise
         _discard_stdout()
-        print(f"zinc-rt {name}: stdout: cannot write: {error.strerror}", file=sys.stderr)
+        print(f"{who}: stdout: cannot write: {error.strerror}", file=sys.stderr)
         return OutputError.exit_code
     except MemoryError:
-        print(
-            f"zinc-rt {name}: out of memory\n  next: a smaller --ctx, or fewer tokens or layers", file=sys.stderr
-        )
+        print(f"{who}: out of memory\n  next: a smaller --ctx, or fewer tokens or layers", file=sys.stderr)
         return ZincError.exit_code
+
+
+def _occupy_standard_streams() -> None:
+    """Where a caller has closed one, the next file opened would take its number and receive our words."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is fd
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  (for the process's life)
 
 
 def _discard_stdout() -> None:
@@ -64,7 +90,12 @@ def _discard_stdout() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
+    return _guarded("zinc-rt", lambda: _main(sys.argv[1:] if argv is None else argv))
+
+
+def _main(argv: list[str]) -> int:
+    from importlib.metadata import entry_points  # late: Ctrl-C while it loads is caught here
+
     commands = {point.name: point for point in entry_points(group="zinc_rt.commands")}
     if not argv or argv[0] in ("-h", "--help"):
         print(_help(commands))
@@ -75,8 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"zinc-rt {__version__}")
         return 0
     if argv[0] not in commands:
-        print(f"zinc-rt: no command {argv[0]!r}\n\n{_help(commands)}", file=sys.stderr)
-        return 2
+        raise UsageError(f"no command {argv[0]!r}", next=f"one of {', '.join(sorted(commands))}; zinc-rt --help")
     command: Callable[[list[str] | None], int] = commands[argv[0]].load()
     return command(argv[1:])
 

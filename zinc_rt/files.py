@@ -37,11 +37,16 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
         raise OutputError(f"{path}: cannot write: {reason}", next=_NEXT) from error
 
 
-def check_writable(*paths: str | None) -> None:
-    """Before minutes of work: raises OutputError for a path that could not be written. None and "-" are fine."""
-    for path in paths:
-        if path is None or path == "-":
+def check_writable(*paths: str | None, report: str | None = None) -> None:
+    """Before minutes of work: raises OutputError for a path that could not be written. None is fine.
+
+    `report` alone may be "-", for stdout: two outputs there would be neither.
+    """
+    for path in (*paths, None if report == "-" else report):
+        if path is None:
             continue
+        if path == "-":
+            raise OutputError("-: cannot write: only the report goes to stdout", next="name a file, or --json -")
         folder = Path(path).parent
         if not path or Path(path).is_dir():
             raise OutputError(f"{path or repr(path)}: cannot write: not a file name", next=_NEXT)

@@ -10,6 +10,7 @@ from zinc_rt.ring.base import Backend, Tier
 from zinc_rt.ring.cpu import CpuBackend
 
 BUILT = (Tier.T_CPU,)
+WITHOUT_KERNELS = (Tier.T1, Tier.T2)  # zinc-rt pm4-test drives them
 PREFERENCE = (Tier.T2, Tier.T1, Tier.T_CPU)
 DEVICES = ("auto", "cpu", "sim")
 
@@ -21,9 +22,7 @@ def parse_tier(name: str) -> Tier:
     except ValueError as error:
         raise UsageError(f"no tier is called {name!r}; tiers: {', '.join(t.value for t in Tier)}") from error
     if tier not in BUILT:
-        raise UnsupportedError(
-            f"tier {name} is not built in this version", next="use " + ", ".join(t.value for t in BUILT)
-        )
+        raise UnsupportedError(f"tier {name} {_why_not(tier)}", next=_instead(tier))
     return tier
 
 
@@ -48,20 +47,31 @@ def probe_tiers(device: str = "auto") -> tuple[TierState, ...]:
 def _probe(tier: Tier) -> TierState:
     if tier is Tier.T_CPU:
         return TierState(tier, True, f"the NumPy oracle, {available_cores()} cores")
-    built = ", ".join(t.value for t in BUILT)
-    return TierState(tier, False, "not built in this version", f"use --tier {built}")
+    return TierState(tier, False, _why_not(tier), _instead(tier))
+
+
+def _why_not(tier: Tier) -> str:
+    if tier in WITHOUT_KERNELS:
+        return "runs no models in this version: it reaches the command processor, its kernels are not built"
+    return "is not built in this version"
+
+
+def _instead(tier: Tier) -> str:
+    use = "use " + ", ".join(t.value for t in BUILT)
+    return f"{use}; zinc-rt pm4-test --tiers {tier.value} tries the card" if tier in WITHOUT_KERNELS else use
 
 
 def choose_tier(asked: str, device: str = "auto") -> tuple[Tier, str]:
     """The tier to run on and one line why. `asked` may be "auto"."""
     if device == "sim":
         raise UnsupportedError(
-            "--device sim: the simulated device is not built in this version", next="--device cpu"
+            "--device sim: the simulated device runs no models in this version, its kernels are not built",
+            next="--device cpu; zinc-rt pm4-test --device sim runs what there is",
         )
     if asked != "auto":
         return parse_tier(asked), f"{asked}: asked for"
     passed_over = [tier for tier in PREFERENCE if tier not in BUILT]
-    why = ", ".join(tier.value for tier in passed_over) + " not built in this version"
+    why = ", ".join(tier.value for tier in passed_over) + " run no models in this version"
     return Tier.T_CPU, f"t_cpu: {why}"
 
 

@@ -91,7 +91,7 @@ def test_text_goes_through_the_tokenizer(gemma4: str, tmp_path: Path) -> None:
         (["--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
         (["--tokens", ""], "nothing to run"),
         (["--tokens", "1", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
-        (["--tokens", "1", "--tier", "t1"], "not built in this version"),
+        (["--tokens", "1", "--tier", "t1"], "runs no models in this version"),
     ],
 )
 def test_a_mistake_leaves_no_file(
@@ -108,7 +108,7 @@ def test_a_mistake_leaves_no_file(
         ("/nowhere/x.npz", "/nowhere/x.npz: cannot write: there is no folder /nowhere"),
         ("/dev/full", "/dev/full: cannot write: No space left on device"),
         (".", "not a file name"),
-        ("-", "an npz is not written to stdout"),
+        ("-", "only the report goes to stdout"),
     ],
 )
 def test_an_output_that_cannot_be_written_is_one_sentence(

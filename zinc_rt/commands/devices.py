@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 t1 goes through /dev/kfd, t2 through amdgpu's user queues, t_cpu needs nothing. Nothing is allocated: it only asks.
+On a new card this comes first, zinc-rt pm4-test second: one probe a step, from opening the device to a soak.
 
 examples:
   zinc-rt devices
   zinc-rt devices --json -
 """
+
+
+SIMULATED = "zinc-rt pm4-test --device sim brings up a simulated GPU, which says nothing about hardware"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,10 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
         print(f"note      {note}", file=out)
     if not machine.gpus:
         print("note      no AMD GPU found: t_cpu runs everything, in NumPy", file=out)
+        print(f"next      {SIMULATED}", file=out)
     for row in rows:
         if row.next:
             print(f"next      {row.device} {row.tier}: {row.next}", file=out)
-    print(f"note      {_simulated()}", file=out)
     usable = [f"{row.tier} on {row.device}" for row in rows if row.usable]
     print(f"usable    {', '.join(usable) or 'nothing'}", file=out)
 
@@ -91,7 +95,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
             for gpu in machine.gpus
         ],
         "notes": list(machine.notes),
-        "simulated_device": _simulated(),
+        "simulated_device": SIMULATED,
     }
     return finish(report, arguments)
 
@@ -109,23 +113,13 @@ def survey(machine: Machine, driver: Driver | None) -> list[Row]:
         for tier, check in ((Tier.T2, check_user_queues), (Tier.T1, check_kfd)):
             answer = check(driver, gpu)
             if answer.usable and tier not in BUILT:
-                why = f"the driver is ready ({answer.why}); tier {tier.value} is not built in this version"
-                rows.append(Row(label, tier.value, False, why, "use --tier t_cpu", answer.facts))
+                why = f"the driver is ready ({answer.why}), but this version has no kernels to run models with"
+                next_ = f"zinc-rt pm4-test --tiers {tier.value} brings the card up; models run with --tier t_cpu"
+                rows.append(Row(label, tier.value, False, why, next_, answer.facts))
             else:
                 rows.append(Row(label, tier.value, answer.usable, answer.why, answer.next, answer.facts))
     rows.append(Row("cpu", Tier.T_CPU.value, True, f"the NumPy oracle, {available_cores()} cores"))
     return rows
-
-
-def _simulated() -> str:
-    from zinc_rt.errors import UnsupportedError
-    from zinc_rt.tiers import choose_tier
-
-    try:
-        choose_tier("auto", "sim")
-    except UnsupportedError:
-        return "a simulated GPU (--device sim) is not built in this version"
-    return "--device sim runs t1 and t2 on a simulated GPU"
 
 
 def _table(rows: list[Row]) -> str:

@@ -69,7 +69,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
         if value < 1:
             raise UsageError(f"{name} {value}: wanted 1 or more")
-    check_writable(arguments.json, arguments.plan_json)
+    check_writable(arguments.plan_json, report=arguments.json)
     knobs = settings()
     report = Report("inspect", shortcuts=knobs.clamps())
     gguf = read_gguf(arguments.model)

@@ -54,7 +54,7 @@ def _disasm(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.isa.target import target_of
 
-    check_writable(arguments.json)
+    check_writable(report=arguments.json)
     if arguments.hex == "-":
         return _lines(arguments, target_of(arguments.arch or "gfx1201", arguments.wave))
     return _listing(arguments)

@@ -17,7 +17,7 @@ from zinc_rt.commands.options import (
 )
 from zinc_rt.commands.output import add_json, finish, size, words
 from zinc_rt.commands.progress import progress
-from zinc_rt.errors import InputError, UsageError
+from zinc_rt.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,9 +70,7 @@ def _logits(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable, write_whole
     from zinc_rt.report import Report, Result
 
-    check_writable(arguments.out, arguments.json)
-    if arguments.out == "-":
-        raise UsageError("--out -: an npz is not written to stdout", next="name a file")
+    check_writable(arguments.out, report=arguments.json)
     report = Report("logits")
     knobs = settings()
     gguf = read_model(arguments.model)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.text import stdin_bytes
 from zinc_rt.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ _DWORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]{1,8}")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Disassemble and lint PM4 dword streams.")
+    parser = argparse.ArgumentParser(
+        "zinc-rt pm4",
+        description=__doc__,
+        epilog=f"{EXAMPLES}\n`zinc-rt pm4 decode --help` explains the options. The packets: docs/pm4.md",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     decode = actions.add_parser(
         "decode",
@@ -60,7 +65,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report, Result
 
     generation = generation_of(arguments.arch)
-    check_writable(arguments.json)
+    check_writable(report=arguments.json)
     dwords = _read(arguments.file, hexadecimal=arguments.hex)
     out = words(arguments)
     print(disassemble(dwords, generation), file=out)
@@ -83,9 +88,11 @@ def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
     """The dwords of FILE or stdin. Raises InputError saying where it stops making sense."""
     source = "stdin" if name == "-" else name
     try:
-        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        raw = stdin_bytes() if name == "-" else Path(name).read_bytes()
     except OSError as error:
-        raise InputError(f"{printable(source)}: cannot read: {error.strerror}") from None
+        raise InputError(
+            f"{printable(source) or repr(name)}: cannot read: {error.strerror}", next="check the path; - is stdin"
+        ) from None
     if hexadecimal:
         dwords = _read_hex(raw, printable(source))
     else:

@@ -108,7 +108,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
 
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
     sampling.check()
-    check_writable(arguments.json)
+    check_writable(report=arguments.json)
     _, why = choose_tier(arguments.tier or knobs.tier, arguments.device)
     report = Report("run")
     gguf = read_model(arguments.model)

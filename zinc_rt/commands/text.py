@@ -11,8 +11,15 @@ from zinc_rt.errors import InputError
 def read_text(argument: str) -> str:
     """The text itself, or stdin's for "-": nothing stripped. Raises InputError where it is not UTF-8."""
     if argument == "-":
-        return _decode(sys.stdin.buffer.read(), "stdin")
+        return _decode(stdin_bytes(), "stdin")
     return _decode(os.fsencode(argument), "the text")
+
+
+def stdin_bytes() -> bytes:
+    """All of stdin. Raises InputError where it is closed."""
+    if sys.stdin is None:
+        raise InputError("stdin is closed", next="redirect it: < FILE")
+    return sys.stdin.buffer.read()
 
 
 def _decode(raw: bytes, source: str) -> str:

@@ -50,7 +50,7 @@ def _tokenize(arguments: argparse.Namespace) -> int:
     from zinc_rt.model.tokenizer import Tokenizer
     from zinc_rt.report import Report, Result
 
-    check_writable(arguments.json)
+    check_writable(report=arguments.json)
     report = Report("tokenize")
     gguf = read_gguf(arguments.model)
     tokenizer = Tokenizer.from_metadata(gguf.metadata)

@@ -78,6 +78,8 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     Raises InputError (missing, truncated, malformed) or UnsupportedError (version, byte order, tensor type,
     one part of a split model).
     """
+    if not os.fspath(path):
+        raise InputError("'': not the name of a model", next="name a .gguf file")
     path = Path(path)
     mapping, status = _map(path)
     header = read_header(memoryview(mapping), str(path))

@@ -38,14 +38,19 @@ def build_model(
 ) -> Model:
     """The verified graph of a model file. Raises UnsupportedError for an architecture without a row here,
     InputError for a file that contradicts itself."""
-    emit = ARCHITECTURES.get(gguf.architecture)
-    if emit is None:
-        raise UnsupportedError(
-            f"{gguf.path}: architecture {gguf.architecture!r} is not built in this version",
-            next="choose a model of one of: " + ", ".join(ARCHITECTURES),
-        )
+    require_architecture(gguf)
+    emit = ARCHITECTURES[gguf.architecture]
     emitter = Emitter(gguf, limits, stage, delta_form=delta_form, overrides=overrides)
     emit(emitter)
     model = emitter.model()
     verify(model.graph)
     return model
+
+
+def require_architecture(gguf: GGUFFile) -> None:
+    """Raises UnsupportedError for an architecture without a row here."""
+    if gguf.architecture not in ARCHITECTURES:
+        raise UnsupportedError(
+            f"{gguf.path}: architecture {gguf.architecture!r} is not built in this version",
+            next="choose a model of one of: " + ", ".join(ARCHITECTURES),
+        )

@@ -1,4 +1,4 @@
-"""The device in a process of its own: serves clients over a local socket until the last one is gone.
+"""Serve a simulated AMD GPU over a local socket, until its last client is gone.
 
     zinc-rt sim --socket PATH [--chip r9700] [--kernel 7.0] [--inject NAME] …
 
@@ -8,7 +8,6 @@ Outside clients speak the same protocol (sim.wire): see docs/simulated-device.md
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import json
 import os
@@ -22,6 +21,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.sim import wire
 from zinc_rt.sim.chips import ALIASES, CHIPS
 from zinc_rt.sim.driver import POLL_SECONDS
@@ -224,20 +224,59 @@ def _pid(connection: socket.socket) -> int:
     return int.from_bytes(raw[:4], "little")
 
 
+EPILOG = """\
+The socket's path is printed once clients may connect. Faults, chips and kernels: --list.
+The protocol and an example client: docs/simulated-device.md
+
+examples:
+  zinc-rt sim --list
+  zinc-rt sim --socket /tmp/gpu.sock                                    a Radeon AI PRO R9700 on Linux 7.0
+  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --kernel 6.16      another card, an older kernel
+  zinc-rt sim --socket /tmp/gpu.sock --inject lost-doorbell@3 --stay    the third doorbell write gets lost
+
+Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 130 interrupted.
+"""
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="zinc-rt sim", description="A simulated AMD GPU, served over a local socket."
+        prog="zinc-rt sim",
+        description="Serve a simulated AMD GPU over a local socket, until its last client is gone.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     wanted = made.add_mutually_exclusive_group(required=True)
-    wanted.add_argument("--socket", type=Path, help="path of the socket to make")
+    wanted.add_argument("--socket", type=Path, metavar="PATH", help="the socket to make")
     wanted.add_argument("--list", action="store_true", help="print chips, kernels and faults")
-    made.add_argument("--chip", default="r9700", help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas")
-    made.add_argument("--kernel", default="7.0", choices=list(KERNELS), help="the kernel's behaviour")
+    made.add_argument(
+        "--chip",
+        default="r9700",
+        metavar="CHIP",
+        help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas (default r9700)",
+    )
+    made.add_argument(
+        "--kernel",
+        default="7.0",
+        choices=list(KERNELS),
+        metavar="VERSION",
+        help=f"the Linux it behaves like: {', '.join(KERNELS)} (default 7.0)",
+    )
     made.add_argument(
         "--inject", action="append", default=[], metavar="NAME", help="a fault: NAME, NAME:COUNT, NAME@NTH"
     )
-    made.add_argument("--coherence", default="bar", choices=("bar", "direct"))
-    made.add_argument("--time-scale", type=float, default=1.0, help="shortens the driver's time-outs")
+    made.add_argument(
+        "--coherence",
+        default="bar",
+        choices=("bar", "direct"),
+        help="bar: the CPU's view of VRAM and the GPU's are two copies until flushed; direct: one (default bar)",
+    )
+    made.add_argument(
+        "--time-scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="times the driver's time-outs; 0.1 shortens them",
+    )
     made.add_argument("--reorder", type=int, metavar="SEED", help="finish concurrent work in any order, seeded")
     made.add_argument("--stay", action="store_true", help="do not end with the last client")
     return made
@@ -255,10 +294,23 @@ def listing() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
+    """For a process started by a client; people have zinc_rt.commands.sim."""
+    try:
+        return run(parser().parse_args(argv))
+    except ZincError as error:
+        print(f"zinc-rt sim: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves until the last client is gone. Raises UsageError and OutputError."""
     if arguments.list:
         print(listing())
         return 0
+    if not 0 < arguments.time_scale < float("inf"):
+        raise UsageError(f"--time-scale {arguments.time_scale}: wanted more than 0")
     try:
         for each in arguments.inject:
             parse(each)
@@ -271,26 +323,31 @@ def main(argv: list[str] | None = None) -> int:
             reorder=arguments.reorder,
         )
     except ValueError as error:
-        print(f"zinc-rt sim: {error}", file=sys.stderr)
-        return 2
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        raise UsageError(str(error), next="zinc-rt sim --list") from None
     try:
-        listener.bind(str(arguments.socket))
-        arguments.socket.chmod(0o600)
-        listener.listen(64)
-        print(json.dumps({"ready": str(arguments.socket)}), flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            Server(machine, listener, stay=arguments.stay).serve()
-        with only_one(arguments.socket):  # nobody finds the socket and then nothing behind it
-            arguments.socket.unlink(missing_ok=True)
-            listener.close()
-    except OSError as error:
-        print(f"zinc-rt sim: {arguments.socket}: {error.strerror}", file=sys.stderr)
-        return 2
+        _serve(machine, arguments.socket, stay=arguments.stay)
     finally:
-        listener.close()
         machine.close()
     return 0
+
+
+def _serve(machine: Machine, path: Path, *, stay: bool) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.listen(64)
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            next_ = "choose another path, or remove it if no server is left behind it" if in_use else None
+            raise OutputError(f"--socket {path}: {error.strerror or error}", next=next_) from error
+        try:
+            print(json.dumps({"ready": str(path)}), flush=True)
+            Server(machine, listener, stay=stay).serve()
+        finally:
+            with only_one(path):  # nobody finds the socket and then nothing behind it
+                path.unlink(missing_ok=True)
+                listener.close()
 
 
 if __name__ == "__main__":
