@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 from sim.device import machine
 
 from zinc_rt.sim.chips import CHIPS
+from zinc_rt.sim.driver import SimDriver
 from zinc_rt.sim.profiles import KERNELS
 
 NODE = "/sys/devices/virtual/kfd/kfd/topology/nodes/1"
@@ -85,6 +87,32 @@ def test_files_that_are_not_there(path: str, number: int) -> None:
     with machine() as owner, pytest.raises(OSError) as caught:
         owner.read_file(path)
     assert caught.value.errno == number
+
+
+def test_folders_and_files_are_opened_as_the_kernel_opens_them() -> None:
+    """Runtimes open a folder, list it by its fd's path, and ask for more only then."""
+    nodes = NODE.rpartition("/")[0]
+    with machine() as owner:
+        driver = SimDriver(owner)
+        for path in (nodes, "/dev/dri", "/sys/class/drm/renderD128/device/ip_discovery/die/0"):
+            fd = driver.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            assert driver.open_fds[fd] == path
+            with pytest.raises(OSError) as caught:
+                driver.mmap(fd, 4096, 0, 3)
+            assert caught.value.errno == errno.ENODEV
+            driver.close(fd)
+        driver.close(driver.open(f"{NODE}/properties", os.O_RDONLY))
+        refused = [
+            (nodes, os.O_RDWR, errno.EISDIR),
+            (f"{NODE}/properties", os.O_RDWR, errno.EACCES),
+            (f"{NODE}/properties", os.O_DIRECTORY, errno.ENOTDIR),
+            ("/dev/dri/renderD200", os.O_RDWR, errno.ENOENT),
+            ("/dev/nothing", os.O_RDONLY, errno.ENOENT),
+        ]
+        for path, flags, number in refused:
+            with pytest.raises(OSError) as caught:
+                driver.open(path, flags)
+            assert caught.value.errno == number, path
 
 
 def test_listing_a_file_or_nothing() -> None:

@@ -55,6 +55,10 @@ class TextFile(File):
         return True
 
 
+class FolderFile(File):
+    """A folder. Its names come by path (list_dir)."""
+
+
 class SmiFile(File):
     """Lines that SMI_EVENTS hands to monitoring tools."""
 

@@ -16,7 +16,7 @@ from zinc_rt.sim.call import Handler, Request
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.chips import chip as chip_row
 from zinc_rt.sim.drm_memory import close_handle
-from zinc_rt.sim.files import DmaBufFile, DrmFile, File, KfdFile, Process, SmiFile, TextFile
+from zinc_rt.sim.files import DmaBufFile, DrmFile, File, FolderFile, KfdFile, Process, SmiFile, TextFile
 from zinc_rt.sim.gpu import CommandProcessor, Gpu, MakeCp
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import Finding, Kernel
@@ -120,11 +120,17 @@ class Machine:
 
     def _file(self, process: Process, path: str, flags: int) -> File:
         if path not in self.tree.devices():
-            if path.startswith("/dev/") and path != "/dev/kmsg":
-                raise OSError(errno.ENOENT, path)
-            if flags & (os.O_WRONLY | os.O_RDWR):
+            writes = flags & (os.O_WRONLY | os.O_RDWR)
+            if self.tree.is_folder(path):
+                if writes:
+                    raise OSError(errno.EISDIR, path)
+                return FolderFile(path, process)
+            content = self.tree.read(path)
+            if flags & os.O_DIRECTORY:
+                raise OSError(errno.ENOTDIR, path)
+            if writes:
                 raise OSError(errno.EACCES, path)
-            return TextFile(path, process, self.tree.read(path))
+            return TextFile(path, process, content)
         if self.injector.strikes("no-access"):
             raise OSError(errno.EACCES, path)
         if path == "/dev/kfd":
@@ -207,7 +213,7 @@ class Machine:
     def ioctl(self, process: Process, fd: int, request: int, arg: bytearray) -> None:
         """OSError with the kernel's errno, for whatever the arguments are."""
         file = self.file(process, fd)
-        if isinstance(file, (TextFile, DmaBufFile, SmiFile)):
+        if isinstance(file, (TextFile, FolderFile, DmaBufFile, SmiFile)):
             raise OSError(errno.ENOTTY, "no device")
         handler = self._handler(file, request)
         struct = handler.ioctl.struct

@@ -294,6 +294,9 @@ class FileTree:
             raise OSError(errno.ENOENT, path)
         return (text if isinstance(text, str) else text()).encode()
 
+    def is_folder(self, path: str) -> bool:
+        return bool(self._below(_clean(path)))
+
     def names(self, path: str) -> list[str]:
         path = _clean(path)
         names = self._below(path)
