@@ -35,7 +35,7 @@ def test_lane_masks_and_matrices_are_as_wide_as_the_wave_asks(raw: str, in_wave3
 
 
 def test_dual_instructions_are_wave32_only() -> None:
-    assert text("0104c8c8010406ff") == "v_dual_mul_f32 v255, s1, v2 :: v_dual_mul_f32 v6, s1, v2"
+    assert text("0104c8c8010406ff") == "v_dual_mul_f32 v255, s1, v2 :: v_dual_add_f32 v6, s1, v2"
     assert text("0104c8c8010406ff", W64) == "INVALID"
 
 

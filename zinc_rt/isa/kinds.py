@@ -12,6 +12,8 @@
 | M | a lane mask that is read |
 | v1 v4 … | a field that names that many vector registers |
 | V8/4 … | 8 in wave32, 4 in wave64 |
+| h1 hf hi | gfx11's halves in the short encodings: v0.l to v127.h, as a field, an f16 and an i16 source |
+| l1 lf li | the same in VOP3: v0.l to v255.h, where bit 9 says which half |
 | t1 T1 | the same up to v127: beyond is illegal, or draws a remark |
 | d1 d2 | a field that names scalar registers |
 | D1 DX D0 MD | a scalar destination where a vector one usually is: any, no EXEC, no M0, a lane mask |
@@ -25,7 +27,7 @@ from collections.abc import Callable
 from functools import cache
 
 from zinc_rt.isa import constants, source
-from zinc_rt.isa.operand import Kind, Operand, vgpr
+from zinc_rt.isa.operand import Kind, Operand, half, vgpr
 from zinc_rt.isa.target import Target
 
 Decoder = Callable[[int, int], Operand | None]  # field, literal
@@ -55,7 +57,35 @@ _ACCUMULATORS = {"V": ("b32", False), "C": ("b32", True), "H": ("f16", True), "Y
 
 def takes_literal(kind: str) -> bool:
     """Whether code 255 in such a field asks for a literal dword."""
-    return kind in _SOURCES or kind in ("M", "MD") or kind[0] in _ACCUMULATORS
+    return kind in _SOURCES or kind in ("M", "MD", "hf", "hi", "lf", "li") or kind[0] in _ACCUMULATORS
+
+
+def _short_half(field: int, literal: int) -> Operand | None:
+    return half(field & 127, field >> 7 & 1)
+
+
+def _long_half(field: int, literal: int) -> Operand | None:
+    return half(field & 255, field >> 9)
+
+
+def _half_source(kind: str, halves: Decoder) -> Decoder:
+    def decode(field: int, literal: int) -> Operand | None:
+        code = field & 0x1FF
+        if code >= 256:
+            return halves(code - 256 | field & 0x200, literal)
+        return source.literal(literal, kind) if code == source.LITERAL else source.source(code, kind)
+
+    return decode
+
+
+_HALVES: dict[str, Decoder] = {
+    "h1": _short_half,
+    "hf": _half_source("f16", _short_half),
+    "hi": _half_source("i16", _short_half),
+    "l1": _long_half,
+    "lf": _half_source("f16", _long_half),
+    "li": _half_source("i16", _long_half),
+}
 
 
 @cache
@@ -77,6 +107,8 @@ def decoder(kind: str, target: Target) -> Decoder:
         return lambda field, literal: vgpr(field) if field < 128 else None
     if kind == "T1":
         return lambda field, literal: vgpr(field, 1, "" if field < 128 else "VGPR_32_Lo128")
+    if kind in _HALVES:
+        return _HALVES[kind]
     widths = kind[1:].split("/")
     width = int(widths[0] if target.wave == 32 else widths[-1])
     if kind[0] in _ACCUMULATORS:

@@ -23,6 +23,11 @@ _GFX12: dict[int, Decode] = {
 }
 
 
+# gfx11 lays out its other memory encodings another way; they are not built yet.
+_GFX11: dict[int, Decode] = {0x36: lds.decode, 0x3E: export.decode}
+_BY_GENERATION = {11: _GFX11, 12: _GFX12}
+
+
 def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    found = _GFX12.get(word >> 26)
+    found = _BY_GENERATION[target.generation].get(word >> 26)
     return found(word, code, at, target) if found is not None else None

@@ -32,6 +32,13 @@ class Operand:
     negate: bool = False
     absolute: bool = False
     parts: tuple[Operand, ...] = ()
+    half: int | None = None  # of a VGPR: 0 its lower 16 bits, 1 its upper ones, None all of it
+
+
+@lru_cache(maxsize=1024)
+def half(index: int, high: int) -> Operand:
+    """v5.l or v5.h: 16 bits of a vector register."""
+    return Operand(Kind.VGPR, f"v{index}.{'h' if high else 'l'}", index, 1, half=high)
 
 
 def immediate(value: int, text: str | None = None) -> Operand:

@@ -10,7 +10,8 @@ kind, `+` says that it is the scalar destination in bits 14:8. `no` skips a fiel
 | m3 | sources 0 and 1 take neg and abs (a bit a source); n, a: only that one |
 | x3 | those bits of sources 0 and 1 are there but mean nothing; others must be 0 |
 | c o | has clamp; has omod |
-| s1101 | bits 11 to 14 (op_sel): 1 shown, z shown as 0, i ignored, 0 must be 0; without the flag all are ignored |
+| s1101 | bits 11 to 14 (op_sel): 1 shown, z and y as 0, h not, i ignored, 0 must be 0; without the flag all ignored |
+| f y in s | where set, LLVM reads no halves of registers at all (gfx11) |
 | byte0 byte2 | those bits are a byte_sel |
 | dpp | has DPP forms |
 | any | sources mean nothing, and the destination must be 0 |
@@ -29,6 +30,9 @@ from zinc_rt.isa.rows import Row, rows
 from zinc_rt.isa.source import LITERAL
 from zinc_rt.isa.target import Target
 
+# What source 0 is under DPP, where not simply a vector register.
+_DPP_SOURCES = {"t16": "T1", "ti16": "T1", "hf": "h1", "hi": "h1", "lf": "l1", "li": "l1"}
+_WHOLE = {"l1": "v1", "lf": "f16", "li": "i16"}
 _BYTE_SEL = {"byte0": (12, 11), "byte2": (13, 14)}
 CLAMP = Modifier("clamp", "clamp", 1)
 OMOD = (None, Modifier("omod", "mul:2", 2), Modifier("omod", "mul:4", 4), Modifier("omod", "div:2", -2))
@@ -50,6 +54,9 @@ class Plan:
     byte_sel: tuple[int, int] | None
     has_literal: bool
     literal_fields: frozenset[int]
+    halves: tuple[int, ...]  # 0x200 for each field that op_sel picks a half of
+    no_halves: int  # bits that turn that off, and
+    whole: Plan | None  # the plan that is then used
     dpp_mnemonic: str | None
     dpp_zero: int  # must_be_zero of VOP3's DPP forms
     dpp_operands: tuple[tuple[Decoder, int], ...]  # source 0 is a vector register there
@@ -68,6 +75,7 @@ def _plan(encoding: str, row: Row, target: Target) -> Plan:
     order = iter(_ORDER[encoding])
     operands: list[tuple[Decoder, int]] = []
     literal_fields = set()
+    half_fields = set()
     dpp_source = "v1"
     for kind in row.operands:
         if kind[0] == "+":
@@ -81,8 +89,11 @@ def _plan(encoding: str, row: Row, target: Target) -> Plan:
             field = operands[-1][1]
             if takes_literal(kind):
                 literal_fields.add(field)
-            if field == 1 and kind in ("t16", "ti16"):
-                dpp_source = "T1"
+            if kind in _WHOLE:
+                half_fields.add(field)
+            if field == 1 and kind in _DPP_SOURCES:
+                dpp_source = _DPP_SOURCES[kind]
+    halves = tuple(0x200 * (field in half_fields) for field in range(4)) if half_fields else ()
     masks = {letter: row.mask(letter) for letter in ("m", "n", "a", "x")}
     has_scalar = any(field == 4 for _, field in operands)
     op_sel = "" if has_scalar else next((f[1:] for f in row.flags if len(f) == 5 and f[0] == "s"), "iiii")
@@ -111,14 +122,22 @@ def _plan(encoding: str, row: Row, target: Target) -> Plan:
         zero,
         "c" in row.flags,
         "o" in row.flags,
-        tuple((11 + i, what == "1") for i, what in enumerate(op_sel) if what in "1z"),
+        tuple((11 + i, what == "1") for i, what in enumerate(op_sel) if what in "1zy"),
         byte_sel,
         "K" in row.operands,
         frozenset(literal_fields),
+        halves,
+        sum(1 << 11 + i for i, what in enumerate(op_sel) if what in "fy"),
+        _plan(encoding, _without_halves(row), target) if halves else None,
         _dpp_mnemonic(encoding, row.mnemonic) if "dpp" in row.flags else None,
         zero & ~(15 << 11) if byte_sel else zero,
         tuple((decoder(dpp_source, target), field) if field == 1 else (d, field) for d, field in operands),
     )
+
+
+def _without_halves(row: Row) -> Row:
+    flags = tuple(flag for flag in row.flags if not (len(flag) == 5 and flag[0] == "s"))
+    return Row(row.opcode, row.mnemonic, tuple(_WHOLE.get(kind, kind) for kind in row.operands), flags)
 
 
 def _dpp_mnemonic(encoding: str, mnemonic: str) -> str:
@@ -172,7 +191,9 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
     operands = _operands(plan.dpp_operands if suffix else plan.operands, fields, extra, neg, absolute)
     if operands is None:
         return None
-    if suffix and absolute & 2 and operands[-1].text.startswith("vcc"):  # LLVM closes the bars behind the VCC
+    if (
+        suffix and absolute & 2 and target.generation == 12 and operands[-1].text.startswith("vcc")
+    ):  # LLVM closes the bars behind the VCC
         second, mask = operands[-2:]
         operands = (*operands[:-2], replace(second, text=second.text[:-1]), replace(mask, text=mask.text + "|"))
     return Instruction(encoding + suffix, opcode, mnemonic, operands, modifiers, 4 * len(words), words)
@@ -187,10 +208,12 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
     high = int.from_bytes(code[at + 4 : at + 8], "little")
     if (high << 32 | word) & (plan.dpp_zero if high & 0x1FF in dpp.CODES else plan.must_be_zero):
         return None
+    if plan.whole is not None and word & plan.no_halves:
+        plan = plan.whole
     fields = (word & 0xFF, high & 0x1FF, high >> 9 & 0x1FF, high >> 18 & 0x1FF, word >> 8 & 0x7F, 0)
     words: tuple[int, ...] = (word, high)
     decoders, mnemonic, suffix, literal = plan.operands, plan.mnemonic, "", 0
-    modifiers = _long_modifiers(plan, word, high)
+    modifiers = _long_modifiers(plan, word, high, is_dpp=fields[1] in dpp.CODES)
     source = fields[1]
     if source in dpp.CODES:
         if plan.dpp_mnemonic is None or at + 12 > len(code):
@@ -209,6 +232,9 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
             return None
         literal = int.from_bytes(code[end - 4 : end], "little")
         words = (*words, literal)
+    if plan.halves:
+        select = (word >> 5 & 0x200, word >> 2 & 0x200, word >> 3 & 0x200, word >> 4 & 0x200)
+        fields = (*(f | bit & on for f, bit, on in zip(fields, select, plan.halves, strict=False)), *fields[4:])
     operands = _operands(decoders, fields, literal, high >> 29 & plan.neg, word >> 8 & plan.abs)
     if operands is None:
         return None
@@ -229,13 +255,17 @@ def _operands(
     return tuple(operands)
 
 
-def _long_modifiers(plan: Plan, word: int, high: int) -> tuple[Modifier, ...]:
+def _long_modifiers(plan: Plan, word: int, high: int, *, is_dpp: bool) -> tuple[Modifier, ...]:
     if not word & 0xF800 and not high & 0x18000000:
         return ()
     found = []
     if (
         plan.op_sel
-        and (bits := tuple(word >> bit & 1 if shown else 0 for bit, shown in plan.op_sel))
+        and (
+            bits := tuple(
+                word >> bit & shown for bit, shown in plan.op_sel if shown or not (plan.halves and is_dpp)
+            )
+        )
         and any(bits)
     ):
         found.append(bits_modifier("op_sel", bits))
