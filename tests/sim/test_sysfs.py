@@ -115,6 +115,15 @@ def test_folders_and_files_are_opened_as_the_kernel_opens_them() -> None:
             assert caught.value.errno == number, path
 
 
+def test_a_hidden_gpu_is_refused_when_its_file_is_read_not_when_it_is_opened() -> None:
+    with machine("hidden-gpu") as owner:
+        driver = SimDriver(owner)
+        driver.close(driver.open(f"{NODE}/gpu_id", os.O_RDONLY))
+        with pytest.raises(OSError) as caught:
+            driver.read_file(f"{NODE}/gpu_id")
+        assert caught.value.errno == errno.EPERM
+
+
 def test_listing_a_file_or_nothing() -> None:
     with machine() as owner:
         for path, number in ((f"{NODE}/gpu_id", errno.ENOTDIR), ("/sys/nothing", errno.ENOENT)):

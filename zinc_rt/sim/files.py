@@ -44,11 +44,7 @@ class DmaBufFile(File):
 
 
 class TextFile(File):
-    """A file of /sys or /proc, as it was when opened."""
-
-    def __init__(self, path: str, process: Process, content: bytes) -> None:
-        super().__init__(path, process)
-        self.content = content
+    """A file of /sys or /proc. Its text comes by path (read_file), and says only then what it refuses."""
 
     @property
     def readable(self) -> bool:

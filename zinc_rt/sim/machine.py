@@ -125,12 +125,13 @@ class Machine:
                 if writes:
                     raise OSError(errno.EISDIR, path)
                 return FolderFile(path, process)
-            content = self.tree.read(path)
+            if not self.tree.is_file(path):
+                raise OSError(errno.ENOENT, path)
             if flags & os.O_DIRECTORY:
                 raise OSError(errno.ENOTDIR, path)
             if writes:
                 raise OSError(errno.EACCES, path)
-            return TextFile(path, process, content)
+            return TextFile(path, process)
         if self.injector.strikes("no-access"):
             raise OSError(errno.EACCES, path)
         if path == "/dev/kfd":

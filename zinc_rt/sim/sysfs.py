@@ -294,6 +294,9 @@ class FileTree:
             raise OSError(errno.ENOENT, path)
         return (text if isinstance(text, str) else text()).encode()
 
+    def is_file(self, path: str) -> bool:
+        return _clean(path) in self._files
+
     def is_folder(self, path: str) -> bool:
         return bool(self._below(_clean(path)))
 
