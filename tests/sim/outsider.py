@@ -32,10 +32,10 @@ COMPUTE_QUEUE, SDMA_QUEUE = 0, 1
 class Wire:
     """The messages of docs/simulated-device.md."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, version: object = 1) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(str(path))
-        self.token = self.ask(version=1)["token"]
+        self.token = self.need(version=version)["token"]
 
     def ask(self, body: bytes = b"", fds: tuple[int, ...] = (), **header: Any) -> dict[str, Any]:
         text = json.dumps(header).encode()

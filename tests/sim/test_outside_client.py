@@ -36,6 +36,7 @@ from sim.outsider import (
     VRAM,
     WRITABLE,
     Outsider,
+    Wire,
     halves,
     release_mem,
     sdma_copy,
@@ -197,6 +198,15 @@ def test_a_packet_that_is_none_stops_the_queue_and_the_log_says_which(serve: Any
     assert queue.consumed == 1
     said = "\n".join(client.wire.ask(op="findings")["dmesg"])
     assert "dword 0x1 " in said and "0xf2" in said
+
+
+@pytest.mark.parametrize("version", [0, 2, None, "1"])
+def test_another_version_of_the_protocol_is_refused_in_words(serve: Any, version: object) -> None:
+    path = serve()
+    with pytest.raises(OSError, match="this device speaks 1") as caught:
+        Wire(path, version)
+    assert caught.value.errno == errno.EPROTONOSUPPORT
+    assert "simulated" in Wire(path).text("/proc/version")
 
 
 def test_a_fault_can_be_planted_at_the_seam(serve: Any) -> None:

@@ -105,6 +105,11 @@ class Server:
 
     def _hello(self, connection: socket.socket) -> Session:
         message = wire.receive(connection)
+        version = message.header.get("version")
+        if version != wire.VERSION:
+            said = f"protocol version {version}: this device speaks {wire.VERSION}"
+            wire.send(connection, wire.Message({"errno": errno.EPROTONOSUPPORT, "message": said}))
+            raise wire.Closed(said)
         token = message.header.get("token")
         with self._lock:
             if token is None:
