@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zinc_rt import cli
 from zinc_rt.commands import options
+from zinc_rt.commands.output import finish, words
 from zinc_rt.errors import InputError, OutputError, UsageError
 from zinc_rt.golden.parser import DEFAULT_STEPS, SIZES, parser
 
@@ -19,12 +21,16 @@ if TYPE_CHECKING:
     from zinc_rt.report import Report, Result
 
 DEFAULT_CONTEXT = 256
+Show = Callable[[str], None]
 
 
 def main(argv: list[str] | None = None) -> int:
     line = shlex.join(["zinc-rt", "golden", *(sys.argv[1:] if argv is None else argv)])
 
     def body(arguments: argparse.Namespace) -> int:
+        from zinc_rt.files import check_writable
+
+        check_writable(report=arguments.json)
         match arguments.what:
             case "make":
                 return _tiny(arguments) if arguments.tiny else _make(arguments, line)
@@ -64,12 +70,12 @@ def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> 
 def _make(arguments: argparse.Namespace, line: str) -> int:
     from zinc_rt.engine import default_ctx
     from zinc_rt.golden.make import make_golden
-    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.report import Report
 
     _forbid(arguments, ("seed", "quant", *SIZES), "goes with --tiny")
     out = _out(arguments)
     settings = options.settings()
-    gguf = read_gguf(arguments.model)
+    gguf = options.read_model(arguments.model)
     tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = arguments.steps
     if steps is None:
@@ -86,22 +92,33 @@ def _make(arguments: argparse.Namespace, line: str) -> int:
         threads=options.threads(arguments, settings),
         command=line,
     )
-    for clamp in settings.clamps():
-        print(f"shortcut {clamp}")
-    _wrote(out, f"{len(tokens)} tokens + {steps} steps in {arguments.ordering}, {len(arrays)} arrays")
-    return 0
+    show = _show(arguments)
+    report = Report("golden make", ordering=arguments.ordering, shortcuts=settings.clamps())
+    for clamp in report.shortcuts:
+        show(f"shortcut  {clamp}")
+    report.ctx = default_ctx(gguf, arguments.ctx)
+    what = f"{len(tokens)} tokens + {steps} steps in {arguments.ordering}, {len(arrays)} arrays"
+    report.results.append(_wrote(out, what, show))
+    return finish(report, arguments)
 
 
-def _wrote(path: Path, what: str) -> None:
-    print(f"wrote {path}, {path.stat().st_size / 1024:.0f} KiB: {what}")
+def _wrote(path: Path, what: str, show: Show) -> Result:
+    from zinc_rt.report import Result
+
+    show(f"wrote {path}, {path.stat().st_size / 1024:.0f} KiB: {what}")
+    return Result(
+        path.name, "golden", "pass", reason=what, measure={"bytes": path.stat().st_size}, artifacts=[str(path)]
+    )
 
 
 def _tiny(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.golden.tiny import write_tiny
     from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+    from zinc_rt.report import Report
 
     if arguments.tiny == "help":
+        _forbid(arguments, ("json",), "goes with a model that is made")
         print("\n".join(ARCHITECTURES))
         return 0
     _forbid(arguments, ("tokens", "prompt", "nodes", "steps", "ctx", "threads"), "goes with --model")
@@ -124,10 +141,11 @@ def _tiny(arguments: argparse.Namespace) -> int:
         if there and not arguments.force:
             raise OutputError(f"{there[0]}: already there", next="--force replaces it, or choose another folder")
         check_writable(*map(str, targets.values()))
+    report = Report("golden make")
     for name, path in targets.items():
         write_tiny(path, name, seed=seed, quant=quant, **sizes)
-        _wrote(path, f"{name}, {quant}, seed {seed}")
-    return 0
+        report.results.append(_wrote(path, f"{name}, {quant}, seed {seed}", _show(arguments)))
+    return finish(report, arguments)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -155,8 +173,7 @@ def _check(arguments: argparse.Namespace) -> int:
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
     show(_verdict(report, len(named) or len(embedded())))
-    _write_json(report, arguments)
-    return report.exit_code()
+    return finish(report, arguments)
 
 
 def _verdict(report: Report, goldens: int) -> str:
@@ -168,7 +185,7 @@ def _verdict(report: Report, goldens: int) -> str:
     return f"{report.verdict()['status']}  {goldens} golden{'s' * (goldens != 1)}: {', '.join(parts)}"
 
 
-def _show_golden(golden: Golden, results: list[Result], remake: str, show: cli.Callable[[str], None]) -> None:
+def _show_golden(golden: Golden, results: list[Result], remake: str, show: Show) -> None:
     from zinc_rt.validate.table import table
 
     failed = [result for result in results if result.status == "fail"]
@@ -189,16 +206,9 @@ def _show_golden(golden: Golden, results: list[Result], remake: str, show: cli.C
         show(f"  make it again  {remake}")
 
 
-def _show(arguments: argparse.Namespace) -> cli.Callable[[str], None]:
-    """Words go to stderr where the report has stdout for itself."""
-    stream = sys.stderr if arguments.json == "-" else sys.stdout
+def _show(arguments: argparse.Namespace) -> Show:
+    stream = words(arguments)
     return lambda text: print(text, file=stream, flush=True)
-
-
-def _write_json(report: Report, arguments: argparse.Namespace) -> None:
-    from zinc_rt.commands.output import finish
-
-    finish(report, arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -223,15 +233,16 @@ def _list(arguments: argparse.Namespace) -> int:
     good = sum(not item.problem for item in rows)
     others = f", {len(rows) - good} other files" if good < len(rows) else ""
     show(f"{good} goldens in {folder}{others}")
-    _write_json(report, arguments)
-    return report.exit_code()
+    return finish(report, arguments)
 
 
 def _import(arguments: argparse.Namespace, line: str) -> int:
-    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.report import Report
 
     out = _out(arguments)
-    gguf = read_gguf(arguments.model)
+    report = Report("golden import")
+    show = _show(arguments)
+    gguf = options.read_model(arguments.model)
     if arguments.origin == "npz":
         from zinc_rt.golden.npz_import import import_npz, parse_names
 
@@ -249,8 +260,8 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
             ctx=arguments.ctx,
             command=line,
         )
-        _wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)))
-        return 0
+        report.results.append(_wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show))
+        return finish(report, arguments)
     from zinc_rt.golden.check import PLAIN
     from zinc_rt.golden.llama_cpp_import import import_llama_cpp
 
@@ -259,6 +270,8 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
     _forbid(arguments, ("map", "source"), "goes with --from npz")
     tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = DEFAULT_STEPS if arguments.steps is None else arguments.steps
+    if arguments.ctx is not None and arguments.ctx < 1:
+        raise UsageError(f"--ctx {arguments.ctx}: wanted 1 or more")
     print(f"running {len(tokens)} tokens + {steps} steps through llama.cpp ...", file=sys.stderr, flush=True)
     arrays = import_llama_cpp(
         arguments.model,
@@ -269,11 +282,11 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
         dequantised=arguments.dequantised,
         command=line,
     )
-    _wrote(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays")
+    report.results.append(_wrote(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays", show))
     plain = all(tensor.dtype in PLAIN for tensor in gguf.tensors.values())
     if not plain and not arguments.dequantised:
-        print("note: these weights are quantised; only a golden with --dequantised compares tightly")
-    return 0
+        show("note  these weights are quantised; only a golden with --dequantised compares tightly")
+    return finish(report, arguments)
 
 
 if __name__ == "__main__":

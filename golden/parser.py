@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from zinc_rt.commands import options
+from zinc_rt.commands.output import add_json
 
 DEFAULT_STEPS = 8
 SIZES = ("hidden", "layers", "vocab", "heads", "kv_heads", "head_dim", "ffn", "experts", "experts_used", "context")
@@ -74,6 +75,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         tiny.add_argument(f"--{size.replace('_', '-')}", type=int, metavar="N", help=argparse.SUPPRESS)
     tiny.description = "sizes: " + " ".join(f"--{size.replace('_', '-')} N" for size in SIZES)
     _add_out(make)
+    add_json(make)
 
     check = commands.add_parser(
         "check", help="verify that goldens still hold", epilog=CHECK_EPILOG, formatter_class=RAW
@@ -81,11 +83,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     check.add_argument("goldens", nargs="*", metavar="G.npz", help="default: the embedded ones")
     check.add_argument("--model", metavar="FILE", help="default: the model each golden names, beside it")
     check.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
-    check.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+    add_json(check)
 
     list_ = commands.add_parser("list", help="what goldens there are", formatter_class=RAW)
     list_.add_argument("folder", nargs="?", metavar="FOLDER", help="default: the embedded ones")
-    list_.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+    add_json(list_)
 
     import_ = commands.add_parser(
         "import", help="take another engine's values", epilog=IMPORT_EPILOG, formatter_class=RAW
@@ -100,6 +102,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     import_.add_argument("--source", metavar="TEXT", help="npz: the engine's name and version, kept in the golden")
     _add_out(import_)
+    add_json(import_)
     return made
 
 

@@ -50,9 +50,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     """`driver` None: no Linux, so no GPU tier."""
+    from zinc_rt.files import check_writable
     from zinc_rt.kmd.discover import Machine, find_gpus
     from zinc_rt.report import Report, Result
 
+    check_writable(report=arguments.json)
     machine = find_gpus(driver) if driver else Machine((), (f"GPU tiers need Linux, this is {sys.platform}",))
     rows = survey(machine, driver)
     out = words(arguments)

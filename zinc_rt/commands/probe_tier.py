@@ -11,9 +11,11 @@ from zinc_rt.errors import UsageError
 
 def probe(arguments: argparse.Namespace) -> int:
     """One line a tier. Exit code 0 where one of those asked for is usable, else 77."""
+    from zinc_rt.files import check_writable
     from zinc_rt.report import Report, Result
     from zinc_rt.tiers import probe_tiers
 
+    check_writable(report=arguments.json)
     asked = arguments.tier or settings().tier
     states = [state for state in probe_tiers(arguments.device) if asked in ("auto", state.tier.value)]
     if not states:
