@@ -1,0 +1,109 @@
+"""Every command line in the README and in docs/ parses as written, and every file they point at is there."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OWN = ("test", "lint", "bench")  # of ci/run.py; what follows goes to pytest
+POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+BEGINS = re.compile(r"(?:\S.* \| )?(?:zinc-rt[ -]|python3 ci/run\.py )")
+NO_COMMAND = ("zinc-rt-ir 1",)  # a file's first line
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+
+
+def lines(page: Path) -> list[str]:
+    """Command lines in fenced and indented blocks: joined after a backslash, without their # comments."""
+    found, fenced, whole = [], False, ""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+            continue
+        whole += line.strip() if fenced or whole or line.startswith("    ") else ""
+        if whole.endswith("\\"):
+            whole = whole[:-1]
+            continue
+        if BEGINS.match(whole) and whole not in NO_COMMAND:
+            found.append(" ".join(whole.partition(" # ")[0].split()))
+        whole = ""
+    return found
+
+
+def parts(line: str) -> tuple[str, list[str]]:
+    """The command and its arguments, without a pipe before it and a redirection after it."""
+    words = shlex.split(line.rpartition(" | ")[2].replace("[", "").replace("]", ""))
+    words = words[: next((at for at, word in enumerate(words) if word in ("<", ">")), len(words))]
+    if words[0] == "python3":
+        return words[2], words[3:]
+    if words[0] == "zinc-rt":
+        return words[1], words[2:]
+    return words[0].removeprefix("zinc-rt-"), words[1:]
+
+
+CASES = [(page, line) for page in PAGES for line in lines(page)]
+
+
+@pytest.mark.parametrize(("page", "line"), CASES, ids=[f"{page.name}-{line}" for page, line in CASES])
+def test_it_parses_as_written(page: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, arguments = parts(line)
+    if name in OWN or name == "--help" or (name == "COMMAND"):
+        return
+    assert name in POINTS, f"{page.name}: {line}: no command {name}"
+
+    class Parsed(Exception):
+        pass
+
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(self: argparse.ArgumentParser, *given: object, **named: object) -> None:
+        parse(self, *given, **named)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    command = POINTS[name].load()
+    try:
+        command(arguments)
+    except Parsed:
+        return
+    except SystemExit as ended:
+        assert ended.code == 0, f"{page.name}: {line}"
+
+
+def test_the_examples_are_found() -> None:
+    names = {parts(line)[0] for _, line in CASES}
+    assert names >= {"validate", "pm4-test", "golden", "pm4"} and len(CASES) > 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    missing = [
+        link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()
+    ]
+    assert not missing
+
+
+def test_the_readme_names_every_room() -> None:
+    """A row of its table for each folder of code."""
+    table = (ROOT / "README.md").read_text(encoding="utf-8")
+    rooms = [path.parent for path in (ROOT / "zinc_rt").glob("*/__init__.py") if not path.parent.is_symlink()]
+    assert not [room.name for room in rooms if f"`zinc_rt/{room.name}/`" not in table]
+    assert not [
+        name for name in ("validate", "golden", "probes", "perf", "ci", "docs") if f"`{name}/`" not in table
+    ]
+
+
+def test_the_readme_names_every_command() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not [name for name in POINTS if not re.search(rf"zinc-rt {name}\b", text)]
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
