@@ -48,8 +48,8 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
         widths = operand[1:].split("/")
         data[operand[0]] = vgpr(field, int(widths[target.wave == 64 and len(widths) > 1]))
     returns = "d" in data and (kind != "atomic" or hint & 1)
-    scalar_address = _scalar_address(segment, saddr, row)
-    if scalar_address is None:
+    address = scalar_address(segment, saddr, row)
+    if address is None:
         return None
     operands = [data["d"]] if returns else []
     if "addtid" not in row.flags:
@@ -57,7 +57,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     if "x" in data:
         operands.append(data["x"])
     if segment != "FLAT":
-        operands.append(scalar_address)
+        operands.append(address)
     modifiers = offset(high >> 8, 24) + policies
     return Instruction(segment, opcode, row.mnemonic, tuple(operands), modifiers, 12, words)
 
@@ -68,7 +68,7 @@ def offset(field: int, bits: int) -> tuple[Modifier, ...]:
     return (Modifier("offset", f"offset:{value}", value),) if value else ()
 
 
-def _scalar_address(segment: str, saddr: int, row: Row) -> Operand | None:
+def scalar_address(segment: str, saddr: int, row: Row) -> Operand | None:
     if saddr == _NULL:
         return OFF
     if segment == "FLAT":

@@ -2,7 +2,8 @@
 
 Operands of a row: `d` the result, `a` the address, `x` and `y` the data, each with its dwords, in the order of the
 text. Flags: `two` for two 8-bit offsets, `swizzle` for ds_swizzle_b32's pattern,
-`zero` where the offset must be 0.
+`zero` where the offset must be 0,
+`gds` where gfx11's global data share must be meant, `nogds` where it cannot be.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _GDS = Modifier("gds", "gds", 1)
 def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
     opcode = word >> 18 & 0xFF
     row = rows("memory", "DS", target.generation).get(opcode)
-    if row is None or at + 8 > len(code) or (word >> 17 & 1 and target.generation == 12):
+    if row is None or at + 8 > len(code):
+        return None
+    gds = word >> 17 & 1
+    if (gds and (target.generation == 12 or "nogds" in row.flags)) or ("gds" in row.flags and not gds):
         return None
     high = int.from_bytes(code[at + 4 : at + 8], "little")
     operands = []
@@ -33,7 +37,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     if "zero" in row.flags and word & 0xFFFF:
         return None
     modifiers = _offsets(word & 0xFFFF, row.flags, target)
-    if word >> 17 & 1 or "gds" in row.flags:
+    if gds:
         modifiers += (_GDS,)
     return Instruction("DS", opcode, row.mnemonic, tuple(operands), modifiers, 8, (word, high))
 

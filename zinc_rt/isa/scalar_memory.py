@@ -37,7 +37,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     modifiers: tuple[Modifier, ...] = ()
     for operand in row.operands:
         if operand[0] == "d":
-            operands.append(_destination(register, int(operand[1:])))
+            operands.append(destination(register, int(operand[1:])))
         elif operand[0] == "i":
             operands.append(immediate(register, small(register)))
         elif operand[0] == "b":
@@ -59,7 +59,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     return Instruction("SMEM", opcode, row.mnemonic, found, modifiers, 8, (word, high))
 
 
-def _destination(register: int, width: int) -> Operand | None:
+def destination(register: int, width: int) -> Operand | None:
     if width == 1:
         return scalar(register, 1, "SReg_32_XM0_XEXEC" if register in (125, 126, 127) else "")
     if width == 2:

@@ -10,7 +10,7 @@ kind, `+` says that it is the scalar destination in bits 14:8. `no` skips a fiel
 | m3 | sources 0 and 1 take neg and abs (a bit a source); n, a: only that one |
 | x3 | those bits of sources 0 and 1 are there but mean nothing; others must be 0 |
 | c o | has clamp; has omod |
-| s1101 | bits 11 to 14 (op_sel): 1 shown, z and y as 0, h not, i ignored, 0 must be 0; without the flag all ignored |
+| s1101 | bits 11 to 14 (op_sel): 1 shown, z y as 0, h not, i ignored, 0 must be 0; without the flag all ignored |
 | f y in s | where set, LLVM reads no halves of registers at all (gfx11) |
 | byte0 byte2 | those bits are a byte_sel |
 | dpp | has DPP forms |
@@ -210,7 +210,14 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
         return None
     if plan.whole is not None and word & plan.no_halves:
         plan = plan.whole
-    fields = (word & 0xFF, high & 0x1FF, high >> 9 & 0x1FF, high >> 18 & 0x1FF, word >> 8 & 0x7F, 0)
+    fields: tuple[int, ...] = (
+        word & 0xFF,
+        high & 0x1FF,
+        high >> 9 & 0x1FF,
+        high >> 18 & 0x1FF,
+        word >> 8 & 0x7F,
+        0,
+    )
     words: tuple[int, ...] = (word, high)
     decoders, mnemonic, suffix, literal = plan.operands, plan.mnemonic, "", 0
     modifiers = _long_modifiers(plan, word, high, is_dpp=fields[1] in dpp.CODES)

@@ -2,309 +2,342 @@
 
 ROWS = {
     "DS": """
-00  - ds_add_u32 a1,x1
-01  - ds_sub_u32 a1,x1
-02  - ds_rsub_u32 a1,x1
-03  - ds_inc_u32 a1,x1
-04  - ds_dec_u32 a1,x1
-05  - ds_min_i32 a1,x1
-06  - ds_max_i32 a1,x1
-07  - ds_min_u32 a1,x1
-08  - ds_max_u32 a1,x1
-09  - ds_and_b32 a1,x1
-0a  - ds_or_b32 a1,x1
-0b  - ds_xor_b32 a1,x1
-0c  - ds_mskor_b32 a1,x1,y1
-0d  - ds_store_b32 a1,x1
-0e  - ds_store_2addr_b32 a1,x1,y1 two
-0f  - ds_store_2addr_stride64_b32 a1,x1,y1 two
-10  - ds_cmpstore_b32 a1,x1,y1
+00 00 ds_add_u32 a1,x1
+01 01 ds_sub_u32 a1,x1
+02 02 ds_rsub_u32 a1,x1
+03 03 ds_inc_u32 a1,x1
+04 04 ds_dec_u32 a1,x1
+05 05 ds_min_i32 a1,x1
+06 06 ds_max_i32 a1,x1
+07 07 ds_min_u32 a1,x1
+08 08 ds_max_u32 a1,x1
+09 09 ds_and_b32 a1,x1
+0a 0a ds_or_b32 a1,x1
+0b 0b ds_xor_b32 a1,x1
+0c 0c ds_mskor_b32 a1,x1,y1
+0d 0d ds_store_b32 a1,x1
+0e 0e ds_store_2addr_b32 a1,x1,y1 two
+0f 0f ds_store_2addr_stride64_b32 a1,x1,y1 two
+10 10 ds_cmpstore_b32 a1,x1,y1
 12  - ds_min_num_f32 a1,x1
 13  - ds_max_num_f32 a1,x1
-14  - ds_nop - zero
-15  - ds_add_f32 a1,x1
-1e  - ds_store_b8 a1,x1
-1f  - ds_store_b16 a1,x1
-20  - ds_add_rtn_u32 d1,a1,x1
-21  - ds_sub_rtn_u32 d1,a1,x1
-22  - ds_rsub_rtn_u32 d1,a1,x1
-23  - ds_inc_rtn_u32 d1,a1,x1
-24  - ds_dec_rtn_u32 d1,a1,x1
-25  - ds_min_rtn_i32 d1,a1,x1
-26  - ds_max_rtn_i32 d1,a1,x1
-27  - ds_min_rtn_u32 d1,a1,x1
-28  - ds_max_rtn_u32 d1,a1,x1
-29  - ds_and_rtn_b32 d1,a1,x1
-2a  - ds_or_rtn_b32 d1,a1,x1
-2b  - ds_xor_rtn_b32 d1,a1,x1
-2c  - ds_mskor_rtn_b32 d1,a1,x1,y1
-2d  - ds_storexchg_rtn_b32 d1,a1,x1
-2e  - ds_storexchg_2addr_rtn_b32 d2,a1,x1,y1 two
-2f  - ds_storexchg_2addr_stride64_rtn_b32 d2,a1,x1,y1 two
-30  - ds_cmpstore_rtn_b32 d1,a1,x1,y1
+14 14 ds_nop - zero
+15 15 ds_add_f32 a1,x1
+1e 1e ds_store_b8 a1,x1
+1f 1f ds_store_b16 a1,x1
+20 20 ds_add_rtn_u32 d1,a1,x1
+21 21 ds_sub_rtn_u32 d1,a1,x1
+22 22 ds_rsub_rtn_u32 d1,a1,x1
+23 23 ds_inc_rtn_u32 d1,a1,x1
+24 24 ds_dec_rtn_u32 d1,a1,x1
+25 25 ds_min_rtn_i32 d1,a1,x1
+26 26 ds_max_rtn_i32 d1,a1,x1
+27 27 ds_min_rtn_u32 d1,a1,x1
+28 28 ds_max_rtn_u32 d1,a1,x1
+29 29 ds_and_rtn_b32 d1,a1,x1
+2a 2a ds_or_rtn_b32 d1,a1,x1
+2b 2b ds_xor_rtn_b32 d1,a1,x1
+2c 2c ds_mskor_rtn_b32 d1,a1,x1,y1
+2d 2d ds_storexchg_rtn_b32 d1,a1,x1
+2e 2e ds_storexchg_2addr_rtn_b32 d2,a1,x1,y1 two
+2f 2f ds_storexchg_2addr_stride64_rtn_b32 d2,a1,x1,y1 two
+30 30 ds_cmpstore_rtn_b32 d1,a1,x1,y1
 32  - ds_min_num_rtn_f32 d1,a1,x1
 33  - ds_max_num_rtn_f32 d1,a1,x1
-35  - ds_swizzle_b32 d1,a1 swizzle
-36  - ds_load_b32 d1,a1
-37  - ds_load_2addr_b32 d2,a1 two
-38  - ds_load_2addr_stride64_b32 d2,a1 two
-39  - ds_load_i8 d1,a1
-3a  - ds_load_u8 d1,a1
-3b  - ds_load_i16 d1,a1
-3c  - ds_load_u16 d1,a1
-3d  - ds_consume d1
-3e  - ds_append d1
-40  - ds_add_u64 a1,x2
-41  - ds_sub_u64 a1,x2
-42  - ds_rsub_u64 a1,x2
-43  - ds_inc_u64 a1,x2
-44  - ds_dec_u64 a1,x2
-45  - ds_min_i64 a1,x2
-46  - ds_max_i64 a1,x2
-47  - ds_min_u64 a1,x2
-48  - ds_max_u64 a1,x2
-49  - ds_and_b64 a1,x2
-4a  - ds_or_b64 a1,x2
-4b  - ds_xor_b64 a1,x2
-4c  - ds_mskor_b64 a1,x2,y2
-4d  - ds_store_b64 a1,x2
-4e  - ds_store_2addr_b64 a1,x2,y2 two
-4f  - ds_store_2addr_stride64_b64 a1,x2,y2 two
-50  - ds_cmpstore_b64 a1,x2,y2
+35 35 ds_swizzle_b32 d1,a1 swizzle
+36 36 ds_load_b32 d1,a1
+37 37 ds_load_2addr_b32 d2,a1 two
+38 38 ds_load_2addr_stride64_b32 d2,a1 two
+39 39 ds_load_i8 d1,a1
+3a 3a ds_load_u8 d1,a1
+3b 3b ds_load_i16 d1,a1
+3c 3c ds_load_u16 d1,a1
+3d 3d ds_consume d1
+3e 3e ds_append d1
+40 40 ds_add_u64 a1,x2
+41 41 ds_sub_u64 a1,x2
+42 42 ds_rsub_u64 a1,x2
+43 43 ds_inc_u64 a1,x2
+44 44 ds_dec_u64 a1,x2
+45 45 ds_min_i64 a1,x2
+46 46 ds_max_i64 a1,x2
+47 47 ds_min_u64 a1,x2
+48 48 ds_max_u64 a1,x2
+49 49 ds_and_b64 a1,x2
+4a 4a ds_or_b64 a1,x2
+4b 4b ds_xor_b64 a1,x2
+4c 4c ds_mskor_b64 a1,x2,y2
+4d 4d ds_store_b64 a1,x2
+4e 4e ds_store_2addr_b64 a1,x2,y2 two
+4f 4f ds_store_2addr_stride64_b64 a1,x2,y2 two
+50 50 ds_cmpstore_b64 a1,x2,y2
 52  - ds_min_num_f64 a1,x2
 53  - ds_max_num_f64 a1,x2
-60  - ds_add_rtn_u64 d2,a1,x2
-61  - ds_sub_rtn_u64 d2,a1,x2
-62  - ds_rsub_rtn_u64 d2,a1,x2
-63  - ds_inc_rtn_u64 d2,a1,x2
-64  - ds_dec_rtn_u64 d2,a1,x2
-65  - ds_min_rtn_i64 d2,a1,x2
-66  - ds_max_rtn_i64 d2,a1,x2
-67  - ds_min_rtn_u64 d2,a1,x2
-68  - ds_max_rtn_u64 d2,a1,x2
-69  - ds_and_rtn_b64 d2,a1,x2
-6a  - ds_or_rtn_b64 d2,a1,x2
-6b  - ds_xor_rtn_b64 d2,a1,x2
-6c  - ds_mskor_rtn_b64 d2,a1,x2,y2
-6d  - ds_storexchg_rtn_b64 d2,a1,x2
-6e  - ds_storexchg_2addr_rtn_b64 d4,a1,x2,y2 two
-6f  - ds_storexchg_2addr_stride64_rtn_b64 d4,a1,x2,y2 two
-70  - ds_cmpstore_rtn_b64 d2,a1,x2,y2
+60 60 ds_add_rtn_u64 d2,a1,x2
+61 61 ds_sub_rtn_u64 d2,a1,x2
+62 62 ds_rsub_rtn_u64 d2,a1,x2
+63 63 ds_inc_rtn_u64 d2,a1,x2
+64 64 ds_dec_rtn_u64 d2,a1,x2
+65 65 ds_min_rtn_i64 d2,a1,x2
+66 66 ds_max_rtn_i64 d2,a1,x2
+67 67 ds_min_rtn_u64 d2,a1,x2
+68 68 ds_max_rtn_u64 d2,a1,x2
+69 69 ds_and_rtn_b64 d2,a1,x2
+6a 6a ds_or_rtn_b64 d2,a1,x2
+6b 6b ds_xor_rtn_b64 d2,a1,x2
+6c 6c ds_mskor_rtn_b64 d2,a1,x2,y2
+6d 6d ds_storexchg_rtn_b64 d2,a1,x2
+6e 6e ds_storexchg_2addr_rtn_b64 d4,a1,x2,y2 two
+6f 6f ds_storexchg_2addr_stride64_rtn_b64 d4,a1,x2,y2 two
+70 70 ds_cmpstore_rtn_b64 d2,a1,x2,y2
 72  - ds_min_num_rtn_f64 d2,a1,x2
 73  - ds_max_num_rtn_f64 d2,a1,x2
-76  - ds_load_b64 d2,a1
-77  - ds_load_2addr_b64 d4,a1 two
-78  - ds_load_2addr_stride64_b64 d4,a1 two
-79  - ds_add_rtn_f32 d1,a1,x1
-7e  - ds_condxchg32_rtn_b64 d2,a1,x2
+76 76 ds_load_b64 d2,a1
+77 77 ds_load_2addr_b64 d4,a1 two
+78 78 ds_load_2addr_stride64_b64 d4,a1 two
+79 79 ds_add_rtn_f32 d1,a1,x1
+7e 7e ds_condxchg32_rtn_b64 d2,a1,x2
 98  - ds_cond_sub_u32 a1,x1
 99  - ds_sub_clamp_u32 a1,x1
 9a  - ds_pk_add_f16 a1,x1
 9b  - ds_pk_add_bf16 a1,x1
-a0  - ds_store_b8_d16_hi a1,x1
-a1  - ds_store_b16_d16_hi a1,x1
-a2  - ds_load_u8_d16 d1,a1
-a3  - ds_load_u8_d16_hi d1,a1
-a4  - ds_load_i8_d16 d1,a1
-a5  - ds_load_i8_d16_hi d1,a1
-a6  - ds_load_u16_d16 d1,a1
-a7  - ds_load_u16_d16_hi d1,a1
+a0 a0 ds_store_b8_d16_hi a1,x1
+a1 a1 ds_store_b16_d16_hi a1,x1
+a2 a2 ds_load_u8_d16 d1,a1
+a3 a3 ds_load_u8_d16_hi d1,a1
+a4 a4 ds_load_i8_d16 d1,a1
+a5 a5 ds_load_i8_d16_hi d1,a1
+a6 a6 ds_load_u16_d16 d1,a1
+a7 a7 ds_load_u16_d16_hi d1,a1
 a8  - ds_cond_sub_rtn_u32 d1,a1,x1
 a9  - ds_sub_clamp_rtn_u32 d1,a1,x1
 aa  - ds_pk_add_rtn_f16 d1,a1,x1
 ab  - ds_pk_add_rtn_bf16 d1,a1,x1
-b0  - ds_store_addtid_b32 x1
-b1  - ds_load_addtid_b32 d1
+b0 b0 ds_store_addtid_b32 x1
+b1 b1 ds_load_addtid_b32 d1
 b2  - ds_permute_b32 d1,a1,x1
 b3  - ds_bpermute_b32 d1,a1,x1
 cd  - ds_bpermute_fi_b32 d1,a1,x1
-de  - ds_store_b96 a1,x3
-df  - ds_store_b128 a1,x4
+de de ds_store_b96 a1,x3
+df df ds_store_b128 a1,x4
 e0  - ds_bvh_stack_push4_pop1_rtn_b32 d1,a1,x1,y4
 e1  - ds_bvh_stack_push8_pop1_rtn_b32 d1,a1,x1,y8
 e2  - ds_bvh_stack_push8_pop2_rtn_b64 d2,a1,x1,y8
-fe  - ds_load_b96 d3,a1
-ff  - ds_load_b128 d4,a1
+fe fe ds_load_b96 d3,a1
+ff ff ds_load_b128 d4,a1
+ - 11 ds_cmpstore_f32 a1,x1,y1
+ - 12 ds_min_f32 a1,x1
+ - 13 ds_max_f32 a1,x1
+ - 18 ds_gws_sema_release_all - gds
+ - 19 ds_gws_init a1 gds
+ - 1a ds_gws_sema_v - gds
+ - 1b ds_gws_sema_br a1 gds
+ - 1c ds_gws_sema_p - gds
+ - 1d ds_gws_barrier a1 gds
+ - 31 ds_cmpstore_rtn_f32 d1,a1,x1,y1
+ - 32 ds_min_rtn_f32 d1,a1,x1
+ - 33 ds_max_rtn_f32 d1,a1,x1
+ - 34 ds_wrap_rtn_b32 d1,a1,x1,y1
+ - 3f ds_ordered_count d1,a1 gds
+ - 51 ds_cmpstore_f64 a1,x2,y2
+ - 52 ds_min_f64 a1,x2
+ - 53 ds_max_f64 a1,x2
+ - 71 ds_cmpstore_rtn_f64 d2,a1,x2,y2
+ - 72 ds_min_rtn_f64 d2,a1,x2
+ - 73 ds_max_rtn_f64 d2,a1,x2
+ - 7a ds_add_gs_reg_rtn d2,x1 gds
+ - 7b ds_sub_gs_reg_rtn d2,x1 gds
+ - ad ds_bvh_stack_rtn_b32 d1,a1,x1,y4 nogds
+ - b2 ds_permute_b32 d1,a1,x1 nogds
+ - b3 ds_bpermute_b32 d1,a1,x1 nogds
 """,
     "FLAT": """
-10  - flat_load_u8 d1 load
-11  - flat_load_i8 d1 load
-12  - flat_load_u16 d1 load
-13  - flat_load_i16 d1 load
-14  - flat_load_b32 d1 load
-15  - flat_load_b64 d2 load
-16  - flat_load_b96 d3 load
-17  - flat_load_b128 d4 load
-18  - flat_store_b8 x1 store
-19  - flat_store_b16 x1 store
-1a  - flat_store_b32 x1 store
-1b  - flat_store_b64 x2 store
-1c  - flat_store_b96 x3 store
-1d  - flat_store_b128 x4 store
-1e  - flat_load_d16_u8 d1 load
-1f  - flat_load_d16_i8 d1 load
-20  - flat_load_d16_b16 d1 load
-21  - flat_load_d16_hi_u8 d1 load
-22  - flat_load_d16_hi_i8 d1 load
-23  - flat_load_d16_hi_b16 d1 load
-24  - flat_store_d16_hi_b8 x1 store
-25  - flat_store_d16_hi_b16 x1 store
-33  - flat_atomic_swap_b32 d1,x1 atomic
-34  - flat_atomic_cmpswap_b32 d1,x2 atomic
-35  - flat_atomic_add_u32 d1,x1 atomic
-36  - flat_atomic_sub_u32 d1,x1 atomic
+10 10 flat_load_u8 d1 load
+11 11 flat_load_i8 d1 load
+12 12 flat_load_u16 d1 load
+13 13 flat_load_i16 d1 load
+14 14 flat_load_b32 d1 load
+15 15 flat_load_b64 d2 load
+16 16 flat_load_b96 d3 load
+17 17 flat_load_b128 d4 load
+18 18 flat_store_b8 x1 store
+19 19 flat_store_b16 x1 store
+1a 1a flat_store_b32 x1 store
+1b 1b flat_store_b64 x2 store
+1c 1c flat_store_b96 x3 store
+1d 1d flat_store_b128 x4 store
+1e 1e flat_load_d16_u8 d1 load
+1f 1f flat_load_d16_i8 d1 load
+20 20 flat_load_d16_b16 d1 load
+21 21 flat_load_d16_hi_u8 d1 load
+22 22 flat_load_d16_hi_i8 d1 load
+23 23 flat_load_d16_hi_b16 d1 load
+24 24 flat_store_d16_hi_b8 x1 store
+25 25 flat_store_d16_hi_b16 x1 store
+33 33 flat_atomic_swap_b32 d1,x1 atomic
+34 34 flat_atomic_cmpswap_b32 d1,x2 atomic
+35 35 flat_atomic_add_u32 d1,x1 atomic
+36 36 flat_atomic_sub_u32 d1,x1 atomic
 37  - flat_atomic_sub_clamp_u32 d1,x1 atomic
-38  - flat_atomic_min_i32 d1,x1 atomic
-39  - flat_atomic_min_u32 d1,x1 atomic
-3a  - flat_atomic_max_i32 d1,x1 atomic
-3b  - flat_atomic_max_u32 d1,x1 atomic
-3c  - flat_atomic_and_b32 d1,x1 atomic
-3d  - flat_atomic_or_b32 d1,x1 atomic
-3e  - flat_atomic_xor_b32 d1,x1 atomic
-3f  - flat_atomic_inc_u32 d1,x1 atomic
-40  - flat_atomic_dec_u32 d1,x1 atomic
-41  - flat_atomic_swap_b64 d2,x2 atomic
-42  - flat_atomic_cmpswap_b64 d2,x4 atomic
-43  - flat_atomic_add_u64 d2,x2 atomic
-44  - flat_atomic_sub_u64 d2,x2 atomic
-45  - flat_atomic_min_i64 d2,x2 atomic
-46  - flat_atomic_min_u64 d2,x2 atomic
-47  - flat_atomic_max_i64 d2,x2 atomic
-48  - flat_atomic_max_u64 d2,x2 atomic
-49  - flat_atomic_and_b64 d2,x2 atomic
-4a  - flat_atomic_or_b64 d2,x2 atomic
-4b  - flat_atomic_xor_b64 d2,x2 atomic
-4c  - flat_atomic_inc_u64 d2,x2 atomic
-4d  - flat_atomic_dec_u64 d2,x2 atomic
+38 38 flat_atomic_min_i32 d1,x1 atomic
+39 39 flat_atomic_min_u32 d1,x1 atomic
+3a 3a flat_atomic_max_i32 d1,x1 atomic
+3b 3b flat_atomic_max_u32 d1,x1 atomic
+3c 3c flat_atomic_and_b32 d1,x1 atomic
+3d 3d flat_atomic_or_b32 d1,x1 atomic
+3e 3e flat_atomic_xor_b32 d1,x1 atomic
+3f 3f flat_atomic_inc_u32 d1,x1 atomic
+40 40 flat_atomic_dec_u32 d1,x1 atomic
+41 41 flat_atomic_swap_b64 d2,x2 atomic
+42 42 flat_atomic_cmpswap_b64 d2,x4 atomic
+43 43 flat_atomic_add_u64 d2,x2 atomic
+44 44 flat_atomic_sub_u64 d2,x2 atomic
+45 45 flat_atomic_min_i64 d2,x2 atomic
+46 46 flat_atomic_min_u64 d2,x2 atomic
+47 47 flat_atomic_max_i64 d2,x2 atomic
+48 48 flat_atomic_max_u64 d2,x2 atomic
+49 49 flat_atomic_and_b64 d2,x2 atomic
+4a 4a flat_atomic_or_b64 d2,x2 atomic
+4b 4b flat_atomic_xor_b64 d2,x2 atomic
+4c 4c flat_atomic_inc_u64 d2,x2 atomic
+4d 4d flat_atomic_dec_u64 d2,x2 atomic
 50  - flat_atomic_cond_sub_u32 d1,x1 atomic
 51  - flat_atomic_min_num_f32 d1,x1 atomic
 52  - flat_atomic_max_num_f32 d1,x1 atomic
-56  - flat_atomic_add_f32 d1,x1 atomic
+56 56 flat_atomic_add_f32 d1,x1 atomic
 59  - flat_atomic_pk_add_f16 d1,x1 atomic
 5a  - flat_atomic_pk_add_bf16 d1,x1 atomic
+ - 50 flat_atomic_cmpswap_f32 d1,x2 atomic
+ - 51 flat_atomic_min_f32 d1,x1 atomic
+ - 52 flat_atomic_max_f32 d1,x1 atomic
 """,
     "GLOBAL": """
-10  - global_load_u8 d1 load
-11  - global_load_i8 d1 load
-12  - global_load_u16 d1 load
-13  - global_load_i16 d1 load
-14  - global_load_b32 d1 load
-15  - global_load_b64 d2 load
-16  - global_load_b96 d3 load
-17  - global_load_b128 d4 load
-18  - global_store_b8 x1 store
-19  - global_store_b16 x1 store
-1a  - global_store_b32 x1 store
-1b  - global_store_b64 x2 store
-1c  - global_store_b96 x3 store
-1d  - global_store_b128 x4 store
-1e  - global_load_d16_u8 d1 load
-1f  - global_load_d16_i8 d1 load
-20  - global_load_d16_b16 d1 load
-21  - global_load_d16_hi_u8 d1 load
-22  - global_load_d16_hi_i8 d1 load
-23  - global_load_d16_hi_b16 d1 load
-24  - global_store_d16_hi_b8 x1 store
-25  - global_store_d16_hi_b16 x1 store
-28  - global_load_addtid_b32 d1 load addtid
-29  - global_store_addtid_b32 x1 store addtid
+10 10 global_load_u8 d1 load
+11 11 global_load_i8 d1 load
+12 12 global_load_u16 d1 load
+13 13 global_load_i16 d1 load
+14 14 global_load_b32 d1 load
+15 15 global_load_b64 d2 load
+16 16 global_load_b96 d3 load
+17 17 global_load_b128 d4 load
+18 18 global_store_b8 x1 store
+19 19 global_store_b16 x1 store
+1a 1a global_store_b32 x1 store
+1b 1b global_store_b64 x2 store
+1c 1c global_store_b96 x3 store
+1d 1d global_store_b128 x4 store
+1e 1e global_load_d16_u8 d1 load
+1f 1f global_load_d16_i8 d1 load
+20 20 global_load_d16_b16 d1 load
+21 21 global_load_d16_hi_u8 d1 load
+22 22 global_load_d16_hi_i8 d1 load
+23 23 global_load_d16_hi_b16 d1 load
+24 24 global_store_d16_hi_b8 x1 store
+25 25 global_store_d16_hi_b16 x1 store
+28 28 global_load_addtid_b32 d1 load addtid
+29 29 global_store_addtid_b32 x1 store addtid
 2b  - global_inv - load plain
 2c  - global_wb - load plain
-33  - global_atomic_swap_b32 d1,x1 atomic
-34  - global_atomic_cmpswap_b32 d1,x2 atomic
-35  - global_atomic_add_u32 d1,x1 atomic
-36  - global_atomic_sub_u32 d1,x1 atomic
+33 33 global_atomic_swap_b32 d1,x1 atomic
+34 34 global_atomic_cmpswap_b32 d1,x2 atomic
+35 35 global_atomic_add_u32 d1,x1 atomic
+36 36 global_atomic_sub_u32 d1,x1 atomic
 37  - global_atomic_sub_clamp_u32 d1,x1 atomic
-38  - global_atomic_min_i32 d1,x1 atomic
-39  - global_atomic_min_u32 d1,x1 atomic
-3a  - global_atomic_max_i32 d1,x1 atomic
-3b  - global_atomic_max_u32 d1,x1 atomic
-3c  - global_atomic_and_b32 d1,x1 atomic
-3d  - global_atomic_or_b32 d1,x1 atomic
-3e  - global_atomic_xor_b32 d1,x1 atomic
-3f  - global_atomic_inc_u32 d1,x1 atomic
-40  - global_atomic_dec_u32 d1,x1 atomic
-41  - global_atomic_swap_b64 d2,x2 atomic
-42  - global_atomic_cmpswap_b64 d2,x4 atomic
-43  - global_atomic_add_u64 d2,x2 atomic
-44  - global_atomic_sub_u64 d2,x2 atomic
-45  - global_atomic_min_i64 d2,x2 atomic
-46  - global_atomic_min_u64 d2,x2 atomic
-47  - global_atomic_max_i64 d2,x2 atomic
-48  - global_atomic_max_u64 d2,x2 atomic
-49  - global_atomic_and_b64 d2,x2 atomic
-4a  - global_atomic_or_b64 d2,x2 atomic
-4b  - global_atomic_xor_b64 d2,x2 atomic
-4c  - global_atomic_inc_u64 d2,x2 atomic
-4d  - global_atomic_dec_u64 d2,x2 atomic
+38 38 global_atomic_min_i32 d1,x1 atomic
+39 39 global_atomic_min_u32 d1,x1 atomic
+3a 3a global_atomic_max_i32 d1,x1 atomic
+3b 3b global_atomic_max_u32 d1,x1 atomic
+3c 3c global_atomic_and_b32 d1,x1 atomic
+3d 3d global_atomic_or_b32 d1,x1 atomic
+3e 3e global_atomic_xor_b32 d1,x1 atomic
+3f 3f global_atomic_inc_u32 d1,x1 atomic
+40 40 global_atomic_dec_u32 d1,x1 atomic
+41 41 global_atomic_swap_b64 d2,x2 atomic
+42 42 global_atomic_cmpswap_b64 d2,x4 atomic
+43 43 global_atomic_add_u64 d2,x2 atomic
+44 44 global_atomic_sub_u64 d2,x2 atomic
+45 45 global_atomic_min_i64 d2,x2 atomic
+46 46 global_atomic_min_u64 d2,x2 atomic
+47 47 global_atomic_max_i64 d2,x2 atomic
+48 48 global_atomic_max_u64 d2,x2 atomic
+49 49 global_atomic_and_b64 d2,x2 atomic
+4a 4a global_atomic_or_b64 d2,x2 atomic
+4b 4b global_atomic_xor_b64 d2,x2 atomic
+4c 4c global_atomic_inc_u64 d2,x2 atomic
+4d 4d global_atomic_dec_u64 d2,x2 atomic
 4f  - global_wbinv - load plain
 50  - global_atomic_cond_sub_u32 d1,x1 atomic
 51  - global_atomic_min_num_f32 d1,x1 atomic
 52  - global_atomic_max_num_f32 d1,x1 atomic
 53  - global_load_block d32 load
 54  - global_store_block x32 store
-56  - global_atomic_add_f32 d1,x1 atomic
+56 56 global_atomic_add_f32 d1,x1 atomic
 57  - global_load_tr_b128 d4/2 load
 58  - global_load_tr_b64 d2/1 load
 59  - global_atomic_pk_add_f16 d1,x1 atomic
 5a  - global_atomic_pk_add_bf16 d1,x1 atomic
 73  - global_atomic_ordered_add_b64 d2,x2 atomic
+ - 37 global_atomic_csub_u32 d1,x1 atomic
+ - 50 global_atomic_cmpswap_f32 d1,x2 atomic
+ - 51 global_atomic_min_f32 d1,x1 atomic
+ - 52 global_atomic_max_f32 d1,x1 atomic
 """,
     "SCRATCH": """
-10  - scratch_load_u8 d1 load
-11  - scratch_load_i8 d1 load
-12  - scratch_load_u16 d1 load
-13  - scratch_load_i16 d1 load
-14  - scratch_load_b32 d1 load
-15  - scratch_load_b64 d2 load
-16  - scratch_load_b96 d3 load
-17  - scratch_load_b128 d4 load
-18  - scratch_store_b8 x1 store
-19  - scratch_store_b16 x1 store
-1a  - scratch_store_b32 x1 store
-1b  - scratch_store_b64 x2 store
-1c  - scratch_store_b96 x3 store
-1d  - scratch_store_b128 x4 store
-1e  - scratch_load_d16_u8 d1 load
-1f  - scratch_load_d16_i8 d1 load
-20  - scratch_load_d16_b16 d1 load
-21  - scratch_load_d16_hi_u8 d1 load
-22  - scratch_load_d16_hi_i8 d1 load
-23  - scratch_load_d16_hi_b16 d1 load
-24  - scratch_store_d16_hi_b8 x1 store
-25  - scratch_store_d16_hi_b16 x1 store
+10 10 scratch_load_u8 d1 load
+11 11 scratch_load_i8 d1 load
+12 12 scratch_load_u16 d1 load
+13 13 scratch_load_i16 d1 load
+14 14 scratch_load_b32 d1 load
+15 15 scratch_load_b64 d2 load
+16 16 scratch_load_b96 d3 load
+17 17 scratch_load_b128 d4 load
+18 18 scratch_store_b8 x1 store
+19 19 scratch_store_b16 x1 store
+1a 1a scratch_store_b32 x1 store
+1b 1b scratch_store_b64 x2 store
+1c 1c scratch_store_b96 x3 store
+1d 1d scratch_store_b128 x4 store
+1e 1e scratch_load_d16_u8 d1 load
+1f 1f scratch_load_d16_i8 d1 load
+20 20 scratch_load_d16_b16 d1 load
+21 21 scratch_load_d16_hi_u8 d1 load
+22 22 scratch_load_d16_hi_i8 d1 load
+23 23 scratch_load_d16_hi_b16 d1 load
+24 24 scratch_store_d16_hi_b8 x1 store
+25 25 scratch_store_d16_hi_b16 x1 store
 53  - scratch_load_block d32 load
 54  - scratch_store_block x32 store
 """,
     "SMEM": """
-00  - s_load_b32 d1,b2
-01  - s_load_b64 d2,b2
-02  - s_load_b128 d4,b2
-03  - s_load_b256 d8,b2
-04  - s_load_b512 d16,b2
+00 00 s_load_b32 d1,b2
+01 01 s_load_b64 d2,b2
+02 02 s_load_b128 d4,b2
+03 03 s_load_b256 d8,b2
+04 04 s_load_b512 d16,b2
 05  - s_load_b96 d3,b2
 08  - s_load_i8 d1,b2
 09  - s_load_u8 d1,b2
 0a  - s_load_i16 d1,b2
 0b  - s_load_u16 d1,b2
-10  - s_buffer_load_b32 d1,b4 unsigned
-11  - s_buffer_load_b64 d2,b4 unsigned
-12  - s_buffer_load_b128 d4,b4 unsigned
-13  - s_buffer_load_b256 d8,b4 unsigned
-14  - s_buffer_load_b512 d16,b4 unsigned
+10 08 s_buffer_load_b32 d1,b4 unsigned
+11 09 s_buffer_load_b64 d2,b4 unsigned
+12 0a s_buffer_load_b128 d4,b4 unsigned
+13 0b s_buffer_load_b256 d8,b4 unsigned
+14 0c s_buffer_load_b512 d16,b4 unsigned
 15  - s_buffer_load_b96 d3,b4 unsigned
 18  - s_buffer_load_i8 d1,b4 unsigned
 19  - s_buffer_load_u8 d1,b4 unsigned
 1a  - s_buffer_load_i16 d1,b4 unsigned
 1b  - s_buffer_load_u16 d1,b4 unsigned
-21  - s_dcache_inv -
-22  - s_atc_probe i,b2 probe
-23  - s_atc_probe_buffer i,b4 probe unsigned
+21 21 s_dcache_inv -
+22 22 s_atc_probe i,b2 probe
+23 23 s_atc_probe_buffer i,b4 probe unsigned
 24  - s_prefetch_inst b2 probe prefetch
 25  - s_prefetch_inst_pc_rel pc probe prefetch
 26  - s_prefetch_data b2 probe prefetch
 27  - s_buffer_prefetch_data b4 probe prefetch unsigned
 28  - s_prefetch_data_pc_rel pc probe prefetch
+ - 20 s_gl1_inv -
 """,
     "VBUFFER": """
 00  - buffer_load_format_x x1 load
