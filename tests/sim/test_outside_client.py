@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
     def start(chip: str = "r9700", kernel: str = "7.0", *faults: str) -> Path:
         path = tmp_path / f"{len(children)}.sock"
         words = [sys.executable, "-m", "zinc_rt.cli", "sim", "--socket", str(path), "--chip", chip]
-        words += ["--kernel", kernel, *(word for fault in faults for word in ("--inject", fault))]
+        words += ["--stay", "--kernel", kernel, *(word for fault in faults for word in ("--inject", fault))]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         children.append(child)
         assert child.stdout is not None and json.loads(child.stdout.readline()) == {"ready": str(path)}
@@ -62,9 +63,10 @@ def serve(tmp_path: Path) -> Iterator[Any]:
     yield start
     for child in children:
         child.terminate()
-        child.wait(10)
+        assert child.wait(10) == 128 + signal.SIGTERM
         assert child.stdout is not None
         child.stdout.close()
+    assert not list(tmp_path.glob("*.sock")), "the sockets go with them"
 
 
 @pytest.mark.parametrize(

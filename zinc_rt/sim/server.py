@@ -11,6 +11,7 @@ import argparse
 import errno
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -346,13 +347,20 @@ def _serve(machine: Machine, path: Path, *, stay: bool) -> None:
             in_use = error.errno == errno.EADDRINUSE
             next_ = "choose another path, or remove it if no server is left behind it" if in_use else None
             raise OutputError(f"--socket {path}: {error.strerror or error}", next=next_) from error
+        before = signal.signal(signal.SIGTERM, _terminated)
         try:
             print(json.dumps({"ready": str(path)}), flush=True)
             Server(machine, listener, stay=stay).serve()
         finally:
+            signal.signal(signal.SIGTERM, before)
             with only_one(path):  # nobody finds the socket and then nothing behind it
                 path.unlink(missing_ok=True)
                 listener.close()
+
+
+def _terminated(number: int, frame: object) -> None:
+    """A service manager's way to end it: the socket goes too."""
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":
