@@ -6,7 +6,7 @@ import pytest
 
 from zinc_rt.isa import Kind, Target, decode
 
-W32, W64 = Target(12, 32), Target(12, 64)
+W32, W64, RDNA3 = Target(12, 32), Target(12, 64), Target(11, 32)
 
 
 def text(raw: str, target: Target = W32) -> str:
@@ -95,3 +95,19 @@ def test_dpp_keeps_every_lane_bit() -> None:
 )
 def test_illegal_encodings_are_no_instruction(raw: str, why: str) -> None:
     assert text(raw) == "INVALID", why
+
+
+@pytest.mark.parametrize(
+    ("raw", "want"),
+    [
+        ("85050b64", "v_add_f16_e32 v5.l, v5.h, v2.h"),
+        ("050832d501050200", "v_add_f16_e64 v5.l, v1.h, v2.l op_sel:[1,0,0]"),
+        ("050052dc03007c40", "global_load_b32 v64, v[3:4], off offset:5"),
+        ("04042cf4000000f8", "s_buffer_load_b256 s[16:23], s[8:11], null"),
+        ("040400f4640000f8", "s_load_b32 s16, s[8:9], 0x64"),
+        ("055050e010400204", "buffer_load_b32 v64, off, s[8:11], s4 offset:5 glc slc"),
+        ("084040cc2061021d", "v_wmma_f32_16x16x16_f16 v[8:15], v[32:39], v[48:55], v[64:71]"),
+    ],
+)
+def test_gfx11_has_its_own_forms(raw: str, want: str) -> None:
+    assert text(raw, RDNA3) == want

@@ -18,7 +18,7 @@ from zinc_rt.isa.target import Target
 
 OFFEN, IDXEN = Modifier("offen", "offen", 1), Modifier("idxen", "idxen", 1)
 TFE = Modifier("tfe", "tfe", 1)
-_DEFAULT_FORMAT = 1  # 8_UNORM
+DEFAULT_FORMAT = 1  # 8_UNORM
 
 
 def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
@@ -37,7 +37,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     data = vgpr(middle & 0xFF, int(row.operands[0][1:]) + tfe)
     address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers: list[Modifier] = []
-    if typed and (number := middle >> 23 & 0x7F) != _DEFAULT_FORMAT:
+    if typed and (number := middle >> 23 & 0x7F) != DEFAULT_FORMAT:
         modifiers.append(buffer_format(number))
     if idxen:
         modifiers.append(IDXEN)

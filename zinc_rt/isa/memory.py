@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zinc_rt.isa import buffer, export, flat, image, interpolate, lds, memory11, scalar_memory
+from zinc_rt.isa import buffer, buffer11, export, flat, image, interpolate, lds, memory11, scalar_memory
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.target import Target
 
@@ -23,10 +23,12 @@ _GFX12: dict[int, Decode] = {
 }
 
 
-# gfx11's buffer, image and interpolation encodings are not built yet.
+# gfx11's image and interpolation encodings are not built yet.
 _GFX11: dict[int, Decode] = {
     0x36: lds.decode,
     0x37: memory11.decode_flat,
+    0x38: buffer11.decode,
+    0x3A: buffer11.decode,
     0x3D: memory11.decode_scalar,
     0x3E: export.decode,
 }

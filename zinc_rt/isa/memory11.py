@@ -19,7 +19,7 @@ _DLC, _GLC, _SLC = 1, 2, 4
 
 
 @cache
-def _caches(bits: int) -> tuple[Modifier, ...]:
+def caches(bits: int) -> tuple[Modifier, ...]:
     named = ((_GLC, "glc"), (_SLC, "slc"), (_DLC, "dlc"))
     return tuple(Modifier(text, text, 1) for bit, text in named if bits & bit)
 
@@ -55,7 +55,7 @@ def decode_scalar(word: int, code: bytes, at: int, target: Target) -> Instructio
     if len(found) < len(operands):
         return None
     if "probe" not in row.flags:
-        modifiers += _caches(word >> 13 & 3)
+        modifiers += caches(word >> 13 & 3)
     return Instruction("SMEM", opcode, row.mnemonic, found, modifiers, 8, (word, high))
 
 
@@ -75,8 +75,8 @@ def decode_flat(word: int, code: bytes, at: int, target: Target) -> Instruction 
     if address is None:
         return None
     data = {o[0]: vgpr(high >> (24 if o[0] == "d" else 8) & 0xFF, int(o[1:].split("/")[0])) for o in row.operands}
-    caches = word >> 13 & 7
-    operands = [data["d"]] if "d" in data and (row.flags[0] != "atomic" or caches & _GLC) else []
+    bits = word >> 13 & 7
+    operands = [data["d"]] if "d" in data and (row.flags[0] != "atomic" or bits & _GLC) else []
     if "addtid" not in row.flags:
         register = high & 0xFF
         if encoding == "SCRATCH":
@@ -92,5 +92,5 @@ def decode_flat(word: int, code: bytes, at: int, target: Target) -> Instruction 
         modifiers: tuple[Modifier, ...] = (Modifier("offset", f"offset:{field}", field),) if field else ()
     else:
         modifiers = offset(field, 13)
-    modifiers += _caches(caches)
+    modifiers += caches(bits)
     return Instruction(encoding, opcode, row.mnemonic, tuple(operands), modifiers, 8, (word, high))

@@ -430,4 +430,97 @@ ff ff ds_load_b128 d4,a1
 8e  - tbuffer_store_d16_format_xyz x2 store typed
 8f  - tbuffer_store_d16_format_xyzw x2 store typed
 """,
+    "MUBUF": """
+ - 00 buffer_load_format_x x1 load
+ - 01 buffer_load_format_xy x2 load
+ - 02 buffer_load_format_xyz x3 load
+ - 03 buffer_load_format_xyzw x4 load
+ - 04 buffer_store_format_x x1 store
+ - 05 buffer_store_format_xy x2 store
+ - 06 buffer_store_format_xyz x3 store
+ - 07 buffer_store_format_xyzw x4 store
+ - 08 buffer_load_d16_format_x x1 load
+ - 09 buffer_load_d16_format_xy x1 load
+ - 0a buffer_load_d16_format_xyz x2 load
+ - 0b buffer_load_d16_format_xyzw x2 load
+ - 0c buffer_store_d16_format_x x1 store
+ - 0d buffer_store_d16_format_xy x1 store
+ - 0e buffer_store_d16_format_xyz x2 store
+ - 0f buffer_store_d16_format_xyzw x2 store
+ - 10 buffer_load_u8 x1 load
+ - 11 buffer_load_i8 x1 load
+ - 12 buffer_load_u16 x1 load
+ - 13 buffer_load_i16 x1 load
+ - 14 buffer_load_b32 x1 load
+ - 15 buffer_load_b64 x2 load
+ - 16 buffer_load_b96 x3 load
+ - 17 buffer_load_b128 x4 load
+ - 18 buffer_store_b8 x1 store
+ - 19 buffer_store_b16 x1 store
+ - 1a buffer_store_b32 x1 store
+ - 1b buffer_store_b64 x2 store
+ - 1c buffer_store_b96 x3 store
+ - 1d buffer_store_b128 x4 store
+ - 1e buffer_load_d16_u8 x1 load
+ - 1f buffer_load_d16_i8 x1 load
+ - 20 buffer_load_d16_b16 x1 load
+ - 21 buffer_load_d16_hi_u8 x1 load
+ - 22 buffer_load_d16_hi_i8 x1 load
+ - 23 buffer_load_d16_hi_b16 x1 load
+ - 24 buffer_store_d16_hi_b8 x1 store
+ - 25 buffer_store_d16_hi_b16 x1 store
+ - 26 buffer_load_d16_hi_format_x x1 load
+ - 27 buffer_store_d16_hi_format_x x1 store
+ - 2b buffer_gl0_inv - load
+ - 2c buffer_gl1_inv - load
+ - 33 buffer_atomic_swap_b32 x1 atomic
+ - 34 buffer_atomic_cmpswap_b32 x2 atomic
+ - 35 buffer_atomic_add_u32 x1 atomic
+ - 36 buffer_atomic_sub_u32 x1 atomic
+ - 37 buffer_atomic_csub_u32 x1 atomic
+ - 38 buffer_atomic_min_i32 x1 atomic
+ - 39 buffer_atomic_min_u32 x1 atomic
+ - 3a buffer_atomic_max_i32 x1 atomic
+ - 3b buffer_atomic_max_u32 x1 atomic
+ - 3c buffer_atomic_and_b32 x1 atomic
+ - 3d buffer_atomic_or_b32 x1 atomic
+ - 3e buffer_atomic_xor_b32 x1 atomic
+ - 3f buffer_atomic_inc_u32 x1 atomic
+ - 40 buffer_atomic_dec_u32 x1 atomic
+ - 41 buffer_atomic_swap_b64 x2 atomic
+ - 42 buffer_atomic_cmpswap_b64 x4 atomic
+ - 43 buffer_atomic_add_u64 x2 atomic
+ - 44 buffer_atomic_sub_u64 x2 atomic
+ - 45 buffer_atomic_min_i64 x2 atomic
+ - 46 buffer_atomic_min_u64 x2 atomic
+ - 47 buffer_atomic_max_i64 x2 atomic
+ - 48 buffer_atomic_max_u64 x2 atomic
+ - 49 buffer_atomic_and_b64 x2 atomic
+ - 4a buffer_atomic_or_b64 x2 atomic
+ - 4b buffer_atomic_xor_b64 x2 atomic
+ - 4c buffer_atomic_inc_u64 x2 atomic
+ - 4d buffer_atomic_dec_u64 x2 atomic
+ - 50 buffer_atomic_cmpswap_f32 x2 atomic
+ - 51 buffer_atomic_min_f32 x1 atomic
+ - 52 buffer_atomic_max_f32 x1 atomic
+ - 56 buffer_atomic_add_f32 x1 atomic
+""",
+    "MTBUF": """
+ - 00 tbuffer_load_format_x x1 load typed
+ - 01 tbuffer_load_format_xy x2 load typed
+ - 02 tbuffer_load_format_xyz x3 load typed
+ - 03 tbuffer_load_format_xyzw x4 load typed
+ - 04 tbuffer_store_format_x x1 store typed
+ - 05 tbuffer_store_format_xy x2 store typed
+ - 06 tbuffer_store_format_xyz x3 store typed
+ - 07 tbuffer_store_format_xyzw x4 store typed
+ - 08 tbuffer_load_d16_format_x x1 load typed
+ - 09 tbuffer_load_d16_format_xy x1 load typed
+ - 0a tbuffer_load_d16_format_xyz x2 load typed
+ - 0b tbuffer_load_d16_format_xyzw x2 load typed
+ - 0c tbuffer_store_d16_format_x x1 store typed
+ - 0d tbuffer_store_d16_format_xy x1 store typed
+ - 0e tbuffer_store_d16_format_xyz x2 store typed
+ - 0f tbuffer_store_d16_format_xyzw x2 store typed
+""",
 }
