@@ -150,7 +150,7 @@ def _data_and_addresses(
     data = _data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
     used = _address_dwords(row, word & 7, word >> 6 & 1)
     first, places = middle & 0xFF, len(registers)
-    least = 2 if "four" in row.flags or "cmpswap" in row.flags else 1
+    least = 4 if "nosampler" in row.flags else 2 if "four" in row.flags or "cmpswap" in row.flags else 1
     beyond = (data > least and first + data > 256) or (used > places and registers[-1] + used - places + 1 > 256)
     if beyond or data not in _data_forms(row) or used not in _address_forms(encoding, row.opcode, target):
         data = least
