@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,12 +40,15 @@ def run_apart(function: Callable[[], Any], timeout_seconds: float) -> Ended:
     readable, writable = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    # Python ignores what is raised in its callbacks around a fork: a Ctrl-C there would be lost.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     pid = os.fork()
     if pid == 0:
         os.close(readable)
-        _child(function, writable)
+        _child(function, writable, before)
     os.close(writable)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         data, finished = _read(readable, began + timeout_seconds)
     except BaseException:
         _kill(pid)
@@ -77,13 +80,14 @@ def run_apart(function: Callable[[], Any], timeout_seconds: float) -> Ended:
     )
 
 
-def _child(function: Callable[[], Any], writable: int) -> None:
+def _child(function: Callable[[], Any], writable: int, mask: Collection[int]) -> None:
     """Never returns."""
     code = 1
     try:
         os.setsid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a probe never outlives the harness
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.dup2(2, 1)
         try:
             answer = pickle.dumps(("returned", function(), ""))

@@ -30,7 +30,9 @@ ROWS = {
 def zinc_rt(*words: str, shell: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
     """`zinc-rt WORDS` behind a shell that redirects as `shell` says."""
     line = ["sh", "-c", f'exec "$@" {shell}', "sh", sys.executable, "-m", "zinc_rt.cli", *words]
-    return subprocess.run(line, capture_output=True, text=True, env={**os.environ, **settings}, timeout=120)
+    return subprocess.run(
+        line, capture_output=True, text=True, env={**os.environ, "PYTHONUNBUFFERED": "", **settings}, timeout=120
+    )
 
 
 @pytest.mark.parametrize("row", ROWS)

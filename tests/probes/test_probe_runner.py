@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -151,3 +153,19 @@ def test_selection_by_id_range_and_word() -> None:
     assert "P21" in ids("timestamps")
     with pytest.raises(UsageError, match="P43"):
         ids("P43")
+
+
+def test_ctrl_c_around_the_fork_is_not_lost() -> None:
+    """What is raised in the callbacks around a fork, Python ignores."""
+
+    def press() -> None:
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
+
+    pressed = [True]
+    os.register_at_fork(after_in_parent=press)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_apart(lambda: time.sleep(60), 30.0)
+    finally:
+        pressed.clear()
