@@ -73,7 +73,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     tiny.add_argument("--quant", metavar="TYPE", help="q (a mixture), f32, f16, q8_0, q4_k ... (default f32)")
     for size in SIZES:
         tiny.add_argument(f"--{size.replace('_', '-')}", type=int, metavar="N", help=argparse.SUPPRESS)
-    tiny.description = "sizes: " + " ".join(f"--{size.replace('_', '-')} N" for size in SIZES)
+    flags = [f"--{size.replace('_', '-')} N" for size in SIZES]
+    half = len(flags) // 2
+    tiny.description = f"sizes: {' '.join(flags[:half])}\n       {' '.join(flags[half:])}"
     _add_out(make)
     add_json(make)
 
