@@ -60,9 +60,7 @@ def keep(graph: Graph, wanted: Iterable[str]) -> Graph:
             nodes.append(node)
     touched = {name for node in nodes if node.op is not Op.BARRIER for name in (*node.inputs, *node.outputs)}
     touched |= wanted | {spec.name for spec in graph.by_role("step")}
-    kept = tuple(
-        node for node in reversed(nodes) if node.op is not Op.BARRIER or touched.issuperset(node.inputs)
-    )
+    kept = tuple(node for node in reversed(nodes) if node.op is not Op.BARRIER or touched.issuperset(node.inputs))
     return Graph(graph.name, graph.stage, _outputs(graph.buffers, touched, wanted), kept)
 
 
