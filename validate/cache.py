@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.code_version import code_version
+from zinc_rt.model.gguf import cache_folder
 from zinc_rt.validate.capture import Run
 
 # RuntimeError: an encryption or compression flag that a flipped bit set
@@ -22,8 +23,7 @@ KEEP_BYTES = 2 << 30  # the oldest results go beyond this
 
 
 def folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
-    return Path(base) / "zinc-rt" / "validate"
+    return cache_folder() / "validate"
 
 
 def key_of(**parts: Any) -> str:

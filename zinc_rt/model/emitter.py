@@ -151,15 +151,16 @@ class Emitter:
         **attrs: object,
     ) -> tuple[str, ...]:
         """Add a node with several results, each (label, columns, dtype); the first label names the node."""
-        outputs = tuple(
-            self.builder.buffer(self._fresh(label), (rows, *columns), dtype, "activation")
-            for label, columns, dtype in results
-        )
+        outputs = tuple(self.activation(label, columns, dtype, rows=rows) for label, columns, dtype in results)
         self.node(op, inputs, outputs, results[0][0], **attrs)
         return outputs
 
     def node(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...], label: str, **attrs: object) -> None:
         self.builder.node(op, inputs, outputs, layer=_layer_of(label), label=label, **attrs)  # type: ignore[arg-type]
+
+    def activation(self, label: str, columns: Shape, dtype: str = ACTIVATION, *, rows: str = "tokens") -> str:
+        """Declare a value of shape (rows, *columns) under a name of its own."""
+        return self.builder.buffer(self._fresh(label), (rows, *columns), dtype, "activation")
 
     def _fresh(self, label: str) -> str:
         stem, _, layer = label.partition("-")

@@ -159,12 +159,14 @@ def _digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
     return total.hexdigest()
 
 
+def cache_folder() -> Path:
+    """Where what can be computed again is kept, for the user who runs this; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / ".cache") / "zinc-rt"
+
+
 def _cache_file(gguf: GGUFFile) -> Path:
     identity = f"{gguf.path.resolve()}\0{gguf.file_bytes}\0{gguf.mtime_ns}"
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
-    return (
-        Path(base) / "zinc-rt" / "digest" / hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
-    )
+    return cache_folder() / "digest" / hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _replace(path: Path, text: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.ir.dtypes import ACTIVATION
 from zinc_rt.ir.graph import Shape
 from zinc_rt.ir.op import Op
 from zinc_rt.model.emitter import Emitter
@@ -43,7 +42,7 @@ def recurrent(
     if op is None:
         return _plain(e, forms.plain, inputs, state, trailing, columns, label, **attrs)
     ids = (source, target) if e.delta_form == "ids" else ()
-    out = e.builder.buffer(e._fresh(label), ("tokens", *columns), ACTIVATION, "activation")
+    out = e.activation(label, columns)
     e.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
     return out
 
@@ -61,8 +60,8 @@ def _plain(
     sequence, source, target = e.sequences()
     shape = e.shape(state)[1:]
     gathered = e.value(Op.LOAD_REQUEST_STATE, (state, source), shape, f"state_in_{label}", rows="sequences")
-    out = e.builder.buffer(e._fresh(label), ("tokens", *columns), ACTIVATION, "activation")
-    new = e.builder.buffer(e._fresh(f"state_out_{label}"), ("sequences", *shape), ACTIVATION, "activation")
+    out = e.activation(label, columns)
+    new = e.activation(f"state_out_{label}", shape, rows="sequences")
     e.node(op, (*inputs, gathered, sequence, *trailing), (out, new), label, **attrs)
     e.node(Op.STORE_REQUEST_STATE, (new, target, state), (state,), f"state_store_{label}")
     return out

@@ -21,7 +21,6 @@ class KernelProfile:
     gfx1151_new_table: bool
     cwsr_in_sysfs: bool  # properties has cwsr_size and ctl_stack_size
     sdma_engine_mask_in_sysfs: bool
-    unique_id_hex: bool
     queue_reset: bool  # a hung queue is reset alone before the whole GPU is
     userq: bool  # the USERQ ioctls exist
     userq_slots: bool  # INFO HW_IP_INFO has userq_num_slots
@@ -42,7 +41,6 @@ _6_12 = KernelProfile(
     gfx1151_new_table=False,
     cwsr_in_sysfs=False,
     sdma_engine_mask_in_sysfs=True,
-    unique_id_hex=False,
     queue_reset=False,
     userq=False,
     userq_slots=False,

@@ -98,7 +98,7 @@ def gpu_node(gpu: Gpu) -> dict[str, int | str]:
         "capability": _CAPABILITY,
         "debug_prop": 1495,
         "sdma_fw_version": chip.firmware.sdma & 0xFFFF,
-        "unique_id": f"{unique:x}" if kernel.unique_id_hex else unique,
+        "unique_id": unique,
         "num_xcc": 1,
         "max_engine_clk_ccompute": 4500,
     }
