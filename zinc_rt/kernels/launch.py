@@ -1,0 +1,69 @@
+"""What a GPU kernel table row gives for a node: its dispatches, over logical buffers.
+
+A row's `code` is a plain function `launches(node, graph, capacity)` that yields Launch and SYNC. Nothing in it
+knows an address: the tier resolves names, writes the kernarg blocks and builds the packets once per variant.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from zinc_rt.ir.graph import Graph, Node
+
+Grid = tuple[int | str, int | str, int | str]
+"""Workgroups of each axis. A symbol of ir.graph.SYMBOLS is that count of the step, never its capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A byte of a buffer of the graph, by the buffer's name."""
+
+    name: str
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Temp:
+    """Device memory that only this node's launches share, uninitialised at its first use. One name, one size."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One dispatch. The kernarg block is the buffers' addresses (None: 0), then the constants as dwords.
+
+    `constants` are integers -2^31..2^32-1, or floats that are rounded to float32. `patches` replace constant slots
+    in the code by symbol.
+    """
+
+    kernel: str
+    buffers: tuple[Ref | Temp | None, ...]
+    constants: tuple[int | float, ...] = ()
+    grid: Grid = (1, 1, 1)
+    patches: tuple[tuple[str, int], ...] = ()
+
+    def kernarg(self, address: Callable[[Ref | Temp], int]) -> bytes:
+        """The block's bytes, little-endian."""
+        addresses = (0 if buffer is None else address(buffer) for buffer in self.buffers)
+        return b"".join((*(struct.pack("<Q", va) for va in addresses), *map(_dword, self.constants)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Launches of this node before it have finished, and their stores are visible, before those after it start."""
+
+
+SYNC = Sync()
+
+Launches = Callable[[Node, Graph, Mapping[str, int]], Iterable[Launch | Sync]]
+"""(node, graph, capacity of each symbol) -> its dispatches. Launches without a SYNC between may overlap."""
+
+
+def _dword(value: int | float) -> bytes:
+    if isinstance(value, float):
+        return struct.pack("<f", value)
+    return struct.pack("<I", value & 0xFFFFFFFF)
