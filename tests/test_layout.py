@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ring": {"exec", "lower", "kernels", "pm4", "kmd", "ir", "mem"},
     "model": {"ir", "kernels"},
 }
-EVERYBODY = {"errors"}
+EVERYBODY = {"errors", "folders"}
 
 
 def modules(folder: Path) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.code_version import code_version
-from zinc_rt.model.gguf import cache_folder
+from zinc_rt.folders import cache_folder
 from zinc_rt.validate.capture import Run
 
 # RuntimeError: an encryption or compression flag that a flipped bit set

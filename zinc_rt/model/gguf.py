@@ -17,6 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.folders import cache_folder
 from zinc_rt.model.gguf_header import TensorInfo, read_header
 
 # ggml types whose elements NumPy has; bf16 stays as its 16 bits. Everything else is blocks of bytes.
@@ -157,11 +158,6 @@ def _digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
         total.update(tensor.data.reshape(-1).view(np.uint8).data)
         advance(tensor.nbytes)
     return total.hexdigest()
-
-
-def cache_folder() -> Path:
-    """Where what can be computed again is kept, for the user who runs this; it need not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / ".cache") / "zinc-rt"
 
 
 def _cache_file(gguf: GGUFFile) -> Path:
