@@ -16,7 +16,7 @@ HARNESS = ("golden", "perf", "probes", "replay", "trace", "validate")
 # the files directly in zinc_rt/ (engine, command line, settings) are above all of them.
 MAY_IMPORT: dict[str, set[str]] = {
     "ir": set(),
-    "kernels": {"ir"},
+    "kernels": {"ir", "isa"},  # isa: the assembler reads code objects, the .zrt header knows occupancy
     "mem": {"ir"},
     "exec": set(),
     "lower": {"ir", "kernels", "mem"},

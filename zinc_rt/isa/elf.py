@@ -40,6 +40,37 @@ class CodeObject:
 
 def read_elf(data: bytes, source: str) -> CodeObject:
     """The executable sections. Raises InputError where it is no AMDGPU code object, or is cut short."""
+    flags, headers, names = _headers(data, source)
+    symbols = {
+        (index, value, text) for index, value, text, kind in _symbols(data, headers, source) if kind == _FUNCTION
+    }
+    sections = []
+    for index, header in enumerate(headers):
+        if header[2] & _EXECUTABLE and header[1] != _NOBITS:
+            here = tuple(sorted((value, text) for section, value, text in symbols if section == index))
+            sections.append(Section(_text(names, header[0]), header[3], _content(data, header, source), here))
+    return CodeObject(_MACHINES.get(flags & 0xFF), tuple(sections))
+
+
+def section_contents(data: bytes, source: str) -> dict[str, bytes]:
+    """Every section that has bytes in the file, by name; unrelocated. Raises InputError as read_elf does."""
+    _, headers, names = _headers(data, source)
+    return {_text(names, header[0]): _content(data, header, source) for header in headers if header[1] != _NOBITS}
+
+
+def symbol_values(data: bytes, source: str) -> list[tuple[str, str, int]]:
+    """(section, name, value) of every named symbol that lies in a section, in the order of their values."""
+    _, headers, names = _headers(data, source)
+    found = {
+        (value, _text(names, headers[index][0]), text)
+        for index, value, text, _ in _symbols(data, headers, source)
+        if index < len(headers)
+    }
+    return [(section, text, value) for value, section, text in sorted(found)]
+
+
+def _headers(data: bytes, source: str) -> tuple[int, list[tuple[int, ...]], bytes]:
+    """Machine flags, section headers, section names."""
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < _HEADER.size:
         raise InputError(f"{source}: no 64-bit little-endian ELF file")
     _, _, machine, _, _, _, table_at, flags, _, _, _, entry_size, count, names_index = _HEADER.unpack_from(data)
@@ -49,13 +80,7 @@ def read_elf(data: bytes, source: str) -> CodeObject:
         raise InputError(f"{source}: the section table is cut short or of another form")
     headers = [_SECTION.unpack_from(data, table_at + i * entry_size) for i in range(count)]
     names = _content(data, headers[names_index], source) if names_index < count else b""
-    symbols = _symbols(data, headers, source)
-    sections = []
-    for index, header in enumerate(headers):
-        if header[2] & _EXECUTABLE and header[1] != _NOBITS:
-            here = tuple(sorted((value, text) for section, value, text in symbols if section == index))
-            sections.append(Section(_text(names, header[0]), header[3], _content(data, header, source), here))
-    return CodeObject(_MACHINES.get(flags & 0xFF), tuple(sections))
+    return flags, headers, names
 
 
 def _content(data: bytes, header: tuple[int, ...], source: str) -> bytes:
@@ -65,7 +90,8 @@ def _content(data: bytes, header: tuple[int, ...], source: str) -> bytes:
     return data[at : at + size_bytes]
 
 
-def _symbols(data: bytes, headers: list[tuple[int, ...]], source: str) -> set[tuple[int, int, str]]:
+def _symbols(data: bytes, headers: list[tuple[int, ...]], source: str) -> set[tuple[int, int, str, int]]:
+    """Section index, value, name and kind of each named symbol."""
     found = set()
     for header in headers:
         if header[1] not in (_SYMTAB, _DYNSYM) or header[6] >= len(headers):
@@ -73,8 +99,8 @@ def _symbols(data: bytes, headers: list[tuple[int, ...]], source: str) -> set[tu
         table, names = _content(data, header, source), _content(data, headers[header[6]], source)
         for at in range(0, len(table) - _SYMBOL.size + 1, _SYMBOL.size):
             name, info, _, section, value, _ = _SYMBOL.unpack_from(table, at)
-            if info & 15 == _FUNCTION and (text := _text(names, name)):
-                found.add((section, value, text))
+            if text := _text(names, name):
+                found.add((section, value, text, info & 15))
     return found
 
 

@@ -1,0 +1,99 @@
+"""Assemble gfx12 kernels to .zrt files, or check that the committed ones are what their sources give."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from zinc_rt.cli import run
+from zinc_rt.errors import OutputError, UsageError
+
+EXAMPLES = """\
+A source begins with .include "zrt.inc", which is found wherever the source is. docs/zrt.md describes it.
+
+examples:
+  zinc-rt asm kernel.s -o kernel.zrt
+  zinc-rt asm --all
+  zinc-rt asm --check
+
+exit codes: 0, or 1 where a committed .zrt is stale, or 2 for a source that cannot be assembled, or 77 without the
+assembler (extra "asm").
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Assemble gfx12 kernels to .zrt files.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", nargs="?", metavar="FILE.s", help="the source of one kernel")
+    parser.add_argument("-o", "--output", metavar="FILE.zrt", help="default: the source's name with .zrt")
+    parser.add_argument("--all", action="store_true", help="assemble every kernel of this package in place")
+    parser.add_argument("--check", action="store_true", help="assemble every kernel and compare, write nothing")
+    return run("asm", parser, _asm, argv)
+
+
+def _asm(arguments: argparse.Namespace) -> int:
+    from zinc_rt.kernels.assemble import assemble, sources
+
+    if (arguments.source is not None) + arguments.all + arguments.check != 1:
+        raise UsageError("wanted one of FILE.s, --all and --check", next="zinc-rt asm --help")
+    if arguments.source is None:
+        return _check(sources()) if arguments.check else _all(sources())
+    path = Path(arguments.source)
+    output = Path(arguments.output or path.with_suffix(".zrt"))
+    data = assemble(path)
+    _write(output, data)
+    print(f"PASS  {output}: {len(data)} bytes")
+    return 0
+
+
+def _all(paths: list[Path]) -> int:
+    changed = [(path, data) for path, data in _assembled(paths) if _stale(path, data)]
+    for path, data in changed:
+        _write(path.with_suffix(".zrt"), data)
+    print(f"PASS  {len(paths)} kernels, {len(changed)} changed")
+    return 0
+
+
+def _check(paths: list[Path]) -> int:
+    stale = [path for path, data in _assembled(paths) if _stale(path, data)]
+    sources = {path.stem for path in paths}
+    orphans = [path for folder in {path.parent for path in paths} for path in sorted(folder.glob("*.zrt"))]
+    orphans = [path for path in orphans if path.stem not in sources]
+    for path in stale:
+        print(f"stale   {path.stem}.zrt: not what {path.name} gives")
+    for path in orphans:
+        print(f"orphan  {path.name}: no source")
+    bad = len(stale) + len(orphans)
+    if stale:
+        print("repro   zinc-rt asm --all && git diff --stat")
+    print(f"{'FAIL' if bad else 'PASS'}  {len(paths) - len(stale)} of {len(paths)} kernels are up to date")
+    return 1 if bad else 0
+
+
+def _assembled(paths: list[Path]) -> list[tuple[Path, bytes]]:
+    from zinc_rt.kernels.assemble import assemble
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a process of its own
+        return list(zip(paths, pool.map(assemble, paths), strict=True))
+
+
+def _stale(path: Path, data: bytes) -> bool:
+    committed = path.with_suffix(".zrt")
+    return not committed.is_file() or committed.read_bytes() != data
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

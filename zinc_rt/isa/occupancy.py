@@ -1,0 +1,22 @@
+"""How many waves a SIMD of an RDNA4 chip holds at once.
+
+LLVM's AMDGPU back-end, features of gfx1200 and gfx1201 (Feature1_5xVGPRs): 1536 vector registers a lane in wave32,
+handed out 24 at a time; half of both in wave64. 16 waves at most.
+"""
+
+from __future__ import annotations
+
+WAVES_MAXIMUM = 16
+_REGISTERS = {32: 1536, 64: 768}
+_GRANULE = {32: 24, 64: 12}
+
+
+def allocated_vgprs(vgprs: int, wave: int = 32) -> int:
+    """What the hardware sets aside for a wave that declares `vgprs`."""
+    granule = _GRANULE[wave]
+    return max(1, -(-vgprs // granule)) * granule
+
+
+def waves_per_simd(vgprs: int, wave: int = 32) -> int:
+    """1 to 16, as far as vector registers limit it."""
+    return min(WAVES_MAXIMUM, _REGISTERS[wave] // allocated_vgprs(vgprs, wave))

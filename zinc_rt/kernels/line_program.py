@@ -1,0 +1,95 @@
+"""The DWARF 5 line program that an assembler's -g writes: which source line each instruction came from.
+
+Reads what clang emits for one assembly source: one unit, one sequence, in one section whose address is 0.
+DWARF Debugging Information Format version 5, section 6.2.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from zinc_rt.errors import InputError
+
+_COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _SET_COLUMN, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 5, 8, 9
+_END_SEQUENCE, _SET_ADDRESS = 1, 2
+
+
+class _Reader:
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data, self.at = data, at
+
+    def fixed(self, form: str) -> int:
+        (value,) = struct.unpack_from(f"<{form}", self.data, self.at)
+        self.at += struct.calcsize(form)
+        return int(value)
+
+    def unsigned(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                return value
+
+    def signed(self) -> int:
+        start = self.at
+        value = self.unsigned()
+        bits = 7 * (self.at - start)
+        return value - (1 << bits) if value >> bits - 1 & 1 else value
+
+
+def line_rows(section: bytes, source: str) -> list[tuple[int, int]]:
+    """(code offset, line) of .debug_line, in the program's order. Raises InputError where it is none."""
+    try:
+        return _rows(section, source)
+    except (struct.error, IndexError):
+        raise InputError(f"{source}: .debug_line is cut short") from None
+
+
+def _rows(section: bytes, source: str) -> list[tuple[int, int]]:
+    reader = _Reader(section)
+    end = reader.fixed("I") + 4
+    version = reader.fixed("H")
+    if version != 5:
+        raise InputError(f"{source}: .debug_line of DWARF {version}, wanted 5")
+    reader.at += 2  # address size, segment selector size
+    program = reader.fixed("I")
+    program += reader.at
+    unit = reader.fixed("B")
+    reader.at += 2  # operations an instruction, default is_stmt
+    line_base, line_range, opcode_base = reader.fixed("b"), reader.fixed("B"), reader.fixed("B")
+    lengths = [0, *(reader.fixed("B") for _ in range(1, opcode_base))]
+    reader.at = program
+    rows: list[tuple[int, int]] = []
+    address, line = 0, 1
+    while reader.at < end:
+        opcode = reader.fixed("B")
+        if opcode >= opcode_base:
+            step, more = divmod(opcode - opcode_base, line_range)
+            address, line = address + step * unit, line + line_base + more
+            rows.append((address, line))
+        elif opcode == 0:
+            size = reader.unsigned()
+            after = reader.at + size
+            extended = reader.fixed("B")
+            if extended == _END_SEQUENCE:
+                address, line = 0, 1
+            elif extended == _SET_ADDRESS:
+                address = reader.fixed("Q")
+            reader.at = after
+        elif opcode == _COPY:
+            rows.append((address, line))
+        elif opcode == _ADVANCE_PC:
+            address += reader.unsigned() * unit
+        elif opcode == _ADVANCE_LINE:
+            line += reader.signed()
+        elif opcode == _CONST_ADD_PC:
+            address += (255 - opcode_base) // line_range * unit
+        elif opcode == _FIXED_ADVANCE_PC:
+            address += reader.fixed("H")
+        else:  # nothing of it concerns lines: skip its operands
+            for _ in range(lengths[opcode]):
+                reader.unsigned()
+    return rows

@@ -1,0 +1,346 @@
+"""The .zrt container: one kernel's machine code with everything a launch and a finding need. See docs/zrt.md.
+
+zrt = read_zrt(data, "rms_norm.zrt")       # every field checked against the file and the chip
+image = patched(zrt, {"ROWS": 4096})       # what is copied to a 256-byte aligned address
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.isa.occupancy import waves_per_simd
+from zinc_rt.kernels import rsrc
+
+MAGIC = b"ZRT\0"
+ABI_VERSION = 2
+# The original design's table, section 11.2
+TARGETS = {
+    1: "gfx1201", 2: "gfx1200", 3: "gfx1151", 4: "gfx1100", 0x10: "xe2hpg", 0x20: "sm_90", 0x30: "apple_metal",
+    0xFF: "cpu_zig",
+}  # fmt: skip
+BUILT_TARGETS = ("gfx1201", "gfx1200")
+
+VGPRS_MAXIMUM = 256
+SGPRS_MAXIMUM = 106
+LDS_MAXIMUM = 65536
+THREADS_MAXIMUM = 1024
+SCRATCH_MAXIMUM = (2**18 - 1) * 256 // 32  # a lane's part of TMPRING_SIZE.WAVESIZE, 18 bits of 256 bytes a wave
+CODE_ALIGNMENT = 256  # COMPUTE_PGM_LO holds the address shifted right by 8
+S_CODE_END = 0xBF9F0000
+PADDING_LINES = 3  # cache lines of s_code_end behind the code, as LLVM emits on gfx11 and later
+
+_HEADER = struct.Struct("<4sHH12I2I15II")
+_SLOT, _LINE, _FILE = struct.Struct("<4I"), struct.Struct("<3I"), struct.Struct("<2I")
+_HASH_BYTES = 32
+HEADER_BYTES = 128
+assert _HEADER.size == HEADER_BYTES
+
+_FIELDS = (
+    "magic", "abi_version", "gpu_target", "code_size", "entry_offset", "buffer_count", "push_const_bytes",
+    "subgroup_size", "workgroup_size_x", "workgroup_size_y", "workgroup_size_z", "lds_bytes", "vgpr_count",
+    "sgpr_count", "occupancy_hint", "name_offset", "name_size", "rsrc1", "rsrc2", "rsrc3", "scratch_bytes",
+    "kernarg_bytes", "code_offset", "slot_offset", "slot_count", "line_offset", "line_count", "file_offset",
+    "file_count", "hash_offset", "file_size", "reserved", "checksum",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A 32-bit literal at byte `offset` of the code that may be replaced at load."""
+
+    name: str
+    offset: int
+    default: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """From byte `offset` of the code on, up to the next Line: line `line` (from 1) of files[file]."""
+
+    offset: int
+    file: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Zrt:
+    """`code` ends with its last instruction; slots and lines are in order of their offsets."""
+
+    name: str
+    code: bytes
+    buffers: int
+    constant_bytes: int
+    workgroup: tuple[int, int, int]
+    vgprs: int
+    sgprs: int
+    target: str = "gfx1201"
+    wave: int = 32
+    entry_offset: int = 0
+    lds_bytes: int = 0
+    scratch_bytes: int = 0  # a work-item
+    slots: tuple[Slot, ...] = ()
+    lines: tuple[Line, ...] = ()
+    files: tuple[str, ...] = ()
+    source_hash: bytes = bytes(_HASH_BYTES)
+
+    @property
+    def kernarg_bytes(self) -> int:
+        return 8 * self.buffers + self.constant_bytes
+
+    @property
+    def rsrc1(self) -> int:
+        return rsrc.rsrc1(self.vgprs, self.wave)
+
+    @property
+    def rsrc2(self) -> int:
+        return rsrc.rsrc2(self.workgroup, self.lds_bytes, self.scratch_bytes)
+
+    @property
+    def rsrc3(self) -> int:
+        return rsrc.rsrc3(len(self.code))
+
+    @property
+    def occupancy(self) -> int:
+        """Waves a SIMD holds, as far as vector registers limit it."""
+        return waves_per_simd(self.vgprs, self.wave)
+
+    @property
+    def image(self) -> bytes:
+        """The code and the padding that prefetch may read: what goes to a 256-byte aligned address."""
+        end = _up(len(self.code), rsrc.CACHE_LINE_BYTES) + PADDING_LINES * rsrc.CACHE_LINE_BYTES
+        return self.code + struct.pack("<I", S_CODE_END) * ((end - len(self.code)) // 4)
+
+    def line_at(self, pc: int) -> tuple[str, int] | None:
+        """(file, line) of the instruction at byte `pc` of the code, None where there is no line for it."""
+        index = bisect_right(self.lines, pc, key=lambda line: line.offset) - 1
+        if index < 0 or not 0 <= pc < len(self.code):
+            return None
+        return self.files[self.lines[index].file], self.lines[index].line
+
+
+def patched(zrt: Zrt, values: Mapping[str, int]) -> bytes:
+    """zrt.image with slots' literals replaced, each -2^31..2^32-1. Raises InputError for a name without a slot."""
+    names = {slot.name for slot in zrt.slots}
+    if unknown := sorted(set(values) - names):
+        raise InputError(
+            f"kernel {zrt.name}: no constant slot {unknown[0]!r}",
+            next=f"it has {', '.join(sorted(names)) or 'none'}",
+        )
+    image = bytearray(zrt.image)
+    for slot in zrt.slots:
+        value = values.get(slot.name, slot.default)
+        if not -(2**31) <= value < 2**32:
+            raise InputError(f"kernel {zrt.name}: constant {slot.name} = {value} does not fit 32 bits")
+        struct.pack_into("<I", image, slot.offset, value & 0xFFFFFFFF)
+    return bytes(image)
+
+
+def write_zrt(zrt: Zrt) -> bytes:
+    """The file. Raises InputError where a field is out of its limits."""
+    _check(zrt, f"kernel {zrt.name}")
+    texts = bytearray()
+    at = HEADER_BYTES + _HASH_BYTES
+    place = {}
+    for part, size in (("file", _FILE), ("slot", _SLOT), ("line", _LINE)):
+        count = len(getattr(zrt, f"{part}s"))
+        place[part] = (at, count)
+        at += size.size * count
+
+    def text(words: str) -> tuple[int, int]:
+        raw = words.encode()
+        where = at + len(texts)
+        texts.extend(raw)
+        return where, len(raw)
+
+    name = text(zrt.name)
+    files = b"".join(_FILE.pack(*text(file)) for file in zrt.files)
+    slots = b"".join(_SLOT.pack(*text(slot.name), slot.offset, slot.default) for slot in zrt.slots)
+    lines = b"".join(_LINE.pack(line.offset, line.file, line.line) for line in zrt.lines)
+    body = zrt.source_hash + files + slots + lines + bytes(texts)
+    code_at = _up(HEADER_BYTES + len(body), CODE_ALIGNMENT)
+    image = zrt.image
+    header = _HEADER.pack(
+        MAGIC, ABI_VERSION, _target_number(zrt.target), len(zrt.code), zrt.entry_offset, zrt.buffers,
+        zrt.constant_bytes, zrt.wave, *zrt.workgroup, zrt.lds_bytes, zrt.vgprs, zrt.sgprs, zrt.occupancy, *name,
+        zrt.rsrc1, zrt.rsrc2, zrt.rsrc3, zrt.scratch_bytes, zrt.kernarg_bytes, code_at, *place["slot"],
+        *place["line"], *place["file"], HEADER_BYTES, code_at + len(image), 0, 0,
+    )  # fmt: skip
+    data = bytearray((header + body).ljust(code_at, b"\0") + image)
+    struct.pack_into("<I", data, HEADER_BYTES - 4, zlib.crc32(data))
+    return bytes(data)
+
+
+def read_zrt(data: bytes, source: str = ".zrt") -> Zrt:
+    """The kernel, every field checked. Raises InputError for a damaged or impossible file, UnsupportedError for a
+    version or target this build does not have; `source` names the file in both."""
+    if data[:4] != MAGIC:
+        raise InputError(f"{source}: magic {data[:4].hex(' ')}, wanted {MAGIC.hex(' ')} (ZRT): not a .zrt kernel")
+    if len(data) < HEADER_BYTES:
+        raise InputError(f"{source}: {len(data)} bytes, wanted the header's {HEADER_BYTES}: cut short")
+    field = dict(zip(_FIELDS, _HEADER.unpack_from(data), strict=True))
+    _check_whole(field, data, source)
+    zrt = _parse(field, data, source)
+    _check(zrt, source)
+    _check_derived(field, zrt, source)
+    if write_zrt(zrt) != data:
+        raise InputError(f"{source}: its tables overlap or leave gaps", next=_REBUILD)
+    return zrt
+
+
+_REBUILD = "assemble it again with zinc-rt-asm"
+
+
+def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
+    """What must hold before anything else of the file means something."""
+    if field["abi_version"] != ABI_VERSION:
+        raise UnsupportedError(
+            f"{source}: abi_version {field['abi_version']}, this build reads {ABI_VERSION}", next=_REBUILD
+        )
+    target = TARGETS.get(field["gpu_target"])
+    if target not in BUILT_TARGETS:
+        raise UnsupportedError(
+            f"{source}: gpu_target {field['gpu_target']:#x} ({target or 'unknown'}), this build has "
+            f"{', '.join(BUILT_TARGETS)}"
+        )
+    if field["file_size"] != len(data):
+        raise InputError(f"{source}: {len(data)} bytes, its header says {field['file_size']}", next=_REBUILD)
+    checksum = zlib.crc32(data[: HEADER_BYTES - 4] + bytes(4) + data[HEADER_BYTES:])
+    if checksum != field["checksum"]:
+        raise InputError(
+            f"{source}: checksum {checksum:#010x}, its header says {field['checksum']:#010x}", next=_REBUILD
+        )
+    if field["reserved"]:
+        raise InputError(f"{source}: reserved field at byte 120 is {field['reserved']:#x}, wanted 0")
+
+
+def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
+    def span(what: str, at: int, size_bytes: int) -> bytes:
+        if at < HEADER_BYTES or at + size_bytes > len(data):
+            raise InputError(
+                f"{source}: {what} at bytes {at} to {at + size_bytes}, outside of {HEADER_BYTES} to {len(data)}"
+            )
+        return data[at : at + size_bytes]
+
+    def text(what: str, at: int, size_bytes: int) -> str:
+        raw = span(what, at, size_bytes)
+        if not raw or not all(32 < byte < 127 for byte in raw):
+            raise InputError(f"{source}: {what} {raw[:40]!r} is no printable name")
+        return raw.decode("ascii")
+
+    def table(what: str, record: struct.Struct) -> list[tuple[int, ...]]:
+        return list(
+            record.iter_unpack(
+                span(f"{what} table", field[f"{what}_offset"], record.size * field[f"{what}_count"])
+            )
+        )
+
+    if field["code_offset"] % CODE_ALIGNMENT:
+        raise InputError(f"{source}: code at byte {field['code_offset']}, wanted a multiple of {CODE_ALIGNMENT}")
+    return Zrt(
+        name=text("name", field["name_offset"], field["name_size"]),
+        code=span("code", field["code_offset"], field["code_size"]),
+        buffers=field["buffer_count"],
+        constant_bytes=field["push_const_bytes"],
+        workgroup=(field["workgroup_size_x"], field["workgroup_size_y"], field["workgroup_size_z"]),
+        vgprs=field["vgpr_count"],
+        sgprs=field["sgpr_count"],
+        target=TARGETS[field["gpu_target"]],
+        wave=field["subgroup_size"],
+        entry_offset=field["entry_offset"],
+        lds_bytes=field["lds_bytes"],
+        scratch_bytes=field["scratch_bytes"],
+        slots=tuple(Slot(text("slot name", a, n), at, default) for a, n, at, default in table("slot", _SLOT)),
+        lines=tuple(Line(*row) for row in table("line", _LINE)),
+        files=tuple(text("file name", a, n) for a, n in table("file", _FILE)),
+        source_hash=span("source hash", field["hash_offset"], _HASH_BYTES),
+    )
+
+
+def _check(zrt: Zrt, source: str) -> None:
+    """Each field against the chip, and the tables against the code."""
+
+    def within(what: str, value: int, low: int, high: int, unit: str = "") -> None:
+        if not low <= value <= high:
+            raise InputError(f"{source}: {what} is {value}, wanted {low} to {high}{unit}")
+
+    if zrt.wave not in (32, 64):
+        raise InputError(f"{source}: wave of {zrt.wave} lanes, wanted 32 or 64")
+    within("VGPR count", zrt.vgprs, 1, VGPRS_MAXIMUM)
+    within("SGPR count", zrt.sgprs, 1, SGPRS_MAXIMUM)
+    within("LDS", zrt.lds_bytes, 0, LDS_MAXIMUM, " bytes")
+    within("scratch of a work-item", zrt.scratch_bytes, 0, SCRATCH_MAXIMUM, " bytes")
+    within("buffer count", zrt.buffers, 0, 4096)
+    within("constants", zrt.constant_bytes, 0, 4096, " bytes")
+    for what, value in (("constants", zrt.constant_bytes), ("scratch of a work-item", zrt.scratch_bytes)):
+        if value % 4:
+            raise InputError(f"{source}: {what} of {value} bytes, wanted whole dwords")
+    for axis, threads in zip("xyz", zrt.workgroup, strict=True):
+        within(f"workgroup size {axis}", threads, 1, THREADS_MAXIMUM)
+    threads = zrt.workgroup[0] * zrt.workgroup[1] * zrt.workgroup[2]
+    within("workgroup size", threads, 1, THREADS_MAXIMUM, " threads")
+    size = len(zrt.code)
+    if not size or size % 4:
+        raise InputError(f"{source}: code of {size} bytes, wanted whole dwords and at least one")
+    if zrt.entry_offset % 4 or zrt.entry_offset >= size:
+        raise InputError(
+            f"{source}: entry at byte {zrt.entry_offset} is not an instruction of {size} bytes of code"
+        )
+    _check_tables(zrt, source)
+
+
+def _check_tables(zrt: Zrt, source: str) -> None:
+    size = len(zrt.code)
+    before = -1
+    for slot in zrt.slots:
+        if slot.offset % 4 or not before < slot.offset <= size - 4:
+            raise InputError(
+                f"{source}: slot {slot.name} at byte {slot.offset} of {size}: no dword of the code, or unsorted"
+            )
+        held = int.from_bytes(zrt.code[slot.offset : slot.offset + 4], "little")
+        if held != slot.default:
+            raise InputError(
+                f"{source}: slot {slot.name} says {slot.default:#x}, its place in the code holds {held:#x}"
+            )
+        before = slot.offset
+    before = -1
+    for line in zrt.lines:
+        if line.offset % 4 or not before < line.offset < size:
+            raise InputError(
+                f"{source}: line table reaches byte {line.offset} of {size} bytes of code, or is out of order"
+            )
+        if line.file >= len(zrt.files) or not line.line:
+            raise InputError(f"{source}: line {line.line} of source file {line.file}, there are {len(zrt.files)}")
+        before = line.offset
+
+
+def _check_derived(field: Mapping[str, int], zrt: Zrt, source: str) -> None:
+    """What follows from other fields, and must not say otherwise."""
+    wanted = {
+        "rsrc1": (zrt.rsrc1, f"{zrt.vgprs} VGPRs in wave{zrt.wave}"),
+        "rsrc2": (
+            zrt.rsrc2,
+            f"{zrt.workgroup} threads, {zrt.lds_bytes} bytes of LDS, scratch {zrt.scratch_bytes}",
+        ),
+        "rsrc3": (zrt.rsrc3, f"{len(zrt.code)} bytes of code"),
+        "kernarg_bytes": (zrt.kernarg_bytes, f"{zrt.buffers} buffers and {zrt.constant_bytes} bytes of constants"),
+        "occupancy_hint": (zrt.occupancy, f"{zrt.vgprs} VGPRs"),
+    }
+    for name, (value, why) in wanted.items():
+        if field[name] != value:
+            raise InputError(f"{source}: {name} is {field[name]:#x}, wanted {value:#x} for {why}", next=_REBUILD)
+
+
+def _target_number(target: str) -> int:
+    for number, name in TARGETS.items():
+        if name == target:
+            return number
+    raise InputError(f"no gpu_target {target!r}", next=f"one of {', '.join(TARGETS.values())}")
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
