@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.written import Written
 
 if TYPE_CHECKING:
     from zinc_rt.sim.fence import Fence
@@ -114,16 +115,26 @@ class Bo:
     before: dict[int, bytes] = field(default_factory=dict)  # page: as both copies were, before the GPU wrote it
     fences: list[Fence] = field(default_factory=list)  # of user queues that said they use it
     lock: threading.Lock = field(default_factory=threading.Lock)
+    written: Written | None = None  # None: the host could write it at any time, so it counts as initialised
+    saved: np.ndarray | None = None  # uint8 per page: 1 where `before` has it; waves look here first
+    host_changes: int = 0  # counts what `bar`, `written` and `saved` went through
 
     def gpu_writes(self, start: int, size_bytes: int) -> None:
         """To be called before the GPU stores there."""
-        if self.bar is None:
+        if self.written is not None:
+            self.written.mark(start, size_bytes)
+        self.save(start, size_bytes)
+
+    def save(self, start: int, size_bytes: int) -> None:
+        """Keep both copies of VRAM as they were, for the merge at a flush or a write-back."""
+        if self.bar is None or self.saved is None:
             return
         first, last = start // PAGE_BYTES, (start + size_bytes - 1) // PAGE_BYTES
         with self.lock:
             for page in range(first, last + 1):
                 if page not in self.before:
                     self.before[page] = bytes(self.store.view[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+            self.saved[first : last + 1] = 1
 
     def flush_hdp(self) -> None:
         """Host stores become the GPU's, byte for byte; what the GPU wrote meanwhile stays."""
@@ -171,19 +182,27 @@ class Bo:
                 gpu = np.frombuffer(self.store.view[where], np.uint8)
                 written = gpu != np.frombuffer(before, np.uint8)
                 np.frombuffer(self.bar.view[where], np.uint8)[written] = gpu[written]
-            self.before.clear()
+            self._forget_saved()
+
+    def _forget_saved(self) -> None:
+        self.before.clear()
+        if self.saved is not None:
+            self.saved[:] = 0
 
     def host_maps(self, coherence: str) -> Shared:
         """The memory a host mapping shows; VRAM gets its second copy with the first one."""
         assert isinstance(self.store, Shared)
         self.host_mappings += 1
         self.flushed_unmapped = False
+        self.written = None
+        self.host_changes += 1
         if self.heap is not Heap.VRAM or coherence == "direct":
             return self.store
         if self.bar is None:
             bar = Shared(f"bar {self.name}", self.size_bytes)
             for start, end in self.store.extents():
                 bar.view[start:end] = self.store.view[start:end]
+            self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
             self.bar = bar
         return self.bar
 
@@ -239,6 +258,8 @@ class Memory:
                 self.used[heap] -= size_bytes
             raise
         bo = Bo(heap, size_bytes, store, name, host_visible, public)
+        if heap in (Heap.VRAM, Heap.GTT):
+            bo.written = Written(size_bytes)
         with self.lock:
             self.bos.add(bo)
         return bo
@@ -263,7 +284,7 @@ class Memory:
             if bo.heap is Heap.VRAM:
                 for start, end in bo.store.extents():
                     bo.store.view[start:end] = b"\xef" * (end - start)
-                bo.before.clear()
+                bo._forget_saved()
                 if bo.bar is not None:
                     for start, end in bo.bar.extents():
                         bo.bar.view[start:end] = b"\xef" * (end - start)

@@ -71,6 +71,7 @@ class GpuVm:
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
         self._icache: dict[int, bytes] = {}  # page number: as first fetched
         self._announced: tuple[Announced, ...] = ()
+        self.version = 0  # counts changes of the mappings and the announcements
         self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
         self.users = 1  # the render file, and KFD after ACQUIRE_VM
 
@@ -102,6 +103,7 @@ class GpuVm:
         self._table = _Table(
             (*table.starts[:at], va, *table.starts[at:]), (*table.spans[:at], span, *table.spans[at:])
         )
+        self.version += 1
         return span
 
     def unmap(self, span: Span) -> None:
@@ -109,12 +111,14 @@ class GpuVm:
         if len(kept) == len(self._table.spans):
             raise OSError(errno.EINVAL, "not mapped")
         self._table = _Table(tuple(each.start for each in kept), tuple(kept))
+        self.version += 1
         pages = range(span.start // PAGE_BYTES, span.end // PAGE_BYTES)
         for page in [page for page in list(self._icache) if page in pages]:
             self._icache.pop(page, None)
 
     def clear(self) -> list[Span]:
         spans, self._table = list(self._table.spans), _Table()
+        self.version += 1
         self._icache.clear()
         return spans
 
@@ -148,6 +152,7 @@ class GpuVm:
         if size_bytes == 0:
             kept = tuple(each for each in kept if each.va != va)
         self._announced = (*kept, Announced(va, size_bytes, name)) if size_bytes else kept
+        self.version += 1
 
     @property
     def announced(self) -> tuple[Announced, ...]:
