@@ -1,0 +1,230 @@
+"""The memory that compiled waves and their Python side share: a wave's state, a thread's context, records.
+
+A compiled kernel is `i32 wave(state, context)`. Each layout is a table of rows, so a new field is one row; Python
+reaches the fields through a NumPy dtype, the IR through offsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+
+VGPR_LIMIT = 256
+SGPR_COUNT = 128  # numbered as in the encoding: s0 to s105, vcc, ttmp0 to ttmp15, null, m0, exec
+VCC_LO, VCC_HI, TTMP0, NULL, M0, EXEC_LO, EXEC_HI = 106, 107, 108, 124, 125, 126, 127
+SCC = 128  # beside the SGPRs, wherever registers are numbered
+NO_PHASE = 0xFFFFFFFF  # of a wave that has not signalled the barrier it may wait at
+
+ALIGNMENT = 64
+
+
+class Status(IntEnum):
+    """What a wave function returns."""
+
+    DONE = 0
+    BARRIER = 1  # runs on once the group's barrier phase is past `barrier_phase`
+    FUEL = 2  # used up; runs on when called again
+    FAULT = 3  # context: fault_va, fault_lanes, fault_access; state: pc
+    ILLEGAL = 4  # state: pc, site: the sentence
+    HALT = 5  # s_sethalt, s_trap: state: pc, site
+
+
+class Access(IntEnum):
+    """What a fault was about."""
+
+    READ = 0
+    WRITE = 1
+    ATOMIC = 2
+    SCALAR_READ = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What is compiled in. A part of the cache key.
+
+    level: off (virtual memory only), fast (+ bounds, alignment, initialisedness), full (+ races, EXEC lint,
+    barrier misuse). perturb: exp, log, rcp, rsq, sqrt, sin, cos move by -1, 0 or +1 ULP, by context.perturb_seed.
+    trace: instructions of the chosen wave are recorded. profile: each block counts how often it ran.
+    """
+
+    level: str = "full"
+    perturb: bool = False
+    trace: bool = False
+    profile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.level not in ("off", "fast", "full"):
+            raise ValueError(f"level {self.level!r}: off, fast or full")
+
+    @property
+    def fast(self) -> bool:
+        """Whether the checks of level fast are in; so they are at full."""
+        return self.level != "off"
+
+    @property
+    def full(self) -> bool:
+        return self.level == "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a report or an end comes from: the instruction's byte offset, the rule, what else to say."""
+
+    pc: int
+    rule: str
+    text: str = ""
+
+
+_BYTES = {"u8": 1, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "ptr": 8}
+_NUMPY = {"u8": "u1", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8", "ptr": "<u8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    offset: int
+    type: str  # u8 u32 i32 u64 i64 ptr
+    count: int
+
+
+class Layout:
+    """Rows `type name [count]`, each at its natural alignment, the whole padded to 64 bytes (or to `padded`)."""
+
+    def __init__(self, rows: str, padded: int = ALIGNMENT) -> None:
+        self.fields: dict[str, Field] = {}
+        end = 0
+        for line in rows.strip().splitlines():
+            kind, name, *rest = line.split("#")[0].split()
+            width = _BYTES[kind]
+            offset = -(-end // width) * width
+            count = int(rest[0]) if rest else 1
+            if name in self.fields:
+                raise ValueError(f"field {name} twice")
+            self.fields[name] = Field(offset, kind, count)
+            end = offset + width * count
+        self.size_bytes = -(-end // padded) * padded
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        fields = self.fields.values()
+        kinds = [(_NUMPY[f.type], (f.count,)) if f.count > 1 else _NUMPY[f.type] for f in fields]
+        return np.dtype(
+            {
+                "names": list(self.fields),
+                "formats": kinds,
+                "offsets": [f.offset for f in fields],
+                "itemsize": self.size_bytes,
+            }
+        )
+
+
+STATE = Layout("""
+u32 resume              # 0 at first; where the wave goes on, set at a suspension
+u32 status
+u32 pc                  # of the last stop: byte offset in the kernel
+u32 site                # of ILLEGAL and HALT: index in the site table
+u32 wave_in_group
+u32 group               # linear workgroup index in the dispatch
+u32 group_x
+u32 group_y
+u32 group_z
+u32 wave_index          # of all waves in the dispatch; says which is traced
+u32 barrier_phase       # phase at this wave's last signal, NO_PHASE before and after its wait
+u32 lds_bytes
+u64 lds_base            # host address of the group's LDS
+u64 lds_shadow          # host address of the LDS's shadow (E3's format), 0: none
+u64 scratch_base        # VA of this wave's scratch; flat scratch of lane i at scratch_base + i * scratch_bytes
+u32 scratch_bytes       # per lane
+u32 scc
+u32 sgprs 128
+u8  sgpr_written 136    # 1 where initialised; [128] is SCC. For the sanitizer
+u64 vgpr_written 256    # lane mask each
+""")
+"""Followed by the VGPRs, `wave` u32 each: see state_bytes."""
+
+CONTEXT = Layout("""
+i64 fuel                # about instructions; backward branches take from it
+ptr findings            # FINDING[findings_capacity]
+u32 findings_capacity
+u32 findings_count      # may exceed the capacity
+ptr sites               # SITE_STATE[the kernel's sites], zeros at first
+u64 program_va          # of byte 0 of the kernel
+u32 group_waves         # waves of the group that take part in barriers
+u32 barrier_signals     # in this phase
+u32 barrier_phase
+u32 mode                # MODE register: FLOAT_MODE in bits 7:0
+u64 realtime            # counts up at each read, 100 MHz
+u64 cycles
+u32 hw_id1
+u32 hw_id2
+u64 shared_base         # apertures of flat addresses
+u64 private_base
+u64 fault_va
+u64 fault_lanes
+u32 fault_access        # Access
+u32 ranges_count
+ptr ranges              # E3: sorted table
+ptr memory_sites        # E3: cached range of each memory instruction
+u64 perturb_seed
+ptr profile             # u64 per block (Checks.profile)
+ptr trace               # TRACE records (Checks.trace)
+u32 trace_capacity
+u32 trace_count         # may exceed the capacity
+u32 trace_wave          # wave_index of the traced wave
+""")
+
+FINDING = Layout(
+    """
+u32 site
+u32 wave
+u32 group
+u32 reserved
+u64 lanes
+u64 address             # of the first lane, 0 without
+""",
+    padded=32,
+)
+
+SITE_STATE = Layout(
+    """
+u32 count               # findings recorded
+u32 wave                # of the last one, + 1
+u32 group
+u32 reserved
+""",
+    padded=16,
+)
+FINDINGS_PER_SITE = 64  # records of one site; so one loop cannot fill the buffer
+
+TRACE = Layout(
+    """
+u32 pc
+u32 slot                # register: 0 to 255 VGPR, 256 + n SGPR, 0xffffffff none (instruction without a result)
+u64 exec
+u32 values 64           # a VGPR's lanes, or an SGPR's value in [0]
+""",
+    padded=8,
+)
+NO_SLOT = 0xFFFFFFFF
+
+
+def state_bytes(wave: int, vgprs: int) -> int:
+    """Size of a wave's state with its registers; to be 64-byte aligned."""
+    return STATE.size_bytes + vgprs * wave * 4
+
+
+def new_state(wave: int, vgprs: int) -> tuple[np.ndarray, np.ndarray]:
+    """(header, registers) of a zeroed, aligned state: a 0-dimensional record and [vgprs, wave] uint32, one memory.
+
+    Its address is `header.ctypes.data`; both arrays keep the memory alive.
+    """
+    size = state_bytes(wave, vgprs)
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    memory = raw[start : start + size]
+    header = memory[: STATE.size_bytes].view(STATE.dtype).reshape(())
+    registers = memory[STATE.size_bytes :].view(np.uint32).reshape(vgprs, wave)
+    header["barrier_phase"] = NO_PHASE
+    return header, registers

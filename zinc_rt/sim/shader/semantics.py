@@ -1,0 +1,35 @@
+"""Mnemonic -> emit function, of all families. Each family's file has its table EMIT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from zinc_rt.isa import Instruction
+from zinc_rt.sim.shader.emitter import Emitter
+
+EmitFunction = Callable[[Emitter, Instruction], None]
+
+FAMILIES: tuple[Mapping[str, EmitFunction], ...] = ()
+
+_SUFFIXES = ("_e64_dpp", "_dpp8", "_dpp", "_e32", "_e64")
+
+
+def base_mnemonic(mnemonic: str) -> str:
+    """Without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
+    for suffix in _SUFFIXES:
+        if mnemonic.endswith(suffix):
+            return mnemonic.removesuffix(suffix)
+    return mnemonic
+
+
+def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFunction]:
+    found: dict[str, EmitFunction] = {}
+    for family in families:
+        twice = found.keys() & family.keys()
+        if twice:
+            raise ValueError(f"{', '.join(sorted(twice))}: emitted by two families")
+        found |= family
+    return found
+
+
+EMIT = merged(FAMILIES)
