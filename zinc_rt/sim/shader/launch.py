@@ -1,0 +1,181 @@
+"""From a dispatch's registers, or from plain arguments, to what the workgroup runner starts waves with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.shader.group import MAX_WAVES, SHAPE
+from zinc_rt.sim.shader.layout import NO_PHASE, STATE, TTMP0, VGPR_LIMIT
+from zinc_rt.sim.shader_engine import Dispatch
+
+FLOAT_MODE = 0xF0  # round to nearest even, denormals kept
+LDS_GRANULE_BYTES = 512  # RSRC2.LDS_SIZE counts these; the hardware allocates twice as much at a time
+LDS_LIMIT_BYTES = 65536
+VGPR_UNIT = {32: 8, 64: 4}  # RSRC1.VGPRS counts these, less one; gfx1201 allocates more (24, 12): not relied on
+USER_SGPRS = 16
+SCRATCH_UNIT_BYTES = 256
+SGPR_LIMIT = 106
+
+Triple = tuple[int, int, int]
+
+
+class Refused(Exception):
+    """The registers ask for what this engine does not simulate, or what cannot be. `rule` is the finding's."""
+
+    def __init__(self, rule: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.rule = rule
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Everything about a launch but its code and memory.
+
+    `vgprs` is what one wave has. `lane_scratch_bytes` a lane; `scratch_waves` waves have some at once, wave n from
+    scratch_va + n * scratch_wave_bytes.
+    """
+
+    groups: Triple
+    group_threads: Triple
+    last_threads: Triple
+    wave: int
+    user_data: tuple[int, ...] = ()
+    start: Triple = (0, 0, 0)
+    vgprs: int = VGPR_LIMIT
+    sgprs: int = SGPR_LIMIT
+    lds_bytes: int = 0
+    scratch_va: int = 0
+    scratch_wave_bytes: int = 0
+    scratch_waves: int = 0
+    mode: int = FLOAT_MODE
+
+    @property
+    def waves_per_group(self) -> int:
+        x, y, z = self.group_threads
+        return -(-(x * y * z) // self.wave)
+
+    @property
+    def lane_scratch_bytes(self) -> int:
+        return self.scratch_wave_bytes // self.wave
+
+    @property
+    def group_count(self) -> int:
+        x, y, z = self.groups
+        return x * y * z
+
+
+def of_dispatch(dispatch: Dispatch) -> Launch:
+    """Raises Refused."""
+    if dispatch.generation is not Generation.GFX12:
+        raise Refused("not-simulated", "this engine runs gfx12 code only, no wave ran")
+    rsrc1, rsrc2 = dispatch.register(Sh.PGM_RSRC1), dispatch.register(Sh.PGM_RSRC2)
+    wave = 32 if dispatch.wave32 else 64
+    vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
+    mode = rsrc1 >> 12 & 0xFF
+    _check_mode(mode)
+    if rsrc2 >> 6 & 1:
+        raise Refused("not-simulated", "RSRC2.DYNAMIC_VGPR is set: dynamic VGPR allocation is not simulated")
+    user_sgprs = rsrc2 >> 1 & 0x1F
+    if user_sgprs > USER_SGPRS:
+        raise Refused("user-sgprs", f"RSRC2.USER_SGPR is {user_sgprs}: there are {USER_SGPRS} user data registers")
+    lds_bytes = (rsrc2 >> 15 & 0x1FF) * LDS_GRANULE_BYTES
+    if lds_bytes > LDS_LIMIT_BYTES:
+        raise Refused("lds-size", f"RSRC2.LDS_SIZE asks for {lds_bytes} bytes: a workgroup has {LDS_LIMIT_BYTES}")
+    scratch = dispatch.register(Sh.TMPRING_SIZE) if rsrc2 & 1 else 0
+    return Launch(
+        dispatch.groups,
+        dispatch.group_threads,
+        dispatch.last_threads,
+        wave,
+        dispatch.user_data[:user_sgprs],
+        dispatch.start,
+        vgprs,
+        SGPR_LIMIT,
+        lds_bytes,
+        dispatch.scratch_va,
+        (scratch >> 12 & 0x3FFFF) * SCRATCH_UNIT_BYTES,
+        scratch & 0xFFF,
+        mode,
+    )
+
+
+def _check_mode(mode: int) -> None:
+    if mode == FLOAT_MODE:
+        return
+    if mode >> 4 & 3 != 3:
+        raise Refused(
+            "not-simulated",
+            f"RSRC1.FLOAT_MODE is {mode:#x}: flushing f32 denormals is not simulated; set 0xf0",
+        )
+    if mode >> 6 & 3 != 3:
+        raise Refused(
+            "not-simulated",
+            f"RSRC1.FLOAT_MODE is {mode:#x}: flushing f16 and f64 denormals is not simulated; set 0xf0",
+        )
+    raise Refused(
+        "not-simulated",
+        f"RSRC1.FLOAT_MODE is {mode:#x}: only rounding to nearest even is simulated; set 0xf0",
+    )
+
+
+def template(launch: Launch) -> np.ndarray:
+    """[STATE.size_bytes] uint8: a wave's state header at its start, without what the runner fills in."""
+    raw = np.zeros(STATE.size_bytes, np.uint8)
+    header = raw.view(STATE.dtype)[0]
+    header["barrier_phase"] = NO_PHASE
+    header["lds_bytes"] = launch.lds_bytes
+    header["scratch_bytes"] = launch.lane_scratch_bytes
+    count = len(launch.user_data)
+    header["sgprs"][:count] = launch.user_data
+    written = header["sgpr_written"]
+    written[:count] = 1
+    written[[TTMP0 + 7, TTMP0 + 8, TTMP0 + 9, 126, 127]] = 1
+    return raw
+
+
+@functools.lru_cache(maxsize=256)
+def shape(threads: Triple, wave: int) -> np.ndarray:
+    """A SHAPE record, one element: the waves of a workgroup of that size."""
+    x, y, z = threads
+    total = x * y * z
+    record = np.zeros(1, SHAPE.dtype)
+    waves = -(-total // wave)
+    if not 0 < waves <= MAX_WAVES:
+        raise ValueError(f"a workgroup of {total} threads")
+    record["waves"], record["threads"] = waves, total
+    number = np.arange(waves * wave, dtype=np.uint32)
+    ids = number % x | (number // x % y) << 10 | (number // (x * y)) << 20
+    record["v0"][0, : waves * wave] = np.where(number < total, ids, 0)
+    for index in range(waves):
+        lanes = min(wave, total - index * wave)
+        record["exec"][0, index] = (1 << lanes) - 1
+    return record
+
+
+def shapes(launch: Launch) -> list[np.ndarray]:
+    """Eight SHAPE records by which axes are at their last workgroup: bit 0 x, bit 1 y, bit 2 z."""
+    return [shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave) for which in range(8)]
+
+
+def _sizes(full: Sequence[int], last: Sequence[int], which: int) -> Triple:
+    x, y, z = (last[axis] if which >> axis & 1 else full[axis] for axis in range(3))
+    return x, y, z
+
+
+def scratch_slots(launch: Launch) -> int:
+    """How many workgroups have scratch at once. Raises Refused where not even one has."""
+    if not launch.scratch_wave_bytes:
+        return 1 << 30
+    slots = launch.scratch_waves // launch.waves_per_group
+    if not slots:
+        raise Refused(
+            "scratch-size",
+            f"TMPRING_SIZE has room for {launch.scratch_waves} waves, a workgroup has {launch.waves_per_group}",
+        )
+    return slots
