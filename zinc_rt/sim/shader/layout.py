@@ -134,8 +134,9 @@ u32 wave_index          # of all waves in the dispatch; says which is traced
 u32 barrier_phase       # phase at this wave's last signal, NO_PHASE before and after its wait
 u32 lds_bytes
 u64 lds_base            # host address of the group's LDS
-u64 lds_shadow          # host address of the LDS's shadow (E3's format), 0: none
-u64 scratch_base        # VA of this wave's scratch; flat scratch of lane i at scratch_base + i * scratch_bytes
+u64 lds_shadow          # host address of lds_shadow_bytes(): bytes per dword, then race records; see shadow.py
+u64 scratch_base        # host address: dword d of lane i at + (d * wave + i) * 4
+u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes, zeros at first, in the same order; 0: none
 u32 scratch_bytes       # per lane
 u32 scc
 u32 sgprs 128
@@ -165,8 +166,18 @@ u64 fault_va
 u64 fault_lanes
 u32 fault_access        # Access
 u32 ranges_count
-ptr ranges              # E3: sorted table
-ptr memory_sites        # E3: cached range of each memory instruction
+ptr ranges              # RANGE[ranges_count]: what accesses must stay inside (ranges.py)
+ptr spans               # RANGE[spans_count]: what is mapped
+u32 spans_count
+u32 serial              # of the dispatch, from 1: what race records and RANGE.stored are compared with
+ptr memory_sites        # MEMORY_SITE[Translation.counts["memory"]], zeros at first
+ptr extents             # EXTENT[4 kinds of Access, ranges_count], zeros at first
+ptr save_pages          # void(va, size in bytes): called before a page of a SAVED range is first stored to
+u64 watch_lo            # stores that touch these addresses are recorded; both 0: none
+u64 watch_hi
+ptr watch               # WATCH[watch_capacity]
+u32 watch_capacity
+u32 watch_count         # may exceed the capacity
 u64 perturb_seed
 ptr profile             # u64 per block (Checks.profile)
 ptr trace               # TRACE records (Checks.trace)
@@ -174,6 +185,50 @@ u32 trace_capacity
 u32 trace_count         # may exceed the capacity
 u32 trace_wave          # wave_index of the traced wave
 """)
+
+RANGE = Layout("""
+u64 va_lo
+u64 va_hi
+u64 delta               # host address - VA
+u64 shadow              # + VA / 4: the byte that says which of the dword's bytes are initialised
+u64 saved               # + VA / 4096: the byte that says whether the page has been saved (RangeFlag.SAVED)
+u64 races               # + VA / 4 * 16: the dword's RACE record (level full), 0: none
+u32 flags               # RangeFlag
+u32 index
+u32 stored              # serial of the last dispatch that stored to it (level full)
+""")
+
+MEMORY_SITE = Layout("""
+u64 va_lo               # the range that this instruction last used
+u64 va_hi
+u64 delta
+ptr range               # its RANGE
+u64 touched_below       # ~ the lowest VA touched in it
+u64 touched_above       # the VA after the highest
+u32 flags               # its RangeFlag, and PLAIN
+u32 kind                # Access
+""")
+PLAIN = 0x100  # in MEMORY_SITE.flags: being inside the range is all there is to check
+
+EXTENT = Layout(
+    """
+u64 touched_below       # as in MEMORY_SITE: of the sites that went on to another range
+u64 touched_above
+""",
+    padded=16,
+)
+
+WATCH = Layout(
+    """
+u32 site                # its pc is the storing instruction's
+u32 wave
+u32 group
+u32 lane
+u64 address
+u64 value               # the lowest 8 bytes
+""",
+    padded=32,
+)
 
 FINDING = Layout(
     """
