@@ -14,6 +14,7 @@ import pytest
 from zinc_rt.commands.isa import main
 from zinc_rt.errors import InputError
 from zinc_rt.isa.elf import read_elf
+from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
 ADD = "050003d501050200"
 ENDPGM = "0000b0bf"
@@ -117,7 +118,7 @@ def test_other_files_and_chips_are_refused(tmp_path: Path, capsys: pytest.Captur
         assert main(["disasm", "--elf", str(file), *arguments]) == 2
         assert why in capsys.readouterr().err
     assert main(["disasm", "--zrt", str(file)]) == 2
-    assert "not built in this version" in capsys.readouterr().err
+    assert "not a .zrt kernel" in capsys.readouterr().err
     assert main(["disasm", "--elf", str(tmp_path / "absent")]) == 2
 
 
@@ -139,3 +140,33 @@ def test_help_imports_no_tables() -> None:
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"
+
+
+def test_a_zrt_shows_its_header_its_slots_and_its_source_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = bytes.fromhex("ff0084bebebafeca 000080bf 0000b0bf")
+    kernel = Zrt(
+        name="rms_norm",
+        code=code,
+        buffers=3,
+        constant_bytes=8,
+        workgroup=(64, 1, 1),
+        vgprs=49,
+        sgprs=40,
+        slots=(Slot("ROWS", 4, 0xCAFEBABE),),
+        lines=(Line(0, 0, 12), Line(12, 0, 14)),
+        files=("rms_norm.s",),
+    )
+    file = tmp_path / "kernel.zrt"
+    file.write_bytes(write_zrt(kernel))
+    assert main(["disasm", "--zrt", str(file), "--json", str(tmp_path / "report.json")]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "kernel rms_norm, gfx1201, wave32, 16 bytes of code"
+    assert "slots ROWS=0xcafebabe" in shown
+    assert [line.split("//")[-1].strip() for line in shown if "//" in line] == [
+        "rms_norm.s:12, slot ROWS",
+        "rms_norm.s:14",
+    ]
+    details = json.loads((tmp_path / "report.json").read_text())["details"]
+    assert details["vgprs"] == 49 and details["instructions"][1]["line"] == 12

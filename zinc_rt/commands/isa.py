@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import run
+from zinc_rt.commands.code_input import hex_bytes, read_code
 from zinc_rt.commands.output import add_json, finish, printable, words
-from zinc_rt.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from zinc_rt.isa.instruction import Instruction
@@ -28,6 +27,9 @@ exit codes: 0, or 1 where a file holds code that is no instruction, or 2 for inp
 """
 
 
+_TEXT_COLUMNS = 96  # where a source line is put behind the text
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Disassemble gfx11 and gfx12 machine code.")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -41,22 +43,24 @@ def main(argv: list[str] | None = None) -> int:
     given = disasm.add_mutually_exclusive_group(required=True)
     given.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction a line")
     given.add_argument("--elf", metavar="FILE", help="a code object: its executable sections")
-    given.add_argument("--zrt", metavar="FILE", help="a .zrt kernel (not built in this version)")
+    given.add_argument(
+        "--zrt", metavar="FILE", help="a .zrt kernel: its header, constant slots, code with source lines"
+    )
     disasm.add_argument("--arch", metavar="NAME", help="the chip (default: the code object's, else gfx1201)")
-    disasm.add_argument("--wave", type=int, choices=(32, 64), default=32, help="the wave's lanes (default 32)")
+    disasm.add_argument(
+        "--wave", type=int, choices=(32, 64), help="the wave's lanes (default: the .zrt's, else 32)"
+    )
     add_json(disasm)
     return run("isa", parser, _disasm, argv)
 
 
 def _disasm(arguments: argparse.Namespace) -> int:
-    if arguments.zrt is not None:
-        raise UnsupportedError("--zrt: .zrt kernels are not built in this version", next="use --elf or --hex")
     from zinc_rt.files import check_writable
     from zinc_rt.isa.target import target_of
 
     check_writable(report=arguments.json)
     if arguments.hex == "-":
-        return _lines(arguments, target_of(arguments.arch or "gfx1201", arguments.wave))
+        return _lines(arguments, target_of(arguments.arch or "gfx1201", arguments.wave or 32))
     return _listing(arguments)
 
 
@@ -68,7 +72,7 @@ def _lines(arguments: argparse.Namespace, target: Target) -> int:
     out = words(arguments)
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(sys.stdin.buffer, 1):
-        code = _bytes(line.decode("utf-8", "replace"), f"stdin, line {number}")
+        code = hex_bytes(line.decode("utf-8", "replace"), f"stdin, line {number}")
         if not code:
             print(file=out)
             continue
@@ -78,7 +82,7 @@ def _lines(arguments: argparse.Namespace, target: Target) -> int:
             rows.append(_row(0, code, instruction))
     if arguments.json:
         report = Report("isa")
-        report.details = {"arch": arguments.arch or "gfx1201", "wave": arguments.wave, "instructions": rows}
+        report.details = {"arch": arguments.arch or "gfx1201", "wave": arguments.wave or 32, "instructions": rows}
         report.results.append(Result("disasm", "isa-disasm", "pass", measure={"lines": len(rows)}))
         finish(report, arguments)
     return 0
@@ -89,28 +93,35 @@ def _listing(arguments: argparse.Namespace) -> int:
     from zinc_rt.isa.target import target_of
     from zinc_rt.report import Report, Result
 
-    source = printable(arguments.hex or arguments.elf)
-    arch, sections = _sections(arguments, source)
-    target = target_of(arch, arguments.wave)
+    source = printable(arguments.hex or arguments.elf or arguments.zrt)
+    code = read_code(arguments, source)
+    target = target_of(code.arch, code.wave)
     out = words(arguments)
     rows: list[dict[str, Any]] = []
     first_bad: dict[str, Any] = {}
-    for section, address, code, symbols in sections:
-        if section:
-            print(f"section {printable(section)}", file=out)
-        for item, text in lines(code, target, address=address):
-            here = address + item.at
-            for name in (name for value, name in symbols if value == here):
+    for line in code.header:
+        print(line, file=out)
+    for section in code.sections:
+        if section.name:
+            print(f"section {printable(section.name)}", file=out)
+        before = None
+        for item, text in lines(section.code, target, address=section.address):
+            here = section.address + item.at
+            for name in (name for value, name in section.symbols if value == here):
                 print(f"{printable(name)}:", file=out)
-            print(text, file=out)
-            rows.append(_row(here, code[item.at : item.at + item.size_bytes], item.instruction))
+            place = section.line_at(item.at)
+            notes = [f"{printable(place[0])}:{place[1]}"] if place is not None and place != before else []
+            notes += [mark for at, mark in section.marks if item.at <= at < item.at + item.size_bytes]
+            print(f"{text:<{_TEXT_COLUMNS}} // {', '.join(notes)}" if notes else text, file=out)
+            before = place
+            row = _row(here, section.code[item.at : item.at + item.size_bytes], item.instruction)
+            rows.append(row if place is None else row | {"file": place[0], "line": place[1]})
             if item.instruction is None and not first_bad:
-                first_bad = {"section": section, "address": here}
+                first_bad = {"section": section.name, "address": here}
     bad = sum(row["text"] is None for row in rows)
     report = Report("isa")
-    report.details = {"arch": arch, "wave": arguments.wave, "instructions": rows}
-    given = f"--elf {arguments.elf}" if arguments.elf else f"--hex {arguments.hex}"
-    again = f"zinc-rt isa disasm {given} --arch {arch} --wave {arguments.wave}"
+    report.details = {"arch": code.arch, "wave": code.wave, **code.details, "instructions": rows}
+    again = f"zinc-rt isa disasm {code.given} --arch {code.arch} --wave {code.wave}"
     report.results.append(
         Result(
             "disasm",
@@ -124,49 +135,8 @@ def _listing(arguments: argparse.Namespace) -> int:
     )
     code_ = finish(report, arguments)
     invalid = f", {bad} INVALID" if bad else ""
-    print(f"{'FAIL' if bad else 'PASS':<5} {len(rows) - bad} instructions{invalid}, {arch}", file=out)
+    print(f"{'FAIL' if bad else 'PASS':<5} {len(rows) - bad} instructions{invalid}, {code.arch}", file=out)
     return code_
-
-
-Found = tuple[str, int, bytes, tuple[tuple[int, str], ...]]  # section, address, code, symbols
-
-
-def _sections(arguments: argparse.Namespace, source: str) -> tuple[str, list[Found]]:
-    raw = _read(arguments.elf or arguments.hex, source)
-    if arguments.hex:
-        text = raw.decode("utf-8", "replace").splitlines()
-        code = b"".join(_bytes(line, f"{source}, line {number}") for number, line in enumerate(text, 1))
-        if not code:
-            raise InputError(f"{source}: no code")
-        return arguments.arch or "gfx1201", [("", 0, code, ())]
-    from zinc_rt.isa.elf import read_elf
-
-    found = read_elf(raw, source)
-    if not found.sections:
-        raise InputError(f"{source}: no executable section")
-    arch = arguments.arch or found.arch
-    if arch is None:
-        raise UnsupportedError(
-            f"{source}: its chip is not built in this version", next="--arch NAME, if you know better"
-        )
-    return arch, [(s.name, s.address, s.code, s.symbols) for s in found.sections]
-
-
-def _read(name: str, source: str) -> bytes:
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise InputError(f"{source}: cannot read: {error.strerror}") from None
-
-
-def _bytes(line: str, source: str) -> bytes:
-    line = line.partition("#")[0].strip()
-    try:
-        return bytes.fromhex(line)
-    except ValueError:
-        raise InputError(
-            f"{source}: {printable(line, 40)!r} is no hex bytes", next="wanted hex like 050003d501050200"
-        ) from None
 
 
 def _row(address: int, code: bytes, instruction: Instruction | None) -> dict[str, Any]:

@@ -1,0 +1,182 @@
+"""Sources become .zrt files, and the committed ones are what their sources give."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.commands.asm import main
+from zinc_rt.errors import InputError, NothingRan
+from zinc_rt.isa.elf import section_contents
+from zinc_rt.kernels import assemble as module
+from zinc_rt.kernels import rsrc
+from zinc_rt.kernels.assemble import assemble, available, source_hash
+from zinc_rt.kernels.zrt import patched, read_zrt
+
+needs_assembler = pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
+
+SOURCE = """\
+.include "zrt.inc"
+.macro twice register
+  v_add_f32 \\register, \\register, \\register
+  v_add_f32 \\register, \\register, \\register
+.endm
+
+zrt_kernel name=doubled, buffers=2, constants=3, threads=64, threads_y=2, vgprs=6, sgprs=12, lds=512, scratch=8
+  s_load_b128 s[4:7], s[0:1], 0
+  zrt_constant s8, ROWS
+  v_mov_b32 v5, 0
+  twice v5
+  zrt_constant s9, ROWS
+  zrt_constant s10, STEP, 1
+  v_add_nc_u32 v0, lit(0x1234), v0
+  zrt_slot BASE
+  s_endpgm
+zrt_end
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "doubled.s"
+    path.write_text(SOURCE)
+    return path
+
+
+@needs_assembler
+def test_the_declarations_become_the_header(source: Path) -> None:
+    zrt = read_zrt(assemble(source))
+    assert (zrt.name, zrt.buffers, zrt.constant_bytes, zrt.workgroup) == ("doubled", 2, 12, (64, 2, 1))
+    assert (zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes) == (6, 12, 512, 8)
+    assert zrt.code.endswith(struct.pack("<I", 0xBFB00000))
+    assert zrt.source_hash == source_hash(source)
+
+
+@needs_assembler
+def test_constants_become_slots_also_where_their_default_is_small(source: Path) -> None:
+    zrt = read_zrt(assemble(source))
+    assert [(slot.name, slot.default) for slot in zrt.slots] == [
+        ("ROWS", 0xCAFEBABE),
+        ("ROWS", 0xCAFEBABE),
+        ("STEP", 1),
+        ("BASE", 0x1234),
+    ]
+    image = patched(zrt, {"ROWS": 77, "BASE": 5})
+    assert [struct.unpack_from("<I", image, slot.offset)[0] for slot in zrt.slots] == [77, 77, 1, 5]
+
+
+@needs_assembler
+def test_each_instruction_has_the_line_that_brought_it(source: Path) -> None:
+    zrt = read_zrt(assemble(source))
+    lines = SOURCE.splitlines()
+    places = {"s_load_b128": 0, "s8, ROWS": 8, "v_mov_b32": 16, "twice v5": 20, "s9, ROWS": 28}
+    for text, pc in places.items():
+        file, line = zrt.line_at(pc) or ("", 0)
+        assert file == "doubled.s" and text in lines[line - 1]
+    assert zrt.line_at(24) == zrt.line_at(20)  # both instructions of the macro
+    assert "s_endpgm" in lines[(zrt.line_at(len(zrt.code) - 4) or ("", 0))[1] - 1]
+
+
+@needs_assembler
+def test_assembling_twice_or_elsewhere_gives_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(source, other)
+    assert assemble(source) == assemble(source) == assemble(other / source.name)
+
+
+@needs_assembler
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("vgprs=6", "vgprs=5"), "declares vgprs=5, but uses 6"),
+        (("sgprs=12", "sgprs=10"), "declares sgprs=10, but uses 11"),
+        (("threads=64", "threads=1024"), "workgroup size is 2048"),
+        (("vgprs=6", "vgprs=600"), "VGPR count is 600"),
+        (("zrt_end\n", ""), "wanted one zrt_end"),
+        (("zrt_end\n", "zrt_kernel name=b, vgprs=1, sgprs=2\nzrt_end\n"), "wanted one zrt_kernel"),
+        (("s_endpgm", "s_endprogram"), "the assembler refused it\n(?s:.*)s_endprogram"),
+        (('"zrt.inc"', '"absent.inc"'), "includes absent.inc"),
+    ],
+)
+def test_a_bad_source_is_refused_with_a_reason(source: Path, change: tuple[str, str], says: str) -> None:
+    source.write_text(SOURCE.replace(*change))
+    with pytest.raises(InputError, match=says):
+        assemble(source)
+
+
+def test_an_included_file_holds_no_code_outside_of_macros(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "code.inc").write_text(".macro fine\n s_nop 0\n.endm\n  s_nop 1\n")
+    source.write_text('.include "code.inc"\n' + SOURCE)
+    with pytest.raises(InputError, match=r"code\.inc: s_nop outside of a macro"):
+        assemble(source)
+
+
+def test_the_hash_covers_what_is_included(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "extra.inc").write_text(".set X, 1\n")
+    source.write_text('.include "extra.inc"\n' + SOURCE)
+    before = source_hash(source)
+    (tmp_path / "extra.inc").write_text(".set X, 2\n")
+    assert source_hash(source) != before
+
+
+def test_without_the_assembler_nothing_ran(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "available", lambda: False)
+    with pytest.raises(NothingRan, match=r"ziglang is missing\n.*zinc-rt\[asm\]"):
+        assemble(source)
+    assert main([str(source)]) == 77
+    assert "ziglang is missing" in capsys.readouterr().err
+
+
+@needs_assembler
+def test_the_command_writes_and_names_its_file(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(source)]) == 0
+    assert capsys.readouterr().out.startswith(f"PASS  {tmp_path / 'doubled.zrt'}: ")
+    assert main([str(source), "-o", str(tmp_path / "x.zrt")]) == 0
+    assert (tmp_path / "x.zrt").read_bytes() == source.with_suffix(".zrt").read_bytes()
+    assert main([]) == 2
+    assert main([str(source), "--check"]) == 2
+
+
+@needs_assembler
+def test_check_names_what_is_stale_and_all_mends_it(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "sources", lambda: [source])
+    assert main(["--check"]) == 1
+    assert "stale   doubled.zrt" in capsys.readouterr().out
+    assert main(["--all"]) == 0
+    assert main(["--check"]) == 0
+    (tmp_path / "gone.zrt").write_bytes(b"")
+    assert main(["--check"]) == 1
+    assert "orphan  gone.zrt" in capsys.readouterr().out
+
+
+@needs_assembler
+def test_the_resource_words_are_those_of_a_compiler(tmp_path: Path) -> None:
+    source = tmp_path / "k.c"
+    source.write_text(
+        "__attribute__((amdgpu_kernel, amdgpu_flat_work_group_size(1, 256)))\n"
+        "void k(__attribute__((address_space(1))) float *a) {\n"
+        "  a[__builtin_amdgcn_workitem_id_x() + __builtin_amdgcn_workgroup_id_x() +\n"
+        "    __builtin_amdgcn_workgroup_id_y() + __builtin_amdgcn_workgroup_id_z()] *= 2; }\n"
+    )
+    built = tmp_path / "k.o"
+    command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
+    subprocess.run([*command, "-nogpulib", "-O2", "-c", str(source), "-o", str(built)], check=True)
+    sections = section_contents(built.read_bytes(), "k.o")
+    rsrc3, rsrc1, rsrc2 = struct.unpack_from("<3I", sections[".rodata"], 44)
+    assert rsrc1 == rsrc.rsrc1(8, 32)
+    assert rsrc2 == rsrc.rsrc2((256, 1, 1), 0, 0)
+    assert rsrc3 == rsrc.rsrc3(128)
+    tail = struct.unpack("<96I", sections[".text"][-384:])
+    assert set(tail) == {0xBF9F0000}, "the padding that the container copies"
