@@ -14,9 +14,8 @@ from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.format import write_golden
 from zinc_rt.model.gguf import GGUFFile, digest
-from zinc_rt.ring.base import Tier
 from zinc_rt.settings import Settings
-from zinc_rt.tiers import open_backend
+from zinc_rt.tiers import ORACLE, open_backend
 
 SOURCE = "zinc-rt t_cpu"
 ALWAYS = ("l_out-*", "ffn_moe_topk-*", "result_norm")
@@ -47,7 +46,7 @@ def make_golden(
         raise UsageError(
             f"{len(tokens)} tokens and {steps} steps do not fit a context of {ctx}", next="--steps, --ctx"
         )
-    with Engine(gguf, open_backend(Tier.T_CPU, ordering, threads=threads), ctx=ctx, settings=settings) as engine:
+    with Engine(gguf, open_backend(ORACLE, ordering, threads=threads), ctx=ctx, settings=settings) as engine:
         run = capture(engine, tokens, Selection((*ALWAYS, *nodes)), steps=steps)
     arrays = {
         "ids": np.array(tokens, np.int32),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from dataclasses import replace
 
 from zinc_rt.commands import options
 from zinc_rt.engine import Engine, default_ctx
@@ -15,7 +16,7 @@ from zinc_rt.model.hyper import Hyper
 from zinc_rt.model.registry import require_architecture
 from zinc_rt.ring.base import Tier
 from zinc_rt.settings import Settings
-from zinc_rt.tiers import choose_tier, open_backend
+from zinc_rt.tiers import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.validate.capture import Selection, capture, labels_of
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
 from zinc_rt.validate.run import Job, TierSpec, model_name, parse_tiers
@@ -40,9 +41,10 @@ def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
 
 
 def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, settings: Settings) -> Job:
-    tiers = parse_tiers(arguments.tiers, arguments.ordering, options.ORDERING_CHOICES)
-    for spec in tiers:
-        choose_tier(spec.tier.value, arguments.device)  # says why not
+    tiers = [
+        replace(spec, choice=_choice(spec, arguments))
+        for spec in parse_tiers(arguments.tiers, arguments.ordering, options.ORDERING_CHOICES)
+    ]
     layers = parse_layers(arguments.layers, layer_count(gguf))
     if golden is not None:
         refuse_other_model(golden, gguf, layers)
@@ -83,6 +85,11 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
     )
 
 
+def _choice(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
+    """Simulated where there is no AMD GPU at all (design §4.11); raises UnsupportedError saying why not."""
+    return choose_tier(spec.tier.value, arguments.device, simulate=True, sanitizer=arguments.sanitizer)
+
+
 def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
     """What was asked for, else as many as the golden has or a few, as far as the context goes."""
     if asked is None:
@@ -101,7 +108,7 @@ def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: in
 
 def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, globs: list[str]) -> None:
     """Raises UsageError for a pattern that no value of these layers has: nothing compared is no pass."""
-    backend = open_backend(Tier.T_CPU, "canonical-1", threads=1)
+    backend = open_backend(ORACLE, "canonical-1", threads=1)
     with Engine(gguf, backend, ctx=ctx, transform=transform(layers)) as engine:
         graph = engine.graph("prefill", (layers.feed,) if layers.feed else ())
     labels = {(label, node.layer) for node in graph.nodes for label in labels_of(node)}
@@ -153,7 +160,8 @@ def _ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
 def _reference(tiers: list[TierSpec], golden: Golden | None, arguments: argparse.Namespace) -> TierSpec | None:
     """--reference, else t_cpu, else the last tier; None where there is but one tier to run."""
     if arguments.reference:
-        return parse_tiers(arguments.reference, arguments.ordering, options.ORDERING_CHOICES)[0]
+        spec = parse_tiers(arguments.reference, arguments.ordering, options.ORDERING_CHOICES)[0]
+        return replace(spec, choice=_choice(spec, arguments))
     if len(tiers) == 1:
         return None
     return next((spec for spec in tiers if spec.text == Tier.T_CPU.value), tiers[-1])
@@ -184,7 +192,7 @@ def _first_input(
     what: str = arguments.input
     if what == "oracle":
         before = Layers(0, layers.first, layers.total)
-        backend = open_backend(Tier.T_CPU, arguments.ordering, threads=options.threads(arguments, settings))
+        backend = open_backend(ORACLE, arguments.ordering, threads=options.threads(arguments, settings))
         with Engine(gguf, backend, ctx=ctx, transform=transform(before), settings=settings) as engine:
             run = capture(engine, tokens, Selection((layers.feed,)))
         return Input(run.values[layers.feed], f"the oracle's {layers.feed}", true=True)

@@ -16,7 +16,7 @@ from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.report import Result
 from zinc_rt.ring.base import Tier
 from zinc_rt.settings import Settings
-from zinc_rt.tiers import open_backend, parse_tier
+from zinc_rt.tiers import ORACLE, Choice, open_backend, parse_tier
 from zinc_rt.validate import cache
 from zinc_rt.validate.capture import Run, Selection, capture
 from zinc_rt.validate.checks import (
@@ -46,6 +46,7 @@ class TierSpec:
     tier: Tier
     ordering: str
     text: str = field(compare=False)
+    choice: Choice = field(default=ORACLE, compare=False)  # the device behind it
 
 
 def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSpec]:
@@ -105,7 +106,7 @@ class Runner:
 
     def engine(self, spec: TierSpec) -> Engine:
         if spec not in self._engines:
-            backend = open_backend(spec.tier, spec.ordering, threads=self.job.threads)
+            backend = open_backend(spec.choice, spec.ordering, threads=self.job.threads)
             engine = Engine(
                 self.job.gguf,
                 backend,
@@ -255,7 +256,7 @@ def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[
             same, "stepwise", "prefill", tapped, stepwise, "one pass over the prompt and token by token differ"
         )
     if second_opinion and spec.ordering != SECOND_OPINION:
-        other = TierSpec(spec.tier, SECOND_OPINION, f"{spec.tier.value}:{SECOND_OPINION}")
+        other = TierSpec(Tier.T_CPU, SECOND_OPINION, f"{Tier.T_CPU.value}:{SECOND_OPINION}")
         subject = Subject(job.name, spec.text, other.text, between(spec.ordering, SECOND_OPINION), job.repro)
         reference = reference_from_run(runner.run(other, "second opinion", selection=job.selection))
         yield from node_checks(subject, tapped, reference, None)

@@ -91,7 +91,7 @@ def test_text_goes_through_the_tokenizer(gemma4: str, tmp_path: Path) -> None:
         (["--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
         (["--tokens", ""], "nothing to run"),
         (["--tokens", "1", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
-        (["--tokens", "1", "--tier", "t1"], "runs no models in this version"),
+        (["--tokens", "1", "--tier", "t1"], "tier t1: no AMD GPU here"),
     ],
 )
 def test_a_mistake_leaves_no_file(

@@ -59,7 +59,7 @@ def test_the_report_says_what_computed_the_model(qwen3: str, tmp_path: Path) -> 
 def test_stderr_says_which_tier_and_that_speed_is_no_claim(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--prompt", "the", "--max-tokens", "2"]) == 0
     words = capsys.readouterr().err
-    assert "tier      t_cpu: t2, t1 run no models in this version" in words
+    assert "tier      t_cpu: not t2: no AMD GPU here; not t1: no AMD GPU here; the NumPy oracle" in words
     assert "T-CPU oracle, not a performance figure" in words
     assert "stopped   after --max-tokens 2" in words
 
@@ -201,7 +201,7 @@ def test_ctrl_c_leaves_what_was_generated_and_exits_130(
 def test_probe_says_for_every_tier_whether_why_and_what_to_do(capsys: Capture) -> None:
     assert main(["--probe-tier"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:6] == ["t2", "no", "runs", "no", "models", "in"]
+    assert lines[0].split()[:6] == ["t2", "no", "no", "AMD", "GPU", "here"]
     assert any(line.startswith("t_cpu     usable  the NumPy oracle") for line in lines)
     assert lines[-1] == "auto takes t_cpu"
 
@@ -210,7 +210,7 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
     assert main(["--probe-tier", "--tier", "t1", "--json", "-"]) == 77
     body = json.loads(capsys.readouterr().out)
     assert [result["status"] for result in body["results"]] == ["blocked"]
-    assert body["results"][0]["advice"].startswith("use t_cpu; zinc-rt pm4-test --tiers t1")
+    assert body["results"][0]["advice"].startswith("zinc-rt devices shows")
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,12 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--model", "MODEL", "--tokens=-1"], "token id -1 is outside the vocabulary"),
         (["--model", "MODEL", "--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
         (["--model", "MODEL", "--prompt", "x", "--ctx", "257"], "--ctx 257: this model's context is 1 to 256"),
-        (["--model", "MODEL", "--prompt", "x", "--tier", "t2"], "tier t2 runs no models in this version"),
+        (["--model", "MODEL", "--prompt", "x", "--tier", "t2"], "tier t2: no AMD GPU here"),
         (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "no tier is called 't9'"),
-        (["--model", "MODEL", "--prompt", "x", "--device", "sim"], "simulated device runs no models"),
+        (
+            ["--model", "MODEL", "--prompt", "x", "--tier", "t1", "--device", "cpu"],
+            "--device cpu runs t_cpu, not t1",
+        ),
         (["--model", "MODEL", "--prompt", "x", "--threads", "0"], "--threads 0: wanted 1 or more"),
         (["--model", "MODEL", "--prompt", "x", "--max-tokens", "0"], "--max-tokens 0: wanted 1 or more"),
         (["--model", "MODEL", "--prompt", "x", "--temperature", "-1"], "--temperature -1.0: wanted 0 or more"),
@@ -256,7 +259,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(
     [
         ("ZINC_BATCHED_PREFILL", "maybe", "ZINC_BATCHED_PREFILL='maybe': wanted off, on or validate"),
         ("ZINC_RT_MAX_DECODE_TOKENS", "-1", "wanted a count"),
-        ("ZINC_RT_TIER", "t2", "tier t2 runs no models"),
+        ("ZINC_RT_TIER", "t2", "tier t2: no AMD GPU here"),
         ("ZINC_RT_FAST_POOL", "1", "has nothing behind it in this version"),
         ("ZINC_RT_SPEED", "1", "ZINC_RT_SPEED is not a setting"),
     ],

@@ -40,7 +40,10 @@ RESULT: dict[str, type] = {
 }
 STATUS = {"pass", "fail", "skip", "flake", "blocked"}
 VERDICT = {"PASS": 0, "FAIL": 1, "NOTHING RAN": 77}
-NO_REPORT = {"sim": "serves until it is stopped: nothing is judged"}
+NO_REPORT = {
+    "sim": "serves until it is stopped: nothing is judged",
+    "asm": "makes files, as a compiler does: errors are all it says",
+}
 
 # One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM and
 # CODE are files made for it.

@@ -74,7 +74,7 @@ def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
 def test_an_unknown_command_names_the_others() -> None:
     done = zinc_rt("validat")
     assert done.returncode == 2 and done.stderr.startswith(
-        "zinc-rt: no command 'validat'\n  next: one of devices, "
+        "zinc-rt: no command 'validat'\n  next: one of asm, devices, "
     )
 
 

@@ -14,6 +14,9 @@ class FakeBackend:
     def submit(self, variant: Callable[[], None], stream: Stream) -> Fence:
         return self.executor.submit(variant, stream)
 
+    def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        self.map(buffer)[offset_bytes : offset_bytes + data.nbytes] = data
+
     def map(self, buffer: Buffer) -> memoryview:
         return memoryview(buffer.storage)
 

@@ -12,6 +12,7 @@ from seen import Judge, Planting, Seen, Validate
 from zinc_rt import tiers
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.ring.base import Backend, Tier
+from zinc_rt.tiers import Choice
 from zinc_rt.validate import run
 from zinc_rt.validate.command import main
 
@@ -60,12 +61,11 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Planting:
     """From here on T1 is there, with this wrong in it."""
 
     def planted(what: Plant) -> None:
-        def opened(tier: Tier, ordering: str, *, threads: int = 0) -> Backend:
-            if tier is Tier.T1:
+        def opened(choice: Choice, ordering: str, *, threads: int = 0) -> Backend:
+            if choice.tier is Tier.T1:
                 return PlantedBackend(ordering, what)
-            return tiers.open_backend(tier, ordering, threads=threads)
+            return tiers.open_backend(choice, ordering, threads=threads)
 
-        monkeypatch.setattr(tiers, "BUILT", (Tier.T_CPU, Tier.T1))
         monkeypatch.setattr(run, "open_backend", opened)
 
     return planted

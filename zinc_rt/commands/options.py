@@ -31,7 +31,13 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         "--device",
         choices=("auto", "cpu", "sim"),
         default="auto",
-        help="the device behind the tier (default auto)",
+        help="the device behind the tier; sim: a simulated R9700, no word about hardware (default auto)",
+    )
+    group.add_argument(
+        "--sanitizer",
+        choices=("off", "fast", "full"),
+        default="fast",
+        help="what the simulated device checks in shaders (default fast: bounds, alignment, initialisation)",
     )
     group.add_argument(
         "--ordering",
@@ -70,8 +76,8 @@ def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Setting
     from zinc_rt.engine import Engine
     from zinc_rt.tiers import choose_tier, open_backend
 
-    tier, _ = choose_tier(arguments.tier or settings.tier, arguments.device)
-    backend = open_backend(tier, arguments.ordering, threads=threads(arguments, settings))
+    choice = choose_tier(arguments.tier or settings.tier, arguments.device, sanitizer=arguments.sanitizer)
+    backend = open_backend(choice, arguments.ordering, threads=threads(arguments, settings))
     return Engine(gguf, backend, ctx=arguments.ctx, slots=slots, settings=settings)
 
 

@@ -109,7 +109,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
     sampling.check()
     check_writable(report=arguments.json)
-    _, why = choose_tier(arguments.tier or knobs.tier, arguments.device)
+    why = choose_tier(arguments.tier or knobs.tier, arguments.device).why
     report = Report("run")
     gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)

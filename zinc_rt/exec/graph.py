@@ -27,6 +27,9 @@ class Launcher(Protocol):
     def map(self, buffer: Buffer) -> memoryview:
         """The buffer's bytes, writable, visible to what is submitted afterwards."""
 
+    def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        """Copy bytes in, also where the host does not map the buffer."""
+
 
 class MissingVariant(ZincError):
     """Replay of a shape key nothing was built for."""
@@ -151,7 +154,7 @@ class Graph:
                 f"graph {self.name}: {source.nbytes} bytes at offset {offset_bytes} of {port} pass the end of "
                 f"{buffer.name}, {buffer.size_bytes} bytes"
             )
-        self._launcher.map(buffer)[offset_bytes : offset_bytes + source.nbytes] = source
+        self._launcher.write(buffer, offset_bytes, source)
         self._observer.wrote(buffer, offset_bytes, source)
 
     def view(self, port: str) -> memoryview:

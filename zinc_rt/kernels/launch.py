@@ -46,6 +46,10 @@ class Launch:
     grid: Grid = (1, 1, 1)
     patches: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def kernarg_bytes(self) -> int:
+        return 8 * len(self.buffers) + 4 * len(self.constants)
+
     def kernarg(self, address: Callable[[Ref | Temp], int]) -> bytes:
         """The block's bytes, little-endian."""
         addresses = (0 if buffer is None else address(buffer) for buffer in self.buffers)

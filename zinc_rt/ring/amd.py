@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -18,20 +19,24 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import Ref
+from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
+from zinc_rt.lower import Program
 from zinc_rt.lower.lower import choose
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.lint import Queue as LintQueue
 from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
-from zinc_rt.ring import examine
+from zinc_rt.ring import examine, graph_program
 from zinc_rt.ring.amd_ring import AmdRing, Batch
 from zinc_rt.ring.base import Device, Tier
 from zinc_rt.ring.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
 from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
+from zinc_rt.ring.kernel_code import KernelCode
 from zinc_rt.ring.kernel_log import Log
 from zinc_rt.ring.kernel_side import KernelSide
 from zinc_rt.ring.legal import refuse_illegal
@@ -43,6 +48,16 @@ from zinc_rt.ring.transfer import Transfer
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
 SLOTS_BYTES = 4096
 TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full ring
+
+
+class Finding(Protocol):
+    """What a simulated device found wrong."""
+
+    @property
+    def rule(self) -> str: ...
+
+    @property
+    def sentence(self) -> str: ...
 
 
 class _Lane:
@@ -59,8 +74,7 @@ class _Lane:
 class AmdBackend:
     """A Backend over one transport. Owns every queue and buffer; a context manager.
 
-    No kernel table yet: `lower` refuses every model with "no kernel for this opcode", and `build` takes a
-    PacketProgram. One host thread drives a backend.
+    Runs what `kernels` has kernels for, and PacketPrograms. One host thread drives a backend.
     """
 
     def __init__(
@@ -70,19 +84,21 @@ class AmdBackend:
         tier: Tier,
         device: Device,
         ordering: str = "",
+        kernels: KernelSet | None = None,
         hang_folder: Path | None = Path("zinc-rt-hangs"),
         ring_bytes: int = RING_BYTES,
         timeout_seconds: float = TIMEOUT_SECONDS,
         log: Log | None = None,
         publish: Publish | None = None,
         debug: bool = False,
-        owner: Callable[[], None] | None = None,
         announce: Announce | None = None,
+        findings: Callable[[], Iterable[Finding]] = tuple,
     ) -> None:
         """Takes `side` over; `owner` closes what lies behind it, last of all.
 
         `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
-        the kernel's, where it is not this machine's. `announce`: a simulated device's, for suballocations.
+        the kernel's, where it is not this machine's. `announce`, `findings`: a simulated device's, for
+        suballocations and for what it found wrong.
         """
         self.side = side
         self.tier = tier
@@ -90,6 +106,8 @@ class AmdBackend:
         self.ordering = ordering
         self.generation = generation_of(arch_name(side.transport.generation))
         self.memory = DeviceMemory(side.transport, announce)
+        self._kernels = kernels
+        self._code = KernelCode(kernels.read, self.memory, self._put) if kernels is not None else None
         self._ring_bytes = ring_bytes
         self._timeout_seconds = timeout_seconds
         self._debug = debug
@@ -100,7 +118,8 @@ class AmdBackend:
         self._before_submit = False  # an allocation to settle, or a BAR write to flush
         self._bar_written = False
         self._closed = False
-        self._owner = owner or (lambda: None)
+        self.owner: Callable[[], None] = lambda: None
+        self._findings = findings
         self.reporter = Reporter(side, self.memory.addresses, tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
             self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
@@ -108,11 +127,15 @@ class AmdBackend:
     # Kernels
 
     def entries(self) -> tuple[Entry, ...]:
-        return ()
+        return self._kernels.entries if self._kernels is not None else ()
 
     def rejects(self, node: Node, graph: Graph) -> str | None:
         chosen = choose(node, graph, [entry for entry in self.entries() if entry.op is node.op], self.ordering)
         return chosen if isinstance(chosen, str) else None
+
+    def findings(self) -> list[str]:
+        """What a simulated device found wrong so far, each once. Hardware finds nothing."""
+        return list(dict.fromkeys(f"{each.rule}: {each.sentence}" for each in self._findings()))
 
     # Memory
 
@@ -138,10 +161,18 @@ class AmdBackend:
             self._touched_bar()
         return storage.view()
 
+    def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        storage: Storage = buffer.storage
+        if storage.device.mapping is not None:
+            self.map(buffer)[offset_bytes : offset_bytes + data.nbytes] = data
+            return
+        self._transfers().write(storage.gpu_va + offset_bytes, np.frombuffer(data, np.uint8))
+        self._transfers().finish()
+
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
-        """Copies, in the file's own format, into as few allocations as POOL_BYTES allows. Repacking comes with the
-        kernels that want it."""
-        arrays = {**{name: w.raw for name, w in weights.items()}, **constants}
+        """Copies, as the kernels want each type, into as few allocations as POOL_BYTES allows."""
+        pack = self._kernels.pack if self._kernels is not None else _as_in_the_file
+        arrays = {**{name: pack(weight) for name, weight in weights.items()}, **constants}
         buffers: dict[str, Buffer] = {}
         for number, pool in enumerate(packed({name: array.nbytes for name, array in arrays.items()})):
             last, offset = pool[-1]
@@ -157,12 +188,33 @@ class AmdBackend:
 
     # Programs
 
-    def build(self, program: Any, buffers: Mapping[str, Buffer]) -> AmdVariant:
-        """An indirect buffer in GPU memory. `program` is a PacketProgram until there are kernels to lower to."""
-        if not isinstance(program, PacketProgram):
+    def build(self, program: Program | PacketProgram, buffers: Mapping[str, Buffer]) -> AmdVariant:
+        """An indirect buffer in GPU memory."""
+        if isinstance(program, PacketProgram):
+            return self._ib(program)
+        if self._code is None:
             raise UnsupportedError(
-                f"tier {self.tier.value} has no kernels in this version", next="run models with --tier t_cpu"
+                f"tier {self.tier.value} has no kernels for {self.device.arch}",
+                next="run models with --tier t_cpu",
             )
+        plan = graph_program.plan(program)
+        kernels = self._code.load(step.kernel for step in plan.dispatches)
+        block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
+        self._before_submit = True
+        va = block.device.gpu_va
+        address = partial(_address, program, buffers)
+        image = graph_program.content(plan, va, address)
+        self._put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
+        stream = graph_program.packets(plan, va, kernels, self.generation)
+        variant = self._ib(PacketProgram(tuple(stream), plan.name))
+        variant.block = block
+        return variant
+
+    def _put(self, gpu_va: int, content: np.ndarray) -> None:
+        self._transfers().write(gpu_va, content)
+        self._transfers().finish()
+
+    def _ib(self, program: PacketProgram) -> AmdVariant:
         words = ib_content(program, self.generation)
         if self._debug:
             kind: LintQueue = "userq" if self.tier is Tier.T2 else "kfd"
@@ -182,6 +234,8 @@ class AmdBackend:
             lane.batches.pop(variant, None)
             lane.flushing.pop(variant, None)
         self.memory.give_back(variant.storage.block)
+        if variant.block is not None:
+            self.memory.give_back(variant.block)
 
     # Submission
 
@@ -318,7 +372,7 @@ class AmdBackend:
                 failures.append(error)
         self._lanes.clear()
         failures += self.memory.close()
-        for close in (self.side.close, self.reporter.close, self._owner):
+        for close in (self.side.close, self.reporter.close, self.owner):
             try:
                 close()
             except BaseException as error:
@@ -342,6 +396,23 @@ class AmdBackend:
             self.close(drain_seconds=0.0)
         except Exception as failure:  # the block's own error goes first
             error.add_note(f"and while closing {self.tier.value}: {failure}")
+
+
+def _as_in_the_file(weight: Weight) -> np.ndarray:
+    return weight.raw
+
+
+def _address(program: Program, buffers: Mapping[str, Buffer], place: Ref) -> int:
+    """Where a byte of a graph's buffer lies: in an allocation of the memory plan, or a resident weight."""
+    if place.name in buffers:
+        base = buffers[place.name].gpu_va
+    else:
+        placement = program.plan.placements[place.name]
+        base = buffers[placement.allocation].gpu_va
+        assert base is not None
+        base += placement.offset_bytes
+    assert base is not None
+    return base + place.offset_bytes
 
 
 def _single(fences: Iterable[Fence]) -> Iterable[Fence]:

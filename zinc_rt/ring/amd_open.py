@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -13,36 +14,43 @@ from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
 from zinc_rt.ring.amd import AmdBackend
 from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.device_memory import Announce
 from zinc_rt.ring.kernel_side import KfdSide, UserqSide
 
 
-def open_t1(driver: Driver, *, node: Node | None = None, interrupts: bool = False, **options: Any) -> AmdBackend:
-    """KFD on `node`, else on the first GPU with packet layouts. `options`: AmdBackend's."""
+def open_t1(
+    driver: Driver,
+    *,
+    node: Node | None = None,
+    interrupts: bool = False,
+    after: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> AmdBackend:
+    """KFD on `node`, else on the first GPU with packet layouts. `options`: AmdBackend's. `after` is called when
+    the backend has closed, or could not be opened."""
     process = KfdProcess(driver)
     with ExitStack() as undo:
+        undo.callback(after)
         undo.callback(process.close)
         gpu = process.open_gpu(node or first_gpu(driver))
         side = KfdSide(gpu, interrupts=interrupts)
         device = device_of(driver, gpu.node)
-        backend = AmdBackend(
-            side, tier=Tier.T1, device=device, owner=process.close, announce=_announce(driver), **options
-        )
-        undo.pop_all()
+        backend = AmdBackend(side, tier=Tier.T1, device=device, **_extras(driver), **options)
+        backend.owner = undo.pop_all().close
     return backend
 
 
-def open_t2(driver: Driver, *, node: Node | None = None, **options: Any) -> AmdBackend:
-    """User queues on `node`, else on the first GPU with packet layouts. Raises UnsupportedError saying why not."""
-    node = node or first_gpu(driver)
-    gpu = UserqGpu(driver, node.render_path)
+def open_t2(
+    driver: Driver, *, node: Node | None = None, after: Callable[[], None] = lambda: None, **options: Any
+) -> AmdBackend:
+    """User queues on `node`, else as open_t1. Raises UnsupportedError saying why not."""
     with ExitStack() as undo:
+        undo.callback(after)
+        node = node or first_gpu(driver)
+        gpu = UserqGpu(driver, node.render_path)
         undo.callback(gpu.close)
         device = device_of(driver, node)
-        backend = AmdBackend(
-            UserqSide(gpu), tier=Tier.T2, device=device, owner=gpu.close, announce=_announce(driver), **options
-        )
-        undo.pop_all()
+        backend = AmdBackend(UserqSide(gpu), tier=Tier.T2, device=device, **_extras(driver), **options)
+        backend.owner = undo.pop_all().close
     return backend
 
 
@@ -60,10 +68,9 @@ def first_gpu(driver: Driver) -> Node:
     )
 
 
-def _announce(driver: Driver) -> Announce | None:
+def _extras(driver: Driver) -> dict[str, Any]:
     """What a simulated device has beside the Driver protocol."""
-    announce: Announce | None = getattr(driver, "announce", None)
-    return announce
+    return {name: getattr(driver, name) for name in ("announce", "findings") if hasattr(driver, name)}
 
 
 def device_of(driver: Driver, node: Node) -> Device:

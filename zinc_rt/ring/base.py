@@ -54,6 +54,9 @@ class Backend(Protocol):
 
     def map(self, buffer: Buffer) -> memoryview: ...
 
+    def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        """Copy bytes in, also where the host does not map the buffer; visible to what is submitted afterwards."""
+
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
 

@@ -86,6 +86,9 @@ class CpuBackend:
     def map(self, buffer: Buffer) -> memoryview:
         return memoryview(buffer.storage)
 
+    def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        self.map(buffer)[offset_bytes : offset_bytes + data.nbytes] = data
+
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         operands = {**weights, **{name: Weight("f32", a.shape, a) for name, a in constants.items()}}
         return {name: Buffer(name, w.nbytes, "device_local", storage=w) for name, w in operands.items()}

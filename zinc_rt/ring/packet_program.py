@@ -9,7 +9,7 @@ from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import AcquireMem, Nop
-from zinc_rt.ring.device_memory import Storage
+from zinc_rt.ring.device_memory import Block, Storage
 from zinc_rt.ring.examine import IndirectCode
 
 IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned
@@ -38,6 +38,7 @@ class AmdVariant:
     name: str
     ib: IndirectCode
     storage: Storage
+    block: Block | None = None  # arguments, grids and temporaries of a graph's dispatches
 
 
 def ib_content(program: PacketProgram, generation: Generation) -> list[int]:
