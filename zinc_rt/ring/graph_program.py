@@ -176,6 +176,12 @@ def packets(
             stream += wait
             continue
         kernel = kernels[step.kernel]
+        given = len(step.launch.buffers), len(step.launch.constants)
+        if given != (kernel.buffers, kernel.constants):
+            raise ValueError(
+                f"{step.node!r}: {kernel.name} takes {kernel.buffers} buffers and {kernel.constants} constants, "
+                f"its row gives {given[0]} and {given[1]}"
+            )
         arguments = va + step.arguments_offset
         stream += registers.set(Sh.PGM_LO, kernel.program_va >> 8 & 0xFFFFFFFF, kernel.program_va >> 40)
         stream += registers.set(Sh.PGM_RSRC1, *kernel.rsrc[:2])
