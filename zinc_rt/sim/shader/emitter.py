@@ -10,14 +10,30 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader import reports
 from zinc_rt.sim.shader.layout import (
-    CONTEXT, EXEC_HI, EXEC_LO, NULL, SCC, STATE, TTMP0, VGPR_LIMIT, Access, Checks, Layout, Site, Status,
+    CONTEXT,
+    EXEC_HI,
+    EXEC_LO,
+    NULL,
+    SCC,
+    STATE,
+    TTMP0,
+    VGPR_LIMIT,
+    Access,
+    Checks,
+    Layout,
+    Site,
+    Status,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.shader.flow import Flow
 
 I1, I8, I16, I32, I64, I128 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64, 128))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
@@ -63,6 +79,7 @@ class Touched:
     merges: int = 0
     writes: int = 0
     masked: int = 0
+    whole: int = 0  # VGPR reads of lanes that EXEC may leave out
     exec_reads: int = 0  # EXEC bits read by masking alone: none where EXEC is known to be full
 
 
@@ -87,8 +104,10 @@ class Emitter:
         self.state.name, self.context.name = "state", "context"
         for argument in self.function.args:
             argument.add_attribute("noalias")
-        self._allocas = ir.IRBuilder(self.function.append_basic_block("registers"))
-        self.b = ir.IRBuilder(self.function.append_basic_block("start"))
+        self.allocas = ir.IRBuilder(self.function.append_basic_block("registers"))
+        self.first = self.function.append_basic_block("start")
+        self.b = ir.IRBuilder(self.first)
+        self.flow: Flow = None  # type: ignore[assignment]
         self.instruction: Instruction = None  # type: ignore[assignment]
         self.pc = 0
         self.exec_full = False
@@ -102,6 +121,7 @@ class Emitter:
         self._limit: ir.Value | None = None
         self._deferred: list[tuple[int, ir.Value, bool]] | None = None
         self._checked: set[tuple[int, int]] = set()
+        self._shared: dict[str, ir.Value] = {}
         self.fuel = self.local(I64, "fuel")
 
     # --- types and constants
@@ -128,9 +148,15 @@ class Emitter:
 
     def local(self, of: ir.Type, name: str = "") -> ir.Value:
         """Memory of the function's frame, which LLVM promotes: a pointer for load and store."""
-        slot = self._allocas.alloca(of, name=name)
+        slot = self.allocas.alloca(of, name=name)
         slot.type = POINTER
         return slot
+
+    def shared(self, name: str, of: ir.Type) -> ir.Value:
+        """Memory of the frame that every instruction may use for its own while: a pointer."""
+        if name not in self._shared:
+            self._shared[name] = self.local(of, name)
+        return self._shared[name]
 
     def load(self, pointer: ir.Value, of: ir.Type, align: int | None = None) -> ir.Value:
         return self.b.load(pointer, typ=of, align=align)
@@ -189,6 +215,8 @@ class Emitter:
             self._out_of_range(f"v{index} is read (v0 on hardware)")
             index = 0
         self._note_read(index, merge=not check)
+        if check and lanes is not None:
+            self.touched.whole |= 1 << index
         if check and self.facts.unproven.get(self.pc, 0) >> index & 1:
             self._check_vgpr(index, lanes)
         return self.load(self.register(index), self.lanes(I32))
@@ -274,7 +302,7 @@ class Emitter:
         keys = [VGPR_LIMIT + EXEC_LO] + ([VGPR_LIMIT + EXEC_HI] if self.wave == 64 else [])
         for key in keys:
             self.touched.exec_reads |= 1 << key
-        return self._join([self.load(self.register(key), I32) for key in keys])
+        return self.join([self.load(self.register(key), I32) for key in keys])
 
     def exec_mask(self) -> ir.Value:
         """EXEC as <W x i1>."""
@@ -292,7 +320,7 @@ class Emitter:
     def write_exec(self, mask: ir.Value) -> None:
         """`mask`: <W x i1> or iW. What v_cmpx does with a mask that is already within EXEC."""
         bits = mask if mask.type == self.mask_bits else self.b.bitcast(mask, self.mask_bits)
-        for index, part in zip((EXEC_LO, EXEC_HI), self._split(bits), strict=False):
+        for index, part in zip((EXEC_LO, EXEC_HI), self.split(bits), strict=False):
             self.write_sgpr(index, part)
 
     @contextmanager
@@ -317,7 +345,7 @@ class Emitter:
             self.write_vgpr(index, value, masked)
 
     def virtual(self, operand: Operand, values: Sequence[ir.Value]) -> Operand:
-        """An operand like `operand` (modifiers, half) that reads `values` (<W x i32> per dword): a permuted source."""
+        """An operand like `operand` (modifiers, half) that reads `values`, <W x i32> per dword: a permuted source."""
         index = _VIRTUAL + len(self._virtual)
         for at, value in enumerate(values):
             self._virtual[index + at] = value
@@ -326,9 +354,10 @@ class Emitter:
     # --- sources
 
     def scalar(self, operand: Operand, bits: int = 32, *, signed: bool = False) -> ir.Value:
-        """iN of a scalar register (tuple), constant or literal. `signed`: a 64-bit operand extends its literal's sign.
+        """iN of a scalar register (tuple), constant or literal.
 
-        16: the lower half of a register. Inline float constants come in the format of `bits`.
+        16 bits are the lower half of a register. Inline float constants come in the format of `bits`. `signed`: a
+        64-bit operand extends its literal's sign.
         """
         of = ir.IntType(bits)
         kind = operand.kind
@@ -340,28 +369,35 @@ class Emitter:
             value = int(operand.value or 0)
             return self.constant(value - (value >> 31 << 32) if signed else value, of)
         if kind is Kind.SPECIAL and operand.index > 127:
-            return self._resize(self._special(operand), bits)
+            return self.resize(self._special(operand), bits)
         first = operand.index + (TTMP0 if kind is Kind.TTMP else 0)
         if kind not in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
             raise NotSimulated(f"has {operand.text} where a scalar should be")
         if operand.index == NULL and kind is Kind.SPECIAL:
             return self.constant(0, of)
         parts = [self.read_sgpr(first + at) for at in range(max(1, bits // 32))]
-        return self._resize(self._join(parts), bits)
+        return self.resize(self.join(parts), bits)
 
-    def vector(self, operand: Operand, of: ir.Type = I32) -> ir.Value:
-        """<W x of>: vector registers, or a scalar source in every lane; float modifiers applied for float types."""
+    def vector(self, operand: Operand, of: ir.Type = I32, *, signed: bool = False) -> ir.Value:
+        """<W x of>: vector registers, or a scalar source in every lane; float types with their modifiers.
+
+        `signed` is for I64: a literal's sign is extended. A DOUBLE's literal is its upper half.
+        """
         bits = type_bits(of)
         if operand.kind is not Kind.VGPR:
-            value = self._modified(self.scalar(operand, max(bits, 16)), operand, of)
-            return self.splat(self._resize(value, bits) if isinstance(of, ir.IntType) else value)
+            if of is DOUBLE and operand.kind is Kind.LITERAL:
+                value = self.constant(int(operand.value or 0) << 32, I64)
+            else:
+                value = self.scalar(operand, max(bits, 16), signed=signed)
+            value = self._modified(value, operand, of)
+            return self.splat(self.resize(value, bits) if isinstance(of, ir.IntType) else value)
         words = [self.read_vgpr(operand.index + at) for at in range(max(1, bits // 32))]
         if bits < 32:
             word = words[0]
             if operand.half:
                 word = self.b.lshr(word, self.constant(16, word.type))
             return self._modified(self.b.trunc(word, self.lanes(ir.IntType(bits))), operand, of)
-        return self._modified(self._join(words), operand, of)
+        return self._modified(self.join(words), operand, of)
 
     def mask(self, operand: Operand) -> ir.Value:
         """<W x i1> of an SGPR (pair) or constant."""
@@ -410,7 +446,7 @@ class Emitter:
     def is_zero(self, index: int) -> ir.Value:
         """i1: whether a lane mask (VCC, EXEC) by SGPR number is all zero."""
         parts = [self.read_sgpr(index + at) for at in range(self.wave // 32)]
-        value = self._join(parts)
+        value = self.join(parts)
         return self.b.icmp_unsigned("==", value, self.constant(0, value.type))
 
     # --- results
@@ -424,7 +460,7 @@ class Emitter:
         if not isinstance(value.type, ir.IntType):
             value = self.b.bitcast(value, ir.IntType(type_bits(value.type)))
         first = operand.index + (TTMP0 if operand.kind is Kind.TTMP else 0)
-        for at, part in enumerate(self._split(value)):
+        for at, part in enumerate(self.split(value)):
             self.write_sgpr(first + at, part)
 
     def set_vector(self, operand: Operand, value: ir.Value) -> None:
@@ -442,7 +478,7 @@ class Emitter:
                 wide = self.b.shl(wide, self.constant(16, wide.type))
             kept = self.b.and_(old, self.constant(0xFFFF if operand.half else 0xFFFF0000, old.type))
             value = self.b.or_(kept, wide)
-        for at, part in enumerate(self._split(value)):
+        for at, part in enumerate(self.split(value)):
             self.write_vgpr(operand.index + at, part)
 
     def set_mask(self, operand: Operand, value: ir.Value) -> None:
@@ -453,7 +489,8 @@ class Emitter:
 
     # --- joining and splitting dwords
 
-    def _join(self, parts: Sequence[ir.Value]) -> ir.Value:
+    def join(self, parts: Sequence[ir.Value]) -> ir.Value:
+        """Dwords (i32 or <W x i32>), lowest first, as one wide integer (or vector of them)."""
         if len(parts) == 1:
             return parts[0]
         vector = isinstance(parts[0].type, ir.VectorType)
@@ -465,7 +502,8 @@ class Emitter:
             result = self.b.or_(result, high)
         return result
 
-    def _split(self, value: ir.Value) -> list[ir.Value]:
+    def split(self, value: ir.Value) -> list[ir.Value]:
+        """The reverse of join; what is narrower than a dword is zero-extended."""
         vector = isinstance(value.type, ir.VectorType)
         bits = type_bits(value.type.element if vector else value.type)
         word = self.lanes(I32) if vector else I32
@@ -476,7 +514,8 @@ class Emitter:
             parts.append(self.b.trunc(self.b.lshr(value, self.constant(32 * at, value.type)), word))
         return parts
 
-    def _resize(self, value: ir.Value, bits: int) -> ir.Value:
+    def resize(self, value: ir.Value, bits: int) -> ir.Value:
+        """An iN truncated or zero-extended."""
         have = value.type.width
         if have == bits:
             return value
@@ -518,6 +557,10 @@ class Emitter:
         self.set_state_field("site", self.site(rule, text))
         self.leave(status)
 
+    def illegal(self, text: str) -> None:
+        """End the wave here: `text` continues "the instruction …"."""
+        self.stop(Status.ILLEGAL, "illegal", text)
+
     # --- reports
 
     def site(self, rule: str, text: str = "") -> int:
@@ -551,12 +594,12 @@ class Emitter:
         shown = self.constant(0, I64) if address is None else self.first_lane(address, bits)
         record = self.helper("zrt.report", reports.REPORT, reports.build)
         site = self.constant(self.site(rule, text))
-        self.b.call(record, [self.state, self.context, site, self._resize(bits, 64), shown])
+        self.b.call(record, [self.state, self.context, site, self.resize(bits, 64), shown])
 
     def first_lane(self, values: ir.Value, bits: ir.Value) -> ir.Value:
         """The element of <W x T> in the lowest lane set in `bits` (iW), lane 0 without any."""
         lane = self.call("llvm.cttz", self.mask_bits, bits, self.constant(0, I1))
-        lane = self.b.and_(self._resize(lane, 32), self.constant(self.wave - 1))
+        lane = self.b.and_(self.resize(lane, 32), self.constant(self.wave - 1))
         return self.b.extract_element(values, lane)
 
     def fault(self, lanes: ir.Value, address: ir.Value, access: Access) -> None:
@@ -565,7 +608,7 @@ class Emitter:
         with self.cold(self.b.icmp_unsigned("!=", bits, self.constant(0, self.mask_bits))):
             one = self.first_lane(address, bits) if isinstance(address.type, ir.VectorType) else address
             self.set_field("fault_va", one)
-            self.set_field("fault_lanes", self._resize(bits, 64))
+            self.set_field("fault_lanes", self.resize(bits, 64))
             self.set_field("fault_access", self.constant(int(access)))
             self.leave(Status.FAULT)
 
@@ -607,7 +650,13 @@ class Emitter:
 
     def call(self, intrinsic: str, of: ir.Type, *arguments: ir.Value) -> ir.Value:
         """An LLVM intrinsic that is overloaded on `of` alone (llvm.ctpop, llvm.fma, …) and returns it."""
-        name = f"{intrinsic}.{_mangled(of)}"
+        return self._call(f"{intrinsic}.{_mangled(of)}", of, arguments)
+
+    def convert(self, intrinsic: str, to: ir.Type, value: ir.Value) -> ir.Value:
+        """An LLVM intrinsic that is overloaded on its result and its argument (llvm.fptosi.sat, …)."""
+        return self._call(f"{intrinsic}.{_mangled(to)}.{_mangled(value.type)}", to, (value,))
+
+    def _call(self, name: str, of: ir.Type, arguments: Sequence[ir.Value]) -> ir.Value:
         function = self.module.globals.get(name)
         if function is None:
             kind = ir.FunctionType(of, [argument.type for argument in arguments])

@@ -1,0 +1,103 @@
+"""Machine code of one kernel to LLVM IR: `i32 wave(state, context)`.
+
+Two passes write the same IR: the first one to learn which registers each instruction touches, the second one with
+what follows from that (analysis.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Target
+from zinc_rt.sim.shader.analysis import Analysis, analyse
+from zinc_rt.sim.shader.cfg import Block, Graph, graph_of
+from zinc_rt.sim.shader.emitter import Emitter, Facts, NotSimulated, Touched
+from zinc_rt.sim.shader.flow import Flow
+from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.semantics import EMIT, base_mnemonic
+
+FUNCTION = "wave"
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """`text` is LLVM IR with the function `function`. `counts`: how many of each kind emit functions numbered
+    (memory sites, blocks, …). `blocks`: start of each numbered block, as a byte offset."""
+
+    text: str
+    function: str
+    sites: tuple[Site, ...]
+    counts: dict[str, int]
+    blocks: tuple[int, ...]
+    uses_barrier: bool
+
+
+def translate(
+    code: bytes, *, wave: int, full: bool, checks: Checks, vgprs: int, sgprs: int, entry: int = 0
+) -> Translation:
+    """`full`: EXEC is all ones at the entry, and the function is for such waves only.
+
+    `vgprs`: how many the kernel has; others do not exist. `entry`: byte offset of the first instruction. What cannot
+    be simulated ends the wave with Status.ILLEGAL where it is reached. A NaN's payload is unspecified.
+    """
+    graph = graph_of(code, entry, Target(12, wave))
+    first = _Pass(graph, wave, checks, vgprs, sgprs, None)
+    first.run()
+    analysis = analyse(graph, first.records, wave, exec_full=full, initialised=checks.fast)
+    second = _Pass(graph, wave, checks, vgprs, sgprs, analysis)
+    second.run()
+    e = second.e
+    names = {instruction.mnemonic for block in graph.blocks.values() for _, instruction in block.code}
+    return Translation(
+        text=str(e.module),
+        function=FUNCTION,
+        sites=tuple(e.sites),
+        counts=e.counts | {"block": len(graph.blocks)},
+        blocks=tuple(graph.blocks),
+        uses_barrier="s_barrier_wait" in names,
+    )
+
+
+class _Pass:
+    def __init__(
+        self, graph: Graph, wave: int, checks: Checks, vgprs: int, sgprs: int, analysis: Analysis | None
+    ) -> None:
+        self.graph, self.analysis = graph, analysis
+        facts = Facts() if analysis is None else analysis.facts
+        self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, sgprs, facts)
+        self.e.flow = Flow(self.e, graph, analysis)
+        self.records: dict[tuple[int, int], Touched] = {}
+
+    def run(self) -> None:
+        for number, block in enumerate(self.graph.blocks.values()):
+            self._block(number, block)
+        self.e.flow.start()
+
+    def _block(self, number: int, block: Block) -> None:
+        e = self.e
+        e.b.position_at_end(e.flow.blocks[block.start])
+        e.pc = block.start
+        for pc, instruction in block.code:
+            e.pc, e.instruction = pc, instruction
+            e.exec_full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
+            e.touched = self.records[block.start, pc] = Touched()
+            self._instruction()
+            if e.b.block.is_terminated:
+                return
+        if block.illegal_at is not None:
+            e.pc = block.illegal_at
+            e.illegal("is not one that decodes")
+        else:
+            e.b.branch(e.flow.edge(block.end, e.pc))
+
+    def _instruction(self) -> None:
+        e = self.e
+        emit = EMIT.get(base_mnemonic(e.instruction.mnemonic))
+        try:
+            if emit is None:
+                raise NotSimulated("is not simulated")
+            emit(e, e.instruction)
+        except NotSimulated as refused:
+            e.illegal(str(refused))
