@@ -11,7 +11,7 @@ from zinc_rt.sim.shader.layout import Layout
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
-_TYPES = {"u8": I8, "u32": I32, "i32": I32, "u64": I64, "i64": I64, "ptr": POINTER}
+FIELD_TYPES = {"u8": I8, "u32": I32, "i32": I32, "u64": I64, "i64": I64, "ptr": POINTER}
 
 
 class Routine:
@@ -51,10 +51,10 @@ class Routine:
         return self.offset(base, layout.fields[name].offset)
 
     def get(self, base: ir.Value, layout: Layout, name: str) -> ir.Value:
-        return self.load(self.at(base, layout, name), _TYPES[layout.fields[name].type])
+        return self.load(self.at(base, layout, name), FIELD_TYPES[layout.fields[name].type])
 
     def put(self, base: ir.Value, layout: Layout, name: str, value: ir.Value | int) -> None:
-        of = _TYPES[layout.fields[name].type]
+        of = FIELD_TYPES[layout.fields[name].type]
         self.b.store(of(value) if isinstance(value, int) else value, self.at(base, layout, name))
 
     def any(self, *conditions: ir.Value) -> ir.Value:

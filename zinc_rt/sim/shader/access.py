@@ -1,0 +1,224 @@
+"""Vector memory accesses of a wave: in line what hot loops do, out of line (lane_access.py) everything else.
+
+In line: every lane is active, the lanes' data lie side by side in ascending order, all inside the range this
+instruction used last, and there is nothing else to check there (PLAIN). Then one wide load or store moves them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader import lane_access
+from zinc_rt.sim.shader.emitter import I1, I8, I16, I32, I64, POINTER, Emitter
+from zinc_rt.sim.shader.layout import MEMORY_SITE, PLAIN, RANGE, Status
+from zinc_rt.sim.shader.routine import FIELD_TYPES
+
+_OFTEN = 1 << 20
+
+
+@dataclass
+class Addresses:
+    """Lane i accesses base + low[i] (+ high[i] << 32). `base` i64, the vectors <W x i32>."""
+
+    base: ir.Value
+    low: ir.Value
+    high: ir.Value | None = None
+
+    def vector(self, e: Emitter) -> ir.Value:
+        """<W x i64>"""
+        of = e.lanes(I64)
+        whole = e.b.zext(self.low, of)
+        if self.high is not None:
+            whole = e.b.or_(whole, e.b.shl(e.b.zext(self.high, of), e.constant(32, of)))
+        return e.b.add(whole, e.splat(self.base))
+
+    def side_by_side(self, e: Emitter, size_bytes: int) -> tuple[ir.Value, ir.Value]:
+        """(i1: lane i is at lane 0's address + i * size, that address)"""
+        b = e.b
+        first = b.extract_element(self.low, e.constant(0))
+        steps = ir.Constant(e.lanes(I32), [I32(lane * size_bytes) for lane in range(e.wave)])
+        same = e.bits(b.icmp_unsigned("==", self.low, b.add(e.splat(first), steps)))
+        condition = b.icmp_unsigned("==", same, e.constant(-1, same.type))
+        room = e.constant((1 << 32) - e.wave * size_bytes)  # the low halves must not wrap around
+        condition = b.and_(condition, b.icmp_unsigned("<=", first, room))
+        va = b.zext(first, I64)
+        if self.high is not None:
+            top = b.extract_element(self.high, e.constant(0))
+            equal = e.bits(b.icmp_unsigned("==", self.high, e.splat(top)))
+            condition = b.and_(condition, b.icmp_unsigned("==", equal, e.constant(-1, equal.type)))
+            va = b.or_(va, b.shl(b.zext(top, I64), e.constant(32, I64)))
+        return condition, b.add(va, self.base)
+
+
+def get(e: Emitter, pointer: ir.Value, layout: object, name: str) -> ir.Value:
+    field = layout.fields[name]  # type: ignore[attr-defined]
+    return e.load(e.offset(pointer, field.offset), FIELD_TYPES[field.type])
+
+
+def memory_site(e: Emitter) -> ir.Value:
+    """A new MEMORY_SITE*."""
+    return e.offset(e.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
+
+
+def rule_sites(e: Emitter) -> ir.Value:
+    """i32: the number of the first of lane_access.RULES' sites."""
+    numbers = [e.site(rule) for rule in lane_access.RULES]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    return e.constant(numbers[0])
+
+
+def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:
+    """The frame's (addresses, data) that out-of-line accesses are called with."""
+    return e.shared("addresses", e.lanes(I64)), e.shared("data", ir.VectorType(I32, 4 * e.wave))
+
+
+def everyone(e: Emitter) -> ir.Value:
+    """i1: EXEC is all ones."""
+    bits = e.exec_bits()
+    return e.b.icmp_unsigned("==", bits, e.constant(-1, bits.type))
+
+
+def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[ir.Value, ...]:
+    """(i1: the wide access is all there is to do, VA of lane 0, VA after the last lane)"""
+    b = e.b
+    condition, first = at.side_by_side(e, size_bytes)
+    condition = b.and_(condition, everyone(e))
+    end = b.add(first, e.constant(e.wave * size_bytes, I64))
+    low, high = get(e, site, MEMORY_SITE, "va_lo"), get(e, site, MEMORY_SITE, "va_hi")
+    for low_one, high_one in ((low, first), (first, high), (end, high)):
+        condition = b.and_(condition, b.icmp_unsigned("<=", low_one, high_one))
+    flags = b.and_(get(e, site, MEMORY_SITE, "flags"), e.constant(PLAIN))
+    condition = b.and_(condition, b.icmp_unsigned("!=", flags, e.constant(0)))
+    if e.checks.full and size_bytes > 1:
+        off = b.and_(first, e.constant(min(size_bytes, 4) - 1, I64))
+        condition = b.and_(condition, b.icmp_unsigned("==", off, e.constant(0, I64)))
+    return condition, first, end
+
+
+def _unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
+    """Level full: and the range has not been stored to by this dispatch."""
+    before, look, behind = e.b.block, e.block("stored"), e.block()
+    e.b.cbranch(condition, look, behind).set_weights([_OFTEN, 1])
+    e.b.position_at_end(look)
+    where = get(e, site, MEMORY_SITE, "range")
+    unstored = e.b.icmp_unsigned("!=", get(e, where, RANGE, "stored"), e.field("serial"))
+    e.b.branch(behind)
+    e.b.position_at_end(behind)
+    result = e.b.phi(I1)
+    result.add_incoming(e.constant(0, I1), before)
+    result.add_incoming(unstored, look)
+    return result
+
+
+def _touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
+    b = e.b
+    for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
+        place = e.offset(site, MEMORY_SITE.fields[name].offset)
+        old = e.load(place, I64)
+        b.store(b.select(b.icmp_unsigned("<", old, value), value, old), place)
+
+
+def _lanes(e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, *more: ir.Value) -> None:
+    """Call an out-of-line access; a fault ends the wave. The builder goes on behind."""
+    addresses, data = buffers(e)
+    e.b.store(at.vector(e), addresses)
+    bits = e.exec_bits()
+    lanes = bits if e.wave == 64 else e.b.zext(bits, I64)
+    faulted = e.b.call(helper, [e.state, e.context, site, rule_sites(e), lanes, addresses, data, *more])
+    with e.cold(faulted):
+        e.leave(Status.FAULT)
+
+
+def _host(e: Emitter, site: ir.Value, va: ir.Value) -> ir.Value:
+    return e.b.inttoptr(e.b.add(va, get(e, site, MEMORY_SITE, "delta")), POINTER)
+
+
+_ELEMENT = {1: I8, 2: I16}
+
+
+def load(e: Emitter, at: Addresses, size_bytes: int) -> list[ir.Value]:
+    """Dwords <W x i32>, of 1 and 2 bytes zero-extended; anything in inactive lanes."""
+    b = e.b
+    site = memory_site(e)
+    condition, first, end = _fast(e, at, size_bytes, site)
+    if e.checks.full:
+        condition = _unstored(e, site, condition)
+    fast, slow, behind = e.block("fast"), e.block("slow"), e.block()
+    b.cbranch(condition, fast, slow).set_weights([_OFTEN, 1])
+    b.position_at_end(fast)
+    _touch(e, site, first, end)
+    host = _host(e, site, first)
+    fast_end = b.block
+    b.branch(behind)
+    b.position_at_end(slow)
+    _lanes(e, lane_access.lanes_load(e, size_bytes), at, site)
+    slow_end = b.block
+    b.branch(behind)
+    b.position_at_end(behind)
+    source = b.phi(POINTER)
+    source.add_incoming(host, fast_end)
+    source.add_incoming(buffers(e)[1], slow_end)
+    return apart(e, source, size_bytes)
+
+
+def store(e: Emitter, at: Addresses, dwords: list[ir.Value], size_bytes: int) -> None:
+    """`dwords`: <W x i32> each; of 1 and 2 bytes the lower bits of one."""
+    b = e.b
+    value = together(e, dwords, size_bytes)
+    site = memory_site(e)
+    behind = e.block()
+    if not e.checks.full:  # there each store is looked at
+        fast, slow = e.block("fast"), e.block("slow")
+        condition, first, end = _fast(e, at, size_bytes, site)
+        b.cbranch(condition, fast, slow).set_weights([_OFTEN, 1])
+        b.position_at_end(fast)
+        _touch(e, site, first, end)
+        b.store(value, _host(e, site, first), align=1)
+        b.branch(behind)
+        b.position_at_end(slow)
+    b.store(value, buffers(e)[1], align=1)
+    _lanes(e, lane_access.lanes_store(e, size_bytes), at, site)
+    b.branch(behind)
+    b.position_at_end(behind)
+
+
+def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
+    """Lane-major memory to dwords <W x i32>."""
+    if size_bytes < 4:
+        narrow = e.load(source, e.lanes(_ELEMENT[size_bytes]), 1)
+        return [e.b.zext(narrow, e.lanes(I32))]
+    words = size_bytes // 4
+    whole = e.load(source, ir.VectorType(I32, words * e.wave), 1)
+    if words == 1:
+        return [whole]
+    nothing = ir.Constant(whole.type, ir.Undefined)
+    return [
+        e.b.shuffle_vector(
+            whole,
+            nothing,
+            ir.Constant(ir.VectorType(I32, e.wave), [I32(lane * words + word) for lane in range(e.wave)]),
+        )
+        for word in range(words)
+    ]
+
+
+def together(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:
+    """Dwords <W x i32> to one vector, lane after lane."""
+    if size_bytes < 4:
+        return e.b.trunc(dwords[0], e.lanes(_ELEMENT[size_bytes]))
+    words = size_bytes // 4
+    if words == 1:
+        return dwords[0]
+    wave, b = e.wave, e.b
+    undefined = ir.Constant(dwords[0].type, ir.Undefined)
+    parts = [*dwords, *[undefined] * (4 - words if words == 3 else 0)]
+    ascending = [I32(index) for index in range(2 * wave)]
+    pairs = [
+        b.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, 2 * wave), ascending))
+        for one, other in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    low, high = pairs[0], pairs[1] if words > 2 else ir.Constant(pairs[0].type, ir.Undefined)
+    order = [I32(word * wave + lane) for lane in range(wave) for word in range(words)]
+    return b.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, len(order)), order))

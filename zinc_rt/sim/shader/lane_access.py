@@ -1,0 +1,299 @@
+"""Out of line: loads and stores of lanes that are not simply side by side in one range, with all checks.
+
+The lanes' data lie side by side in `data`, `size_bytes` each; their addresses are i64s in `addresses`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.shader import lookup, reports, shadow, watch
+from zinc_rt.sim.shader.emitter import Emitter
+from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, Access
+from zinc_rt.sim.shader.ranges import RangeFlag
+from zinc_rt.sim.shader.routine import I1, I8, I32, I64, POINTER, VOID, Routine
+
+LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, POINTER, POINTER])
+"""(state, context, MEMORY_SITE, number of the first rule's site, lanes, addresses, data) -> whether it faulted"""
+RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race")
+"""Of a memory instruction; their sites are numbered in this order."""
+OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE = range(4)
+
+_UNROLLED = 4
+SAVE_PAGES = ir.FunctionType(VOID, [I64, I64])
+
+
+def lanes_load(e: Emitter, size_bytes: int) -> ir.Function:
+    return e.helper(f"zrt.load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, Access.READ).build())
+
+
+def lanes_store(e: Emitter, size_bytes: int) -> ir.Function:
+    return e.helper(f"zrt.store{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, Access.WRITE).build())
+
+
+def copy(r: Routine, to: ir.Value, source: ir.Value, size_bytes: int) -> None:
+    """1 to 16 bytes, of any alignment."""
+    at = 0
+    while at < size_bytes:
+        step = next(step for step in (16, 8, 4, 2, 1) if step <= size_bytes - at)
+        of = ir.VectorType(I32, 4) if step == 16 else ir.IntType(8 * step)
+        r.b.store(r.load(r.offset(source, at), of, 1), r.offset(to, at), align=1)
+        at += step
+
+
+class Accesses:
+    """What the lane loops of loads, stores and atomics have in common. `r` writes a function of type LANES or one
+    with more arguments behind."""
+
+    def __init__(self, e: Emitter, function: ir.Function, size_bytes: int, kind: Access) -> None:
+        self.e, self.checks, self.wave = e, e.checks, e.wave
+        self.size_bytes, self.kind = size_bytes, kind
+        self.r = Routine(function)
+        (
+            self.state, self.context, self.site, self.rules, self.exec, self.addresses, self.data,
+        ) = function.args[:7]  # fmt: skip
+        self.find, self.refill = lookup.find(e), lookup.refill(e)
+        self.found = [self.r.local(I64, 0) for _ in RULES]
+        self.first_found = [self.r.local(I64, 0) for _ in RULES]
+        self.faulted, self.fault_va = self.r.local(I64, 0), self.r.local(I64, 0)
+
+    def mark(self, rule: int, lane: ir.Value, address: ir.Value) -> None:
+        """The lane broke the rule at that address."""
+        r = self.r
+        none = r.equal(r.load(self.found[rule], I64), 0)
+        old = r.load(self.first_found[rule], I64)
+        r.b.store(r.b.select(none, address, old), self.first_found[rule])
+        r.note(self.found[rule], lane)
+
+    def fault(self, lane: ir.Value, address: ir.Value) -> None:
+        r = self.r
+        none = r.equal(r.load(self.faulted, I64), 0)
+        r.b.store(r.b.select(none, address, r.load(self.fault_va, I64)), self.fault_va)
+        r.note(self.faulted, lane)
+
+    def lane_va(self, lane: ir.Value) -> ir.Value:
+        return self.r.load(self.r.element(self.addresses, lane, I64), I64)
+
+    def lane_data(self, lane: ir.Value) -> ir.Value:
+        return self.r.offset(self.data, self.r.b.mul(lane, I64(self.size_bytes)))
+
+    def finish(self) -> None:
+        """Report what was marked; return whether a lane faulted."""
+        r, b = self.r, self.r.b
+        if self.checks.fast:
+            report = self.e.helper("zrt.report", reports.REPORT, reports.build)
+            for rule in range(len(RULES)):
+                lanes = r.load(self.found[rule], I64)
+                with r.when(b.icmp_unsigned("!=", lanes, I64(0)), likely=False):
+                    site = b.add(self.rules, I32(rule))
+                    address = r.load(self.first_found[rule], I64)
+                    b.call(report, [self.state, self.context, site, lanes, address])
+        lanes = r.load(self.faulted, I64)
+        faulted = b.icmp_unsigned("!=", lanes, I64(0))
+        with r.when(faulted, likely=False):
+            r.put(self.context, CONTEXT, "fault_va", r.load(self.fault_va, I64))
+            r.put(self.context, CONTEXT, "fault_lanes", lanes)
+            r.put(self.context, CONTEXT, "fault_access", int(self.kind))
+        b.ret(faulted)
+        r.done()
+
+    def each(
+        self, body: Callable[[ir.Value, ir.Value, ir.Value], None], bytewise: Callable[..., None] | None
+    ) -> None:
+        """body(lane, va, host pointer) for the lanes that may access; the others are marked or fault.
+        `bytewise`(lane, byte, host pointer): for an access that straddles two mappings; without it such a one
+        faults."""
+        self.r.each_lane(self.exec, lambda lane: self._lane(lane, body, bytewise))
+
+    def _lane(
+        self,
+        lane: ir.Value,
+        body: Callable[[ir.Value, ir.Value, ir.Value], None],
+        bytewise: Callable[..., None] | None,
+    ) -> None:
+        r, b, size = self.r, self.r.b, self.size_bytes
+        va = self.lane_va(lane)
+        end = b.add(va, I64(size))
+        cached = lookup.inside(r, self.site, va, va, size)
+        known = r.local(I1)
+        b.store(cached, known)
+        with r.when(b.not_(cached), likely=False):
+            b.store(b.call(self.refill, [self.context, self.site, va, end, I32(self.kind)]), known)
+        with b.if_else(r.load(known, I1), likely=True) as (yes, no):
+            with yes:
+                lookup.touch(r, self.site, va, end)
+                host = b.inttoptr(b.add(va, r.get(self.site, MEMORY_SITE, "delta")), POINTER)
+                self._checked(lane, va, host, body)
+            with no:
+                self._outside(lane, va, body, bytewise)
+
+    def _checked(self, lane: ir.Value, va: ir.Value, host: ir.Value, body: Callable[..., None]) -> None:
+        r, b = self.r, self.r.b
+        where = r.get(self.site, MEMORY_SITE, "range")
+        flags = r.get(self.site, MEMORY_SITE, "flags")
+        if self.checks.full and self.size_bytes > 1:
+            off = b.and_(va, I64(min(self.size_bytes, 4) - 1))
+            with r.when(b.icmp_unsigned("!=", off, I64(0)), likely=False):
+                self.mark(MISALIGNED, lane, va)
+        if self.kind is not Access.READ:
+            self._before_store(lane, va, where, flags)
+        if self.checks.fast:
+            with r.when(b.not_(r.has(flags, RangeFlag.CLEAN))):
+                base = r.get(where, RANGE, "shadow")
+                if self.kind is not Access.WRITE:
+                    known = shadow.known(r, base, va, self.size_bytes)
+                    with r.when(b.not_(known), likely=False):
+                        self.mark(UNINITIALISED, lane, va)
+                if self.kind is not Access.READ:
+                    shadow.mark(r, base, va, self.size_bytes)
+        self.race(lane, va, where)
+        body(lane, va, host)
+
+    def race(self, lane: ir.Value, va: ir.Value, where: ir.Value) -> None:
+        """Level full: races.py."""
+
+    def _before_store(self, lane: ir.Value, va: ir.Value, where: ir.Value, flags: ir.Value) -> None:
+        r, b = self.r, self.r.b
+        with r.when(r.has(flags, RangeFlag.SAVED)):
+            for at in (va, b.add(va, I64(self.size_bytes - 1))) if self.size_bytes > 1 else (va,):
+                number = b.udiv(at, I64(PAGE_BYTES))
+                saved = b.inttoptr(b.add(r.get(where, RANGE, "saved"), number), POINTER)
+                with r.when(r.equal(b.load_atomic(saved, "acquire", 1, typ=I8), 0), likely=False):
+                    save = b.ptrtoint(r.get(self.context, CONTEXT, "save_pages"), I64)
+                    save = b.inttoptr(save, SAVE_PAGES.as_pointer())
+                    page = b.mul(number, I64(PAGE_BYTES))
+                    b.call(save, [page, I64(PAGE_BYTES)])
+        data = self.lane_data(lane)
+        watch.look(self.e, r, (self.state, self.context, self.rules), lane, va, data, self.size_bytes)
+
+    def _outside(
+        self, lane: ir.Value, va: ir.Value, body: Callable[..., None], bytewise: Callable[..., None] | None
+    ) -> None:
+        """In no range: mapped all the same, straddling, or a fault."""
+        r, b = self.r, self.r.b
+        spans, count = r.get(self.context, CONTEXT, "spans"), r.get(self.context, CONTEXT, "spans_count")
+        where = b.call(self.find, [spans, count, va, b.add(va, I64(self.size_bytes))])
+        whole, parts, behind = r.block("whole"), r.block("parts"), r.block("behind")
+        b.cbranch(r.equal(where, lookup.NOTHING), parts, whole)
+        b.position_at_end(whole)
+        allowed = lookup.permitted(r, r.get(where, RANGE, "flags"), I32(self.kind))
+        with b.if_else(allowed) as (yes, no):
+            with yes:
+                self.mark(OUT_OF_BOUNDS, lane, va)
+                if self.kind is not Access.READ:
+                    self._before_store(lane, va, where, r.get(where, RANGE, "flags"))
+                body(lane, va, b.inttoptr(b.add(va, r.get(where, RANGE, "delta")), POINTER))
+            with no:
+                self.fault(lane, va)
+        b.branch(behind)
+        b.position_at_end(parts)
+        if bytewise is None:
+            self.fault(lane, va)
+        else:
+            straddles = r.local(I1, 1)
+
+            def one(index: ir.Value) -> None:
+                at = b.add(va, index)
+                byte = b.call(self.find, [spans, count, at, b.add(at, I64(1))])
+                allowed = r.local(I1, 0)
+                with r.when(b.icmp_unsigned("!=", byte, lookup.NOTHING)):
+                    b.store(lookup.permitted(r, r.get(byte, RANGE, "flags"), I32(self.kind)), allowed)
+                with b.if_else(r.load(allowed, I1)) as (yes, no):
+                    with yes:
+                        host = b.inttoptr(b.add(at, r.get(byte, RANGE, "delta")), POINTER)
+                        bytewise(lane, index, host)
+                    with no, r.when(r.load(straddles, I1)):
+                        b.store(I1(0), straddles)
+                        self.fault(lane, at)
+
+            r.repeat(self.size_bytes, one)
+            with r.when(r.load(straddles, I1)):
+                self.mark(OUT_OF_BOUNDS, lane, va)
+        b.branch(behind)
+        b.position_at_end(behind)
+
+
+class _Lanes(Accesses):
+    """A load or a store."""
+
+    def build(self) -> None:
+        r, b, size = self.r, self.r.b, self.size_bytes
+        with r.when(r.equal(self.exec, 0)):
+            b.ret(I1(0))
+        first, last = self._first_and_last()
+        end = b.add(last, I64(size))
+        fits = r.local(I1)
+        cached = lookup.inside(r, self.site, first, last, size)
+        b.store(cached, fits)
+        with r.when(b.not_(cached)):
+            b.store(b.call(self.refill, [self.context, self.site, first, end, I32(self.kind)]), fits)
+        plain = r.all(r.load(fits, I1), r.has(r.get(self.site, MEMORY_SITE, "flags"), PLAIN))
+        if self.checks.full:
+            plain = b.and_(plain, self._quiet(first, last))
+        with r.when(plain, likely=True):
+            lookup.touch(r, self.site, first, end)
+            self._quick(first, last)
+            b.ret(I1(0))
+        self.each(self._move, self._move_byte)
+        self.finish()
+
+    def _quiet(self, first: ir.Value, last: ir.Value) -> ir.Value:
+        """At level full: nothing but the bounds to look at."""
+        r, b = self.r, self.r.b
+        where = r.get(self.site, MEMORY_SITE, "range")
+        serial = r.get(self.context, CONTEXT, "serial")
+        flag = r.local(I1, 0)
+        with r.when(b.icmp_unsigned("!=", where, lookup.NOTHING)):
+            b.store(b.icmp_unsigned("!=", r.get(where, RANGE, "stored"), serial), flag)
+        quiet = r.load(flag, I1)
+        if self.size_bytes > 1:
+            low = b.and_(self._combined, I64(min(self.size_bytes, 4) - 1))
+            quiet = b.and_(quiet, r.equal(low, 0))
+        return quiet
+
+    def _first_and_last(self) -> tuple[ir.Value, ir.Value]:
+        r, b, wave = self.r, self.r.b, self.wave
+        of = ir.VectorType(I64, wave)
+        vas = r.load(self.addresses, of)
+        bits = self.exec if wave == 64 else b.trunc(self.exec, ir.IntType(wave))
+        mask = b.bitcast(bits, ir.VectorType(I1, wave))
+        ones, zeros = ir.Constant(of, [I64(-1)] * wave), ir.Constant(of, None)
+        low, high = b.select(mask, vas, ones), b.select(mask, vas, zeros)
+        if self.checks.full:
+            self._combined = r.intrinsic(f"llvm.vector.reduce.or.v{wave}i64", I64, high)
+        return (
+            r.intrinsic(f"llvm.vector.reduce.umin.v{wave}i64", I64, low),
+            r.intrinsic(f"llvm.vector.reduce.umax.v{wave}i64", I64, high),
+        )
+
+    def _quick(self, first: ir.Value, last: ir.Value) -> None:
+        r, b = self.r, self.r.b
+        delta = r.get(self.site, MEMORY_SITE, "delta")
+
+        def move(lane: ir.Value) -> None:
+            self._move(lane, None, b.inttoptr(b.add(self.lane_va(lane), delta), POINTER))
+
+        def several(index: ir.Value) -> None:
+            start = b.mul(index, I64(_UNROLLED))
+            for at in range(_UNROLLED):
+                move(b.add(start, I64(at)))
+
+        everyone = r.equal(self.exec, (1 << self.wave) - 1)
+        with b.if_else(everyone) as (yes, no):
+            with yes:
+                r.repeat(self.wave // _UNROLLED, several)
+            with no:
+                r.each_lane(self.exec, move)
+
+    def _move(self, lane: ir.Value, va: ir.Value | None, host: ir.Value) -> None:
+        data = self.lane_data(lane)
+        to, source = (data, host) if self.kind is Access.READ else (host, data)
+        copy(self.r, to, source, self.size_bytes)
+
+    def _move_byte(self, lane: ir.Value, byte: ir.Value, host: ir.Value) -> None:
+        data = self.r.offset(self.lane_data(lane), byte)
+        to, source = (data, host) if self.kind is Access.READ else (host, data)
+        copy(self.r, to, source, 1)

@@ -1,0 +1,127 @@
+"""Out of line: which range an address is in, and a memory instruction's cached range."""
+
+from __future__ import annotations
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader.emitter import Emitter
+from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, Access, Checks
+from zinc_rt.sim.shader.ranges import RangeFlag
+from zinc_rt.sim.shader.routine import I1, I32, I64, POINTER, Routine
+
+FIND = ir.FunctionType(POINTER, [POINTER, I32, I64, I64])
+REFILL = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32])
+NOTHING = ir.Constant(POINTER, None)
+STORES = (Access.WRITE, Access.ATOMIC)
+
+
+def find(e: Emitter) -> ir.Function:
+    """RANGE*(table, count, first VA, VA after the last): the entry that holds them all, or null."""
+    return e.helper("zrt.find", FIND, _find)
+
+
+def _find(function: ir.Function) -> None:
+    r = Routine(function)
+    b = r.b
+    table, count, first, end = function.args
+    low, high = r.local(I64, 0), r.local(I64, b.zext(count, I64))
+    test, turn, found = r.block("test"), r.block("turn"), r.block("found")
+
+    def entry(index: ir.Value) -> ir.Value:
+        return r.offset(table, b.mul(index, I64(RANGE.size_bytes)))
+
+    b.branch(test)
+    b.position_at_end(test)
+    b.cbranch(r.below(r.load(low, I64), r.load(high, I64)), turn, found)
+    b.position_at_end(turn)
+    middle = b.lshr(b.add(r.load(low, I64), r.load(high, I64)), I64(1))
+    starts = r.at_most(r.get(entry(middle), RANGE, "va_lo"), first)
+    with b.if_else(starts) as (yes, no):
+        with yes:
+            b.store(b.add(middle, I64(1)), low)
+        with no:
+            b.store(middle, high)
+    b.branch(test)
+    b.position_at_end(found)
+    number = r.load(low, I64)
+    with r.when(r.equal(number, 0)):
+        b.ret(NOTHING)
+    last = entry(b.sub(number, I64(1)))
+    limit = r.get(last, RANGE, "va_hi")
+    fits = r.all(r.at_most(first, limit), r.at_most(end, limit), r.at_most(first, end))
+    b.ret(b.select(fits, last, NOTHING))
+    r.done()
+
+
+def refill(e: Emitter) -> ir.Function:
+    """i1(context, MEMORY_SITE, first VA, VA after the last, Access): the site's cached range is now the one that
+    holds them all and permits the access; false, and nothing changed, where there is none."""
+    checks = e.checks
+    return e.helper("zrt.refill", REFILL, lambda function: _refill(function, find(e), checks))
+
+
+def permitted(r: Routine, flags: ir.Value, kind: ir.Value) -> ir.Value:
+    """i1: whether RangeFlags allow an access of the kind (i32)."""
+    read = r.b.icmp_unsigned("!=", kind, I32(Access.WRITE))
+    write = r.any(r.equal(kind, Access.WRITE), r.equal(kind, Access.ATOMIC))
+    wanted = r.b.or_(
+        r.b.select(read, I32(RangeFlag.READ), I32(0)), r.b.select(write, I32(RangeFlag.WRITE), I32(0))
+    )
+    return r.equal(r.b.and_(flags, wanted), wanted)
+
+
+def _refill(function: ir.Function, find: ir.Function, checks: Checks) -> None:
+    r = Routine(function)
+    b = r.b
+    context, site, first, end, kind = function.args
+    count = r.get(context, CONTEXT, "ranges_count")
+    found = b.call(find, [r.get(context, CONTEXT, "ranges"), count, first, end])
+    with r.when(r.equal(found, NOTHING)):
+        b.ret(I1(0))
+    flags = r.get(found, RANGE, "flags")
+    with r.when(b.not_(permitted(r, flags, kind))):
+        b.ret(I1(0))
+    before = r.get(site, MEMORY_SITE, "range")
+    with r.when(b.icmp_unsigned("!=", before, NOTHING)):
+        row = b.add(b.mul(kind, count), r.get(before, RANGE, "index"))
+        extents = r.get(context, CONTEXT, "extents")
+        extent = r.offset(extents, b.mul(b.zext(row, I64), I64(EXTENT.size_bytes)))
+        for name in ("touched_below", "touched_above"):
+            old, new = r.get(extent, EXTENT, name), r.get(site, MEMORY_SITE, name)
+            r.put(extent, EXTENT, name, b.select(r.below(old, new), new, old))
+    low, high = r.get(found, RANGE, "va_lo"), r.get(found, RANGE, "va_hi")
+    plain = I1(1)
+    stores = r.any(*[r.equal(kind, each) for each in STORES])
+    if checks.fast:
+        plain = r.has(flags, RangeFlag.CLEAN)
+    if checks.full:
+        plain = b.and_(plain, b.not_(stores))
+    watched = r.all(
+        r.below(r.get(context, CONTEXT, "watch_lo"), high), r.below(low, r.get(context, CONTEXT, "watch_hi"))
+    )
+    special = b.and_(stores, b.or_(watched, r.has(flags, RangeFlag.SAVED)))
+    plain = b.and_(plain, b.not_(special))
+    r.put(site, MEMORY_SITE, "va_lo", low)
+    r.put(site, MEMORY_SITE, "va_hi", high)
+    r.put(site, MEMORY_SITE, "delta", r.get(found, RANGE, "delta"))
+    r.put(site, MEMORY_SITE, "range", found)
+    r.put(site, MEMORY_SITE, "touched_below", 0)
+    r.put(site, MEMORY_SITE, "touched_above", 0)
+    r.put(site, MEMORY_SITE, "flags", b.or_(flags, b.select(plain, I32(PLAIN), I32(0))))
+    r.put(site, MEMORY_SITE, "kind", kind)
+    b.ret(I1(1))
+    r.done()
+
+
+def touch(r: Routine, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
+    """Note that [first, end) was accessed."""
+    for name, value in (("touched_below", r.b.not_(first)), ("touched_above", end)):
+        old = r.get(site, MEMORY_SITE, name)
+        r.put(site, MEMORY_SITE, name, r.b.select(r.below(old, value), value, old))
+
+
+def inside(r: Routine, site: ir.Value, first: ir.Value, last: ir.Value, size_bytes: int) -> ir.Value:
+    """i1: whether accesses of `size_bytes` at `first` to `last` are in the site's cached range."""
+    low, high = r.get(site, MEMORY_SITE, "va_lo"), r.get(site, MEMORY_SITE, "va_hi")
+    end = r.b.add(last, I64(size_bytes))
+    return r.all(r.at_most(low, first), r.at_most(last, high), r.at_most(end, high))
