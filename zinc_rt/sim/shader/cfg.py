@@ -15,6 +15,7 @@ CONDITIONAL = ("s_cbranch_scc0", "s_cbranch_scc1", "s_cbranch_vccz", "s_cbranch_
                "s_cbranch_execnz")  # fmt: skip
 INDIRECT = ("s_setpc_b64", "s_swappc_b64")
 ENDS = ("s_endpgm", "s_endpgm_saved", "s_rfe_b64", "s_trap", "s_code_end", "s_sendmsghalt")
+Fetch = Callable[[int], Instruction | None]
 CALLS = ("s_swappc_b64", "s_call_b64")
 
 
@@ -91,9 +92,7 @@ def ends_block(mnemonic: str) -> bool:
     )
 
 
-def _block(
-    start: int, starts: set[int], at: Callable[[int], Instruction | None], indirect: tuple[int, ...]
-) -> Block:
+def _block(start: int, starts: set[int], at: Fetch, indirect: tuple[int, ...]) -> Block:
     code: list[tuple[int, Instruction]] = []
     pc = start
     while True:

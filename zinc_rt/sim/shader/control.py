@@ -1,4 +1,6 @@
-"""Control: branches, calls, barriers, waits, messages, hardware registers, the end. RDNA4 ISA guide, 16.2, 16.3, 16.5.
+"""Control: branches, calls, barriers, waits, messages, hardware registers, the end.
+
+Source: RDNA4 ISA guide, 16.2, 16.3, 16.5.
 
 Waits and hints do nothing: every instruction's results are there at once. The static lint finds missing waits.
 """
@@ -238,11 +240,11 @@ EMIT: dict[str, EmitFunction] = {
     **{f"s_cbranch_{name}": _conditional(condition) for name, condition in _CONDITIONS.items()},
     **dict.fromkeys(
         (
-            "s_nop", "s_sleep", "s_clause", "s_delay_alu", "s_wait_alu", "s_waitcnt", "s_wait_idle", "s_wait_event",
+            "s_nop", "s_sleep", "s_clause", "s_delay_alu", "s_wait_alu", "s_waitcnt", "s_wait_idle",
             "s_wait_loadcnt", "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt",
             "s_wait_dscnt", "s_wait_kmcnt", "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt", "s_setprio",
             "s_version", "s_icache_inv", "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm",
-            "s_wakeup",
+            "s_wakeup", "s_wait_event",
         ),
         _nothing,
     ),

@@ -10,23 +10,22 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emitter import FLOAT, HALF, I1, I8, I16, I32, I64, Emitter
+from zinc_rt.sim.shader.emitter import FLOAT, HALF, I1, I8, I16, I32, I64, Emitter, type_bits
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, TTMP0
 
-Value = ir.Value
-Binary = Callable[[Emitter, Value, Value], Value]
-Unary = Callable[[Emitter, Value], Value]
+Binary = Callable[[Emitter, ir.Value, ir.Value], ir.Value]
+Unary = Callable[[Emitter, ir.Value], ir.Value]
 EmitFunction = Callable[[Emitter, Instruction], None]
 EMIT: dict[str, EmitFunction] = {}
 
 MOVREL_SGPRS = 106  # s_movrel reaches s0 to s105
 
 
-def nonzero(e: Emitter, value: Value) -> Value:
+def nonzero(e: Emitter, value: ir.Value) -> ir.Value:
     return e.b.icmp_unsigned("!=", value, e.constant(0, value.type))
 
 
-def like(e: Emitter, value: int, other: Value) -> Value:
+def like(e: Emitter, value: int, other: ir.Value) -> ir.Value:
     """A constant of another value's type."""
     return e.constant(value, other.type)
 
@@ -50,22 +49,22 @@ def _binary(
     return emit
 
 
-def _amount(e: Emitter, count: Value, value: Value) -> Value:
+def _amount(e: Emitter, count: ir.Value, value: ir.Value) -> ir.Value:
     """A shift count, modulo the width, in the value's type."""
     width = value.type.width
     count = e.b.and_(count, e.constant(width - 1, count.type))
     return e.b.zext(count, value.type) if count.type != value.type else count
 
 
-def _shift_left(e: Emitter, a: Value, b: Value) -> Value:
+def _shift_left(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
     return e.b.shl(a, _amount(e, b, a))
 
 
-def _shift_right(e: Emitter, a: Value, b: Value) -> Value:
+def _shift_right(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
     return e.b.lshr(a, _amount(e, b, a))
 
 
-def _shift_arithmetic(e: Emitter, a: Value, b: Value) -> Value:
+def _shift_arithmetic(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
     return e.b.ashr(a, _amount(e, b, a))
 
 
@@ -84,7 +83,7 @@ for _name, _function in _BITWISE.items():
     EMIT[f"s_{_name}_b64"] = _binary(_function, 64, sets_scc=True)
 
 
-def _bit_field(e: Emitter, a: Value, b: Value, *, signed: bool) -> Value:
+def _bit_field(e: Emitter, a: ir.Value, b: ir.Value, *, signed: bool) -> ir.Value:
     """Width 0 gives 0; what reaches beyond the top bit is 0 before the sign is taken."""
     width = a.type.width
     offset = _amount(e, b, a)
@@ -133,7 +132,7 @@ EMIT["s_bfm_b32"], EMIT["s_bfm_b64"] = _bit_mask(32), _bit_mask(64)
 
 
 def _high_half(extend: str) -> Binary:
-    def function(e: Emitter, a: Value, b: Value) -> Value:
+    def function(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
         wide = getattr(e.b, extend)
         product = e.b.mul(wide(a, I64), wide(b, I64))
         return e.b.trunc(e.b.lshr(product, e.constant(32, I64)), I32)
@@ -142,7 +141,7 @@ def _high_half(extend: str) -> Binary:
 
 
 def _packed(a_half: int, b_half: int) -> Binary:
-    def function(e: Emitter, a: Value, b: Value) -> Value:
+    def function(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
         low = e.b.lshr(a, e.constant(16)) if a_half else e.b.and_(a, e.constant(0xFFFF))
         high = e.b.and_(b, e.constant(0xFFFF0000)) if b_half else e.b.shl(b, e.constant(16))
         return e.b.or_(low, high)
@@ -164,7 +163,7 @@ EMIT |= {
 }
 
 
-def _absolute(e: Emitter, a: Value) -> Value:
+def _absolute(e: Emitter, a: ir.Value) -> ir.Value:
     negative = e.b.icmp_signed("<", a, like(e, 0, a))
     return e.b.select(negative, e.b.sub(like(e, 0, a), a), a)
 
@@ -200,7 +199,7 @@ def _subtract(borrow_in: bool = False) -> EmitFunction:
     return emit
 
 
-def _add_signed(e: Emitter, destination: Operand, a: Value, b: Value, *, subtract: bool = False) -> None:
+def _add_signed(e: Emitter, destination: Operand, a: ir.Value, b: ir.Value, *, subtract: bool = False) -> None:
     """SCC the signed overflow."""
     wide_a, wide_b = e.b.sext(a, I64), e.b.sext(b, I64)
     total = e.b.sub(wide_a, wide_b) if subtract else e.b.add(wide_a, wide_b)
@@ -271,39 +270,39 @@ def _unary(function: Unary, bits: int = 32, *, sets_scc: bool = False) -> EmitFu
     return emit
 
 
-def _or_minus_one(e: Emitter, missing: Value, count: Value) -> Value:
+def _or_minus_one(e: Emitter, missing: ir.Value, count: ir.Value) -> ir.Value:
     count = e.b.trunc(count, I32) if count.type.width > 32 else count
     return e.b.select(missing, e.constant(-1), count)
 
 
 def _first_one(intrinsic: str) -> Unary:
-    def function(e: Emitter, a: Value) -> Value:
+    def function(e: Emitter, a: ir.Value) -> ir.Value:
         count = e.call(intrinsic, a.type, a, e.constant(0, I1))
         return _or_minus_one(e, e.b.icmp_unsigned("==", a, like(e, 0, a)), count)
 
     return function
 
 
-def _sign_bits(e: Emitter, a: Value) -> Value:
+def _sign_bits(e: Emitter, a: ir.Value) -> ir.Value:
     changed = e.b.xor(a, e.b.ashr(a, like(e, a.type.width - 1, a)))
     return _or_minus_one(
         e, e.b.icmp_unsigned("==", changed, like(e, 0, a)), e.call("llvm.ctlz", a.type, changed, e.constant(0, I1))
     )
 
 
-def _population(e: Emitter, a: Value) -> Value:
+def _population(e: Emitter, a: ir.Value) -> ir.Value:
     count = e.call("llvm.ctpop", a.type, a)
     return e.b.trunc(count, I32) if count.type.width > 32 else count
 
 
-def _quads(e: Emitter, a: Value) -> Value:
+def _quads(e: Emitter, a: ir.Value) -> ir.Value:
     """Bit 0 of each four: whether any of them is set."""
     for distance in (1, 2):
         a = e.b.or_(a, e.b.lshr(a, like(e, distance, a)))
     return e.b.and_(a, like(e, 0x1111111111111111, a))
 
 
-def _quad_mask(e: Emitter, a: Value) -> Value:
+def _quad_mask(e: Emitter, a: ir.Value) -> ir.Value:
     a = _quads(e, a)
     for distance, mask in (
         (3, 0x0303030303030303),
@@ -315,7 +314,7 @@ def _quad_mask(e: Emitter, a: Value) -> Value:
     return a
 
 
-def _replicate(e: Emitter, a: Value) -> Value:
+def _replicate(e: Emitter, a: ir.Value) -> ir.Value:
     a = e.b.zext(a, I64)
     for distance, mask in (
         (16, 0x0000FFFF0000FFFF), (8, 0x00FF00FF00FF00FF), (4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333),
@@ -401,7 +400,7 @@ for _width in (32, 64):
 # --- registers by index: all of them go through memory, which is slow but rare
 
 
-def _file(e: Emitter) -> Value:
+def _file(e: Emitter) -> ir.Value:
     """The SGPRs in memory: pointer to MOVREL_SGPRS dwords."""
     memory = e.local(ir.ArrayType(I32, MOVREL_SGPRS), "indexed")
     for index in range(MOVREL_SGPRS):
@@ -409,7 +408,7 @@ def _file(e: Emitter) -> Value:
     return memory
 
 
-def _element(e: Emitter, memory: Value, base: Operand, offset: Value, dwords: int) -> Value:
+def _element(e: Emitter, memory: ir.Value, base: Operand, offset: ir.Value, dwords: int) -> ir.Value:
     """Pointer to the register `base` + `offset`; out of range ends the wave."""
     index = e.b.add(offset, e.constant(base.index + (TTMP0 if base.text.startswith("ttmp") else 0)))
     with e.cold(e.b.icmp_unsigned(">", index, e.constant(MOVREL_SGPRS - dwords))):
@@ -439,7 +438,7 @@ def _move_relative(bits: int, *, source: Callable | None, destination: Callable 
     return emit
 
 
-def _all(e: Emitter, value: Value) -> Value:
+def _all(e: Emitter, value: ir.Value) -> ir.Value:
     return value
 
 
@@ -487,7 +486,7 @@ def _test_bit(bits: int, wanted: int) -> EmitFunction:
     return emit
 
 
-def float_source(e: Emitter, operand: Operand, of: ir.Type) -> Value:
+def float_source(e: Emitter, operand: Operand, of: ir.Type) -> ir.Value:
     return e.b.bitcast(e.scalar(operand, 16 if of is HALF else 32), of)
 
 
@@ -507,7 +506,7 @@ for _width in (32, 64):
 # --- floats
 
 
-def _floats(function: Callable[..., Value], of: ir.Type, accumulates: bool = False) -> EmitFunction:
+def _floats(function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = False) -> EmitFunction:
     """`accumulates`: the destination is the last source. 16-bit results clear the upper half."""
 
     def emit(e: Emitter, i: Instruction) -> None:
@@ -517,11 +516,11 @@ def _floats(function: Callable[..., Value], of: ir.Type, accumulates: bool = Fal
     return emit
 
 
-def _fused(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+def _fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     return fused_half(e, a, b, c) if a.type is HALF else e.call("llvm.fma", a.type, a, b, c)
 
 
-def fused_half(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """fma of halves with one rounding; LLVM's own rounds twice where the host has no half arithmetic.
 
     A product of halves is exact in f32; the sum is rounded to odd there, so the rounding to half is the right one.
@@ -541,18 +540,15 @@ def fused_half(e: Emitter, a: Value, b: Value, c: Value) -> Value:
     return e.b.fptrunc(e.b.bitcast(odd, FLOAT), HALF)
 
 
-def _rounded(intrinsic: str) -> Callable[..., Value]:
+def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
     return lambda e, a: e.call(intrinsic, a.type, a)
 
 
-def minimum_number(e: Emitter, a: Value, b: Value, *, maximum: bool) -> Value:
+def minimum_number(e: Emitter, a: ir.Value, b: ir.Value, *, maximum: bool) -> ir.Value:
     """IEEE 754-2019 minimumNumber (maximumNumber) of floats or vectors: -0 < +0, a NaN gives way to a number."""
-    bits = 16 if "half" in str(a.type) else 64 if "double" in str(a.type) else 32
-    whole = (
-        ir.IntType(bits)
-        if not isinstance(a.type, ir.VectorType)
-        else ir.VectorType(ir.IntType(bits), a.type.count)
-    )
+    vector = isinstance(a.type, ir.VectorType)
+    whole = ir.IntType(type_bits(a.type.element if vector else a.type))
+    whole = ir.VectorType(whole, a.type.count) if vector else whole
     one, two = e.b.bitcast(a, whole), e.b.bitcast(b, whole)
     # Of two zeros that compare equal, OR has the sign of -0 and AND that of +0.
     zeros = e.b.bitcast(e.b.and_(one, two) if maximum else e.b.or_(one, two), a.type)
@@ -562,7 +558,7 @@ def minimum_number(e: Emitter, a: Value, b: Value, *, maximum: bool) -> Value:
     return e.b.select(e.b.fcmp_unordered("uno", a, a), b, result)
 
 
-def minimum(e: Emitter, a: Value, b: Value, *, maximum: bool) -> Value:
+def minimum(e: Emitter, a: ir.Value, b: ir.Value, *, maximum: bool) -> ir.Value:
     """IEEE 754-2019 minimum (maximum): a NaN stays one, -0 < +0."""
     result = minimum_number(e, a, b, maximum=maximum)
     return e.b.select(e.b.fcmp_unordered("uno", a, b), e.b.fadd(a, b), result)
@@ -597,7 +593,7 @@ def _to_integer(intrinsic: str) -> EmitFunction:
     return emit
 
 
-def _half_toward_zero(e: Emitter, value: Value) -> Value:
+def _half_toward_zero(e: Emitter, value: ir.Value) -> ir.Value:
     """f32 to f16 bits (i16), rounded toward zero: nearest, then one step back where that was away from it."""
     near = e.b.fptrunc(value, HALF)
     bits = e.b.bitcast(near, I16)

@@ -39,8 +39,8 @@ def translate(
 ) -> Translation:
     """`full`: EXEC is all ones at the entry, and the function is for such waves only.
 
-    `vgprs`: how many the kernel has; others do not exist. `entry`: byte offset of the first instruction. What cannot
-    be simulated ends the wave with Status.ILLEGAL where it is reached. A NaN's payload is unspecified.
+    `vgprs`: how many the kernel has; others do not exist. `entry`: byte offset of the first instruction. What
+    cannot be simulated ends the wave with Status.ILLEGAL where it is reached. A NaN's payload is unspecified.
     """
     graph = graph_of(code, entry, Target(12, wave))
     first = _Pass(graph, wave, checks, vgprs, sgprs, None)
