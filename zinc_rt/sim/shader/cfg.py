@@ -55,7 +55,8 @@ def graph_of(code: bytes, entry: int, target: Target) -> Graph:
             decoded[pc] = decode(code, pc, target) if 0 <= pc < len(code) else None
         return decoded[pc]
 
-    starts, waiting, indirect = {entry}, [entry], set()
+    starts, waiting = {entry}, [entry]
+    indirect: set[int] = set()
     while waiting:
         pc = waiting.pop()
         addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds

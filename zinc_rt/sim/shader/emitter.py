@@ -345,7 +345,7 @@ class Emitter:
             self.write_vgpr(index, value, masked)
 
     def virtual(self, operand: Operand, values: Sequence[ir.Value]) -> Operand:
-        """`operand` (its modifiers, its half) with `values` as contents, <W x i32> per dword: a permuted source."""
+        """`operand` (its modifiers, its half) with `values` as contents, <W x i32> per dword: a permuted one."""
         index = _VIRTUAL + len(self._virtual)
         for at, value in enumerate(values):
             self._virtual[index + at] = value
