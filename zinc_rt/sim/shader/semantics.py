@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from zinc_rt.isa import Instruction
-from zinc_rt.sim.shader import control, scalar
+from zinc_rt.sim.shader import control, memory, scalar
 from zinc_rt.sim.shader.emitter import Emitter
 
 EmitFunction = Callable[[Emitter, Instruction], None]
 
-FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (scalar.EMIT, control.EMIT)
+FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
+    scalar.EMIT,
+    control.EMIT,
+    memory.EMIT,
+)
 
 _SUFFIXES = ("_e64_dpp", "_dpp8", "_dpp", "_e32", "_e64")
 
