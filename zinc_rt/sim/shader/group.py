@@ -36,10 +36,8 @@ u32 lds_shadow_bytes
 u32 lds_shadow_fill     # what a fresh shadow's bytes are
 u32 lds_fill            # what fresh LDS's bytes are
 u32 state_bytes         # of one wave, registers included
-u32 scratch_bytes       # of one lane
-u32 scratch_wave_bytes
-u64 wave_full           # i32 wave(state, context), EXEC all ones at the start
-u64 wave_partial
+u32 scratch_wave_bytes  # with the shadow behind it
+u64 wave                # the kernel: i32 wave(state, context)
 ptr template            # a state's header as every wave starts with it
 ptr shapes 8            # SHAPE: bit 0, 1, 2 of the index: last workgroup in x, y, z
 """)
@@ -60,11 +58,10 @@ u32 group_waves         # as in CONTEXT, while the slot rests
 u32 barrier_signals
 u32 barrier_phase
 u32 first_end           # the lowest barrier phase in which a wave ended, NO_PHASE: none yet
-ptr shape
 u64 lds
 u64 lds_shadow
 u64 states
-u64 scratch             # VA of wave 0's
+u64 scratch             # host address of wave 0's
 u64 groups_done         # since the slot was made
 u64 waves_done
 """)
@@ -190,7 +187,6 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
         "barrier_signals": 0,
         "barrier_phase": 0,
         "first_end": NO_PHASE,
-        "shape": shape,
     }.items():
         c.put(slot, SLOT, name, value)
     lds = c.get(slot, SLOT, "lds")
@@ -204,6 +200,8 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     state_bytes = b.zext(c.get(job, JOB, "state_bytes"), I64)
     scratch = c.get(slot, SLOT, "scratch")
     scratch_step = b.zext(c.get(job, JOB, "scratch_wave_bytes"), I64)
+    scratch_size = b.mul(b.zext(waves, I64), scratch_step)
+    c.fill(c.pointer(scratch), I8(0), scratch_size)
     yz = b.or_(b.and_(ids[1], I32(0xFFFF)), b.shl(ids[2], I32(16)))
     full_waves = c.get(c.get(job, JOB, "shapes", 0), SHAPE, "waves")
     first_wave = b.mul(group, full_waves)
@@ -253,13 +251,11 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
     for name in _KEPT:
         c.put(context, CONTEXT, name, c.get(slot, SLOT, name))
     states = c.get(slot, SLOT, "states")
-    shape = c.get(slot, SLOT, "shape")
     state_bytes = b.zext(c.get(job, JOB, "state_bytes"), I64)
     waves = c.get(slot, SLOT, "waves")
-    entries = [c.get(job, JOB, name) for name in ("wave_partial", "wave_full")]
+    entry = b.inttoptr(c.get(job, JOB, "wave"), WAVE_FUNCTION.as_pointer())
     result = c.local(I32(0))
     leave = function.append_basic_block("leave")
-    all_lanes = I64((1 << wave) - 1)
 
     def release_if_complete() -> None:
         """A wave that ends takes no part any more: those that wait may go on."""
@@ -307,9 +303,6 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
             fuel = c.get(context, CONTEXT, "fuel")
             slice_ = b.select(b.icmp_signed("<", fuel, I64(SLICE_FUEL)), fuel, I64(SLICE_FUEL))
             c.put(context, CONTEXT, "fuel", slice_)
-            # which lanes existed at the start decides, so the variant stays a wave's own
-            full = b.icmp_unsigned("==", c.get(shape, SHAPE, "exec", index), all_lanes)
-            entry = b.inttoptr(b.select(full, entries[1], entries[0]), WAVE_FUNCTION.as_pointer())
             outcome = b.call(entry, [state, context])
             c.put(state, STATE, "status", outcome)
             used = b.sub(slice_, c.get(context, CONTEXT, "fuel"))

@@ -37,8 +37,7 @@ class Refused(Exception):
 class Launch:
     """Everything about a launch but its code and memory.
 
-    `vgprs` is what one wave has. `lane_scratch_bytes` a lane; `scratch_waves` waves have some at once, wave n from
-    scratch_va + n * scratch_wave_bytes.
+    `vgprs` is what one wave has; `scratch_bytes` what one lane has.
     """
 
     groups: Triple
@@ -50,19 +49,13 @@ class Launch:
     vgprs: int = VGPR_LIMIT
     sgprs: int = SGPR_LIMIT
     lds_bytes: int = 0
-    scratch_va: int = 0
-    scratch_wave_bytes: int = 0
-    scratch_waves: int = 0
+    scratch_bytes: int = 0
     mode: int = FLOAT_MODE
 
     @property
     def waves_per_group(self) -> int:
         x, y, z = self.group_threads
         return -(-(x * y * z) // self.wave)
-
-    @property
-    def lane_scratch_bytes(self) -> int:
-        return self.scratch_wave_bytes // self.wave
 
     @property
     def group_count(self) -> int:
@@ -88,6 +81,13 @@ def of_dispatch(dispatch: Dispatch) -> Launch:
     if lds_bytes > LDS_LIMIT_BYTES:
         raise Refused("lds-size", f"RSRC2.LDS_SIZE asks for {lds_bytes} bytes: a workgroup has {LDS_LIMIT_BYTES}")
     scratch = dispatch.register(Sh.TMPRING_SIZE) if rsrc2 & 1 else 0
+    scratch_bytes = (scratch >> 12 & 0x3FFFF) * SCRATCH_UNIT_BYTES
+    if rsrc2 & 1 and not (scratch & 0xFFF and dispatch.scratch_va):
+        raise Refused(
+            "scratch-size",
+            f"RSRC2.SCRATCH_EN is set, TMPRING_SIZE is {scratch:#x}, the scratch base "
+            f"0x{dispatch.scratch_va:x}: no wave has room",
+        )
     return Launch(
         dispatch.groups,
         dispatch.group_threads,
@@ -98,9 +98,7 @@ def of_dispatch(dispatch: Dispatch) -> Launch:
         vgprs,
         SGPR_LIMIT,
         lds_bytes,
-        dispatch.scratch_va,
-        (scratch >> 12 & 0x3FFFF) * SCRATCH_UNIT_BYTES,
-        scratch & 0xFFF,
+        scratch_bytes // wave,
         mode,
     )
 
@@ -130,7 +128,7 @@ def template(launch: Launch) -> np.ndarray:
     header = raw.view(STATE.dtype)[0]
     header["barrier_phase"] = NO_PHASE
     header["lds_bytes"] = launch.lds_bytes
-    header["scratch_bytes"] = launch.lane_scratch_bytes
+    header["scratch_bytes"] = launch.scratch_bytes
     count = len(launch.user_data)
     header["sgprs"][:count] = launch.user_data
     written = header["sgpr_written"]
@@ -166,16 +164,3 @@ def shapes(launch: Launch) -> list[np.ndarray]:
 def _sizes(full: Sequence[int], last: Sequence[int], which: int) -> Triple:
     x, y, z = (last[axis] if which >> axis & 1 else full[axis] for axis in range(3))
     return x, y, z
-
-
-def scratch_slots(launch: Launch) -> int:
-    """How many workgroups have scratch at once. Raises Refused where not even one has."""
-    if not launch.scratch_wave_bytes:
-        return 1 << 30
-    slots = launch.scratch_waves // launch.waves_per_group
-    if not slots:
-        raise Refused(
-            "scratch-size",
-            f"TMPRING_SIZE has room for {launch.scratch_waves} waves, a workgroup has {launch.waves_per_group}",
-        )
-    return slots

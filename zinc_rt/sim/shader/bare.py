@@ -1,0 +1,173 @@
+"""The shader engine without a device around it: NumPy arrays as memory, one call a launch. For tests and for authors
+of kernels.
+
+    device = EngineDevice(level="full")
+    out = np.zeros(32, np.uint32)
+    va = device.place(out, "out", initialised=False)
+    findings = device.run(code, user_data=(va & 0xFFFFFFFF, va >> 32))
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from zinc_rt.sim import interfaces
+from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.shader.findings import Finding, Teller
+from zinc_rt.sim.shader.group import Stop
+from zinc_rt.sim.shader.kernel import Kernel, Kernels, wanted_for
+from zinc_rt.sim.shader.launch import FLOAT_MODE, Launch
+from zinc_rt.sim.shader.layout import Access, Checks, Site
+from zinc_rt.sim.shader.ranges import Placed, RangeTable, of_arrays
+from zinc_rt.sim.shader.run import Crew, Run
+from zinc_rt.sim.written import Written
+
+FIRST_VA = 0x2_0000_0000
+GAP_BYTES = 1 << 16  # never mapped, between two arrays
+ROUND_SECONDS = 0.1
+
+ACCESS = {
+    Access.READ: interfaces.Access.READ,
+    Access.SCALAR_READ: interfaces.Access.READ,
+    Access.WRITE: interfaces.Access.WRITE,
+    Access.ATOMIC: interfaces.Access.WRITE,
+}
+
+
+@functools.cache
+def kernels() -> Kernels:
+    """What this process has compiled so far."""
+    return Kernels()
+
+
+class EngineDevice:
+    """An address space of its own over NumPy arrays; no PM4, no queue.
+
+    `level`: off, fast or full. `perturb`: a seed that moves inexact instructions by up to one ULP, 0: exactly
+    rounded. `fuel`: about how many instructions each thread may run a launch before that counts as endless.
+    """
+
+    def __init__(
+        self, *, level: str = "full", perturb: int = 0, threads: int = 1, fuel: int | None = None
+    ) -> None:
+        self.checks = Checks(level, perturb=bool(perturb))
+        self._seed, self._fuel = perturb, fuel
+        self._crew = Crew(threads)
+        self._placed: list[Placed] = []
+        self._announced: list[tuple[int, int, str]] = []
+        self._table: RangeTable | None = None
+        self._next_va = FIRST_VA
+        self._serials = itertools.count(1)
+
+    def place(self, array: np.ndarray, name: str = "", *, initialised: bool = True, write: bool = True) -> int:
+        """VA (64 KiB aligned) of a live view of the array's bytes; results appear in the array itself.
+
+        C-contiguous, and writable where `write`; ValueError otherwise. The device keeps the array alive.
+        """
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name or 'array'}: wanted C-contiguous memory")
+        if write and not array.flags.writeable:
+            raise ValueError(f"{name or 'array'} is read-only: place it with write=False")
+        va = self._next_va
+        self._next_va += round_up(max(array.nbytes, 1), PAGE_BYTES) + GAP_BYTES
+        self._next_va = round_up(self._next_va, GAP_BYTES)
+        written = None if initialised else Written(array.nbytes)
+        self._placed.append(Placed(va, array, name or f"array {len(self._placed)}", write, written))
+        self._table = None
+        return va
+
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        """A suballocation, for bounds checks and messages."""
+        self._announced.append((va, va + size_bytes, name))
+        self._table = None
+
+    def describe(self, va: int) -> str:
+        for start, end, name in reversed(self._announced):
+            if start <= va < end:
+                return f"{name}+0x{va - start:x}"
+        for each in self._placed:
+            if each.va <= va < each.va + each.array.nbytes:
+                return f"{each.name}+0x{va - each.va:x}"
+            beyond = va - each.va - each.array.nbytes
+            if 0 <= beyond < GAP_BYTES:
+                return f"{beyond} bytes beyond the end of {each.name}"
+        return "unmapped"
+
+    def run(
+        self,
+        code: bytes,
+        *,
+        groups: Sequence[int] = (1, 1, 1),
+        threads: Sequence[int] = (32, 1, 1),
+        wave: int = 32,
+        user_data: Sequence[int] = (),
+        lds_bytes: int = 0,
+        scratch_bytes: int = 0,
+        vgprs: int = 256,
+        sgprs: int = 106,
+        entry: int = 0,
+        name: str = "kernel",
+    ) -> list[Finding]:
+        """Run the grid to its end and say what was wrong. `scratch_bytes` are of one lane.
+
+        Raises Fault for unmapped addresses. An instruction that the engine does not run, an s_trap, and fuel that
+        is used up are findings, and the last thing that happened.
+        """
+        sizes = _three(threads)
+        launch = Launch(
+            _three(groups), sizes, sizes, wave, tuple(int(each) & 0xFFFFFFFF for each in user_data),
+            vgprs=vgprs, sgprs=sgprs, lds_bytes=lds_bytes, scratch_bytes=scratch_bytes,
+        )  # fmt: skip
+        if not launch.group_count:
+            return []
+        kernel = kernels().of(wanted_for(launch, code, self.checks, entry))
+        run = Run(kernel, launch, self._crew, mode=FLOAT_MODE, seed=self._seed)
+        if self._table is None:
+            bounds = self.checks.fast
+            self._table = of_arrays(self._placed, bounds=bounds, announced=self._announced)
+        run.begin(self._table, 0, next(self._serials))
+        stop = Stop.FUEL
+        left = self._fuel
+        while stop is Stop.FUEL and (left is None or left > 0):
+            stop = run.advance(ROUND_SECONDS, left)
+            left = None if left is None else 0
+        self._table.refresh()
+        return self._told(run, kernel, name, stop)
+
+    def _told(self, run: Run, kernel: Kernel, name: str, stop: Stop) -> list[Finding]:
+        launch = run.launch
+        code = kernel.wanted.code
+        teller = Teller(name, code, launch.wave, kernel.sites, launch.groups, launch.start, self.describe)
+        found = list(teller.of_records(*run.findings()))
+        if stop in (Stop.FAULT, Stop.ILLEGAL, Stop.HALT):
+            assert run.ended is not None
+            state, context = run.ended.state, run.ended.context
+            if stop is Stop.FAULT:
+                access = Access(int(context["fault_access"]))
+                raise Fault(int(context["fault_va"]), ACCESS[access], "not present")
+            site = kernel.sites[int(state["site"])]
+            sentence = teller.sentence(site, int(state["wave_in_group"]), int(state["group"]))
+            found.append(Finding(site.rule, sentence, site.pc))
+        elif stop is Stop.STUCK:
+            found.append(_standing(teller, run.standing(), "barrier-stuck"))
+        elif stop is Stop.FUEL:
+            found.append(_standing(teller, run.standing(), "out-of-fuel"))
+        return found
+
+
+def _standing(teller: Teller, header: np.void | None, rule: str) -> Finding:
+    if header is None:
+        return Finding(rule, f"{teller.name}: {rule}", 0)
+    site = Site(int(header["pc"]), rule)
+    sentence = teller.sentence(site, int(header["wave_in_group"]), int(header["group"]))
+    return Finding(rule, sentence, site.pc)
+
+
+def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return int(x), int(y), int(z)

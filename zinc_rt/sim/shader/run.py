@@ -1,0 +1,300 @@
+"""A launch under way: its job, the workgroups in their slots, the threads that run them."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.sim.shader.blocks import Block, aligned
+from zinc_rt.sim.shader.group import JOB, SLOT, Stop, runners
+from zinc_rt.sim.shader.kernel import Kernel
+from zinc_rt.sim.shader.launch import Launch, shapes, template
+from zinc_rt.sim.shader.layout import (
+    CONTEXT,
+    EXTENT,
+    FINDING,
+    MEMORY_SITE,
+    SITE_STATE,
+    STATE,
+    Access,
+    Checks,
+    state_bytes,
+)
+from zinc_rt.sim.shader.ranges import RangeTable
+
+FINDINGS_KEPT = 1024  # records of one thread and launch
+RESIDENT = 64  # workgroups under way at once where each waits for others
+FRESH_EVERY = 4  # of so many turns one starts a new workgroup instead of going on with an old one
+ALONE_FUEL = 1 << 16  # before other threads are woken
+TURN_FUEL = 1 << 22  # of one thread before it looks at the clock
+LDS_FILL = 0xA5  # what a workgroup finds in its LDS
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why a launch cannot go on: a wave stopped. `state` is a copy of its header."""
+
+    stop: Stop
+    state: np.void
+    context: np.void
+
+
+def lds_shadow_bytes(lds_bytes: int, checks: Checks) -> int:
+    per_dword = 17 if checks.full else 1 if checks.fast else 0
+    return -(-lds_bytes // 4) * per_dword
+
+
+class Slot:
+    """Memory of one workgroup."""
+
+    def __init__(self, launch: Launch, shadow_bytes: int, scratch_wave_bytes: int) -> None:
+        waves = launch.waves_per_group
+        self.block = Block(SLOT)
+        self.state_bytes = state_bytes(launch.wave, launch.vgprs)
+        self._states = aligned(self.state_bytes * waves)
+        self._lds = aligned(launch.lds_bytes + 64)
+        self._shadow = aligned(shadow_bytes)
+        self._scratch = aligned(scratch_wave_bytes * waves)
+        self.block["states"] = int(self._states.ctypes.data)
+        self.block["lds"] = int(self._lds.ctypes.data)
+        self.block["lds_shadow"] = int(self._shadow.ctypes.data) if shadow_bytes else 0
+        self.block["scratch"] = int(self._scratch.ctypes.data)
+
+    def header(self, wave: int) -> np.void:
+        """The state header of one wave, a copy."""
+        raw = self._states[wave * self.state_bytes :][: STATE.size_bytes].copy()
+        return raw.view(STATE.dtype)[0]
+
+
+class Thread:
+    """What one thread of a launch has for itself: context, records."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.block = Block(CONTEXT)
+        self.findings = np.zeros(FINDINGS_KEPT, FINDING.dtype)
+        self.sites = np.zeros(max(len(kernel.sites), 1), SITE_STATE.dtype)
+        self.memory_sites = np.zeros(max(kernel.counts.get("memory", 0), 1), MEMORY_SITE.dtype)
+        self.extents = np.zeros((len(Access), 1), EXTENT.dtype)
+        self.blocks_run = np.zeros(max(kernel.counts.get("block", 0), 1), np.uint64)
+        block = self.block
+        block["findings"] = int(self.findings.ctypes.data)
+        block["findings_capacity"] = FINDINGS_KEPT
+        block["sites"] = int(self.sites.ctypes.data)
+        block["memory_sites"] = int(self.memory_sites.ctypes.data)
+        block["profile"] = int(self.blocks_run.ctypes.data)
+
+    def see(self, table: RangeTable) -> None:
+        """The memory its waves find; what they remember of another is forgotten."""
+        block = self.block
+        block["ranges"], block["ranges_count"] = int(table.ranges.ctypes.data), len(table.ranges)
+        block["spans"], block["spans_count"] = int(table.spans.ctypes.data), len(table.spans)
+        self.memory_sites.fill(0)
+        if self.extents.shape[1] != len(table.ranges):
+            self.extents = np.zeros((len(Access), max(len(table.ranges), 1)), EXTENT.dtype)
+            block["extents"] = int(self.extents.ctypes.data)
+
+
+_Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Crew:
+    """Threads that help with large launches; made when first needed."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = max(threads, 1)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def pool(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="waves")
+        return self._pool
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
+
+
+class Run:
+    """One launch, again and again: `begin`, then `advance` until it says that it is over."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, crew: Crew, *, mode: int, seed: int = 0) -> None:
+        self.kernel, self.launch = kernel, launch
+        self._crew = crew
+        self._seed = seed
+        self.scratch_wave_bytes = launch.scratch_bytes * launch.wave // 4 * 5  # a shadow byte per dword
+        self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.wanted.checks)
+        self.job = Block(JOB)
+        self._template = template(launch)
+        self._shapes = shapes(launch)
+        job = self.job
+        for axis, name in enumerate("xyz"):
+            job[f"groups_{name}"], job[f"start_{name}"] = launch.groups[axis], launch.start[axis]
+        job["count"] = launch.group_count
+        job["lds_bytes"] = launch.lds_bytes
+        job["lds_shadow_bytes"] = self._shadow_bytes
+        job["lds_fill"] = LDS_FILL
+        job["state_bytes"] = state_bytes(launch.wave, launch.vgprs)
+        job["scratch_wave_bytes"] = self.scratch_wave_bytes
+        job["wave"] = kernel.address
+        job["template"] = int(self._template.ctypes.data)
+        job.record["shapes"][:] = [int(each.ctypes.data) for each in self._shapes]
+        self._call = _Call(runners().at[f"run_groups{launch.wave}"])
+        self._mode = mode
+        self._slots: list[Slot] = []
+        self._idle: list[Slot] = []
+        self._parked: deque[Slot] = deque()
+        self._stuck: list[Slot] = []
+        self._lock = threading.Lock()
+        self.threads: list[Thread] = [self._thread()]
+        self._table: RangeTable | None = None
+        self.ended: Ended | None = None
+        self._turns = 0
+
+    def _thread(self) -> Thread:
+        made = Thread(self.kernel)
+        made.block["mode"] = self._mode
+        made.block["perturb_seed"] = self._seed
+        return made
+
+    def begin(self, table: RangeTable, program_va: int, serial: int) -> None:
+        """From the first workgroup on, in this memory."""
+        self.job["next"], self.job["stop"] = 0, 0
+        self.ended = None
+        for slot in (*self._parked, *self._stuck):
+            slot.block["active"] = 0
+        self._parked.clear()
+        self._stuck.clear()
+        self._idle = list(self._slots)
+        self._turns = 0
+        for thread in self.threads:
+            if table is not self._table:
+                thread.see(table)
+            self._start(thread, program_va, serial)
+        self._table, self._program_va, self._serial = table, program_va, serial
+
+    def _start(self, thread: Thread, program_va: int, serial: int) -> None:
+        block = thread.block
+        block["program_va"], block["serial"] = program_va, serial
+        if block["findings_count"]:
+            block["findings_count"] = 0
+            thread.sites.fill(0)
+
+    @property
+    def resident(self) -> int:
+        return len(self._parked) + len(self._stuck)
+
+    def advance(self, seconds: float, fuel: int | None = None) -> Stop:
+        """DONE, FUEL (to be called again), STUCK (no wave can go on), or FAULT, ILLEGAL, HALT: then `ended`.
+
+        Returns after about `seconds`, or once `fuel` (of each thread) is used up.
+        """
+        deadline = time.perf_counter() + seconds
+        first = self._work(self.threads[0], 0.0, ALONE_FUEL if fuel is None else min(fuel, ALONE_FUEL))
+        if first is Stop.FUEL and (fuel is None or fuel > ALONE_FUEL):
+            first = self._together(deadline, None if fuel is None else fuel - ALONE_FUEL)
+        return first
+
+    def _together(self, deadline: float, fuel: int | None) -> Stop:
+        left = self.launch.group_count - self.job["next"] + len(self._parked)
+        wanted = min(self._crew.threads, max(left, 1))
+        while len(self.threads) < wanted:
+            thread = self._thread()
+            assert self._table is not None
+            thread.see(self._table)
+            self._start(thread, self._program_va, self._serial)
+            self.threads.append(thread)
+        helpers: list[Future[Stop]] = [
+            self._crew.pool().submit(self._work, thread, deadline, fuel) for thread in self.threads[1:wanted]
+        ]
+        stops = [self._work(self.threads[0], deadline, fuel)]
+        wait(helpers)
+        stops += [helper.result() for helper in helpers]
+        if self.ended is not None:
+            return self.ended.stop
+        if self._parked or self.job["next"] < self.job["count"] or Stop.FUEL in stops:
+            return Stop.FUEL
+        return Stop.STUCK if self._stuck else Stop.DONE
+
+    def _work(self, thread: Thread, deadline: float, fuel: int | None) -> Stop:
+        """Workgroups by turns, until there are none, the time is over, or a wave stopped."""
+        job, context = self.job, thread.block
+        left = 1 << 62 if fuel is None else fuel
+        while True:
+            slot = self._take()
+            if slot is None:
+                return Stop.DONE if not self._stuck else Stop.STUCK
+            share = min(TURN_FUEL, left)
+            context["fuel"] = share
+            stop = Stop(self._call(job.address, context.address, slot.block.address))
+            left -= share - min(context["fuel"], share)
+            if stop > Stop.FUEL:
+                with self._lock:
+                    if self.ended is None:
+                        wave = slot.block["failed"]
+                        self.ended = Ended(stop, slot.header(wave), context.record.copy())
+                    self._idle.append(slot)
+                    slot.block["active"] = 0
+                return stop
+            with self._lock:
+                if stop is Stop.STUCK:
+                    self._stuck.append(slot)
+                elif slot.block["active"]:
+                    self._parked.append(slot)
+                else:
+                    self._idle.append(slot)
+                over = job["next"] >= job["count"] and not self._parked
+            if over:
+                return Stop.STUCK if self._stuck else Stop.DONE
+            if job["stop"] or left <= 0 or (stop is Stop.FUEL and time.perf_counter() >= deadline):
+                return Stop.FUEL
+
+    def _take(self) -> Slot | None:
+        with self._lock:
+            self._turns += 1
+            more = self.job["next"] < self.job["count"]
+            room = len(self._parked) + len(self._stuck) < RESIDENT
+            if self._parked and not (more and room and self._turns % FRESH_EVERY == 0):
+                return self._parked.popleft()
+            if not more:
+                return None
+            if self._idle:
+                return self._idle.pop()
+            slot = Slot(self.launch, self._shadow_bytes, self.scratch_wave_bytes)
+            self._slots.append(slot)
+            return slot
+
+    def standing(self) -> np.void | None:
+        """The header of a wave that has not ended, of a workgroup that can never go on if there is one."""
+        for slot in (*self._stuck, *self._parked):
+            for wave in range(slot.block["waves"]):
+                header = slot.header(wave)
+                if header["status"] != 0:
+                    return header
+        return None
+
+    def findings(self) -> tuple[np.ndarray, int]:
+        """FINDING records of all threads, sorted, and how many there would have been."""
+        counts = [thread.block["findings_count"] for thread in self.threads]
+        if not any(counts):
+            return np.zeros(0, FINDING.dtype), 0
+        found = [
+            thread.findings[: min(count, FINDINGS_KEPT)]
+            for thread, count in zip(self.threads, counts, strict=True)
+        ]
+        return np.sort(np.concatenate(found), order=("site", "group", "wave")), sum(counts)
+
+    def waves_done(self) -> int:
+        return sum(int(slot.block["waves_done"]) for slot in self._slots)
+
+
+def chosen_threads(wanted: int | None, available: Sequence[int]) -> int:
+    """All cores this process may use, unless fewer are wanted."""
+    return max(1, wanted or len(available))
