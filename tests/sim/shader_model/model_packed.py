@@ -1,0 +1,411 @@
+"""VOP3P: packed 16-bit arithmetic, mixed precision, dot products, WMMA.
+
+Float dot products and float WMMA are summed in float64: the manual does not define their order or rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from sim.shader_model import model_floats as floats
+from sim.shader_model.model_lanes import dpp_reader
+from sim.shader_model.model_state import Wave, vector_reader
+from sim.shader_model.model_valu import destination_of, finish, write_result
+
+from zinc_rt.isa import Instruction, Kind, Operand
+
+Array = np.ndarray
+Step = Callable[[Wave], None]
+Read = Callable[[Wave], Array]
+U16, U32, F16, F32, F64, I64 = np.uint16, np.uint32, np.float16, np.float32, np.float64, np.int64
+
+
+def _bits(instruction: Instruction, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    modifier = instruction.modifier(name)
+    if modifier is None or not isinstance(modifier.value, tuple):
+        return default
+    return (*modifier.value, *default[len(modifier.value) :])
+
+
+# --- packed arithmetic --------------------------------------------------------------------------------------------
+
+_I16 = (-(1 << 15), (1 << 15) - 1)
+_U16 = (0, 0xFFFF)
+PACKED: dict[str, tuple[str, Callable[..., Array]]] = {
+    "v_pk_add_f16": ("f16", lambda a, b: a + b),
+    "v_pk_mul_f16": ("f16", lambda a, b: a * b),
+    "v_pk_fma_f16": ("f16", floats.fma16),
+    "v_pk_min_num_f16": ("f16", floats.min_num),
+    "v_pk_max_num_f16": ("f16", floats.max_num),
+    "v_pk_minimum_f16": ("f16", floats.minimum),
+    "v_pk_maximum_f16": ("f16", floats.maximum),
+    "v_pk_add_u16": ("u16", lambda a, b: a + b),
+    "v_pk_sub_u16": ("u16", lambda a, b: a - b),
+    "v_pk_add_i16": ("i16", lambda a, b: a + b),
+    "v_pk_sub_i16": ("i16", lambda a, b: a - b),
+    "v_pk_mul_lo_u16": ("u16", lambda a, b: a * b),
+    "v_pk_mad_u16": ("u16", lambda a, b, c: a * b + c),
+    "v_pk_mad_i16": ("i16", lambda a, b, c: a * b + c),
+    "v_pk_min_u16": ("u16", np.minimum),
+    "v_pk_max_u16": ("u16", np.maximum),
+    "v_pk_min_i16": ("i16", np.minimum),
+    "v_pk_max_i16": ("i16", np.maximum),
+    "v_pk_lshlrev_b16": ("u16", lambda n, a: a << (n & 15)),
+    "v_pk_lshrrev_b16": ("u16", lambda n, a: a >> (n & 15)),
+    "v_pk_ashrrev_i16": ("i16", lambda n, a: a >> (n & 15)),
+}
+
+
+def packed_source(operand: Operand, kind: str, width: int) -> Read:
+    """Both halves. A constant is a sign-extended integer; a float one is float16 in the lower half for float16
+    instructions, float32 for integer ones (LLVM's SIDefines, getInlineEncodingV216)."""
+    if kind == "f16" and operand.kind is Kind.FLOAT:
+        return vector_reader_constant(operand, width)
+    return vector_reader(operand, 32, width)
+
+
+def vector_reader_constant(operand: Operand, width: int) -> Read:
+    read = vector_reader(operand, 16, width, is_float=True)
+    return lambda wave: read(wave).astype(U32)
+
+
+def _half_of(value: Array, kind: str, high: int, negate: int) -> Array:
+    half = (value >> U32(16 * high)).astype(U16)
+    if kind == "f16":
+        return (half ^ U16(0x8000) if negate else half).view(F16)
+    return half.view(np.int16).astype(I64) if kind == "i16" else half.astype(I64)
+
+
+def _bind_packed(instruction: Instruction, width: int) -> Step:
+    kind, function = PACKED[instruction.mnemonic]
+    reads = [packed_source(o, kind, width) for o in instruction.operands[1:]]
+    count = len(reads)
+    low, high = _bits(instruction, "op_sel", (0,) * count), _bits(instruction, "op_sel_hi", (1,) * count)
+    neg_low, neg_high = _bits(instruction, "neg_lo", (0,) * count), _bits(instruction, "neg_hi", (0,) * count)
+    clamp = instruction.modifier("clamp") is not None
+    register = instruction.operands[0].index
+
+    def half(values: list[Array], select: tuple[int, ...], negate: tuple[int, ...]) -> Array:
+        parts = [_half_of(v, kind, s, n) for v, s, n in zip(values, select, negate, strict=True)]
+        result = function(*parts)
+        return finish(result, kind if kind == "f16" else "w" + kind, clamp, 0)
+
+    def step(wave: Wave) -> None:
+        values = [read(wave) for read in reads]
+        bottom, top = half(values, low, neg_low), half(values, high, neg_high)
+        wave.write_v(register, bottom.astype(U32) | top.astype(U32) << U32(16))
+
+    return step
+
+
+# --- mixed precision ----------------------------------------------------------------------------------------------
+
+
+def _bind_mix(instruction: Instruction, width: int) -> Step:
+    operands = instruction.operands[1:]
+    pick, is_half = _bits(instruction, "op_sel", (0, 0, 0)), _bits(instruction, "op_sel_hi", (0, 0, 0))
+    moved = None
+    if "DPP" in instruction.encoding:
+        moved = dpp_reader(instruction, operands[0].index, width)
+    reads = []
+    for place, operand in enumerate(operands):
+        if is_half[place]:
+            read = vector_reader(operand, 16, width, is_float=True, high=pick[place])
+        else:
+            read = vector_reader(operand, 32, width, is_float=True)
+        reads.append(read)
+    clamp = instruction.modifier("clamp") is not None
+    name = instruction.mnemonic.removesuffix("_e64_dpp")
+    register = instruction.operands[0].index
+
+    def step(wave: Wave) -> None:
+        where = None
+        sources = []
+        for place, read in enumerate(reads):
+            if place == 0 and moved is not None:
+                value, where = moved(wave)
+                value = (value >> U32(16 * pick[0])).astype(U16) if is_half[0] else value
+            else:
+                value = read(wave)
+            number = value.view(F16).astype(F32) if is_half[place] else value.view(F32)
+            number = np.abs(number) if operands[place].absolute else number
+            sources.append(-number if operands[place].negate else number)
+        total = floats.fma32(*sources)
+        if name == "v_fma_mix_f32":
+            wave.write_v(register, finish(total, "f32", clamp, 0), where)
+        else:
+            write_result(wave, register, finish(total.astype(F16), "f16", clamp, 0), int("hi" in name), where)
+
+    return step
+
+
+# --- dot products -------------------------------------------------------------------------------------------------
+
+
+def _fields(value: Array, bits: int, signed: bool) -> list[Array]:
+    mask, sign = (1 << bits) - 1, 1 << bits - 1
+    parts = [value.astype(I64) >> bits * i & mask for i in range(32 // bits)]
+    return [(part ^ sign) - sign for part in parts] if signed else parts
+
+
+def _bind_dot_integer(instruction: Instruction, width: int) -> Step:
+    """v_dot4 and v_dot8: exact; neg_lo says which inputs are signed. The manual lists clamp as ignored."""
+    name = instruction.mnemonic
+    bits = 8 if "dot4" in name else 4
+    signs = _bits(instruction, "neg_lo", (0, 0, 0)) if "_i32_" in name else (0, 0, 0)
+    a, b, c = (vector_reader(o, 32, width) for o in instruction.operands[1:])
+    register = instruction.operands[0].index
+
+    def step(wave: Wave) -> None:
+        total = c(wave).astype(I64)
+        for x, y in zip(
+            _fields(a(wave), bits, bool(signs[0])), _fields(b(wave), bits, bool(signs[1])), strict=True
+        ):
+            total = total + x * y
+        wave.write_v(register, total.astype(U32))
+
+    return step
+
+
+def _f16_pair(value: Array) -> tuple[Array, Array]:
+    return value.astype(U16).view(F16).astype(F32), (value >> U32(16)).astype(U16).view(F16).astype(F32)
+
+
+def _bf16_pair(value: Array) -> tuple[Array, Array]:
+    return (value << U32(16)).view(F32), (value & U32(0xFFFF0000)).view(F32)
+
+
+def _dot_source(operand: Operand, is_bf16: bool, width: int) -> Read:
+    """An inline constant stands in both halves (manual 7.2.2)."""
+    if operand.kind is Kind.FLOAT:
+        read = vector_reader(operand, 32 if is_bf16 else 16, width, is_float=True)
+        if is_bf16:
+            return lambda wave: read(wave) >> U32(16) | read(wave) & U32(0xFFFF0000)
+        return lambda wave: read(wave).astype(U32) * U32(0x10001)
+    return vector_reader(operand, 32, width)
+
+
+def _bind_dot2(instruction: Instruction, width: int) -> Step:
+    name = instruction.mnemonic.removesuffix("_e64_dpp")
+    is_bf16 = "bf16" in name
+    operands = instruction.operands
+    a, b = (_dot_source(o, is_bf16, width) for o in operands[1:3])
+    c = vector_reader(operands[3], 32, width, is_float=True)
+    low, high = _bits(instruction, "op_sel", (0, 0, 0)), _bits(instruction, "op_sel_hi", (1, 1, 1))
+    neg_low, neg_high = _bits(instruction, "neg_lo", (0, 0, 0)), _bits(instruction, "neg_hi", (0, 0, 0))
+    moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
+    split = _bf16_pair if is_bf16 else _f16_pair
+    register = operands[0].index
+
+    def step(wave: Wave) -> None:
+        where = None
+        if moved is not None:
+            first, where = moved(wave)
+        else:
+            first = a(wave)
+        total = c(wave).view(F32).astype(F64)
+        total = np.abs(total) if neg_high[2] else total
+        total = -total if neg_low[2] else total
+        pairs = [split(first), split(b(wave))]
+        for select, negate in ((low, neg_low), (high, neg_high)):
+            x, y = (
+                pair[s].astype(F64) * (-1 if n else 1) for pair, s, n in zip(pairs, select, negate, strict=False)
+            )
+            total = total + x * y
+        wave.write_v(register, total.astype(F32).view(U32), where)
+
+    return step
+
+
+def _bind_dot4_float(instruction: Instruction, width: int) -> Step:
+    name = instruction.mnemonic.removesuffix("_e64_dpp")
+    kinds = name.split("_")[3:5]
+    operands = instruction.operands
+    reads = [vector_reader(o, 32, width) for o in operands[1:3]]
+    c = vector_reader(operands[3], 32, width, is_float=True)
+    negate, absolute = _bits(instruction, "neg_lo", (0, 0, 0))[2], _bits(instruction, "neg_hi", (0, 0, 0))[2]
+    moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
+    register = operands[0].index
+
+    def step(wave: Wave) -> None:
+        first, where = moved(wave) if moved is not None else (reads[0](wave), None)
+        total = c(wave).view(F32).astype(F64)
+        total = np.abs(total) if absolute else total
+        total = -total if negate else total
+        for i in range(4):
+            x, y = (
+                floats.small_to_f32(value >> U32(8 * i), 4 if kind == "fp8" else 5).astype(F64)
+                for value, kind in zip((first, reads[1](wave)), kinds, strict=True)
+            )
+            total = total + x * y
+        wave.write_v(register, total.astype(F32).view(U32), where)
+
+    return step
+
+
+def bind_dot2_half(instruction: Instruction, width: int) -> Step:
+    """v_dot2_f16_f16 and v_dot2_bf16_bf16 (VOP3): op_sel[2] is source 2's half, op_sel[3] the result's."""
+    name = instruction.mnemonic.removesuffix("_dpp").removesuffix("_e64")
+    is_bf16 = "bf16" in name
+    operands = instruction.operands
+    select = _bits(instruction, "op_sel", (0, 0, 0, 0))
+    a, b = (_dot_source(o, is_bf16, width) for o in operands[1:3])
+    c = vector_reader(operands[3], 16, width, is_float=True, high=select[2])
+    if is_bf16 and operands[3].kind is Kind.FLOAT:
+        wide = vector_reader(operands[3], 32, width, is_float=True)
+        c = lambda wave: (wide(wave) >> U32(16)).astype(U16)  # noqa: E731
+    moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
+    split = _bf16_pair if is_bf16 else _f16_pair
+    register, high = destination_of(instruction, 16, 3)
+    signs = [(-1.0 if o.negate else 1.0) for o in operands[1:4]]
+
+    def step(wave: Wave) -> None:
+        first, where = moved(wave) if moved is not None else (a(wave), None)
+        last = c(wave)
+        total = (floats.bf16_to_f32(last) if is_bf16 else last.view(F16)).astype(F64) * signs[2]
+        for x, y in zip(split(first), split(b(wave)), strict=True):
+            total = total + x.astype(F64) * signs[0] * (y.astype(F64) * signs[1])
+        bits = floats.f32_to_bf16(total.astype(F32)) if is_bf16 else total.astype(F16).view(U16)
+        write_result(wave, register, bits, high, where)
+
+    return step
+
+
+def _dot2acc(is_bf16: bool) -> Callable[[tuple[Operand, ...], int], Read]:
+    split = _bf16_pair if is_bf16 else _f16_pair
+
+    def bind_half(operands: tuple[Operand, ...], width: int) -> Read:
+        a, b = (_dot_source(o, is_bf16, width) for o in operands[1:3])
+        register = operands[0].index
+
+        def compute(wave: Wave) -> Array:
+            total = wave.v[register].view(F32).astype(F64)
+            for x, y in zip(split(a(wave)), split(b(wave)), strict=True):
+                total = total + x.astype(F64) * y
+            return total.astype(F32).view(U32)
+
+        return compute
+
+    return bind_half
+
+
+DOT2ACC = {"v_dot2acc_f32_f16": _dot2acc(False), "v_dot2acc_f32_bf16": _dot2acc(True)}
+
+
+# --- WMMA -----------------------------------------------------------------------------------------------------------
+
+
+def result_place(width: int) -> tuple[Array, Array]:
+    """Lane and VGPR (32-bit results) of D[row][col] (manual 7.12.2)."""
+    row, col = np.meshgrid(np.arange(16), np.arange(16), indexing="ij")
+    if width == 32:
+        return (row >> 3) * 16 + col, row & 7
+    return (row >> 2 & 1) * 32 + (row >> 3) * 16 + col, row & 3
+
+
+def _matrix(wave: Wave, operand: Operand, bits: int, decode: Callable[[Array], Array], groups: int) -> Array:
+    """[16, K]: lane i of every group of 16 holds row i of A (column i of B). Which k comes where does not matter
+    to the product, as A and B agree."""
+    parts = []
+    for group in range(groups):
+        for register in range(operand.width):
+            value = wave.v[operand.index + register][16 * group : 16 * group + 16]
+            parts += [decode(value >> U32(bits * i) & U32((1 << bits) - 1)) for i in range(32 // bits)]
+    return np.stack(parts, axis=1)
+
+
+def _element(kind: str, signed: bool = False) -> tuple[int, Callable[[Array], Array]]:
+    if kind in ("iu8", "iu4"):
+        bits = int(kind[2])
+        sign = 1 << bits - 1
+        return bits, lambda x: ((x.astype(I64) ^ sign) - sign) if signed else x.astype(I64)
+    if kind == "f16":
+        return 16, lambda x: x.astype(U16).view(F16).astype(F64)
+    if kind == "bf16":
+        return 16, lambda x: floats.bf16_to_f32(x).astype(F64)
+    return 8, lambda x: floats.small_to_f32(x, 4 if kind == "fp8" else 5).astype(F64)
+
+
+def _bind_wmma(instruction: Instruction, width: int) -> Step:
+    parts = instruction.mnemonic.split("_")  # v wmma RESULT SHAPE A [B]
+    result_kind, shape, kind_a = parts[2], parts[3], parts[4]
+    kind_b = parts[5] if len(parts) > 5 else kind_a
+    to, a, b, c = instruction.operands
+    neg_low, neg_high = _bits(instruction, "neg_lo", (0, 0, 0)), _bits(instruction, "neg_hi", (0, 0, 0))
+    is_integer = kind_a in ("iu8", "iu4")
+    bits_a, decode_a = _element(kind_a, bool(neg_low[0]))
+    bits_b, decode_b = _element(kind_b, bool(neg_low[1]))
+    groups = 2 if shape == "16x16x16" and kind_a == "iu4" else width // 16
+    lanes, registers = result_place(width)
+    clamp = instruction.modifier("clamp") is not None
+    half_result = result_kind in ("f16", "bf16")
+    constant = None
+    if c.kind is not Kind.VGPR:
+        bits = 16 if result_kind == "f16" else 32
+        constant = int(vector_reader(c, bits, 1, is_float=not is_integer)(None)[0])  # type: ignore[arg-type]
+        constant = constant >> 16 if result_kind == "bf16" and c.kind is Kind.FLOAT else constant
+
+    def load_c(wave: Wave) -> Array:
+        if half_result:
+            if constant is not None:
+                bits = np.full((16, 16), constant, U16)
+            else:
+                words = np.array([wave.v[c.index + i] for i in range(c.width)])[registers >> 1, lanes]
+                bits = (words >> (16 * (registers & 1)).astype(U32)).astype(U16)
+            return (floats.bf16_to_f32(bits) if result_kind == "bf16" else bits.view(F16)).astype(F64)
+        if constant is not None:
+            words = np.full((16, 16), constant, U32)
+        else:
+            words = np.array([wave.v[c.index + i] for i in range(c.width)])[registers, lanes]
+        return words.view(np.int32).astype(I64) if is_integer else words.view(F32).astype(F64)
+
+    def load(wave: Wave, operand: Operand, bits: int, decode: Callable[[Array], Array], place: int) -> Array:
+        values = _matrix(wave, operand, bits, decode, groups)
+        if not is_integer and bits == 16:
+            values[:, 0::2] *= -1.0 if neg_low[place] else 1.0
+            values[:, 1::2] *= -1.0 if neg_high[place] else 1.0
+        return values
+
+    def step(wave: Wave) -> None:
+        old = load_c(wave)
+        if not is_integer:
+            old = np.abs(old) if neg_high[2] else old
+            old = -old if neg_low[2] else old
+        left, right = load(wave, a, bits_a, decode_a, 0), load(wave, b, bits_b, decode_b, 1)
+        total = left @ right.T + old if is_integer else (left[:, None, :] * right[None, :, :]).sum(axis=2) + old
+        if is_integer and clamp:
+            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+        if half_result:
+            bits = floats.f32_to_bf16(total.astype(F32)) if result_kind == "bf16" else total.astype(F16).view(U16)
+            out = np.zeros((to.width, width), U32)
+            np.bitwise_or.at(out, (registers >> 1, lanes), bits.astype(U32) << (16 * (registers & 1)).astype(U32))
+        else:
+            out = np.zeros((to.width, width), U32)
+            out[registers, lanes] = total.astype(U32) if is_integer else total.astype(F32).view(U32)
+        for i in range(to.width):
+            wave.write_v(to.index + i, out[i])
+
+    return step
+
+
+def bind(instruction: Instruction, width: int) -> Step | None:
+    name = instruction.mnemonic.removesuffix("_e64_dpp")
+    if name in PACKED:
+        return _bind_packed(instruction, width)
+    for prefix, binder in _BINDERS.items():
+        if name.startswith(prefix):
+            return binder(instruction, width)
+    return None
+
+
+_BINDERS: dict[str, Callable[[Instruction, int], Step]] = {
+    "v_fma_mix": _bind_mix,
+    "v_dot4_f32": _bind_dot4_float,
+    "v_dot4": _bind_dot_integer,
+    "v_dot8": _bind_dot_integer,
+    "v_dot2_f32": _bind_dot2,
+    "v_dot2_f16": bind_dot2_half,
+    "v_dot2_bf16": bind_dot2_half,
+    "v_wmma": _bind_wmma,
+}

@@ -1,0 +1,420 @@
+"""Binds the rows of model_vector and model_packed to operands, modifiers and DPP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from sim.shader_model import model_floats as floats
+from sim.shader_model.model_lanes import BINDERS as LANE_BINDERS
+from sim.shader_model.model_lanes import dpp_reader
+from sim.shader_model.model_state import (
+    VCC,
+    Wave,
+    bits_of,
+    mask_of,
+    modified,
+    register_code,
+    vector_reader,
+)
+from sim.shader_model.model_vector import ACCUMULATE, COMPARES, TABLE, Row
+
+from zinc_rt.isa import Instruction, Kind, Operand
+
+Array = np.ndarray
+Step = Callable[[Wave], None]
+U32, U64, I64 = np.uint32, np.uint64, np.int64
+_DTYPES = {
+    "u16": np.uint16, "i16": np.int16, "f16": np.float16, "u32": np.uint32, "i32": np.int32, "f32": np.float32,
+    "u64": np.uint64, "i64": np.int64, "f64": np.float64,
+}  # fmt: skip
+_LIMITS = {kind: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for kind, dtype in _DTYPES.items()
+           if kind[0] != "f" and kind[1:] != "64"}  # fmt: skip
+
+
+def base_name(mnemonic: str) -> str:
+    """Without the encoding's suffix."""
+    return mnemonic.removesuffix("_dpp").removesuffix("_e64").removesuffix("_e32")
+
+
+class Sources:
+    """Reads an instruction's sources; under DPP also says which lanes may write."""
+
+    def __init__(
+        self, instruction: Instruction, operands: tuple[Operand, ...], types: tuple[str, ...], width: int
+    ):
+        select = instruction.modifier("op_sel")
+        picks = tuple(select.value) if select is not None and isinstance(select.value, tuple) else ()
+        self.readers = []
+        self.dpp = None
+        for place, (operand, kind) in enumerate(zip(operands, types, strict=True)):
+            bits = int(kind[1:])
+            high = picks[place] if place < len(picks) and bits == 16 else 0
+            if place == 0 and instruction.encoding.endswith(("_DPP16", "_DPP8")):
+                index = operand.index & 127 if "Invalid register" in operand.text else operand.index
+                high = 1 if "Invalid register" in operand.text else high
+                self.dpp = dpp_reader(instruction, index, width)
+                read = _narrow(bits, operand.half if operand.half is not None else high)
+            else:
+                read = vector_reader(
+                    operand, bits, width, is_float=kind[0] == "f", signed=kind[0] == "i", high=high
+                )
+            read = _modify(read, bits, operand)
+            dtype = _DTYPES[kind]
+            self.readers.append(lambda wave, read=read, dtype=dtype: read(wave).view(dtype))
+
+    def read(self, wave: Wave) -> tuple[list[Array], Array | None]:
+        if self.dpp is None:
+            return [read(wave) for read in self.readers], None
+        value, may_write = self.dpp(wave)
+        wave.dpp_value = value  # type: ignore[attr-defined]
+        return [read(wave) for read in self.readers], may_write
+
+
+def _narrow(bits: int, high: int) -> Callable[[Wave], Array]:
+    if bits == 16:
+        return lambda wave: (wave.dpp_value >> U32(16 * high)).astype(np.uint16)  # type: ignore[attr-defined]
+    return lambda wave: wave.dpp_value  # type: ignore[attr-defined]
+
+
+def _modify(read: Callable[[Wave], Array], bits: int, operand: Operand) -> Callable[[Wave], Array]:
+    return modified(read, bits, operand.negate, operand.absolute)
+
+
+def finish(result: Array, kind: str, clamp: bool, omod: int) -> Array:
+    """A row's result as unsigned bits, under clamp and omod."""
+    saturates = kind[0] == "w"
+    kind = kind.removeprefix("w")
+    dtype, bits = _DTYPES[kind], int(kind[1:])
+    if kind[0] == "f":
+        value = np.asarray(result, dtype)
+        if omod:
+            value = value * dtype({2: 2.0, 4: 4.0, -2: 0.5}[omod])
+            tiny = np.abs(value) < np.finfo(dtype).tiny  # denormals are flushed, -0 becomes +0
+            value = np.where(tiny, dtype(0), value).astype(dtype)
+        if clamp:
+            value = np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1))).astype(dtype) + dtype(
+                0
+            )
+        return np.ascontiguousarray(value).view(f"u{bits // 8}")
+    if saturates and clamp:
+        result = np.clip(result, *_LIMITS[kind])
+    return np.asarray(result).astype(U64).astype(f"u{bits // 8}")
+
+
+def write_result(wave: Wave, register: int, bits: Array, high: int | None, where: Array | None) -> None:
+    """16, 32 or 64 bits; of 16 the half that is named, the other is kept."""
+    if bits.dtype == np.uint16:
+        old = wave.v[register]
+        shift = U32(16 * (high or 0))
+        wave.write_v(register, old & ~(U32(0xFFFF) << shift) | bits.astype(U32) << shift, where)
+    elif bits.dtype == np.uint64:
+        wave.write_v(register, bits.astype(U32), where)
+        wave.write_v(register + 1, (bits >> U64(32)).astype(U32), where)
+    else:
+        wave.write_v(register, bits, where)
+
+
+def output_modifiers(instruction: Instruction) -> tuple[bool, int]:
+    omod = instruction.modifier("omod")
+    return instruction.modifier("clamp") is not None, int(omod.value) if omod is not None else 0  # type: ignore[arg-type]
+
+
+def destination_of(instruction: Instruction, bits: int, sources: int) -> tuple[int, int]:
+    """The register, and which half where 16 bits are written."""
+    operand = instruction.operands[0]
+    if bits != 16:
+        return operand.index, 0
+    if operand.half is not None:
+        return operand.index, operand.half
+    if "Invalid register" in operand.text:
+        return operand.index & 127, 1
+    select = instruction.modifier("op_sel")
+    picks = select.value if select is not None else None
+    high = picks[sources] if isinstance(picks, tuple) and len(picks) > sources else 0
+    return operand.index, int(high)
+
+
+def bind(instruction: Instruction, width: int) -> Step | None:
+    if instruction.second is not None:
+        return _bind_dual(instruction, width)
+    name = base_name(instruction.mnemonic)
+    if name in ("v_nop", "v_pipeflush"):
+        return lambda wave: None
+    if name in LANE_BINDERS:
+        if "DPP" in instruction.encoding:
+            raise NotImplementedError(f"{instruction.text}: the model has no DPP of this one")
+        return LANE_BINDERS[name](instruction, width)
+    if name.startswith("v_cmp_") and name[6:] in COMPARES:
+        return _bind_compare(instruction, COMPARES[name[6:]], width, to_exec=False)
+    if name.startswith("v_cmpx_") and name[7:] in COMPARES:
+        return _bind_compare(instruction, COMPARES[name[7:]], width, to_exec=True)
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(instruction, width)
+    if name in ACCUMULATE:
+        return _bind_row(instruction, ACCUMULATE[name], (*instruction.operands[1:], _plain(instruction)), width)
+    if name in TABLE:
+        return _bind_row(instruction, TABLE[name], instruction.operands[1:], width)
+    return None
+
+
+def _plain(instruction: Instruction) -> Operand:
+    """The destination as a source, without what is written about it."""
+    return instruction.operands[0]
+
+
+def _bind_row(instruction: Instruction, row: Row, operands: tuple[Operand, ...], width: int) -> Step:
+    sources = Sources(instruction, operands, row.sources, width)
+    clamp, omod = output_modifiers(instruction)
+    kind, function = row.result, row.function
+    bits = int(kind.removeprefix("w")[1:])
+    register, high = destination_of(instruction, bits, len(row.sources))
+
+    def step(wave: Wave) -> None:
+        values, where = sources.read(wave)
+        write_result(wave, register, finish(function(*values), kind, clamp, omod), high, where)
+
+    return step
+
+
+def _bind_compare(instruction: Instruction, row: Row, width: int, *, to_exec: bool) -> Step:
+    operands = instruction.operands if to_exec else instruction.operands[1:]
+    sources = Sources(instruction, operands, row.sources, width)
+    target = 126 if to_exec else register_code(instruction.operands[0])
+    function = row.function
+
+    def step(wave: Wave) -> None:
+        values, where = sources.read(wave)
+        result = np.asarray(function(*values)).astype(bool)
+        bits = bits_of(result & (wave.lanes if where is None else where))
+        if to_exec:
+            wave.set_exec(bits | (wave.s[127] << 32 if width == 32 else 0))
+        else:
+            wave.write_mask(target, bits)
+
+    return step
+
+
+def _bind_carry(instruction: Instruction, width: int) -> Step:
+    """v_add_co_u32 and its relations: result, carry out, two sources and perhaps the carry in."""
+    name = base_name(instruction.mnemonic)
+    register, carry_out = instruction.operands[0].index, register_code(instruction.operands[1])
+    sources = Sources(instruction, instruction.operands[2:4], ("u32", "u32"), width)
+    carry_in = register_code(instruction.operands[4]) if len(instruction.operands) > 4 else None
+    clamp = instruction.modifier("clamp") is not None
+
+    def step(wave: Wave) -> None:
+        (a, b), where = sources.read(wave)
+        carry = mask_of(wave.mask(carry_in), width).astype(I64) if carry_in is not None else 0
+        x, y = a.astype(I64), b.astype(I64)
+        if name.startswith("v_subrev"):
+            x, y = y, x
+        total = x + y + carry if name.startswith("v_add") else x - y - carry
+        over = (total >> 32 != 0) if name.startswith("v_add") else total < 0
+        if clamp:
+            total = np.clip(total, 0, 0xFFFFFFFF)
+        active = wave.lanes if where is None else where
+        wave.write_v(register, total.astype(U32), active)
+        wave.write_mask(carry_out, bits_of(over & active))
+
+    return step
+
+
+def _bind_mad64(instruction: Instruction, width: int) -> Step:
+    register, carry_out = instruction.operands[0].index, register_code(instruction.operands[1])
+    kind = "i" if "_i64_" in instruction.mnemonic else "u"
+    sources = Sources(instruction, instruction.operands[2:5], (kind + "32", kind + "32", kind + "64"), width)
+    clamp = instruction.modifier("clamp") is not None
+
+    def step(wave: Wave) -> None:
+        (a, b, c), _ = sources.read(wave)
+        low = np.zeros(width, U64)
+        over = np.zeros(width, bool)
+        bottom, top = (-(1 << 63), (1 << 63) - 1) if kind == "i" else (0, (1 << 64) - 1)
+        for lane in range(width):
+            total = int(a[lane]) * int(b[lane]) + int(c[lane])
+            over[lane] = not bottom <= total <= top
+            if clamp:
+                total = min(max(total, bottom), top)
+            low[lane] = total & (1 << 64) - 1
+        write_result(wave, register, low, None, None)
+        wave.write_mask(carry_out, bits_of(over & wave.lanes))
+
+    return step
+
+
+def _bind_select(instruction: Instruction, width: int) -> Step:
+    """v_cndmask: source 1 where the mask has a one."""
+    kind = "u16" if base_name(instruction.mnemonic).endswith("b16") else "u32"
+    sources = Sources(instruction, instruction.operands[1:3], (kind, kind), width)
+    mask = register_code(instruction.operands[3])
+    register, high = destination_of(instruction, int(kind[1:]), 3)
+
+    def step(wave: Wave) -> None:
+        (a, b), where = sources.read(wave)
+        write_result(wave, register, np.where(mask_of(wave.mask(mask), width), b, a), high, where)
+
+    return step
+
+
+def _bind_div_scale(instruction: Instruction, width: int) -> Step:
+    """Result and VCC: see V_DIV_SCALE in the manual. There 1/denominator of float32 is compared with float64's
+    denormals, which cannot be; float32's are meant, or the macro would lose quotients."""
+    kind = "f64" if "f64" in instruction.mnemonic else "f32"
+    dtype = _DTYPES[kind]
+    register, mask = instruction.operands[0].index, register_code(instruction.operands[1])
+    sources = Sources(instruction, instruction.operands[2:5], (kind,) * 3, width)
+    tiny = float(np.finfo(dtype).tiny)
+    far, small, power = (96, 23, 64) if kind == "f32" else (768, 53, 128)
+    unsigned, fraction, top = (U32, 23, 0xFF) if kind == "f32" else (U64, 52, 0x7FF)
+
+    def exponent(value: Array) -> Array:
+        return (value.view(unsigned) >> unsigned(fraction) & unsigned(top)).astype(I64)
+
+    def step(wave: Wave) -> None:
+        (value, denominator, numerator), _ = sources.read(wave)
+        out = value.copy()
+        scaled = np.zeros(width, bool)
+        wide = np.longdouble
+        with np.errstate(all="ignore"):
+            up = np.ldexp(value, power).astype(dtype)
+            down = np.ldexp(value, -power).astype(dtype)
+            inverse = np.abs(1 / denominator.astype(wide))
+            quotient = np.abs(numerator.astype(wide) / denominator.astype(wide))
+        is_denominator = value == denominator
+        is_numerator = value == numerator
+        inverse_small = (inverse < tiny) & (inverse > 0)
+        quotient_small = (quotient < tiny) & (quotient > 0)
+        denormal = (np.abs(denominator) < tiny) & (denominator != 0)
+        for lane in range(width):
+            if numerator[lane] == 0 or denominator[lane] == 0:
+                out[lane] = np.nan
+            elif exponent(numerator)[lane] - exponent(denominator)[lane] >= far:
+                scaled[lane] = True
+                if is_denominator[lane]:
+                    out[lane] = up[lane]
+            elif denormal[lane]:
+                out[lane] = up[lane]
+            elif inverse_small[lane] and quotient_small[lane]:
+                scaled[lane] = True
+                if is_denominator[lane]:
+                    out[lane] = up[lane]
+            elif inverse_small[lane]:
+                out[lane] = down[lane]
+            elif quotient_small[lane]:
+                scaled[lane] = True
+                if is_numerator[lane]:
+                    out[lane] = up[lane]
+            elif exponent(numerator)[lane] <= small:
+                out[lane] = up[lane]
+        write_result(wave, register, out.view(unsigned), None, None)
+        wave.write_mask(mask, bits_of(scaled & wave.lanes))
+
+    return step
+
+
+def _bind_div_fmas(instruction: Instruction, width: int) -> Step:
+    kind = "f64" if "f64" in instruction.mnemonic else "f32"
+    dtype = _DTYPES[kind]
+    register = instruction.operands[0].index
+    sources = Sources(instruction, instruction.operands[1:4], (kind,) * 3, width)
+    fma, power = (floats.fma64, 64) if kind == "f64" else (floats.fma32, 32)
+    clamp, omod = output_modifiers(instruction)
+
+    def step(wave: Wave) -> None:
+        values, _ = sources.read(wave)
+        total = fma(*values)
+        with np.errstate(all="ignore"):
+            scaled = (total * dtype(2.0**power)).astype(dtype)
+        result = np.where(mask_of(wave.mask(VCC), width), scaled, total)
+        write_result(wave, register, finish(result, kind, clamp, omod), None, None)
+
+    return step
+
+
+def _bind_cvt_fp8(instruction: Instruction, width: int) -> Step:
+    """v_cvt_f32_fp8 and _bf8: one byte, by byte_sel."""
+    sources = Sources(instruction, instruction.operands[1:2], ("u32",), width)
+    byte = instruction.modifier("byte_sel")
+    shift = U32(8 * int(byte.value) if byte is not None else 0)  # type: ignore[arg-type]
+    exponent_bits = 4 if "_fp8" in instruction.mnemonic else 5
+    register = instruction.operands[0].index
+
+    def step(wave: Wave) -> None:
+        (value,), where = sources.read(wave)
+        wave.write_v(register, floats.small_to_f32(value >> shift, exponent_bits).view(U32), where)
+
+    return step
+
+
+def _bind_pack_fp8(instruction: Instruction, width: int) -> Step:
+    sources = Sources(instruction, instruction.operands[1:3], ("f32", "f32"), width)
+    exponent_bits = 4 if "_fp8" in instruction.mnemonic else 5
+    register, high = destination_of(instruction, 16, 2)
+
+    def step(wave: Wave) -> None:
+        (a, b), where = sources.read(wave)
+        low, top = (floats.f32_to_small(x, exponent_bits) for x in (a, b))
+        write_result(wave, register, (low | top << U32(8)).astype(np.uint16), high, where)
+
+    return step
+
+
+def _bind_dual(instruction: Instruction, width: int) -> Step:
+    """VOPD: both halves read before either writes."""
+    assert instruction.second is not None
+    halves = [_dual_half(half, width) for half in (instruction, instruction.second)]
+
+    def step(wave: Wave) -> None:
+        results = [(register, compute(wave)) for register, compute in halves]
+        for register, value in results:
+            wave.write_v(register, value)
+
+    return step
+
+
+def _dual_half(half: Instruction, width: int) -> tuple[int, Callable[[Wave], Array]]:
+    from sim.shader_model.model_packed import DOT2ACC
+
+    name = half.mnemonic.replace("v_dual_", "v_")
+    operands = half.operands
+    register = operands[0].index
+    if name == "v_cndmask_b32":
+        low, high = (vector_reader(o, 32, width) for o in operands[1:3])
+        return register, lambda wave: np.where(mask_of(wave.mask(VCC), width), high(wave), low(wave))
+    if name in DOT2ACC:
+        return register, DOT2ACC[name](operands, width)
+    if name in ACCUMULATE:
+        row, operands = ACCUMULATE[name], (*operands[1:3], operands[0])
+    else:
+        row, operands = TABLE[name], operands[1:]
+    readers = [
+        vector_reader(operand, 32, width, is_float=kind[0] == "f")
+        for operand, kind in zip(operands, row.sources, strict=True)
+    ]
+
+    def compute(wave: Wave) -> Array:
+        values = [read(wave).view(_DTYPES[kind]) for read, kind in zip(readers, row.sources, strict=True)]
+        return finish(row.function(*values), row.result, False, 0)
+
+    return register, compute
+
+
+_SPECIAL: dict[str, Callable[[Instruction, int], Step]] = {
+    **{f"v_{name}{how}_u32": _bind_carry for name in ("add", "sub", "subrev") for how in ("_co", "_co_ci")},
+    "v_mad_co_u64_u32": _bind_mad64,
+    "v_mad_co_i64_i32": _bind_mad64,
+    "v_cndmask_b32": _bind_select,
+    "v_cndmask_b16": _bind_select,
+    "v_div_scale_f32": _bind_div_scale,
+    "v_div_scale_f64": _bind_div_scale,
+    "v_div_fmas_f32": _bind_div_fmas,
+    "v_div_fmas_f64": _bind_div_fmas,
+    "v_cvt_f32_fp8": _bind_cvt_fp8,
+    "v_cvt_f32_bf8": _bind_cvt_fp8,
+    "v_cvt_pk_fp8_f32": _bind_pack_fp8,
+    "v_cvt_pk_bf8_f32": _bind_pack_fp8,
+}
+
+__all__ = ["Kind", "base_name", "bind", "finish", "write_result"]

@@ -1,0 +1,526 @@
+"""VOP1, VOP2, VOP3, VOPC, VOPD: what one lane computes, over arrays of lanes.
+
+A row is "result: sources" in types, and a function of arrays of those types. Types: u i f and the bits; `w` before
+an integer result: the function gives the exact sum as int64, which wraps or, under clamp, saturates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sim.shader_model import model_floats as floats
+from sim.shader_model.model_scalar import COMPARE
+
+Array = np.ndarray
+I64, U64, U32, I32, F32, F64, F16 = np.int64, np.uint64, np.uint32, np.int32, np.float32, np.float64, np.float16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    result: str
+    sources: tuple[str, ...]
+    function: Callable[..., Any]
+
+
+def row(types: str, function: Callable[..., Any]) -> Row:
+    result, sources = types.split(":")
+    return Row(result.strip(), tuple(sources.split()), function)
+
+
+def wide(value: Array) -> Array:
+    return value.astype(I64)
+
+
+def _shift_left(bits: int) -> Callable[[Array, Array], Array]:
+    kind = {16: np.uint16, 32: U32, 64: U64}[bits]
+    return lambda n, value: (value << (n.astype(kind) & kind(bits - 1))).astype(kind)
+
+
+def _shift_right(bits: int, *, signed: bool = False) -> Callable[[Array, Array], Array]:
+    kind = {16: np.int16 if signed else np.uint16, 32: I32 if signed else U32, 64: I64 if signed else U64}[bits]
+    return lambda n, value: value >> (n & (bits - 1)).astype(kind)
+
+
+def _low24(value: Array) -> Array:
+    return wide(value) & 0xFFFFFF
+
+
+def _signed24(value: Array) -> Array:
+    return (wide(value) & 0xFFFFFF ^ 0x800000) - 0x800000
+
+
+def reverse_bits(value: Array) -> Array:
+    out = value.astype(U32)
+    for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF), (16, 0x0000FFFF)):
+        out = (out >> U32(shift)) & U32(mask) | (out & U32(mask)) << U32(shift)
+    return out
+
+
+def leading_zeros(value: Array) -> Array:
+    return np.array([32 - int(x).bit_length() if x else -1 for x in value], I64).astype(U32)
+
+
+def trailing_zeros(value: Array) -> Array:
+    return np.array([(int(x) & -int(x)).bit_length() - 1 if x else -1 for x in value], I64).astype(U32)
+
+
+def sign_run(value: Array) -> Array:
+    flipped = np.where(value < 0, ~value, value)
+    return np.array([32 - int(x).bit_length() if x else -1 for x in flipped], I64).astype(U32)
+
+
+def popcount(value: Array) -> Array:
+    return np.array([int(x).bit_count() for x in value], U32)
+
+
+def _mask_count(first_lane: int) -> Callable[[Array, Array], Array]:
+    """Ones of the mask below the lane, plus the second source. Arrays are in lane order."""
+
+    def function(mask: Array, add: Array) -> Array:
+        shown = np.clip(np.arange(len(mask)) - first_lane, 0, 32)
+        return popcount(mask & ((1 << shown.astype(I64)) - 1).astype(U32)) + add
+
+    return function
+
+
+def _bfe_u32(a: Array, offset: Array, count: Array) -> Array:
+    return (wide(a) >> wide(offset & U32(31)) & (1 << wide(count & U32(31))) - 1).astype(U32)
+
+
+def _bfe_i32(a: Array, offset: Array, count: Array) -> Array:
+    n = wide(count & U32(31))
+    field = wide(a.view(I32)) >> wide(offset & U32(31)) & (1 << n) - 1
+    top = np.where(n > 0, 1 << np.maximum(n - 1, 0), 0)
+    return ((field ^ top) - top).astype(U32)
+
+
+def _align(unit: int) -> Callable[..., Array]:
+    def function(high: Array, low: Array, n: Array) -> Array:
+        pair = high.astype(U64) << U64(32) | low.astype(U64)
+        return (pair >> ((n.astype(U64) & U64(31 if unit == 1 else 3)) * U64(unit))).astype(U32)
+
+    return function
+
+
+def permute_bytes(first: Array, second: Array, selector: Array) -> Array:
+    """V_PERM_B32: bytes 0 to 3 are `second`'s, 4 to 7 `first`'s, 8 to 11 signs, 12 zero, above that ones."""
+    pair = first.astype(U64) << U64(32) | second.astype(U64)
+    out = np.zeros(len(pair), U32)
+    for place in range(4):
+        select = (selector >> U32(8 * place) & U32(0xFF)).astype(I64)
+        byte = pair >> (np.minimum(select, 7) * 8).astype(U64) & U64(0xFF)
+        sign = np.where(pair >> (np.clip(select - 8, 0, 3) * 16 + 15).astype(U64) & U64(1), 0xFF, 0)
+        chosen = np.where(select < 8, byte, np.where(select < 12, sign, np.where(select == 12, 0, 0xFF)))
+        out |= chosen.astype(U32) << U32(8 * place)
+    return out
+
+
+def _median(kind: str) -> Callable[..., Array]:
+    return lambda a, b, c: np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+
+
+def med3_num(a: Array, b: Array, c: Array) -> Array:
+    """With a NaN among them the smallest number; else the one in the middle (manual, V_MED3_NUM_F32)."""
+    low = floats.min_num(floats.min_num(a, b), c)
+    high = floats.max_num(floats.max_num(a, b), c)
+    middle = np.where(
+        high == a, floats.max_num(b, c), np.where(high == b, floats.max_num(a, c), floats.max_num(a, b))
+    )
+    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), low, middle)
+
+
+def fract(a: Array) -> Array:
+    """a - floor(a), never as much as 1."""
+    with np.errstate(all="ignore"):
+        out = (a.astype(F64) - np.floor(a.astype(F64))).astype(a.dtype)
+    return np.minimum(out, np.nextafter(a.dtype.type(1), a.dtype.type(0)))
+
+
+def frexp_exponent(a: Array) -> Array:
+    _, exponent = np.frexp(a)
+    return np.where(np.isfinite(a), exponent, 0).astype(I32)
+
+
+def frexp_mantissa(a: Array) -> Array:
+    fraction, _ = np.frexp(a)
+    return np.where(np.isfinite(a), fraction, a)
+
+
+def ldexp32(a: Array, n: Array) -> Array:
+    steps = np.clip(n, -1000, 1000)
+    return np.ldexp(a.astype(F64), steps).astype(F32)
+
+
+def ldexp64(a: Array, n: Array) -> Array:
+    half = np.clip(n.astype(I64), -5000, 5000)
+    out = a.copy()
+    for lane, steps in enumerate(half):
+        if np.isfinite(a[lane]) and a[lane]:
+            mantissa, exponent = np.frexp(a[lane])
+            total = int(exponent) + int(steps)
+            if total > 1024:
+                out[lane] = np.copysign(np.inf, a[lane])
+            elif total < -1100:
+                out[lane] = np.copysign(0.0, a[lane])
+            else:
+                out[lane] = np.ldexp(mantissa, total)  # one rounding, in C
+    return out
+
+
+def cvt_pk_u8(a: Array, byte: Array, old: Array) -> Array:
+    value = floats.to_integer(np.rint(a), 0, 255).astype(U32)
+    shift = (byte & U32(3)) * U32(8)
+    return old & ~(U32(0xFF) << shift) | value << shift
+
+
+def norm16(a: Array, b: Array) -> Array:
+    """Two of [-1, 1] to 16 bits each, to nearest even."""
+
+    def one(value: Array) -> Array:
+        scaled = np.clip(value.astype(F64), -1.0, 1.0) * 32767.0
+        return np.where(np.isnan(scaled), 0.0, np.rint(scaled)).astype(I64) & 0xFFFF
+
+    return (one(a) | one(b) << 16).astype(U32)
+
+
+def norm16_unsigned(a: Array, b: Array) -> Array:
+    def one(value: Array) -> Array:
+        scaled = np.clip(value.astype(F64), 0.0, 1.0) * 65535.0
+        return np.where(np.isnan(scaled), 0.0, np.rint(scaled)).astype(I64)
+
+    return (one(a) | one(b) << 16).astype(U32)
+
+
+def pack16(a: Array, b: Array) -> Array:
+    return a.astype(np.uint16).astype(U32) | b.astype(np.uint16).astype(U32) << U32(16)
+
+
+def pack_bits(a: Array, b: Array) -> Array:
+    return pack16(a.view(np.uint16), b.view(np.uint16))
+
+
+def _saturated(value: Array, low: int, high: int) -> Array:
+    return np.clip(wide(value), low, high)
+
+
+def half(value: Array) -> Array:
+    return value.astype(F16)
+
+
+def offset_int4(a: Array) -> Array:
+    """The low four bits, signed, over 16."""
+    nibble = wide(a) & 15
+    return ((nibble ^ 8) - 8).astype(F32) / F32(16)
+
+
+def trig(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda a: function(a.astype(F64) * (2 * np.pi)).astype(F32)
+
+
+def mul_dx9(a: Array, b: Array) -> Array:
+    """Zero times anything is +0."""
+    return np.where((a == 0) | (b == 0), F32(0), a * b)
+
+
+def dot2(a0: Array, b0: Array, a1: Array, b1: Array, c: Array) -> Array:
+    """float64 throughout: the manual leaves order and rounding open, so comparisons have a tolerance."""
+    return (a0.astype(F64) * b0 + a1.astype(F64) * b1 + c).astype(F32)
+
+
+def div_fixup(kind: type) -> Callable[..., Array]:
+    bits, fraction = (U32, 23) if kind is F32 else (U64, 52)
+    top = 0xFF if kind is F32 else 0x7FF
+    sign_bit = bits(1 << (31 if kind is F32 else 63))
+
+    def function(quotient: Array, denominator: Array, numerator: Array) -> Array:
+        """S0 the quotient so far, S1 the denominator, S2 the numerator (manual, V_DIV_FIXUP)."""
+        n_bits, d_bits = numerator.view(bits), denominator.view(bits)
+        sign = (n_bits ^ d_bits) & sign_bit
+        exponent_n = (n_bits >> bits(fraction) & bits(top)).astype(I64)
+        exponent_d = (d_bits >> bits(fraction) & bits(top)).astype(I64)
+        infinity = kind(np.inf)
+        signed = np.where(sign, kind(-1), kind(1))
+        out = np.copysign(np.abs(quotient), signed)
+        out = np.where(exponent_n - exponent_d < (-150 if kind is F32 else -1075), signed * kind(0), out)
+        out = np.where(np.isinf(denominator) | (numerator == 0), signed * kind(0), out)
+        out = np.where((denominator == 0) | np.isinf(numerator), signed * infinity, out)
+        invalid = (denominator == 0) & (numerator == 0) | np.isinf(denominator) & np.isinf(numerator)
+        out = np.where(invalid, kind(np.nan), out)
+        out = np.where(np.isnan(denominator), floats.quiet(denominator, kind), out)
+        return np.where(np.isnan(numerator), floats.quiet(numerator, kind), out).astype(kind)
+
+    return function
+
+
+_ROUNDS = {"trunc": np.trunc, "ceil": np.ceil, "floor": np.floor, "rndne": np.rint}
+_LIMITS = {"i32": (-(1 << 31), (1 << 31) - 1), "u32": (0, (1 << 32) - 1), "i16": (-(1 << 15), (1 << 15) - 1),
+           "u16": (0, 0xFFFF)}  # fmt: skip
+
+
+def _integers(kind: str) -> Callable[[Array], Array]:
+    low, high = _LIMITS[kind]
+    return lambda a: floats.to_integer(a, low, high)
+
+
+TABLE: dict[str, Row] = {
+    "v_mov_b32": row("u32: u32", lambda a: a),
+    "v_not_b32": row("u32: u32", lambda a: ~a),
+    "v_not_b16": row("u16: u16", lambda a: ~a),
+    "v_bfrev_b32": row("u32: u32", reverse_bits),
+    "v_clz_i32_u32": row("u32: u32", leading_zeros),
+    "v_ctz_i32_b32": row("u32: u32", trailing_zeros),
+    "v_cls_i32": row("u32: i32", sign_run),
+    "v_bcnt_u32_b32": row("u32: u32 u32", lambda a, b: popcount(a) + b),
+    "v_mbcnt_lo_u32_b32": row("u32: u32 u32", _mask_count(0)),
+    "v_mbcnt_hi_u32_b32": row("u32: u32 u32", _mask_count(32)),
+    # conversions
+    "v_cvt_f32_i32": row("f32: i32", lambda a: a.astype(F32)),
+    "v_cvt_f32_u32": row("f32: u32", lambda a: a.astype(F32)),
+    "v_cvt_i32_f32": row("i32: f32", _integers("i32")),
+    "v_cvt_u32_f32": row("u32: f32", _integers("u32")),
+    "v_cvt_nearest_i32_f32": row("i32: f32", lambda a: _integers("i32")(np.floor(a.astype(F64) + 0.5))),
+    "v_cvt_floor_i32_f32": row("i32: f32", lambda a: _integers("i32")(np.floor(a))),
+    "v_cvt_f16_f32": row("f16: f32", half),
+    "v_cvt_f32_f16": row("f32: f16", lambda a: a.astype(F32)),
+    "v_cvt_f64_f32": row("f64: f32", lambda a: a.astype(F64)),
+    "v_cvt_f32_f64": row("f32: f64", lambda a: a.astype(F32)),
+    "v_cvt_f64_i32": row("f64: i32", lambda a: a.astype(F64)),
+    "v_cvt_f64_u32": row("f64: u32", lambda a: a.astype(F64)),
+    "v_cvt_i32_f64": row("i32: f64", _integers("i32")),
+    "v_cvt_u32_f64": row("u32: f64", _integers("u32")),
+    "v_cvt_f16_u16": row("f16: u16", half),
+    "v_cvt_f16_i16": row("f16: i16", half),
+    "v_cvt_u16_f16": row("u16: f16", _integers("u16")),
+    "v_cvt_i16_f16": row("i16: f16", _integers("i16")),
+    "v_cvt_i32_i16": row("i32: i16", wide),
+    "v_cvt_u32_u16": row("u32: u16", wide),
+    **{
+        f"v_cvt_f32_ubyte{n}": row("f32: u32", lambda a, n=n: (a >> U32(8 * n) & U32(0xFF)).astype(F32))
+        for n in range(4)
+    },
+    "v_cvt_off_f32_i4": row("f32: u32", offset_int4),
+    "v_cvt_pk_u8_f32": row("u32: f32 u32 u32", cvt_pk_u8),
+    "v_cvt_pk_rtz_f16_f32": row(
+        "u32: f32 f32", lambda a, b: pack_bits(floats.toward_zero16(a), floats.toward_zero16(b))
+    ),
+    "v_cvt_pk_norm_i16_f32": row("u32: f32 f32", norm16),
+    "v_cvt_pk_norm_u16_f32": row("u32: f32 f32", norm16_unsigned),
+    "v_cvt_pk_norm_i16_f16": row("u32: f16 f16", norm16),
+    "v_cvt_pk_norm_u16_f16": row("u32: f16 f16", norm16_unsigned),
+    "v_cvt_pk_i16_i32": row("u32: i32 i32", lambda a, b: pack16(*(_saturated(x, *_LIMITS["i16"]) for x in (a, b)))),
+    "v_cvt_pk_u16_u32": row("u32: u32 u32", lambda a, b: pack16(*(_saturated(x, *_LIMITS["u16"]) for x in (a, b)))),
+    "v_cvt_pk_i16_f32": row("u32: f32 f32", lambda a, b: pack16(_integers("i16")(a), _integers("i16")(b))),
+    "v_cvt_pk_u16_f32": row("u32: f32 f32", lambda a, b: pack16(_integers("u16")(a), _integers("u16")(b))),
+    "v_pack_b32_f16": row("u32: f16 f16", pack_bits),
+    "v_sat_pk_u8_i16": row(
+        "u16: u32",
+        lambda a: (
+            np.clip(a.astype(np.int16).astype(I64), 0, 255)
+            | np.clip((a >> U32(16)).astype(np.int16).astype(I64), 0, 255) << 8
+        ),
+    ),
+    # one float source
+    **{f"v_{name}_f{bits}": row(f"f{bits}: f{bits}", f) for name, f in _ROUNDS.items() for bits in (16, 32, 64)},
+    **{f"v_fract_f{bits}": row(f"f{bits}: f{bits}", fract) for bits in (16, 32, 64)},
+    **{f"v_frexp_mant_f{bits}": row(f"f{bits}: f{bits}", frexp_mantissa) for bits in (16, 32, 64)},
+    "v_frexp_exp_i32_f32": row("i32: f32", frexp_exponent),
+    "v_frexp_exp_i32_f64": row("i32: f64", frexp_exponent),
+    "v_frexp_exp_i16_f16": row("i16: f16", frexp_exponent),
+    "v_exp_f32": row("f32: f32", floats.exp2),
+    "v_log_f32": row("f32: f32", floats.log2),
+    "v_rcp_f32": row("f32: f32", floats.rcp),
+    "v_rcp_iflag_f32": row("f32: f32", floats.rcp),
+    "v_rsq_f32": row("f32: f32", floats.rsq),
+    "v_sqrt_f32": row("f32: f32", floats.sqrt),
+    "v_sin_f32": row("f32: f32", trig(np.sin)),
+    "v_cos_f32": row("f32: f32", trig(np.cos)),
+    "v_exp_f16": row("f16: f16", lambda a: half(np.exp2(a.astype(F64)))),
+    "v_log_f16": row("f16: f16", lambda a: half(np.log2(a.astype(F64)))),
+    "v_rcp_f16": row("f16: f16", lambda a: half(1.0 / a.astype(F64))),
+    "v_rsq_f16": row("f16: f16", lambda a: half(1.0 / np.sqrt(a.astype(F64)))),
+    "v_sqrt_f16": row("f16: f16", lambda a: half(np.sqrt(a.astype(F64)))),
+    "v_rcp_f64": row("f64: f64", lambda a: 1.0 / a),
+    "v_rsq_f64": row("f64: f64", lambda a: 1.0 / np.sqrt(a)),
+    "v_sqrt_f64": row("f64: f64", np.sqrt),
+    # float arithmetic
+    **{
+        f"v_{name}_f{bits}": row(f"f{bits}: f{bits} f{bits}", f)
+        for bits in (16, 32, 64)
+        for name, f in {
+            "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "subrev": lambda a, b: b - a,
+            "mul": lambda a, b: a * b, "min_num": floats.min_num, "max_num": floats.max_num,
+            "minimum": floats.minimum, "maximum": floats.maximum,
+        }.items()
+    },
+    "v_mul_dx9_zero_f32": row("f32: f32 f32", mul_dx9),
+    "v_ldexp_f32": row("f32: f32 i32", ldexp32),
+    "v_ldexp_f64": row("f64: f64 i32", ldexp64),
+    "v_ldexp_f16": row("f16: f16 i16", lambda a, n: np.ldexp(a.astype(F64), n).astype(F16)),
+    "v_fma_f32": row("f32: f32 f32 f32", floats.fma32),
+    "v_fma_f16": row("f16: f16 f16 f16", floats.fma16),
+    "v_fma_f64": row("f64: f64 f64 f64", floats.fma64),
+    **{
+        f"v_{name}_f{bits}": row(f"f{bits}: f{bits} f{bits} f{bits}", f)
+        for bits in (16, 32)
+        for name, f in {
+            "min3_num": lambda a, b, c: floats.min_num(floats.min_num(a, b), c),
+            "max3_num": lambda a, b, c: floats.max_num(floats.max_num(a, b), c),
+            "minimum3": lambda a, b, c: floats.minimum(floats.minimum(a, b), c),
+            "maximum3": lambda a, b, c: floats.maximum(floats.maximum(a, b), c),
+            "med3_num": med3_num,
+            "minmax_num": lambda a, b, c: floats.max_num(floats.min_num(a, b), c),
+            "maxmin_num": lambda a, b, c: floats.min_num(floats.max_num(a, b), c),
+            "minimummaximum": lambda a, b, c: floats.maximum(floats.minimum(a, b), c),
+            "maximumminimum": lambda a, b, c: floats.minimum(floats.maximum(a, b), c),
+        }.items()
+    },
+    "v_div_fixup_f32": row("f32: f32 f32 f32", div_fixup(F32)),
+    "v_div_fixup_f64": row("f64: f64 f64 f64", div_fixup(F64)),
+    # integers
+    "v_add_nc_u32": row("wu32: u32 u32", lambda a, b: wide(a) + wide(b)),
+    "v_sub_nc_u32": row("wu32: u32 u32", lambda a, b: wide(a) - wide(b)),
+    "v_subrev_nc_u32": row("wu32: u32 u32", lambda a, b: wide(b) - wide(a)),
+    "v_add_nc_i32": row("wi32: i32 i32", lambda a, b: wide(a) + wide(b)),
+    "v_sub_nc_i32": row("wi32: i32 i32", lambda a, b: wide(a) - wide(b)),
+    "v_add_nc_u16": row("wu16: u16 u16", lambda a, b: wide(a) + wide(b)),
+    "v_sub_nc_u16": row("wu16: u16 u16", lambda a, b: wide(a) - wide(b)),
+    "v_add_nc_i16": row("wi16: i16 i16", lambda a, b: wide(a) + wide(b)),
+    "v_sub_nc_i16": row("wi16: i16 i16", lambda a, b: wide(a) - wide(b)),
+    "v_mul_lo_u16": row("u16: u16 u16", lambda a, b: wide(a) * wide(b)),
+    "v_mul_u32_u24": row("u32: u32 u32", lambda a, b: _low24(a) * _low24(b)),
+    "v_mul_i32_i24": row("u32: u32 u32", lambda a, b: _signed24(a) * _signed24(b)),
+    "v_mul_hi_u32_u24": row("u32: u32 u32", lambda a, b: _low24(a) * _low24(b) >> 32),
+    "v_mul_hi_i32_i24": row("u32: u32 u32", lambda a, b: _signed24(a) * _signed24(b) >> 32),
+    "v_mad_u32_u24": row("wu32: u32 u32 u32", lambda a, b, c: _low24(a) * _low24(b) + wide(c)),
+    "v_mad_i32_i24": row("wi32: u32 u32 i32", lambda a, b, c: _signed24(a) * _signed24(b) + wide(c)),
+    "v_mad_u32_u16": row("wu32: u16 u16 u32", lambda a, b, c: wide(a) * wide(b) + wide(c)),
+    "v_mad_i32_i16": row("wi32: i16 i16 i32", lambda a, b, c: wide(a) * wide(b) + wide(c)),
+    "v_mad_u16": row("wu16: u16 u16 u16", lambda a, b, c: wide(a) * wide(b) + wide(c)),
+    "v_mad_i16": row("wi16: i16 i16 i16", lambda a, b, c: wide(a) * wide(b) + wide(c)),
+    "v_mul_lo_u32": row("u32: u32 u32", lambda a, b: a * b),
+    "v_mul_hi_u32": row("u32: u32 u32", lambda a, b: a.astype(U64) * b.astype(U64) >> U64(32)),
+    "v_mul_hi_i32": row("u32: i32 i32", lambda a, b: wide(a) * wide(b) >> 32),
+    "v_add3_u32": row("u32: u32 u32 u32", lambda a, b, c: a + b + c),
+    "v_lshl_add_u32": row("u32: u32 u32 u32", lambda a, b, c: (a << (b & U32(31))) + c),
+    "v_add_lshl_u32": row("u32: u32 u32 u32", lambda a, b, c: (a + b) << (c & U32(31))),
+    "v_lshl_or_b32": row("u32: u32 u32 u32", lambda a, b, c: a << (b & U32(31)) | c),
+    "v_and_or_b32": row("u32: u32 u32 u32", lambda a, b, c: a & b | c),
+    "v_or3_b32": row("u32: u32 u32 u32", lambda a, b, c: a | b | c),
+    "v_xor3_b32": row("u32: u32 u32 u32", lambda a, b, c: a ^ b ^ c),
+    "v_xad_u32": row("u32: u32 u32 u32", lambda a, b, c: (a ^ b) + c),
+    "v_bfe_u32": row("u32: u32 u32 u32", _bfe_u32),
+    "v_bfe_i32": row("u32: u32 u32 u32", _bfe_i32),
+    "v_bfi_b32": row("u32: u32 u32 u32", lambda a, b, c: a & b | ~a & c),
+    "v_bfm_b32": row("u32: u32 u32", lambda a, b: ((1 << wide(a & U32(31))) - 1) << wide(b & U32(31))),
+    "v_alignbit_b32": row("u32: u32 u32 u16", _align(1)),
+    "v_alignbyte_b32": row("u32: u32 u32 u16", _align(8)),
+    "v_perm_b32": row("u32: u32 u32 u32", permute_bytes),
+    **{
+        f"v_{name}_b{bits}": row(f"u{bits}: u{bits} u{bits}", f)
+        for bits in (16, 32)
+        for name, f in {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b}.items()
+    },
+    "v_xnor_b32": row("u32: u32 u32", lambda a, b: ~(a ^ b)),
+    "v_lshlrev_b16": row("u16: u16 u16", _shift_left(16)),
+    "v_lshlrev_b32": row("u32: u32 u32", _shift_left(32)),
+    "v_lshlrev_b64": row("u64: u32 u64", _shift_left(64)),
+    "v_lshrrev_b16": row("u16: u16 u16", _shift_right(16)),
+    "v_lshrrev_b32": row("u32: u32 u32", _shift_right(32)),
+    "v_lshrrev_b64": row("u64: u32 u64", _shift_right(64)),
+    "v_ashrrev_i16": row("i16: u16 i16", _shift_right(16, signed=True)),
+    "v_ashrrev_i32": row("i32: u32 i32", _shift_right(32, signed=True)),
+    "v_ashrrev_i64": row("i64: u32 i64", _shift_right(64, signed=True)),
+    **{
+        f"v_{name}_{kind}": row(f"{kind}: {kind} {kind}", f)
+        for kind in ("i16", "u16", "i32", "u32")
+        for name, f in {"min": np.minimum, "max": np.maximum}.items()
+    },
+    **{
+        f"v_{name}_{kind}": row(f"{kind}: {kind} {kind} {kind}", f)
+        for kind in ("i16", "u16", "i32", "u32")
+        for name, f in {
+            "min3": lambda a, b, c: np.minimum(np.minimum(a, b), c),
+            "max3": lambda a, b, c: np.maximum(np.maximum(a, b), c),
+            "med3": _median(""),
+            "minmax": lambda a, b, c: np.maximum(np.minimum(a, b), c),
+            "maxmin": lambda a, b, c: np.minimum(np.maximum(a, b), c),
+        }.items()
+    },
+    "v_sad_u32": row("u32: u32 u32 u32", lambda a, b, c: np.abs(wide(a) - wide(b)) + wide(c)),
+    "v_sad_u8": row(
+        "u32: u32 u32 u32",
+        lambda a, b, c: sum(np.abs((wide(a) >> 8 * i & 255) - (wide(b) >> 8 * i & 255)) for i in range(4)) + wide(c),
+    ),
+}  # fmt: skip
+# The result is also the last source.
+ACCUMULATE = {
+    "v_fmac_f32": row("f32: f32 f32 f32", floats.fma32),
+    "v_fmac_f16": row("f16: f16 f16 f16", floats.fma16),
+    "v_pk_fmac_f16": row("u32: u32 u32 u32", lambda a, b, c: _pk_fmac(a, b, c)),
+}
+# The text has the constant where it belongs: fmamk is a * K + b, fmaak a * b + K.
+FUSED = {
+    "v_fmamk_f32": row("f32: f32 f32 f32", floats.fma32),
+    "v_fmaak_f32": row("f32: f32 f32 f32", floats.fma32),
+    "v_fmamk_f16": row("f16: f16 f16 f16", floats.fma16),
+    "v_fmaak_f16": row("f16: f16 f16 f16", floats.fma16),
+}
+
+
+def _pk_fmac(a: Array, b: Array, c: Array) -> Array:
+    low, high = (
+        floats.fma16(*((x >> U32(shift)).astype(np.uint16).view(F16) for x in (a, b, c))) for shift in (0, 16)
+    )
+    return pack_bits(low, high)
+
+
+TABLE |= FUSED
+
+
+# --- compares ---------------------------------------------------------------------------------------------------
+
+CLASSES = (
+    (0, lambda v, kind: floats.is_signalling(v, kind)),
+    (1, lambda v, kind: np.isnan(v) & ~floats.is_signalling(v, kind)),
+    (2, lambda v, kind: np.isneginf(v)),
+    (3, lambda v, kind: _normal(v, kind) & np.signbit(v)),
+    (4, lambda v, kind: _denormal(v, kind) & np.signbit(v)),
+    (5, lambda v, kind: (v == 0) & np.signbit(v)),
+    (6, lambda v, kind: (v == 0) & ~np.signbit(v)),
+    (7, lambda v, kind: _denormal(v, kind) & ~np.signbit(v)),
+    (8, lambda v, kind: _normal(v, kind) & ~np.signbit(v)),
+    (9, lambda v, kind: np.isposinf(v)),
+)
+
+
+def _normal(v: Array, kind: type) -> Array:
+    return np.isfinite(v) & (np.abs(v) >= np.finfo(kind).tiny)
+
+
+def _denormal(v: Array, kind: type) -> Array:
+    return (v != 0) & (np.abs(v) < np.finfo(kind).tiny)
+
+
+def classify(kind: type) -> Callable[[Array, Array], Array]:
+    def function(value: Array, wanted: Array) -> Array:
+        out = np.zeros(len(value), bool)
+        for bit, test in CLASSES:
+            out |= test(value, kind) & (wanted >> wanted.dtype.type(bit) & wanted.dtype.type(1)).astype(bool)
+        return out
+
+    return function
+
+
+COMPARES: dict[str, Row] = {
+    **{
+        f"{name}_{kind}": row(f"mask: {kind} {kind}", f)
+        for name, f in COMPARE.items()
+        for kind in ("f16", "f32", "f64", "i16", "u16", "i32", "u32", "i64", "u64")
+    },
+    "class_f32": row("mask: f32 u32", classify(F32)),
+    "class_f16": row("mask: f16 u16", classify(F16)),
+    "class_f64": row("mask: f64 u32", classify(F64)),
+}
