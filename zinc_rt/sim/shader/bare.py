@@ -1,5 +1,5 @@
-"""The shader engine without a device around it: NumPy arrays as memory, one call a launch. For tests and for authors
-of kernels.
+"""The shader engine without a device around it: NumPy arrays as memory, one call a launch. For tests and kernel
+authors.
 
     device = EngineDevice(level="full")
     out = np.zeros(32, np.uint32)

@@ -26,7 +26,7 @@ class Block:
         self.memory = aligned(layout.size_bytes)
         self.address = int(self.memory.ctypes.data)
         self.record = self.memory.view(layout.dtype)[0]
-        view = memoryview(self.memory)
+        view = memoryview(self.memory.data)
         views = {kind: view.cast(code) for kind, code in _VIEW.items()}  # type: ignore[call-overload]
         self._places = {
             name: (views[field.type], field.offset // _WIDTH[field.type]) for name, field in layout.fields.items()

@@ -11,8 +11,8 @@ MAX_BYTES = 1 << 22
 
 
 def fetched(space: AddressSpace, va: int, target: Target) -> bytes:
-    """From `va` to the end of the last instruction that can be reached. Raises Fault where not even the first can be
-    fetched; code that runs into a page that cannot is cut there."""
+    """From `va` to the end of the last instruction that can be reached. Raises Fault where not even the first can
+    be fetched; code that runs into a page that cannot is cut there."""
     code = b""
     end = va + PAGE_BYTES - va % PAGE_BYTES
     while True:

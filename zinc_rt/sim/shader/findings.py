@@ -23,7 +23,7 @@ RULES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`pc`: byte offset in the kernel. `lanes`: a bit each. `address`: of the first lane, None where there is none."""
+    """`pc`: byte offset in the kernel. `lanes`: a bit each. `address`: of the first lane, None without any."""
 
     rule: str
     sentence: str

@@ -6,12 +6,12 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.sim.shader.accesses import touched
 from zinc_rt.sim.shader.blocks import Block, aligned
 from zinc_rt.sim.shader.group import JOB, SLOT, Stop, runners
 from zinc_rt.sim.shader.kernel import Kernel
@@ -28,6 +28,7 @@ from zinc_rt.sim.shader.layout import (
     state_bytes,
 )
 from zinc_rt.sim.shader.ranges import RangeTable
+from zinc_rt.sim.shader_engine import Accesses
 
 FINDINGS_KEPT = 1024  # records of one thread and launch
 RESIDENT = 64  # workgroups under way at once where each waits for others
@@ -91,11 +92,10 @@ class Thread:
         block["profile"] = int(self.blocks_run.ctypes.data)
 
     def see(self, table: RangeTable) -> None:
-        """The memory its waves find; what they remember of another is forgotten."""
+        """The memory its waves find."""
         block = self.block
         block["ranges"], block["ranges_count"] = int(table.ranges.ctypes.data), len(table.ranges)
         block["spans"], block["spans_count"] = int(table.spans.ctypes.data), len(table.spans)
-        self.memory_sites.fill(0)
         if self.extents.shape[1] != len(table.ranges):
             self.extents = np.zeros((len(Access), max(len(table.ranges), 1)), EXTENT.dtype)
             block["extents"] = int(self.extents.ctypes.data)
@@ -183,6 +183,8 @@ class Run:
     def _start(self, thread: Thread, program_va: int, serial: int) -> None:
         block = thread.block
         block["program_va"], block["serial"] = program_va, serial
+        thread.memory_sites.fill(0)
+        thread.extents.fill(0)
         if block["findings_count"]:
             block["findings_count"] = 0
             thread.sites.fill(0)
@@ -291,10 +293,6 @@ class Run:
         ]
         return np.sort(np.concatenate(found), order=("site", "group", "wave")), sum(counts)
 
-    def waves_done(self) -> int:
-        return sum(int(slot.block["waves_done"]) for slot in self._slots)
-
-
-def chosen_threads(wanted: int | None, available: Sequence[int]) -> int:
-    """All cores this process may use, unless fewer are wanted."""
-    return max(1, wanted or len(available))
+    def accesses(self) -> Accesses:
+        """What was touched since `begin`."""
+        return touched((each.memory_sites for each in self.threads), (each.extents for each in self.threads))

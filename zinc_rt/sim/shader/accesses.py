@@ -1,0 +1,43 @@
+"""What a launch touched, for the hazard tracker: an interval an instruction and range, overlapping ones joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from zinc_rt.sim.shader.layout import Access
+from zinc_rt.sim.shader_engine import Accesses, Ranges
+
+
+def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -> Accesses:
+    """Of all threads: MEMORY_SITE records, and EXTENT records [kinds of Access, ranges]."""
+    found: dict[int, list[tuple[int, int]]] = {kind: [] for kind in Access}
+    for sites in memory_sites:
+        used = sites[sites["touched_above"] != 0]
+        for kind, below, above in zip(
+            used["kind"].tolist(), (~used["touched_below"]).tolist(), used["touched_above"].tolist(), strict=True
+        ):
+            found[kind].append((below, above))
+    for table in extents:
+        kinds, numbers = np.nonzero(table["touched_above"])
+        for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
+            row = table[kind, number]
+            found[kind].append((~int(row["touched_below"]) & (1 << 64) - 1, int(row["touched_above"])))
+    return Accesses(
+        _joined(found[Access.READ]),
+        _joined(found[Access.SCALAR_READ]),
+        _joined(found[Access.WRITE]),
+        _joined(found[Access.ATOMIC]),
+    )
+
+
+def _joined(intervals: list[tuple[int, int]]) -> Ranges:
+    """(start, end) each -> (VA, size) each, ascending and apart."""
+    joined: list[list[int]] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([start, end])
+    return tuple((start, end - start) for start, end in joined)

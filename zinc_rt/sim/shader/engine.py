@@ -1,0 +1,247 @@
+"""The shader engine of a simulated gfx12 device: sim.shader_engine.ShaderEngine by compiled waves."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import time
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from zinc_rt.isa import target_of
+from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.interfaces import AddressSpace, Fault
+from zinc_rt.sim.shader.bare import ACCESS
+from zinc_rt.sim.shader.code import fetched
+from zinc_rt.sim.shader.crash import CrashRecord
+from zinc_rt.sim.shader.findings import Teller
+from zinc_rt.sim.shader.group import Stop
+from zinc_rt.sim.shader.kernel import Kernel, Kernels, Wanted, wanted_for
+from zinc_rt.sim.shader.launch import Launch, Refused, of_dispatch
+from zinc_rt.sim.shader.layout import Access, Checks, Site
+from zinc_rt.sim.shader.ranges import RangeCache, RangeTable
+from zinc_rt.sim.shader.run import Crew, Run
+from zinc_rt.sim.shader.worker import prepare
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
+from zinc_rt.sim.vm import GpuVm
+
+SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
+STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
+RUNS_KEPT = 1024  # launches whose memory stays set up
+SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
+_REGISTERS = (
+    Sh.PGM_RSRC1, Sh.PGM_RSRC2, Sh.PGM_RSRC3, Sh.TMPRING_SIZE,
+    Sh.DISPATCH_SCRATCH_BASE_LO, Sh.DISPATCH_SCRATCH_BASE_HI,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Counters:
+    """Of one kernel on this device, since it was made."""
+
+    name: str
+    dispatches: int = 0
+    waves: int = 0
+    seconds: float = 0.0
+    findings: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    run: Run
+    key: Hashable
+    table: RangeTable
+    dead: bool = False  # a wave stopped for good: the queue never goes on
+
+
+class GfxEngine:
+    """`level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None for all cores of this process.
+
+    `crashes` asks whether the injected crash is due; `record` is what survives a real one.
+    """
+
+    def __init__(
+        self,
+        *,
+        level: str = "fast",
+        perturb: int = 0,
+        threads: int | None = None,
+        kernels: Kernels | None = None,
+        crashes: Callable[[], bool] = lambda: False,
+        record: CrashRecord | None = None,
+    ) -> None:
+        self.checks = Checks(level, perturb=bool(perturb))
+        self.kernels = Kernels() if kernels is None else kernels
+        self._seed = perturb
+        self._crew = Crew(threads or len(os.sched_getaffinity(0)))
+        self._crashes, self._record = crashes, record
+        self._under_way: dict[Dispatch, _UnderWay] = {}
+        self._idle: dict[Hashable, list[Run]] = {}
+        self._tables: WeakKeyDictionary[AddressSpace, RangeCache] = WeakKeyDictionary()
+        self._codes: dict[int, bytes] = {}  # program VA: what stood there last
+        self._counters: dict[bytes, Counters] = {}
+        self._told: dict[tuple[bytes, int], int] = {}
+        self._serials = itertools.count(1)
+
+    # --- sim.shader_engine.ShaderEngine ---
+
+    def run(self, dispatch: Dispatch) -> Accesses | None:
+        under_way = self._under_way.get(dispatch)
+        if under_way is None:
+            try:
+                under_way = self._begin(dispatch)
+            except Refused as refused:
+                dispatch.report(refused.rule, f"{dispatch.label}: {refused}")
+                return NOTHING
+            self._under_way[dispatch] = under_way
+        if under_way.dead:
+            time.sleep(STOPPED_SECONDS)
+            return None
+        run = under_way.run
+        if self._record is not None:
+            self._record.before(dispatch, run.kernel, self.checks)
+        if self._crashes():
+            ctypes.string_at(0)
+        started = time.perf_counter()
+        stop = run.advance(SLICE_SECONDS)
+        counters = self._counters[run.kernel.wanted.code]
+        counters.seconds += time.perf_counter() - started
+        if self._record is not None:
+            self._record.after()
+        if stop is Stop.FUEL:
+            return None
+        self._tell(dispatch, run, stop)
+        if stop is Stop.DONE or stop is Stop.FAULT:
+            counters.dispatches += 1
+            counters.waves += run.launch.group_count * run.launch.waves_per_group
+            self._finish(dispatch, under_way)
+        if stop is Stop.FAULT:
+            raise self._fault(run, under_way.table)
+        if stop is not Stop.DONE:
+            under_way.dead = True
+            return None
+        under_way.table.refresh()
+        return run.accesses()
+
+    def abandon(self, dispatch: Dispatch) -> None:
+        under_way = self._under_way.get(dispatch)
+        if under_way is not None:
+            self._finish(dispatch, under_way)
+
+    # --- beside it ---
+
+    def prepare(self, launches: Iterable[tuple[bytes, Launch]]) -> None:
+        """Compile kernels, on all cores, before they are dispatched."""
+        prepare(self.kernels, [wanted_for(launch, code, self.checks) for code, launch in launches])
+
+    def profile(self) -> list[Counters]:
+        """Of every kernel that ran, the longest first."""
+        return sorted(self._counters.values(), key=lambda one: -one.seconds)
+
+    def close(self) -> None:
+        self._crew.close()
+
+    # --- details ---
+
+    def _begin(self, dispatch: Dispatch) -> _UnderWay:
+        code = self._code(dispatch)
+        registers = dispatch.registers
+        key = (
+            code, dispatch.groups, dispatch.start, dispatch.group_threads, dispatch.last_threads, dispatch.wave32,
+            dispatch.user_data, *[registers.get(each, 0) for each in _REGISTERS],
+        )  # fmt: skip
+        idle = self._idle.get(key)
+        run = idle.pop() if idle else self._made(dispatch, code)
+        table = self._table(dispatch.space)
+        run.begin(table, dispatch.program_va, next(self._serials))
+        return _UnderWay(run, key, table)
+
+    def _made(self, dispatch: Dispatch, code: bytes) -> Run:
+        launch = of_dispatch(dispatch)
+        kernel = self.kernels.of(wanted_for(launch, code, self.checks))
+        if code not in self._counters:
+            self._counters[code] = Counters(dispatch.space.describe(dispatch.program_va))
+        return Run(kernel, launch, self._crew, mode=launch.mode, seed=self._seed)
+
+    def _code(self, dispatch: Dispatch) -> bytes:
+        """What the instruction cache holds there, up to the last instruction that can be reached."""
+        space, va = dispatch.space, dispatch.program_va
+        known = self._codes.get(va)
+        if known is not None:
+            try:
+                if space.fetch(va, len(known)) == known:
+                    return known
+            except Fault:
+                pass  # another address space, or other code
+        wave = 32 if dispatch.wave32 else 64
+        code = self._codes[va] = fetched(space, va, target_of("gfx1201", wave=wave))
+        return code
+
+    def _table(self, space: AddressSpace) -> RangeTable:
+        cache = self._tables.get(space)
+        if cache is None:
+            assert isinstance(space, GpuVm)
+            cache = self._tables[space] = RangeCache(space, bounds=self.checks.fast)
+        return cache.table()
+
+    def _finish(self, dispatch: Dispatch, under_way: _UnderWay) -> None:
+        del self._under_way[dispatch]
+        if len(self._idle) >= RUNS_KEPT and under_way.key not in self._idle:
+            del self._idle[next(iter(self._idle))]
+        self._idle.setdefault(under_way.key, []).append(under_way.run)
+
+    def _tell(self, dispatch: Dispatch, run: Run, stop: Stop) -> None:
+        records, total = run.findings()
+        if not total and stop in (Stop.DONE, Stop.FAULT):
+            return
+        teller = self._teller(dispatch, run.kernel, run.launch)
+        code = run.kernel.wanted.code
+        for finding in teller.of_records(records, total):
+            self._say(dispatch, code, finding.pc, finding.rule, finding.sentence)
+        self._counters[code].findings += total
+        if stop is Stop.STUCK:
+            header = run.standing()
+            assert header is not None
+            site = Site(int(header["pc"]), "barrier-stuck")
+        elif stop in (Stop.ILLEGAL, Stop.HALT):
+            assert run.ended is not None
+            header = run.ended.state
+            site = run.kernel.sites[int(header["site"])]
+        else:
+            return
+        sentence = teller.sentence(site, int(header["wave_in_group"]), int(header["group"]))
+        self._say(dispatch, code, site.pc, site.rule, sentence)
+
+    def _say(self, dispatch: Dispatch, code: bytes, pc: int, rule: str, sentence: str) -> None:
+        key = (code, hash((pc, rule)))
+        self._told[key] = self._told.get(key, 0) + 1
+        if self._told[key] <= SENTENCES_OF_SITE:
+            dispatch.report(rule, f"{dispatch.label}: {sentence}")
+
+    def _teller(self, dispatch: Dispatch, kernel: Kernel, launch: Launch) -> Teller:
+        space = dispatch.space
+        return Teller(
+            space.describe(dispatch.program_va),
+            kernel.wanted.code,
+            launch.wave,
+            kernel.sites,
+            launch.groups,
+            launch.start,
+            space.describe,
+        )
+
+    @staticmethod
+    def _fault(run: Run, table: RangeTable) -> Fault:
+        assert run.ended is not None
+        context = run.ended.context
+        va, access = int(context["fault_va"]), Access(int(context["fault_access"]))
+        inside = table.spans[(table.spans["va_lo"] <= va) & (va < table.spans["va_hi"])]
+        why = "read only" if len(inside) and access in (Access.WRITE, Access.ATOMIC) else "not present"
+        return Fault(va, ACCESS[access], why)
+
+
+def wanted_of(dispatch: Dispatch, code: bytes, checks: Checks) -> Wanted:
+    """What a dispatch of `code` would be compiled as. Raises Refused."""
+    return wanted_for(of_dispatch(dispatch), code, checks)
