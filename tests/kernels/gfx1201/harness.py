@@ -1,0 +1,254 @@
+"""Runs one node through the gfx1201 kernel table on a bare device and holds every output against the oracle.
+
+    check(Op.MATMUL, x, weight(values, "q8_0"), None, None)            # operands in port order, None: absent
+    check(Op.RMS_NORM, x, w, eps=1e-6, size=64, capacity={"tokens": 8})
+
+Operands are NumPy arrays (f32, i32) and Weights; missing last ones are absent. Counts of tokens, sequences and
+rows come from their shapes. `capacity` makes the buffers longer than that, NaN and -1 behind the counted part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+import zinc_rt.kernels.gfx1201
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Node
+from zinc_rt.ir.op import OPS, Op, Port
+from zinc_rt.kernels.gfx1201.repack import pack
+from zinc_rt.kernels.gfx1201.table import ENTRIES
+from zinc_rt.kernels.launch import Launch, Ref, Sync, Temp
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.reference.table import FUNCTIONS
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
+from zinc_rt.lower.lower import choose
+from zinc_rt.sim.shader.bare import EngineDevice
+
+ORDERING = "canonical-1"
+KERNELS = Path(zinc_rt.kernels.gfx1201.__file__).parent
+COUNTS = "step.counts"
+SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows"}  # how ir/op.py writes them
+GARBAGE = 0xFF  # bytes of NaN, and of index -1
+
+Operand = np.ndarray | Weight | None
+
+
+class Device(Protocol):
+    """What EngineDevice and the NumPy model share."""
+
+    def place(self, array: np.ndarray, name: str = "", *, initialised: bool = True, write: bool = True) -> int: ...
+
+    def run(self, code: bytes, **how: Any) -> list[Any]: ...
+
+
+@dataclass
+class Bench:
+    """A node with its operands in a device's memory."""
+
+    device: Device
+    node: Node
+    graph: Graph
+    capacity: dict[str, int]
+    counts: dict[str, int]
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)  # live: what kernels wrote shows here
+    addresses: dict[str, int] = field(default_factory=dict)
+
+    def place(self, name: str, array: np.ndarray, *, initialised: bool = True, write: bool = True) -> None:
+        if name not in self.addresses:
+            self.arrays[name] = array
+            self.addresses[name] = self.device.place(array, name, initialised=initialised, write=write)
+
+    def address(self, buffer: Ref | Temp) -> int:
+        if isinstance(buffer, Ref):
+            return self.addresses[buffer.name] + buffer.offset_bytes
+        name = f"temp {buffer.name}"
+        self.place(name, np.full(buffer.size_bytes, GARBAGE, np.uint8), initialised=False)
+        assert self.arrays[name].nbytes == buffer.size_bytes, f"{buffer.name} has two sizes"
+        return self.addresses[name]
+
+    def dispatch(self, launch: Launch) -> list[Any]:
+        """Runs it and returns the device's findings."""
+        kernel = load(launch.kernel)
+        assert len(launch.buffers) == kernel.buffers, f"{launch.kernel} declares {kernel.buffers} buffers"
+        assert 4 * len(launch.constants) == kernel.constant_bytes, (
+            f"{launch.kernel}: {kernel.constant_bytes // 4} constants"
+        )
+        block = np.frombuffer(launch.kernarg(self.address), np.uint8).copy()
+        va = self.device.place(block, f"arguments of {launch.kernel}", write=False)
+        return self.device.run(
+            patched(kernel, dict(launch.patches)),
+            groups=tuple(self.counts[dim] if isinstance(dim, str) else dim for dim in launch.grid),
+            threads=kernel.workgroup,
+            wave=kernel.wave,
+            user_data=(va & 0xFFFFFFFF, va >> 32),
+            lds_bytes=kernel.lds_bytes,
+            scratch_bytes=kernel.scratch_bytes,
+            vgprs=kernel.vgprs,
+            sgprs=kernel.sgprs,
+            entry=kernel.entry_offset,
+            name=kernel.name,
+        )
+
+
+@cache
+def load(name: str) -> Zrt:
+    path = KERNELS / f"{name}.zrt"
+    return read_zrt(path.read_bytes(), path.name)
+
+
+def bench(
+    op: Op,
+    *operands: Operand,
+    capacity: Mapping[str, int] | None = None,
+    device: Device | None = None,
+    outputs: tuple[np.ndarray, ...] = (),
+    **attrs: Any,
+) -> Bench:
+    """The node of `op` with `operands` placed; `outputs` give the shapes of those that are not in place."""
+    spec = OPS[op]
+    given = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
+    counts = dict.fromkeys(SYMBOLS, 0)
+    for port in spec.inputs:
+        operand = given.get(port.name)
+        if isinstance(operand, np.ndarray):
+            counts |= {
+                SYMBOL_OF_DIM[d]: n for d, n in zip(port.shape, operand.shape, strict=False) if d in SYMBOL_OF_DIM
+            }
+    room = {symbol: max((capacity or {}).get(symbol, 0), count, 1) for symbol, count in counts.items()}
+    builder, storage = Builder("bench"), {}
+    inputs = []
+    for port in spec.inputs:
+        operand = given.get(port.name)
+        if operand is None:
+            assert port.optional, f"{op.name} needs {port.name}"
+            inputs.append(ABSENT)
+        elif isinstance(operand, Weight):
+            raw = np.ascontiguousarray(operand.raw)
+            rows = raw.view(np.uint8).reshape(prod(operand.shape[:-1]), -1)
+            storage[port.name] = (pack(operand.dtype, rows), False)
+            inputs.append(builder.buffer(port.name, operand.shape, operand.dtype, "weight"))
+        else:
+            storage[port.name] = (_roomy(operand, port, room), True)
+            inputs.append(builder.buffer(port.name, _dims(operand, port), _dtype(operand), "activation"))
+    fresh = iter(outputs)
+    names = []
+    for port in spec.outputs:
+        if port.inplace:
+            array, name = given[port.inplace], port.name
+            assert isinstance(array, np.ndarray)
+            storage[name] = storage[port.inplace]
+        else:
+            array, name = next(fresh), f"{port.name}_made" if port.name in given else port.name
+            storage[name] = (_roomy(np.full_like(array, 0), port, room, blank=True), True)
+        names.append(builder.buffer(name, _dims(array, port), _dtype(array), "activation"))
+    builder.node(op, tuple(inputs), tuple(names), **attrs)
+    graph = builder.build()
+    made = Bench(device or EngineDevice(level="full"), graph.nodes[0], graph, room, counts)
+    shared: dict[int, str] = {}
+    for name, (array, write) in storage.items():
+        first = shared.setdefault(id(array), name)
+        if first == name:
+            made.place(name, array, initialised=name in inputs, write=write)
+        else:  # in place: the input's own storage
+            made.arrays[name], made.addresses[name] = array, made.addresses[first]
+    made.place(COUNTS, np.array([counts[symbol] for symbol in SYMBOLS], np.int32), write=False)
+    return made
+
+
+def run(made: Bench) -> None:
+    """Every launch of the node; those without a SYNC between run in reverse, as they may. No finding may come."""
+    entry = choose(made.node, made.graph, [entry for entry in ENTRIES if entry.op is made.node.op], ORDERING)
+    assert not isinstance(entry, str), f"{made.node!r} is refused: {entry}"
+    together: list[Launch] = []
+    for step in (*entry.code(made.node, made.graph, made.capacity), Sync()):
+        if isinstance(step, Launch):
+            together.append(step)
+            continue
+        for launch in reversed(together):
+            findings = made.dispatch(launch)
+            assert not findings, "\n".join(str(getattr(f, "sentence", f)) for f in findings[:8])
+        together.clear()
+
+
+def check(
+    op: Op,
+    *operands: Operand,
+    capacity: Mapping[str, int] | None = None,
+    device: Device | None = None,
+    **attrs: Any,
+) -> tuple[np.ndarray, ...]:
+    """Runs the node and asserts each output's bits; returns the counted part of each output, in port order."""
+    spec = OPS[op]
+    mine = tuple(o.copy() if isinstance(o, np.ndarray) else o for o in operands)
+    absent = (None,) * (len(spec.inputs) - len(mine))
+    with np.errstate(all="ignore"):
+        result = FUNCTIONS[op](arithmetic(ORDERING), *mine, *absent, **attrs)
+    fresh = result if isinstance(result, tuple) else () if result is None else (result,)
+    made = bench(op, *operands, capacity=capacity, device=device, outputs=fresh, **attrs)
+    before = {name: array.copy() for name, array in made.arrays.items()}
+    run(made)
+    wanted, given, got = iter(fresh), dict(zip((p.name for p in spec.inputs), mine, strict=False)), []
+    for port, name in zip(spec.outputs, made.node.outputs, strict=True):
+        want = given[port.inplace] if port.inplace else next(wanted)
+        assert isinstance(want, np.ndarray)
+        array = made.arrays[name]
+        counted = tuple(slice(0, size) for size in want.shape)
+        same_bits(array[counted], want, f"{op.name} {port.name}")
+        if not port.inplace:
+            untouched = np.ones(array.shape, bool)
+            untouched[counted] = False
+            assert array[untouched].tobytes() == before[name][untouched].tobytes(), (
+                f"{name}: wrote past the counts"
+            )
+        got.append(array[counted])
+    for name, array in made.arrays.items():
+        if name in made.node.inputs and made.addresses[name] not in {made.addresses[o] for o in made.node.outputs}:
+            assert array.tobytes() == before[name].tobytes(), f"input {name} changed"
+    return tuple(got)
+
+
+def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
+    """Equal bit for bit; a NaN equals any NaN."""
+    want = np.asarray(want)
+    assert got.shape == want.shape and got.dtype == want.dtype, (
+        f"{what}: {got.dtype}{got.shape}, {want.dtype}{want.shape}"
+    )
+    equal = np.ascontiguousarray(got).view(np.uint32) == np.ascontiguousarray(want).view(np.uint32)
+    if want.dtype == np.float32:
+        equal |= np.isnan(got) & np.isnan(want)
+    if not equal.all():
+        first = tuple(map(int, np.argwhere(~equal)[0]))
+        raise AssertionError(
+            f"{what}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: got {got[first]!r}, "
+            f"wanted {want[first]!r}"
+        )
+
+
+def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
+    """A copy at the capacity; what is not counted (everything where `blank`) is garbage."""
+    shape = tuple(
+        room[SYMBOL_OF_DIM[port.shape[i]]] if i < len(port.shape) and port.shape[i] in SYMBOL_OF_DIM else size
+        for i, size in enumerate(array.shape)
+    )
+    full = np.full(prod(shape) * array.itemsize, GARBAGE, np.uint8).view(array.dtype).reshape(shape)
+    if not blank:
+        full[tuple(slice(0, size) for size in array.shape)] = array
+    return full
+
+
+def _dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
+    return tuple(
+        SYMBOL_OF_DIM[port.shape[i]] if i < len(port.shape) and port.shape[i] in SYMBOL_OF_DIM else size
+        for i, size in enumerate(array.shape)
+    )
+
+
+def _dtype(array: np.ndarray) -> str:
+    return {"float32": "f32", "int32": "i32"}[array.dtype.name]

@@ -1,0 +1,74 @@
+"""Repacked weights: lossless on any bytes, and laid out as the table of repack.py says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from zinc_rt.ir.dtypes import block_of, row_bytes
+from zinc_rt.kernels.gfx1201 import repack
+from zinc_rt.kernels.weight import Weight
+
+SIZES = {"q8_0": (32, 96, 256, 896, 1024, 1056, 2816), "q4_0": (32, 160, 768, 1024, 3072, 1120)}
+K_SIZES = (256, 512, 768, 1024, 2304)
+CASES = [(dtype, k) for dtype in ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k") for k in SIZES.get(dtype, K_SIZES)]
+
+
+def random_bytes(dtype: str, rows: int, k: int) -> np.ndarray:
+    """Any bytes at all: scales that are NaN, infinite, denormal and negative among them."""
+    return np.random.default_rng(k).integers(0, 256, (rows, row_bytes(dtype, k)), np.uint8)
+
+
+@pytest.mark.parametrize(("dtype", "k"), CASES)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_repacking_loses_nothing(dtype: str, k: int, rows: int) -> None:
+    raw = random_bytes(dtype, rows, k)
+    packed = repack.pack(dtype, raw)
+    place = repack.layout(dtype, rows, k)
+    assert packed.dtype == np.uint8 and packed.shape == (place.size_bytes,)
+    assert all(plane.offset_bytes % repack.ALIGNMENT == 0 for plane in place.planes)
+    assert (repack.unpack(dtype, packed, rows, k) == raw).all()
+
+
+@pytest.mark.parametrize("chunk", [1, 4096])
+def test_the_chunk_it_works_in_changes_nothing(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = random_bytes("q6_k", 9, 1280)
+    whole = repack.pack("q6_k", raw)
+    monkeypatch.setattr(repack, "CHUNK_ELEMENTS", chunk)
+    assert (repack.pack("q6_k", raw) == whole).all()
+    assert (repack.unpack("q6_k", whole, 9, 1280) == raw).all()
+
+
+def test_a_lane_finds_its_four_q8_0_elements_and_their_scale_where_the_table_says() -> None:
+    rows, k = 2, 1024 + 96
+    raw = random_bytes("q8_0", rows, k)
+    packed = repack.pack("q8_0", raw)
+    quants, scales = repack.layout("q8_0", rows, k).planes
+    for row in range(rows):
+        blocks = raw[row].reshape(-1, 34)
+        for step in range(9):
+            for lane in range(32 if step < 8 else 24):
+                first = 128 * step + 4 * lane
+                block = blocks[first // 32]
+                base = quants.offset_bytes + row * quants.row_bytes
+                at = base + step // 4 * 512 + lane * 16 + step % 4 * 4 if step < 8 else base + 1024 + lane * 8
+                assert ((packed[at : at + 4] ^ 128) == block[2 + first % 32 :][:4]).all()
+                at = scales.offset_bytes + row * scales.row_bytes + step // 8 * 64 + 2 * (lane // 8 * 8 + step % 8)
+                assert (packed[at : at + 2] == block[:2]).all()
+
+
+def test_other_types_stay_as_they_are_and_views_are_gathered() -> None:
+    values = np.arange(2 * 6 * 5, dtype=np.float32).reshape(2, 6, 5)
+    half = Weight("f32", (2, 3, 5), values[:, 3:])
+    assert (repack.pack_weight(half).view(np.float32) == values[:, 3:].reshape(-1)).all()
+    raw = random_bytes("q3_k", 4, 256)
+    assert (repack.pack("q3_k", raw) == raw.reshape(-1)).all()
+    assert repack.layout("q3_k", 4, 256).size_bytes == 4 * block_of("q3_k")[1]
+    merged = random_bytes("q8_0", 8, 64).reshape(2, 4, -1)
+    part = Weight("q8_0", (2, 2, 64), merged[:, 2:])
+    assert (repack.pack_weight(part) == repack.pack("q8_0", merged[:, 2:].reshape(4, -1))).all()
+
+
+def test_a_row_that_is_not_whole_blocks_is_refused() -> None:
+    with pytest.raises(ValueError, match="whole blocks"):
+        repack.layout("q8_0", 1, 40)

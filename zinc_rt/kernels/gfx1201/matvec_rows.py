@@ -1,0 +1,211 @@
+"""Projections on gfx1201: nodes to launches of the matvec kernels. matvec.inc describes the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.gfx1201.elementwise_rows import swiglu_launch
+from zinc_rt.kernels.gfx1201.norm_rows import norm_launch
+from zinc_rt.kernels.gfx1201.repack import Plane, layout
+from zinc_rt.kernels.launch import SYNC, Launch, Launches, Ref, Sync, Temp
+
+ORDERINGS = frozenset({"canonical-1"})
+DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k")
+PLAIN_DTYPES = ("f32", "f16", "bf16")  # of biases and scales; the index is the kernels' code for it
+ROWS_PER_GROUP = 16  # four waves of four rows
+COLUMNS_PER_GROUP = 128  # of expert_sum and expert_gate
+PLANES = 3
+_BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
+
+Buffer = Ref | Temp
+
+
+def projection(
+    graph: Graph,
+    x: Buffer,
+    weight: str,
+    out: Buffer,
+    *,
+    rows: int,
+    k: int,
+    grid_y: int | str,
+    bias: str | None = None,
+    scale: str | None = None,
+    ids: Buffer | None = None,
+    choices: int = 1,
+    x_by_choice: bool = False,
+    row: Buffer | None = None,
+) -> Launch:
+    """out f32 [grid_y][choices][rows] = (dot(x, weight's row) * scale[e]) + bias[row of the weight].
+
+    x is f32 [grid_y][k], or [grid_y][choices][k] where `x_by_choice`; with `row` i32 [grid_y], x's row is row[y].
+    `weight` (rows, k) or (experts, rows, k) by name, in one of DTYPES; with `ids` i32 [grid_y][choices] the expert
+    e is ids[y][choice], else 0. `bias` (rows) and `scale` (experts or 1) by name, ABSENT or None to leave out.
+    Whoever calls it for a node refuses what `weight_refusal` and `plain_refusal` refuse.
+    """
+    spec = graph.buffers[weight]
+    shape = tuple(int(dim) for dim in spec.shape)
+    planes = layout(spec.dtype, prod(shape[:-1]), k).planes
+    flags = PLAIN_DTYPES.index(graph.buffers[scale].dtype) if scale else 0
+    flags |= (PLAIN_DTYPES.index(graph.buffers[bias].dtype) if bias else 0) << _BIAS_SHIFT
+    flags |= _X_BY_CHOICE if x_by_choice else 0
+    return Launch(
+        f"matvec_{spec.dtype}",
+        (x, Ref(weight), out, Ref(scale) if scale else None, Ref(bias) if bias else None, ids, row),
+        (rows, k, planes[0].row_bytes, *plane_constants(planes[1:]), choices, flags, 0),
+        (-(-rows // ROWS_PER_GROUP), grid_y, choices),
+    )
+
+
+def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
+    """(offset, bytes a row) of each plane behind the first, zeros for those a type does not have."""
+    missing = PLANES - 1 - len(planes)
+    return (*(value for plane in planes for value in (plane.offset_bytes, plane.row_bytes)), *(0, 0) * missing)
+
+
+def weight_refusal(graph: Graph, name: str) -> str | None:
+    """Why no projection by weight `name` is possible."""
+    spec = graph.buffers[name]
+    if spec.dtype not in DTYPES:
+        return f"{name} is {spec.dtype}; projections take {', '.join(DTYPES)}"
+    shape = tuple(int(dim) for dim in spec.shape)
+    place = layout(spec.dtype, prod(shape[:-1]), shape[-1])
+    if place.planes[-1].offset_bytes >= 1 << 32:
+        return f"{name} has {place.size_bytes} bytes; a plane must begin below 4 GiB"
+    return None
+
+
+def plain_refusal(graph: Graph, name: str) -> str | None:
+    """Why bias or scale `name` cannot be read; ABSENT can."""
+    if name == ABSENT or graph.buffers[name].dtype in PLAIN_DTYPES:
+        return None
+    return f"{name} is {graph.buffers[name].dtype}; biases and scales are {', '.join(PLAIN_DTYPES)}"
+
+
+def _matmul(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, w, bias, scale = node.inputs
+    yield _plain(graph, Ref(x), w, Ref(node.outputs[0]), bias=bias, scale=scale)
+
+
+def _lm_head(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, w, row, bias = node.inputs
+    yield _plain(graph, Ref(x), w, Ref(node.outputs[0]), grid_y="rows", bias=bias, row=Ref(row))
+
+
+def _norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> tuple[Launch, Temp]:
+    """The norm at the head of a fused node, and where its result lies."""
+    x, weight = node.inputs[:2]
+    k = _width(graph, x)
+    normed = Temp("normed", 4 * capacity["tokens"] * k)
+    eps = float(node.attrs["eps"])
+    return norm_launch(Ref(x), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=eps), normed
+
+
+def _fused_qkv(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    norm, normed = _norm(node, graph, capacity)
+    yield norm
+    yield SYNC
+    for w, bias, out in zip(node.inputs[2:5], node.inputs[5:8], node.outputs, strict=True):
+        yield _plain(graph, normed, w, Ref(out), bias=bias)
+
+
+def _fused_gate_up(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    norm, normed = _norm(node, graph, capacity)
+    yield norm
+    yield SYNC
+    for w, out in zip(node.inputs[2:4], node.outputs, strict=True):
+        yield _plain(graph, normed, w, Ref(out))
+
+
+def _moe_gate_up(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, gate_w, up_w, ids, gate_scale, up_scale = node.inputs
+    choices = _width(graph, ids)
+    for w, scale, out in zip((gate_w, up_w), (gate_scale, up_scale), node.outputs, strict=True):
+        yield _plain(graph, Ref(x), w, Ref(out), scale=scale, ids=Ref(ids), choices=choices)
+
+
+def _moe_down_acc(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, down_w, ids, weights, expert_scale, hidden = node.inputs
+    choices, width = _width(graph, ids), int(graph.buffers[down_w].shape[1])
+    down = Temp("down", 4 * capacity["tokens"] * choices * width)
+    yield _plain(graph, Ref(x), down_w, down, scale=expert_scale, ids=Ref(ids), choices=choices, x_by_choice=True)
+    yield SYNC
+    yield Launch(
+        "expert_sum",
+        (down, Ref(weights), Ref(hidden) if hidden else None, Ref(node.outputs[0])),
+        (width, choices),
+        (-(-width // COLUMNS_PER_GROUP), "tokens", 1),
+    )
+
+
+def _shared_expert(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, gate_w, up_w, down_w, gate_inp, hidden, gate_scale, up_scale, down_scale = node.inputs
+    tokens = capacity["tokens"]
+    inner, width = (int(graph.buffers[w].shape[0]) for w in (gate_w, down_w))
+    gate, up, act = (Temp(name, 4 * tokens * inner) for name in ("gate", "up", "act"))
+    out, score = Ref(node.outputs[0]), Temp("score", 4 * tokens)
+    down = Temp("down", 4 * tokens * width) if gate_inp or hidden else out
+    yield _plain(graph, Ref(x), gate_w, gate, scale=gate_scale)
+    yield _plain(graph, Ref(x), up_w, up, scale=up_scale)
+    if gate_inp:
+        yield _plain(graph, Ref(x), gate_inp, score)
+    yield SYNC
+    yield swiglu_launch(gate, up, act, rows="tokens", columns=inner)
+    yield SYNC
+    yield _plain(graph, act, down_w, down, scale=down_scale)
+    if isinstance(down, Temp):
+        yield SYNC
+        yield Launch(
+            "expert_gate",
+            (down, score if gate_inp else None, Ref(hidden) if hidden else None, out),
+            (width,),
+            (-(-width // COLUMNS_PER_GROUP), "tokens", 1),
+        )
+
+
+def _plain(
+    graph: Graph, x: Buffer, weight: str, out: Buffer, *, grid_y: int | str = "tokens", **more: Any
+) -> Launch:
+    """`projection` by all of a weight: (rows, k), (experts, rows, k), or (k,) for one row."""
+    shape = tuple(int(dim) for dim in graph.buffers[weight].shape)
+    rows = shape[-2] if len(shape) > 1 else 1
+    return projection(graph, x, weight, out, rows=rows, k=shape[-1], grid_y=grid_y, **more)
+
+
+def _width(graph: Graph, name: str) -> int:
+    return int(graph.buffers[name].shape[-1])
+
+
+def _rejects(node: Node, graph: Graph) -> str | None:
+    """By port: matrices must be of a type with a kernel, biases and scales plain."""
+    for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
+        if port.kind != "weight" or name == ABSENT:
+            continue
+        if port.name == "norm_w":
+            reason = (
+                None if graph.buffers[name].dtype == "f32" else f"{name} is {graph.buffers[name].dtype}, not f32"
+            )
+        elif len(port.shape) > 1 or port.name == "gate_inp":
+            reason = weight_refusal(graph, name)
+        else:
+            reason = plain_refusal(graph, name)
+        if reason:
+            return reason
+    return None
+
+
+CODES: dict[Op, Launches] = {
+    Op.MATMUL: _matmul,
+    Op.LM_HEAD: _lm_head,
+    Op.RMS_NORM_FUSED_QKV: _fused_qkv,
+    Op.RMS_NORM_FUSED_MLP_GATE_UP: _fused_gate_up,
+    Op.MOE_GATE_UP: _moe_gate_up,
+    Op.MOE_DOWN_ACC: _moe_down_acc,
+    Op.SHARED_EXPERT: _shared_expert,
+}
+ROWS: tuple[Entry, ...] = tuple(Entry(op, code, ORDERINGS, rejects=_rejects) for op, code in CODES.items())
