@@ -15,7 +15,7 @@ from zinc_rt.sim.shader.emitter import I1, I8, I16, I32, I64, POINTER, Emitter
 from zinc_rt.sim.shader.layout import MEMORY_SITE, PLAIN, RANGE, Status
 from zinc_rt.sim.shader.routine import FIELD_TYPES
 
-_OFTEN = 1 << 20
+OFTEN = 1 << 20
 
 
 @dataclass
@@ -86,21 +86,28 @@ def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[i
     condition, first = at.side_by_side(e, size_bytes)
     condition = b.and_(condition, everyone(e))
     end = b.add(first, e.constant(e.wave * size_bytes, I64))
-    low, high = get(e, site, MEMORY_SITE, "va_lo"), get(e, site, MEMORY_SITE, "va_hi")
-    for low_one, high_one in ((low, first), (first, high), (end, high)):
-        condition = b.and_(condition, b.icmp_unsigned("<=", low_one, high_one))
-    flags = b.and_(get(e, site, MEMORY_SITE, "flags"), e.constant(PLAIN))
-    condition = b.and_(condition, b.icmp_unsigned("!=", flags, e.constant(0)))
+    condition = b.and_(condition, plain(e, site, first, end))
     if e.checks.full and size_bytes > 1:
         off = b.and_(first, e.constant(min(size_bytes, 4) - 1, I64))
         condition = b.and_(condition, b.icmp_unsigned("==", off, e.constant(0, I64)))
     return condition, first, end
 
 
-def _unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
+def plain(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
+    """i1: [first, end) is in the site's cached range, where nothing else is to be checked."""
+    b = e.b
+    low, high = get(e, site, MEMORY_SITE, "va_lo"), get(e, site, MEMORY_SITE, "va_hi")
+    flags = b.and_(get(e, site, MEMORY_SITE, "flags"), e.constant(PLAIN))
+    condition = b.icmp_unsigned("!=", flags, e.constant(0))
+    for low_one, high_one in ((low, first), (first, high), (end, high)):
+        condition = b.and_(condition, b.icmp_unsigned("<=", low_one, high_one))
+    return condition
+
+
+def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
     """Level full: and the range has not been stored to by this dispatch."""
     before, look, behind = e.b.block, e.block("stored"), e.block()
-    e.b.cbranch(condition, look, behind).set_weights([_OFTEN, 1])
+    e.b.cbranch(condition, look, behind).set_weights([OFTEN, 1])
     e.b.position_at_end(look)
     where = get(e, site, MEMORY_SITE, "range")
     unstored = e.b.icmp_unsigned("!=", get(e, where, RANGE, "stored"), e.field("serial"))
@@ -112,7 +119,7 @@ def _unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
     return result
 
 
-def _touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
+def touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
     b = e.b
     for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
         place = e.offset(site, MEMORY_SITE.fields[name].offset)
@@ -131,7 +138,7 @@ def _lanes(e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, *more
         e.leave(Status.FAULT)
 
 
-def _host(e: Emitter, site: ir.Value, va: ir.Value) -> ir.Value:
+def host_pointer(e: Emitter, site: ir.Value, va: ir.Value) -> ir.Value:
     return e.b.inttoptr(e.b.add(va, get(e, site, MEMORY_SITE, "delta")), POINTER)
 
 
@@ -144,12 +151,12 @@ def load(e: Emitter, at: Addresses, size_bytes: int) -> list[ir.Value]:
     site = memory_site(e)
     condition, first, end = _fast(e, at, size_bytes, site)
     if e.checks.full:
-        condition = _unstored(e, site, condition)
+        condition = unstored(e, site, condition)
     fast, slow, behind = e.block("fast"), e.block("slow"), e.block()
-    b.cbranch(condition, fast, slow).set_weights([_OFTEN, 1])
+    b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
     b.position_at_end(fast)
-    _touch(e, site, first, end)
-    host = _host(e, site, first)
+    touch(e, site, first, end)
+    host = host_pointer(e, site, first)
     fast_end = b.block
     b.branch(behind)
     b.position_at_end(slow)
@@ -172,10 +179,10 @@ def store(e: Emitter, at: Addresses, dwords: list[ir.Value], size_bytes: int) ->
     if not e.checks.full:  # there each store is looked at
         fast, slow = e.block("fast"), e.block("slow")
         condition, first, end = _fast(e, at, size_bytes, site)
-        b.cbranch(condition, fast, slow).set_weights([_OFTEN, 1])
+        b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
         b.position_at_end(fast)
-        _touch(e, site, first, end)
-        b.store(value, _host(e, site, first), align=1)
+        touch(e, site, first, end)
+        b.store(value, host_pointer(e, site, first), align=1)
         b.branch(behind)
         b.position_at_end(slow)
     b.store(value, buffers(e)[1], align=1)

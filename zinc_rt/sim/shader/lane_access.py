@@ -34,6 +34,12 @@ def lanes_store(e: Emitter, size_bytes: int) -> ir.Function:
     return e.helper(f"zrt.store{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, Access.WRITE).build())
 
 
+def scalar_load(e: Emitter, size_bytes: int) -> ir.Function:
+    """Its "lanes" are the dwords of one scalar load (or one byte, or one half)."""
+    kind = Access.SCALAR_READ
+    return e.helper(f"zrt.scalar_load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, kind).build())
+
+
 def copy(r: Routine, to: ir.Value, source: ir.Value, size_bytes: int) -> None:
     """1 to 16 bytes, of any alignment."""
     at = 0
@@ -51,6 +57,7 @@ class Accesses:
     def __init__(self, e: Emitter, function: ir.Function, size_bytes: int, kind: Access) -> None:
         self.e, self.checks, self.wave = e, e.checks, e.wave
         self.size_bytes, self.kind = size_bytes, kind
+        self.reads, self.stores = kind is not Access.WRITE, kind in lookup.STORES
         self.r = Routine(function)
         (
             self.state, self.context, self.site, self.rules, self.exec, self.addresses, self.data,
@@ -90,12 +97,14 @@ class Accesses:
                 with r.when(b.icmp_unsigned("!=", lanes, I64(0)), likely=False):
                     site = b.add(self.rules, I32(rule))
                     address = r.load(self.first_found[rule], I64)
-                    b.call(report, [self.state, self.context, site, lanes, address])
+                    shown = I64(0) if self.kind is Access.SCALAR_READ else lanes
+                    b.call(report, [self.state, self.context, site, shown, address])
         lanes = r.load(self.faulted, I64)
         faulted = b.icmp_unsigned("!=", lanes, I64(0))
         with r.when(faulted, likely=False):
             r.put(self.context, CONTEXT, "fault_va", r.load(self.fault_va, I64))
-            r.put(self.context, CONTEXT, "fault_lanes", lanes)
+            shown = I64(0) if self.kind is Access.SCALAR_READ else lanes
+            r.put(self.context, CONTEXT, "fault_lanes", shown)
             r.put(self.context, CONTEXT, "fault_access", int(self.kind))
         b.ret(faulted)
         r.done()
@@ -138,16 +147,16 @@ class Accesses:
             off = b.and_(va, I64(min(self.size_bytes, 4) - 1))
             with r.when(b.icmp_unsigned("!=", off, I64(0)), likely=False):
                 self.mark(MISALIGNED, lane, va)
-        if self.kind is not Access.READ:
+        if self.stores:
             self._before_store(lane, va, where, flags)
         if self.checks.fast:
             with r.when(b.not_(r.has(flags, RangeFlag.CLEAN))):
                 base = r.get(where, RANGE, "shadow")
-                if self.kind is not Access.WRITE:
+                if self.reads:
                     known = shadow.known(r, base, va, self.size_bytes)
                     with r.when(b.not_(known), likely=False):
                         self.mark(UNINITIALISED, lane, va)
-                if self.kind is not Access.READ:
+                if self.stores:
                     shadow.mark(r, base, va, self.size_bytes)
         self.race(lane, va, where)
         body(lane, va, host)
@@ -183,7 +192,7 @@ class Accesses:
         with b.if_else(allowed) as (yes, no):
             with yes:
                 self.mark(OUT_OF_BOUNDS, lane, va)
-                if self.kind is not Access.READ:
+                if self.stores:
                     self._before_store(lane, va, where, r.get(where, RANGE, "flags"))
                 body(lane, va, b.inttoptr(b.add(va, r.get(where, RANGE, "delta")), POINTER))
             with no:
@@ -290,10 +299,10 @@ class _Lanes(Accesses):
 
     def _move(self, lane: ir.Value, va: ir.Value | None, host: ir.Value) -> None:
         data = self.lane_data(lane)
-        to, source = (data, host) if self.kind is Access.READ else (host, data)
+        to, source = (data, host) if self.reads else (host, data)
         copy(self.r, to, source, self.size_bytes)
 
     def _move_byte(self, lane: ir.Value, byte: ir.Value, host: ir.Value) -> None:
         data = self.r.offset(self.lane_data(lane), byte)
-        to, source = (data, host) if self.kind is Access.READ else (host, data)
+        to, source = (data, host) if self.reads else (host, data)
         copy(self.r, to, source, 1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from zinc_rt.isa import Instruction
-from zinc_rt.sim.shader import control, memory, scalar
+from zinc_rt.sim.shader import (
+    compare, control, convert, lanes, memory, packed, scalar, vector_float, vector_integer, vopd,
+)  # fmt: skip
 from zinc_rt.sim.shader.emitter import Emitter
 
 EmitFunction = Callable[[Emitter, Instruction], None]
@@ -14,6 +16,13 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     scalar.EMIT,
     control.EMIT,
     memory.EMIT,
+    vector_integer.EMIT,
+    vector_float.EMIT,
+    compare.EMIT,
+    convert.EMIT,
+    lanes.EMIT,
+    packed.EMIT,
+    vopd.EMIT,
 )
 
 _SUFFIXES = ("_e64_dpp", "_dpp8", "_dpp", "_e32", "_e64")

@@ -42,7 +42,7 @@ def mark(r: Routine, base: ir.Value, va: ir.Value, size_bytes: int) -> None:
 
 
 def all_known(r: Routine, first: ir.Value, count: int) -> ir.Value:
-    """i1: whether `count` dwords in a row are initialised, a power of two; `first` is the first one's shadow byte."""
+    """i1: whether `count` dwords in a row are initialised; `first` is the first one's shadow byte."""
     of = ir.VectorType(I8, count)
     same = r.b.icmp_unsigned("==", r.load(first, of, 1), ir.Constant(of, [I8(15)] * count))
     return r.b.icmp_unsigned("==", r.b.bitcast(same, ir.IntType(count)), ir.IntType(count)(-1))
