@@ -1,4 +1,4 @@
-"""SMEM: scalar loads, plain and through a buffer resource; prefetches and cache operations, which do nothing here."""
+"""SMEM: scalar loads, plain and through a buffer resource; prefetches and cache operations (nothing to do)."""
 
 from __future__ import annotations
 

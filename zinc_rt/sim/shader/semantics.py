@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader import (
-    compare, control, convert, lanes, memory, packed, scalar, vector_float, vector_integer, vopd,
+    compare,
+    control,
+    convert,
+    lanes,
+    memory,
+    packed,
+    scalar,
+    vector_float,
+    vector_integer,
+    vopd,
 )  # fmt: skip
 from zinc_rt.sim.shader.emitter import Emitter
 
@@ -16,6 +25,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     scalar.EMIT,
     control.EMIT,
     memory.EMIT,
+    scalar_memory.EMIT,
     vector_integer.EMIT,
     vector_float.EMIT,
     compare.EMIT,
