@@ -424,7 +424,7 @@ class Emitter:
         return self.b.bitcast(value, self.lanes(of) if isinstance(value.type, ir.VectorType) else of)
 
     def _special(self, operand: Operand) -> ir.Value:
-        text = operand.text.split("/*")[0]
+        text = operand.text.split("/*")[0].strip("-|")
         match text:
             case "src_scc":
                 return self.b.zext(self.scc, I32)
