@@ -13,10 +13,11 @@ from zinc_rt.sim.shader import (
     memory,
     packed,
     scalar,
+    scalar_memory,
     vector_float,
     vector_integer,
     vopd,
-)  # fmt: skip
+)
 from zinc_rt.sim.shader.emitter import Emitter
 
 EmitFunction = Callable[[Emitter, Instruction], None]
