@@ -100,7 +100,7 @@ def words_of(data: Array) -> Array:
     return np.ascontiguousarray(data).view(U32)
 
 
-# --- what a load makes of bytes, what a store takes -----------------------------------------------------------------
+# --- what a load makes of bytes, what a store takes ----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def get_stored(wave: Wave, register: int, kind: Access_, active: Array) -> Array
     return np.ascontiguousarray(words).view(U8)[:, : kind.size]
 
 
-# --- addresses --------------------------------------------------------------------------------------------------------
+# --- addresses -----------------------------------------------------------------------------------------------
 
 
 def _offset(instruction: Instruction) -> int:
@@ -173,7 +173,7 @@ def _v64(wave: Wave, register: int, active: Array) -> Array:
 
 
 class Place:
-    """Where the lanes of a global, scratch or flat access go: `split` names memory and addresses of lane groups."""
+    """Where the lanes of a global, scratch or flat access go."""
 
     def __init__(self, instruction: Instruction, address: object, saddr: object) -> None:
         self.segment = instruction.encoding
@@ -257,7 +257,7 @@ def lds_access(wave: Wave, addresses: Array, size: int, data: Array | None) -> A
     return data
 
 
-# --- atomics ------------------------------------------------------------------------------------------------------------
+# --- atomics -------------------------------------------------------------------------------------------------
 
 
 def _f32_bits(value: np.ndarray) -> int:
@@ -331,7 +331,7 @@ def _put_lane(wave: Wave, register: int, lane: int, value: int, bits: int) -> No
         wave.v[register + 1][lane] = value >> 32
 
 
-# --- binders --------------------------------------------------------------------------------------------------------------
+# --- binders -------------------------------------------------------------------------------------------------
 
 
 def bind(instruction: Instruction, width: int) -> Step | None:
@@ -343,14 +343,14 @@ def bind(instruction: Instruction, width: int) -> Step | None:
     if instruction.encoding == "VBUFFER":
         return _bind_buffer(instruction)
     if instruction.encoding in ("GLOBAL", "FLAT", "SCRATCH"):
-        prefix, _, rest = name.partition("_")
+        rest = name.partition("_")[2]
         if rest in ("wb", "inv", "wbinv"):
             return lambda wave: None
         if rest.startswith("load_") and rest[5:] in _LOADS:
             return _bind_load(instruction, _LOADS[rest[5:]])
         if rest.startswith("store_") and rest[6:] in _STORES:
             return _bind_store(instruction, _STORES[rest[6:]])
-        if rest.startswith("load_block") or rest.startswith("load_tr"):
+        if rest.startswith(("load_block", "load_tr")):
             return None
         if rest.startswith("atomic_"):
             return _bind_atomic(instruction, rest[7:])
@@ -430,7 +430,7 @@ def _bind_lds(instruction: Instruction, width: int) -> Step | None:
         return _bind_lds_two(instruction, load=True)
     if name.startswith("store_2addr"):
         return _bind_lds_two(instruction, load=False)
-    if name.startswith("load_addtid") or name.startswith("store_addtid"):
+    if name.startswith(("load_addtid", "store_addtid")):
         return None
     offset = _offset(instruction)
     if name.startswith("load_") and name[5:] in _LOADS:
@@ -545,12 +545,12 @@ def _bind_scalar(instruction: Instruction) -> Step | None:
             records = start >> 64 & 0xFFFFFFFF
             limit = (stride or 1) * records
             address = (start & (1 << 48) - 1 & align) + offset
-            data = b"".join(
-                wave.group.memory.read(address + i, min(size, 4))
-                if offset + i + min(size, 4) <= limit
-                else bytes(4)
+            unit = min(size, 4)
+            parts = [
+                wave.group.memory.read(address + i, unit) if offset + i + unit <= limit else bytes(unit)
                 for i in range(0, size, 4)
-            )[:size]
+            ]
+            data = b"".join(parts)
         else:
             data = wave.group.memory.read((start & align) + offset & (1 << 64) - 1, size)
         value = int.from_bytes(data, "little", signed=small is not None and small.signed)

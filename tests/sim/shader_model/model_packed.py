@@ -28,7 +28,7 @@ def _bits(instruction: Instruction, name: str, default: tuple[int, ...]) -> tupl
     return (*modifier.value, *default[len(modifier.value) :])
 
 
-# --- packed arithmetic --------------------------------------------------------------------------------------------
+# --- packed arithmetic ---------------------------------------------------------------------------------------
 
 _I16 = (-(1 << 15), (1 << 15) - 1)
 _U16 = (0, 0xFFFF)
@@ -99,7 +99,7 @@ def _bind_packed(instruction: Instruction, width: int) -> Step:
     return step
 
 
-# --- mixed precision ----------------------------------------------------------------------------------------------
+# --- mixed precision -----------------------------------------------------------------------------------------
 
 
 def _bind_mix(instruction: Instruction, width: int) -> Step:
@@ -140,7 +140,7 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
     return step
 
 
-# --- dot products -------------------------------------------------------------------------------------------------
+# --- dot products --------------------------------------------------------------------------------------------
 
 
 def _fields(value: Array, bits: int, signed: bool) -> list[Array]:
@@ -293,7 +293,7 @@ def _dot2acc(is_bf16: bool) -> Callable[[tuple[Operand, ...], int], Read]:
 DOT2ACC = {"v_dot2acc_f32_f16": _dot2acc(False), "v_dot2acc_f32_bf16": _dot2acc(True)}
 
 
-# --- WMMA -----------------------------------------------------------------------------------------------------------
+# --- WMMA ----------------------------------------------------------------------------------------------------
 
 
 def result_place(width: int) -> tuple[Array, Array]:

@@ -417,9 +417,7 @@ def _bind_setreg(instruction: Instruction) -> Callable[[Wave], None]:
 
 def _set_mode(wave: Wave, value: int) -> None:
     if value & 0xFF != 0xF0:
-        raise NotImplementedError(
-            f"float mode {value & 0xFF:#x}: the model has round to nearest with denormals only"
-        )
+        raise NotImplementedError(f"float mode {value & 0xFF:#x}: the model has only 0xf0")
     wave.mode = value
 
 

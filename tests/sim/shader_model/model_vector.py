@@ -202,8 +202,12 @@ def pack_bits(a: Array, b: Array) -> Array:
     return pack16(a.view(np.uint16), b.view(np.uint16))
 
 
-def _saturated(value: Array, low: int, high: int) -> Array:
-    return np.clip(wide(value), low, high)
+def _pack_saturated(kind: str) -> Callable[[Array, Array], Array]:
+    return lambda a, b: pack16(*(np.clip(wide(x), *_LIMITS[kind]) for x in (a, b)))
+
+
+def _sad_bytes(a: Array, b: Array, c: Array) -> Array:
+    return sum(np.abs((wide(a) >> 8 * i & 255) - (wide(b) >> 8 * i & 255)) for i in range(4)) + wide(c)
 
 
 def half(value: Array) -> Array:
@@ -310,8 +314,8 @@ TABLE: dict[str, Row] = {
     "v_cvt_pk_norm_u16_f32": row("u32: f32 f32", norm16_unsigned),
     "v_cvt_pk_norm_i16_f16": row("u32: f16 f16", norm16),
     "v_cvt_pk_norm_u16_f16": row("u32: f16 f16", norm16_unsigned),
-    "v_cvt_pk_i16_i32": row("u32: i32 i32", lambda a, b: pack16(*(_saturated(x, *_LIMITS["i16"]) for x in (a, b)))),
-    "v_cvt_pk_u16_u32": row("u32: u32 u32", lambda a, b: pack16(*(_saturated(x, *_LIMITS["u16"]) for x in (a, b)))),
+    "v_cvt_pk_i16_i32": row("u32: i32 i32", _pack_saturated("i16")),
+    "v_cvt_pk_u16_u32": row("u32: u32 u32", _pack_saturated("u16")),
     "v_cvt_pk_i16_f32": row("u32: f32 f32", lambda a, b: pack16(_integers("i16")(a), _integers("i16")(b))),
     "v_cvt_pk_u16_f32": row("u32: f32 f32", lambda a, b: pack16(_integers("u16")(a), _integers("u16")(b))),
     "v_pack_b32_f16": row("u32: f16 f16", pack_bits),
@@ -450,10 +454,7 @@ TABLE: dict[str, Row] = {
         }.items()
     },
     "v_sad_u32": row("u32: u32 u32 u32", lambda a, b, c: np.abs(wide(a) - wide(b)) + wide(c)),
-    "v_sad_u8": row(
-        "u32: u32 u32 u32",
-        lambda a, b, c: sum(np.abs((wide(a) >> 8 * i & 255) - (wide(b) >> 8 * i & 255)) for i in range(4)) + wide(c),
-    ),
+    "v_sad_u8": row("u32: u32 u32 u32", _sad_bytes),
 }  # fmt: skip
 # The result is also the last source.
 ACCUMULATE = {
@@ -480,7 +481,7 @@ def _pk_fmac(a: Array, b: Array, c: Array) -> Array:
 TABLE |= FUSED
 
 
-# --- compares ---------------------------------------------------------------------------------------------------
+# --- compares ------------------------------------------------------------------------------------------------
 
 CLASSES = (
     (0, lambda v, kind: floats.is_signalling(v, kind)),
