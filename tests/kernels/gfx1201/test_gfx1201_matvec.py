@@ -1,0 +1,153 @@
+"""gfx1201 projections bit for bit against the oracle, at unkind shapes and values, without any finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import bench, check
+from kernels.op_cases import floats, weight
+
+from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.gfx1201.matvec_rows import DTYPES, ROWS
+from zinc_rt.kernels.weight import Weight
+
+QUANTISED = DTYPES[3:]
+PLAIN = DTYPES[:3]
+EXPERTS = np.array([[4, 0], [2, 4], [4, 3]], np.int32)  # expert 1 is nobody's, 4 everybody's
+
+
+def unkind(tokens: int, k: int) -> np.ndarray:
+    """Zeros of both signs, denormals, values whose products overflow and cancel; the rest plain."""
+    x = floats(k, tokens, k)
+    edges = np.array([0, -0.0, 1e-42, -1e-45, 3e38, -3e38, 1e-38, 6e4], np.float32)
+    x[0, :: max(1, k // 8)] = np.resize(edges, len(x[0, :: max(1, k // 8)]))
+    return x
+
+
+def any_bytes(dtype: str, *shape: int) -> Weight:
+    """Any bytes a file may hold: scales that are NaN, infinite, denormal and negative among them."""
+    *rows, k = shape
+    raw = np.random.default_rng(k).integers(0, 256, (*rows, row_bytes(dtype, k)), np.uint8)
+    if dtype in PLAIN:
+        return Weight(dtype, shape, raw.view({"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[dtype]))
+    return Weight(dtype, shape, raw)
+
+
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize(
+    ("n", "k"), [(1, 1), (3, 5), (5, 126), (4, 129), (17, 512), (2, 1030), (33, 640), (1, 383)]
+)
+def test_weights_as_in_the_file(dtype: str, n: int, k: int) -> None:
+    check(Op.MATMUL, floats(1, 2, k), weight(floats(2, n, k), dtype))
+    check(Op.MATMUL, unkind(1, k), any_bytes(dtype, n, k))
+
+
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_0"])
+@pytest.mark.parametrize(("n", "k"), [(1, 32), (4, 96), (7, 256), (5, 1024), (2, 1056), (18, 1920), (3, 3072)])
+def test_blocks_of_32(dtype: str, n: int, k: int) -> None:
+    check(Op.MATMUL, floats(1, 2, k), weight(floats(2, n, k), dtype))
+    check(Op.MATMUL, unkind(1, k), any_bytes(dtype, n, k))
+
+
+@pytest.mark.parametrize("dtype", ["q4_k", "q5_k", "q6_k"])
+@pytest.mark.parametrize(("n", "k"), [(1, 256), (5, 512), (3, 1024), (18, 1792), (2, 2304)])
+def test_blocks_of_256(dtype: str, n: int, k: int) -> None:
+    check(Op.MATMUL, floats(1, 2, k), weight(floats(2, n, k), dtype))
+    check(Op.MATMUL, unkind(1, k), any_bytes(dtype, n, k))
+
+
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize("scaled", [True, False])
+def test_scale_then_bias_each_rounded(dtype: str, scaled: bool) -> None:
+    x, w = floats(1, 3, 64, scale=7), weight(floats(2, 19, 64), "q8_0")
+    scale = weight(np.array([0.37], np.float32), dtype) if scaled else None
+    check(Op.MATMUL, x, w, weight(floats(3, 19), dtype), scale, capacity={"tokens": 5})
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q6_k"])
+def test_logits_of_the_rows_asked_for(dtype: str) -> None:
+    x, w, bias = floats(1, 6, 256), weight(floats(2, 50, 256), dtype), weight(floats(3, 50))
+    for rows in ([5], [4, 0, 4]):
+        check(Op.LM_HEAD, x, w, np.array(rows, np.int32), bias, capacity={"tokens": 8, "rows": 4})
+    check(Op.LM_HEAD, x, w, np.array([3], np.int32))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [256, 1024, 1280])
+def test_embedding_rows(dtype: str, k: int) -> None:
+    ids = np.array([8, 0, 3, 3], np.int32)
+    check(Op.EMBED, ids, any_bytes(dtype, 9, k), capacity={"tokens": 6})
+
+
+@pytest.mark.parametrize(("dtype", "k"), [("f32", 1), ("f16", 33), ("bf16", 300), ("q8_0", 32), ("q4_0", 1120)])
+def test_embedding_rows_of_odd_widths(dtype: str, k: int) -> None:
+    check(Op.EMBED, np.array([1, 0], np.int32), weight(floats(1, 2, k), dtype))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
+def test_norm_and_projections_as_one_node(dtype: str) -> None:
+    x, norm = floats(1, 3, 256, scale=3), weight(floats(2, 256))
+    q, k, v = (weight(floats(3 + i, n, 256), dtype) for i, n in enumerate((32, 16, 7)))
+    biases = [weight(floats(6 + i, n)) for i, n in enumerate((32, 16, 7))]
+    check(Op.RMS_NORM_FUSED_QKV, x, norm, q, k, v, *biases, eps=1e-6, capacity={"tokens": 4})
+    check(Op.RMS_NORM_FUSED_QKV, x[:1], norm, q, k, v, eps=1e-6)
+    check(Op.RMS_NORM_FUSED_MLP_GATE_UP, x, norm, q, k, eps=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q6_k"])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_gate_and_up_of_the_chosen_experts(dtype: str, scaled: bool) -> None:
+    gate, up = (weight(floats(seed, 5, 9, 256), dtype) for seed in (2, 3))
+    scales = [weight(floats(seed, 5)) for seed in (4, 5)] if scaled else []
+    check(Op.MOE_GATE_UP, floats(1, 3, 256), gate, up, EXPERTS, *scales, capacity={"tokens": 4})
+
+
+def test_halves_of_a_merged_tensor_are_weights_like_any() -> None:
+    merged = weight(floats(2, 5, 8, 96), "q8_0")
+    halves = [Weight("q8_0", (5, 4, 96), merged.raw[:, part]) for part in (slice(0, 4), slice(4, 8))]
+    check(Op.MOE_GATE_UP, floats(1, 3, 96), *halves, EXPERTS)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+def test_experts_summed_in_selection_order(dtype: str, scaled: bool, residual: bool) -> None:
+    x, w, down = floats(1, 3, 2, 256), floats(2, 3, 2), weight(floats(3, 5, 131, 256), dtype)
+    scale = weight(floats(4, 5)) if scaled else None
+    hidden = floats(5, 3, 131, scale=10) if residual else None
+    check(Op.MOE_DOWN_ACC, x, down, EXPERTS, w, scale, hidden, capacity={"tokens": 4})
+
+
+def test_the_expert_sum_starts_at_zero_and_keeps_its_order() -> None:
+    down = weight(np.array([[[1e8]], [[-1e8]], [[1]]], np.float32))
+    x, w = np.ones((2, 3, 1), np.float32), np.ones((2, 3), np.float32)
+    ids = np.array([[0, 1, 2], [0, 2, 1]], np.int32)
+    (out,) = check(Op.MOE_DOWN_ACC, x, down, ids, w, None, np.full((2, 1), 0.25, np.float32))
+    assert out.tolist() == [[1.25], [0.25]]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q4_0"])
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("residual", [True, False])
+def test_shared_expert(dtype: str, gated: bool, residual: bool) -> None:
+    x, hidden = floats(1, 3, 160), floats(9, 3, 160) if residual else None
+    gate, up = (weight(floats(2 + i, 64, 160, scale=0.1), dtype) for i in range(2))
+    down, score = weight(floats(4, 160, 64), dtype), weight(floats(8, 160, scale=0.2)) if gated else None
+    scales = [weight(np.array([s], np.float32)) for s in (0.5, 3.1, 0.7)]
+    check(Op.SHARED_EXPERT, x, gate, up, down, score, hidden, *scales, capacity={"tokens": 4})
+    check(Op.SHARED_EXPERT, x, gate, up, down, score, hidden)
+
+
+def refusal(op: Op, *operands: np.ndarray | Weight | None) -> str:
+    made = bench(op, *operands, outputs=(np.zeros((1, 4), np.float32),))
+    (entry,) = (row for row in ROWS if row.op is op)
+    return entry.rejects(made.node, made.graph) or ""
+
+
+def test_types_without_a_kernel_are_refused_by_name() -> None:
+    x = np.zeros((1, 256), np.float32)
+    assert refusal(Op.MATMUL, x, any_bytes("q3_k", 4, 256)).startswith("w is q3_k")
+    good = weight(floats(1, 4, 256))
+    assert refusal(Op.MATMUL, x, good, any_bytes("q8_0", 32)).startswith("bias is q8_0")
+    assert refusal(Op.MATMUL, x, good) == ""
