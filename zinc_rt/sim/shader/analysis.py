@@ -24,7 +24,7 @@ def sgpr(index: int) -> int:
 
 EXEC = {32: sgpr(EXEC_LO), 64: sgpr(EXEC_LO) | sgpr(EXEC_HI)}
 # What the hardware initialises besides user data: workgroup ids and EXEC. And v0, the thread ids, in EXEC's lanes.
-AT_START = sum(sgpr(TTMP0 + index) for index in (7, 8, 9)) | EXEC[64]
+IDS_AND_EXEC = sum(sgpr(TTMP0 + index) for index in (7, 8, 9)) | EXEC[64]
 
 Records = Mapping[tuple[int, int], Touched]
 """Of (block start, pc)."""
@@ -32,18 +32,22 @@ Records = Mapping[tuple[int, int], Touched]
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
+    at_start: int  # initialised SGPRs at the entry
     exec_full: frozenset[tuple[int, int]]  # (block start, pc) of instructions before which EXEC is all ones
     live: dict[int, int]  # block start -> registers that are needed there
     facts: Facts
 
 
-def analyse(graph: Graph, records: Records, wave: int, *, exec_full: bool, initialised: bool) -> Analysis:
+def analyse(
+    graph: Graph, records: Records, wave: int, *, exec_full: bool, user_sgprs: int, initialised: bool
+) -> Analysis:
     """`exec_full`: EXEC is all ones at the entry. `initialised`: whether to look for uninitialised reads."""
+    at_start = IDS_AND_EXEC | sgpr(user_sgprs) - sgpr(0)
     ones = _all_ones(graph, records, wave, exec_full)
     full = frozenset(key for key, known in ones.items() if known & EXEC[wave] == EXEC[wave])
     live = _liveness(graph, records, full)
-    facts = _unproven(graph, records, full, wave) if initialised else Facts()
-    return Analysis(full, live, facts)
+    facts = _unproven(graph, records, full, wave, at_start) if initialised else Facts()
+    return Analysis(at_start, full, live, facts)
 
 
 def _forward(
@@ -175,7 +179,7 @@ def _liveness(graph: Graph, records: Records, full: frozenset[tuple[int, int]]) 
 _RELATIVE = VGPR_LIMIT + 160  # bits from here: VGPRs initialised in the lanes of the present EXEC
 
 
-def _unproven(graph: Graph, records: Records, full: frozenset[tuple[int, int]], wave: int) -> Facts:
+def _unproven(graph: Graph, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int) -> Facts:
     """The reads that may see something uninitialised; a read that is checked counts as initialised after it."""
     execution = EXEC[wave]
     facts = Facts()
@@ -203,7 +207,7 @@ def _unproven(graph: Graph, records: Records, full: frozenset[tuple[int, int]], 
             known = everywhere | relative << _RELATIVE
         return known
 
-    _forward(graph, AT_START | 1 << _RELATIVE, step)
+    _forward(graph, at_start | 1 << _RELATIVE, step)
     for missing in facts.unproven.values():
         facts.tracked |= missing
     return facts

@@ -73,11 +73,11 @@ class Flow:
             e.b.store(e.field("fuel"), e.fuel)
             unknown = e.block("nowhere")
             switch = e.b.switch(e.state_field("resume"), unknown)
-            for start, number in {self.graph.entry: 0}.items() | self._resumes.items():
-                block = e.block(f"resume.{start:x}")
+            for start, number in ((self.graph.entry, 0), *self._resumes.items()):
+                block = e.block(f"resume.{number}")
                 switch.add_case(e.constant(number), block)
                 with e.b.goto_block(block):
-                    self._load(start)
+                    self._load(start, first=number == 0)
                     e.b.branch(self.blocks[start])
             e.b.position_at_end(unknown)
             e.b.unreachable()
@@ -113,7 +113,8 @@ class Flow:
             value = e.b.zext(e.load(e.written(key), I1), ir.IntType(8))
             e.set_state_field("sgpr_written", value, key - VGPR_LIMIT)
 
-    def _load(self, start: int) -> None:
+    def _load(self, start: int, *, first: bool) -> None:
+        """`first`: nothing ran before, so what is written is known and not in the state."""
         e = self.e
         full = self._starts_full(start)
         for key in self._live(start):
@@ -127,15 +128,22 @@ class Flow:
                 value = e.state_field("sgprs", key - VGPR_LIMIT)
             e.b.store(value, e.register(key))
             if e.facts.tracked >> key & 1:
-                self._load_written(key)
+                e.b.store(self._written_first(key, full) if first else self._load_written(key), e.written(key))
 
-    def _load_written(self, key: int) -> None:
+    def _written_first(self, key: int, full: bool) -> ir.Value:
+        e = self.e
+        if key >= VGPR_LIMIT:
+            assert self.analysis is not None
+            return e.constant(self.analysis.at_start >> key & 1, I1)
+        if key or full:
+            return e.constant(0 if key else -1, e.mask_bits)
+        return e.join([e.state_field("sgprs", EXEC_LO + at) for at in range(e.wave // 32)])
+
+    def _load_written(self, key: int) -> ir.Value:
         e = self.e
         if key < VGPR_LIMIT:
-            value = e.resize(e.state_field("vgpr_written", key), e.wave)
-        else:
-            value = e.b.trunc(e.state_field("sgpr_written", key - VGPR_LIMIT), I1)
-        e.b.store(value, e.written(key))
+            return e.resize(e.state_field("vgpr_written", key), e.wave)
+        return e.b.trunc(e.state_field("sgpr_written", key - VGPR_LIMIT), I1)
 
     def _starts_full(self, start: int) -> bool:
         code = self.graph.blocks[start].code

@@ -209,7 +209,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     def each(index: ir.Value) -> None:
         wide = b.zext(index, I64)
         state = c.pointer(b.add(states, b.mul(wide, state_bytes)))
-        c.copy(state, template, I64(STATE.size_bytes))
+        c.copy(state, template, I64(STATE.fields["sgpr_written"].offset))  # what follows needs no contents
         for name, value in {
             "status": int(Status.FUEL),
             "wave_in_group": index,
@@ -229,7 +229,6 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
         c.put(state, STATE, "sgprs", ids[0], TTMP0 + 9)
         c.put(state, STATE, "sgprs", yz, TTMP0 + 7)
         c.put(state, STATE, "sgprs", b.shl(index, I32(25)), TTMP0 + 8)
-        c.put(state, STATE, "vgpr_written", lanes, 0)
         registers = b.gep(state, [I64(STATE.size_bytes)], source_etype=I8)
         c.copy(registers, c.at(shape, SHAPE, "v0", b.mul(wide, I64(wave))), I64(4 * wave))
 

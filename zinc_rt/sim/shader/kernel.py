@@ -25,11 +25,12 @@ class Wanted:
     checks: Checks
     vgprs: int
     sgprs: int
+    user_sgprs: int
     entry: int = 0
 
     def key(self) -> str:
         about = host()
-        parts = [self.wave, self.full, repr(self.checks), self.vgprs, self.sgprs, self.entry]
+        parts = [self.wave, self.full, repr(self.checks), self.vgprs, self.sgprs, self.user_sgprs, self.entry]
         text = json.dumps([*parts, about.cpu, about.features, about.version, own_sources()])
         return hashlib.sha256(text.encode() + b"\0" + self.code).hexdigest()
 
@@ -37,7 +38,7 @@ class Wanted:
 def wanted_for(launch: Launch, code: bytes, checks: Checks, entry: int = 0) -> Wanted:
     """The variant that a launch needs: one for all its waves."""
     full = all(int(each["threads"][0]) % launch.wave == 0 for each in shapes(launch))
-    return Wanted(code, launch.wave, full, checks, launch.vgprs, launch.sgprs, entry)
+    return Wanted(code, launch.wave, full, checks, launch.vgprs, launch.sgprs, len(launch.user_data), entry)
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +72,7 @@ def build(wanted: Wanted) -> bytes:
         checks=wanted.checks,
         vgprs=wanted.vgprs,
         sgprs=wanted.sgprs,
+        user_sgprs=wanted.user_sgprs,
         entry=wanted.entry,
     )
     return packed(made)

@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.shader.group import MAX_WAVES, SHAPE
-from zinc_rt.sim.shader.layout import NO_PHASE, STATE, TTMP0, VGPR_LIMIT
+from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_LIMIT
 from zinc_rt.sim.shader_engine import Dispatch
 
 FLOAT_MODE = 0xF0  # round to nearest even, denormals kept
@@ -131,9 +131,6 @@ def template(launch: Launch) -> np.ndarray:
     header["scratch_bytes"] = launch.scratch_bytes
     count = len(launch.user_data)
     header["sgprs"][:count] = launch.user_data
-    written = header["sgpr_written"]
-    written[:count] = 1
-    written[[TTMP0 + 7, TTMP0 + 8, TTMP0 + 9, 126, 127]] = 1
     return raw
 
 

@@ -140,8 +140,8 @@ u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes, zeros 
 u32 scratch_bytes       # per lane
 u32 scc
 u32 sgprs 128
-u8  sgpr_written 136    # 1 where initialised; [128] is SCC. For the sanitizer
-u64 vgpr_written 256    # lane mask each
+u8  sgpr_written 136    # of a suspended wave, 1 where initialised; [128] is SCC
+u64 vgpr_written 256    # of a suspended wave, lane mask each. Unspecified before the first suspension, like VGPRs
 """)
 """Followed by the VGPRs, `wave` u32 each: see state_bytes."""
 

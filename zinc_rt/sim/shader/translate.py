@@ -35,17 +35,26 @@ class Translation:
 
 
 def translate(
-    code: bytes, *, wave: int, full: bool, checks: Checks, vgprs: int, sgprs: int, entry: int = 0
+    code: bytes,
+    *,
+    wave: int,
+    full: bool,
+    checks: Checks,
+    vgprs: int,
+    sgprs: int,
+    user_sgprs: int,
+    entry: int = 0,
 ) -> Translation:
     """`full`: EXEC is all ones at the entry, and the function is for such waves only.
 
-    `vgprs`: how many the kernel has; others do not exist. `entry`: byte offset of the first instruction. What
-    cannot be simulated ends the wave with Status.ILLEGAL where it is reached. A NaN's payload is unspecified.
+    `vgprs`: how many the kernel has; others do not exist. `user_sgprs`: how many hold user data. `entry`: byte
+    offset of the first instruction. What cannot be simulated ends the wave with Status.ILLEGAL where it is reached.
+    A NaN's payload is unspecified.
     """
     graph = graph_of(code, entry, Target(12, wave))
     first = _Pass(graph, wave, checks, vgprs, sgprs, None)
     first.run()
-    analysis = analyse(graph, first.records, wave, exec_full=full, initialised=checks.fast)
+    analysis = analyse(graph, first.records, wave, exec_full=full, user_sgprs=user_sgprs, initialised=checks.fast)
     second = _Pass(graph, wave, checks, vgprs, sgprs, analysis)
     second.run()
     e = second.e
