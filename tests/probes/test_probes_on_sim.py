@@ -108,7 +108,7 @@ FAULTS = (
     Fault("signal-before-wptr", "P52/t2", "wptr from before", "publish, then SIGNAL"),
 )
 # what a shader must show, and what our transport never does wrong
-SHADERS = {"stale-icache", "stale-hdp", "no-write-back"}
+SHADERS = {"stale-icache", "stale-hdp", "no-write-back", "shader-crash"}
 AWAITED = {"page-tables-late"}
 
 

@@ -192,6 +192,7 @@ ELSEWHERE = {
     "page-tables-late",
     "fence-interrupt-lost",
     "signal-before-wptr",
+    "shader-crash",
 }
 
 

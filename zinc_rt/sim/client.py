@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import ZincError
+from zinc_rt.folders import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.layout import Way, request_key, request_size_bytes
 from zinc_rt.sim import wire
 from zinc_rt.sim.interfaces import Finding, Severity
+from zinc_rt.sim.shader import crash
 from zinc_rt.sim.shared_pages import SharedPages
 from zinc_rt.sim.socket_lock import only_one
 from zinc_rt.sim.usermem import LocalMemory
@@ -109,6 +111,7 @@ class SimClient:
         self._local = threading.local()
         self._token: str | None = None
         self._lost = False
+        self._end = "the simulated device's process has ended"
         self._host = LinuxDriver()
         self._memory = LocalMemory()
         self._pages = SharedPages()
@@ -159,8 +162,12 @@ class SimClient:
         return connection
 
     def _gone(self) -> OSError:
-        self._lost = True
-        return OSError(errno.ENODEV, "the simulated device's process has ended")
+        if not self._lost:
+            self._lost = True
+            found = crash.kept(self.path, cache_folder() / "crashes")
+            if found is not None:
+                self._end += f" while waves ran ({found[1]}); what they ran is kept in {found[0]}"
+        return OSError(errno.ENODEV, self._end)
 
     def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.Message:
         if self._lost:

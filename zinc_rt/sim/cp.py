@@ -63,6 +63,10 @@ class CommandProcessor:
         self._closing = False
         self._numbers = 0
 
+    @property
+    def engine(self) -> ShaderEngine:
+        return self.device.engine
+
     # --- queues -----------------------------------------------------------------------------------------------
 
     def attach(self, queue: HardwareQueue) -> None:
@@ -205,10 +209,13 @@ class CommandProcessor:
             with self._lock:
                 used = self._round()
                 attached = bool(self._channels)
+                unfinished = any(channel.pending.busy() for channel in self._channels.values())
                 waiting = any(channel.has_work() for channel in self._channels.values())
             self.device.outbox.deliver()
             if used:
                 quiet_since, sleep = time.monotonic(), WAIT_SLEEP_SECONDS
+                if unfinished:
+                    time.sleep(WAIT_SLEEP_SECONDS)  # who wants the lock gets it: a long dispatch never lets go
                 continue
             if time.monotonic() - quiet_since < SPIN_SECONDS:
                 time.sleep(0)

@@ -161,6 +161,11 @@ class Gpu:
             self._cp = self._make_cp(self, self.chip, self.doorbells.look)
         return self._cp
 
+    def profile(self) -> list[Any]:
+        """Counters of every kernel that ran here (zinc_rt.sim.shader.engine.Counters), the longest first."""
+        engine = getattr(self._cp, "engine", None)
+        return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
+
     def put_on(self, queue: HardwareQueue, owner: Owner, doorbells: Shared, index: int) -> None:
         if self.injector.strikes("mes-add-failure"):
             self.log("amdgpu: MES failed to respond to msg=ADD_QUEUE")

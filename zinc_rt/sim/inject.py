@@ -54,6 +54,7 @@ INJECTIONS = (
     Injection("vmid-not-inherited", "P51", "IBs run with VMID 0 even with bit 30"),
     Injection("fence-interrupt-lost", "P52", "PROTECTED_FENCE_SIGNAL completes nothing"),
     Injection("signal-before-wptr", "P52", "USERQ_SIGNAL sees the wptr from before the last submission"),
+    Injection("shader-crash", "P32", "compiled shader code faults and takes the device process with it"),
     Injection("device-crash", "P20", "the device process ends at once when a doorbell is rung"),
 )
 

@@ -7,10 +7,12 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from zinc_rt.kmd.uapi.layout import Struct, request_key, request_size_bytes
-from zinc_rt.pm4.generation import generation_of
+from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.sim import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.call import Handler, Request
 from zinc_rt.sim.chips import Chip
@@ -22,6 +24,7 @@ from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import Finding, Kernel
 from zinc_rt.sim.kfd_state import KfdProcess
 from zinc_rt.sim.profiles import kernel as kernel_row
+from zinc_rt.sim.shader_engine import LEVELS, NoShaderEngine, ShaderEngine
 from zinc_rt.sim.sysfs import FileTree
 from zinc_rt.sim.usermem import LocalMemory, UserMemory
 from zinc_rt.sim.userq_state import UserQueues
@@ -32,17 +35,58 @@ FD_FIRST = 0x10000  # far from the caller's own, so that a mix-up is EBADF
 MAX_ARG_BYTES = (1 << 14) - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Shaders:
+    """How waves run. `sanitizer`: off, fast, full. `perturb`: a seed that moves inexact instructions by up to one
+    ULP, 0 for none. `threads`: None for all cores. `crash_record`: a file for what is known if they crash."""
+
+    sanitizer: str = "fast"
+    perturb: int = 0
+    threads: int | None = None
+    crash_record: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.sanitizer not in LEVELS:
+            raise ValueError(f"sanitizer {self.sanitizer!r}: wanted {', '.join(LEVELS)}")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"{self.threads} threads: wanted 1 or more")
+
+
 def default_cp(
-    kernel: Kernel, chip: Chip, poll: Callable[[], object], *, reorder_seed: int | None = None
+    kernel: Kernel,
+    chip: Chip,
+    poll: Callable[[], object],
+    *,
+    reorder_seed: int | None = None,
+    shaders: Shaders = Shaders(),
 ) -> CommandProcessor:
     """The simulated one, in a thread of its own."""
     from zinc_rt.sim.cp import CommandProcessor as Simulated  # late: a machine without queues needs none
 
     processor = Simulated(
-        kernel, generation=generation_of(chip.gfx), reorder_seed=reorder_seed, poll=lambda: (poll(), None)[1]
+        kernel,
+        generation=generation_of(chip.gfx),
+        engine=_engine(kernel, chip, shaders),
+        reorder_seed=reorder_seed,
+        poll=lambda: (poll(), None)[1],
     )
     processor.start()
     return processor
+
+
+def _engine(kernel: Kernel, chip: Chip, shaders: Shaders) -> ShaderEngine:
+    if generation_of(chip.gfx) is not Generation.GFX12:
+        return NoShaderEngine()
+    from zinc_rt.sim.shader.crash import CrashRecord  # late: brings a compiler along
+    from zinc_rt.sim.shader.engine import GfxEngine
+
+    return GfxEngine(
+        level=shaders.sanitizer,
+        perturb=shaders.perturb,
+        threads=shaders.threads,
+        crashes=lambda: kernel.injected("shader-crash"),
+        record=CrashRecord(shaders.crash_record) if shaders.crash_record is not None else None,
+    )
 
 
 class Machine:
@@ -50,8 +94,9 @@ class Machine:
 
     `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM) or "direct". `time_scale` shortens the
     driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, so that missing
-    barriers bite. `command_processor(kernel, chip, look)` makes what runs the queues;
-    it calls look() between turns.
+    barriers bite. `sanitizer`, `perturb` and `threads` are those of Shaders; `crash_records(index)` is a
+    GPU's file.
+    `command_processor(kernel, chip, look)` makes what runs the queues; it calls look() between turns.
     """
 
     def __init__(
@@ -63,11 +108,19 @@ class Machine:
         time_scale: float = 1.0,
         *,
         reorder: int | None = None,
+        sanitizer: str = "fast",
+        perturb: int = 0,
+        threads: int | None = None,
+        crash_records: Callable[[int], Path] | None = None,
         command_processor: MakeCp | None = None,
     ) -> None:
         self.options = {"chip": chip, "kernel": kernel, "coherence": coherence, "time_scale": time_scale}
         if reorder is not None:
             self.options["reorder"] = reorder
+        self.options["sanitizer"] = sanitizer
+        if perturb:
+            self.options["perturb"] = perturb
+        shaders = Shaders(sanitizer, perturb, threads)
         self.kernel = kernel_row(kernel)
         self.injector = Injector(inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
@@ -87,7 +140,12 @@ class Machine:
                 time_scale=time_scale,
                 changed=self.changed,
                 log=self.dmesg.append,
-                make_cp=command_processor or partial(default_cp, reorder_seed=reorder),
+                make_cp=command_processor
+                or partial(
+                    default_cp,
+                    reorder_seed=reorder,
+                    shaders=replace(shaders, crash_record=crash_records(index) if crash_records else None),
+                ),
             )
             for index, name in enumerate(chip.split(","))
         ]

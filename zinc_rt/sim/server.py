@@ -33,6 +33,8 @@ from zinc_rt.sim.mapping import shown_by
 from zinc_rt.sim.memory import Bo
 from zinc_rt.sim.profiles import KERNELS
 from zinc_rt.sim.remote_memory import Carried, RemoteMemory, map_pages
+from zinc_rt.sim.shader import crash
+from zinc_rt.sim.shader_engine import LEVELS
 from zinc_rt.sim.socket_lock import only_one
 
 GRACE_SECONDS = 0.5  # without a client
@@ -284,6 +286,17 @@ def parser() -> argparse.ArgumentParser:
         help="times the driver's time-outs; 0.1 shortens them",
     )
     made.add_argument("--reorder", type=int, metavar="SEED", help="finish concurrent work in any order, seeded")
+    made.add_argument(
+        "--sanitizer",
+        default="fast",
+        choices=LEVELS,
+        help="what is checked of waves: off virtual memory only, fast bounds, alignment and initialisation, "
+        "full races and lint too (default fast)",
+    )
+    made.add_argument(
+        "--perturb", type=int, default=0, metavar="SEED", help="move inexact instructions by up to one ULP, seeded"
+    )
+    made.add_argument("--threads", type=int, metavar="N", help="cores that waves run on (default all)")
     made.add_argument("--stay", action="store_true", help="do not end with the last client")
     return made
 
@@ -327,6 +340,10 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.coherence,
             arguments.time_scale,
             reorder=arguments.reorder,
+            sanitizer=arguments.sanitizer,
+            perturb=arguments.perturb,
+            threads=arguments.threads,
+            crash_records=lambda index: crash.path_of(arguments.socket, index),
         )
     except ValueError as error:
         raise UsageError(str(error), next="zinc-rt sim --list") from None
@@ -334,6 +351,8 @@ def run(arguments: argparse.Namespace) -> int:
         _serve(machine, arguments.socket, stay=arguments.stay)
     finally:
         machine.close()
+        for path in crash.paths(arguments.socket):
+            path.unlink(missing_ok=True)
     return 0
 
 

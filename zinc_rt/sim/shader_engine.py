@@ -25,6 +25,8 @@ class Accesses:
 
 
 NOTHING = Accesses()
+LEVELS = ("off", "fast", "full")
+"""Of the sanitizer: virtual memory only; bounds, alignment, initialised reads; races and lint too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,10 +81,17 @@ class ShaderEngine(Protocol):
 
 
 class NoShaderEngine:
-    """Every dispatch ends at once and does nothing, which is a finding."""
+    """Every dispatch ends at once and does nothing, which is a finding, once a program."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[int, int]] = set()
 
     def run(self, dispatch: Dispatch) -> Accesses | None:
-        dispatch.report("no-shader-engine", f"{dispatch.label}: no shader engine in this version, no wave ran")
+        key = (dispatch.queue.queue_id, dispatch.program_va)
+        if key not in self._told:
+            self._told.add(key)
+            name = dispatch.generation.name.lower()
+            dispatch.report("no-shader-engine", f"{dispatch.label}: no shader engine for {name} code, no wave ran")
         return NOTHING
 
     def abandon(self, dispatch: Dispatch) -> None:

@@ -80,7 +80,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         initiator,
         dict(sh),
         channel.label(),
-        lambda rule, sentence: channel.finding(rule, sentence, once=program_va),
+        lambda rule, sentence: channel.finding(rule, sentence),
     )
     engine = channel.device.engine
     channel.launch(

@@ -1,7 +1,7 @@
 """What is left on disk when compiled code takes the device process with it: which kernel ran, with what registers.
 
-The file is mapped: what was stored before the crash is in it afterwards. `read` gives it back; a clean end removes
-it.
+The file is mapped: what was stored before the crash is in it afterwards. `read` gives it back; the server
+removes it at a clean end. `python -m zinc_rt.sim.shader.crash FILE` shows one.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
 import struct
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from zinc_rt.sim.shader.kernel import Kernel
-from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader_engine import Dispatch
+if TYPE_CHECKING:
+    from zinc_rt.sim.shader.kernel import Kernel
+    from zinc_rt.sim.shader.layout import Checks
+    from zinc_rt.sim.shader_engine import Dispatch
 
 MAGIC = b"ZRTCRASH"
 CODE_BYTES = 1 << 16  # of the kernel kept; the rest is cut
@@ -69,11 +73,30 @@ class CrashRecord:
         self._map[_HEAD : _HEAD + len(text)] = text
         self._map[_HEAD + ABOUT_BYTES : _HEAD + ABOUT_BYTES + len(code)] = code
 
-    def close(self) -> None:
-        """A clean end: nothing to tell."""
-        self._map.close()
+
+def paths(socket: Path) -> list[Path]:
+    """The records of the device behind a socket: one a GPU."""
+    return sorted(socket.parent.glob(f"{socket.name}.crash*"))
+
+
+def path_of(socket: Path, index: int) -> Path:
+    return socket.with_name(f"{socket.name}.crash{index}")
+
+
+def kept(socket: Path, folder: Path) -> tuple[Path, str] | None:
+    """The record of a device that died in a dispatch, moved into `folder`, and what it was doing."""
+    for path in paths(socket):
+        found = read(path)
+        if found is None:
+            continue
+        about, _ = found
+        bundle = folder / f"shader-{time.time_ns()}.crash"
         with suppress(OSError):
-            self.path.unlink(missing_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, bundle)
+            return bundle, f"{about['label']}, {about['name']}"
+        return path, f"{about['label']}, {about['name']}"
+    return None
 
 
 def read(path: Path) -> tuple[dict[str, Any], bytes] | None:
@@ -90,3 +113,23 @@ def read(path: Path) -> tuple[dict[str, Any], bytes] | None:
     except ValueError:
         return None
     return about, content[_HEAD + ABOUT_BYTES :][:code_bytes]
+
+
+def text(about: dict[str, Any], code: bytes) -> str:
+    """For people: the launch, the registers, the kernel disassembled."""
+    from zinc_rt.isa import target_of
+    from zinc_rt.isa.disassemble import lines
+
+    shown = [f"{name}: {value}" for name, value in about.items() if name != "registers"]
+    shown += [f"register {int(offset):#05x}: {value:#010x}" for offset, value in about["registers"].items()]
+    target = target_of("gfx1201", wave=about["wave"])
+    return "\n".join([*shown, *(line for _, line in lines(code, target, address=about["program_va"]))])
+
+
+def main() -> None:
+    found = read(Path(sys.argv[1]))
+    print("no record of a crash" if found is None else text(*found))
+
+
+if __name__ == "__main__":
+    main()

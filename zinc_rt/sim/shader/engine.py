@@ -103,7 +103,7 @@ class GfxEngine:
         if self._record is not None:
             self._record.before(dispatch, run.kernel, self.checks)
         if self._crashes():
-            ctypes.string_at(0)
+            self._crash()
         started = time.perf_counter()
         stop = run.advance(SLICE_SECONDS)
         counters = self._counters[run.kernel.wanted.code]
@@ -144,6 +144,12 @@ class GfxEngine:
         self._crew.close()
 
     # --- details ---
+
+    def _crash(self) -> None:
+        """As compiled code that goes wrong would, where the process is the device's own."""
+        if self._record is None:
+            raise RuntimeError("compiled shader code crashed (injected)")
+        ctypes.string_at(0)
 
     def _begin(self, dispatch: Dispatch) -> _UnderWay:
         code = self._code(dispatch)
