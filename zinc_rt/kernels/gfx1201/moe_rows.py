@@ -1,0 +1,47 @@
+"""The router on gfx1201: its projection, then probabilities and the chosen experts. moe_topk.s says how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.gfx1201.matvec_rows import projection, weight_refusal
+from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
+
+ORDERINGS = frozenset({"canonical-1"})
+EXPERTS_MAXIMUM = 1024
+CHOICES_MAXIMUM = 128
+
+
+def gate_topk(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, gate_w, bias = node.inputs
+    logits, ids, weights = (Ref(name) for name in node.outputs)
+    experts, k = (int(dim) for dim in graph.buffers[gate_w].shape)
+    yield projection(graph, Ref(x), gate_w, logits, rows=experts, k=k, grid_y="tokens")
+    yield SYNC
+    scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
+    yield Launch(
+        "moe_topk",
+        (logits, None if bias == ABSENT else Ref(bias), ids, weights),
+        (experts, int(node.attrs["k"]), int(node.attrs.get("renormalise", True)), scale),
+        ("tokens", 1, 1),
+    )
+
+
+def _rejects(node: Node, graph: Graph) -> str | None:
+    _, gate_w, bias = node.inputs
+    experts, k = int(graph.buffers[gate_w].shape[0]), int(node.attrs["k"])
+    if node.attrs.get("gating", "softmax") != "softmax":
+        return f"{node.attrs['gating']} gating; the kernel has softmax"
+    if int(node.attrs.get("groups", 1)) > 1:
+        return "expert groups"
+    if experts > EXPERTS_MAXIMUM or k > CHOICES_MAXIMUM:
+        return f"{k} of {experts} experts; the kernel takes up to {CHOICES_MAXIMUM} of {EXPERTS_MAXIMUM}"
+    if bias != ABSENT and graph.buffers[bias].dtype != "f32":
+        return f"{bias} is {graph.buffers[bias].dtype}, not f32"
+    return weight_refusal(graph, gate_w)
+
+
+ROWS: tuple[Entry, ...] = (Entry(Op.MOE_GATE_TOPK, gate_topk, ORDERINGS, rejects=_rejects),)

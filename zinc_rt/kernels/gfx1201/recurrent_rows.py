@@ -1,0 +1,169 @@
+"""Convolution and the gated delta rule on gfx1201: nodes to launches, in every form of the recurrent state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod, sqrt
+
+from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.gfx1201.elementwise_rows import Buffer, row_shape, swiglu_launch
+from zinc_rt.kernels.gfx1201.norm_rows import norm_launch
+from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+
+ORDERINGS = frozenset({"canonical-1"})
+COUNTS = "step.counts"
+TAPS = 4
+CHANNELS = 256  # of a group of conv1d
+HEADS = 32  # of a group of delta_gates
+VALUES = 4  # of a group of delta_net
+HEAD_MAXIMUM = 128  # a wave holds one element of a dot's 128 accumulators each
+F32 = frozenset({"f32"})
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Where a recurrence reads its state and leaves it: buffers of rows, and which row a sequence has in each."""
+
+    old: Buffer
+    new: Buffer
+    source: Buffer | None
+    target: Buffer | None
+    scatter: Launch | None = None  # afterwards, from a temporary to the rows of `target`
+
+
+def _state(
+    node: Node, graph: Graph, capacity: Mapping[str, int], state: str, source: str = "", target: str = ""
+) -> _State:
+    """With ids every row is read before any is written, so more than one sequence goes through a temporary."""
+    out = Ref(node.outputs[1])
+    if not source:
+        return _State(Ref(state), out, None, None)
+    sequences = capacity["sequences"]
+    if sequences == 1:
+        return _State(Ref(state), out, Ref(source), Ref(target))
+    elements = prod(int(dim) for dim in graph.buffers[state].shape[1:])
+    made = Temp("state", 4 * sequences * elements)
+    return _State(Ref(state), made, Ref(source), None, rows_launch("store_rows", made, target, out, elements))
+
+
+def rows_launch(kernel: str, a: Buffer, ids: str, b: Buffer, dwords: int) -> Launch:
+    """load_rows: b[s] = a[ids[s]]; store_rows: b[ids[s]] = a[s]; a row of `dwords` dwords for each sequence s."""
+    return Launch(kernel, (a, Ref(ids), b), (dwords,), (-(-dwords // CHANNELS), "sequences", 1))
+
+
+def conv1d(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, weight, state, sequence, *ids, bias = node.inputs
+    channels = row_shape(graph, x)[1]
+    place = _state(node, graph, capacity, state, *ids)
+    yield Launch(
+        "conv1d",
+        (
+            Ref(x),
+            Ref(weight),
+            place.old,
+            place.new,
+            Ref(sequence),
+            place.source,
+            place.target,
+            None if bias == ABSENT else Ref(bias),
+            Ref(node.outputs[0]),
+            Ref(COUNTS),
+        ),
+        (channels, int(node.attrs.get("silu", True))),
+        (-(-channels // CHANNELS), "sequences", 1),
+    )
+    if place.scatter is not None:
+        yield SYNC
+        yield place.scatter
+
+
+def delta_net(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    conv_out, beta, alpha, dt_bias, a, state, sequence, *ids = node.inputs
+    k_heads, v_heads, d = (int(node.attrs[name]) for name in ("k_heads", "v_heads", "head_dim"))
+    tokens, row = capacity["tokens"], row_shape(graph, conv_out)[1]
+    unit = Temp("unit", 4 * tokens * 2 * k_heads * d)
+    gates = Temp("gates", 8 * tokens * v_heads)
+    place = _state(node, graph, capacity, state, *ids)
+    heads = 2 * k_heads
+    yield Launch(
+        "delta_unit", (Ref(conv_out), unit), (d, row, heads, float(node.attrs["eps"])), (heads, "tokens", 1)
+    )
+    yield Launch(
+        "delta_gates",
+        (Ref(beta), Ref(alpha), Ref(dt_bias), Ref(a), gates),
+        (v_heads,),
+        (-(-v_heads // HEADS), "tokens", 1),
+    )
+    yield SYNC
+    grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
+    yield Launch(
+        "delta_net",
+        (
+            Ref(conv_out),
+            unit,
+            gates,
+            place.old,
+            place.new,
+            Ref(sequence),
+            place.source,
+            place.target,
+            Ref(node.outputs[0]),
+            Ref(COUNTS),
+        ),
+        (d, row, k_heads, v_heads, grouped, 1.0 / sqrt(d)),
+        (-(-d // VALUES), v_heads, "sequences"),
+    )
+    if place.scatter is not None:
+        yield SYNC
+        yield place.scatter
+
+
+def gated_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, z, weight = node.inputs
+    rows, columns = row_shape(graph, x)
+    size = int(graph.buffers[weight].shape[0])
+    normed = Temp("normed", 4 * capacity["tokens"] * columns)
+    eps = float(node.attrs["eps"])
+    yield norm_launch(Ref(x), Ref(weight), normed, rows=rows, columns=columns, size=size, eps=eps)
+    yield SYNC
+    yield swiglu_launch(Ref(z), normed, Ref(node.outputs[0]), rows=rows, columns=columns)
+
+
+def load_request_state(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    table, slot = node.inputs
+    yield rows_launch("load_rows", Ref(table), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
+
+
+def store_request_state(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    value, slot, table = node.inputs
+    yield rows_launch("store_rows", Ref(value), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
+
+
+def _conv_rejects(node: Node, graph: Graph) -> str | None:
+    taps = graph.buffers[node.inputs[1]].shape[1]
+    return None if taps == TAPS else f"a convolution of width {taps}; the kernel has {TAPS} taps"
+
+
+def _delta_rejects(node: Node, graph: Graph) -> str | None:
+    d = int(node.attrs["head_dim"])
+    if d % 4 or d > HEAD_MAXIMUM:
+        return f"heads of {d}; the kernel takes multiples of 4 up to {HEAD_MAXIMUM}"
+    return None
+
+
+ROWS: tuple[Entry, ...] = (
+    *(
+        Entry(op, conv1d, ORDERINGS, F32, rejects=_conv_rejects)
+        for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
+    ),
+    *(
+        Entry(op, delta_net, ORDERINGS, F32, rejects=_delta_rejects)
+        for op in (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
+    ),
+    Entry(Op.SSM_GATED_NORM, gated_norm, ORDERINGS, F32),
+    Entry(Op.LOAD_REQUEST_STATE, load_request_state, ORDERINGS),
+    Entry(Op.STORE_REQUEST_STATE, store_request_state, ORDERINGS),
+)
