@@ -120,9 +120,16 @@ class Emitter:
         self._virtual: dict[int, ir.Value] = {}
         self._limit: ir.Value | None = None
         self._deferred: list[tuple[int, ir.Value, bool]] | None = None
-        self._checked: set[tuple[int, int]] = set()
+        self._checked: set[int] = set()
         self._shared: dict[str, ir.Value] = {}
         self.fuel = self.local(I64, "fuel")
+
+    def begin(self, pc: int, instruction: Instruction, *, exec_full: bool) -> Touched:
+        """Go on to the next instruction; gives the registers it is going to touch."""
+        self.pc, self.instruction, self.exec_full = pc, instruction, exec_full
+        self._checked.clear()
+        self.touched = Touched()
+        return self.touched
 
     # --- types and constants
 
@@ -618,18 +625,18 @@ class Emitter:
             self.report_if("vgpr-out-of-range", condition, f"{text}; the kernel has {self.vgprs} VGPRs")
 
     def _check_vgpr(self, index: int, lanes: ir.Value | None) -> None:
-        if (self.pc, index) in self._checked and lanes is None:
+        if index in self._checked and lanes is None:
             return
-        self._checked.add((self.pc, index))
+        self._checked.add(index)
         wanted = self.exec_bits() if lanes is None else self.bits(lanes)
         have = self.load(self.written(index), self.mask_bits)
         missing = self.b.and_(wanted, self.b.not_(have))
         self.report("uninitialised-vgpr", missing, text=f"v{index}")
 
     def _check_sgpr(self, key: int) -> None:
-        if (self.pc, key) in self._checked:
+        if key in self._checked:
             return
-        self._checked.add((self.pc, key))
+        self._checked.add(key)
         missing = self.b.not_(self.load(self.written(key), I1))
         self.report_if("uninitialised-sgpr", missing, register_name(key))
 

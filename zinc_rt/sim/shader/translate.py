@@ -48,8 +48,8 @@ def translate(
     """`full`: EXEC is all ones at the entry, and the function is for such waves only.
 
     `vgprs`: how many the kernel has; others do not exist. `user_sgprs`: how many hold user data. `entry`: byte
-    offset of the first instruction. What cannot be simulated ends the wave with Status.ILLEGAL where it is reached.
-    A NaN's payload is unspecified.
+    offset of the first instruction. What cannot be simulated ends the wave with Status.ILLEGAL where it is
+    reached. A NaN's payload is unspecified.
     """
     graph = graph_of(code, entry, Target(12, wave))
     first = _Pass(graph, wave, checks, vgprs, sgprs, None)
@@ -89,9 +89,8 @@ class _Pass:
         e.b.position_at_end(e.flow.blocks[block.start])
         e.pc = block.start
         for pc, instruction in block.code:
-            e.pc, e.instruction = pc, instruction
-            e.exec_full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
-            e.touched = self.records[block.start, pc] = Touched()
+            full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
+            self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full)
             self._instruction()
             if e.b.block.is_terminated:
                 return

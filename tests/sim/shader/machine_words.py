@@ -1,0 +1,63 @@
+"""Machine code by hand: encodings of the scalar formats and of the few vector instructions that show results."""
+
+from __future__ import annotations
+
+from zinc_rt.isa import Target
+from zinc_rt.isa.rows import rows
+
+ENDPGM = 0xBFB00000
+VCC, M0, NULL, EXEC = 106, 125, 124, 126
+LITERAL = 255
+
+
+def constant(value: int) -> int:
+    """The source code of an inline integer."""
+    assert -16 <= value <= 64
+    return 128 + value if value >= 0 else 192 - value
+
+
+def _opcode(encoding: str, mnemonic: str) -> int:
+    found = rows("scalar", encoding, Target().generation)
+    return next(opcode for opcode, row in found.items() if row.mnemonic == mnemonic)
+
+
+def sop1(mnemonic: str, destination: int, source: int = 0) -> int:
+    return 0x17D << 23 | destination << 16 | _opcode("SOP1", mnemonic) << 8 | source
+
+
+def sop2(mnemonic: str, destination: int, first: int, second: int) -> int:
+    return 0b10 << 30 | _opcode("SOP2", mnemonic) << 23 | destination << 16 | second << 8 | first
+
+
+def sopc(mnemonic: str, first: int, second: int) -> int:
+    return 0x17E << 23 | _opcode("SOPC", mnemonic) << 16 | second << 8 | first
+
+
+def sopk(mnemonic: str, destination: int, value: int) -> int:
+    return 0xB << 28 | _opcode("SOPK", mnemonic) << 23 | destination << 16 | value & 0xFFFF
+
+
+def sopp(mnemonic: str, value: int = 0) -> int:
+    return 0x17F << 23 | _opcode("SOPP", mnemonic) << 16 | value & 0xFFFF
+
+
+def move(destination: int, value: int) -> list[int]:
+    """s_mov_b32 of any 32-bit value."""
+    return [sop1("s_mov_b32", destination, LITERAL), value & 0xFFFFFFFF]
+
+
+def v_mov(destination: int, source: int) -> int:
+    """v_mov_b32 v[destination], source; vector registers are 256 and more."""
+    return 0x3F << 25 | destination << 17 | 1 << 9 | source
+
+
+def store(data: int, offset_vgpr: int, base: int, byte_offset: int = 0) -> list[int]:
+    """global_store_b32 v[offset_vgpr], v[data], s[base:base+1] offset:byte_offset."""
+    return [0xEE << 24 | 0x1A << 14 | base, data << 23, byte_offset << 8 | offset_vgpr]
+
+
+def code_of(*parts: int | list[int]) -> bytes:
+    words: list[int] = []
+    for part in parts:
+        words += part if isinstance(part, list) else [part]
+    return b"".join((word & 0xFFFFFFFF).to_bytes(4, "little") for word in words)
