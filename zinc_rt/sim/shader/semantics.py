@@ -14,6 +14,7 @@ from zinc_rt.sim.shader import (
     packed,
     scalar,
     scalar_memory,
+    transcendental,
     vector_float,
     vector_integer,
     vopd,
@@ -34,6 +35,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     lanes.EMIT,
     packed.EMIT,
     vopd.EMIT,
+    transcendental.EMIT,
 )
 
 _SUFFIXES = ("_e64_dpp", "_dpp8", "_dpp", "_e32", "_e64")

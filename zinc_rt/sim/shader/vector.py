@@ -165,3 +165,14 @@ def flushed(e: Emitter, value: ir.Value) -> ir.Value:
     tiny = e.b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[value.type.element], value.type))
     zero = e.call("llvm.copysign", value.type, e.constant(0.0, value.type), value)
     return e.b.select(tiny, zero, value)
+
+
+def outlined(e: Emitter, name: str, result: ir.Type, build: Build, *values: ir.Value) -> ir.Value:
+    """`build(e, *values)`, of type `result`, as a call of the module's function `name`; written once."""
+
+    def body(function: ir.Function) -> None:
+        outer, e.b = e.b, ir.IRBuilder(function.append_basic_block("entry"))
+        e.b.ret(build(e, *function.args))
+        e.b = outer
+
+    return e.b.call(e.helper(name, ir.FunctionType(result, [value.type for value in values]), body), values)

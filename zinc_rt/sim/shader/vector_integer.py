@@ -9,7 +9,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader import dpp
 from zinc_rt.sim.shader.emitter import I1, I8, I16, I32, I64, Emitter
-from zinc_rt.sim.shader.vector import Build, EmitFunction, Value, op, set_result, source
+from zinc_rt.sim.shader.vector import Build, EmitFunction, Value, op, outlined, set_result, source
 
 
 def _binary(name: str) -> Build:
@@ -240,8 +240,7 @@ def _perm(e: Emitter, high: Value, low: Value, select: Value) -> Value:
         selects = select.constant[0].constant.to_bytes(4, "little")
         if all(byte < 8 or byte >= 12 for byte in selects):
             return _perm_constant(e, high, low, selects)
-    kind = ir.FunctionType(e.lanes(I32), [e.lanes(I32)] * 3)
-    return e.b.call(e.helper(f"zrt.perm.{e.wave}", kind, _build_perm), [high, low, select])
+    return outlined(e, f"zrt.perm.{e.wave}", e.lanes(I32), _perm_bytes, high, low, select)
 
 
 def _perm_constant(e: Emitter, high: Value, low: Value, selects: bytes) -> Value:
@@ -261,32 +260,24 @@ def _perm_constant(e: Emitter, high: Value, low: Value, selects: bytes) -> Value
     return e.b.or_(result, e.constant(ones, result.type)) if ones else result
 
 
-def _build_perm(function: ir.Function) -> None:
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-    high, low, select = function.args
-    of = high.type
-    wide = ir.VectorType(I64, of.count)
-
-    def constant(value: int, kind: ir.Type) -> ir.Constant:
-        return ir.Constant(kind, [ir.Constant(kind.element, value)] * kind.count)
-
-    data = b.or_(b.shl(b.zext(high, wide), constant(32, wide)), b.zext(low, wide))
-    ff = constant(0xFF, of)
-    result = constant(0, of)
+def _perm_bytes(e: Emitter, high: Value, low: Value, select: Value) -> Value:
+    b, of = e.b, high.type
+    wide = e.lanes(I64)
+    data = b.or_(b.shl(b.zext(high, wide), e.constant(32, wide)), b.zext(low, wide))
+    zero, ff = e.constant(0, of), e.constant(0xFF, of)
+    result = zero
     for at in range(4):
-        byte = b.and_(b.lshr(select, constant(8 * at, of)), ff)
-        plain = b.icmp_unsigned("<", byte, constant(8, of))
-        signs = b.add(b.shl(b.and_(byte, constant(3, of)), constant(1, of)), constant(1, of))
-        index = b.select(plain, byte, signs)
-        shift = b.zext(b.shl(index, constant(3, of)), wide)
-        taken = b.and_(b.trunc(b.lshr(data, shift), of), ff)
-        negative = b.icmp_unsigned(">=", taken, constant(0x80, of))
-        sign = b.select(negative, ff, constant(0, of))
-        padding = b.select(b.icmp_unsigned("==", byte, constant(12, of)), constant(0, of), ff)
-        special = b.select(b.icmp_unsigned("<", byte, constant(12, of)), sign, padding)
-        chosen = b.select(plain, taken, special)
-        result = b.or_(result, b.shl(chosen, constant(8 * at, of)))
-    b.ret(result)
+        byte = _unsigned(e, b.lshr(select, e.constant(8 * at, of)), 8)
+        plain = b.icmp_unsigned("<", byte, e.constant(8, of))
+        signs = b.add(b.shl(_unsigned(e, byte, 2), e.constant(1, of)), e.constant(1, of))
+        shift = b.zext(b.shl(b.select(plain, byte, signs), e.constant(3, of)), wide)
+        shift = b.and_(shift, e.constant(63, wide))
+        taken = _unsigned(e, b.trunc(b.lshr(data, shift), of), 8)
+        sign = b.select(b.icmp_unsigned(">=", taken, e.constant(0x80, of)), ff, zero)
+        padding = b.select(b.icmp_unsigned("==", byte, e.constant(12, of)), zero, ff)
+        special = b.select(b.icmp_unsigned("<", byte, e.constant(12, of)), sign, padding)
+        result = b.or_(result, b.shl(b.select(plain, taken, special), e.constant(8 * at, of)))
+    return result
 
 
 def _sat_pk_u8_i16(e: Emitter, value: Value) -> Value:
