@@ -57,7 +57,7 @@ def kv_write_launch(
     page_tokens: int,
     pages: int,
 ) -> Launch:
-    """k and v, f32 [tokens, columns[0]] and [tokens, columns[1]], into the cache rows of their slot and position."""
+    """k f32 [tokens, columns[0]] and v f32 [tokens, columns[1]] into the cache rows of their slot and position."""
     return Launch(
         "kv_write",
         (k, kv_k, v, kv_v, position, slot, page_table),

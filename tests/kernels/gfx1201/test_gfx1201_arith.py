@@ -1,0 +1,150 @@
+"""The macros of arith.inc against NumPy's IEEE operations and the oracle, bit for bit, whatever the seeds."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import same_bits
+from support import Counts
+
+from zinc_rt.kernels.assemble import available, source_hash
+from zinc_rt.kernels.reference.arithmetic import activations, exp_log
+from zinc_rt.kernels.reference.arithmetic.dot import tree
+from zinc_rt.kernels.zrt import read_zrt
+from zinc_rt.sim.shader.bare import EngineDevice
+
+SOURCE = Path(__file__).parent / "arith_functions.s"
+Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
+ONE = np.float32(1)
+
+
+def _groups(function: Callable[[np.ndarray], np.ndarray]) -> Function:
+    """Over the 32 elements of each workgroup, which all get the result."""
+    return lambda a, b: np.repeat(function(a.reshape(-1, 32)), 32)
+
+
+EVERYTHING: dict[int, Function] = {  # by the number in arith_functions.s
+    0: lambda a, b: exp_log.exp(a),
+    1: lambda a, b: exp_log.exp(-a),
+    2: lambda a, b: exp_log.log(a),
+    4: lambda a, b: a / b,
+    7: lambda a, b: np.sqrt(a),
+    8: lambda a, b: activations.rsqrt(a),
+    9: lambda a, b: activations.sigmoid(a),
+    10: lambda a, b: activations.silu(a),
+    11: lambda a, b: activations.gelu(a),
+    12: lambda a, b: activations.tanh(a),
+    13: lambda a, b: activations.softplus(a),
+    14: lambda a, b: (a + b) + (b * a + (b + a)),
+    15: lambda a, b: (a + b) + (b * a + (b + a)),
+    16: np.maximum,
+    17: np.minimum,
+    18: _groups(tree),
+    19: _groups(lambda a: a.max(axis=1)),
+    20: lambda a, b: exp_log.exp(a),
+    21: lambda a, b: exp_log.log(a),
+    22: lambda a, b: a / b,
+    23: lambda a, b: np.sqrt(a),
+    24: lambda a, b: activations.rsqrt(a),
+    25: lambda a, b: activations.sigmoid(a),
+    26: lambda a, b: activations.silu(a),
+    27: lambda a, b: activations.gelu(a),
+    28: lambda a, b: activations.tanh(a),
+}
+RESTRICTED: dict[int, tuple[Function, Callable[[np.ndarray], np.ndarray]]] = {  # and which inputs it takes
+    3: (lambda a, b: exp_log.log(a), lambda a: ((a > 0) & np.isfinite(a)) | np.isnan(a)),
+    5: (lambda a, b: ONE / a, lambda a: _normal_quotient(a) | (a == 0) | ~np.isfinite(a)),
+    6: (lambda a, b: ONE / a, lambda a: _normal_quotient(a) | np.isnan(a)),
+    29: (lambda a, b: ONE / a, lambda a: _normal_quotient(a) | (a == 0) | ~np.isfinite(a)),
+}
+SIGN_OF_ZERO = {16, 17, 19}  # NumPy does not say which zero is the larger
+
+
+def _normal_quotient(a: np.ndarray) -> np.ndarray:
+    return (np.abs(a) >= np.float32(2.0**-126)) & (np.abs(a) <= np.float32(2.0**126))
+
+
+def edges() -> np.ndarray:
+    """Zeros, denormals, powers of two and their neighbours, where exp and log change branch, infinities, NaN."""
+    exponents = (-149, -148, -127, -126, -125, -97, -96, -95, -64, -24, -1, 0, 1, 23, 24, 63, 126, 127)
+    others = (20.0, 87.0, 88.0, 0.70710678, 0.34657359, 0.044715, 3.0, 0.1, 1e-38, 3.4e38)
+    middle = np.array([*(2.0**e for e in exponents), *others], np.float32)
+    values = [middle, np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(np.inf))]
+    values.append(np.array([0.0, np.inf, np.nan], np.float32))
+    return np.concatenate([*values, *(-part for part in values)])
+
+
+def inputs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every pair of edges, random bits, quotients near and below the least normal, ties there."""
+    edge, random = edges(), np.random.default_rng(seed)
+    shape = (2, count)
+    small = random.uniform(1, 2, shape), random.integers([[-149], [-30]], [[-100], [60]], shape)
+    short = random.integers(1, 64, shape), random.integers([[-149], [-6]], [[-140], [8]], shape)
+    parts = [
+        np.stack([pair.ravel() for pair in np.meshgrid(edge, edge)]),
+        random.integers(0, 1 << 32, shape, np.uint64).astype(np.uint32).view(np.float32),
+        np.ldexp(*small).astype(np.float32),
+        np.ldexp(*short).astype(np.float32),
+        (random.standard_normal(shape) * 8).astype(np.float32),
+    ]
+    a, b = np.concatenate(parts, axis=1)
+    whole = len(a) // 32 * 32
+    return a[:whole].copy(), b[:whole].copy()
+
+
+def run(which: int, a: np.ndarray, b: np.ndarray, device: EngineDevice) -> np.ndarray:
+    kernel = read_zrt(SOURCE.with_suffix(".zrt").read_bytes(), "arith_functions.zrt")
+    out = np.zeros_like(a)
+    block = struct.pack(
+        "<3QI", *(device.place(array, name) for array, name in ((a, "a"), (b, "b"), (out, "out"))), which
+    )
+    va = device.place(np.frombuffer(block, np.uint8).copy(), "arguments", write=False)
+    findings = device.run(
+        kernel.code,
+        groups=(len(a) // 32, 1, 1),
+        threads=kernel.workgroup,
+        user_data=(va & 0xFFFFFFFF, va >> 32),
+        vgprs=kernel.vgprs,
+        sgprs=kernel.sgprs,
+        name=kernel.name,
+    )
+    assert not findings, findings[0]
+    return out
+
+
+@pytest.mark.parametrize("perturb", [0, 1, 2])
+@pytest.mark.parametrize("which", [*EVERYTHING, *RESTRICTED])
+def test_a_macro_gives_the_defined_bits(which: int, perturb: int, slow_counts: Counts) -> None:
+    a, b = inputs(slow_counts(2_000, 1_000_000), which)
+    function = EVERYTHING.get(which)
+    if function is None:
+        function, takes = RESTRICTED[which]
+        a = np.where(takes(a), a, ONE)
+    with np.errstate(all="ignore"):
+        want = function(a, b).astype(np.float32)
+    got = run(which, a, b, EngineDevice(level="full", perturb=perturb))
+    if which in SIGN_OF_ZERO:
+        want[want == 0], got[got == 0] = 0, 0
+    same_bits(got, want, f"function {which}")
+
+
+def test_every_mantissa_near_two_divides_into_one() -> None:
+    """1 / (2 - ulp) and its neighbours: where one Newton step from a rounded seed is wrong."""
+    a = np.ascontiguousarray((0x40000000 - np.arange(1 << 12, dtype=np.uint32)).view(np.float32))
+    for perturb in (0, 1, 2):
+        device = EngineDevice(level="off", perturb=perturb)
+        same_bits(run(5, a, a, device), ONE / a, "reciprocal")
+        same_bits(run(4, np.ones_like(a), a, device), ONE / a, "quotient")
+
+
+def test_the_committed_code_is_that_of_the_source() -> None:
+    kernel = read_zrt(SOURCE.with_suffix(".zrt").read_bytes(), "arith_functions.zrt")
+    assert kernel.source_hash == source_hash(SOURCE), "assemble it: zinc-rt-asm " + SOURCE.name
+    if available():
+        from zinc_rt.kernels.assemble import assemble
+
+        assert assemble(SOURCE) == SOURCE.with_suffix(".zrt").read_bytes()
