@@ -1,0 +1,109 @@
+"""gfx1201 elementwise opcodes bit for bit against the oracle, at unkind shapes and values, without any finding."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from harness import bench, check, run, same_bits
+from kernels.op_cases import floats, weight
+
+from zinc_rt.ir.graph import Builder, Node
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.gfx1201.elementwise_rows import ROWS, add_launch, sigmoid_mul_launch, swiglu_launch
+from zinc_rt.kernels.launch import Ref
+
+COLUMNS = [1, 3, 31, 32, 33, 127, 128, 255, 256, 257, 300, 512, 1029]
+GATED = [Op.SWIGLU, Op.GEGLU, Op.SIGMOID_MUL, Op.ADD]
+EDGES = np.array(
+    [0, -0.0, 1e-45, -1e-45, 1e-38, -1e-42, 87, -87, 88.5, -200, 3e38, -3e38, np.inf, -np.inf, np.nan, 20, 0.5],
+    np.float32,
+)
+
+
+def unkind(rows: int, columns: int, seed: int = 0) -> np.ndarray:
+    """A row of plain values, then rows of zeros of both signs, denormals, infinities, NaN and what exp clamps."""
+    x = floats(seed, rows, columns) * np.float32(8)
+    x[1:] = np.resize(np.roll(EDGES, seed), (rows - 1) * columns).reshape(rows - 1, columns)
+    return x
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("op", GATED)
+def test_two_operands(op: Op, columns: int) -> None:
+    check(op, unkind(3, columns, 1), unkind(3, columns, 2), capacity={"tokens": 5})
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu"])
+@pytest.mark.parametrize(("experts", "width"), [(1, 1), (2, 33), (8, 96)])
+def test_experts_activation(activation: str, experts: int, width: int) -> None:
+    gate, up = (unkind(3, experts * width, seed).reshape(3, experts, width) for seed in (3, 4))
+    check(Op.MOE_SWIGLU, gate, up, activation=activation)
+    check(Op.MOE_SWIGLU, gate[:1], up[:1], activation=activation)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_one_operand(columns: int) -> None:
+    x = unkind(3, columns)
+    check(Op.SOFTCAP, x, cap=30.0, capacity={"tokens": 4})
+    check(Op.SOFTCAP, x, cap=1e-39)
+    check(Op.SCALE, x, factor=0.3, capacity={"tokens": 4})
+    check(Op.SCALE, x, weight(np.array([-1e-38], np.float32)), factor=1e30)
+    check(Op.SCALE, x, weight(np.array([np.inf], np.float32)), factor=0.0)
+
+
+@pytest.mark.parametrize("columns", [1, 300, 512])
+def test_rows_scaled_by_their_position(columns: int) -> None:
+    table = np.array([0.5, np.nan, -0.0, 1e-45, 3e38, 1.25], np.float32)
+    for position in ([5, 0, 2], [3, 4, 1]):
+        check(Op.ROW_SCALE, unkind(3, columns), np.array(position, np.int32), weight(table))
+
+
+@pytest.mark.parametrize(
+    ("groups", "group", "offset", "size"),
+    [(1, 1, 0, 1), (1, 7, 3, 4), (5, 9, 8, 1), (4, 64, 32, 32), (3, 1200, 100, 1030), (2, 512, 0, 512)],
+)
+def test_a_slice_of_every_group(groups: int, group: int, offset: int, size: int) -> None:
+    check(Op.SLICE, unkind(3, groups * group), group=group, offset=offset, size=size, capacity={"tokens": 5})
+
+
+def test_the_logits_have_their_own_rows() -> None:
+    """SOFTCAP over [rows, vocabulary]: the launch is as high as that buffer's own symbol says."""
+    builder = Builder("logits")
+    x, y = (builder.buffer(name, ("rows", 40), "f32", "activation") for name in "xy")
+    builder.node(Op.SOFTCAP, (x,), (y,), cap=30.0)
+    graph = builder.build()
+    (launch,) = next(row for row in ROWS if row.op is Op.SOFTCAP).code(graph.nodes[0], graph, {"rows": 9})
+    assert launch.grid == (1, "rows", 1)
+
+
+@pytest.mark.parametrize("op", [*GATED, Op.SOFTCAP, Op.SCALE])
+def test_a_fault_in_one_bit_is_found(op: Op) -> None:
+    """The comparison these tests rest on: another input bit is another output."""
+    x = [floats(seed, 1, 40) for seed in range(2 if op in GATED else 1)]
+    attrs = {Op.SOFTCAP: {"cap": 30.0}}.get(op, {})
+    made = bench(op, *x, outputs=(x[0],), **attrs)
+    run(made)
+    before = made.arrays["y"].copy()
+    made.arrays[made.node.inputs[0]].view(np.uint32)[0, 39] ^= 1 << 22
+    run(made)
+    with pytest.raises(AssertionError, match=r"1 of 40 differ, first at \(0, 39\)"):
+        same_bits(made.arrays["y"], before, op.name)
+
+
+def test_helpers_name_the_same_kernels_as_the_rows() -> None:
+    """Other families launch these within their own nodes."""
+    a, b, y = Ref("a"), Ref("b"), Ref("y")
+    builder = Builder("helpers")
+    for name in "aby":
+        builder.buffer(name, ("tokens", 300), "f32", "activation")
+    graph = builder.build()
+    for op, launch in {
+        Op.SWIGLU: swiglu_launch(a, b, y, rows="tokens", columns=300),
+        Op.GEGLU: swiglu_launch(a, b, y, rows="tokens", columns=300, activation="gelu"),
+        Op.SIGMOID_MUL: sigmoid_mul_launch(a, b, y, rows="tokens", columns=300),
+        Op.ADD: add_launch(a, b, y, rows="tokens", columns=300),
+    }.items():
+        node = Node(op, ("a", "b"), ("y",), MappingProxyType({}))
+        assert list(next(row for row in ROWS if row.op is op).code(node, graph, {})) == [launch]

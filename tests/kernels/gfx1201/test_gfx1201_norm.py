@@ -1,0 +1,52 @@
+"""gfx1201 RMS norms bit for bit against the oracle, at unkind shapes and values, without any finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import check
+from kernels.op_cases import floats, weight
+
+from zinc_rt.ir.op import Op
+
+SIZES = [1, 2, 3, 5, 31, 64, 100, 127, 128, 129, 255, 256, 500, 512, 513, 640, 1024, 1027, 2048, 2817]
+EPS = 1e-6
+
+
+def unkind(rows: int, columns: int) -> np.ndarray:
+    """Plain; all zero; denormal; squares that overflow; one NaN; one infinity; outliers."""
+    x = floats(columns, rows, columns)
+    for row, (scale, outlier) in enumerate([(0, -0.0), (1e-42, 0), (1e25, 1), (1, np.nan), (1, np.inf), (1, 1e6)]):
+        if row + 1 < rows:
+            x[row + 1] *= np.float32(scale)
+            x[row + 1, (row * 37) % columns] += np.float32(outlier)
+    return x
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_whole_rows(size: int) -> None:
+    check(Op.RMS_NORM, unkind(7, size), weight(floats(1, size)), eps=EPS, size=size, capacity={"tokens": 9})
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_residual_goes_in_first(size: int) -> None:
+    x, residual = unkind(7, size), floats(2, 7, size)
+    check(Op.RESIDUAL_RMS_NORM, x, residual, weight(floats(3, size)), eps=EPS, capacity={"tokens": 8})
+
+
+@pytest.mark.parametrize(("heads", "size"), [(1, 16), (3, 5), (8, 64), (5, 128), (2, 256), (3, 131)])
+def test_groups_of_neighbours(heads: int, size: int) -> None:
+    x = unkind(3, heads * size)
+    check(Op.RMS_NORM, x, weight(floats(1, size)), eps=EPS, size=size)
+    check(Op.RMS_NORM, x, eps=1e-5, size=size)
+
+
+def test_no_epsilon_divides_by_zero() -> None:
+    """A row of zeros: 1 / 0 is infinite and 0 times that NaN, as in the definition."""
+    (y,) = check(Op.RMS_NORM, np.zeros((2, 64), np.float32), weight(np.ones(64, np.float32)), eps=0.0, size=64)
+    assert np.isnan(y).all()
+
+
+def test_the_epsilon_may_be_large_or_denormal() -> None:
+    for eps in (1e-45, 1e-30, 3e38):
+        check(Op.RMS_NORM, floats(1, 2, 96) * np.float32(1e-22), eps=eps, size=96)
