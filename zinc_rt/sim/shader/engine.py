@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import target_of
 from zinc_rt.pm4.registers import Sh
@@ -31,6 +31,7 @@ SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks afte
 STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
 SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
+_SavePages = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
 _REGISTERS = (
     Sh.PGM_RSRC1, Sh.PGM_RSRC2, Sh.PGM_RSRC3, Sh.TMPRING_SIZE,
     Sh.DISPATCH_SCRATCH_BASE_LO, Sh.DISPATCH_SCRATCH_BASE_HI,
@@ -56,6 +57,23 @@ class _UnderWay:
     dead: bool = False  # a wave stopped for good: the queue never goes on
 
 
+class _Memory:
+    """Of one address space. Holds it by what the callback needs only: the engine is told when it is gone."""
+
+    def __init__(self, vm: GpuVm, *, bounds: bool, races: bool) -> None:
+        self.ranges = RangeCache(vm, bounds=bounds, races=races)
+        reference = ref(vm)
+
+        def save(va: int, size_bytes: int) -> None:
+            vm = reference()
+            span = vm.span_at(va) if vm is not None else None
+            if span is not None:
+                span.bo.gpu_writes(span.offset + va - span.start, size_bytes)
+
+        self._callback = _SavePages(save)
+        self.save_pages = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+
 class GfxEngine:
     """`level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None for all cores of this process.
 
@@ -79,7 +97,7 @@ class GfxEngine:
         self._crashes, self._record = crashes, record
         self._under_way: dict[Dispatch, _UnderWay] = {}
         self._idle: dict[Hashable, list[Run]] = {}
-        self._tables: WeakKeyDictionary[AddressSpace, RangeCache] = WeakKeyDictionary()
+        self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
         self._codes: dict[int, bytes] = {}  # program VA: what stood there last
         self._counters: dict[bytes, Counters] = {}
         self._told: dict[tuple[bytes, int], int] = {}
@@ -96,6 +114,9 @@ class GfxEngine:
                 dispatch.report(refused.rule, f"{dispatch.label}: {refused}")
                 return NOTHING
             self._under_way[dispatch] = under_way
+        elif not under_way.dead:
+            under_way.table = self._memory(dispatch.space).ranges.table()
+            under_way.run.see(under_way.table)
         if under_way.dead:
             time.sleep(STOPPED_SECONDS)
             return None
@@ -113,6 +134,8 @@ class GfxEngine:
         if stop is Stop.FUEL:
             return None
         self._tell(dispatch, run, stop)
+        accesses = run.accesses()
+        under_way.table.refresh()
         if stop is Stop.DONE or stop is Stop.FAULT:
             counters.dispatches += 1
             counters.waves += run.launch.group_count * run.launch.waves_per_group
@@ -122,8 +145,7 @@ class GfxEngine:
         if stop is not Stop.DONE:
             under_way.dead = True
             return None
-        under_way.table.refresh()
-        return run.accesses()
+        return accesses
 
     def abandon(self, dispatch: Dispatch) -> None:
         under_way = self._under_way.get(dispatch)
@@ -160,8 +182,9 @@ class GfxEngine:
         )  # fmt: skip
         idle = self._idle.get(key)
         run = idle.pop() if idle else self._made(dispatch, code)
-        table = self._table(dispatch.space)
-        run.begin(table, dispatch.program_va, next(self._serials))
+        memory = self._memory(dispatch.space)
+        table = memory.ranges.table()
+        run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages)
         return _UnderWay(run, key, table)
 
     def _made(self, dispatch: Dispatch, code: bytes) -> Run:
@@ -185,17 +208,18 @@ class GfxEngine:
         code = self._codes[va] = fetched(space, va, target_of("gfx1201", wave=wave))
         return code
 
-    def _table(self, space: AddressSpace) -> RangeTable:
-        cache = self._tables.get(space)
-        if cache is None:
+    def _memory(self, space: AddressSpace) -> _Memory:
+        found = self._memories.get(space)
+        if found is None:
             assert isinstance(space, GpuVm)
-            cache = self._tables[space] = RangeCache(space, bounds=self.checks.fast)
-        return cache.table()
+            found = self._memories[space] = _Memory(space, bounds=self.checks.fast, races=self.checks.full)
+        return found
 
     def _finish(self, dispatch: Dispatch, under_way: _UnderWay) -> None:
         del self._under_way[dispatch]
         if len(self._idle) >= RUNS_KEPT and under_way.key not in self._idle:
             del self._idle[next(iter(self._idle))]
+        under_way.run.rest()
         self._idle.setdefault(under_way.key, []).append(under_way.run)
 
     def _tell(self, dispatch: Dispatch, run: Run, stop: Stop) -> None:

@@ -36,7 +36,8 @@ u32 lds_shadow_bytes
 u32 lds_shadow_fill     # what a fresh shadow's bytes are
 u32 lds_fill            # what fresh LDS's bytes are
 u32 state_bytes         # of one wave, registers included
-u32 scratch_wave_bytes  # with the shadow behind it
+u32 scratch_data_bytes  # of one wave
+u32 scratch_wave_bytes  # of one wave, with the shadow behind it
 u64 wave                # the kernel: i32 wave(state, context)
 ptr template            # a state's header as every wave starts with it
 ptr shapes 8            # SHAPE: bit 0, 1, 2 of the index: last workgroup in x, y, z
@@ -200,6 +201,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     state_bytes = b.zext(c.get(job, JOB, "state_bytes"), I64)
     scratch = c.get(slot, SLOT, "scratch")
     scratch_step = b.zext(c.get(job, JOB, "scratch_wave_bytes"), I64)
+    scratch_data = b.zext(c.get(job, JOB, "scratch_data_bytes"), I64)
     scratch_size = b.mul(b.zext(waves, I64), scratch_step)
     c.fill(c.pointer(scratch), I8(0), scratch_size)
     yz = b.or_(b.and_(ids[1], I32(0xFFFF)), b.shl(ids[2], I32(16)))
@@ -210,6 +212,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
         wide = b.zext(index, I64)
         state = c.pointer(b.add(states, b.mul(wide, state_bytes)))
         c.copy(state, template, I64(STATE.fields["sgpr_written"].offset))  # what follows needs no contents
+        mine = b.add(scratch, b.mul(wide, scratch_step))
         for name, value in {
             "status": int(Status.FUEL),
             "wave_in_group": index,
@@ -220,7 +223,8 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
             "wave_index": b.add(first_wave, index),
             "lds_base": lds,
             "lds_shadow": shadow,
-            "scratch_base": b.add(scratch, b.mul(wide, scratch_step)),
+            "scratch_base": mine,
+            "scratch_shadow": b.add(mine, scratch_data),
         }.items():
             c.put(state, STATE, name, value)
         lanes = c.get(shape, SHAPE, "exec", index)

@@ -17,10 +17,12 @@ from zinc_rt.sim.shader.group import JOB, SLOT, Stop, runners
 from zinc_rt.sim.shader.kernel import Kernel
 from zinc_rt.sim.shader.launch import Launch, shapes, template
 from zinc_rt.sim.shader.layout import (
+    ALIGNMENT,
     CONTEXT,
     EXTENT,
     FINDING,
     MEMORY_SITE,
+    RACE,
     SITE_STATE,
     STATE,
     Access,
@@ -35,6 +37,7 @@ RESIDENT = 64  # workgroups under way at once where each waits for others
 FRESH_EVERY = 4  # of so many turns one starts a new workgroup instead of going on with an old one
 ALONE_FUEL = 1 << 16  # before other threads are woken
 TURN_FUEL = 1 << 22  # of one thread before it looks at the clock
+SHARED_BASE, PRIVATE_BASE = 1 << 48, 2 << 48  # apertures of flat addresses, as KFD lays them out on gfx9 and later
 LDS_FILL = 0xA5  # what a workgroup finds in its LDS
 
 
@@ -48,8 +51,9 @@ class Ended:
 
 
 def lds_shadow_bytes(lds_bytes: int, checks: Checks) -> int:
-    per_dword = 17 if checks.full else 1 if checks.fast else 0
-    return -(-lds_bytes // 4) * per_dword
+    """A byte per dword, then at level full a RACE record each; both of whole lines."""
+    dwords = -(-lds_bytes // (4 * ALIGNMENT)) * ALIGNMENT
+    return dwords * (checks.fast + RACE.size_bytes * checks.full)
 
 
 class Slot:
@@ -90,9 +94,11 @@ class Thread:
         block["sites"] = int(self.sites.ctypes.data)
         block["memory_sites"] = int(self.memory_sites.ctypes.data)
         block["profile"] = int(self.blocks_run.ctypes.data)
+        block["shared_base"], block["private_base"] = SHARED_BASE, PRIVATE_BASE
 
-    def see(self, table: RangeTable) -> None:
-        """The memory its waves find."""
+    def see(self, table: RangeTable, save_pages: int) -> None:
+        """The memory its waves find; `save_pages`: address of what is called before a SAVED page is stored to."""
+        self.block["save_pages"] = save_pages
         block = self.block
         block["ranges"], block["ranges_count"] = int(table.ranges.ctypes.data), len(table.ranges)
         block["spans"], block["spans_count"] = int(table.spans.ctypes.data), len(table.spans)
@@ -129,7 +135,8 @@ class Run:
         self.kernel, self.launch = kernel, launch
         self._crew = crew
         self._seed = seed
-        self.scratch_wave_bytes = launch.scratch_bytes * launch.wave // 4 * 5  # a shadow byte per dword
+        scratch_bytes = launch.scratch_bytes * launch.wave
+        self.scratch_wave_bytes = scratch_bytes // 4 * 5  # a shadow byte per dword
         self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.wanted.checks)
         self.job = Block(JOB)
         self._template = template(launch)
@@ -142,6 +149,7 @@ class Run:
         job["lds_shadow_bytes"] = self._shadow_bytes
         job["lds_fill"] = LDS_FILL
         job["state_bytes"] = state_bytes(launch.wave, launch.vgprs)
+        job["scratch_data_bytes"] = scratch_bytes
         job["scratch_wave_bytes"] = self.scratch_wave_bytes
         job["wave"] = kernel.address
         job["template"] = int(self._template.ctypes.data)
@@ -164,7 +172,7 @@ class Run:
         made.block["perturb_seed"] = self._seed
         return made
 
-    def begin(self, table: RangeTable, program_va: int, serial: int) -> None:
+    def begin(self, table: RangeTable, program_va: int, serial: int, save_pages: int = 0) -> None:
         """From the first workgroup on, in this memory."""
         self.job["next"], self.job["stop"] = 0, 0
         self.ended = None
@@ -176,9 +184,22 @@ class Run:
         self._turns = 0
         for thread in self.threads:
             if table is not self._table:
-                thread.see(table)
+                thread.see(table, save_pages)
             self._start(thread, program_va, serial)
-        self._table, self._program_va, self._serial = table, program_va, serial
+        self._table, self._save_pages = table, save_pages
+        self._program_va, self._serial = program_va, serial
+
+    def rest(self) -> None:
+        """Over, for now: the memory it ran in is not kept."""
+        self._table = None
+
+    def see(self, table: RangeTable) -> None:
+        """Mappings may have changed since the last `advance`."""
+        if table is not self._table:
+            for thread in self.threads:
+                thread.memory_sites.fill(0)
+                thread.see(table, self._save_pages)
+            self._table = table
 
     def _start(self, thread: Thread, program_va: int, serial: int) -> None:
         block = thread.block
@@ -210,7 +231,7 @@ class Run:
         while len(self.threads) < wanted:
             thread = self._thread()
             assert self._table is not None
-            thread.see(self._table)
+            thread.see(self._table, self._save_pages)
             self._start(thread, self._program_va, self._serial)
             self.threads.append(thread)
         helpers: list[Future[Stop]] = [

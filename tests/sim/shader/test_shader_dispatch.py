@@ -1,0 +1,223 @@
+"""Waves behind a queue: packets, faults as events, hangs, what the sanitizer says, crashes of the engine."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shader_launch import (
+    ENDPGM,
+    INITIATOR,
+    PARTIAL_TG_EN,
+    REVERSE,
+    RSRC1,
+    SPIN,
+    STORE_IDS,
+    Stage,
+    code,
+    gpu_of,
+    halves,
+    machine,
+    stage,
+    within,
+)
+
+from zinc_rt.kmd.errors import LeakError
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.sim.client import SimClient
+from zinc_rt.sim.shader import crash
+
+UNMAPPED = 0x6000_0000_0000
+
+
+@pytest.mark.parametrize("level", ["off", "fast", "full"])
+def test_a_dispatch_stores_its_ids(level: str) -> None:
+    with machine(sanitizer=level) as owner, stage(owner) as s:
+        va, out = s.buffer()
+        s.run(s.load(STORE_IDS), halves(va), groups=(3, 1, 1))
+        expected = np.arange(32)[None, :] + np.arange(3)[:, None]
+        assert np.array_equal(out[:96], expected.reshape(-1)) and not out[96:].any()
+        assert not owner.findings
+
+
+def test_a_launch_is_repeated_with_other_arguments_and_other_code_at_the_same_place() -> None:
+    with machine() as owner, stage(owner) as s:
+        (one, first), (two, second) = s.buffer(), s.buffer()
+        program = s.load(STORE_IDS)
+        for _ in range(3):
+            s.run(program, halves(one), groups=(2, 1, 1))
+        s.run(program, halves(two), groups=(1, 1, 1))
+        assert first[63] == 32 and second[31] == 31 and second[32] == 0
+        view = s.words(program)
+        view[3] = 0x4A040085  # v_add_nc_u32_e32 v2, 5, v0 in place of the workgroup id
+        s.run(program, halves(two), groups=(1, 1, 1))
+        assert second[0] == 5, "the instruction cache was invalidated: the new code runs"
+
+
+def test_waves_of_a_group_meet_at_the_barrier() -> None:
+    with machine(sanitizer="full") as owner, stage(owner) as s:
+        va, out = s.buffer()
+        s.run(s.load(REVERSE), halves(va), threads=(64, 1, 1), lds_bytes=256)
+        assert np.array_equal(out[:64], np.arange(64)[::-1]), owner.findings
+        assert not owner.findings
+
+
+def test_the_last_workgroup_may_be_smaller() -> None:
+    with machine() as owner, stage(owner) as s:
+        va, out = s.buffer()
+        initiator = INITIATOR | PARTIAL_TG_EN
+        s.run(s.load(STORE_IDS), halves(va), groups=(2, 1, 1), threads=(5 << 16 | 32, 1, 1), initiator=initiator)
+        assert np.array_equal(out[32:37], 1 + np.arange(5)) and not out[37:].any()
+
+
+def test_a_store_to_nowhere_is_a_fault_of_the_process_and_names_the_page() -> None:
+    with machine() as owner, stage(owner) as s:
+        s.launch(s.load(STORE_IDS), halves(UNMAPPED))
+        assert within(5, lambda: any("page fault" in line for line in owner.dmesg))
+        assert any(f"0x{UNMAPPED:016x}" in line and "write" in line for line in owner.dmesg)
+        assert not s.done(0.1)
+
+
+def test_reading_past_the_end_of_an_allocation_is_a_finding_and_names_instruction_and_buffer() -> None:
+    with machine(sanitizer="fast") as owner, stage(owner) as s:
+        va, _ = s.buffer()
+        owner.announce(owner.processes[0], va, 64, "small")
+        s.run(s.load(STORE_IDS), halves(va))
+        [finding] = owner.findings
+        assert finding.rule == "out-of-bounds"
+        for part in ("global_store_b32 v1, v2, s[0:1]", "pc 0x10", "lanes 16-31", "wave 0 of workgroup (0, 0, 0)"):
+            assert part in finding.sentence, finding.sentence
+
+
+def test_an_uninitialised_register_is_a_finding_once_however_often_it_is_run() -> None:
+    reads_v7 = code("7e040307 bfb00000 ; v_mov_b32 v2, v7")
+    with machine(sanitizer="fast") as owner, stage(owner) as s:
+        program = s.load(reads_v7)
+        for _ in range(20):
+            s.run(program, groups=(8, 1, 1))
+        assert {finding.rule for finding in owner.findings} == {"uninitialised-vgpr"}
+        assert 1 <= len(owner.findings) <= 5
+        assert "v7" in owner.findings[0].sentence
+
+
+def test_a_register_beyond_the_allocation_is_a_finding() -> None:
+    uses_v40 = code("7e500280 bfb00000 ; v_mov_b32 v40, 0")
+    with machine(sanitizer="fast") as owner, stage(owner) as s:
+        s.run(s.load(uses_v40), rsrc1=RSRC1 & ~0x3F | 4)
+        assert {finding.rule for finding in owner.findings} == {"vgpr-out-of-range"}
+        s.run(s.load(uses_v40), rsrc1=RSRC1 & ~0x3F | 5)
+        assert len(owner.findings) == 1
+
+
+def test_an_illegal_instruction_hangs_the_wave_and_the_queue_can_be_destroyed() -> None:
+    with machine() as owner:
+        with stage(owner) as s:
+            s.launch(s.load(code("ffffffff bfb00000")))
+            assert not s.done(0.2)
+            s.queue.destroy()
+        assert owner.gpus[0].resets == 0 and "illegal" in {finding.rule for finding in owner.findings}
+        with stage(owner) as s:
+            s.run(s.load(ENDPGM))
+
+
+def test_an_endless_wave_can_be_released_by_the_cpu_and_taken_off_the_hardware() -> None:
+    with machine() as owner:
+        with stage(owner) as s:
+            va, out = s.buffer()
+            s.launch(s.load(SPIN), halves(va), groups=(3, 1, 1))
+            assert not s.done(0.2)
+            out[0] = 1
+            assert s.done() and out[1] == 7
+        with stage(owner) as s:
+            va, out = s.buffer()
+            s.launch(s.load(SPIN), halves(va))
+            assert not s.done(0.1)
+            s.queue.destroy()
+        assert owner.gpus[0].resets == 0 and not owner.findings
+
+
+def test_another_queue_runs_while_one_spins() -> None:
+    with machine() as owner, stage(owner) as spinning, stage(owner) as other:
+        va, out = spinning.buffer()
+        spinning.launch(spinning.load(SPIN), halves(va))
+        for _ in range(3):
+            other.run(other.load(STORE_IDS), halves(other.buffer()[0]))
+        out[0] = 1
+        assert spinning.done() and out[1] == 7
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        ({"rsrc1": 0xC0 << 12 | 3}, "f32 denormals"),
+        ({"rsrc1": 0xF1 << 12 | 3}, "rounding"),
+        ({"rsrc2": 17 << 1}, "16 user data registers"),
+        ({"rsrc2": 1 << 6}, "DYNAMIC_VGPR"),
+        ({"rsrc2": 200 << 15}, "LDS_SIZE"),
+        ({"rsrc2": 1}, "SCRATCH_EN"),
+    ],
+)
+def test_registers_that_ask_for_what_there_is_not_are_refused_in_words(launch: dict[str, Any], said: str) -> None:
+    with machine() as owner, stage(owner) as s:
+        s.run(s.load(ENDPGM), **launch)
+        assert any(said in finding.sentence for finding in owner.findings), owner.findings
+
+
+def test_gfx11_machines_say_that_they_run_no_waves() -> None:
+    with machine(chip="gfx1100") as owner, stage(owner) as s:
+        s.run(s.load(ENDPGM))
+        assert s.rules() == ["no-shader-engine"] and owner.gpus[0].profile() == []
+
+
+def test_what_ran_is_counted() -> None:
+    with machine(threads=1) as owner, stage(owner) as s:
+        va, _ = s.buffer()
+        program = s.load(STORE_IDS)
+        for _ in range(3):
+            s.run(program, halves(va), groups=(4, 1, 1))
+        [counters] = owner.gpus[0].profile()
+        assert (counters.dispatches, counters.waves) == (3, 12) and counters.seconds > 0
+
+
+def test_what_waves_store_in_vram_reaches_the_host_at_a_write_back() -> None:
+    with machine() as owner, stage(owner) as s:
+        buffer = s.gpu.alloc(4096, Placement.VRAM_BAR, "vram")
+        words = (ctypes.c_uint32 * 64).from_address(buffer.host.address)
+        s.run(s.load(STORE_IDS), halves(buffer.gpu_va), groups=(2, 1, 1))
+        assert within(5, lambda: words[63] == 32), list(words)
+
+
+def test_the_engine_takes_its_process_along_and_the_client_hears_what_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    device = SimClient(name=f"crash-{os.getpid()}", inject=["shader-crash@2"], time_scale=0.02)
+    with contextlib.suppress(LeakError), gpu_of(device) as gpu:
+        s = Stage(gpu)
+        va, out = s.buffer()
+        s.run(s.load(STORE_IDS), halves(va))
+        assert out[31] == 31
+        s.launch(s.load(STORE_IDS), halves(va))
+        assert not s.done(0.5)
+        with pytest.raises(OSError) as caught:
+            device.open("/dev/kfd", os.O_RDWR)
+    assert caught.value.errno == errno.ENODEV
+    bundles = list((tmp_path / "cache" / "zinc-rt" / "crashes").iterdir())
+    assert len(bundles) == 1 and str(bundles[0]) in str(caught.value)
+    found = crash.read(bundles[0])
+    assert found is not None
+    about, program = found
+    assert program == STORE_IDS and about["groups"] == [1, 1, 1] and "DISPATCH_DIRECT" in about["label"]
+    assert "global_store_b32" in crash.text(about, program)
+
+
+def test_in_one_process_a_crash_of_the_engine_ends_its_queue() -> None:
+    with machine("shader-crash") as owner, stage(owner) as s:
+        s.launch(s.load(ENDPGM))
+        assert within(5, lambda: any("crashed" in line for line in owner.dmesg))
