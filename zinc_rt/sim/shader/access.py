@@ -16,6 +16,7 @@ from zinc_rt.sim.shader.layout import MEMORY_SITE, PLAIN, RANGE, Status
 from zinc_rt.sim.shader.routine import FIELD_TYPES
 
 OFTEN = 1 << 20
+DEVICE_SCOPE = 2
 
 
 @dataclass
@@ -66,7 +67,9 @@ def rule_sites(e: Emitter) -> ir.Value:
     """i32: the number of the first of lane_access.RULES' sites."""
     numbers = [e.site(rule) for rule in lane_access.RULES]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    return e.constant(numbers[0])
+    scope = e.instruction.modifier("scope")
+    synchronising = scope is not None and isinstance(scope.value, int) and scope.value >= DEVICE_SCOPE
+    return e.constant(numbers[0] | lane_access.SYNCHRONISING * synchronising)
 
 
 def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:
@@ -127,7 +130,7 @@ def touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
         b.store(b.select(b.icmp_unsigned("<", old, value), value, old), place)
 
 
-def _lanes(e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, *more: ir.Value) -> None:
+def call_lanes(e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, *more: ir.Value) -> None:
     """Call an out-of-line access; a fault ends the wave. The builder goes on behind."""
     addresses, data = buffers(e)
     e.b.store(at.vector(e), addresses)
@@ -160,7 +163,7 @@ def load(e: Emitter, at: Addresses, size_bytes: int) -> list[ir.Value]:
     fast_end = b.block
     b.branch(behind)
     b.position_at_end(slow)
-    _lanes(e, lane_access.lanes_load(e, size_bytes), at, site)
+    call_lanes(e, lane_access.lanes_load(e, size_bytes), at, site)
     slow_end = b.block
     b.branch(behind)
     b.position_at_end(behind)
@@ -186,7 +189,7 @@ def store(e: Emitter, at: Addresses, dwords: list[ir.Value], size_bytes: int) ->
         b.branch(behind)
         b.position_at_end(slow)
     b.store(value, buffers(e)[1], align=1)
-    _lanes(e, lane_access.lanes_store(e, size_bytes), at, site)
+    call_lanes(e, lane_access.lanes_store(e, size_bytes), at, site)
     b.branch(behind)
     b.position_at_end(behind)
 

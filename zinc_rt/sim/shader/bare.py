@@ -129,7 +129,7 @@ class EngineDevice:
         run = Run(kernel, launch, self._crew, mode=FLOAT_MODE, seed=self._seed)
         if self._table is None:
             bounds = self.checks.fast
-            self._table = of_arrays(self._placed, bounds=bounds, announced=self._announced)
+            self._table = of_arrays(self._placed, bounds=bounds, races=self.checks.full, announced=self._announced)
         run.begin(self._table, 0, next(self._serials))
         stop = Stop.FUEL
         left = self._fuel

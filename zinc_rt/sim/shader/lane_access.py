@@ -13,6 +13,7 @@ from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader import lookup, reports, shadow, watch
 from zinc_rt.sim.shader.emitter import Emitter
 from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, Access
+from zinc_rt.sim.shader.races import global_race
 from zinc_rt.sim.shader.ranges import RangeFlag
 from zinc_rt.sim.shader.routine import I1, I8, I32, I64, POINTER, VOID, Routine
 
@@ -21,6 +22,7 @@ LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, POINTER, POINT
 RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race")
 """Of a memory instruction; their sites are numbered in this order."""
 OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE = range(4)
+SYNCHRONISING = 1 << 31  # beside the number of the first rule's site: an access of device or system scope
 
 _UNROLLED = 4
 SAVE_PAGES = ir.FunctionType(VOID, [I64, I64])
@@ -95,7 +97,7 @@ class Accesses:
             for rule in range(len(RULES)):
                 lanes = r.load(self.found[rule], I64)
                 with r.when(b.icmp_unsigned("!=", lanes, I64(0)), likely=False):
-                    site = b.add(self.rules, I32(rule))
+                    site = b.add(b.and_(self.rules, I32(SYNCHRONISING - 1)), I32(rule))
                     address = r.load(self.first_found[rule], I64)
                     shown = I64(0) if self.kind is Access.SCALAR_READ else lanes
                     b.call(report, [self.state, self.context, site, shown, address])
@@ -158,11 +160,22 @@ class Accesses:
                         self.mark(UNINITIALISED, lane, va)
                 if self.stores:
                     shadow.mark(r, base, va, self.size_bytes)
-        self.race(lane, va, where)
+        if self.checks.full:
+            self._race(lane, va, where)
         body(lane, va, host)
 
-    def race(self, lane: ir.Value, va: ir.Value, where: ir.Value) -> None:
-        """Level full: races.py."""
+    def _race(self, lane: ir.Value, va: ir.Value, where: ir.Value) -> None:
+        """Level full: against what other waves did. Reads count once somebody has stored to the range."""
+        r = self.r
+        looked_at: ir.Value = I1(1)
+        if not self.stores:
+            looked_at = r.equal(r.get(where, RANGE, "stored"), r.get(self.context, CONTEXT, "serial"))
+        with r.when(looked_at):
+            synchronising = r.has(self.rules, SYNCHRONISING)
+            place = (self.state, self.context, where)
+            race = global_race(self.e, r, place, va, self.size_bytes, self.kind, synchronising)
+            with r.when(race, likely=False):
+                self.mark(RACE, lane, va)
 
     def _before_store(self, lane: ir.Value, va: ir.Value, where: ir.Value, flags: ir.Value) -> None:
         r, b = self.r, self.r.b
@@ -176,7 +189,8 @@ class Accesses:
                     page = b.mul(number, I64(PAGE_BYTES))
                     b.call(save, [page, I64(PAGE_BYTES)])
         data = self.lane_data(lane)
-        watch.look(self.e, r, (self.state, self.context, self.rules), lane, va, data, self.size_bytes)
+        site = b.and_(self.rules, I32(SYNCHRONISING - 1))
+        watch.look(self.e, r, (self.state, self.context, site), lane, va, data, self.size_bytes)
 
     def _outside(
         self, lane: ir.Value, va: ir.Value, body: Callable[..., None], bytewise: Callable[..., None] | None

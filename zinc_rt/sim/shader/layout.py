@@ -138,6 +138,7 @@ u64 lds_shadow          # host address of lds_shadow_bytes(): bytes per dword, t
 u64 scratch_base        # host address: dword d of lane i at + (d * wave + i) * 4
 u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes, zeros at first, in the same order; 0: none
 u32 scratch_bytes       # per lane
+u32 acquired            # 1: has executed global_inv of device or system scope (level full)
 u32 scc
 u32 sgprs 128
 u8  sgpr_written 136    # of a suspended wave, 1 where initialised; [128] is SCC
@@ -197,6 +198,14 @@ u32 flags               # RangeFlag
 u32 index
 u32 stored              # serial of the last dispatch that stored to it (level full)
 """)
+
+RACE = Layout(
+    """
+u64 stored              # who stored last, and who read since: races.py
+u64 read
+""",
+    padded=16,
+)
 
 MEMORY_SITE = Layout("""
 u64 va_lo               # the range that this instruction last used

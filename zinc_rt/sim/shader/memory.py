@@ -17,8 +17,6 @@ Load = Callable[[Emitter, Instruction, int], list[ir.Value]]
 """(emitter, instruction, bytes a lane) -> its dwords, 1 and 2 bytes zero-extended"""
 Store = Callable[[Emitter, Instruction, list[ir.Value], int], None]
 
-_SCOPE_DEVICE = 2
-
 # name without its "load_": bytes, whether the sign is extended, the half that is written (None: whole dwords)
 LOADS: dict[str, tuple[int, bool, int | None]] = {
     "u8": (1, False, None),
@@ -76,7 +74,7 @@ def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> Calla
     def emit(e: Emitter, i: Instruction) -> None:
         check_modifiers(i)
         dwords = load(e, i, size_bytes)
-        if scope(i) >= _SCOPE_DEVICE:
+        if scope(i) >= access.DEVICE_SCOPE:
             e.b.fence("acquire")
         set_loaded(e, i.operands[0], dwords, size_bytes, signed, half)
 
@@ -89,7 +87,7 @@ def storer(store: Store, size_bytes: int, upper: bool, data: int = 1) -> Callabl
     def emit(e: Emitter, i: Instruction) -> None:
         check_modifiers(i)
         dwords = stored(e, i.operands[data], size_bytes, upper)
-        if scope(i) >= _SCOPE_DEVICE:
+        if scope(i) >= access.DEVICE_SCOPE:
             e.b.fence("release")
         store(e, i, dwords, size_bytes)
 
@@ -144,7 +142,8 @@ def _store_addtid(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes
 
 
 def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
-    del i
+    if e.checks.full and i.mnemonic == "global_inv" and scope(i) >= access.DEVICE_SCOPE:
+        e.set_state_field("acquired", 1)
     e.b.fence(ordering)
 
 

@@ -18,15 +18,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.memory import Bo
-from zinc_rt.sim.shader.layout import RANGE
+from zinc_rt.sim.shader.layout import RACE, RANGE
 from zinc_rt.sim.vm import GpuVm
 from zinc_rt.sim.written import Written
 
+RACE_BYTES = 1 << 28  # of larger ranges no race records are kept
 ANY_BYTES = 1 << 20  # ranges up to this size are looked through again after every dispatch
 
 
@@ -77,13 +79,15 @@ class RangeTable:
         chosen = set(touched)
         for number in np.flatnonzero(self.ranges["flags"] & RangeFlag.CLEAN == 0):
             piece = self.pieces[number]
-            if piece.written is not None and (piece.size_bytes <= ANY_BYTES or int(number) in chosen):
-                if piece.written.all_written(piece.start, piece.size_bytes):
-                    self.ranges["flags"][number] |= RangeFlag.CLEAN
+            if piece.written is None or (piece.size_bytes > ANY_BYTES and int(number) not in chosen):
+                continue
+            if piece.written.all_written(piece.start, piece.size_bytes):
+                self.ranges["flags"][number] |= RangeFlag.CLEAN
 
 
-def of_vm(vm: GpuVm, *, bounds: bool) -> RangeTable:
-    """The table of a client's address space. `bounds`: announcements count (levels fast and full)."""
+def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:
+    """The table of a client's address space. `bounds`: announcements count (levels fast and full). `races`: with
+    memory for race records (level full)."""
     spans, keep = [], []
     for span in vm.spans:
         bo = span.bo
@@ -97,7 +101,7 @@ def of_vm(vm: GpuVm, *, bounds: bool) -> RangeTable:
         host = view.ctypes.data + span.offset
         spans.append(Piece(span.start, span.size_bytes, host, flags, bo.name, bo.written, span.offset, bo))
     announced = [(each.va, each.va + each.size_bytes, each.name) for each in vm.announced] if bounds else []
-    return _table(spans, announced, keep)
+    return _table(spans, announced, keep, races=races)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,11 @@ class Placed:
 
 
 def of_arrays(
-    placed: Sequence[Placed], *, bounds: bool, announced: Sequence[tuple[int, int, str]] = ()
+    placed: Sequence[Placed],
+    *,
+    bounds: bool,
+    races: bool = False,
+    announced: Sequence[tuple[int, int, str]] = (),
 ) -> RangeTable:
     """The table of an address space over NumPy arrays. What follows an array up to the end of its last page is
     mapped, as it would be in a real allocation: reads give 0xA5, stores go nowhere, both are out of bounds.
@@ -133,16 +141,33 @@ def of_arrays(
         if rest:
             tail = RangeFlag.READ | RangeFlag.WRITE | RangeFlag.CLEAN | RangeFlag.BEYOND
             past.append(Piece(each.va + size, rest, beyond.ctypes.data, tail, each.name))
-    return _table(spans, list(announced) if bounds else [], keep, past)
+    return _table(spans, list(announced) if bounds else [], keep, past, races=races)
 
 
 def _table(
-    spans: list[Piece], announced: list[tuple[int, int, str]], keep: list[Any], past: Sequence[Piece] = ()
+    spans: list[Piece],
+    announced: list[tuple[int, int, str]],
+    keep: list[Any],
+    past: Sequence[Piece] = (),
+    *,
+    races: bool,
 ) -> RangeTable:
     pieces = _bounded(spans, announced)
     mapped = sorted([*spans, *past], key=lambda piece: piece.va)
     keep += [piece.written for piece in pieces]
-    return RangeTable(tuple(pieces), _records(pieces), _records(mapped), keep)
+    table = RangeTable(tuple(pieces), _records(pieces), _records(mapped), keep)
+    if races:
+        _add_races(table)
+    return table
+
+
+def _add_races(table: RangeTable) -> None:
+    for number, piece in enumerate(table.pieces):
+        if piece.flags & RangeFlag.WRITE and piece.size_bytes <= RACE_BYTES:
+            first = piece.va // 4
+            records = np.zeros(-(-piece.end // 4) - first, RACE.dtype)
+            table.keep.append(records)
+            table.ranges["races"][number] = (records.ctypes.data - first * RACE.size_bytes) % (1 << 64)
 
 
 def _bounded(spans: list[Piece], announced: list[tuple[int, int, str]]) -> list[Piece]:
@@ -189,15 +214,19 @@ def _per_dword(array: int, va: int, start: int) -> int:
 
 
 class RangeCache:
-    """The table of a VM, built again when mappings, announcements or what the host has mapped changed."""
+    """The table of a VM, which it does not keep alive; built again when mappings, announcements or what the host
+    has mapped changed."""
 
-    def __init__(self, vm: GpuVm, *, bounds: bool) -> None:
-        self._vm, self._bounds = vm, bounds
+    def __init__(self, vm: GpuVm, *, bounds: bool, races: bool = False) -> None:
+        self._reference, self._bounds, self._races = ref(vm), bounds, races
         self._state: tuple[int, int] = (-1, -1)
         self._table: RangeTable | None = None
 
     def table(self) -> RangeTable:
-        state = (self._vm.version, sum(span.bo.host_changes for span in self._vm.spans))
+        vm = self._reference()
+        if vm is None:
+            raise ValueError("the address space is gone")
+        state = (vm.version, sum(span.bo.host_changes for span in vm.spans))
         if self._table is None or state != self._state:
-            self._table, self._state = of_vm(self._vm, bounds=self._bounds), state
+            self._table, self._state = of_vm(vm, bounds=self._bounds, races=self._races), state
         return self._table

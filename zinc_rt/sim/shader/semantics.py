@@ -6,18 +6,22 @@ from collections.abc import Callable, Mapping
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.shader import (
+    atomics,
     compare,
     control,
     convert,
     lanes,
+    lds,
     memory,
     packed,
     scalar,
     scalar_memory,
+    swizzle,
     transcendental,
     vector_float,
     vector_integer,
     vopd,
+    wmma,
 )
 from zinc_rt.sim.shader.emitter import Emitter
 
@@ -28,6 +32,9 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     control.EMIT,
     memory.EMIT,
     scalar_memory.EMIT,
+    swizzle.EMIT,
+    lds.EMIT,
+    atomics.EMIT,
     vector_integer.EMIT,
     vector_float.EMIT,
     compare.EMIT,
@@ -35,6 +42,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     lanes.EMIT,
     packed.EMIT,
     vopd.EMIT,
+    wmma.EMIT,
     transcendental.EMIT,
 )
 

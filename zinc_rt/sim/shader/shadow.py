@@ -26,8 +26,8 @@ def known(r: Routine, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.Value
     return r.equal(b.and_(b.lshr(bits, skipped), wanted), wanted)
 
 
-def mark(r: Routine, base: ir.Value, va: ir.Value, size_bytes: int) -> None:
-    """The bytes at `va` are initialised from now on. Other threads may mark others of the same dword."""
+def mark(r: Routine, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: bool = True) -> None:
+    """The bytes at `va` are initialised from now on. `shared`: other threads may mark others of the same dword."""
     b = r.b
     first, skipped = _place(r, base, va)
     bits = b.shl(I64((1 << size_bytes) - 1), skipped)
