@@ -1,4 +1,4 @@
-"""Disassemble gfx11 and gfx12 machine code."""
+"""Look at gfx11 and gfx12 machine code: disassemble it, find hazards in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import run
+from zinc_rt.commands import isa_lint
 from zinc_rt.commands.code_input import hex_bytes, read_code
 from zinc_rt.commands.output import add_json, finish, printable, words
 
@@ -31,7 +32,7 @@ _TEXT_COLUMNS = 96  # where a source line is put behind the text
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Disassemble gfx11 and gfx12 machine code.")
+    parser = argparse.ArgumentParser(description="Look at gfx11 and gfx12 machine code.")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     disasm = actions.add_parser(
         "disasm",
@@ -51,7 +52,9 @@ def main(argv: list[str] | None = None) -> int:
         "--wave", type=int, choices=(32, 64), help="the wave's lanes (default: the .zrt's, else 32)"
     )
     add_json(disasm)
-    return run("isa", parser, _disasm, argv)
+    disasm.set_defaults(body=_disasm)
+    isa_lint.add(actions)
+    return run("isa", parser, lambda arguments: arguments.body(arguments), argv)
 
 
 def _disasm(arguments: argparse.Namespace) -> int:

@@ -69,6 +69,38 @@ def symbol_values(data: bytes, source: str) -> list[tuple[str, str, int]]:
     return [(section, text, value) for value, section, text in sorted(found)]
 
 
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What a kernel's descriptor (AMDGPUUsage, "Code Object V3 Kernel Descriptor") declares for gfx12."""
+
+    vgprs: int  # rounded up to the unit of RSRC1
+    wave: int
+    user_sgprs: int
+    lds_bytes: int  # static; more may be asked for at launch
+    scratch_bytes: int
+
+
+_DESCRIPTOR = struct.Struct("<3I4xq20x3IH6x")
+_WAVE32 = 1 << 10  # of the kernel code properties
+
+
+def descriptors(data: bytes, source: str) -> dict[str, Descriptor]:
+    """The descriptor of each kernel, by the kernel's name. Raises InputError as read_elf does."""
+    _, headers, _ = _headers(data, source)
+    found = {}
+    for index, value, text, _ in _symbols(data, headers, source):
+        if not text.endswith(".kd") or index >= len(headers):
+            continue
+        content, at = _content(data, headers[index], source), value - headers[index][3]
+        if not 0 <= at <= len(content) - _DESCRIPTOR.size:
+            raise InputError(f"{source}: {text} lies outside of its section")
+        lds_bytes, scratch_bytes, _, _, _, one, two, properties = _DESCRIPTOR.unpack_from(content, at)
+        wave = 32 if properties & _WAVE32 else 64
+        vgprs = ((one & 63) + 1) * (8 if wave == 32 else 4)
+        found[text.removesuffix(".kd")] = Descriptor(vgprs, wave, two >> 1 & 31, lds_bytes, scratch_bytes)
+    return found
+
+
 def _headers(data: bytes, source: str) -> tuple[int, list[tuple[int, ...]], bytes]:
     """Machine flags, section headers, section names."""
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < _HEADER.size:

@@ -1,0 +1,103 @@
+"""`zinc-rt isa lint`: the static sanitizer over kernels."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
+from zinc_rt.commands.output import add_json, finish, printable, words
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.lint import Finding
+    from zinc_rt.report import Report
+
+EXAMPLES = """\
+Every path through each kernel is looked at, nothing is run. A finding names the instruction, what is wrong with it
+and what to do, in brackets the instruction it depends on, and the source line where the file has one. docs/isa.md
+lists the rules.
+
+examples:
+  zinc-rt isa lint kernel.zrt
+  zinc-rt isa lint kernel.co --json findings.json
+  zinc-rt isa lint --hex code.txt --vgprs 32
+
+exit codes: 0 no finding, 1 findings, 2 a file that cannot be read.
+"""
+
+
+def add(actions: argparse._SubParsersAction) -> None:
+    parser = actions.add_parser(
+        "lint",
+        help="find hazards and faults without running anything",
+        description="Find hazards and faults in kernels without running them.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_files(parser)
+    add_json(parser)
+    parser.set_defaults(body=_lint)
+
+
+def _lint(arguments: argparse.Namespace) -> int:
+    from zinc_rt.errors import InputError
+    from zinc_rt.files import check_writable
+    from zinc_rt.isa.lint import RULES, lint
+    from zinc_rt.report import Report
+
+    check_writable(report=arguments.json)
+    out = words(arguments)
+    report = Report("isa")
+    report.details = {"rules": RULES}
+    bad = findings = 0
+    for kernel in read_kernels(arguments):
+        found = lint(kernel.section.code, kernel.target, kernel.limits, entry=kernel.entry, kernel=kernel.kernel)
+        for finding in found:
+            print(
+                f"{printable(kernel.name)} {printable(finding.sentence())}{_place(kernel, finding.pc)}", file=out
+            )
+        _add_result(report, kernel, found)
+        bad, findings = bad + bool(found), findings + len(found)
+    if not report.results:
+        raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
+    kernels = len(report.results)
+    if bad:
+        print(f"repro {report.results[[r.status for r in report.results].index('fail')].repro}", file=out)
+        print(f"FAIL  {findings} findings in {bad} of {kernels} kernels", file=out)
+    else:
+        print(f"PASS  {kernels} kernels, no finding", file=out)
+    return finish(report, arguments)
+
+
+def _place(kernel: KernelInput, pc: int) -> str:
+    place = kernel.section.line_at(pc)
+    return "" if place is None else f"  {printable(place[0])}:{place[1]}"
+
+
+def _add_result(report: Report, kernel: KernelInput, found: list[Finding]) -> None:
+    from zinc_rt.report import Result
+
+    rows = []
+    for finding in found:
+        place = kernel.section.line_at(finding.pc)
+        row = {
+            "rule": finding.rule,
+            "pc": finding.pc,
+            "text": finding.text,
+            "message": finding.message,
+            "producer_pc": finding.producer_pc,
+            "producer_text": finding.producer_text,
+        }
+        rows.append(row if place is None else row | {"file": place[0], "line": place[1]})
+    report.results.append(
+        Result(
+            f"{kernel.file}:{kernel.name}",
+            "isa-lint",
+            "fail" if found else "pass",
+            reason=f"{len(found)} findings" if found else "",
+            measure={"findings": rows},
+            limit={"findings": 0},
+            first_bad=rows[0] if rows else {},
+            repro=f"zinc-rt isa lint {'' if kernel.section.symbols else '--hex '}{kernel.file}" if found else "",
+        )
+    )

@@ -1,0 +1,62 @@
+"""All rules over one kernel."""
+
+from __future__ import annotations
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.isa.effects import effects
+from zinc_rt.isa.flow import control_flow, order
+from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.operands import Limits, check_operands
+from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
+from zinc_rt.isa.lint.structure import check_structure
+from zinc_rt.isa.lint.unwritten import check_unwritten
+from zinc_rt.isa.lint.vector_hazards import check_vector_hazards
+from zinc_rt.isa.lint.vopd import check_vopd
+from zinc_rt.isa.lint.waits import check_waits
+from zinc_rt.isa.target import Target
+
+RULES = {
+    "wait": "a result is read or overwritten before the wait that makes it arrive",
+    "barrier-wait": "LDS or memory that others read behind a barrier is still pending at it",
+    "order": "a load is pending at an invalidation, or a write-back at a store that publishes it",
+    "sgpr-read": "an SGPR or VCC is read before its new value is there (RDNA4 SGPR read hazard)",
+    "wmma": "a matrix instruction reads the result of the one directly before it as A or B",
+    "permlane": "a permlane directly follows a v_cmpx",
+    "vopd": "the halves of a VOPD instruction conflict",
+    "register": "a register that does not exist, or cannot stand there",
+    "alignment": "a misaligned tuple of scalar registers",
+    "header": "more registers, LDS or scratch than the header declares",
+    "lane": "a lane that no wave of this size has",
+    "graphics": "an instruction of graphics shaders",
+    "branch": "a branch out of the code, or into the middle of an instruction",
+    "illegal": "bytes that are no instruction of this chip",
+    "end": "the code ends, or runs into padding, without s_endpgm",
+    "endless": "a loop that no path leaves",
+    "unwritten": "a register that nothing has written, or a branch on VCC or SCC that a path leaves unwritten",
+}
+
+
+def lint(
+    code: bytes, target: Target, limits: Limits | None = None, *, entry: int = 0, kernel: bool = True
+) -> list[Finding]:
+    """What is wrong with the kernel that begins at byte `entry`, by pc. Bytes no path reaches are not looked at.
+
+    `kernel` False: a function, whose caller has written registers. Raises UnsupportedError for chips before gfx12.
+    """
+    if target.generation != 12:
+        raise UnsupportedError("lint: gfx11's hazards are not built in this version", next="use --arch gfx1201")
+    limits = limits or Limits()
+    flow = control_flow(code, target, entry)
+    at = dict(flow.instructions())
+    subject = Subject(flow, tuple(order(flow)), {pc: effects(made, target) for pc, made in at.items()}, at, target)
+    found = [
+        *check_structure(subject),
+        *check_operands(subject, limits),
+        *check_waits(subject),
+        *check_sgpr_reads(subject),
+        *check_vector_hazards(subject),
+        *check_vopd(subject),
+    ]
+    if kernel:
+        found += check_unwritten(subject, limits.entry_sgprs)
+    return sorted(found, key=lambda finding: (finding.pc, finding.rule))

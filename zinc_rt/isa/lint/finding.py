@@ -1,0 +1,46 @@
+"""What the static sanitizer says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.isa.effects import Effects
+from zinc_rt.isa.flow import Flow
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault: at byte `pc` of the code, where the disassembled instruction is `text`. `producer_pc` is the
+    instruction whose result or effect is concerned, on the path that was looked at."""
+
+    rule: str
+    pc: int
+    text: str
+    message: str
+    producer_pc: int | None = None
+    producer_text: str = ""
+
+    def sentence(self) -> str:
+        """One line: where, what, why."""
+        other = "" if self.producer_pc is None else f"  [{self.producer_pc:#06x} {self.producer_text}]"
+        return f"{self.pc:#06x} {self.text}: {self.message}{other}"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kernel under examination: what every rule looks at."""
+
+    flow: Flow
+    order: tuple[int, ...]  # blocks in reverse postorder
+    effects: dict[int, Effects]  # by pc
+    at: dict[int, Instruction]
+    target: Target
+
+    def finding(self, rule: str, pc: int, message: str, producer: int | None = None) -> Finding:
+        made = self.at.get(pc)
+        other = None if producer is None else self.at.get(producer)
+        return Finding(
+            rule, pc, "" if made is None else made.text, message, producer, "" if other is None else other.text
+        )

@@ -1,0 +1,109 @@
+"""Registers that do not exist, are not declared or not aligned; memory that is not declared; wrong lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zinc_rt.isa.effects import SGPRS, VGPR, VGPRS, names
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.operand import Kind, Operand
+
+_VECTOR_REGISTERS = 256
+_GRAPHICS = frozenset(("EXP", "VINTERP", "VDSDIR", "LDSDIR"))
+_NO_LDS_TOUCHED = ("ds_permute", "ds_bpermute", "ds_swizzle", "ds_nop")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the kernel's header declares; None where unknown. `entry_sgprs` hold user data at the start."""
+
+    vgprs: int | None = None
+    sgprs: int | None = None
+    lds_bytes: int | None = None
+    scratch_bytes: int | None = None
+    entry_sgprs: int = 16
+
+
+def check_operands(subject: Subject, limits: Limits) -> Iterator[Finding]:
+    for pc, made in subject.at.items():
+        halves = (made,) if made.second is None else (made, made.second)
+        for message in (message for half in halves for message in _nonexistent(half)):
+            yield subject.finding("register", pc, message)
+        for message in _misaligned(made):
+            yield subject.finding("alignment", pc, message)
+        for message in _undeclared(subject, pc, limits):
+            yield subject.finding("header", pc, message)
+        if (lane := _lane(made, subject.target.wave)) is not None:
+            yield subject.finding("lane", pc, lane)
+        if made.encoding in _GRAPHICS:
+            yield subject.finding("graphics", pc, "a graphics instruction: a compute kernel has none")
+
+
+def _nonexistent(made: Instruction) -> Iterator[str]:
+    for operand in _flat(made.operands):
+        if operand.kind is Kind.VGPR and operand.index + operand.width > _VECTOR_REGISTERS:
+            yield f"v[{operand.index}:{operand.index + operand.width - 1}] reaches beyond v255"
+        elif "/*Invalid" in operand.text:
+            yield f"{operand.text.partition('/*')[0]} cannot stand here"
+
+
+def _flat(operands: tuple[Operand, ...]) -> Iterator[Operand]:
+    for operand in operands:
+        yield from operand.parts or (operand,)
+
+
+# Where an encoding holds scalar register codes: (word, low bit, bits).
+_SCALAR_FIELDS = {
+    "SOP1": ((0, 16, 7), (0, 0, 8)),
+    "SOP2": ((0, 16, 7), (0, 0, 8), (0, 8, 8)),
+    "SOPC": ((0, 0, 8), (0, 8, 8)),
+    "SOPK": ((0, 16, 7),),
+    "SMEM": ((0, 6, 7),),
+    "VOP1": ((0, 0, 9),),
+    "VOP2": ((0, 0, 9),),
+    "VOPC": ((0, 0, 9),),
+    "VOP3": ((0, 0, 8), (0, 8, 7), (1, 0, 9), (1, 9, 9), (1, 18, 9)),
+    "GLOBAL": ((0, 0, 7),),
+    "VBUFFER": ((1, 9, 9),),
+}
+
+
+def _misaligned(made: Instruction) -> Iterator[str]:
+    """A tuple of scalar registers begins at a multiple of its size, at most of 4. Decoders round it down."""
+    fields = _SCALAR_FIELDS.get(made.encoding.partition("_DPP")[0], ())
+    codes = [made.words[word] >> low & (1 << bits) - 1 for word, low, bits in fields]
+    if made.encoding == "SMEM":
+        codes.append((made.words[0] & 0x3F) << 1)  # the base
+    for operand in made.operands:
+        if operand.kind is not Kind.SGPR or operand.width < 2 or operand.index in codes:
+            continue
+        align = 2 if operand.width == 2 else 4
+        for code in codes:
+            if code < 106 and code - code % align == operand.index:
+                yield f"{operand.width} registers from s{code}: wanted a multiple of {align}"
+                break
+
+
+def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
+    made, effects = subject.at[pc], subject.effects[pc]
+    used = effects.reads | effects.writes
+    if limits.vgprs is not None and (beyond := (used & VGPRS) >> VGPR + limits.vgprs):
+        yield f"{names(beyond << VGPR + limits.vgprs)}, the header declares {limits.vgprs} VGPRs"
+    if limits.sgprs is not None and (beyond := (used & SGPRS) >> limits.sgprs):
+        yield f"{names(beyond << limits.sgprs)}, the header declares {limits.sgprs} SGPRs"
+    if limits.lds_bytes == 0 and effects.unit == "ds" and not made.mnemonic.startswith(_NO_LDS_TOUCHED):
+        yield "the header declares no LDS"
+    if limits.scratch_bytes == 0 and made.encoding == "SCRATCH":
+        yield "the header declares no scratch"
+
+
+def _lane(made: Instruction, wave: int) -> str | None:
+    """v_readlane and v_writelane with a constant lane that no wave of this size has."""
+    if made.mnemonic not in ("v_readlane_b32", "v_writelane_b32"):
+        return None
+    lane = made.operands[2]
+    if lane.kind in (Kind.INTEGER, Kind.LITERAL) and isinstance(lane.value, int) and not 0 <= lane.value < wave:
+        return f"lane {lane.value} of a wave of {wave}"
+    return None

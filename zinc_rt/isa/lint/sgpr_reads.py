@@ -1,0 +1,137 @@
+"""The SGPR read hazard: a scalar register read before its new value is there.
+
+Once a VALU instruction has read an SGPR of a pair (s[2n:2n+1]), the pair is kept close to the VALU, and a later
+write to it needs an s_wait_alu before the value is read: sa_sdst(0) where the SALU wrote, va_sdst(0) where the
+VALU wrote an SGPR and reads it, va_vcc(0) where it wrote VCC. Scalar memory and buffer or image instructions make
+all writes arrive; an SALU read waits for the VALU's writes by itself. RDNA4 ISA guide 5.7; what LLVM 22
+inserts for gfx12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from zinc_rt.isa.effects import EXEC, M0, NULL, TTMP, VCC, name, span
+from zinc_rt.isa.lint.finding import Finding, Subject
+
+_IGNORED = span(M0, 1) | span(NULL, 1) | span(EXEC, 2)
+_SCALARS = span(0, 128) & ~_IGNORED
+_VCC = span(VCC, 2)
+_WAIT = "s_wait_alu"
+SA_SDST, VA_VCC, VA_SDST = 1 << 0, 1 << 1, 7 << 9  # zero: waits. immediates.py has the fields
+_ADVICE = {"salu": "depctr_sa_sdst(0)", "vcc": "depctr_va_vcc(0)", "valu": "depctr_va_sdst(0)"}
+
+
+@dataclass(slots=True)
+class State:
+    """`read` holds pairs that the VALU has read. The others: register -> pc of the write that may not be there."""
+
+    read: int = 0
+    salu: dict[int, int] = field(default_factory=dict)
+    valu: dict[int, int] = field(default_factory=dict)
+    vcc: dict[int, int] = field(default_factory=dict)  # VALU writes to VCC
+
+    def copy(self) -> State:
+        return State(self.read, dict(self.salu), dict(self.valu), dict(self.vcc))
+
+    def merge(self, other: State) -> bool:
+        before = (self.read, len(self.salu), len(self.valu), len(self.vcc))
+        self.read |= other.read
+        self.salu = other.salu | self.salu
+        self.valu = other.valu | self.valu
+        self.vcc = other.vcc | self.vcc
+        return before != (self.read, len(self.salu), len(self.valu), len(self.vcc))
+
+
+def check_sgpr_reads(subject: Subject) -> Iterator[Finding]:
+    blocks = subject.flow.blocks
+    states = {subject.flow.entry: State()}
+    todo = list(subject.order)
+    while todo:
+        again: set[int] = set()
+        for pc in (pc for pc in todo if pc in states):
+            after = states[pc].copy()
+            for at, _ in blocks[pc].instructions:
+                _step(subject, at, after)
+            for successor in blocks[pc].successors:
+                if successor not in states:
+                    states[successor] = after.copy()
+                    again.add(successor)
+                elif states[successor].merge(after):
+                    again.add(successor)
+        todo = [pc for pc in subject.order if pc in again]
+    said: set[tuple[int, int]] = set()
+    for pc, state in states.items():
+        after = state.copy()
+        for at, _ in blocks[pc].instructions:
+            for producer, register, kind in _step(subject, at, after):
+                if (at, producer) not in said:
+                    said.add((at, producer))
+                    yield subject.finding(
+                        "sgpr-read",
+                        at,
+                        f"{name(register)} may still have the value from before {producer:#06x}, as a VALU "
+                        f"instruction has read its pair: wants {_WAIT} {_ADVICE[kind]} between",
+                        producer,
+                    )
+
+
+def _step(subject: Subject, pc: int, state: State) -> list[tuple[int, int, str]]:
+    """Advance `state` over one instruction. Gives (pc of the write, register, kind) of what is read too early."""
+    made, effects = subject.at[pc], subject.effects[pc]
+    if effects.unit == "smem" or made.encoding in ("VBUFFER", "VIMAGE", "VSAMPLE"):
+        state.salu, state.valu, state.vcc = {}, {}, {}
+        return []
+    if made.mnemonic == _WAIT:
+        _wait(made.words[0] & 0xFFFF, state)
+        return []
+    if effects.unit not in ("salu", "valu"):
+        return []
+    is_valu = effects.unit == "valu"
+    reads, writes = effects.reads & _SCALARS, effects.writes & _SCALARS
+    found: list[tuple[int, int, str]] = []
+    if reads:
+        if not is_valu and reads & ~_VCC & state.read:
+            state.valu = {}
+        if not is_valu and reads & _VCC and state.vcc:
+            state.vcc = {}
+            state.salu = {register: at for register, at in state.salu.items() if register < VCC}
+        found += [(at, r, "salu") for r, at in state.salu.items() if reads >> r & 1]
+        found += [(at, r, "vcc") for r, at in state.vcc.items() if reads >> r & 1]
+        if is_valu:
+            found += [(at, r, "valu") for r, at in state.valu.items() if reads >> r & 1]
+            state.read |= _pairs(reads)
+        for kind in {kind for _, _, kind in found}:
+            setattr(state, kind, {})
+    for register in _bits(writes & state.read):
+        if register in (VCC, VCC + 1):
+            state.salu.pop(register, None)
+            state.vcc.pop(register, None)
+            (state.vcc if is_valu else state.salu)[register] = pc
+        else:
+            (state.valu if is_valu else state.salu)[register] = pc
+    return found
+
+
+def _wait(value: int, state: State) -> None:
+    if not value & SA_SDST:
+        state.salu = {}
+    if not value & VA_VCC:
+        state.vcc = {}
+    if not value & VA_SDST:
+        state.valu = {}
+
+
+def _pairs(registers: int) -> int:
+    """Both registers of each pair that has one in the set."""
+    even = span(0, 128) // 3  # bits 0, 2, 4, …
+    low = (registers | registers >> 1) & even
+    return (low | low << 1) & ~span(TTMP, 16)
+
+
+def _bits(registers: int) -> Iterator[int]:
+    while registers:
+        low = registers & -registers
+        yield low.bit_length() - 1
+        registers ^= low

@@ -1,0 +1,44 @@
+"""Where control goes: out of the code, into nothing, round in circles for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.isa.flow import predecessors
+from zinc_rt.isa.lint.finding import Finding, Subject
+
+_FAULTS = {
+    "outside": ("branch", "branches to {to:#x}, outside of the code"),
+    "inside": ("branch", "an instruction begins inside of the one before it: a branch leads into its middle"),
+    "illegal": ("illegal", "no instruction of this chip"),
+    "past-end": ("end", "the code ends behind it without s_endpgm"),
+    "padding": ("end", "runs into s_code_end at {to:#x}: wants s_endpgm"),
+}
+
+
+def check_structure(subject: Subject) -> Iterator[Finding]:
+    for kind, pc, to in subject.flow.faults:
+        rule, message = _FAULTS[kind]
+        yield subject.finding(rule, pc, message.format(to=to))
+    yield from _endless(subject)
+
+
+def _endless(subject: Subject) -> Iterator[Finding]:
+    """Blocks from which nothing leads out. One finding: where the first such loop is closed."""
+    blocks = subject.flow.blocks
+    before = predecessors(blocks)
+    leaving = [pc for pc, block in blocks.items() if block.exit]
+    reaching = set(leaving)
+    while leaving:
+        for pc in before[leaving.pop()]:
+            if pc not in reaching:
+                reaching.add(pc)
+                leaving.append(pc)
+    for pc in subject.order:
+        if pc in reaching:
+            continue
+        back = [to for to in blocks[pc].successors if to <= pc]
+        if back:
+            last = blocks[pc].instructions[-1][0]
+            yield subject.finding("endless", last, f"loops to {back[0]:#x}, and no path leads to s_endpgm")
+            return

@@ -1,0 +1,65 @@
+"""Registers read that nothing has written on any path; branches on a VCC or SCC that a path leaves unwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from zinc_rt.isa.effects import EXEC, NULL, SCC, TTMP, VCC, VGPR, bit, names, registers, span
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.finding import Finding, Subject
+
+_ALWAYS = span(EXEC, 2) | bit(NULL) | span(TTMP, 16)
+_CONDITIONS = bit(SCC) | span(VCC, 2)
+
+
+def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[Finding]:
+    """`entry_sgprs`: s0 up to there hold user data at the start, and v0 the thread ids."""
+    start = span(0, entry_sgprs) | bit(VGPR) | _ALWAYS
+    somewhere = _written(subject, start, every_path=False)
+    everywhere = _written(subject, start, every_path=True)
+    for block_pc, block in subject.flow.blocks.items():
+        if block_pc not in somewhere:
+            continue
+        some, every = somewhere[block_pc], everywhere[block_pc]
+        for pc, made in block.instructions:
+            effects = subject.effects[pc]
+            if missing := effects.reads & ~some & ~_unused(made):
+                yield subject.finding("unwritten", pc, f"reads {names(missing)}, which nothing has written")
+                some |= missing  # say it once
+            elif made.mnemonic.startswith("s_cbranch") and (missing := effects.reads & _CONDITIONS & ~every):
+                yield subject.finding(
+                    "unwritten", pc, f"branches on {names(missing)}, which a path to here leaves unwritten"
+                )
+            some |= effects.writes
+            every |= effects.writes
+
+
+def _unused(made: Instruction) -> int:
+    """Compilers leave the upper half of a 64-bit addend undefined where they want the lower half of the result."""
+    if made.mnemonic.startswith("v_mad_co_"):
+        return registers(replace(made.operands[-1], index=made.operands[-1].index + 1, width=1))
+    return 0
+
+
+def _written(subject: Subject, start: int, *, every_path: bool) -> dict[int, int]:
+    """The registers written before each block, on some or on every path."""
+    blocks = subject.flow.blocks
+    gains = dict.fromkeys(blocks, 0)
+    for pc, block in blocks.items():
+        for at, _ in block.instructions:
+            gains[pc] |= subject.effects[at].writes
+    into = {subject.flow.entry: start}
+    todo = list(subject.order)
+    while todo:
+        again: set[int] = set()
+        for pc in (pc for pc in todo if pc in into):
+            out = into[pc] | gains[pc]
+            for successor in blocks[pc].successors:
+                known = into.get(successor)
+                merged = out if known is None else known & out if every_path else known | out
+                if merged != known:
+                    into[successor] = merged
+                    again.add(successor)
+        todo = [pc for pc in subject.order if pc in again]
+    return into

@@ -1,0 +1,82 @@
+"""Vector instructions that must not follow each other directly: WMMA on its own result, v_cmpx and a permlane.
+
+Both are over as soon as another VALU instruction stands between; v_nop does for WMMA, not for a permlane. RDNA4
+ISA guide 7.9.1 and 5.7; the guards LLVM 22 inserts for gfx12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from zinc_rt.isa.effects import names, registers, union
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.finding import Finding, Subject
+
+_MATRIX = ("v_wmma", "v_swmmac")
+
+
+def check_vector_hazards(subject: Subject) -> Iterator[Finding]:
+    for pc, last in _with_last(subject, lambda made: True):
+        yield from _matrix(subject, pc, last)
+    for pc, last in _with_last(subject, lambda made: made.mnemonic != "v_nop"):
+        yield from _permlane(subject, pc, last)
+
+
+def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[Finding]:
+    made = subject.at[pc]
+    if not made.mnemonic.startswith(_MATRIX):
+        return
+    # Matrices A and B, and the index of a sparse one. The hardware waits for C by itself.
+    sources = made.operands[1:3] if made.mnemonic.startswith("v_wmma") else made.operands[1:4]
+    read = union(map(registers, sources))
+    for producer in sorted(last):
+        other = subject.at[producer]
+        if other.mnemonic.startswith(_MATRIX) and (both := registers(other.operands[0]) & read):
+            yield subject.finding(
+                "wmma",
+                pc,
+                f"reads {names(both)} as A or B right behind the matrix instruction that writes it: wants v_nop "
+                "or another VALU instruction between",
+                producer,
+            )
+
+
+def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[Finding]:
+    if not subject.at[pc].mnemonic.startswith("v_permlane"):
+        return
+    for producer in sorted(last):
+        if subject.at[producer].mnemonic.startswith("v_cmpx"):
+            yield subject.finding(
+                "permlane",
+                pc,
+                "directly behind a v_cmpx it may see the lanes from before: wants a VALU instruction other than "
+                "v_nop between",
+                producer,
+            )
+
+
+def _with_last(subject: Subject, counts: Callable[[Instruction], bool]) -> Iterator[tuple[int, frozenset[int]]]:
+    """(pc, pcs of the VALU instructions that may be the last one before it), of those that `counts` accepts."""
+    blocks = subject.flow.blocks
+    into: dict[int, frozenset[int]] = {subject.flow.entry: frozenset()}
+
+    def vector(pc: int) -> bool:
+        return subject.effects[pc].unit == "valu" and counts(subject.at[pc])
+
+    todo = list(subject.order)
+    while todo:
+        again: set[int] = set()
+        for start in (start for start in todo if start in into):
+            inner = [pc for pc, _ in blocks[start].instructions if vector(pc)]
+            out = frozenset(inner[-1:]) or into[start]
+            for successor in blocks[start].successors:
+                merged = into.get(successor, frozenset()) | out
+                if successor not in into or merged != into[successor]:
+                    into[successor] = merged
+                    again.add(successor)
+        todo = [pc for pc in subject.order if pc in again]
+    for start, last in into.items():
+        for pc, _ in blocks[start].instructions:
+            yield pc, last
+            if vector(pc):
+                last = frozenset((pc,))

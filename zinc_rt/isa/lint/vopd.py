@@ -1,0 +1,68 @@
+"""What the two halves of a VOPD instruction may not do. RDNA4 ISA guide 7.6; no decoder refuses it.
+
+Vector registers come from four banks, by register number mod 4, and each source position reads one register a bank
+in a cycle. Both halves read before either writes: compilers let one write what the other reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.isa.effects import VCC
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.operand import Kind, Operand
+
+_READ_DESTINATION = ("v_dual_fmac", "v_dual_dot2acc")
+
+
+def check_vopd(subject: Subject) -> Iterator[Finding]:
+    for pc, made in subject.at.items():
+        if made.second is not None:
+            for message in faults(made, made.second):
+                yield subject.finding("vopd", pc, message)
+
+
+def faults(x: Instruction, y: Instruction) -> Iterator[str]:
+    """What is wrong with these halves, a sentence each."""
+    both_move = x.mnemonic == y.mnemonic == "v_dual_mov_b32"  # Y then reads through the third position
+    for place, (one, other) in enumerate(zip(_sources(x), _sources(y), strict=True)):
+        if one is None or other is None or one == other or (place == 0 and both_move):
+            continue
+        if place == 2:
+            if one % 2 == other % 2:
+                yield f"third sources v{one} and v{other} are both {'odd' if one % 2 else 'even'}"
+        elif one % 4 == other % 4:
+            yield f"sources {place} v{one} and v{other} are in one bank"
+    written = x.operands[0].index, y.operands[0].index
+    if written[0] % 2 == written[1] % 2:
+        yield f"destinations v{written[0]} and v{written[1]} have one parity"
+    scalars = {(kind, index) for half in (x, y) for kind, index in _scalars(half)}
+    if len(scalars) > 2:
+        yield f"{len(scalars)} scalar registers and literals, at most 2"
+
+
+def _sources(half: Instruction) -> tuple[int | None, int | None, int | None]:
+    """The vector registers read in the three source positions."""
+    vectors = [
+        operand for operand in half.operands[1:] if operand.kind is not Kind.LITERAL or half.operands[1] is operand
+    ]
+    first = _vgpr(vectors[0]) if vectors else None
+    second = _vgpr(vectors[1]) if len(vectors) > 1 else None
+    if half.mnemonic == "v_dual_fmamk_f32":  # src0, K, src1: the register behind K is the third source
+        return first, None, second
+    return first, second, half.operands[0].index if half.mnemonic.startswith(_READ_DESTINATION) else None
+
+
+def _vgpr(operand: Operand) -> int | None:
+    return operand.index if operand.kind is Kind.VGPR else None
+
+
+def _scalars(half: Instruction) -> Iterator[tuple[str, int]]:
+    for operand in half.operands[1:]:
+        if operand.kind in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
+            yield "scalar", operand.index
+        elif operand.kind is Kind.LITERAL:
+            yield "literal", 0
+    if half.mnemonic.startswith("v_dual_cndmask"):
+        yield "scalar", VCC

@@ -1,0 +1,213 @@
+"""Results used, or overwritten, before the wait that makes them arrive; LDS and memory left pending at a barrier.
+
+For each counter the pending operations are kept by pc, with the least number of operations issued behind them on
+any path: a wait for n settles those with n or more behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.isa.effects import names
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, counted, waits
+from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.operand import Kind
+
+Pending = dict[str, dict[int, int]]  # counter -> pc of the operation -> how many are known to be behind it
+_SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
+_WRITE_BACK = ("global_wb", "global_wbinv")
+
+
+def check_waits(subject: Subject) -> Iterator[Finding]:
+    counts = {pc: found for pc, made in subject.at.items() if (found := counted(made, subject.effects[pc]))}
+    settles = {pc: found for pc, made in subject.at.items() if (found := waits(made))}
+    said: set[tuple[str, int]] = set()
+    for pc, state in _states(subject, counts, settles).items():
+        for finding in _block(subject, pc, state, counts, settles):
+            key = (finding.rule, finding.producer_pc or 0)
+            if key not in said:
+                said.add(key)
+                yield finding
+
+
+Counts = dict[int, tuple[tuple[str, int], ...]]
+
+
+def _states(subject: Subject, counts: Counts, settles: Counts) -> dict[int, Pending]:
+    """What may be pending where a block begins."""
+    blocks = subject.flow.blocks
+    states: dict[int, Pending] = {subject.flow.entry: {counter: {} for counter in COUNTERS}}
+    todo = list(subject.order)
+    while todo:
+        again: set[int] = set()
+        for pc in todo:
+            if pc not in states:
+                continue
+            after = {counter: dict(waiting) for counter, waiting in states[pc].items()}
+            for at, _ in blocks[pc].instructions:
+                if at in counts:
+                    _issue(after, at, counts[at])
+                elif at in settles:
+                    _settle(after, settles[at])
+            for successor in blocks[pc].successors:
+                if _merge(states, successor, after):
+                    again.add(successor)
+        todo = [pc for pc in subject.order if pc in again]
+    return states
+
+
+def _issue(state: Pending, pc: int, what: tuple[tuple[str, int], ...]) -> None:
+    for counter, _ in what:
+        waiting = state[counter]
+        for other in waiting:
+            if waiting[other] < MOST:
+                waiting[other] += 1
+        waiting[pc] = 0
+
+
+def _settle(state: Pending, what: tuple[tuple[str, int], ...]) -> None:
+    for counter, remain in what:
+        if counter == KM:
+            if not remain:
+                state[counter] = {}
+        elif state[counter]:
+            state[counter] = {pc: behind for pc, behind in state[counter].items() if behind < remain}
+
+
+def _merge(states: dict[int, Pending], pc: int, arriving: Pending) -> bool:
+    if pc not in states:
+        states[pc] = {counter: dict(waiting) for counter, waiting in arriving.items()}
+        return True
+    changed = False
+    for counter, waiting in arriving.items():
+        known = states[pc][counter]
+        for other, behind in waiting.items():
+            if known.get(other, MOST + 1) > behind:
+                known[other] = behind
+                changed = True
+    return changed
+
+
+def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts) -> Iterator[Finding]:
+    state = {counter: dict(waiting) for counter, waiting in state.items()}
+    results = {pc: dict(what) for pc, what in counts.items()}
+    busy = _busy(state, results)
+    for pc, made in subject.flow.blocks[start].instructions:
+        effects = subject.effects[pc]
+        if pc in settles:
+            _settle(state, settles[pc])
+            busy = _busy(state, results)
+        elif (effects.reads | effects.writes) & busy:
+            for counter, waiting in state.items():
+                for producer in [p for p in waiting if results[p][counter] & (effects.reads | effects.writes)]:
+                    yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
+        if made.mnemonic in _SIGNALS:
+            yield from _at_barrier(subject, pc, state)
+        elif made.mnemonic == "global_inv":
+            yield from _at_invalidation(subject, pc, state)
+        elif effects.unit == "vmem":
+            yield from _after_write_back(subject, pc, state)
+        if pc in counts:
+            _issue(state, pc, counts[pc])
+            for _, written in counts[pc]:
+                busy |= written
+
+
+def _busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
+    whole = 0
+    for counter, waiting in state.items():
+        for pc in waiting:
+            whole |= results[pc][counter]
+    return whole
+
+
+def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, written: int) -> Finding:
+    effects = subject.effects[pc]
+    read = effects.reads & written
+    touched = names(read or effects.writes & written)
+    needed = 0 if counter == KM else behind
+    how = "read" if read else "overwritten"
+    return subject.finding(
+        "wait",
+        pc,
+        f"{touched} {how} while {subject.at[producer].mnemonic} may write it: wants s_wait_{counter} {needed}",
+        producer,
+    )
+
+
+def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[Finding]:
+    for producer in state[DS]:
+        made = subject.at[producer]
+        if made.encoding == "DS":
+            yield subject.finding(
+                "barrier-wait",
+                pc,
+                f"{made.mnemonic} may not have reached LDS at the barrier: wants s_wait_dscnt 0 before it",
+                producer,
+            )
+    after = None
+    for producer in state[STORE]:
+        base = _base(subject.at[producer])
+        if base is None:
+            continue
+        if after is None:
+            after = {_base(made) for made in _memory_after(subject, pc)}
+        if base in after:
+            yield subject.finding(
+                "barrier-wait",
+                pc,
+                f"{subject.at[producer].mnemonic} may not be visible at the barrier, and memory at {base} is read "
+                "behind it: wants s_wait_storecnt 0 before it",
+                producer,
+            )
+
+
+def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
+    """Loads that some path reaches from `pc`."""
+    home = next(block for block in subject.flow.blocks.values() if any(at == pc for at, _ in block.instructions))
+    rest = [made for at, made in home.instructions if at > pc]
+    seen: set[int] = set()
+    todo = list(home.successors)
+    while todo:
+        start = todo.pop()
+        if start not in seen:
+            seen.add(start)
+            block = subject.flow.blocks[start]
+            rest += [made for _, made in block.instructions]
+            todo += block.successors
+    return [made for made in rest if made.encoding in ("GLOBAL", "FLAT") and "load" in made.mnemonic]
+
+
+def _base(made: Instruction) -> str | None:
+    """The registers that hold the address of a global access: two accesses with the same ones mean one buffer."""
+    if made.encoding not in ("GLOBAL", "FLAT") or not made.operands:
+        return None
+    if made.encoding == "GLOBAL" and made.operands[-1].kind is Kind.SGPR:
+        return made.operands[-1].text
+    return next((operand.text for operand in made.operands if operand.width == 2), None)
+
+
+def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[Finding]:
+    for producer in state[LOAD]:
+        if subject.effects[producer].writes:
+            yield subject.finding(
+                "order",
+                pc,
+                f"{subject.at[producer].mnemonic} may be done after the invalidation that should follow it: wants "
+                "s_wait_loadcnt 0 before it",
+                producer,
+            )
+
+
+def _after_write_back(subject: Subject, pc: int, state: Pending) -> Iterator[Finding]:
+    if subject.at[pc].mnemonic in _WRITE_BACK or "load" in subject.at[pc].mnemonic:
+        return
+    for producer in state[STORE]:
+        if subject.at[producer].mnemonic in _WRITE_BACK:
+            yield subject.finding(
+                "order",
+                pc,
+                "it may be seen before what the write-back in front of it writes: wants s_wait_storecnt 0 between",
+                producer,
+            )
