@@ -1,0 +1,225 @@
+"""What running waves costs: a matvec against C, threads, compiling, the smallest dispatch. Ratios travel, seconds do not.
+
+    python perf/bench_shader.py                       all of it, as a table
+    pytest perf/bench_shader.py -n 0 --benchmark-enable
+
+The matvec is gfx1201/matvec_f32.zrt on 1024 x 1024, canonical-1. The C code adds in the same order (128 accumulators,
+then pairs; no contraction) and is compiled with -O3 -march=native; results are compared bit for bit. Kernel and C
+run by turns in one process, each several times in a row, and the ratio is of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import functools
+import itertools
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zinc_rt.kernels.gfx1201
+from zinc_rt.kernels.zrt import read_zrt
+from zinc_rt.sim.shader.group import Stop
+from zinc_rt.sim.shader.kernel import Kernels, Wanted, build, loaded, wanted_for
+from zinc_rt.sim.shader.launch import FLOAT_MODE, Launch
+from zinc_rt.sim.shader.layout import Checks
+from zinc_rt.sim.shader.object_cache import ObjectCache
+from zinc_rt.sim.shader.ranges import Placed, RangeTable, of_arrays
+from zinc_rt.sim.shader.run import Crew, Run
+
+SIZE = 1024
+LEVELS = ("off", "fast", "full")
+ROUNDS, IN_A_ROW = 25, 4
+ENDPGM = bytes.fromhex("0000b0bf")
+
+C_SOURCE = """
+void matvec(const float *restrict x, const float *restrict w, float *restrict y, int n, int k) {
+    for (int row = 0; row < n; row++) {
+        float sum[128] = {0};
+        const float *line = w + (long)row * k;
+        for (int at = 0; at < k; at += 128)
+            for (int i = 0; i < 128; i++)
+                sum[i] = sum[i] + x[at + i] * line[at + i];
+        for (int width = 64; width; width /= 2)
+            for (int i = 0; i < width; i++)
+                sum[i] = sum[2 * i] + sum[2 * i + 1];
+        y[row] = sum[0];
+    }
+}
+"""
+
+
+@functools.cache
+def c_matvec() -> Callable[[int, int, int, int, int], None]:
+    """gcc's, or without one clang's."""
+    folder = Path(tempfile.mkdtemp())
+    (folder / "matvec.c").write_text(C_SOURCE)
+    compiler = ["gcc"] if shutil.which("gcc") else [sys.executable, "-m", "ziglang", "cc"]
+    flags = ["-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run([*compiler, *flags, str(folder / "matvec.c"), "-o", str(folder / "matvec.so")], check=True)
+    function = ctypes.CDLL(str(folder / "matvec.so")).matvec
+    function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int] * 2
+    return function
+
+
+@functools.cache
+def kernels() -> Kernels:
+    return Kernels(ObjectCache(Path(tempfile.mkdtemp())))
+
+
+class Matvec:
+    """The kernel, set up to be run again and again, as a replayed graph does."""
+
+    def __init__(self, level: str, threads: int = 1) -> None:
+        folder = Path(zinc_rt.kernels.gfx1201.__file__).parent
+        self.zrt = read_zrt((folder / "matvec_f32.zrt").read_bytes())
+        random = np.random.default_rng(1)
+        self.x = random.standard_normal(SIZE, np.float32)
+        self.w = random.standard_normal((SIZE, SIZE), np.float32)
+        self.y = np.zeros(SIZE, np.float32)
+        vas = [0x1_0000_0000 * number for number in range(1, 4)]
+        self.arguments = np.zeros(self.zrt.buffers * 8 + self.zrt.constant_bytes, np.uint8)
+        self.arguments[: 8 * self.zrt.buffers].view(np.uint64)[:3] = vas
+        self.arguments[8 * self.zrt.buffers :].view(np.uint32)[:3] = (SIZE, SIZE, 4 * SIZE)
+        self.arguments[8 * self.zrt.buffers :].view(np.uint32)[7] = 1
+        placed = [
+            Placed(va, array, name)
+            for va, array, name in zip(vas, (self.x, self.w, self.y), ("x", "w", "y"), strict=True)
+        ]
+        placed.append(Placed(4 << 32, self.arguments, "arguments"))
+        self.table: RangeTable = of_arrays(placed, bounds=level != "off", **_races(level))
+        threads_of_group = self.zrt.workgroup
+        self.launch = Launch(
+            (SIZE // 16, 1, 1), threads_of_group, threads_of_group, 32, (0, 4),
+            vgprs=self.zrt.vgprs, sgprs=self.zrt.sgprs,
+        )  # fmt: skip
+        kernel = kernels().of(wanted_for(self.launch, self.zrt.code, Checks(level)))
+        self._run = Run(kernel, self.launch, Crew(threads), mode=FLOAT_MODE)
+        self._serials = itertools.count(1)
+
+    def __call__(self) -> None:
+        self._run.begin(self.table, 0x5_0000_0000, next(self._serials))
+        stop = Stop.FUEL
+        while stop is Stop.FUEL:
+            stop = self._run.advance(1.0)
+        assert stop is Stop.DONE and not self._run.findings()[1], (stop, self._run.findings())
+
+    def in_c(self) -> np.ndarray:
+        y = np.zeros(SIZE, np.float32)
+        c_matvec()(self.x.ctypes.data, self.w.ctypes.data, y.ctypes.data, SIZE, SIZE)
+        return y
+
+
+def _races(level: str) -> dict[str, Any]:
+    return {"races": True} if level == "full" and "races" in of_arrays.__kwdefaults__ else {}
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    for _ in range(IN_A_ROW):
+        call()
+    return (time.perf_counter() - start) / IN_A_ROW
+
+
+def paired(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
+    """Median seconds of each, by turns."""
+    one(), other()
+    rows = [(seconds(one), seconds(other)) for _ in range(ROUNDS)]
+    return statistics.median(row[0] for row in rows), statistics.median(row[1] for row in rows)
+
+
+def largest() -> Wanted:
+    """The kernel with the most code, at level full."""
+    folder = Path(zinc_rt.kernels.gfx1201.__file__).parent
+    zrts = [read_zrt(path.read_bytes()) for path in sorted(folder.glob("*.zrt"))]
+    zrt = max(zrts, key=lambda each: len(each.code))
+    launch = Launch((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
+    return wanted_for(launch, zrt.code, Checks("full"))
+
+
+def empty_dispatch() -> Callable[[], None]:
+    """One workgroup of one wave that ends at once, as the engine runs it again."""
+    launch = Launch((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
+    run = Run(kernels().of(wanted_for(launch, ENDPGM, Checks("fast"))), launch, Crew(2), mode=FLOAT_MODE)
+    table = of_arrays([Placed(1 << 32, np.zeros(1024), "memory")], bounds=True)
+
+    def call() -> None:
+        run.begin(table, 0x5_0000_0000, 1)
+        assert run.advance(1.0) is Stop.DONE
+        run.findings(), run.accesses()
+
+    return call
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_matvec(level: str, benchmark: Any) -> None:
+    matvec = Matvec(level)
+    matvec()
+    assert np.array_equal(matvec.y.view(np.uint32), matvec.in_c().view(np.uint32))
+    benchmark(matvec)
+
+
+def test_matvec_in_c(benchmark: Any) -> None:
+    benchmark(Matvec("off").in_c)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads(threads: int, benchmark: Any) -> None:
+    benchmark(Matvec("fast", threads))
+
+
+def test_an_empty_dispatch(benchmark: Any) -> None:
+    benchmark(empty_dispatch())
+
+
+def test_a_cold_compile_of_the_largest_kernel(benchmark: Any) -> None:
+    benchmark.pedantic(build, args=(largest(),), rounds=1)
+
+
+def test_the_largest_kernel_from_the_cache(benchmark: Any) -> None:
+    wanted = largest()
+    payload = build(wanted)
+    benchmark(lambda: loaded(wanted, payload))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    threads = parser.parse_args().threads
+    print(f"{platform.machine()}, Python {platform.python_version()}; matvec {SIZE} x {SIZE} f32, canonical-1")
+    for level in LEVELS:
+        matvec = Matvec(level)
+        matvec()
+        assert np.array_equal(matvec.y.view(np.uint32), matvec.in_c().view(np.uint32)), "not what C says"
+        mine, c = paired(matvec, matvec.in_c)
+        print(f"{'level ' + level:28} {mine * 1e6:9.0f} µs   C {c * 1e6:7.0f} µs   {c / mine:6.1%} of C")
+    one, several = paired(Matvec("fast"), Matvec("fast", threads))
+    print(f"{f'{threads} threads, level fast':28} {several * 1e6:9.0f} µs   {one / several:6.2f} times one thread")
+    wanted = largest()
+    start = time.perf_counter()
+    payload = build(wanted)
+    cold = time.perf_counter() - start
+    start = time.perf_counter()
+    loaded(replace(wanted), payload)
+    print(f"{'largest kernel, level full':28} {len(wanted.code):9} bytes of code")
+    print(f"{'  compiled':28} {cold * 1e3:9.0f} ms")
+    print(f"{'  loaded from the cache':28} {(time.perf_counter() - start) * 1e3:9.1f} ms")
+    empty = empty_dispatch()
+    empty()
+    print(f"{'an empty dispatch':28} {statistics.median(seconds(empty) for _ in range(500)) * 1e6:9.1f} µs")
+
+
+if __name__ == "__main__":
+    main()
