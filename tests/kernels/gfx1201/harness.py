@@ -80,8 +80,10 @@ class Bench:
         assert 4 * len(launch.constants) == kernel.constant_bytes, (
             f"{launch.kernel}: {kernel.constant_bytes // 4} constants"
         )
-        block = np.frombuffer(launch.kernarg(self.address), np.uint8).copy()
-        va = self.device.place(block, f"arguments of {launch.kernel}", write=False)
+        block = launch.kernarg(self.address)
+        name = f"arguments of {launch.kernel} {block.hex()}"
+        self.place(name, np.frombuffer(block, np.uint8), write=False)
+        va = self.addresses[name]
         return self.device.run(
             patched(kernel, dict(launch.patches)),
             groups=tuple(self.counts[dim] if isinstance(dim, str) else dim for dim in launch.grid),
@@ -121,6 +123,8 @@ def bench(
             counts |= {
                 SYMBOL_OF_DIM[d]: n for d, n in zip(port.shape, operand.shape, strict=False) if d in SYMBOL_OF_DIM
             }
+    if not counts["sequences"] and isinstance(numbers := given.get("sequence"), np.ndarray):
+        counts["sequences"] = int(numbers.max()) + 1  # rows of a cache: no operand is as long as there are sequences
     room = {symbol: max((capacity or {}).get(symbol, 0), count, 1) for symbol, count in counts.items()}
     builder, storage = Builder("bench"), {}
     inputs = []

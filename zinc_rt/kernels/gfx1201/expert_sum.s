@@ -28,6 +28,7 @@ zrt_kernel name=expert_sum, buffers=4, constants=2, threads=128, vgprs=16, sgprs
     s_add_nc_u64 s[10:11], s[10:11], s[18:19]
     s_mov_b32 s20, s15
     s_mov_b32 s21, 0
+    s_mov_b32 s22, s13
     v_mov_b32 v1, 0                     // sum
     v_mov_b32 v2, 0                     // byte offset in weights
 .Lchoice:
@@ -36,8 +37,8 @@ zrt_kernel name=expert_sum, buffers=4, constants=2, threads=128, vgprs=16, sgprs
     global_load_b32 v4, v2, s[6:7]
     v_add_nc_u32 v2, 4, v2
     s_add_nc_u64 s[4:5], s[4:5], s[20:21]
-    s_sub_co_i32 s13, s13, 1
-    s_cmp_lg_u32 s13, 0
+    s_sub_co_i32 s22, s22, 1
+    s_cmp_lg_u32 s22, 0
     s_wait_loadcnt 0x0
     v_mul_f32 v3, v3, v4
     v_add_f32 v1, v1, v3
