@@ -121,6 +121,7 @@ class Emitter:
         self._limit: ir.Value | None = None
         self._deferred: list[tuple[int, ir.Value, bool]] | None = None
         self._checked: set[int] = set()
+        self._first_lane = ir.Constant(self.lanes(I32), None)
         self._shared: dict[str, ir.Value] = {}
         self.fuel = self.local(I64, "fuel")
 
@@ -139,7 +140,7 @@ class Emitter:
     def constant(self, value: int | float, of: ir.Type = I32) -> ir.Constant:
         """A constant of a scalar type, or of a vector type with the same value in each lane."""
         if isinstance(of, ir.VectorType):
-            return ir.Constant(of, [self.constant(value, of.element)] * of.count)
+            return SplatConstant(self.constant(value, of.element), of.count)
         if isinstance(of, ir.IntType):
             value = int(value) & (1 << of.width) - 1
         return ir.Constant(of, value)
@@ -147,11 +148,10 @@ class Emitter:
     def splat(self, value: ir.Value) -> ir.Value:
         """A scalar in every lane."""
         if isinstance(value, ir.Constant):
-            return ir.Constant(self.lanes(value.type), [value] * self.wave)
-        of = self.lanes(value.type)
-        one = self.b.insert_element(ir.Constant(of, ir.Undefined), value, self.constant(0))
-        zeros = ir.Constant(ir.VectorType(I32, self.wave), None)
-        return self.b.shuffle_vector(one, ir.Constant(of, ir.Undefined), zeros)
+            return SplatConstant(value, self.wave)
+        undefined = ir.Constant(self.lanes(value.type), ir.Undefined)
+        one = self.b.insert_element(undefined, value, self.constant(0))
+        return self.b.shuffle_vector(one, undefined, self._first_lane)
 
     def local(self, of: ir.Type, name: str = "") -> ir.Value:
         """Memory of the function's frame, which LLVM promotes: a pointer for load and store."""
@@ -669,6 +669,20 @@ class Emitter:
             kind = ir.FunctionType(of, [argument.type for argument in arguments])
             function = ir.Function(self.module, kind, name)
         return self.b.call(function, list(arguments))
+
+
+class SplatConstant(ir.Constant):
+    """A constant vector with the same element throughout, in LLVM's short form."""
+
+    def __init__(self, value: ir.Constant, count: int) -> None:
+        super().__init__(ir.VectorType(value.type, count), None)
+        self._text = f"splat ({value.type} {value.get_reference()})"
+
+    def _to_string(self) -> str:
+        return f"{self.type} {self._text}"
+
+    def _get_reference(self) -> str:
+        return self._text
 
 
 def register_name(key: int) -> str:

@@ -6,6 +6,10 @@ what follows from that (analysis.py).
 
 from __future__ import annotations
 
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -51,6 +55,29 @@ def translate(
     offset of the first instruction. What cannot be simulated ends the wave with Status.ILLEGAL where it is
     reached. A NaN's payload is unspecified.
     """
+    with _without_collections():
+        return _translated(code, wave, full, checks, vgprs, sgprs, user_sgprs, entry)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Nothing that is built here becomes garbage before the end; looking for some takes as long as building."""
+    with _lock:
+        was = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was:
+                gc.enable()
+
+
+_lock = threading.Lock()
+
+
+def _translated(
+    code: bytes, wave: int, full: bool, checks: Checks, vgprs: int, sgprs: int, user_sgprs: int, entry: int
+) -> Translation:
     graph = graph_of(code, entry, Target(12, wave))
     first = _Pass(graph, wave, checks, vgprs, sgprs, None)
     first.run()
