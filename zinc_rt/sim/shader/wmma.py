@@ -1,7 +1,7 @@
 """Wave matrix multiply-accumulate: D = A * B + C of 16x16 matrices spread over the wave (RDNA4 ISA 7.12).
 
 Row m of A is in the lanes with lane % 16 = m, column n of B in those with lane % 16 = n; ORDER says where element
-k is. The public sources differ about that [U], but A and B share it, so it only moves the order of float sums. That
+k is. The public sources differ about that [U], but A and B share it, so it only moves the order of sums. That
 order is not documented either: here each sum starts at C and adds, with fused multiply-adds of 32-bit floats, in
 increasing k; 16-bit results are rounded once, at the end. Integer results are exact (clamp: saturated at the end).
 
