@@ -124,7 +124,7 @@ def bench(
                 SYMBOL_OF_DIM[d]: n for d, n in zip(port.shape, operand.shape, strict=False) if d in SYMBOL_OF_DIM
             }
     if not counts["sequences"] and isinstance(numbers := given.get("sequence"), np.ndarray):
-        counts["sequences"] = int(numbers.max()) + 1  # rows of a cache: no operand is as long as there are sequences
+        counts["sequences"] = int(numbers.max()) + 1  # of cache rows: no operand is that long
     room = {symbol: max((capacity or {}).get(symbol, 0), count, 1) for symbol, count in counts.items()}
     builder, storage = Builder("bench"), {}
     inputs = []
