@@ -1,0 +1,106 @@
+"""One wave of one kernel, called directly: fuel by the drop, suspensions in sight, registers in the state."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from zinc_rt.sim.shader.blocks import Block
+from zinc_rt.sim.shader.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.layout import (
+    CONTEXT,
+    EXEC_LO,
+    FINDING,
+    SITE_STATE,
+    TRACE,
+    Checks,
+    Status,
+    new_state,
+)
+from zinc_rt.sim.shader.translate import Translation, translate
+
+PROGRAM_VA = 0x7000_0000_1000
+_Function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Wave:
+    """`header` and `vgprs` are the state; `context` the thread's. Registers show what the last suspension saved."""
+
+    def __init__(
+        self,
+        code: bytes,
+        *,
+        level: str = "fast",
+        wave: int = 32,
+        execution: int | None = None,
+        user_data: Sequence[int] = (),
+        vgprs: int = 16,
+        entry: int = 0,
+        group_waves: int = 1,
+        trace: bool = False,
+        profile: bool = False,
+    ) -> None:
+        full = (1 << wave) - 1
+        execution = full if execution is None else execution
+        self.translation: Translation = translate(
+            code,
+            wave=wave,
+            full=execution == full,
+            checks=Checks(level, trace=trace, profile=profile),
+            vgprs=vgprs,
+            sgprs=106,
+            user_sgprs=len(user_data),
+            entry=entry,
+        )
+        self._library = Loaded(compile_ir(self.translation.text), [self.translation.function])
+        self._call = _Function(self._library.at[self.translation.function])
+        self.header, self.vgprs = new_state(wave, vgprs)
+        self.vgprs[0] = np.arange(wave)
+        self.header["sgprs"][: len(user_data)] = user_data
+        self.header["sgprs"][EXEC_LO : EXEC_LO + 2] = execution & 0xFFFFFFFF, execution >> 32
+        self.context = Block(CONTEXT)
+        self.findings = np.zeros(64, FINDING.dtype)
+        self._sites = np.zeros(max(len(self.translation.sites), 1), SITE_STATE.dtype)
+        self.trace = np.zeros(256, TRACE.dtype)
+        self.profile = np.zeros(max(len(self.translation.blocks), 1), np.uint64)
+        for name, array in (
+            ("findings", self.findings),
+            ("sites", self._sites),
+            ("trace", self.trace),
+            ("profile", self.profile),
+        ):
+            self.context[name] = int(array.ctypes.data)
+        self.context["findings_capacity"] = len(self.findings)
+        self.context["trace_capacity"] = len(self.trace)
+        self.context["program_va"] = PROGRAM_VA
+        self.context["group_waves"] = group_waves
+        self.context["mode"] = 0xF0
+
+    def run(self, fuel: int = 1 << 40) -> Status:
+        self.context["fuel"] = fuel
+        return Status(self._call(self.header.ctypes.data, self.context.address))
+
+    def run_to_the_end(self, fuel: int) -> int:
+        """How often it had to be called, `fuel` at a time, until it was DONE."""
+        calls = 1
+        while (status := self.run(fuel)) is not Status.DONE:
+            assert status is Status.FUEL
+            calls += 1
+        return calls
+
+    def sgpr(self, index: int) -> int:
+        return int(self.header["sgprs"][index])
+
+    def rules(self) -> list[tuple[str, int, str]]:
+        """(rule, pc, text) of each finding so far."""
+        count = min(self.context["findings_count"], len(self.findings))
+        sites = [self.translation.sites[int(record["site"])] for record in self.findings[:count]]
+        return [(site.rule, site.pc, site.text) for site in sites]
+
+    def stopped_at(self) -> tuple[str, int, str]:
+        """Of ILLEGAL and HALT: (rule, pc, text)."""
+        site = self.translation.sites[int(self.header["site"])]
+        assert site.pc == int(self.header["pc"])
+        return site.rule, site.pc, site.text

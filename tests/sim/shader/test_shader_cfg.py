@@ -1,0 +1,118 @@
+"""Basic blocks, and what is known at each instruction."""
+
+from __future__ import annotations
+
+from machine_words import ENDPGM, EXEC, code_of, constant, move, sop1, sop2, sopc, sopk, sopp, v_mov
+
+from zinc_rt.isa import Target
+from zinc_rt.sim.shader.cfg import graph_of
+from zinc_rt.sim.shader.layout import CONTEXT, STATE, Checks, Layout
+from zinc_rt.sim.shader.translate import translate
+
+WAVE32 = Target(12, 32)
+
+
+def graph(*parts: int | list[int], entry: int = 0):
+    return graph_of(code_of(*parts), entry, WAVE32)
+
+
+def test_straight_code_is_one_block() -> None:
+    found = graph(v_mov(1, 256), v_mov(2, 256), ENDPGM)
+    assert list(found.blocks) == [0]
+    assert found.blocks[0].end == 12
+    assert found.blocks[0].successors == ()
+
+
+def test_a_loop_is_a_block_that_follows_itself() -> None:
+    found = graph(move(1, 500), sop2("s_sub_co_u32", 1, 1, constant(1)), sopp("s_cbranch_scc1", -2), ENDPGM)
+    assert list(found.blocks) == [0, 8, 16]
+    assert found.blocks[0].falls
+    assert set(found.blocks[8].successors) == {8, 16}
+
+
+def test_code_behind_the_end_belongs_to_nobody() -> None:
+    assert list(graph(ENDPGM, v_mov(1, 256), ENDPGM).blocks) == [0]
+
+
+def test_a_branch_out_of_the_code_is_a_block_without_instructions() -> None:
+    found = graph(sopp("s_branch", 100))
+    assert found.blocks[404].code == ()
+    assert found.blocks[404].illegal_at == 404
+
+
+def test_a_barrier_starts_a_block_of_its_own_to_come_back_to() -> None:
+    found = graph(sopp("s_nop"), sopp("s_barrier_wait", 0xFFFF), ENDPGM)
+    assert list(found.blocks) == [0, 4, 8]
+
+
+def test_calls_make_their_return_addresses_known() -> None:
+    found = graph(sopk("s_call_b64", 40, 1), ENDPGM, sop1("s_setpc_b64", 0, 40))
+    assert found.indirect == (4,)
+    assert found.blocks[8].successors == (4,)
+
+
+def test_a_jump_by_the_program_counter_is_followed() -> None:
+    found = graph(
+        sop1("s_getpc_b64", 40),
+        sop1("s_mov_b64", 44, 40),
+        sop2("s_add_nc_u64", 44, 44, constant(16)),
+        sop1("s_setpc_b64", 0, 44),
+        sopp("s_trap", 1),
+        ENDPGM,
+    )
+    assert found.indirect == (20,)
+    assert 20 in found.blocks
+
+
+def _masks(*parts: int | list[int], full: bool = True) -> bool:
+    """Whether the vector moves of the code mask their writes."""
+    made = translate(code_of(*parts), wave=32, full=full, checks=Checks("off"), vgprs=8, sgprs=106, user_sgprs=0)
+    return "select" in made.text
+
+
+def test_nothing_is_masked_where_exec_is_full() -> None:
+    body = [v_mov(1, 256), ENDPGM]
+    assert not _masks(*body)
+    assert _masks(*body, full=False)
+    assert _masks(move(EXEC, 5), *body)
+    assert not _masks(move(EXEC, -1), *body, full=False)
+    assert not _masks(sop1("s_mov_b64", EXEC, constant(-1)), *body, full=False)
+
+
+def test_exec_is_full_again_when_what_was_saved_is_put_back() -> None:
+    save = sop1("s_and_saveexec_b32", 40, 0)
+    restore = sop2("s_or_b32", EXEC, EXEC, 40)
+    assert not _masks(save, sopp("s_nop"), restore, v_mov(1, 256), ENDPGM)
+    assert _masks(save, move(40, 7), restore, v_mov(1, 256), ENDPGM)
+    # Around a skipped body: both ways come together with EXEC full.
+    skip = [save, sopp("s_cbranch_execz", 1), sopp("s_nop"), restore, v_mov(1, 256), ENDPGM]
+    assert not _masks(*skip)
+
+
+def test_only_what_is_live_is_saved_at_a_suspension() -> None:
+    """v1 is dead in the loop and behind it, v2 is read there, v3 is written before it is read."""
+    code = code_of(
+        v_mov(1, 256),
+        v_mov(2, 257),
+        sopc("s_cmp_eq_u32", 0, constant(1)),
+        sopp("s_cbranch_scc1", -2),
+        v_mov(3, 258),
+        v_mov(4, 259),
+        ENDPGM,
+    )
+    text = translate(code, wave=32, full=True, checks=Checks("off"), vgprs=8, sgprs=106, user_sgprs=1).text
+    suspended = text.split("suspend.8:")[1].split("ret")[0]
+    registers = [line for line in suspended.splitlines() if "store <32 x i32>" in line]
+    assert len(registers) == 1
+    assert '%"v2"' in suspended
+
+
+def test_layouts_are_aligned_and_have_no_gaps_to_fall_into() -> None:
+    for layout in (STATE, CONTEXT):
+        assert layout.dtype.itemsize == layout.size_bytes
+        end = 0
+        for field in layout.fields.values():
+            assert field.offset >= end
+            assert layout.dtype.itemsize % 64 == 0
+            end = field.offset + 1
+    assert Layout("u32 a\nu64 b\nu8 c 3").fields["b"].offset == 8

@@ -1,0 +1,286 @@
+"""Branches, calls, barriers, fuel, refusals: one wave at a time, by hand."""
+
+from __future__ import annotations
+
+import pytest
+from machine_words import (
+    ENDPGM,
+    EXEC,
+    LITERAL,
+    M0,
+    VCC,
+    code_of,
+    constant,
+    move,
+    sop1,
+    sop2,
+    sopc,
+    sopk,
+    sopp,
+    v_mov,
+)
+from single_wave import PROGRAM_VA, Wave
+
+from zinc_rt.sim.shader.layout import NO_PHASE, Status
+
+RESULT = 30
+# Shows s30 (and s31): a barrier that another wave never comes to saves what is read behind it.
+SHOW = [
+    sop1("s_barrier_signal", 0, constant(-1)),
+    sopp("s_barrier_wait", 0xFFFF),
+    sop2("s_add_co_u32", RESULT, RESULT, RESULT + 1),
+    ENDPGM,
+]
+
+
+def shown(*parts: int | list[int], **more) -> Wave:
+    """The wave stopped at SHOW's barrier."""
+    wave = Wave(code_of(*parts, SHOW), group_waves=2, **more)
+    assert wave.run() is Status.BARRIER
+    return wave
+
+
+def counting(turns: int) -> list[int]:
+    """s30 = 1 + 2 + … + turns, s31 = 0; the loop is 4 instructions."""
+    return [
+        *move(RESULT, 0),
+        *move(RESULT + 1, turns),
+        sop2("s_add_co_u32", RESULT, RESULT, RESULT + 1),
+        sop2("s_sub_co_u32", RESULT + 1, RESULT + 1, constant(1)),
+        sopc("s_cmp_lg_u32", RESULT + 1, constant(0)),
+        sopp("s_cbranch_scc1", -4),
+    ]
+
+
+def test_a_loop_runs_as_often_as_it_says() -> None:
+    assert shown(counting(10)).sgpr(RESULT) == 55
+
+
+def test_a_loop_of_any_fuel_gives_the_same_in_more_calls() -> None:
+    wave = Wave(code_of(counting(100), SHOW), group_waves=2)
+    calls = 0
+    while wave.run(fuel=10) is Status.FUEL:
+        calls += 1
+    assert (wave.sgpr(RESULT), wave.sgpr(RESULT + 1)) == (5050, 0)
+    assert 30 < calls < 60
+    assert wave.context["fuel"] >= 0
+
+
+def test_a_loop_without_end_uses_up_its_fuel() -> None:
+    wave = Wave(code_of(sopp("s_branch", -1)))
+    assert wave.run(fuel=1000) is Status.FUEL
+    assert wave.run(fuel=1000) is Status.FUEL
+
+
+def test_vector_registers_live_through_a_suspension() -> None:
+    """v1 = lane, doubled in each turn under EXEC of the odd lanes; the even ones keep theirs."""
+    code = code_of(
+        sop1("s_mov_b32", RESULT + 1, constant(3)),
+        [0x4A000000 | 1 << 17 | 128],  # v_add_nc_u32 v1, 0, v0
+        move(EXEC, 0xAAAAAAAA),
+        [0x4A000000 | 1 << 17 | 1 << 9 | 257],  # v_add_nc_u32 v1, v1, v1
+        sop2("s_sub_co_u32", RESULT + 1, RESULT + 1, constant(1)),
+        sopc("s_cmp_lg_u32", RESULT + 1, constant(0)),
+        sopp("s_cbranch_scc1", -4),
+        sop1("s_barrier_signal", 0, constant(-1)),
+        sopp("s_barrier_wait", 0xFFFF),
+        v_mov(2, 257),
+        ENDPGM,
+    )
+    wave = Wave(code, group_waves=2)
+    calls = 0
+    while wave.run(fuel=1) is Status.FUEL:
+        calls += 1
+    assert calls >= 1
+    assert wave.vgprs[1].tolist() == [lane * 8 if lane & 1 else lane for lane in range(32)]
+    assert wave.rules() == []
+
+
+@pytest.mark.parametrize(
+    ("branch", "before", "taken"),
+    [
+        ("s_cbranch_scc0", sopc("s_cmp_eq_u32", constant(1), constant(1)), False),
+        ("s_cbranch_scc1", sopc("s_cmp_eq_u32", constant(1), constant(1)), True),
+        ("s_cbranch_vccz", sop1("s_mov_b32", VCC, constant(0)), True),
+        ("s_cbranch_vccnz", sop1("s_mov_b32", VCC, constant(0)), False),
+        ("s_cbranch_execz", sop1("s_mov_b32", EXEC, constant(0)), True),
+        ("s_cbranch_execnz", sop1("s_mov_b32", EXEC, constant(2)), True),
+    ],
+)
+def test_branches_follow_their_condition(branch: str, before: int, taken: bool) -> None:
+    wave = shown(
+        move(RESULT, 1), move(RESULT + 1, 0), before, sopp(branch, 1), sop1("s_mov_b32", RESULT, constant(2))
+    )
+    assert wave.sgpr(RESULT) == (1 if taken else 2)
+
+
+def test_vccz_looks_at_one_half_in_wave32_and_at_both_in_wave64() -> None:
+    parts = [move(RESULT, 1), move(RESULT + 1, 0), move(VCC, 0), move(VCC + 1, 5), sopp("s_cbranch_vccz", 1)]
+    parts.append([sop1("s_mov_b32", RESULT, constant(2))])
+    assert shown(*parts, wave=32).sgpr(RESULT) == 1
+    assert shown(*parts, wave=64).sgpr(RESULT) == 2
+
+
+def test_a_call_returns_behind_itself() -> None:
+    """s_call_b64 twice to one subroutine that adds 5."""
+    wave = shown(
+        move(RESULT, 0),
+        move(RESULT + 1, 0),
+        sopk("s_call_b64", 40, 2),
+        sopk("s_call_b64", 40, 1),
+        sopp("s_branch", 2),
+        sop2("s_add_co_u32", RESULT, RESULT, constant(5)),
+        sop1("s_setpc_b64", 0, 40),
+    )
+    assert wave.sgpr(RESULT) == 10
+
+
+def test_a_far_call_goes_by_the_program_counter() -> None:
+    """s_getpc_b64, plus a constant, s_swappc_b64: how compilers call."""
+    wave = shown(
+        move(RESULT, 0),
+        move(RESULT + 1, 0),
+        sop1("s_getpc_b64", 40),  # gives the next instruction's address
+        [sop2("s_add_co_u32", 40, 40, LITERAL), 4 * 6],
+        sop2("s_add_co_ci_u32", 41, 41, constant(0)),
+        sop1("s_swappc_b64", 42, 40),
+        sopp("s_branch", 3),
+        sop1("s_nop" if False else "s_mov_b32", 50, constant(0)),
+        sop2("s_add_co_u32", RESULT, RESULT, constant(7)),
+        sop1("s_setpc_b64", 0, 42),
+    )
+    assert wave.sgpr(RESULT) == 7
+
+
+def test_the_program_counter_is_the_kernels_address() -> None:
+    wave = shown(sop1("s_getpc_b64", RESULT), sop1("s_mov_b32", 40, constant(0)))
+    assert wave.sgpr(RESULT) | wave.sgpr(RESULT + 1) << 32 == PROGRAM_VA + 4
+
+
+def test_a_jump_to_an_unknown_address_ends_the_wave() -> None:
+    wave = Wave(code_of(move(40, 0x1234), move(41, 0), sop1("s_setpc_b64", 0, 40)))
+    assert wave.run() is Status.ILLEGAL
+    rule, pc, text = wave.stopped_at()
+    assert (rule, pc) == ("illegal", 16)
+    assert "jumps to an address" in text
+
+
+def test_a_branch_into_the_middle_of_an_instruction_runs_what_is_there() -> None:
+    """The literal of a move is itself s_endpgm."""
+    wave = Wave(code_of(sopp("s_branch", 1), [sop1("s_mov_b32", 1, LITERAL), ENDPGM], sopp("s_trap", 1)))
+    assert wave.run() is Status.DONE
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "rule", "text"),
+    [
+        ([0x00000000], Status.ILLEGAL, "illegal", ""),
+        ([0xFFFFFFFF], Status.ILLEGAL, "illegal", "is not one that decodes"),
+        ([sopp("s_code_end")], Status.ILLEGAL, "illegal", "ran past its s_endpgm"),
+        ([sopp("s_trap", 3)], Status.HALT, "trap", "trap 3"),
+        ([sopp("s_sethalt", 1)], Status.HALT, "halt", "halts"),
+        ([sopp("s_sendmsg", 9)], Status.ILLEGAL, "illegal", "graphics"),
+        ([sopk("s_getreg_b32", 4, 31 << 11 | 2)], Status.ILLEGAL, "illegal", "WAVE_STATUS"),
+        ([sopp("s_round_mode", 3)], Status.ILLEGAL, "illegal", "MODE"),
+        ([sopp("s_denorm_mode", 0)], Status.ILLEGAL, "illegal", "MODE"),
+        ([sop1("s_barrier_signal", 0, constant(3))], Status.ILLEGAL, "illegal", "named barrier"),
+    ],
+)
+def test_what_is_not_simulated_stops_where_it_is_reached(words, status, rule, text) -> None:
+    jumped_over = Wave(code_of(sopp("s_branch", len(words)), words, ENDPGM))
+    assert jumped_over.run() is Status.DONE
+    wave = Wave(code_of(sopp("s_nop"), words, ENDPGM))
+    assert wave.run() is status
+    got = wave.stopped_at()
+    assert (got[0], got[1]) == (rule, 4)
+    assert text in got[2]
+
+
+def test_code_that_ends_without_an_end_is_illegal() -> None:
+    wave = Wave(code_of(sopp("s_nop")))
+    assert wave.run() is Status.ILLEGAL
+    assert wave.stopped_at()[1] == 4
+
+
+def test_the_mode_may_be_written_with_what_it_is() -> None:
+    same = [sopp("s_round_mode", 0), sopp("s_denorm_mode", 15), sopk("s_setreg_b32", 3, 7 << 11 | 1)]
+    assert Wave(code_of(move(3, 0xF0), same, ENDPGM)).run() is Status.DONE
+    assert Wave(code_of(move(3, 0xC0), same, ENDPGM)).run() is Status.ILLEGAL
+
+
+def test_getreg_shifts_and_masks() -> None:
+    wave = shown(move(RESULT + 1, 0), sopk("s_getreg_b32", RESULT, 1 | 4 << 6 | 1 << 11))
+    assert wave.sgpr(RESULT) == 3
+
+
+def test_clocks_go_on_at_each_read() -> None:
+    wave = shown(
+        [sop1("s_sendmsg_rtn_b64", 40, 131), sop1("s_sendmsg_rtn_b64", 42, 131)],
+        sop2("s_sub_nc_u64", RESULT, 42, 40),
+        sopk("s_getreg_b32", 44, 31 << 11 | 29),
+    )
+    assert wave.sgpr(RESULT) > 0
+    assert wave.context["cycles"] > 0
+
+
+# --- barriers
+
+
+def test_a_wave_waits_until_the_phase_is_over() -> None:
+    wave = Wave(code_of(move(RESULT, 4), move(RESULT + 1, 5), SHOW), group_waves=2, level="full")
+    assert wave.run() is Status.BARRIER
+    assert wave.run() is Status.BARRIER  # nobody else has come
+    wave.context["barrier_signals"] = 0
+    wave.context["barrier_phase"] += 1
+    assert wave.run() is Status.DONE
+    assert int(wave.header["barrier_phase"]) == NO_PHASE
+    assert wave.rules() == []
+
+
+def test_a_group_of_one_wave_goes_through() -> None:
+    wave = Wave(code_of(move(RESULT, 4), move(RESULT + 1, 5), SHOW), level="full")
+    assert wave.run() is Status.DONE
+    assert wave.rules() == []
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_isfirst_says_who_signalled_first(others: int) -> None:
+    code = code_of(
+        sop1("s_barrier_signal_isfirst", 0, constant(-1)),
+        sop2("s_cselect_b32", RESULT, constant(1), constant(0)),
+        sop1("s_mov_b32", RESULT + 1, constant(0)),
+        sopp("s_barrier_wait", 0xFFFF),
+        sop2("s_add_co_u32", 40, RESULT, RESULT + 1),
+        ENDPGM,
+    )
+    wave = Wave(code, group_waves=3)
+    wave.context["barrier_signals"] = others
+    assert wave.run() is Status.BARRIER
+    assert wave.sgpr(RESULT) == 1 - others
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([sopp("s_barrier_wait", 0xFFFF)], "without a signal"),
+        ([sop1("s_barrier_signal", 0, constant(-1))] * 2, "twice"),
+    ],
+)
+def test_misuse_of_barriers_is_found_at_full_only(words: list[int], text: str) -> None:
+    for level, expected in (("fast", 0), ("full", 1)):
+        wave = Wave(code_of(words, ENDPGM), level=level, group_waves=4)
+        wave.run()
+        assert len(wave.rules()) == expected
+        assert all(rule == "barrier-misuse" and text in said for rule, _, said in wave.rules())
+
+
+def test_a_barrier_by_m0_has_no_negative_number() -> None:
+    """Number 0 does nothing; the others are named barriers, which this chip does not have."""
+    signal = sop1("s_barrier_signal", 0, M0)
+    assert Wave(code_of(move(M0, 32), signal, ENDPGM)).run() is Status.DONE
+    assert Wave(code_of(move(M0, 2), signal, ENDPGM)).run() is Status.ILLEGAL
+
+
+def test_the_entry_may_be_anywhere() -> None:
+    code = code_of(sopp("s_trap", 1), v_mov(1, 128), ENDPGM)
+    assert Wave(code, entry=4).run() is Status.DONE
