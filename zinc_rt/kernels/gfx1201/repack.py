@@ -35,7 +35,7 @@ STEP = 128
 PAIR = 2 * STEP
 GROUP = 8 * STEP
 ALIGNMENT = 256
-CHUNK_ELEMENTS = 1 << 24  # repacked at a time: bounds the scratch
+CHUNK_ELEMENTS = 1 << 20  # repacked at a time: stays in a cache
 
 
 @dataclass(frozen=True, slots=True)
