@@ -4,6 +4,6 @@
 .include "arith.inc"
 .include "flash_attn.inc"
 
-zrt_kernel name=flash_attn_256, buffers=7, constants=8, threads=256, vgprs=FLASH_VGPRS, sgprs=68, lds=LDS_BYTES
+zrt_kernel name=flash_attn_256, buffers=7, constants=8, threads=256, vgprs=FLASH_VGPRS, sgprs=72, lds=LDS_BYTES
     flash_attn
 zrt_end

@@ -1,0 +1,250 @@
+"""gfx1201 RoPE, cache writes and attention bit for bit against the oracle, without any finding.
+
+Rows of the cache that no token was written to hold NaN, and pages that a slot does not have are -1 in its table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from harness import Operand, check
+from kernels.op_cases import floats, weight
+
+from zinc_rt.ir.graph import Builder
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.gfx1201.attention_rows import ROWS
+from zinc_rt.lower.lower import choose
+
+EDGES = np.array([0, -0.0, 1e-45, -1e-42, 3e38, -3e38, np.inf, np.nan, 1, -2], np.float32)
+
+
+@dataclass
+class Cache:
+    """Each token's slot and position with the pages they need, in no order."""
+
+    position: np.ndarray
+    slot: np.ndarray
+    table: np.ndarray
+    page_tokens: int
+
+    @property
+    def rows(self) -> int:
+        return self.table.size * self.page_tokens
+
+    def filled(self, columns: int, seed: int) -> np.ndarray:
+        """[rows, columns]: values in every row up to each slot's last position, NaN elsewhere."""
+        values = np.full((self.rows, columns), np.nan, np.float32)
+        for slot, pages in enumerate(self.table):
+            count = self.position[self.slot == slot].max(initial=-1) + 1
+            at = np.arange(count)
+            rows = pages[at // self.page_tokens] * self.page_tokens + at % self.page_tokens
+            values[rows] = floats(seed + slot, count, columns)
+        return values
+
+
+def cache(tokens: list[tuple[int, int]], page_tokens: int = 16) -> Cache:
+    """`tokens` are (slot, position)."""
+    slot, position = (np.array(column, np.int32) for column in zip(*tokens, strict=True))
+    table = np.full((slot.max() + 1, position.max() // page_tokens + 2), -1, np.int32)
+    free = np.random.default_rng(len(tokens)).permutation(table.size).tolist()
+    for one in range(len(table)):
+        last = position[slot == one].max(initial=-1)
+        for page in range(last // page_tokens + 1):
+            table[one, page] = free.pop()
+    return Cache(position, slot, table, page_tokens)
+
+
+def attend(
+    paged: Cache,
+    *,
+    heads: int = 2,
+    kv_heads: int = 1,
+    head_dim: int = 64,
+    value_dim: int = 0,
+    window: int = 0,
+    q: np.ndarray | None = None,
+    keys: np.ndarray | None = None,
+    values: np.ndarray | None = None,
+    op: Op = Op.FLASH_ATTN,
+    capacity: int = 0,
+) -> np.ndarray:
+    value_dim = value_dim or head_dim
+    operands: tuple[Operand, ...] = (
+        floats(7, len(paged.position), heads * head_dim) if q is None else q,
+        paged.filled(kv_heads * head_dim, 10) if keys is None else keys,
+        paged.filled(kv_heads * value_dim, 20) if values is None else values,
+        paged.position,
+        paged.slot,
+        paged.table,
+    )
+    (out,) = check(
+        op,
+        *operands,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        scale=head_dim**-0.5,
+        window=window,
+        page_tokens=paged.page_tokens,
+        capacity={"tokens": capacity},
+    )
+    return out
+
+
+@pytest.mark.parametrize("mode", ["norm", "neox"])
+@pytest.mark.parametrize(
+    ("head_dim", "pairs", "offset"),
+    [
+        (2, 1, 0),
+        (6, 1, 3),
+        (7, 3, 1),
+        (16, 8, 0),
+        (64, 32, 0),
+        (64, 10, 5),
+        (128, 64, 0),
+        (192, 32, 128),
+        (256, 33, 0),
+    ],
+)
+def test_rope(mode: str, head_dim: int, pairs: int, offset: int) -> None:
+    cos, sin = (weight(floats(seed, 9, pairs)) for seed in (1, 2))
+    x = floats(3, 3, 3 * head_dim)
+    x[2] = np.resize(EDGES, 3 * head_dim)
+    position = np.array([5, 0, 8], np.int32)
+    check(Op.ROPE, x, position, cos, sin, head_dim=head_dim, mode=mode, offset=offset, capacity={"tokens": 4})
+
+
+@pytest.mark.parametrize(("k", "v"), [(1, 3), (40, 600), (512, 511), (1030, 64)])
+@pytest.mark.parametrize("page_tokens", [1, 2, 16, 64])
+def test_keys_and_values_go_to_their_page(k: int, v: int, page_tokens: int) -> None:
+    paged = cache([(0, 0), (2, 15), (2, 16), (1, 70)], page_tokens)
+    keys, values = floats(1, 4, k), floats(2, 4, v)
+    keys[0] = np.resize(EDGES, k)
+    check(
+        Op.KV_WRITE_BATCHED,
+        keys,
+        values,
+        paged.position,
+        paged.slot,
+        paged.table,
+        paged.filled(k, 3),
+        paged.filled(v, 4),
+        page_tokens=page_tokens,
+        capacity={"tokens": 6},
+    )
+
+
+@pytest.mark.parametrize("mode", ["norm", "neox"])
+@pytest.mark.parametrize("normed", ["q", "k", "qk", ""])
+def test_norm_rope_and_cache_write_as_one_node(mode: str, normed: str) -> None:
+    paged = cache([(0, 3), (1, 17), (0, 4)])
+    weights = [weight(floats(seed, 16)) if which in normed else None for seed, which in enumerate("qk")]
+    check(
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+        floats(1, 3, 64),
+        floats(2, 3, 32),
+        floats(3, 3, 48),
+        *weights,
+        weight(floats(4, 20, 6)),
+        weight(floats(5, 20, 6)),
+        paged.position,
+        paged.slot,
+        paged.table,
+        paged.filled(32, 6),
+        paged.filled(48, 7),
+        eps=1e-6,
+        head_dim=16,
+        mode=mode,
+        page_tokens=16,
+        capacity={"tokens": 5},
+    )
+
+
+@pytest.mark.parametrize("position", [0, 1, 6, 7, 8, 15, 16, 31, 32, 33, 255, 256, 257, 511, 512, 700])
+def test_positions_across_pages_groups_and_chunks(position: int) -> None:
+    attend(cache([(0, position)]), heads=2, kv_heads=2, head_dim=32)
+
+
+@pytest.mark.parametrize(("head_dim", "value_dim"), [(4, 4), (16, 16), (64, 64), (128, 128), (128, 64), (64, 128)])
+def test_heads_up_to_128(head_dim: int, value_dim: int) -> None:
+    attend(cache([(0, 270)]), head_dim=head_dim, value_dim=value_dim, heads=3)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "value_dim"), [(132, 4), (192, 128), (256, 256), (64, 256), (320, 512), (512, 512), (12, 388)]
+)
+def test_heads_up_to_512(head_dim: int, value_dim: int) -> None:
+    attend(cache([(0, 40)]), head_dim=head_dim, value_dim=value_dim)
+
+
+@pytest.mark.parametrize("window", [1, 2, 31, 32, 33, 256, 257, 300, 5000])
+def test_a_window_hides_earlier_keys(window: int) -> None:
+    attend(cache([(0, 600), (0, 299), (0, 3)]), window=window)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (8, 1), (6, 3), (5, 5)])
+def test_query_heads_share_key_heads(heads: int, kv_heads: int) -> None:
+    attend(cache([(0, 9), (1, 40)]), heads=heads, kv_heads=kv_heads, head_dim=16, capacity=5)
+
+
+@pytest.mark.parametrize("page_tokens", [8, 16, 32, 128, 512])
+def test_pages_of_other_sizes(page_tokens: int) -> None:
+    attend(cache([(1, 290), (0, 7)], page_tokens), head_dim=20)
+
+
+def test_a_batch_gives_the_bits_of_its_tokens_alone() -> None:
+    paged = cache([(0, 0), (0, 1), (1, 257), (0, 2), (2, 16), (1, 256)])
+    keys, values, q = paged.filled(32, 1), paged.filled(32, 2), floats(3, 6, 64)
+    keys_of = {"heads": 2, "kv_heads": 1, "head_dim": 32, "keys": keys, "values": values}
+    together = attend(paged, q=q, op=Op.FLASH_ATTN_BATCHED, capacity=8, **keys_of)
+    for token in range(6):
+        one = slice(token, token + 1)
+        alone = Cache(paged.position[one], paged.slot[one], paged.table, 16)
+        got = attend(alone, q=q[one], **keys_of)
+        assert got.tobytes() == together[one].tobytes()
+
+
+def test_scores_that_are_equal_large_infinite_and_nan() -> None:
+    paged = cache([(0, 300)])
+    for change in (0.0, 1e18, 3e38, np.inf, np.nan):
+        q, keys = floats(1, 1, 64), paged.filled(32, 2)
+        q[0, 3] = change
+        attend(paged, q=q, keys=keys, head_dim=32)
+    equal = np.where(np.isnan(paged.filled(32, 2)), np.nan, np.float32(0.25))
+    attend(paged, q=np.ones((1, 64), np.float32), keys=equal, head_dim=32)
+
+
+def test_a_value_that_is_infinite_or_nan_shows() -> None:
+    paged = cache([(0, 20)])
+    values = paged.filled(32, 2)
+    row = paged.table[0, 0] * 16
+    values[row, :3] = np.inf, np.nan, 1e-45
+    out = attend(paged, values=values, head_dim=32)
+    assert np.isinf(out[0, 0]) and np.isnan(out[0, 1]) and np.isfinite(out[0, 3:32]).all()
+
+
+@pytest.mark.slow
+def test_thousands_of_keys() -> None:
+    attend(cache([(0, 5003), (1, 4096)]), head_dim=128, heads=4, kv_heads=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"head_dim": 66}, "head_dim 66, value_dim 64: wanted multiples of 4 up to 512"),
+        ({"value_dim": 516}, "head_dim 64, value_dim 516: wanted multiples of 4 up to 512"),
+        ({"page_tokens": 4}, "page_tokens is 4, wanted 8 or more"),
+        ({"page_tokens": 24}, "page_tokens is 24, wanted a power of two"),
+    ],
+)
+def test_what_attention_refuses(change: dict[str, int], reason: str) -> None:
+    attrs = {"heads": 1, "kv_heads": 1, "head_dim": 64, "value_dim": 64, "scale": 1.0, "page_tokens": 16, **change}
+    builder = Builder("refused")
+    names = [builder.buffer(name, ("tokens", 64), "f32", "activation") for name in "abcdefg"]
+    builder.node(Op.FLASH_ATTN, tuple(names[:6]), (names[6],), **attrs)
+    graph = builder.build()
+    entries = [row for row in ROWS if row.op is Op.FLASH_ATTN]
+    assert choose(graph.nodes[0], graph, entries, "canonical-1") == reason
