@@ -22,6 +22,7 @@ from machine_words import (
 from single_wave import PROGRAM_VA, Wave
 
 from zinc_rt.sim.shader.layout import NO_PHASE, Status
+from zinc_rt.sim.shader.trace import lines, steps
 
 RESULT = 30
 # Shows s30 (and s31): a barrier that another wave never comes to saves what is read behind it.
@@ -284,3 +285,46 @@ def test_a_barrier_by_m0_has_no_negative_number() -> None:
 def test_the_entry_may_be_anywhere() -> None:
     code = code_of(sopp("s_trap", 1), v_mov(1, 128), ENDPGM)
     assert Wave(code, entry=4).run() is Status.DONE
+
+
+# --- trace and profile
+
+
+def test_a_trace_shows_what_each_instruction_wrote() -> None:
+    code = code_of(move(EXEC, 5), v_mov(1, 256), sop2("s_add_co_u32", 3, 0, constant(-1)), sopp("s_nop"), ENDPGM)
+    wave = Wave(code, user_data=(7,), trace=True)
+    assert wave.run() is Status.DONE
+    got = list(steps(wave.trace, wave.context["trace_count"], 32))
+    assert [(step.pc, step.name) for step in got] == [
+        (0, "exec_lo"),
+        (8, "v1"),
+        (12, "s3"),
+        (12, "scc"),
+        (16, ""),
+        (20, ""),
+    ]
+    assert [step.exec for step in got[:2]] == [0xFFFFFFFF, 5]
+    assert got[1].values[[0, 2]].tolist() == [0, 2]
+    assert (got[2].values.tolist(), got[3].values.tolist()) == ([6], [1])
+    text = list(lines(wave.trace, wave.context["trace_count"], 32, code))
+    assert text[2].endswith("v_mov_b32_e32 v1, v0")
+    assert "00000006" in text[5]
+
+
+def test_another_wave_is_not_traced_and_what_does_not_fit_is_counted() -> None:
+    code = code_of(counting(100), ENDPGM)
+    wave = Wave(code, trace=True)
+    wave.context["trace_wave"] = 3
+    wave.run()
+    assert wave.context["trace_count"] == 0
+    wave.context["trace_wave"] = 0
+    wave.run()
+    assert wave.context["trace_count"] > len(wave.trace)
+    assert "did not fit" in list(lines(wave.trace, wave.context["trace_count"], 32, code))[-1]
+
+
+def test_a_profile_counts_the_runs_of_each_block() -> None:
+    wave = Wave(code_of(counting(10), ENDPGM), profile=True)
+    wave.run()
+    assert wave.translation.blocks == (0, 16, 32)
+    assert wave.profile.tolist() == [1, 10, 1]

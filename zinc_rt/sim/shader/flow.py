@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.analysis import Analysis
@@ -65,12 +67,14 @@ class Flow:
                 e.pc = pc
         return found
 
-    def start(self) -> None:
-        """Ends the function's first blocks: registers of the frame, then where to go on."""
+    def start(self, also: Callable[[], None] | None = None) -> None:
+        """Ends the function's first blocks: registers of the frame, `also`, then where to go on."""
         e = self.e
         e.allocas.branch(e.first)
         with e.b.goto_block(e.first):
             e.b.store(e.field("fuel"), e.fuel)
+            if also is not None:
+                also()
             unknown = e.block("nowhere")
             switch = e.b.switch(e.state_field("resume"), unknown)
             for start, number in ((self.graph.entry, 0), *self._resumes.items()):

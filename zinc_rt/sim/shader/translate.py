@@ -16,11 +16,12 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target
 from zinc_rt.sim.shader.analysis import Analysis, analyse
-from zinc_rt.sim.shader.cfg import Block, Graph, graph_of
+from zinc_rt.sim.shader.cfg import Block, Graph, ends_block, graph_of
 from zinc_rt.sim.shader.emitter import Emitter, Facts, NotSimulated, Touched
 from zinc_rt.sim.shader.flow import Flow
 from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.semantics import EMIT, base_mnemonic
+from zinc_rt.sim.shader.trace import Tracer, count_block
 
 FUNCTION = "wave"
 
@@ -105,22 +106,29 @@ class _Pass:
         self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, sgprs, facts)
         self.e.flow = Flow(self.e, graph, analysis)
         self.records: dict[tuple[int, int], Touched] = {}
+        self.tracer = Tracer(self.e) if checks.trace else None
 
     def run(self) -> None:
         for number, block in enumerate(self.graph.blocks.values()):
             self._block(number, block)
-        self.e.flow.start()
+        self.e.flow.start(None if self.tracer is None else self.tracer.start)
 
     def _block(self, number: int, block: Block) -> None:
         e = self.e
         e.b.position_at_end(e.flow.blocks[block.start])
         e.pc = block.start
+        if e.checks.profile:
+            count_block(e, number)
         for pc, instruction in block.code:
             full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
-            self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full)
+            touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full)
+            if self.tracer is not None:
+                self.tracer.before(last=ends_block(instruction.mnemonic))
             self._instruction()
             if e.b.block.is_terminated:
                 return
+            if self.tracer is not None:
+                self.tracer.after(touched)
         if block.illegal_at is not None:
             e.pc = block.illegal_at
             e.illegal("is not one that decodes")
