@@ -6,6 +6,7 @@ instruction used last, and there is nothing else to check there (PLAIN). Then on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -130,15 +131,26 @@ def touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
         b.store(b.select(b.icmp_unsigned("<", old, value), value, old), place)
 
 
-def call_lanes(e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, *more: ir.Value) -> None:
-    """Call an out-of-line access; a fault ends the wave. The builder goes on behind."""
+def active(e: Emitter) -> ir.Value:
+    """EXEC as an i64."""
+    bits = e.exec_bits()
+    return bits if e.wave == 64 else e.b.zext(bits, I64)
+
+
+def call_lanes(
+    e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, lanes: ir.Value | None = None
+) -> None:
+    """Call an out-of-line access of `lanes` (i64, EXEC's without); a fault ends the wave."""
     addresses, data = buffers(e)
     e.b.store(at.vector(e), addresses)
-    bits = e.exec_bits()
-    lanes = bits if e.wave == 64 else e.b.zext(bits, I64)
-    faulted = e.b.call(helper, [e.state, e.context, site, rule_sites(e), lanes, addresses, data, *more])
+    arguments = [e.state, e.context, site, rule_sites(e), active(e) if lanes is None else lanes, addresses, data]
+    faulted = e.b.call(helper, arguments)
     with e.cold(faulted):
         e.leave(Status.FAULT)
+
+
+OutOfLine = Callable[[Emitter, ir.Function, Addresses, ir.Value], None]
+"""(emitter, helper, addresses, site): how a load or store calls its helper; call_lanes"""
 
 
 def host_pointer(e: Emitter, site: ir.Value, va: ir.Value) -> ir.Value:
@@ -148,7 +160,7 @@ def host_pointer(e: Emitter, site: ir.Value, va: ir.Value) -> ir.Value:
 _ELEMENT = {1: I8, 2: I16}
 
 
-def load(e: Emitter, at: Addresses, size_bytes: int) -> list[ir.Value]:
+def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = call_lanes) -> list[ir.Value]:
     """Dwords <W x i32>, of 1 and 2 bytes zero-extended; anything in inactive lanes."""
     b = e.b
     site = memory_site(e)
@@ -163,7 +175,7 @@ def load(e: Emitter, at: Addresses, size_bytes: int) -> list[ir.Value]:
     fast_end = b.block
     b.branch(behind)
     b.position_at_end(slow)
-    call_lanes(e, lane_access.lanes_load(e, size_bytes), at, site)
+    out_of_line(e, lane_access.lanes_load(e, size_bytes), at, site)
     slow_end = b.block
     b.branch(behind)
     b.position_at_end(behind)
@@ -173,7 +185,13 @@ def load(e: Emitter, at: Addresses, size_bytes: int) -> list[ir.Value]:
     return apart(e, source, size_bytes)
 
 
-def store(e: Emitter, at: Addresses, dwords: list[ir.Value], size_bytes: int) -> None:
+def store(
+    e: Emitter,
+    at: Addresses,
+    dwords: list[ir.Value],
+    size_bytes: int,
+    out_of_line: OutOfLine = call_lanes,
+) -> None:
     """`dwords`: <W x i32> each; of 1 and 2 bytes the lower bits of one."""
     b = e.b
     value = together(e, dwords, size_bytes)
@@ -189,7 +207,7 @@ def store(e: Emitter, at: Addresses, dwords: list[ir.Value], size_bytes: int) ->
         b.branch(behind)
         b.position_at_end(slow)
     b.store(value, buffers(e)[1], align=1)
-    call_lanes(e, lane_access.lanes_store(e, size_bytes), at, site)
+    out_of_line(e, lane_access.lanes_store(e, size_bytes), at, site)
     b.branch(behind)
     b.position_at_end(behind)
 

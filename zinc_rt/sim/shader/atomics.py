@@ -34,11 +34,18 @@ def returns(i: Instruction) -> bool:
     return hint is not None and isinstance(hint.value, int) and bool(hint.value & _RETURN)
 
 
-def change(e: Emitter, operation: str, at: Addresses, data: list[ir.Value], size_bytes: int) -> list[ir.Value]:
+def change(
+    e: Emitter,
+    operation: str,
+    at: Addresses,
+    data: list[ir.Value],
+    size_bytes: int,
+    lanes: ir.Value | None = None,
+) -> list[ir.Value]:
     """The old dwords; `data` holds the second operand's behind the first's."""
     whole = access.together(e, data, len(data) * 4)
     e.b.store(whole, access.buffers(e)[1], align=1)
-    access.call_lanes(e, lanes_atomic(e, operation, size_bytes), at, access.memory_site(e))
+    access.call_lanes(e, lanes_atomic(e, operation, size_bytes), at, access.memory_site(e), lanes)
     old = access.apart(e, access.buffers(e)[1], len(data) * 4)
     return old[: size_bytes // 4]
 

@@ -20,7 +20,7 @@ _STRIDE = 64
 
 def rule_sites(e: Emitter) -> ir.Value:
     """i32: the number of the first of lds_access.RULES' sites."""
-    numbers = [e.site(rule) for rule in lds_access.RULES]
+    numbers = [e.site(rule, "in the LDS") for rule in lds_access.RULES]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     return e.constant(numbers[0])
 
@@ -34,8 +34,7 @@ def call_lanes(e: Emitter, helper: ir.Function, addresses: ir.Value, lanes: ir.V
     memory, data = access.buffers(e)
     e.b.store(addresses, memory)
     if lanes is None:
-        bits = e.exec_bits()
-        lanes = bits if e.wave == 64 else e.b.zext(bits, I64)
+        lanes = access.active(e)
     e.b.call(helper, [e.state, e.context, rule_sites(e), lanes, memory, data, _second(e)])
 
 
@@ -169,13 +168,19 @@ def _store_addtid(e: Emitter, i: Instruction) -> None:
 
 
 def change_lanes(
-    e: Emitter, operation: str, low: ir.Value, data: list[ir.Value], second: list[ir.Value], size_bytes: int
+    e: Emitter,
+    operation: str,
+    low: ir.Value,
+    data: list[ir.Value],
+    second: list[ir.Value],
+    size_bytes: int,
+    lanes: ir.Value | None = None,
 ) -> list[ir.Value]:
     """The old dwords."""
     e.b.store(access.together(e, data, size_bytes), access.buffers(e)[1], align=1)
     if second:
         e.b.store(access.together(e, second, size_bytes), _second(e), align=1)
-    call_lanes(e, lds_access.lds_atomic(e, operation, size_bytes), e.b.zext(low, e.lanes(I64)))
+    call_lanes(e, lds_access.lds_atomic(e, operation, size_bytes), e.b.zext(low, e.lanes(I64)), lanes)
     return access.apart(e, access.buffers(e)[1], size_bytes)
 
 
