@@ -34,7 +34,7 @@ _SELECT_STRUCTURED, _SELECT_INDEX, _SELECT_EMPTY = 0, 1, 2  # OOB_SELECT; 3 is r
 
 @dataclass
 class _Resource:
-    """The parts of a V#, and where the lanes want to go in it. `base`: i64 with the SGPR offset; the others i32."""
+    """The parts of a V#, and where the lanes want to go in it. `base`: i64, SGPR offset included; others i32."""
 
     base: ir.Value
     stride: ir.Value
