@@ -31,19 +31,23 @@ def available() -> bool:
 
 
 @cache
-def kernels(wave: int = 32, level: int = 2, source: Path = SOURCE) -> tuple[Compiled, ...]:
-    """The functions of a C file for gfx1201, in the order of their code. Nothing where there is no compiler."""
-    if not available():
-        return ()
+def code_object(wave: int = 32, level: int = 2, source: Path = SOURCE) -> bytes:
+    """A C file as a relocatable object for gfx1201."""
     with TemporaryDirectory() as folder:
         built = Path(folder) / "k.o"
         command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-w"]
         command += ["-nogpulib", f"-O{level}", f"-DWAVE={wave}", *(["-mwavefrontsize64"] if wave == 64 else [])]
         subprocess.run([*command, "-c", str(source), "-o", str(built)], check=True)
-        found = read_elf(built.read_bytes(), source.name).sections
+        return built.read_bytes()
+
+
+def kernels(wave: int = 32, level: int = 2, source: Path = SOURCE) -> tuple[Compiled, ...]:
+    """The functions of a C file for gfx1201, in the order of their code. Nothing where there is no compiler."""
+    if not available():
+        return ()
     return tuple(
         Compiled(name, wave, section.code, at, end)
-        for section in found
+        for section in read_elf(code_object(wave, level, source), source.name).sections
         for (at, name), end in zip(
             section.symbols, [*(at for at, _ in section.symbols[1:]), len(section.code)], strict=True
         )

@@ -63,10 +63,14 @@ def _lint(arguments: argparse.Namespace) -> int:
     kernels = len(report.results)
     if bad:
         print(f"repro {report.results[[r.status for r in report.results].index('fail')].repro}", file=out)
-        print(f"FAIL  {findings} findings in {bad} of {kernels} kernels", file=out)
+        print(f"FAIL  {_count(findings, 'finding')} in {bad} of {_count(kernels, 'kernel')}", file=out)
     else:
-        print(f"PASS  {kernels} kernels, no finding", file=out)
+        print(f"PASS  {_count(kernels, 'kernel')}, no finding", file=out)
     return finish(report, arguments)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _place(kernel: KernelInput, pc: int) -> str:

@@ -1,0 +1,97 @@
+"""`zinc-rt isa lint` and `zinc-rt isa report`: inputs, words, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.commands.isa import main
+from zinc_rt.kernels.zrt import Line, Zrt, write_zrt
+
+# s_load_b64 s[2:3], s[0:1], 0; s_wait_kmcnt 0; global_load_b32 v1, v0, s[2:3]; s_wait_loadcnt 0;
+# v_add_f32 v1, v1, v1; s_endpgm
+GOOD = bytes.fromhex("802000f4000000f8 0000c7bf 020005ee0100000000000000 0000c0bf 01030206 0000b0bf")
+BAD = GOOD.replace(bytes.fromhex("0000c0bf"), bytes.fromhex("000080bf"))
+
+
+def zrt(code: bytes, **changed: int) -> bytes:
+    fields = {"buffers": 1, "constant_bytes": 0, "vgprs": 2, "sgprs": 4} | changed
+    return write_zrt(
+        Zrt(
+            name="double",
+            code=code,
+            workgroup=(32, 1, 1),
+            lines=(Line(0, 0, 3), Line(28, 0, 9)),
+            files=("double.s",),
+            **fields,
+        )
+    )
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.zrt"
+    path.write_bytes(zrt(GOOD))
+    return path
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    path = tmp_path / "bad.zrt"
+    path.write_bytes(zrt(BAD))
+    return path
+
+
+def test_a_clean_kernel_passes(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(good)]) == 0
+    assert capsys.readouterr().out == "PASS  1 kernel, no finding\n"
+
+
+def test_a_finding_has_its_source_line_and_a_repro(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(bad)]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == (
+        "double 0x001c v_add_f32_e32 v1, v1, v1: "
+        "v1 read while global_load_b32 may write it: wants s_wait_loadcnt 0"
+        "  [0x000c global_load_b32 v1, v0, s[2:3]]  double.s:9"
+    )
+    assert shown[1:] == [f"repro zinc-rt isa lint {bad}", "FAIL  1 finding in 1 of 1 kernel"]
+
+
+def test_the_report_holds_the_findings(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(bad), str(good), "--json", "-"]) == 1
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [result["status"] for result in results] == ["fail", "pass"]
+    (finding,) = results[0]["measure"]["findings"]
+    assert (finding["rule"], finding["pc"], finding["producer_pc"], finding["line"]) == ("wait", 28, 12, 9)
+
+
+def test_the_header_sets_limits_and_a_flag_replaces_them(
+    tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "few.zrt"
+    path.write_bytes(zrt(GOOD, sgprs=2))
+    assert main(["lint", str(path)]) == 1
+    assert "s[2:3], the header declares 2 SGPRs" in capsys.readouterr().out
+    assert main(["lint", str(path), "--sgprs", "4"]) == 0
+    assert main(["lint", str(good), "--vgprs", "1"]) == 1
+    assert "v1, the header declares 1 VGPRs" in capsys.readouterr().out
+
+
+def test_hex_text_is_a_kernel_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "code.txt"
+    path.write_text(GOOD.hex())
+    assert main(["lint", "--hex", str(path)]) == 0
+    path.write_text(BAD.hex())
+    assert main(["lint", "--hex", str(path)]) == 1
+    assert f"repro zinc-rt isa lint --hex {path}" in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint"]) == 2
+    assert main(["lint", str(tmp_path / "absent")]) == 2
+    (tmp_path / "noise").write_bytes(b"noise")
+    assert main(["lint", str(tmp_path / "noise")]) == 2
+    assert "not a .zrt kernel" in capsys.readouterr().err

@@ -1,0 +1,114 @@
+"""What a compiler makes is clean, and without any one of its waits it is not."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from compiled import Compiled, available, code_object, kernels
+
+from zinc_rt.commands.isa import main
+from zinc_rt.isa import target_of
+from zinc_rt.isa.elf import Descriptor, descriptors
+from zinc_rt.isa.flow import control_flow
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint import lint
+from zinc_rt.isa.lint.sgpr_reads import SA_SDST, VA_SDST, VA_VCC
+
+pytestmark = pytest.mark.skipif(not available(), reason='no compiler: extra "asm" is not installed')
+
+S_NOP = 0xBF800000
+# Waits of the compiler that machine code alone does not show to be needed, and why.
+FUNCTION = (
+    "the ABI of calls: nothing is known to be pending where a function begins, or left so where it is called"
+)
+NOTHING_PENDING = "no operation of this counter can be pending there"
+NOT_FOUND = {
+    "called": FUNCTION,
+    "calls": FUNCTION,
+    "reduce": NOTHING_PENDING,
+    "histogram": NOTHING_PENDING,
+    "neighbours": "a store and a load of one array through different registers",
+    "publish": "orders a store before another one that tells of it",
+    "scratch": "volatile: each store is waited for, by definition",
+    "generic_or_lds": "in wave64 the group is one wave, whose barrier is left out, its fence is not",
+}
+
+
+def variants(instruction: Instruction) -> list[int]:
+    """The words that wait for one thing less than this instruction."""
+    word = instruction.words[0]
+    if instruction.mnemonic in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
+        return [word | 63 << 8, word | 63]
+    if instruction.mnemonic == "s_wait_alu":
+        return [word | field for field in (SA_SDST, VA_VCC, VA_SDST) if word & field != field]
+    return [S_NOP] if instruction.mnemonic.startswith("s_wait_") else []
+
+
+def is_kernel(compiled: Compiled) -> bool:
+    return compiled.name != "called"
+
+
+@pytest.fixture
+def builds(slow_counts) -> list[tuple[int, int]]:
+    """(wave, optimisation level)"""
+    return [(32, 2), (64, 2)][: slow_counts(2, 2)] + [(w, o) for w in (32, 64) for o in (0, 1, 3)][
+        : slow_counts(0, 6)
+    ]
+
+
+def test_what_a_compiler_makes_is_clean(builds: list[tuple[int, int]]) -> None:
+    for wave, level in builds:
+        found = kernels(wave, level)
+        assert len(found) >= 37
+        for one in found:
+            said = lint(one.code, target_of("gfx1201", wave), entry=one.entry, kernel=is_kernel(one))
+            assert [f"{one.name}: {finding.sentence()}" for finding in said] == []
+
+
+def test_every_removed_wait_is_found(slow_counts) -> None:
+    builds = [(32, 2), (64, 1), (64, 2), (32, 1), (32, 3), (64, 3)][: slow_counts(1, 6)]
+    missed: Counter[str] = Counter()
+    total = 0
+    for wave, level in builds:
+        target = target_of("gfx1201", wave)
+        for one in kernels(wave, level):
+            if one.name == "scratch" and level != 2:
+                continue  # hundreds of waits of one kind
+            for pc, instruction in control_flow(one.code, target, one.entry).instructions():
+                for word in variants(instruction):
+                    code = bytearray(one.code)
+                    struct.pack_into("<I", code, pc, word)
+                    total += 1
+                    if not lint(bytes(code), target, entry=one.entry, kernel=is_kernel(one)):
+                        missed[one.name] += 1
+                        assert one.name in NOT_FOUND, f"{one.name} at {pc - one.entry:#x}: {instruction.text}"
+    assert total > 250 * len(builds)
+    assert sum(count for name, count in missed.items() if name != "scratch") < total / 10
+
+
+def test_the_finding_is_about_the_removed_wait() -> None:
+    target = target_of("gfx1201", 32)
+    (one,) = [found for found in kernels(32, 2) if found.name == "dot"]
+    for pc, instruction in control_flow(one.code, target, one.entry).instructions():
+        if instruction.mnemonic in ("s_wait_loadcnt", "s_wait_kmcnt", "s_wait_dscnt"):
+            code = bytearray(one.code)
+            struct.pack_into("<I", code, pc, S_NOP)
+            found = lint(bytes(code), target, entry=one.entry)
+            assert {finding.rule for finding in found} == {"wait"}
+            assert all(finding.producer_pc is not None for finding in found)
+            assert any(instruction.mnemonic in finding.message for finding in found)
+
+
+def test_a_code_object_brings_its_own_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.o"
+    path.write_bytes(code_object(64, 2))
+    found = descriptors(path.read_bytes(), "k.o")
+    assert set(found) == {one.name for one in kernels(64, 2) if is_kernel(one)}
+    assert found["scale"] == Descriptor(vgprs=4, wave=64, user_sgprs=2, lds_bytes=0, scratch_bytes=0)
+    assert found["histogram"].lds_bytes == 1024 and found["scratch"].scratch_bytes >= 256
+    assert main(["lint", str(path)]) == 0
+    assert capsys.readouterr().out == f"PASS  {len(found) + 1} kernels, no finding\n"
+    assert main(["lint", str(path), "--vgprs", "2"]) == 1
