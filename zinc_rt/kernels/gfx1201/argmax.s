@@ -34,6 +34,7 @@ zrt_kernel name=argmax, buffers=2, constants=1, threads=1024, vgprs=16, sgprs=24
 .Lpast:
     s_mov_b32 exec_lo, s12
     s_addk_co_i32 s9, 0x400
+    s_wait_alu 0xfffe
     s_cmp_lt_u32 s9, s8
     s_cbranch_scc1 .Lscan
 

@@ -18,6 +18,7 @@ ORDERINGS = frozenset({"canonical-1"})
 DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k")
 PLAIN_DTYPES = ("f32", "f16", "bf16")  # of biases and scales; the index is the kernels' code for it
 ROWS_PER_GROUP = 16  # four waves of four rows
+MAX_ROWS = 0xFFFF * ROWS_PER_GROUP
 COLUMNS_PER_GROUP = 128  # of expert_sum and expert_gate
 PLANES = 3
 _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
@@ -33,7 +34,7 @@ def projection(
     *,
     rows: int,
     k: int,
-    grid_y: int | str,
+    tokens: int | str,
     bias: str | None = None,
     scale: str | None = None,
     ids: Buffer | None = None,
@@ -41,11 +42,11 @@ def projection(
     x_by_choice: bool = False,
     row: Buffer | None = None,
 ) -> Launch:
-    """out f32 [grid_y][choices][rows] = (dot(x, weight's row) * scale[e]) + bias[row of the weight].
+    """out f32 [tokens][choices][rows] = (dot(x, weight's row) * scale[e]) + bias[row of the weight].
 
-    x is f32 [grid_y][k], or [grid_y][choices][k] where `x_by_choice`; with `row` i32 [grid_y], x's row is row[y].
-    `weight` (rows, k) or (experts, rows, k) by name, in one of DTYPES; with `ids` i32 [grid_y][choices] the expert
-    e is ids[y][choice], else 0. `bias` (rows) and `scale` (experts or 1) by name, ABSENT or None to leave out.
+    x is f32 [tokens][k], or [tokens][choices][k] where `x_by_choice`; with `row` i32 [tokens], x's row is row[x].
+    `weight` (rows, k) or (experts, rows, k) by name, in one of DTYPES; with `ids` i32 [tokens][choices] the expert
+    e is ids[token][choice], else 0. `bias` (rows) and `scale` (experts or 1) by name, ABSENT or None to leave out.
     Whoever calls it for a node refuses what `weight_refusal` and `plain_refusal` refuse.
     """
     spec = graph.buffers[weight]
@@ -58,7 +59,7 @@ def projection(
         f"matvec_{spec.dtype}",
         (x, Ref(weight), out, Ref(scale) if scale else None, Ref(bias) if bias else None, ids, row),
         (rows, k, planes[0].row_bytes, *plane_constants(planes[1:]), choices, flags, 0),
-        (-(-rows // ROWS_PER_GROUP), grid_y, choices),
+        (tokens, -(-rows // ROWS_PER_GROUP), choices),
     )
 
 
@@ -77,6 +78,8 @@ def weight_refusal(graph: Graph, name: str) -> str | None:
     place = layout(spec.dtype, prod(shape[:-1]), shape[-1])
     if place.planes[-1].offset_bytes >= 1 << 32:
         return f"{name} has {place.size_bytes} bytes; a plane must begin below 4 GiB"
+    if len(shape) > 1 and shape[-2] > MAX_ROWS:
+        return f"{name} has {shape[-2]} rows, more than the {MAX_ROWS} that a grid holds"
     return None
 
 
@@ -94,7 +97,7 @@ def _matmul(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[L
 
 def _lm_head(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, w, row, bias = node.inputs
-    yield _plain(graph, Ref(x), w, Ref(node.outputs[0]), grid_y="rows", bias=bias, row=Ref(row))
+    yield _plain(graph, Ref(x), w, Ref(node.outputs[0]), tokens="rows", bias=bias, row=Ref(row))
 
 
 def _norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> tuple[Launch, Temp]:
@@ -169,12 +172,12 @@ def _shared_expert(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Ite
 
 
 def _plain(
-    graph: Graph, x: Buffer, weight: str, out: Buffer, *, grid_y: int | str = "tokens", **more: Any
+    graph: Graph, x: Buffer, weight: str, out: Buffer, *, tokens: int | str = "tokens", **more: Any
 ) -> Launch:
     """`projection` by all of a weight: (rows, k), (experts, rows, k), or (k,) for one row."""
     shape = tuple(int(dim) for dim in graph.buffers[weight].shape)
     rows = shape[-2] if len(shape) > 1 else 1
-    return projection(graph, x, weight, out, rows=rows, k=shape[-1], grid_y=grid_y, **more)
+    return projection(graph, x, weight, out, rows=rows, k=shape[-1], tokens=tokens, **more)
 
 
 def _width(graph: Graph, name: str) -> int:

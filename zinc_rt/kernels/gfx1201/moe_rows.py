@@ -19,7 +19,7 @@ def gate_topk(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator
     x, gate_w, bias = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts, k = (int(dim) for dim in graph.buffers[gate_w].shape)
-    yield projection(graph, Ref(x), gate_w, logits, rows=experts, k=k, grid_y="tokens")
+    yield projection(graph, Ref(x), gate_w, logits, rows=experts, k=k, tokens="tokens")
     yield SYNC
     scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
     yield Launch(

@@ -32,6 +32,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
     // The largest logit. A lane past the end sees -infinity.
     v_mov_b32 v2, 0xff800000
     s_mov_b32 s19, 0
+    s_wait_alu 0xfffe
     v_lshlrev_b32 v3, 2, v0                         // the lane's first expert in the block
     v_mov_b32 v4, v1                                // its bytes in the row
 .Lmaximum:
@@ -55,6 +56,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
     v_add_nc_u32 v3, 0x80, v3
     v_add_nc_u32 v4, 0x200, v4
     s_add_co_i32 s19, s19, 1
+    s_wait_alu 0xfffe
     s_cmp_lt_u32 s19, s18
     s_cbranch_scc1 .Lmaximum
     f32_max_butterfly v2, v6
@@ -63,6 +65,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
     v_dual_mov_b32 v12, 0 :: v_dual_mov_b32 v13, 0
     v_dual_mov_b32 v14, 0 :: v_dual_mov_b32 v15, 0
     s_mov_b32 s19, 0
+    s_wait_alu 0xfffe
     v_lshlrev_b32 v3, 2, v0
 .Lexponentials:
     v_lshl_add_u32 v5, s19, 9, v1
@@ -81,6 +84,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
     ds_store_b128 v5, v[8:11]
     v_add_nc_u32 v3, 0x80, v3
     s_add_co_i32 s19, s19, 1
+    s_wait_alu 0xfffe
     s_cmp_lt_u32 s19, s18
     s_cbranch_scc1 .Lexponentials
     f32_sum4 v7, v12, v13, v14, v15
@@ -88,6 +92,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
 
     // Probabilities, and the keys of probability + bias.
     s_mov_b32 s19, 0
+    s_wait_alu 0xfffe
     v_lshlrev_b32 v3, 2, v0
     v_mov_b32 v4, v1
     s_cmp_lg_u64 s[6:7], 0
@@ -104,6 +109,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
     v_add_nc_u32 v6, \j, v3
     v_cmp_gt_u32 vcc_lo, s12, v6
     wait_vcc
+    v_bfrev_b32 v22, 1                              // what is no expert has the key of nothing
     s_and_saveexec_b32 s20, vcc_lo
     s_cmp_eq_u32 s21, 0
     s_cbranch_scc1 .Lno_bias\j
@@ -116,15 +122,14 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
 .Lscore\j:
     best_key v22, v[12+\j], v16, 0x80000001     // a NaN comes last
     s_mov_b32 exec_lo, s20
-    v_cmp_gt_u32 vcc_lo, s12, v6
-    wait_vcc
-    v_cndmask_b32_e64 v[12+\j], 0x80000000, v22, vcc_lo
+    v_mov_b32 v[12+\j], v22
     .endr
     ds_store_b128 v5, v[8:11]
     ds_store_b128 v5, v[12:15] offset:MOE_KEYS
     v_add_nc_u32 v3, 0x80, v3
     v_add_nc_u32 v4, 0x200, v4
     s_add_co_i32 s19, s19, 1
+    s_wait_alu 0xfffe
     s_cmp_lt_u32 s19, s18
     s_cbranch_scc1 .Lprobabilities
 
@@ -137,6 +142,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
 .Lchoose:
     best_none v32, v33
     s_mov_b32 s19, 0
+    s_wait_alu 0xfffe
     v_lshlrev_b32 v4, 2, v0                         // the lane's first expert in the block
     s_wait_dscnt 0x0
 .Lscan:
@@ -153,6 +159,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
     .endr
     v_add_nc_u32 v4, 0x80, v4
     s_add_co_i32 s19, s19, 1
+    s_wait_alu 0xfffe
     s_cmp_lt_u32 s19, s18
     s_cbranch_scc1 .Lscan
     best_butterfly v[32:33], v32, v33, v[34:35], v34, v35
@@ -174,6 +181,7 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
     v_cndmask_b32 v[28+\j], v[28+\j], v32, vcc_lo
     .endr
     s_add_co_i32 s22, s22, 1
+    s_wait_alu 0xfffe
     s_cmp_lt_u32 s22, s13
     s_cbranch_scc1 .Lchoose
 
@@ -187,9 +195,8 @@ zrt_kernel name=moe_topk, buffers=4, constants=4, threads=32, vgprs=48, sgprs=40
     f32_div v\v, v\v, v7, v16, v17, v18, v19, v20, v21
     .endr
 .Lscale:
-    s_mov_b32 s23, s15
     .irp v, 24, 25, 26, 27
-    v_mul_f32 v\v, s23, v\v                         // times 1 is nothing
+    v_mul_f32 v\v, s15, v\v                         // times 1 is nothing
     .endr
     .irp j, 0, 1, 2, 3
     v_add_nc_u32 v6, \j, v3

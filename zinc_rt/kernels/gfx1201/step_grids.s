@@ -12,6 +12,7 @@ zrt_kernel name=step_grids, buffers=3, constants=1, threads=32, vgprs=16, sgprs=
     s_wait_kmcnt 0x0
     s_load_b96 s[12:14], s[4:5], 0x0        // tokens, sequences, rows
     v_cmp_gt_u32 vcc_lo, s10, v0
+    s_wait_alu 0xfffd
     s_and_saveexec_b32 s11, vcc_lo
     s_cbranch_execz .Lend
     v_mul_u32_u24 v1, 12, v0
@@ -22,10 +23,13 @@ zrt_kernel name=step_grids, buffers=3, constants=1, threads=32, vgprs=16, sgprs=
     v_and_b32 v5, 3, v\dim
     v_mov_b32 v6, s12
     v_cmp_eq_u32 vcc_lo, 1, v5
+    s_wait_alu 0xfffd
     v_cndmask_b32 v6, v6, s13, vcc_lo
     v_cmp_eq_u32 vcc_lo, 2, v5
+    s_wait_alu 0xfffd
     v_cndmask_b32 v6, v6, s14, vcc_lo
     v_cmp_gt_i32 vcc_lo, 0, v\dim           // the mark is the sign
+    s_wait_alu 0xfffd
     v_cndmask_b32 v\dim, v\dim, v6, vcc_lo
 .endr
     global_store_b96 v1, v[2:4], s[8:9]

@@ -1,0 +1,73 @@
+"""The router on gfx1201, bit for bit against the oracle: ties, NaN, tails, every number of experts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import bench, check
+from kernels.op_cases import floats, weight
+
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.gfx1201.moe_rows import gate_topk
+from zinc_rt.kernels.gfx1201.table import ENTRIES
+from zinc_rt.lower.lower import choose
+
+
+@pytest.mark.parametrize(
+    ("experts", "k"), [(1, 1), (3, 2), (8, 2), (127, 8), (128, 8), (130, 5), (256, 8), (512, 10)]
+)
+def test_experts_are_chosen_as_the_oracle_does(experts: int, k: int) -> None:
+    check(Op.MOE_GATE_TOPK, floats(1, 3, 64), weight(floats(2, experts, 64), "f32"), None, k=k)
+
+
+@pytest.mark.parametrize(
+    "how", [{"renormalise": False}, {"scale": 2.5}, {"scale": 0.0}, {"renormalise": False, "scale": 0.3}]
+)
+def test_weights_are_scaled_as_asked(how: dict[str, float]) -> None:
+    check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 20, 64), "f32"), None, k=4, **how)
+
+
+def test_a_bias_moves_the_choice_and_not_the_weights() -> None:
+    bias = weight(floats(5, 33), "f32")
+    check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 33, 64), "f32"), bias, k=6)
+
+
+def test_ties_go_to_the_lower_expert_and_all_can_be_chosen() -> None:
+    same = weight(np.zeros((12, 32), np.float32), "f32")
+    _, ids, _ = check(Op.MOE_GATE_TOPK, floats(1, 2, 32), same, None, k=12)
+    assert ids.tolist() == [list(range(12))] * 2
+
+
+def test_far_apart_infinite_and_undefined_logits() -> None:
+    x = np.zeros((4, 32), np.float32)
+    x[0, 0], x[1, 0], x[2, 0], x[3, 0] = 1e30, np.inf, np.nan, 1.0
+    gate = np.zeros((9, 32), np.float32)
+    gate[:, 0] = [0, 1, -1, 1e10, -0.0, 1e-38, 88, -88, 1]
+    check(Op.MOE_GATE_TOPK, x, weight(gate, "f32"), None, k=5)
+
+
+def test_a_quantised_router_and_fewer_tokens_than_there_is_room_for() -> None:
+    check(
+        Op.MOE_GATE_TOPK, floats(1, 3, 256), weight(floats(2, 40, 256), "q6_k"), None, k=7, capacity={"tokens": 16}
+    )
+
+
+@pytest.mark.parametrize(
+    ("experts", "how", "why"),
+    [
+        (8, {"k": 2, "gating": "sigmoid"}, "sigmoid gating"),
+        (8, {"k": 2, "groups": 2, "groups_used": 1}, "expert groups"),
+        (1025, {"k": 2}, "2 of 1025 experts"),
+    ],
+)
+def test_what_the_kernel_cannot_do_is_refused_with_the_reason(
+    experts: int, how: dict[str, object], why: str
+) -> None:
+    outputs = (floats(0, 1, experts), np.zeros((1, 2), np.int32), floats(0, 1, 2))
+    made = bench(
+        Op.MOE_GATE_TOPK, floats(1, 1, 32), weight(floats(2, experts, 32), "f32"), None, outputs=outputs, **how
+    )
+    rows = [entry for entry in ENTRIES if entry.op is Op.MOE_GATE_TOPK]
+    assert rows[0].code is gate_topk
+    refusal = choose(made.node, made.graph, rows, "canonical-1")
+    assert isinstance(refusal, str) and why in refusal

@@ -1,0 +1,104 @@
+"""Convolution, the gated delta rule and request state on gfx1201: bit for bit the oracle's, in every form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import check
+from kernels.op_cases import floats, weight
+
+from zinc_rt.ir.op import Op
+
+SEQUENCE = np.array([0, 1, 0, 2, 1, 0], np.int32)
+SOURCE, TARGET = np.array([3, 0, 2], np.int32), np.array([1, 3, 0], np.int32)  # rows that others write and read
+ONE = np.zeros(1, np.int32)
+
+
+@pytest.mark.parametrize("channels", [1, 31, 256, 300])
+@pytest.mark.parametrize("silu", [True, False])
+def test_convolution_in_its_plain_form(channels: int, silu: bool) -> None:
+    x, taps, state = floats(1, 6, channels), weight(floats(2, channels, 4), "f32"), floats(3, 3, 3, channels)
+    check(Op.SSM_CONV1D, x, taps, state, SEQUENCE, None, silu=silu)
+    check(Op.SSM_CONV1D, x, taps, state, SEQUENCE, weight(floats(4, channels), "f32"), silu=silu)
+
+
+def test_convolution_updates_the_cache() -> None:
+    x, taps, state = floats(1, 6, 40), weight(floats(2, 40, 4), "f32"), floats(3, 4, 3, 40)
+    check(Op.SSM_CONV1D_UPDATE, x, taps, state, SEQUENCE, None)
+    check(Op.SSM_CONV1D_UPDATE_IDS, x, taps, state, SEQUENCE, SOURCE, TARGET, None)
+    check(Op.SSM_CONV1D_UPDATE_IDS, x[:1], taps, state, ONE, SOURCE[:1], TARGET[:1], None)
+
+
+def test_zeros_of_both_signs_survive_the_convolution() -> None:
+    zeros = np.array([[-0.0, 0.0, -0.0, 1e-44]], np.float32)
+    taps = weight(np.array([[-1, 1, 0, -0.0]] * 4, np.float32), "f32")
+    check(Op.SSM_CONV1D, zeros, taps, np.full((1, 3, 4), -0.0, np.float32), ONE, None, silu=False)
+
+
+HEADS = [
+    (1, 1, 4, "tiled"),
+    (2, 4, 16, "tiled"),
+    (2, 4, 16, "grouped"),
+    (2, 6, 32, "grouped"),
+    (3, 3, 100, "tiled"),
+    (1, 2, 128, "tiled"),
+]
+
+
+def delta(k_heads: int, v_heads: int, d: int, tokens: int) -> tuple[np.ndarray, ...]:
+    return (
+        floats(1, tokens, (2 * k_heads + v_heads) * d),
+        floats(2, tokens, v_heads),
+        floats(3, tokens, v_heads),
+        weight(floats(4, v_heads), "f32"),
+        weight(-np.abs(floats(5, v_heads)), "f32"),
+    )  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("k_heads", "v_heads", "d", "grouping"), HEADS)
+def test_delta_net_in_its_plain_form(k_heads: int, v_heads: int, d: int, grouping: str) -> None:
+    how = {"k_heads": k_heads, "v_heads": v_heads, "head_dim": d, "eps": 1e-6, "grouping": grouping}
+    check(Op.SSM_DELTA_NET, *delta(k_heads, v_heads, d, 6), floats(6, 3, v_heads, d, d), SEQUENCE, **how)
+
+
+def test_delta_net_updates_the_cache() -> None:
+    how = {"k_heads": 2, "v_heads": 4, "head_dim": 16, "eps": 1e-6, "grouping": "tiled"}
+    given, state = delta(2, 4, 16, 6), floats(6, 4, 4, 16, 16)
+    check(Op.SSM_DELTA_NET_INPLACE, *given, state, SEQUENCE, **how)
+    check(Op.SSM_DELTA_NET_INPLACE_IDS, *given, state, SEQUENCE, SOURCE, TARGET, **how)
+    check(Op.SSM_DELTA_NET_INPLACE_IDS, *delta(2, 4, 16, 1), state, ONE, SOURCE[:1], TARGET[:1], **how)
+
+
+def test_delta_net_over_zeros_and_extreme_gates() -> None:
+    how = {"k_heads": 1, "v_heads": 2, "head_dim": 8, "eps": 1e-6, "grouping": "tiled"}
+    conv, beta, alpha, bias, a = delta(1, 2, 8, 4)
+    conv[0], conv[1, :8], conv[2] = 0.0, -0.0, 1e-30
+    beta[:], alpha[:] = (
+        [[200, -200], [0, -0.0], [np.inf, -np.inf], [1, 2]],
+        [[50, -50], [0, 1], [-90, 90], [21, 19]],
+    )
+    check(
+        Op.SSM_DELTA_NET,
+        conv,
+        beta,
+        alpha,
+        bias,
+        a,
+        np.zeros((1, 2, 8, 8), np.float32),
+        np.zeros(4, np.int32),
+        **how,
+    )
+
+
+@pytest.mark.parametrize(("heads", "d"), [(1, 16), (3, 32), (2, 128)])
+def test_gated_norm(heads: int, d: int) -> None:
+    check(
+        Op.SSM_GATED_NORM, floats(1, 3, heads * d), floats(2, 3, heads * d), weight(floats(3, d), "f32"), eps=1e-6
+    )
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 100), (2, 3, 50)])
+def test_request_state_is_gathered_and_scattered(shape: tuple[int, ...]) -> None:
+    table, slot = floats(1, 6, *shape), np.array([4, 0, 5], np.int32)
+    check(Op.LOAD_REQUEST_STATE, table, slot)
+    check(Op.STORE_REQUEST_STATE, floats(2, 3, *shape), slot, table)
