@@ -44,7 +44,7 @@ def projection(
 ) -> Launch:
     """out f32 [tokens][choices][rows] = (dot(x, weight's row) * scale[e]) + bias[row of the weight].
 
-    x is f32 [tokens][k], or [tokens][choices][k] where `x_by_choice`; with `row` i32 [tokens], x's row is row[x].
+    x is f32 [tokens][k], or [tokens][choices][k] where `x_by_choice`; with `row` i32 [tokens] it is x[row[token]].
     `weight` (rows, k) or (experts, rows, k) by name, in one of DTYPES; with `ids` i32 [tokens][choices] the expert
     e is ids[token][choice], else 0. `bias` (rows) and `scale` (experts or 1) by name, ABSENT or None to leave out.
     Whoever calls it for a node refuses what `weight_refusal` and `plain_refusal` refuse.
