@@ -13,6 +13,7 @@ from zinc_rt.ir.graph import SYMBOLS, Stage
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
 from zinc_rt.lower import Program, lower
+from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.model.emitter import DeltaForm, Limits, Model, Overrides
 from zinc_rt.model.gguf import GGUFFile
@@ -23,6 +24,7 @@ Transform = Callable[[ir.Graph], ir.Graph]
 Counts = tuple[int, int, int]  # of a step, in the order of SYMBOLS: tokens, sequences, rows
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 RESIDENT = ("weight", "constant")  # roles that are uploaded, not allocated by the plan
+TAPPED_HEAPS = {**ROLE_HEAPS, "activation": Heap.BAR}  # the host looks at them
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Variants:
         tapped: bool,
     ) -> Variant:
         backend = self._backend
-        plan = plan_memory(graph, capacity=capacity, tap=tapped)
+        plan = plan_memory(graph, capacity=capacity, tap=tapped, heaps=TAPPED_HEAPS if tapped else ROLE_HEAPS)
         program = lower(graph, backend.entries(), plan, ordering=backend.ordering, tier=backend.tier.value)
         if not self._weights:
             self._weights = backend.upload(model.weights, model.constants)
