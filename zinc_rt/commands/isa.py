@@ -1,4 +1,4 @@
-"""Look at gfx11 and gfx12 machine code: disassemble it, find hazards in it."""
+"""Look at machine code of gfx11 and gfx12: disassemble it, find faults in it, report on its speed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import run
-from zinc_rt.commands import isa_lint
+from zinc_rt.commands import isa_lint, isa_report
 from zinc_rt.commands.code_input import hex_bytes, read_code
 from zinc_rt.commands.output import add_json, finish, printable, words
 
@@ -54,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     add_json(disasm)
     disasm.set_defaults(body=_disasm)
     isa_lint.add(actions)
+    isa_report.add(actions)
     return run("isa", parser, lambda arguments: arguments.body(arguments), argv)
 
 

@@ -1,0 +1,128 @@
+"""The static report: numbers worked out by hand for small kernels."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compiled import available
+
+from zinc_rt.commands.isa import main
+from zinc_rt.isa import target_of
+from zinc_rt.isa.elf import read_elf
+from zinc_rt.isa.flow import control_flow
+from zinc_rt.isa.loops import loops
+from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds
+from zinc_rt.isa.report import report
+from zinc_rt.kernels.zrt import Zrt, write_zrt
+
+TARGET = target_of("gfx1201", 32)
+needs_assembler = pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
+
+NESTED = """
+  s_mov_b32 s4, 0
+1: s_mov_b32 s5, 0
+2: s_load_b128 s[8:11], s[0:1], 0
+  global_load_b128 v[4:7], v0, s[0:1]
+  global_load_u16 v8, v0, s[0:1] offset:64
+  ds_load_2addr_b64 v[12:15], v0 offset1:1
+  s_wait_loadcnt_dscnt 0
+  v_dual_add_f32 v1, v2, v3 :: v_dual_mul_f32 v4, v5, v6
+  v_add_f32 v1, v1, v1
+  v_exp_f32 v1, v1
+  s_add_co_i32 s5, s5, 1
+  s_cmp_lt_u32 s5, 10
+  s_cbranch_scc1 2b
+  global_store_b32 v0, v1, s[0:1]
+  s_add_co_i32 s4, s4, 1
+  s_cmp_lt_u32 s4, 10
+  s_cbranch_scc1 1b
+3: s_sub_co_i32 s4, s4, 1
+  s_cmp_eq_u32 s4, 0
+  s_cbranch_scc0 3b
+  s_endpgm
+"""
+
+
+def assembled(text: str, folder: Path) -> bytes:
+    source, built = folder / "k.s", folder / "k.o"
+    source.write_text(text)
+    command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
+    subprocess.run([*command, "-c", str(source), "-o", str(built)], check=True)
+    return read_elf(built.read_bytes(), "k").sections[0].code
+
+
+@needs_assembler
+def test_loops_by_nesting(tmp_path: Path) -> None:
+    flow = control_flow(assembled(NESTED, tmp_path), TARGET)
+    found = [(loop.depth, loop.innermost, len(loop.blocks)) for loop in loops(flow)]
+    assert found == [(1, False, 3), (2, True, 1), (1, True, 1)]
+
+
+@needs_assembler
+def test_an_inner_loop_by_hand(tmp_path: Path) -> None:
+    made = report(assembled(NESTED, tmp_path), TARGET, vgprs=64, sgprs=16)
+    inner, last = made.loops
+    assert (inner.depth, inner.instructions, last.depth, last.instructions) == (2, 11, 1, 3)
+    assert inner.load_bytes == 32 * (16 + 2) and inner.scalar_bytes == 16 and inner.lds_bytes == 32 * 16
+    assert inner.bytes_per_instruction == (576 + 16) / 11
+    counted = {unit: count for unit, count in inner.mix.items() if count}
+    assert counted == {
+        "valu": 1,
+        "vopd": 1,
+        "trans": 1,
+        "salu": 2,
+        "smem": 1,
+        "load": 2,
+        "lds": 1,
+        "wait": 1,
+        "branch": 1,
+    }
+    assert last.mix["salu"] == 2 and last.load_bytes == 0
+
+
+@needs_assembler
+def test_a_kernel_by_hand(tmp_path: Path) -> None:
+    code = assembled(NESTED, tmp_path)
+    made = report(code, TARGET, vgprs=64, sgprs=16)
+    assert (made.vgprs, made.vgprs_used, made.sgprs, made.sgprs_used) == (64, 16, 16, 12)
+    assert (made.instructions, made.code_bytes, made.mix["store"]) == (21, len(code), 1)
+    assert made.vopd_rate == 2 / 3
+    assert made.waves == waves_per_simd(64) == 16
+    assert report(code, TARGET).vgprs == 16
+
+
+@pytest.mark.parametrize(
+    ("vgprs", "wave", "waves"),
+    [(1, 32, 16), (96, 32, 16), (97, 32, 12), (120, 32, 12), (128, 32, 10), (144, 32, 10), (192, 32, 8),
+     (193, 32, 7), (256, 32, 5), (48, 64, 16), (49, 64, 12), (128, 64, 5), (256, 64, 2)],
+)  # fmt: skip
+def test_occupancy_by_registers(vgprs: int, wave: int, waves: int) -> None:
+    assert waves_per_simd(vgprs, wave) == waves
+
+
+@pytest.mark.parametrize(
+    ("lds_bytes", "threads", "waves"),
+    [(0, 32, 16), (65536, 1024, 16), (65536, 256, 4), (16384, 64, 4), (65536, 32, 1)],
+)
+def test_occupancy_by_lds(lds_bytes: int, threads: int, waves: int) -> None:
+    assert waves_per_simd_by_lds(lds_bytes, threads) == waves
+
+
+@needs_assembler
+def test_the_command_shows_kernels_and_their_inner_loops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nested.zrt"
+    kernel = Zrt("nested", assembled(NESTED, tmp_path), 1, 0, (64, 1, 1), vgprs=20, sgprs=16, lds_bytes=32768)
+    path.write_bytes(write_zrt(kernel))
+    assert main(["report", str(path), "--json", str(tmp_path / "report.json")]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[2].split()[:8] == ["nested", "16/20", "12/16", "32768", "2", str(len(kernel.code)), "21", "67"]
+    assert sum(line.startswith("nested ") for line in shown) == 3 and shown[-1] == "PASS  1 kernel"
+    (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
+    assert result["measure"]["waves"] == 2
+    assert result["measure"]["loops"][0]["bytes_per_instruction"] == pytest.approx(592 / 11)

@@ -1,0 +1,107 @@
+"""`zinc-rt isa report`: registers, occupancy, instruction mix and inner loops of kernels."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
+from zinc_rt.commands.output import add_json, finish, printable, words
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.report import KernelReport, LoopReport
+
+EXAMPLES = """\
+Nothing is run. waves: how many a SIMD holds, by vector registers and LDS. vopd: the share of plain vector
+operations that run in pairs. Of each kernel the innermost loops follow: instructions an iteration, bytes that a
+wave loads in it, both as a ratio, and what they are. All blocks of a loop count, also those a branch may skip.
+
+examples:
+  zinc-rt isa report kernel.zrt
+  zinc-rt isa report kernel.co --json report.json
+
+exit codes: 0, or 2 for a file that cannot be read.
+"""
+_COLUMNS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", "lds", "wait", "branch")
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "report",
+        help="registers, occupancy, instruction mix, inner loops",
+        description="What the code of kernels says about their speed.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_files(parser)
+    add_json(parser)
+    parser.set_defaults(body=_report)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from tabulate import tabulate
+
+    from zinc_rt.errors import InputError
+    from zinc_rt.files import check_writable
+    from zinc_rt.report import Report, Result
+
+    check_writable(report=arguments.json)
+    out = words(arguments)
+    whole = Report("isa")
+    rows: list[list[Any]] = []
+    loops: list[list[Any]] = []
+    for kernel in read_kernels(arguments):
+        made = _made(kernel)
+        name = printable(kernel.name)
+        rows.append(_row(name, made))
+        loops += [_loop_row(name, kernel, loop) for loop in made.loops]
+        measure = asdict(made) | {"vopd_rate": made.vopd_rate}
+        for row, loop in zip(measure["loops"], made.loops, strict=True):
+            row["bytes_per_instruction"] = loop.bytes_per_instruction
+        whole.results.append(Result(f"{kernel.file}:{kernel.name}", "isa-report", "pass", measure=measure))
+    if not rows:
+        raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
+    head = ["kernel", "VGPRs", "SGPRs", "LDS", "waves", "bytes", "instr.", "vopd %", *_COLUMNS]
+    print(tabulate(rows, headers=head, disable_numparse=True, stralign="right", colalign=("left",)), file=out)
+    if loops:
+        head = ["inner loop", "code", "depth", "instr.", "loaded B", "scalar B", "LDS B", "B/instr.", *_COLUMNS]
+        print(file=out)
+        print(tabulate(loops, headers=head, disable_numparse=True, stralign="right", colalign=("left",)), file=out)
+    print(f"PASS  {len(rows)} kernel{'' if len(rows) == 1 else 's'}", file=out)
+    return finish(whole, arguments)
+
+
+def _made(kernel: KernelInput) -> KernelReport:
+    from zinc_rt.isa.report import report
+
+    limits = kernel.limits
+    return report(
+        kernel.section.code,
+        kernel.target,
+        entry=kernel.entry,
+        vgprs=limits.vgprs,
+        sgprs=limits.sgprs,
+        lds_bytes=limits.lds_bytes or 0,
+        scratch_bytes=limits.scratch_bytes or 0,
+        threads=kernel.workgroup_threads,
+    )
+
+
+def _row(name: str, made: KernelReport) -> list[Any]:
+    registers = [_of(made.vgprs_used, made.vgprs), _of(made.sgprs_used, made.sgprs)]
+    sizes = [made.lds_bytes, made.waves, made.code_bytes, made.instructions, f"{100 * made.vopd_rate:.0f}"]
+    return [name, *registers, *sizes, *(made.mix[unit] or "" for unit in _COLUMNS)]
+
+
+def _of(used: int, declared: int) -> str:
+    return str(used) if used == declared else f"{used}/{declared}"
+
+
+def _loop_row(name: str, kernel: KernelInput, loop: LoopReport) -> list[Any]:
+    place = kernel.section.line_at(loop.begin)
+    where = f"{loop.begin - kernel.entry:#x}-{loop.end - kernel.entry:#x}"
+    moved = [loop.load_bytes or "", loop.scalar_bytes or "", loop.lds_bytes or ""]
+    title = name if place is None else f"{name} {printable(place[0])}:{place[1]}"
+    counts = (loop.mix[unit] or "" for unit in _COLUMNS)
+    return [title, where, loop.depth, loop.instructions, *moved, f"{loop.bytes_per_instruction:.1f}", *counts]

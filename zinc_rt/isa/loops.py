@@ -1,0 +1,78 @@
+"""The loops of a control flow graph, by nesting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from zinc_rt.isa.flow import Flow, order
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`blocks` are pcs of its blocks, those of inner loops among them; `head` is where control enters first."""
+
+    head: int
+    blocks: frozenset[int]
+    depth: int  # 1: in no other loop
+    innermost: bool
+
+
+def loops(flow: Flow) -> list[Loop]:
+    """Every loop, by the pc of its head, outer ones first."""
+    rank = {pc: index for index, pc in enumerate(order(flow))}
+    found: list[Loop] = []
+    _collect(flow, rank, frozenset(rank), 1, found)
+    return sorted(found, key=lambda loop: (loop.head, loop.depth))
+
+
+def _collect(flow: Flow, rank: dict[int, int], within: frozenset[int], depth: int, found: list[Loop]) -> bool:
+    any_found = False
+    for blocks in _cycles(flow, within):
+        any_found = True
+        head = min(blocks, key=rank.__getitem__)
+        has_inner = _collect(flow, rank, blocks - {head}, depth + 1, found)
+        found.append(Loop(head, blocks, depth, not has_inner))
+    return any_found
+
+
+def _cycles(flow: Flow, within: Collection[int]) -> list[frozenset[int]]:
+    """Strongly connected parts that hold a cycle (Tarjan, without recursion)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: list[frozenset[int]] = []
+    for root in within:
+        if root in index:
+            continue
+        work = [(root, iter(_inside(flow, root, within)))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            pc, rest = work[-1]
+            successor = next(rest, None)
+            if successor is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[pc])
+                if low[pc] == index[pc]:
+                    part = set()
+                    while pc not in part:
+                        part.add(stack.pop())
+                    on_stack -= part
+                    if len(part) > 1 or pc in _inside(flow, pc, within):
+                        found.append(frozenset(part))
+            elif successor not in index:
+                index[successor] = low[successor] = len(index)
+                stack.append(successor)
+                on_stack.add(successor)
+                work.append((successor, iter(_inside(flow, successor, within))))
+            elif successor in on_stack:
+                low[pc] = min(low[pc], index[successor])
+    return found
+
+
+def _inside(flow: Flow, pc: int, within: Collection[int]) -> list[int]:
+    return [successor for successor in flow.blocks[pc].successors if successor in within]

@@ -1,0 +1,168 @@
+"""What a kernel's machine code says about its speed, without running it: registers, occupancy, mix, inner loops.
+
+made = report(code, target_of("gfx1201"), vgprs=24, lds_bytes=0, threads=32)
+made.loops[-1].bytes_per_instruction
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from zinc_rt.isa.effects import SGPRS, VGPR, Effects, effects
+from zinc_rt.isa.flow import control_flow
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.loops import loops
+from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds
+from zinc_rt.isa.target import Target
+
+UNITS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", "lds", "wait", "branch", "other")
+"""valu, vopd, trans and matrix are disjoint; load and store are vector memory; other is s_delay_alu and such."""
+
+_TRANS = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_", "v_s_")
+_NO_WORK = ("s_delay_alu", "s_clause", "s_nop", "s_endpgm", "s_code_end", "s_setprio", "s_sleep", "s_version")
+_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "96": 12, "128": 16, "256": 32, "512": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class LoopReport:
+    """One innermost loop: byte offsets of its code, and what an iteration of a wave does if all of it runs.
+
+    `load_bytes` are of all lanes, `scalar_bytes` of scalar loads, `lds_bytes` are what LDS gives and takes.
+    """
+
+    begin: int
+    end: int
+    depth: int
+    instructions: int
+    mix: dict[str, int]
+    load_bytes: int
+    scalar_bytes: int
+    store_bytes: int
+    lds_bytes: int
+
+    @property
+    def bytes_per_instruction(self) -> float:
+        return (self.load_bytes + self.scalar_bytes) / self.instructions
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """`vgprs` and `sgprs` are declared, or else what is used; `waves` is how many a SIMD holds."""
+
+    vgprs: int
+    vgprs_used: int
+    sgprs: int
+    sgprs_used: int
+    lds_bytes: int
+    scratch_bytes: int
+    waves: int
+    code_bytes: int
+    instructions: int
+    mix: dict[str, int]
+    loops: tuple[LoopReport, ...]
+
+    @property
+    def vopd_rate(self) -> float:
+        """The share of plain vector operations that run in pairs."""
+        paired = 2 * self.mix["vopd"]
+        return paired / (paired + self.mix["valu"]) if paired else 0.0
+
+
+def report(
+    code: bytes,
+    target: Target,
+    *,
+    entry: int = 0,
+    vgprs: int | None = None,
+    sgprs: int | None = None,
+    lds_bytes: int = 0,
+    scratch_bytes: int = 0,
+    threads: int | None = None,
+) -> KernelReport:
+    """The static report of the kernel at byte `entry`. `threads` of a workgroup; None: occupancy ignores LDS."""
+    flow = control_flow(code, target, entry)
+    made = flow.instructions()
+    all_effects = {pc: effects(instruction, target) for pc, instruction in made}
+    used = 0
+    for found in all_effects.values():
+        used |= found.reads | found.writes
+    vgprs_used, sgprs_used = (used >> VGPR).bit_length(), (used & SGPRS).bit_length()
+    waves = waves_per_simd(vgprs or max(1, vgprs_used), target.wave)
+    if lds_bytes and threads:
+        waves = min(waves, waves_per_simd_by_lds(lds_bytes, threads, target.wave))
+    return KernelReport(
+        vgprs=vgprs or vgprs_used,
+        vgprs_used=vgprs_used,
+        sgprs=sgprs or sgprs_used,
+        sgprs_used=sgprs_used,
+        lds_bytes=lds_bytes,
+        scratch_bytes=scratch_bytes,
+        waves=waves,
+        code_bytes=sum(instruction.size_bytes for _, instruction in made),
+        instructions=len(made),
+        mix=_mix((instruction, all_effects[pc]) for pc, instruction in made),
+        loops=tuple(
+            _loop(
+                [pair for pc in sorted(loop.blocks) for pair in flow.blocks[pc].instructions], loop.depth, target
+            )
+            for loop in loops(flow)
+            if loop.innermost
+        ),
+    )
+
+
+def _loop(made: list[tuple[int, Instruction]], depth: int, target: Target) -> LoopReport:
+    moved: Counter[str] = Counter()
+    pairs = [(instruction, effects(instruction, target)) for _, instruction in made]
+    for instruction, found in pairs:
+        unit, size = unit_of(instruction, found), access_bytes(instruction)
+        moved[unit] += size if unit == "smem" else size * target.wave
+    return LoopReport(
+        begin=made[0][0],
+        end=made[-1][0] + made[-1][1].size_bytes,
+        depth=depth,
+        instructions=len(made),
+        mix=_mix(pairs),
+        load_bytes=moved["load"],
+        scalar_bytes=moved["smem"],
+        store_bytes=moved["store"],
+        lds_bytes=moved["lds"],
+    )
+
+
+def _mix(pairs: Iterable[tuple[Instruction, Effects]]) -> dict[str, int]:
+    counts = Counter(unit_of(instruction, found) for instruction, found in pairs)
+    return {unit: counts[unit] for unit in UNITS}
+
+
+def unit_of(instruction: Instruction, found: Effects) -> str:
+    """Which of UNITS an instruction occupies."""
+    mnemonic = instruction.mnemonic
+    if found.unit == "valu":
+        if instruction.second is not None:
+            return "vopd"
+        if mnemonic.startswith(("v_wmma", "v_swmmac")):
+            return "matrix"
+        return "trans" if mnemonic.startswith(_TRANS) else "valu"
+    if found.unit == "salu":
+        if mnemonic.startswith("s_wait"):
+            return "wait"
+        if mnemonic.startswith(_NO_WORK):
+            return "other"
+        return "branch" if mnemonic.startswith(("s_branch", "s_cbranch", "s_setpc", "s_swappc")) else "salu"
+    if found.unit == "vmem":
+        return "load" if found.writes else "store"
+    return {"smem": "smem", "ds": "lds"}.get(found.unit, "other")
+
+
+def access_bytes(instruction: Instruction) -> int:
+    """Bytes a lane, or a scalar load, moves to or from memory or LDS. 0 for what moves none."""
+    mnemonic = instruction.mnemonic
+    if mnemonic.startswith(("ds_bpermute", "ds_permute", "ds_swizzle", "ds_nop")) or "prefetch" in mnemonic:
+        return 0
+    for part in reversed(mnemonic.split("_")):
+        if part[1:] in _BYTES and part[0] in "buif":
+            return _BYTES[part[1:]] * (2 if "_2addr_" in mnemonic else 1)
+    return 0
