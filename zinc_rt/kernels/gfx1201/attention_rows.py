@@ -14,7 +14,7 @@ from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 ORDERINGS = frozenset({"canonical-1"})
 WEIGHTS = frozenset({"f32"})
 COPY_COLUMNS = 512  # of one row to a workgroup; kv_write.s
-FLASH_WIDTHS = (128, 256, 512)  # longest head of each flash_attn kernel
+FLASH_WIDTHS = (128, 512)  # longest head of each flash_attn kernel
 PAGE_TOKENS = 16  # ir.op's default
 BATCH_KEYS = 8  # neighbours that flash_attn.inc takes from one page
 

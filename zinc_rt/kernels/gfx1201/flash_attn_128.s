@@ -1,9 +1,9 @@
 // FLASH_ATTN for head_dim and value_dim up to 128.
-.set STEPS, 1
+.set WIDE, 0
 .include "zrt.inc"
 .include "arith.inc"
 .include "flash_attn.inc"
 
-zrt_kernel name=flash_attn_128, buffers=7, constants=8, threads=256, vgprs=FLASH_VGPRS, sgprs=72, lds=LDS_BYTES
+zrt_kernel name=flash_attn_128, buffers=7, constants=8, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
     flash_attn
 zrt_end
