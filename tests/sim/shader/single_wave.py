@@ -26,7 +26,7 @@ _Function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Wave:
-    """`header` and `vgprs` are the state; `context` the thread's. Registers are as the last suspension saved them."""
+    """`header`, `vgprs`: the state; `context`: the thread's. Registers are as the last suspension saved them."""
 
     def __init__(
         self,

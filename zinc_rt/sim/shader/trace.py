@@ -15,7 +15,7 @@ from zinc_rt.sim.shader.layout import CONTEXT, NO_SLOT, SCC, TRACE, VGPR_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One register after one instruction of the traced wave, or an instruction without a result: `name` is then "".
+    """One register after an instruction of the traced wave, or an instruction without a result: `name` is then "".
 
     `exec`: before the instruction. `values`: [wave] uint32 of a vector register, [1] of a scalar one.
     """
