@@ -13,7 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader import lane_access
 from zinc_rt.sim.shader.emitter import I1, I8, I16, I32, I64, POINTER, Emitter
-from zinc_rt.sim.shader.layout import MEMORY_SITE, PLAIN, RANGE, Status
+from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
 from zinc_rt.sim.shader.routine import FIELD_TYPES
 
 OFTEN = 1 << 20
@@ -64,13 +64,13 @@ def memory_site(e: Emitter) -> ir.Value:
     return e.offset(e.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
 
 
-def rule_sites(e: Emitter) -> ir.Value:
-    """i32: the number of the first of lane_access.RULES' sites."""
+def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
+    """i32: the number of the first of lane_access.RULES' sites, and what is said beside it."""
     numbers = [e.site(rule) for rule in lane_access.RULES]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     scope = e.instruction.modifier("scope")
     synchronising = scope is not None and isinstance(scope.value, int) and scope.value >= DEVICE_SCOPE
-    return e.constant(numbers[0] | lane_access.SYNCHRONISING * synchronising)
+    return e.constant(numbers[0] | flags | lane_access.SYNCHRONISING * synchronising)
 
 
 def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:
@@ -90,22 +90,18 @@ def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[i
     condition, first = at.side_by_side(e, size_bytes)
     condition = b.and_(condition, everyone(e))
     end = b.add(first, e.constant(e.wave * size_bytes, I64))
-    condition = b.and_(condition, plain(e, site, first, end))
+    condition = b.and_(condition, plain(e, site, first))
     if e.checks.full and size_bytes > 1:
         off = b.and_(first, e.constant(min(size_bytes, 4) - 1, I64))
         condition = b.and_(condition, b.icmp_unsigned("==", off, e.constant(0, I64)))
     return condition, first, end
 
 
-def plain(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
-    """i1: [first, end) is in the site's cached range, where nothing else is to be checked."""
+def plain(e: Emitter, site: ir.Value, first: ir.Value) -> ir.Value:
+    """i1: a wide access at `first` stays in the site's cached range, where nothing else is to be checked."""
     b = e.b
-    low, high = get(e, site, MEMORY_SITE, "va_lo"), get(e, site, MEMORY_SITE, "va_hi")
-    flags = b.and_(get(e, site, MEMORY_SITE, "flags"), e.constant(PLAIN))
-    condition = b.icmp_unsigned("!=", flags, e.constant(0))
-    for low_one, high_one in ((low, first), (first, high), (end, high)):
-        condition = b.and_(condition, b.icmp_unsigned("<=", low_one, high_one))
-    return condition
+    behind = b.sub(first, get(e, site, MEMORY_SITE, "va_lo"))
+    return b.icmp_unsigned("<", behind, get(e, site, MEMORY_SITE, "room"))
 
 
 def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
@@ -141,9 +137,14 @@ def call_lanes(
     e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, lanes: ir.Value | None = None
 ) -> None:
     """Call an out-of-line access of `lanes` (i64, EXEC's without); a fault ends the wave."""
-    addresses, data = buffers(e)
-    e.b.store(at.vector(e), addresses)
-    arguments = [e.state, e.context, site, rule_sites(e), active(e) if lanes is None else lanes, addresses, data]
+    offsets, data = buffers(e)
+    e.b.store(at.low, offsets)
+    if at.high is not None:
+        e.b.store(at.high, e.offset(offsets, 4 * e.wave))
+    if lanes is None:
+        lanes = active(e)
+    rules = rule_sites(e, lane_access.HIGH * (at.high is not None))
+    arguments = [e.state, e.context, site, rules, lanes, at.base, offsets, data]
     faulted = e.b.call(helper, arguments)
     with e.cold(faulted):
         e.leave(Status.FAULT)

@@ -1,6 +1,7 @@
 """Out of line: loads and stores of lanes that are not simply side by side in one range, with all checks.
 
-The lanes' data lie side by side in `data`, `size_bytes` each; their addresses are i64s in `addresses`.
+The lanes' data lie side by side in `data`, `size_bytes` each; each one's address is
+the base and an offset: the dwords in `offsets` are the low halves, and if HIGH says so the high ones behind them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from zinc_rt.sim.shader.races import global_race
 from zinc_rt.sim.shader.ranges import RangeFlag
 from zinc_rt.sim.shader.routine import I1, I8, I32, I64, POINTER, VOID, Routine
 
-LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, POINTER, POINTER])
-"""(state, context, MEMORY_SITE, number of the first rule's site, lanes, addresses, data) -> whether it faulted"""
+LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER, POINTER])
+"""(state, context, MEMORY_SITE, number of the first rule's site, lanes, base, offsets, data) -> whether it faulted"""
 RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race")
 """Of a memory instruction; their sites are numbered in this order."""
 OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE = range(4)
+HIGH = 1 << 30  # beside the number of the first rule's site: offsets have 64 bits
 SYNCHRONISING = 1 << 31  # beside the number of the first rule's site: an access of device or system scope
 
 _UNROLLED = 4
@@ -62,12 +64,35 @@ class Accesses:
         self.reads, self.stores = kind is not Access.WRITE, kind in lookup.STORES
         self.r = Routine(function)
         (
-            self.state, self.context, self.site, self.rules, self.exec, self.addresses, self.data,
-        ) = function.args[:7]  # fmt: skip
+            self.state, self.context, self.site, self.rules, self.exec, base, offsets, self.data,
+        ) = function.args  # fmt: skip
+        self.addresses = self._addresses(base, offsets)
         self.find, self.refill = lookup.find(e), lookup.refill(e)
         self.found = [self.r.local(I64, 0) for _ in RULES]
         self.first_found = [self.r.local(I64, 0) for _ in RULES]
         self.faulted, self.fault_va = self.r.local(I64, 0), self.r.local(I64, 0)
+
+    def _addresses(self, base: ir.Value, offsets: ir.Value) -> ir.Value:
+        """Pointer to the lanes' VAs."""
+        r, b, wave = self.r, self.r.b, self.wave
+        half, whole = ir.VectorType(I32, wave), ir.VectorType(I64, wave)
+        low = b.zext(r.load(offsets, half), whole)
+        upper = b.zext(r.load(r.offset(offsets, 4 * wave), half), whole)
+        upper = b.shl(upper, ir.Constant(whole, [I64(32)] * wave))
+        has_upper = r.has(self.rules, HIGH)
+        upper = b.select(has_upper, upper, ir.Constant(whole, None))
+        one = b.insert_element(ir.Constant(whole, ir.Undefined), base, I32(0))
+        bases = b.shuffle_vector(one, ir.Constant(whole, ir.Undefined), ir.Constant(half, None))
+        return r.local(whole, b.add(bases, b.or_(low, upper)))
+
+    def _refilled(self, first: ir.Value, end: ir.Value) -> ir.Value:
+        """i1: lookup.refill for this access."""
+        b = self.r.b
+        wide: ir.Value = I64(self.size_bytes * self.wave)
+        if self.kind is Access.SCALAR_READ:
+            count = self.r.intrinsic("llvm.ctpop.i64", I64, self.exec)
+            wide = b.mul(count, I64(self.size_bytes))
+        return b.call(self.refill, [self.context, self.site, first, end, I32(self.kind), wide])
 
     def mark(self, rule: int, lane: ir.Value, address: ir.Value) -> None:
         """The lane broke the rule at that address."""
@@ -97,7 +122,7 @@ class Accesses:
             for rule in range(len(RULES)):
                 lanes = r.load(self.found[rule], I64)
                 with r.when(b.icmp_unsigned("!=", lanes, I64(0)), likely=False):
-                    site = b.add(b.and_(self.rules, I32(SYNCHRONISING - 1)), I32(rule))
+                    site = b.add(b.and_(self.rules, I32(HIGH - 1)), I32(rule))
                     address = r.load(self.first_found[rule], I64)
                     shown = I64(0) if self.kind is Access.SCALAR_READ else lanes
                     b.call(report, [self.state, self.context, site, shown, address])
@@ -132,7 +157,7 @@ class Accesses:
         known = r.local(I1)
         b.store(cached, known)
         with r.when(b.not_(cached), likely=False):
-            b.store(b.call(self.refill, [self.context, self.site, va, end, I32(self.kind)]), known)
+            b.store(self._refilled(va, end), known)
         with b.if_else(r.load(known, I1), likely=True) as (yes, no):
             with yes:
                 lookup.touch(r, self.site, va, end)
@@ -189,7 +214,7 @@ class Accesses:
                     page = b.mul(number, I64(PAGE_BYTES))
                     b.call(save, [page, I64(PAGE_BYTES)])
         data = self.lane_data(lane)
-        site = b.and_(self.rules, I32(SYNCHRONISING - 1))
+        site = b.and_(self.rules, I32(HIGH - 1))
         watch.look(self.e, r, (self.state, self.context, site), lane, va, data, self.size_bytes)
 
     def _outside(
@@ -252,7 +277,7 @@ class _Lanes(Accesses):
         cached = lookup.inside(r, self.site, first, last, size)
         b.store(cached, fits)
         with r.when(b.not_(cached)):
-            b.store(b.call(self.refill, [self.context, self.site, first, end, I32(self.kind)]), fits)
+            b.store(self._refilled(first, end), fits)
         plain = r.all(r.load(fits, I1), r.has(r.get(self.site, MEMORY_SITE, "flags"), PLAIN))
         if self.checks.full:
             plain = b.and_(plain, self._quiet(first, last))

@@ -210,6 +210,7 @@ u64 read
 MEMORY_SITE = Layout("""
 u64 va_lo               # the range that this instruction last used
 u64 va_hi
+u64 room                # a wide access that starts less than this behind va_lo ends in it, and that is all to check
 u64 delta
 ptr range               # its RANGE
 u64 touched_below       # ~ the lowest VA touched in it

@@ -10,7 +10,7 @@ from zinc_rt.sim.shader.ranges import RangeFlag
 from zinc_rt.sim.shader.routine import I1, I32, I64, POINTER, Routine
 
 FIND = ir.FunctionType(POINTER, [POINTER, I32, I64, I64])
-REFILL = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32])
+REFILL = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32, I64])
 NOTHING = ir.Constant(POINTER, None)
 STORES = (Access.WRITE, Access.ATOMIC)
 
@@ -54,8 +54,8 @@ def _find(function: ir.Function) -> None:
 
 
 def refill(e: Emitter) -> ir.Function:
-    """i1(context, MEMORY_SITE, first VA, VA after the last, Access): the site's cached range is now the one that
-    holds them all and permits the access; false, and nothing changed, where there is none."""
+    """i1(context, MEMORY_SITE, first VA, VA after the last, Access, bytes of a wide access): the site's cached range
+    is now the one that holds them all and permits the access; false, and nothing changed, where there is none."""
     checks = e.checks
     return e.helper("zrt.refill", REFILL, lambda function: _refill(function, find(e), checks))
 
@@ -73,7 +73,7 @@ def permitted(r: Routine, flags: ir.Value, kind: ir.Value) -> ir.Value:
 def _refill(function: ir.Function, find: ir.Function, checks: Checks) -> None:
     r = Routine(function)
     b = r.b
-    context, site, first, end, kind = function.args
+    context, site, first, end, kind, wide = function.args
     count = r.get(context, CONTEXT, "ranges_count")
     found = b.call(find, [r.get(context, CONTEXT, "ranges"), count, first, end])
     with r.when(r.equal(found, NOTHING)):
@@ -103,6 +103,9 @@ def _refill(function: ir.Function, find: ir.Function, checks: Checks) -> None:
     plain = b.and_(plain, b.not_(special))
     r.put(site, MEMORY_SITE, "va_lo", low)
     r.put(site, MEMORY_SITE, "va_hi", high)
+    size = b.sub(high, low)
+    room = b.select(r.at_most(wide, size), b.add(b.sub(size, wide), I64(1)), I64(0))
+    r.put(site, MEMORY_SITE, "room", b.select(plain, room, I64(0)))
     r.put(site, MEMORY_SITE, "delta", r.get(found, RANGE, "delta"))
     r.put(site, MEMORY_SITE, "range", found)
     r.put(site, MEMORY_SITE, "touched_below", 0)

@@ -53,7 +53,7 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     b = e.b
     site = access.memory_site(e)
     end = b.add(va, e.constant(size_bytes, I64))
-    condition = access.plain(e, site, va, end)
+    condition = access.plain(e, site, va)
     if e.checks.full:
         condition = access.unstored(e, site, condition)
     fast, slow, behind = e.block("fast"), e.block("slow"), e.block()
@@ -66,12 +66,12 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     b.position_at_end(slow)
     each = min(size_bytes, 4)
     count = size_bytes // each
-    addresses, data = access.buffers(e)
+    offsets, data = access.buffers(e)
     for at in range(count):
-        b.store(b.add(va, e.constant(at * each, I64)), e.offset(addresses, 8 * at))
+        b.store(e.constant(at * each), e.offset(offsets, 4 * at))
     helper = lane_access.scalar_load(e, each)
     lanes = e.constant((1 << count) - 1, I64)
-    faulted = b.call(helper, [e.state, e.context, site, access.rule_sites(e), lanes, addresses, data])
+    faulted = b.call(helper, [e.state, e.context, site, access.rule_sites(e), lanes, va, offsets, data])
     with e.cold(faulted):
         e.leave(Status.FAULT)
     slow_end = b.block
