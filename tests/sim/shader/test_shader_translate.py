@@ -1,0 +1,101 @@
+"""The translator takes any bytes: every instruction gives valid IR or a refusal in words, and nothing raises."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import pytest
+from machine_words import ENDPGM, code_of, sopp
+
+from zinc_rt.isa import decode, target_of
+from zinc_rt.sim.shader.layout import Checks
+from zinc_rt.sim.shader.semantics import EMIT, base_mnemonic, merged
+from zinc_rt.sim.shader.translate import Translation, translate
+
+Counts = Callable[[int, int], int]
+CHUNK = 150
+
+
+def translated(code: bytes, *, wave: int = 32, full: bool = True, level: str = "full") -> Translation:
+    """Raises RuntimeError where LLVM finds the IR invalid."""
+    made = translate(code, wave=wave, full=full, checks=Checks(level), vgprs=256, sgprs=106, user_sgprs=16)
+    llvm.parse_assembly(made.text).verify()
+    return made
+
+
+def encodings(data_dir: Path, per_mnemonic: int, wave: int) -> Iterator[tuple[str, bytes]]:
+    """Some encodings of each instruction that LLVM's tests have."""
+    found: dict[str, list[bytes]] = defaultdict(list)
+    target = target_of("gfx1201", wave)
+    for line in (data_dir / "gfx12" / "gfx1201_w32.tsv").read_text().splitlines():
+        if not line.startswith("#"):
+            code = bytes.fromhex(line.split("\t")[0])
+            instruction = decode(code, 0, target)
+            if instruction is not None:
+                found[instruction.mnemonic].append(code)
+    assert len(found) > 1500
+    order = random.Random(7)
+    for mnemonic, codes in found.items():
+        order.shuffle(codes)
+        for code in codes[:per_mnemonic]:
+            yield mnemonic, code
+
+
+@pytest.mark.parametrize(("wave", "full", "level"), [(32, True, "full"), (64, False, "fast")])
+def test_every_instruction_gives_valid_ir_or_is_refused(
+    data_dir: Path, slow_counts: Counts, wave: int, full: bool, level: str
+) -> None:
+    """Each stands behind a branch around it, so that all of a chunk are reached."""
+    cases = list(encodings(data_dir, slow_counts(1, 20), wave))
+    cases = random.Random(wave).sample(cases, min(slow_counts(4 * CHUNK, len(cases)), len(cases)))
+    refused: dict[str, str] = {}
+    for start in range(0, len(cases), CHUNK):
+        code = b""
+        places = {}
+        for mnemonic, words in cases[start : start + CHUNK]:
+            code += code_of(sopp("s_cbranch_scc0", len(words) // 4))
+            places[len(code)] = mnemonic
+            code += words
+        made = translated(code + code_of(ENDPGM), wave=wave, full=full, level=level)
+        refused |= {
+            places[site.pc]: site.text for site in made.sites if site.rule == "illegal" and site.pc in places
+        }
+    unknown = {name for name, text in refused.items() if text == "is not simulated"}
+    graphics = ("image_", "v_interp_", "export", "ds_direct_load", "ds_param_load", "ds_bvh")
+    missing = sorted(name for name in unknown if not name.startswith(graphics))
+    assert len(missing) < 40, missing  # sparse WMMA, rays, traps and a few conversions
+
+
+def test_random_bytes_never_raise(slow_counts: Counts) -> None:
+    order = random.Random(3)
+    for _ in range(slow_counts(40, 2000)):
+        code = order.randbytes(order.randrange(0, 160))
+        translated(code, wave=order.choice((32, 64)), full=order.random() < 0.5)
+
+
+def test_truncated_code_is_illegal_where_it_breaks_off() -> None:
+    whole = code_of([0xBE8000FF, 0x12345678], ENDPGM)  # s_mov_b32 s0, 0x12345678
+    for size in range(len(whole)):
+        sites = translated(whole[:size]).sites
+        assert [site.rule for site in sites] == ["illegal"]
+        assert sites[0].pc == (0 if size < 8 else 8)
+
+
+def test_the_same_code_gives_the_same_ir() -> None:
+    code = code_of(0x7E020300, [0xBE8000FF, 77], ENDPGM)
+    assert translated(code).text == translated(code).text
+
+
+def test_suffixes_of_encodings_are_taken_off() -> None:
+    names = ("v_add_f32_e32", "v_add_f32_e64", "v_add_f32_dpp", "v_add_f32_e64_dpp", "v_add_f32")
+    assert {base_mnemonic(name) for name in names} == {"v_add_f32"}
+
+
+def test_two_families_may_not_emit_the_same_instruction() -> None:
+    one = {"s_nop": EMIT["s_nop"]}
+    with pytest.raises(ValueError, match="s_nop"):
+        merged((one, dict(one)))
