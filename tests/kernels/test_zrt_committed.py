@@ -1,19 +1,35 @@
-"""The committed .zrt files are what the committed sources give."""
+"""The committed .zrt files are what their sources give, and the static sanitizer has nothing to say of them."""
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
 from zinc_rt.commands.asm import main
+from zinc_rt.isa import target_of
+from zinc_rt.isa.flow import control_flow
+from zinc_rt.isa.lint import Finding, Limits, lint
 from zinc_rt.kernels.assemble import KERNELS, available, source_hash, sources
-from zinc_rt.kernels.zrt import read_zrt
+from zinc_rt.kernels.zrt import Zrt, read_zrt
+
+S_NOP = 0xBF800000
+committed = pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
+def kernel(path: Path) -> Zrt:
+    return read_zrt(path.with_suffix(".zrt").read_bytes(), path.stem)
+
+
+def findings(zrt: Zrt, code: bytes) -> list[Finding]:
+    limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, entry_sgprs=2)
+    return lint(code, target_of(zrt.target, zrt.wave), limits, entry=zrt.entry_offset)
+
+
+@committed
 def test_a_committed_kernel_has_the_hash_of_its_source(path: Path) -> None:
-    zrt = read_zrt(path.with_suffix(".zrt").read_bytes(), path.stem)
+    zrt = kernel(path)
     assert zrt.source_hash == source_hash(path), "stale: zinc-rt asm --all"
     assert zrt.name == path.stem
 
@@ -25,3 +41,27 @@ def test_the_committed_kernels_are_what_their_sources_give(capsys: pytest.Captur
 
 def test_every_committed_kernel_has_a_source() -> None:
     assert {path.stem for path in KERNELS.glob("*.zrt")} == {path.stem for path in sources()}
+
+
+@committed
+def test_the_static_sanitizer_finds_nothing(path: Path) -> None:
+    zrt = kernel(path)
+    found = [f"{finding.sentence()}  {zrt.line_at(finding.pc)}" for finding in findings(zrt, zrt.code)]
+    assert found == []
+
+
+@committed
+def test_without_the_waits_of_a_counter_it_does(path: Path) -> None:
+    """Single waits may be careful rather than needed; all of a counter together never are."""
+    zrt = kernel(path)
+    made = control_flow(zrt.code, target_of(zrt.target, zrt.wave), zrt.entry_offset).instructions()
+    for counter, results in (("kmcnt", "s_load"), ("loadcnt", "global_load")):
+        if not any(instruction.mnemonic.startswith(results) for _, instruction in made):
+            continue
+        code = bytearray(zrt.code)
+        for pc, instruction in made:
+            if counter in instruction.mnemonic:
+                struct.pack_into("<I", code, pc, S_NOP)
+        found = findings(zrt, bytes(code))
+        assert found and {finding.rule for finding in found} == {"wait"}
+        assert any(f"s_wait_{counter}" in finding.message for finding in found)
