@@ -16,7 +16,7 @@ from zinc_rt.settings import Settings
 from zinc_rt.validate.capture import Selection
 from zinc_rt.validate.layers import parse_layers
 from zinc_rt.validate.prepare import layer_count
-from zinc_rt.validate.run import Job, parse_tiers, validate
+from zinc_rt.validate.run import Job, Runner, parse_tiers, validate
 
 PLAIN = ("f32", "i32")  # what llama.cpp multiplies without touching the activations
 ORDERINGS = ("canonical-1", "canonical-1-q8", "float32-dequant")
@@ -60,7 +60,9 @@ def check_golden(
         )
         return
     cause = _cause(golden, gguf)
-    for result in validate(_job(golden, gguf, settings, threads), say):
+    with Runner(_job(golden, gguf, settings, threads), say) as runner:
+        results = list(validate(runner))
+    for result in results:
         if result.status == "fail" and cause:
             result.cause, result.advice = cause, again(golden)
         yield result

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from zinc_rt.commands.describe import describe_model, describe_run
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.report import Report
-from zinc_rt.tiers import available_cores
+from zinc_rt.tiers import SIMULATED, available_cores
 from zinc_rt.validate.estimate import LONG_SECONDS, Estimate, estimate
 from zinc_rt.validate.run import Job, Runner
 
 PASSES_ALONE = 3  # untapped, token by token, second opinion
 
 
-def announce(job: Job, report: Report, show: Callable[[str], None]) -> None:
+def announce(runner: Runner, report: Report, show: Callable[[str], None]) -> None:
     """Prints the header of one model and fills the report's."""
-    with Runner(job, lambda text: None) as runner:
-        described = describe_model(job.gguf)
-        describe_run(report, runner.engine(job.tiers[0]))
-        cost = _cost(job, runner)
+    job = runner.job
+    described = describe_model(job.gguf)
+    clamps = list(report.shortcuts)
+    describe_run(report, runner.engine(job.tiers[0]))
+    report.shortcuts = list(dict.fromkeys([*clamps, *report.shortcuts, *_simulated(runner)]))
+    devices = {spec.text: asdict(runner.engine(spec).backend.device) for spec in job.tiers}
+    report.details["devices"] = devices
+    cost = _cost(job, runner)
     known = report.model.get("models", [report.model]) if report.model else []
     report.model = {"models": [*known, described]} if known else described
     layers = "all" if job.layers.whole else f"{job.layers.first}:{job.layers.last}"
@@ -28,6 +33,9 @@ def announce(job: Job, report: Report, show: Callable[[str], None]) -> None:
         f"sha256 {described['digest'][:12]}, ctx {job.ctx}, {job.tiers[0].ordering}"
     )
     show(f"  {len(job.tokens)} prompt tokens + {job.steps} steps; {cost}")
+    for spec in job.tiers:
+        device = devices[spec.text]
+        show(f"  {spec.text:<6} {device['name']}, {device['arch']}; {spec.choice.why.partition(': ')[2]}")
     if job.first_input is not None:
         show(f"  layer {job.layers.first} is fed by {job.first_input.origin}")
         report.details.setdefault("inputs", {})[job.name] = job.first_input.origin
@@ -36,6 +44,12 @@ def announce(job: Job, report: Report, show: Callable[[str], None]) -> None:
         show(f"  reference: {job.golden.path.name}{arrays}, {job.golden.source}")
     if cost.seconds is not None and cost.seconds > LONG_SECONDS:
         show(f"  that is long; cheaper: {job.repro} --layers 0:1 --steps 0, or --ordering float32-dequant")
+
+
+def _simulated(runner: Runner) -> list[str]:
+    """The shortcut that a simulated device is."""
+    tiers = ", ".join(spec.text for spec in runner.simulated)
+    return [f"{tiers}: {SIMULATED}"] if tiers else []
 
 
 def _cost(job: Job, runner: Runner) -> Estimate:

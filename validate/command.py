@@ -87,7 +87,7 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.prepare import prepare
-    from zinc_rt.validate.run import validate
+    from zinc_rt.validate.run import Runner, validate
     from zinc_rt.validate.table import sections, verdict
 
     check_writable(arguments.junit, arguments.html, report=arguments.json)
@@ -96,14 +96,13 @@ def _body(arguments: argparse.Namespace) -> int:
     show = _silent if arguments.json == "-" else _print
     jobs = prepare(arguments, settings)
     for job in jobs:
-        announce(job, report, show)
         progress = _Progress()
-        results = []
-        for result in validate(job, progress.say):
-            results.append(result)
+        with Runner(job, progress.say) as runner:
+            announce(runner, report, show)
+            results = list(validate(runner))
         progress.clear()
         report.results += results
-        for text in sections(results):
+        for text in sections(results, [spec.text for spec in runner.simulated]):
             show(text)
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")

@@ -37,6 +37,7 @@ from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import compare
 
 SECOND_OPINION = "float32-dequant"
+SIMULATED_ID = "simulated device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,14 @@ class Job:
 
 
 class Runner:
-    """Engines opened once per tier, results remembered."""
+    """Engines opened once per tier, runs remembered: here, and for T-CPU on disk."""
 
-    def __init__(self, job: Job, say: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, say: Callable[[str], None] = lambda text: None) -> None:
         self.job = job
         self.say = say
         self._stack = ExitStack()
         self._engines: dict[TierSpec, Engine] = {}
+        self._runs: dict[str, Run] = {}
 
     def __enter__(self) -> Runner:
         return self
@@ -131,23 +133,24 @@ class Runner:
         inject = dict(inject or {})
         if self.job.first_input is not None and self.job.layers.feed:
             inject[self.job.layers.feed] = self.job.first_input.values
-        key = ""
-        if self.job.use_cache and spec.tier is Tier.T_CPU:
-            key = cache.key_of(
-                model=digest(self.job.gguf),
-                tokens=self.job.tokens,
-                ordering=spec.ordering,
-                ctx=self.job.ctx,
-                layers=(self.job.layers.first, self.job.layers.last),
-                selection=repr(selection),
-                prefill=prefill,
-                inject=inject,
-                follow=follow,
-                steps=steps,
-                settings=repr(self.job.settings),
-            )
-            if (known := cache.load(key)) is not None:
-                return known
+        key = cache.key_of(
+            model=digest(self.job.gguf),
+            tier=spec.tier.value,
+            tokens=self.job.tokens,
+            ordering=spec.ordering,
+            ctx=self.job.ctx,
+            layers=(self.job.layers.first, self.job.layers.last),
+            selection=repr(selection),
+            prefill=prefill,
+            inject=inject,
+            follow=follow,
+            steps=steps,
+            settings=repr(self.job.settings),
+        )
+        on_disk = self.job.use_cache and spec.tier is Tier.T_CPU
+        known = self._runs.get(key) or (cache.load(key) if on_disk else None)
+        if known is not None:
+            return known
         self.say(f"{spec.text}: {what}")
         result = capture(
             self.engine(spec),
@@ -158,20 +161,50 @@ class Runner:
             steps=steps,
             follow=follow,
         )
-        if key:
+        self._runs[key] = result
+        if on_disk:
             cache.store(key, result)
         return result
 
+    @property
+    def simulated(self) -> tuple[TierSpec, ...]:
+        """Tiers that a simulated device runs."""
+        return tuple(spec for spec in self.job.tiers if spec.choice.simulated)
 
-def validate(job: Job, say: Callable[[str], None]) -> Iterator[Result]:
+    def findings(self) -> list[str]:
+        """What the simulated device behind them found so far: they share it."""
+        spec = next((spec for spec in self.simulated if spec in self._engines), None)
+        return self.engine(spec).backend.findings() if spec is not None else []
+
+
+def validate(runner: Runner) -> Iterator[Result]:
     """Every check of one model, as it is made."""
-    with Runner(job, say) as runner:
-        for spec in job.tiers if job.golden is not None else ():
-            yield from _against_golden(runner, spec)
-        if job.reference is not None:
-            yield from _between_tiers(runner, job.reference)
-        if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
-            yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
+    job = runner.job
+    for spec in job.tiers if job.golden is not None else ():
+        yield from _against_golden(runner, spec)
+    if job.reference is not None:
+        yield from _between_tiers(runner, job.reference)
+    if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
+        yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
+    if runner.simulated:
+        yield _sanitizer(runner)
+
+
+def _sanitizer(runner: Runner) -> Result:
+    """A simulated device is stricter than silicon: whatever it found is a failure, equal bits or not."""
+    found, job = runner.findings(), runner.job
+    return Result(
+        id=f"{job.name}/{SIMULATED_ID}/sanitizer",
+        kind="sanitizer",
+        status="fail" if found else "pass",
+        tier=SIMULATED_ID,
+        reference="the rules of its sanitizer",
+        measure={"findings": len(found), "level": runner.simulated[0].choice.options.get("sanitizer", "")},
+        limit={"findings": 0},
+        first_bad={"finding": found[0]} if found else {},
+        cause=found[0] if found else "",
+        repro=job.repro if found else "",
+    )
 
 
 def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:

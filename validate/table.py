@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -116,11 +116,12 @@ def _name(result: Result) -> str:
     return result.id.rpartition("/")[2]
 
 
-def sections(results: Sequence[Result]) -> Iterator[str]:
-    """One table for each pair of a tier and what it is held against."""
+def sections(results: Sequence[Result], simulated: Collection[str] = ()) -> Iterator[str]:
+    """One table for each pair of a tier and what it is held against; `simulated` tiers say so."""
     for tier, reference in dict.fromkeys((result.tier, result.reference) for result in results):
         group = [result for result in results if (result.tier, result.reference) == (tier, reference)]
-        lines = [f"\n{tier} against {'itself' if reference == tier else reference}", table(group)]
+        mark = ", on a simulated device," if tier in simulated else ""
+        lines = [f"\n{tier}{mark} against {'itself' if reference == tier else reference}", table(group)]
         yield "\n".join([*lines, *agreement_lines(group)])
 
 

@@ -68,6 +68,9 @@ class Backend(Protocol):
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         """Raises DeadlineMissed with the tier's report."""
 
+    def findings(self) -> list[str]:
+        """What a simulated device found wrong so far. Nothing elsewhere."""
+
     def close(self) -> None: ...
 
 

@@ -115,6 +115,9 @@ class CpuBackend:
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)
 
+    def findings(self) -> list[str]:
+        return []
+
     def close(self) -> None:
         self._stopping.set()
         self._executor.close()
