@@ -9,7 +9,7 @@ from kernels.op_cases import floats, weight
 
 from zinc_rt.ir.dtypes import row_bytes
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gfx1201.matvec_rows import DTYPES, ROWS
+from zinc_rt.kernels.gfx1201.matvec_rows import DTYPES, ROWS, TILE_CAPACITY
 from zinc_rt.kernels.weight import Weight
 
 QUANTISED = DTYPES[3:]
@@ -55,6 +55,28 @@ def test_blocks_of_32(dtype: str, n: int, k: int) -> None:
 def test_blocks_of_256(dtype: str, n: int, k: int) -> None:
     check(Op.MATMUL, floats(1, 2, k), weight(floats(2, n, k), dtype))
     check(Op.MATMUL, unkind(1, k), any_bytes(dtype, n, k))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "n", "k"), [(1, 1, 256), (7, 19, 1280), (8, 6, 1024), (5, 9, 2816)])
+def test_steps_of_many_tokens(dtype: str, tokens: int, n: int, k: int) -> None:
+    room = {"tokens": TILE_CAPACITY + 3}
+    check(Op.MATMUL, unkind(tokens, k), any_bytes(dtype, n, k), capacity=room)
+    check(Op.MATMUL, floats(1, tokens, k), weight(floats(2, n, k), dtype), capacity=room)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k"), [("f32", 1), ("f32", 383), ("f16", 1029), ("bf16", 250), ("q8_0", 96), ("q4_0", 1120)]
+)
+def test_steps_of_many_tokens_at_odd_widths(dtype: str, k: int) -> None:
+    operands = [
+        floats(1, 6, k),
+        weight(floats(2, 5, k), dtype),
+        weight(floats(3, 5), "bf16"),
+        weight(floats(4, 1), "f16"),
+    ]
+    check(Op.MATMUL, *operands, capacity={"tokens": TILE_CAPACITY})
+    check(Op.MATMUL, *operands[:3], capacity={"tokens": TILE_CAPACITY})
 
 
 @pytest.mark.parametrize("dtype", PLAIN)

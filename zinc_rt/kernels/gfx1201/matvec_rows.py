@@ -1,4 +1,4 @@
-"""Projections on gfx1201: nodes to launches of the matvec kernels. matvec.inc describes the kernels."""
+"""Projections on gfx1201: nodes to launches. matvec.inc and matmul.inc describe the kernels."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ ORDERINGS = frozenset({"canonical-1"})
 DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k")
 PLAIN_DTYPES = ("f32", "f16", "bf16")  # of biases and scales; the index is the kernels' code for it
 ROWS_PER_GROUP = 16  # four waves of four rows
-MAX_ROWS = 0xFFFF * ROWS_PER_GROUP
+TILE_TOKENS, TILE_ROWS_PER_GROUP = 4, 8
+TILE_CAPACITY = 64  # steps of so many tokens are worth another kernel
+MAX_ROWS = 0xFFFF * TILE_ROWS_PER_GROUP
 COLUMNS_PER_GROUP = 128  # of expert_sum and expert_gate
 PLANES = 3
+COUNTS = "step.counts"
 _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
 
 Buffer = Ref | Temp
@@ -52,15 +55,42 @@ def projection(
     spec = graph.buffers[weight]
     shape = tuple(int(dim) for dim in spec.shape)
     planes = layout(spec.dtype, prod(shape[:-1]), k).planes
-    flags = PLAIN_DTYPES.index(graph.buffers[scale].dtype) if scale else 0
-    flags |= (PLAIN_DTYPES.index(graph.buffers[bias].dtype) if bias else 0) << _BIAS_SHIFT
-    flags |= _X_BY_CHOICE if x_by_choice else 0
+    flags = _plain_types(graph, scale, bias) | (_X_BY_CHOICE if x_by_choice else 0)
     return Launch(
         f"matvec_{spec.dtype}",
         (x, Ref(weight), out, Ref(scale) if scale else None, Ref(bias) if bias else None, ids, row),
         (rows, k, planes[0].row_bytes, *plane_constants(planes[1:]), choices, flags, 0),
         (tokens, -(-rows // ROWS_PER_GROUP), choices),
     )
+
+
+def tiled_projection(
+    graph: Graph,
+    x: Buffer,
+    weight: str,
+    out: Buffer,
+    *,
+    rows: int,
+    k: int,
+    capacity: int,
+    bias: str | None = None,
+    scale: str | None = None,
+) -> Launch:
+    """`projection` of all tokens of a step of at most `capacity`, four at a time; the same bits."""
+    spec = graph.buffers[weight]
+    planes = layout(spec.dtype, rows, k).planes
+    return Launch(
+        f"matmul_{spec.dtype}",
+        (x, Ref(weight), out, Ref(scale) if scale else None, Ref(bias) if bias else None, Ref(COUNTS)),
+        (rows, k, planes[0].row_bytes, *plane_constants(planes[1:]), _plain_types(graph, scale, bias)),
+        (-(-capacity // TILE_TOKENS), -(-rows // TILE_ROWS_PER_GROUP), 1),
+    )
+
+
+def _plain_types(graph: Graph, scale: str | None, bias: str | None) -> int:
+    """The flags' part that tells of what types scale and bias are."""
+    flags = PLAIN_DTYPES.index(graph.buffers[scale].dtype) if scale else 0
+    return flags | (PLAIN_DTYPES.index(graph.buffers[bias].dtype) if bias else 0) << _BIAS_SHIFT
 
 
 def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
@@ -92,7 +122,7 @@ def plain_refusal(graph: Graph, name: str) -> str | None:
 
 def _matmul(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, w, bias, scale = node.inputs
-    yield _plain(graph, Ref(x), w, Ref(node.outputs[0]), bias=bias, scale=scale)
+    yield _of_tokens(graph, capacity, Ref(x), w, Ref(node.outputs[0]), bias=bias, scale=scale)
 
 
 def _lm_head(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
@@ -114,7 +144,7 @@ def _fused_qkv(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterato
     yield norm
     yield SYNC
     for w, bias, out in zip(node.inputs[2:5], node.inputs[5:8], node.outputs, strict=True):
-        yield _plain(graph, normed, w, Ref(out), bias=bias)
+        yield _of_tokens(graph, capacity, normed, w, Ref(out), bias=bias)
 
 
 def _fused_gate_up(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
@@ -122,7 +152,7 @@ def _fused_gate_up(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Ite
     yield norm
     yield SYNC
     for w, out in zip(node.inputs[2:4], node.outputs, strict=True):
-        yield _plain(graph, normed, w, Ref(out))
+        yield _of_tokens(graph, capacity, normed, w, Ref(out))
 
 
 def _moe_gate_up(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
@@ -153,14 +183,14 @@ def _shared_expert(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Ite
     gate, up, act = (Temp(name, 4 * tokens * inner) for name in ("gate", "up", "act"))
     out, score = Ref(node.outputs[0]), Temp("score", 4 * tokens)
     down = Temp("down", 4 * tokens * width) if gate_inp or hidden else out
-    yield _plain(graph, Ref(x), gate_w, gate, scale=gate_scale)
-    yield _plain(graph, Ref(x), up_w, up, scale=up_scale)
+    yield _of_tokens(graph, capacity, Ref(x), gate_w, gate, scale=gate_scale)
+    yield _of_tokens(graph, capacity, Ref(x), up_w, up, scale=up_scale)
     if gate_inp:
         yield _plain(graph, Ref(x), gate_inp, score)
     yield SYNC
     yield swiglu_launch(gate, up, act, rows="tokens", columns=inner)
     yield SYNC
-    yield _plain(graph, act, down_w, down, scale=down_scale)
+    yield _of_tokens(graph, capacity, act, down_w, down, scale=down_scale)
     if isinstance(down, Temp):
         yield SYNC
         yield Launch(
@@ -178,6 +208,24 @@ def _plain(
     shape = tuple(int(dim) for dim in graph.buffers[weight].shape)
     rows = shape[-2] if len(shape) > 1 else 1
     return projection(graph, x, weight, out, rows=rows, k=shape[-1], tokens=tokens, **more)
+
+
+def _of_tokens(
+    graph: Graph,
+    capacity: Mapping[str, int],
+    x: Buffer,
+    weight: str,
+    out: Buffer,
+    *,
+    bias: str | None = None,
+    scale: str | None = None,
+) -> Launch:
+    """All of a weight (rows, k) for every token, by the kernel that suits the capacity."""
+    rows, k = (int(dim) for dim in graph.buffers[weight].shape)
+    tokens = capacity["tokens"]
+    if tokens < TILE_CAPACITY:
+        return projection(graph, x, weight, out, rows=rows, k=k, tokens="tokens", bias=bias, scale=scale)
+    return tiled_projection(graph, x, weight, out, rows=rows, k=k, capacity=tokens, bias=bias, scale=scale)
 
 
 def _width(graph: Graph, name: str) -> int:

@@ -1,0 +1,34 @@
+// y = x times Q4_K rows, four tokens at a time. Arguments: matmul.inc; packed weights: weights.inc.
+.include "zrt.inc"
+.include "arith.inc"
+.include "matmul.inc"
+.include "matvec.inc"
+.include "weights.inc"
+zrt_kernel name=matmul_q4_k, buffers=6, constants=8, threads=128, vgprs=102, sgprs=80
+
+    matmul_begin
+    matmul_plane 40, 0, s18
+    matmul_plane 48, s19, s20
+    q4_k_begin
+    v_lshlrev_b32 v1, 4, v0
+    matmul_zero SUMS, 32
+    s_lshr_b32 s64, s17, GROUP_SHIFT
+    s_cbranch_scc0 .Ltail
+.Lgroup:
+    matmul_load_group q4_k
+    matmul_pair q4_k, 0
+    matmul_pair q4_k, 1
+    matmul_pair q4_k, 2
+    matmul_pair q4_k, 3
+    matmul_next_group q4_k
+.Ltail:
+    matmul_tail_begin q4_k
+.Lpair:
+    matmul_tail_pair q4_k
+    matmul_next_pair
+.Lsum:
+    matmul_sum
+    matmul_store
+.Lend:
+    s_endpgm
+zrt_end
