@@ -103,7 +103,7 @@ def normalised(signed: bool) -> Build:
 
 
 def _pk_u8(e: Emitter, value: Value, place: Value, into: Value) -> Value:
-    """The number as a byte, in byte `place` of `into`."""
+    """The number as a byte, in byte `place` of `into`. That it is truncated, as by v_cvt_u32_f32, is not said."""
     byte = e.b.zext(saturating(e, value, I8, False), into.type)
     by = e.b.shl(e.b.and_(place, e.constant(3, place.type)), e.constant(3, place.type))
     kept = e.b.and_(into, e.b.not_(e.b.shl(e.constant(0xFF, into.type), by)))

@@ -34,6 +34,7 @@ from zinc_rt.sim.shader.vector import (
     output_modified,
     set_result,
     source,
+    sum_to_odd,
 )  # fmt: skip
 
 _LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
@@ -76,19 +77,6 @@ def _product(e: Emitter, x: Value, factor: tuple[float, float]) -> tuple[Value, 
     return product, _fma(e, x, low, _fma(e, x, high, e.b.fneg(product)))
 
 
-def _sum_to_odd(e: Emitter, high: Value, low: Value) -> Value:
-    """high + low (|low| is smaller) in a double whose last bit is set unless it is exact."""
-    b = e.b
-    total = b.fadd(high, low)
-    rest = b.fsub(low, b.fsub(total, high))
-    bits, zero, none = _bits(e, total), e.constant(0.0, total.type), e.constant(0, e.lanes(I64))
-    even = b.icmp_unsigned("==", b.and_(bits, e.constant(1, bits.type)), none)
-    inexact = b.and_(b.fcmp_ordered("!=", rest, zero), even)
-    inwards = b.xor(b.fcmp_ordered("<", rest, zero), b.fcmp_ordered("<", total, zero))
-    step = b.select(inwards, e.constant(-1, bits.type), e.constant(1, bits.type))
-    return b.bitcast(b.add(bits, b.select(inexact, step, none)), total.type)
-
-
 def exp2(e: Emitter, x: Value) -> Value:
     """2**x of doubles with few bits (a converted float or half); -infinity to +infinity, not for NaN."""
     b = e.b
@@ -107,7 +95,7 @@ def exp2(e: Emitter, x: Value) -> Value:
     high = b.fadd(partial, second)
     error = b.fadd(error, b.fadd(b.fsub(partial, high), second))
     low = b.fadd(rest, b.fadd(error, b.fadd(first_low, second_low)))
-    mantissa = _bits(e, _sum_to_odd(e, high, low))
+    mantissa = _bits(e, sum_to_odd(e, high, low))
     power = b.fptosi(whole, e.lanes(I64))
     return b.bitcast(b.add(mantissa, b.shl(power, e.constant(_MANTISSA, power.type))), x.type)
 
@@ -136,7 +124,7 @@ def log2(e: Emitter, x: Value) -> Value:
     error = b.fadd(b.fsub(whole, high), first)
     from_s = b.fmul(e.constant(_TWO_OVER_LN2[0], x.type), s_low)
     low = b.fadd(rest, b.fadd(b.fadd(first_low, error), from_s))
-    return _sum_to_odd(e, high, low)
+    return sum_to_odd(e, high, low)
 
 
 def _turns(e: Emitter, x: Value, quarter: int) -> Value:

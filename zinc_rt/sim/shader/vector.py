@@ -149,6 +149,19 @@ def half_of_double(e: Emitter, value: ir.Value) -> ir.Value:
     return b.fptrunc(b.fptrunc(b.bitcast(odd, value.type), e.lanes(FLOAT)), e.lanes(HALF))
 
 
+def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
+    """a + b of doubles, with the last bit set unless the sum is exact: rounding it to fewer bits rounds once."""
+    total = e.b.fadd(a, b)
+    of_b = e.b.fsub(total, a)
+    rest = e.b.fadd(e.b.fsub(a, e.b.fsub(total, of_b)), e.b.fsub(b, of_b))
+    bits, zero, none = e.b.bitcast(total, e.lanes(I64)), e.constant(0.0, total.type), e.constant(0, e.lanes(I64))
+    even = e.b.icmp_unsigned("==", e.b.and_(bits, e.constant(1, bits.type)), none)
+    inexact = e.b.and_(e.b.fcmp_ordered("!=", rest, zero), even)
+    inwards = e.b.xor(e.b.fcmp_ordered("<", rest, zero), e.b.fcmp_ordered("<", total, zero))
+    step = e.b.select(inwards, e.constant(-1, bits.type), e.constant(1, bits.type))
+    return e.b.bitcast(e.b.add(bits, e.b.select(inexact, step, none)), total.type)
+
+
 def fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """a * b + c, rounded once.
 

@@ -23,6 +23,7 @@ from zinc_rt.sim.shader.vector import (
     op,
     set_result,
     source,
+    sum_to_odd,
 )  # fmt: skip
 
 _INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
@@ -199,8 +200,9 @@ _NAN = {HALF: 0xFE00, FLOAT: 0xFFC00000, DOUBLE: 0xFFF8 << 48}
 def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tuple[Value, Value]:
     """(x scaled, the lanes whose quotient v_div_fmas scales back).
 
-    The manual asks whether 1/denominator is a denormal double even for 32-bit floats, where it never is; v_rcp_f32
-    would flush it, so it is asked here of the instruction's own format.
+    Two things the manual says cannot be meant, for quotients would be lost: it asks whether 1/denominator is a
+    denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals); and where
+    the quotient is denormal too, it scales such a denominator up, to infinity. It is scaled down here.
     """
     b, of = e.b, x.type.element
     scale = _SCALE[of]
@@ -223,12 +225,11 @@ def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tup
     inverse = denormal(b.fdiv(e.constant(1.0, x.type), denominator))
     quotient = denormal(b.fdiv(numerator, denominator))
     small_numerator = b.icmp_signed("<=", numerator_power, e.constant(tiny, apart.type))
-    scaled_denominator = b.select(is_denominator, up, x)
     cases = [
         (zero, nan),
-        (huge, scaled_denominator),
+        (huge, b.select(is_denominator, up, x)),
         (small_denominator, up),
-        (b.and_(inverse, quotient), scaled_denominator),
+        (b.and_(inverse, quotient), b.select(is_denominator, down, x)),
         (inverse, down),
         (quotient, b.select(is_numerator, up, x)),
         (small_numerator, up),
@@ -249,7 +250,7 @@ def _emit_div_scale(letter: str) -> EmitFunction:
 
 
 def div_fmas(e: Emitter, a: Value, b: Value, c: Value, scales: Value) -> Value:
-    """fma, scaled back where the lane's VCC bit is set.
+    """fma, scaled back where the lane's VCC bit is set. In one rounding: denormal quotients would round twice.
 
     By 2**64 (double: 2**128), towards where the quotient `c` already is: v_div_scale scaled the denominator up for
     large quotients, the numerator up for small ones. The manual's constant factor of 2**32 would undo neither.
@@ -258,8 +259,35 @@ def div_fmas(e: Emitter, a: Value, b: Value, c: Value, scales: Value) -> Value:
     result = fused(e, a, b, c)
     power = exponent(e, c)
     large = e.b.icmp_unsigned(">", power, e.constant(_BIAS[of], power.type))
-    up, down = (e.constant(2.0**by, a.type) for by in (_SCALE[of], -_SCALE[of]))
-    return e.b.select(scales, e.b.fmul(result, e.b.select(large, up, down)), result)
+    build = _scaled_back_float if of is FLOAT else _scaled_back_double
+    return e.b.select(scales, build(e, a, b, c, result, large), result)
+
+
+def _scaled_back_float(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
+    wide = e.lanes(DOUBLE)
+    x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
+    exact = sum_to_odd(e, e.b.fmul(x, y), z)
+    up, down = (e.constant(2.0**by, wide) for by in (_SCALE[FLOAT], -_SCALE[FLOAT]))
+    return e.b.fptrunc(e.b.fmul(exact, e.b.select(large, up, down)), a.type)
+
+
+def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
+    """Scaling rounds only into the denormals. Only where that meets a tie does what the fma left away decide."""
+    up, down = (e.constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE]))
+    scaled = e.b.fmul(result, e.b.select(large, up, down))
+    product = e.b.fmul(a, b)
+    product_low = fused(e, a, b, e.b.fneg(product))
+    total = e.b.fadd(product, c)
+    of_c = e.b.fsub(total, product)
+    total_low = e.b.fadd(e.b.fsub(product, e.b.fsub(total, of_c)), e.b.fsub(c, of_c))
+    rest = e.b.fadd(e.b.fadd(e.b.fsub(total, result), total_low), product_low)
+    missed = e.b.fsub(result, e.b.fmul(scaled, up))
+    tie = e.b.fcmp_ordered("==", absolute(e, missed), e.constant(2.0 ** (_SCALE[DOUBLE] - 1075), a.type))
+    zero = e.constant(0.0, a.type)
+    same_way = e.b.fcmp_ordered(">", e.b.fmul(missed, e.call("llvm.copysign", a.type, up, rest)), zero)
+    wrong = e.b.and_(e.b.and_(tie, e.b.not_(large)), e.b.and_(same_way, e.b.fcmp_ordered("!=", rest, zero)))
+    step = e.call("llvm.copysign", a.type, e.constant(2.0**-1074, a.type), rest)
+    return e.b.select(wrong, e.b.fadd(scaled, step), scaled)
 
 
 def _emit_div_fmas(letter: str) -> EmitFunction:
@@ -273,7 +301,11 @@ def _emit_div_fmas(letter: str) -> EmitFunction:
 
 
 def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value) -> Value:
-    """The quotient's sign and its special cases."""
+    """The quotient's sign and its special cases.
+
+    Where the quotient overflows, the steps before leave a NaN (infinity less infinity), of which the manual says
+    nothing; it becomes an infinity, or division by these instructions would not be IEEE's.
+    """
     b, of = e.b, quotient.type.element
     integer = _INTEGERS[of]
     sign = e.constant(1 << type_bits(of) - 1, e.lanes(integer))
@@ -304,6 +336,7 @@ def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value)
         apart = b.sub(exponent(e, numerator), exponent(e, denominator))
         least = -150 if of is FLOAT else -1075
         cases.append((b.icmp_signed("<", apart, e.constant(least, apart.type)), zero))
+    cases.append((is_nan(e, quotient), infinite))
     return select_chain(e, cases, signed(absolute(e, quotient)))
 
 

@@ -1,0 +1,293 @@
+"""Vector instructions whose results are known from mathematics or from the manual's own examples."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from support import Counts
+from vector_programs import PROGRAMS, read, run
+
+from zinc_rt.isa import decode_stream, target_of
+
+Array = np.ndarray
+F32, U32 = np.float32, np.uint32
+SPECIAL = (
+    0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x007FFFFF, 0x00800000, 0x80800000, 0x00800001, 0x3F800000,
+    0xBF800000, 0x3F7FFFFF, 0x3F800001, 0x40490FDB, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000,
+    0x7E800000, 0x7E800001, 0x7F000000, 0x0C800000, 0x64000000, 0x3E800000, 0x3FB504F3, 0x3FB504F4, 0xC2FC0000,
+    0x42FFFFFF, 0x43000000, 0x33800000, 0x34000000, 0x40400000,
+)  # fmt: skip
+
+
+def floats(rng: np.random.Generator, count: int) -> Array:
+    """Any bits, but half of them of ordinary size."""
+    any_bits = rng.integers(0, 1 << 32, count, dtype=np.uint64).astype(U32).view(F32)
+    ordinary = (rng.standard_normal(count) * 8).astype(F32)
+    found = np.where(rng.integers(2, size=count) > 0, any_bits, ordinary)
+    found[: len(SPECIAL)] = np.array(SPECIAL, U32).view(F32)
+    return found
+
+
+def same(got: Array, want: Array) -> Array:
+    return (got == want.view(got.dtype)) | np.isnan(got.view(F32)) & np.isnan(want.view(F32))
+
+
+def test_the_program_file_holds_what_the_sources_name() -> None:
+    codes = read()
+    assert codes.keys() == PROGRAMS.keys()
+    for name, text in PROGRAMS.items():
+        items = list(decode_stream(codes[name], target_of("gfx1201", wave=32)))
+        shown = [item.instruction.text for item in items if item.instruction is not None]
+        for line in text.strip().splitlines():
+            mnemonic = line.split()[0]
+            assert any(mnemonic in each for each in shown), f"{name}: no {mnemonic}"
+
+
+@pytest.mark.parametrize("perturb", [0, 1, 2])
+def test_the_compilers_division_is_exact(perturb: int, slow_counts: Counts) -> None:
+    """v_div_scale, v_div_fmas, v_div_fixup around v_rcp_f32; denormals included.
+
+    With a reciprocal that is off by one ULP a quotient is, too, now and then (denominators just below 2**n).
+    """
+    for trial in range(slow_counts(4, 64)):
+        rng = np.random.default_rng([perturb, trial])
+        a, b = floats(rng, 1024), rng.permutation(floats(rng, 1024))
+        with np.errstate(all="ignore"):
+            b[512:640] = a[512:640] * F32(1 + 2.0**-20)
+            want = a / b
+        (quotient, *_), findings = run("divide_32", (a, b), perturb=perturb)
+        assert not findings
+        wrong = ~same(quotient, want)
+        if perturb:
+            step = quotient.view(np.int32).astype(np.int64) - want.view(np.int32)
+            assert wrong.sum() < 4
+            wrong &= np.abs(step) > 1
+        assert not wrong.any(), [(a[i], b[i], quotient.view(F32)[i]) for i in np.flatnonzero(wrong)[:4]]
+
+
+def test_the_compilers_division_of_doubles_is_exact(slow_counts: Counts) -> None:
+    """Denominators have 32 bits; quotients reach into the denormals and beyond the largest number."""
+    for trial in range(slow_counts(4, 64)):
+        rng = np.random.default_rng([64, trial])
+        a = rng.integers(0, 1 << 64, 1024, dtype=np.uint64)
+        b = rng.integers(0, 1 << 32, 1024, dtype=np.uint64) << np.uint64(32)
+        special = np.array(SPECIAL, np.uint64)
+        a[:32], b[32:64] = special << np.uint64(32), special << np.uint64(32)
+        power = rng.integers(1, 900, 512, dtype=np.uint64)  # and denormal quotients
+        lower = rng.integers(1000, 1080, 512, dtype=np.uint64)
+        fraction = np.uint64((1 << 52) - 1)
+        a[512:] = a[512:] & fraction | power << np.uint64(52)
+        b[512:] = b[512:] & fraction | power + lower << np.uint64(52)
+        low, high = (a & np.uint64(0xFFFFFFFF)).astype(U32), (a >> np.uint64(32)).astype(U32)
+        out, findings = run("divide_64", (low, high, (b >> np.uint64(32)).astype(U32)))
+        assert not findings
+        got = (out[0] | out[1].astype(np.uint64) << np.uint64(32)).view(float)
+        with np.errstate(all="ignore"):
+            want = a.view(float) / b.view(float)
+        wrong = ~((got.view(np.uint64) == want.view(np.uint64)) | np.isnan(got) & np.isnan(want))
+        assert (np.abs(want[512:]) < 2.0**-1022).sum() > 100
+        assert not wrong.any(), [(a.view(float)[i], b.view(float)[i], got[i]) for i in np.flatnonzero(wrong)[:4]]
+
+
+def rounded(value: mpmath.mpf, precision: int = 24) -> float:
+    """To `precision` bits, without a limit to the exponent."""
+    with mpmath.workprec(precision):
+        return +value
+
+
+def exact(name: str, x: float) -> float:
+    """The correctly rounded float32 of a finite, normal (or zero) input, denormal results flushed."""
+    with mpmath.workprec(400):
+        m = mpmath.mpf(x)
+        if name in ("log", "rsq", "sqrt") and x < 0:
+            return float("nan")
+        if x == 0:
+            sign = float(np.copysign(1.0, x))
+            zero = {"exp": 1.0, "log": -np.inf, "rcp": sign * np.inf, "rsq": sign * np.inf, "sin": x, "cos": 1.0}
+            return zero.get(name, x)
+        if name == "exp" and abs(x) > 300:
+            return float("inf") if x > 0 else 0.0
+        if name in ("sin", "cos"):
+            m -= mpmath.nint(m)
+        value = {
+            "exp": lambda: mpmath.power(2, m),
+            "log": lambda: mpmath.log(m, 2),
+            "rcp": lambda: 1 / m,
+            "rsq": lambda: 1 / mpmath.sqrt(m),
+            "sqrt": lambda: mpmath.sqrt(m),
+            "sin": lambda: mpmath.sinpi(2 * m),
+            "cos": lambda: mpmath.cospi(2 * m),
+        }[name]()
+        value = rounded(value)
+    if abs(value) < 2.0**-126 and name != "sin":
+        return 0.0 if value == 0 else float(np.copysign(0.0, float(value)))
+    with np.errstate(over="ignore"):
+        return float(F32(float(value)))
+
+
+NAMES = ("exp", "log", "rcp", "rsq", "sqrt", "sin", "cos")
+
+
+def test_inexact_functions_are_correctly_rounded(slow_counts: Counts) -> None:
+    count = slow_counts(256, 1024)
+    x = floats(np.random.default_rng(7), count)
+    out, findings = run("inexact_32", (x,))
+    assert not findings
+    usable = np.isfinite(x) & ((np.abs(x) >= 2.0**-126) | (x == 0))
+    for name, got in zip(NAMES, out, strict=False):
+        want = np.array([exact(name, float(v)) for v in x[usable]], F32)
+        wrong = ~same(got[usable], want)
+        shown = [(x[usable][i], got[usable].view(F32)[i], want[i]) for i in np.flatnonzero(wrong)[:4]]
+        assert not wrong.any(), f"{name}: {shown}"
+    assert (out[7] == out[2]).all()  # v_rcp_iflag_f32
+
+
+def test_inexact_functions_of_special_inputs() -> None:
+    """The manual's examples, and denormals that count as zeros."""
+    table = {
+        0xFF800000: (0x00000000, 0xFFC00000, 0x80000000, 0xFFC00000, 0xFFC00000, 0xFFC00000, 0xFFC00000),
+        0x7F800000: (0x7F800000, 0x7F800000, 0x00000000, 0x00000000, 0x7F800000, 0xFFC00000, 0xFFC00000),
+        0x80000000: (0x3F800000, 0xFF800000, 0xFF800000, 0xFF800000, 0x80000000, 0x80000000, 0x3F800000),
+        0x00000000: (0x3F800000, 0xFF800000, 0x7F800000, 0x7F800000, 0x00000000, 0x00000000, 0x3F800000),
+        0x00000003: (0x3F800000, 0xFF800000, 0x7F800000, 0x7F800000, 0x00000000, 0x00000013, 0x3F800000),
+        0x3E800000: (0x3F9837F0, 0xC0000000, 0x40800000, 0x40000000, 0x3F000000, 0x3F800000, 0x00000000),
+        0xFF7FFFFF: (0x00000000, 0xFFC00000, 0x80000000, 0xFFC00000, 0xFFC00000, 0x00000000, 0x3F800000),
+    }
+    x = np.resize(np.array(list(table), U32), 32)
+    for perturb in (0, 5):
+        out, _ = run("inexact_32", (x,), perturb=perturb)
+        for lane, (given, results) in enumerate(table.items()):
+            for name, got, want in zip(NAMES, out, results, strict=False):
+                if not perturb or given not in (0x3E800000, 0xFF7FFFFF):  # those are ordinary inputs
+                    assert int(got[lane]) == want, f"{name} of {given:#x}"
+
+
+def test_inexact_functions_of_every_half() -> None:
+    x = np.arange(1 << 16, dtype=U32).reshape(-1, 1024)
+    out = [run("inexact_16", (part,), level="off")[0] for part in x]
+    with np.errstate(all="ignore"):
+        h = x.astype(np.uint16).view(np.float16).astype(np.longdouble)
+        turn = h - np.rint(h)
+        wants = (np.exp2(h), np.log2(h), 1 / h, 1 / np.sqrt(h), np.sqrt(h))
+        pi = np.longdouble("3.14159265358979323846264338327950288")
+        quarter = np.abs(turn) == 0.25
+        wants += (np.sin(2 * pi * turn), np.where(quarter, 0, np.cos(2 * pi * turn)))
+        for place, want in enumerate(wants):
+            got = np.stack([part[place] for part in out]).astype(np.uint16).view(np.float16)
+            want = np.where(np.isin(turn, (0, 0.5, -0.5)), turn * 0, want) if place == 5 else want
+            near = want.astype(float).astype(np.float16)  # long doubles go by way of floats
+            assert ((got == near) | np.isnan(got) & np.isnan(near)).all(), NAMES[place]
+    kept = np.stack([part[0] for part in out]) >> 16
+    assert (kept == 0x5A5A).all()
+
+
+def test_perturbed_results_move_by_at_most_one_ulp_and_do_move() -> None:
+    x = floats(np.random.default_rng(3), 1024)
+    exactly, _ = run("inexact_32", (x,))
+    moved, _ = run("inexact_32", (x,), perturb=11)
+    again, _ = run("inexact_32", (x,), perturb=11)
+    other, _ = run("inexact_32", (x,), perturb=12)
+    for name, a, b, c, d in zip(NAMES, exactly, moved, again, other, strict=False):
+        nan = np.isnan(a.view(F32))
+        step = b.view(np.int32).astype(np.int64) - a.view(np.int32)
+        assert (np.abs(step[~nan]) <= 1).all(), name
+        assert min((step == -1).sum(), (step == 0).sum(), (step == 1).sum()) > 60, name
+        assert (b == c).all(), name
+        assert (b != d).any(), name
+
+
+def test_scalar_functions_run_with_no_lane_on() -> None:
+    x = np.zeros(32, F32)
+    x[5] = 2.25
+    halves = np.zeros(32, U32)
+    halves[5] = 0xFFFF0000 | int(np.float16(2.25).view(np.uint16))
+    out, findings = run("inexact_scalar", (x, halves))
+    assert not findings
+    want = [F32(2**2.25), F32(np.log2(2.25)), F32(-1 / 2.25), F32(1 / 1.5), F32(3.0)]
+    for got, value in zip(out, want, strict=False):
+        assert got.view(F32)[0] == value
+    assert out[5][0] == int(np.float16(1.5).view(np.uint16))
+
+
+def test_dual_instructions_read_before_they_write() -> None:
+    a, b = np.arange(32, dtype=U32), np.arange(100, 132, dtype=U32)
+    (first, second, third, fourth, *_), findings = run("swap_dual", (a, b))
+    assert not findings
+    assert (first == b).all()
+    assert (second == a).all()
+    assert (third == b << 3).all()
+    assert (fourth.view(F32) == a.view(F32) * 4).all()
+
+
+def test_registers_by_m0() -> None:
+    a, b, c = (np.arange(32, dtype=U32) + at for at in (0, 100, 200))
+    (first, second, third, *_), findings = run("moved_by_m0", (a, b, c))
+    assert not findings
+    assert (first == a).all()  # v[1 + 9]
+    assert (second == c).all()  # v[0 + 11] from v[2 + 1]
+    assert (third == b).all()  # v[1 + 1]
+
+
+def test_products_and_sums_round_on_their_own() -> None:
+    a = np.full(32, 1 + 2.0**-12, F32)
+    c = -(a * a)
+    (separate, together, dual, *_), _ = run("no_contraction", (a, a, c))
+    assert (separate.view(F32) == 0).all()
+    assert (dual.view(F32) == 0).all()
+    assert (together.view(F32) == 2.0**-24).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "lanes"),
+    [
+        ("read_first_of_none", "exec-empty", 0),
+        ("read_lane_off", "inactive-lane", 1 << 8),
+        ("dpp_off", "inactive-lane", 0x000F),
+        ("permlane_off", "inactive-lane", 0xFF000000),
+        ("matrix_off", "wmma-exec", 0x7FFFFFFF),
+    ],
+)
+def test_lanes_that_are_off_are_found(name: str, rule: str, lanes: int) -> None:
+    x = np.arange(32, dtype=U32)
+    _, findings = run(name, (x, x))
+    assert [finding.rule for finding in findings] == [rule]
+    assert findings[0].lanes == lanes
+    _, silent = run(name, (x, x), level="off")
+    assert not silent
+
+
+def test_what_the_permuting_instructions_leave() -> None:
+    x = np.arange(32, dtype=U32)
+    first, findings = run("read_first_of_some", (x,))
+    assert not findings
+    assert first[0].tolist() == [8 if lane in (8, 10) else 0x5A5A5A5A for lane in range(32)]
+    on, findings = run("read_lane_on", (x,))
+    assert not findings
+    assert on[0].tolist() == [3 if lane < 8 else 0x5A5A5A5A for lane in range(32)]
+    rotated, _ = run("dpp_off", (x,))
+    active = [lane < 8 or lane >= 16 for lane in range(32)]
+    source = [lane & 16 | (lane - 4) & 15 for lane in range(32)]
+    kept = 0x5A5A5A5A
+    want = [source[lane] if active[lane] and active[source[lane]] else kept for lane in range(32)]
+    assert rotated[0].tolist() == want
+    (zeroed, fetched, *_), findings = run("dpp_off_zero", (x,))
+    assert not findings
+    want = [(source[lane] if active[source[lane]] else 0) if active[lane] else kept for lane in range(32)]
+    assert zeroed.tolist() == want
+    assert fetched.tolist() == [source[lane] if active[lane] else kept for lane in range(32)]
+
+
+def test_an_integer_matrix_product() -> None:
+    """Signed A, unsigned B, C = 1: by the manual's layout of lanes."""
+    rng = np.random.default_rng(9)
+    a, b = (rng.integers(0, 1 << 32, 32, dtype=np.uint64).astype(U32) for _ in range(2))
+    out, findings = run("matrix_on", (a, b))
+    assert not findings
+    k = np.arange(16)
+    unsigned_a = np.array([[a[(at >> 3) * 16 + row] >> U32(4 * (at & 7)) & U32(15) for at in k] for row in k], int)
+    signed_a = np.where(unsigned_a > 7, unsigned_a - 16, unsigned_a)
+    of_b = np.array([[b[(at >> 3) * 16 + column] >> U32(4 * (at & 7)) & U32(15) for column in k] for at in k], int)
+    want = signed_a @ of_b + 1
+    got = np.array([[out[row % 8].view(np.int32)[row // 8 * 16 + column] for column in k] for row in k])
+    assert (got == want).all()
