@@ -155,8 +155,8 @@ def test_a_zrt_shows_its_header_its_slots_and_its_source_lines(
         vgprs=49,
         sgprs=40,
         slots=(Slot("ROWS", 4, 0xCAFEBABE),),
-        lines=(Line(0, 0, 12), Line(12, 0, 14)),
-        files=("rms_norm.s",),
+        lines=(Line(0, 0, 12, 12), Line(12, 1, 14, 13)),
+        files=("rms_norm.s", "end.inc"),
     )
     file = tmp_path / "kernel.zrt"
     file.write_bytes(write_zrt(kernel))
@@ -166,7 +166,7 @@ def test_a_zrt_shows_its_header_its_slots_and_its_source_lines(
     assert "slots ROWS=0xcafebabe" in shown
     assert [line.split("//")[-1].strip() for line in shown if "//" in line] == [
         "rms_norm.s:12, slot ROWS",
-        "rms_norm.s:14",
+        "end.inc:14 (rms_norm.s:13)",
     ]
     details = json.loads((tmp_path / "report.json").read_text())["details"]
     assert details["vgprs"] == 49 and details["instructions"][1]["line"] == 12

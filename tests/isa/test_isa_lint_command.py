@@ -23,7 +23,7 @@ def zrt(code: bytes, **changed: int) -> bytes:
             name="double",
             code=code,
             workgroup=(32, 1, 1),
-            lines=(Line(0, 0, 3), Line(28, 0, 9)),
+            lines=(Line(0, 0, 3, 3), Line(28, 0, 9, 9)),
             files=("double.s",),
             **fields,
         )

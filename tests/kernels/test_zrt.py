@@ -28,8 +28,8 @@ KERNEL = Zrt(
     lds_bytes=1025,
     scratch_bytes=16,
     slots=(Slot("ROWS", 4, 0xCAFEBABE),),
-    lines=(Line(0, 0, 12), Line(8, 0, 14)),
-    files=("rms_norm.s",),
+    lines=(Line(0, 0, 12, 12), Line(8, 1, 3, 14)),
+    files=("rms_norm.s", "arith.inc"),
     source_hash=bytes(range(32)),
 )
 
@@ -117,10 +117,11 @@ def test_a_constant_slot_is_patched_and_nothing_else() -> None:
 def test_an_instruction_knows_its_source_line() -> None:
     assert [KERNEL.line_at(pc) for pc in (0, 4, 8, 12, 16, -4)] == [
         *[("rms_norm.s", 12)] * 2,
-        *[("rms_norm.s", 14)] * 2,
+        *[("arith.inc", 3)] * 2,
         None,
         None,
     ]
+    assert [KERNEL.place_at(pc) for pc in (0, 8, 16)] == ["rms_norm.s:12", "arith.inc:3 (rms_norm.s:14)", ""]
 
 
 @pytest.mark.parametrize(
@@ -179,8 +180,9 @@ def test_a_wrong_slot_or_line_is_refused() -> None:
         (slot + 8, 6, "slot ROWS at byte 6"),
         (slot + 12, 7, "slot ROWS says 0x7, its place in the code holds 0xcafebabe"),
         (line, 16, "line table reaches byte 16"),
-        (line + 12, 0, "out of order"),
+        (line + 16, 0, "out of order"),
         (line + 8, 0, "line 0 of source file 0"),
+        (line + 20, 2, "line 3 of source file 2, there are 2"),
     ):
         with pytest.raises(InputError, match=says):
             read_zrt(with_word(data, at, value))
@@ -213,7 +215,7 @@ def test_a_kernel_beyond_the_chip_cannot_be_written() -> None:
 def test_mutations_are_refused_or_mean_the_same(mend: bool, slow_counts) -> None:
     random.seed(5)
     data = write_zrt(KERNEL)
-    head = 128 + 32 + 8 + 16 + 24
+    head = 128 + 32 + 16 + 16 + 32
     accepted = 0
     for _ in range(slow_counts(3000, 100_000)):
         changed = bytearray(data)

@@ -18,6 +18,10 @@ def _no_line(pc: int) -> Place | None:
     return None
 
 
+def _no_place(pc: int) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class CodeSection:
     """`code` at `address`; `symbols` are (address, name); line_at answers for a byte offset in `code`."""
@@ -27,6 +31,7 @@ class CodeSection:
     code: bytes
     symbols: tuple[tuple[int, str], ...] = ()
     line_at: Callable[[int], Place | None] = _no_line
+    place_at: Callable[[int], str] = _no_place  # the line in words, with the one that called a macro
     marks: tuple[tuple[int, str], ...] = ()  # byte offset, what is there
 
 
@@ -78,7 +83,7 @@ def _zrt(arguments: argparse.Namespace, source: str) -> CodeInput:
 
     zrt = read_zrt(_read(arguments.zrt, source), source)
     marks = tuple((slot.offset, f"slot {slot.name}") for slot in zrt.slots)
-    section = CodeSection("", 0, zrt.code, ((zrt.entry_offset, zrt.name),), zrt.line_at, marks)
+    section = CodeSection("", 0, zrt.code, ((zrt.entry_offset, zrt.name),), zrt.line_at, zrt.place_at, marks)
     slots = ", ".join(f"{slot.name}={slot.default:#x}" for slot in zrt.slots) or "none"
     header = (
         f"kernel {zrt.name}, {zrt.target}, wave{zrt.wave}, {len(zrt.code)} bytes of code",

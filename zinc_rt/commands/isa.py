@@ -108,16 +108,17 @@ def _listing(arguments: argparse.Namespace) -> int:
     for section in code.sections:
         if section.name:
             print(f"section {printable(section.name)}", file=out)
-        before = None
+        before = ""
         for item, text in lines(section.code, target, address=section.address):
             here = section.address + item.at
             for name in (name for value, name in section.symbols if value == here):
                 print(f"{printable(name)}:", file=out)
             place = section.line_at(item.at)
-            notes = [f"{printable(place[0])}:{place[1]}"] if place is not None and place != before else []
+            words_of_place = section.place_at(item.at)
+            notes = [printable(words_of_place)] if words_of_place not in ("", before) else []
             notes += [mark for at, mark in section.marks if item.at <= at < item.at + item.size_bytes]
             print(f"{text:<{_TEXT_COLUMNS}} // {', '.join(notes)}" if notes else text, file=out)
-            before = place
+            before = words_of_place
             row = _row(here, section.code[item.at : item.at + item.size_bytes], item.instruction)
             rows.append(row if place is None else row | {"file": place[0], "line": place[1]})
             if item.instruction is None and not first_bad:

@@ -74,8 +74,8 @@ def _count(number: int, what: str) -> str:
 
 
 def _place(kernel: KernelInput, pc: int) -> str:
-    place = kernel.section.line_at(pc)
-    return "" if place is None else f"  {printable(place[0])}:{place[1]}"
+    place = kernel.section.place_at(pc)
+    return f"  {printable(place)}" if place else ""
 
 
 def _add_result(report: Report, kernel: KernelInput, found: list[Finding]) -> None:

@@ -99,9 +99,9 @@ def _of(used: int, declared: int) -> str:
 
 
 def _loop_row(name: str, kernel: KernelInput, loop: LoopReport) -> list[Any]:
-    place = kernel.section.line_at(loop.begin)
+    place = kernel.section.place_at(loop.begin)
     where = f"{loop.begin - kernel.entry:#x}-{loop.end - kernel.entry:#x}"
     moved = [loop.load_bytes or "", loop.scalar_bytes or "", loop.lds_bytes or ""]
-    title = name if place is None else f"{name} {printable(place[0])}:{place[1]}"
+    title = f"{name} {printable(place)}".rstrip()
     counts = (loop.mix[unit] or "" for unit in _COLUMNS)
     return [title, where, loop.depth, loop.instructions, *moved, f"{loop.bytes_per_instruction:.1f}", *counts]

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,10 +25,6 @@ _DECLARED = struct.Struct("<9I")
 _USED = struct.Struct("<2I")
 _SYMBOL = re.compile(r"zrt_const\.(.+)\.\d+")
 _INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
-_MACRO = re.compile(r"^\s*\.macro\b.*?^\s*\.endm\b", re.MULTILINE | re.DOTALL)
-_INSTRUCTION = re.compile(
-    r"^\s*(?:\w+:\s*)?((?:s|v|ds|global|flat|scratch|buffer)_[a-z0-9_]+)(?:\s|$)", re.MULTILINE
-)
 
 
 def available() -> bool:
@@ -59,6 +56,8 @@ def _files(path: Path) -> list[Path]:
     found = [path]
     for file in found:
         for name in _INCLUDE.findall(_read(file).decode("utf-8", "replace")):
+            if Path(name).name != name:
+                raise InputError(f"{file}: includes {name}: wanted a name without folders")
             where = [folder / name for folder in (path.parent, KERNELS) if (folder / name).is_file()]
             if not where:
                 raise InputError(f"{file}: includes {name}, which is neither beside it nor in {KERNELS}")
@@ -75,24 +74,48 @@ def _read(path: Path) -> bytes:
 
 
 def _clang(path: Path) -> bytes:
-    """The relocatable object. -g gives each instruction its line."""
-    for file in _files(path)[1:]:
-        outside = _MACRO.sub("", _read(file).decode("utf-8", "replace"))
-        if instruction := _INSTRUCTION.search(outside):
-            raise InputError(
-                f"{file}: {instruction[1]} outside of a macro: it would have no source line",
-                next="put it into a macro that the kernel names",
-            )
+    """The relocatable object, with a line table for every file."""
     if not available():
         raise NothingRan("no assembler: the package ziglang is missing", next="pip install 'zinc-rt[asm]'")
-    with tempfile.TemporaryDirectory() as folder:
-        built = Path(folder) / "kernel.o"
-        command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-g"]
-        command += ["-I", str(path.parent), "-I", str(KERNELS), "-c", str(path), "-o", str(built)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode or not built.exists():
-            raise InputError(f"{path}: the assembler refused it\n{done.stderr.strip()}")
-        return built.read_bytes()
+    files = _files(path)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, file in enumerate(files, 1):
+            marked = _marked(_read(file).decode("utf-8", "replace"), number)
+            if number == 1:
+                marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
+            (folder / file.name).write_text(marked, encoding="utf-8")
+        done, built = _run(folder / path.name, [folder], folder / "kernel.o")
+        if built is not None:
+            return built
+        done, built = _run(path, [path.parent, KERNELS], folder / "kernel.o")  # for the places in its words
+        raise InputError(f"{path}: the assembler refused it\n{done.strip()}")
+
+
+def _run(path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
+    """What the assembler says, and the object unless it refused."""
+    command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-g"]
+    for folder in includes:
+        command += ["-I", str(folder)]
+    command += ["-c", str(path), "-o", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr, output.read_bytes() if done.returncode == 0 and output.exists() else None
+
+
+def _marked(text: str, number: int) -> str:
+    """The source with a .loc in front of every line that may become code, in macros too: left to itself the
+    assembler says of an instruction only which line called the outermost macro."""
+    lines = []
+    in_comment = False
+    for line, words in enumerate(text.splitlines(), 1):
+        start = words.strip()
+        if not in_comment and start and not start.startswith((".", "//", ";", "#", "/*")):
+            lines.append(f".loc {number} {line}")
+        lines.append(words)
+        bare = words.partition("//")[0]
+        opened, closed = bare.rfind("/*"), bare.rfind("*/")
+        in_comment = opened > closed if opened >= 0 or closed >= 0 else in_comment
+    return "\n".join(lines) + "\n"
 
 
 def _kernel(path: Path, code_object: bytes) -> Zrt:
@@ -127,16 +150,22 @@ def _kernel(path: Path, code_object: bytes) -> Zrt:
         scratch_bytes=scratch,
         slots=tuple(slots),
         lines=_lines(sections.get(".debug_line", b""), source, len(code)),
-        files=(path.name,),
+        files=tuple(file.name for file in _files(path)),
         source_hash=source_hash(path),
     )
 
 
 def _lines(section: bytes, source: str, code_bytes: int) -> tuple[Line, ...]:
-    """One Line where the source line changes. The last row of an address counts."""
-    at = {offset: line for offset, line in line_rows(section, source) if offset < code_bytes}
+    """One Line where the place changes. Of the rows of an address the last is the innermost macro's."""
+    at: dict[int, Line] = {}
+    caller = 1
+    for offset, number, line in line_rows(section, source):
+        if number == 1:
+            caller = line
+        if offset < code_bytes:
+            at[offset] = Line(offset, number - 1, line, caller)
     found: list[Line] = []
-    for offset, line in sorted(at.items()):
-        if not found or found[-1].line != line:
-            found.append(Line(offset, 0, line))
+    for offset, line_here in sorted(at.items()):
+        if not found or replace(found[-1], offset=offset) != line_here:
+            found.append(line_here)
     return tuple(found)

@@ -1,4 +1,4 @@
-"""The DWARF 5 line program that an assembler's -g writes: which source line each instruction came from.
+"""The DWARF 5 line program an assembler writes for .loc: which source line each instruction came from.
 
 Reads what clang emits for one assembly source: one unit, one sequence, in one section whose address is 0.
 DWARF Debugging Information Format version 5, section 6.2.
@@ -10,7 +10,7 @@ import struct
 
 from zinc_rt.errors import InputError
 
-_COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _SET_COLUMN, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 5, 8, 9
+_COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
 _END_SEQUENCE, _SET_ADDRESS = 1, 2
 
 
@@ -40,15 +40,15 @@ class _Reader:
         return value - (1 << bits) if value >> bits - 1 & 1 else value
 
 
-def line_rows(section: bytes, source: str) -> list[tuple[int, int]]:
-    """(code offset, line) of .debug_line, in the program's order. Raises InputError where it is none."""
+def line_rows(section: bytes, source: str) -> list[tuple[int, int, int]]:
+    """(code offset, file number, line) of .debug_line, in the program's order. Raises InputError if damaged."""
     try:
         return _rows(section, source)
     except (struct.error, IndexError):
         raise InputError(f"{source}: .debug_line is cut short") from None
 
 
-def _rows(section: bytes, source: str) -> list[tuple[int, int]]:
+def _rows(section: bytes, source: str) -> list[tuple[int, int, int]]:
     reader = _Reader(section)
     end = reader.fixed("I") + 4
     version = reader.fixed("H")
@@ -62,29 +62,31 @@ def _rows(section: bytes, source: str) -> list[tuple[int, int]]:
     line_base, line_range, opcode_base = reader.fixed("b"), reader.fixed("B"), reader.fixed("B")
     lengths = [0, *(reader.fixed("B") for _ in range(1, opcode_base))]
     reader.at = program
-    rows: list[tuple[int, int]] = []
-    address, line = 0, 1
+    rows: list[tuple[int, int, int]] = []
+    address, file, line = 0, 1, 1
     while reader.at < end:
         opcode = reader.fixed("B")
         if opcode >= opcode_base:
             step, more = divmod(opcode - opcode_base, line_range)
             address, line = address + step * unit, line + line_base + more
-            rows.append((address, line))
+            rows.append((address, file, line))
         elif opcode == 0:
             size = reader.unsigned()
             after = reader.at + size
             extended = reader.fixed("B")
             if extended == _END_SEQUENCE:
-                address, line = 0, 1
+                address, file, line = 0, 1, 1
             elif extended == _SET_ADDRESS:
                 address = reader.fixed("Q")
             reader.at = after
         elif opcode == _COPY:
-            rows.append((address, line))
+            rows.append((address, file, line))
         elif opcode == _ADVANCE_PC:
             address += reader.unsigned() * unit
         elif opcode == _ADVANCE_LINE:
             line += reader.signed()
+        elif opcode == _SET_FILE:
+            file = reader.unsigned()
         elif opcode == _CONST_ADD_PC:
             address += (255 - opcode_base) // line_range * unit
         elif opcode == _FIXED_ADVANCE_PC:

@@ -35,7 +35,7 @@ S_CODE_END = 0xBF9F0000
 PADDING_LINES = 3  # cache lines of s_code_end behind the code, as LLVM emits on gfx11 and later
 
 _HEADER = struct.Struct("<4sHH12I2I15II")
-_SLOT, _LINE, _FILE = struct.Struct("<4I"), struct.Struct("<3I"), struct.Struct("<2I")
+_SLOT, _LINE, _FILE = struct.Struct("<4I"), struct.Struct("<4I"), struct.Struct("<2I")
 _HASH_BYTES = 32
 HEADER_BYTES = 128
 assert _HEADER.size == HEADER_BYTES
@@ -60,11 +60,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """From byte `offset` of the code on, up to the next Line: line `line` (from 1) of files[file]."""
+    """From byte `offset` of the code on, up to the next Line: line `line` (from 1) of files[file].
+
+    `caller` is the line of files[0], the kernel's own source, that brought it, by a macro where file is not 0.
+    """
 
     offset: int
     file: int
     line: int
+    caller: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +119,23 @@ class Zrt:
         end = _up(len(self.code), rsrc.CACHE_LINE_BYTES) + PADDING_LINES * rsrc.CACHE_LINE_BYTES
         return self.code + struct.pack("<I", S_CODE_END) * ((end - len(self.code)) // 4)
 
+    def place_at(self, pc: int) -> str:
+        """`arith.inc:33 (rms_norm.s:12)`, or `rms_norm.s:12`, or nothing where there is no line for it."""
+        index = self._line_index(pc)
+        if index is None:
+            return ""
+        line = self.lines[index]
+        here = f"{self.files[line.file]}:{line.line}"
+        return here if (line.file, line.line) == (0, line.caller) else f"{here} ({self.files[0]}:{line.caller})"
+
     def line_at(self, pc: int) -> tuple[str, int] | None:
         """(file, line) of the instruction at byte `pc` of the code, None where there is no line for it."""
+        index = self._line_index(pc)
+        return None if index is None else (self.files[self.lines[index].file], self.lines[index].line)
+
+    def _line_index(self, pc: int) -> int | None:
         index = bisect_right(self.lines, pc, key=lambda line: line.offset) - 1
-        if index < 0 or not 0 <= pc < len(self.code):
-            return None
-        return self.files[self.lines[index].file], self.lines[index].line
+        return index if index >= 0 and 0 <= pc < len(self.code) else None
 
 
 def patched(zrt: Zrt, values: Mapping[str, int]) -> bytes:
@@ -160,7 +175,7 @@ def write_zrt(zrt: Zrt) -> bytes:
     name = text(zrt.name)
     files = b"".join(_FILE.pack(*text(file)) for file in zrt.files)
     slots = b"".join(_SLOT.pack(*text(slot.name), slot.offset, slot.default) for slot in zrt.slots)
-    lines = b"".join(_LINE.pack(line.offset, line.file, line.line) for line in zrt.lines)
+    lines = b"".join(_LINE.pack(line.offset, line.file, line.line, line.caller) for line in zrt.lines)
     body = zrt.source_hash + files + slots + lines + bytes(texts)
     code_at = _up(HEADER_BYTES + len(body), CODE_ALIGNMENT)
     image = zrt.image
@@ -313,7 +328,7 @@ def _check_tables(zrt: Zrt, source: str) -> None:
             raise InputError(
                 f"{source}: line table reaches byte {line.offset} of {size} bytes of code, or is out of order"
             )
-        if line.file >= len(zrt.files) or not line.line:
+        if line.file >= len(zrt.files) or not line.line or not line.caller:
             raise InputError(f"{source}: line {line.line} of source file {line.file}, there are {len(zrt.files)}")
         before = line.offset
 
