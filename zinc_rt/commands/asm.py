@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from zinc_rt.cli import run
-from zinc_rt.errors import OutputError, UsageError
+from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
 
 EXAMPLES = """\
 A source begins with .include "zrt.inc", which is found wherever the source is. docs/zrt.md describes it.
@@ -53,15 +53,19 @@ def _asm(arguments: argparse.Namespace) -> int:
 
 
 def _all(paths: list[Path]) -> int:
-    changed = [(path, data) for path, data in _assembled(paths) if _stale(path, data)]
+    made, refused = _assembled(paths)
+    changed = [(path, data) for path, data in made if _stale(path, data)]
     for path, data in changed:
         _write(path.with_suffix(".zrt"), data)
-    print(f"PASS  {len(paths)} kernels, {len(changed)} changed")
-    return 0
+    _say(refused)
+    good = f"{len(made)} kernels, {len(changed)} changed"
+    print(f"FAIL  {good}, {len(refused)} refused" if refused else f"PASS  {good}")
+    return ZincError.exit_code if refused else 0
 
 
 def _check(paths: list[Path]) -> int:
-    stale = [path for path, data in _assembled(paths) if _stale(path, data)]
+    made, refused = _assembled(paths)
+    stale = [path for path, data in made if _stale(path, data)]
     sources = {path.stem for path in paths}
     orphans = [path for folder in {path.parent for path in paths} for path in sorted(folder.glob("*.zrt"))]
     orphans = [path for path in orphans if path.stem not in sources]
@@ -69,18 +73,33 @@ def _check(paths: list[Path]) -> int:
         print(f"stale   {path.stem}.zrt: not what {path.name} gives")
     for path in orphans:
         print(f"orphan  {path.name}: no source")
-    bad = len(stale) + len(orphans)
+    _say(refused)
+    bad = len(stale) + len(orphans) + len(refused)
     if stale:
         print("repro   zinc-rt asm --all && git diff --stat")
-    print(f"{'FAIL' if bad else 'PASS'}  {len(paths) - len(stale)} of {len(paths)} kernels are up to date")
+    print(f"{'FAIL' if bad else 'PASS'}  {len(made) - len(stale)} of {len(paths)} kernels are up to date")
     return 1 if bad else 0
 
 
-def _assembled(paths: list[Path]) -> list[tuple[Path, bytes]]:
+def _say(refused: list[ZincError]) -> None:
+    for error in refused:
+        print(error, file=sys.stderr)
+
+
+def _assembled(paths: list[Path]) -> tuple[list[tuple[Path, bytes]], list[ZincError]]:
+    """What each source gives, and why some give nothing. Raises NothingRan without the assembler."""
     from zinc_rt.kernels.assemble import assemble
 
+    def one(path: Path) -> bytes | ZincError:
+        try:
+            return assemble(path)
+        except InputError as error:
+            return error
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a process of its own
-        return list(zip(paths, pool.map(assemble, paths), strict=True))
+        done = list(zip(paths, pool.map(one, paths), strict=True))
+    made = [(path, data) for path, data in done if isinstance(data, bytes)]
+    return made, [error for _, error in done if isinstance(error, ZincError)]
 
 
 def _stale(path: Path, data: bytes) -> bool:
