@@ -139,24 +139,27 @@ def test_keys_and_values_go_to_their_page(k: int, v: int, page_tokens: int) -> N
 
 @pytest.mark.parametrize("mode", ["norm", "neox"])
 @pytest.mark.parametrize("normed", ["q", "k", "qk", ""])
-def test_norm_rope_and_cache_write_as_one_node(mode: str, normed: str) -> None:
+@pytest.mark.parametrize(("head_dim", "pairs", "v"), [(16, 6, 48), (3, 1, 1), (128, 64, 512), (130, 65, 1100)])
+def test_norm_rope_and_cache_write_as_one_node(mode: str, normed: str, head_dim: int, pairs: int, v: int) -> None:
     paged = cache([(0, 3), (1, 17), (0, 4)])
-    weights = [weight(floats(seed, 16)) if which in normed else None for seed, which in enumerate("qk")]
+    weights = [weight(floats(seed, head_dim)) if which in normed else None for seed, which in enumerate("qk")]
+    k = floats(2, 3, 2 * head_dim)
+    k[1] = np.resize(EDGES, 2 * head_dim)
     check(
         Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
-        floats(1, 3, 64),
-        floats(2, 3, 32),
-        floats(3, 3, 48),
+        floats(1, 3, 3 * head_dim),
+        k,
+        floats(3, 3, v),
         *weights,
-        weight(floats(4, 20, 6)),
-        weight(floats(5, 20, 6)),
+        weight(floats(4, 20, pairs)),
+        weight(floats(5, 20, pairs)),
         paged.position,
         paged.slot,
         paged.table,
-        paged.filled(32, 6),
-        paged.filled(48, 7),
+        paged.filled(2 * head_dim, 6),
+        paged.filled(v, 7),
         eps=1e-6,
-        head_dim=16,
+        head_dim=head_dim,
         mode=mode,
         page_tokens=16,
         capacity={"tokens": 5},

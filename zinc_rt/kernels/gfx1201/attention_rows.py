@@ -8,8 +8,7 @@ from zinc_rt.ir.graph import ABSENT, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.gfx1201.elementwise_rows import Buffer, Count, row_shape
-from zinc_rt.kernels.gfx1201.norm_rows import norm_launch
-from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.launch import Launch, Ref
 
 ORDERINGS = frozenset({"canonical-1"})
 WEIGHTS = frozenset({"f32"})
@@ -17,6 +16,11 @@ COPY_COLUMNS = 512  # of one row to a workgroup; kv_write.s
 FLASH_WIDTHS = (128, 512)  # longest head of each flash_attn kernel
 PAGE_TOKENS = 16  # ir.op's default
 BATCH_KEYS = 8  # neighbours that flash_attn.inc takes from one page
+
+
+def pair_bytes(mode: str, pairs: int) -> tuple[int, int]:
+    """From a pair's first element to the next pair's, and to its own second."""
+    return {"norm": (8, 4), "neox": (4, 4 * pairs)}[mode]
 
 
 def rope_launch(
@@ -34,11 +38,10 @@ def rope_launch(
     offset: int = 0,
 ) -> Launch:
     """y = ROPE of x, f32 [tokens, columns]; cos and sin f32 (ctx, pairs), position i32 [tokens]."""
-    step, second = {"norm": (8, 4), "neox": (4, 4 * pairs)}[mode]
     return Launch(
         "rope",
         (x, y, position, cos, sin),
-        (head_dim, offset, pairs, step, second, columns),
+        (head_dim, offset, pairs, *pair_bytes(mode, pairs), columns),
         (columns // head_dim, tokens, 1),
     )
 
@@ -102,54 +105,31 @@ def kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[
     )
 
 
-def norm_rope_kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    """The unfused launches: the same bits, two temporaries for q and one for k."""
+def norm_rope_kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
+    head_dim, page_tokens = int(node.attrs["head_dim"]), _page_tokens(node)
+    pairs = _last_dim(graph, cos)
     tokens, q_columns = row_shape(graph, q)
     k_columns, v_columns = (row_shape(graph, name)[1] for name in (k, v))
-    head_dim, mode = int(node.attrs["head_dim"]), str(node.attrs["mode"])
-    values: dict[str, Buffer] = {q: Ref(q), k: Ref(k)}
-    for name, weight, columns in ((q, q_weight, q_columns), (k, k_weight, k_columns)):
-        if weight != ABSENT:
-            normed = Temp(f"normed_{name}", 4 * columns * capacity["tokens"])
-            yield norm_launch(
-                values[name],
-                Ref(weight),
-                normed,
-                rows=tokens,
-                columns=columns,
-                size=head_dim,
-                eps=float(node.attrs["eps"]),
-            )
-            values[name] = normed
-    yield SYNC
-    rotated = Temp("rotated_k", 4 * k_columns * capacity["tokens"])
-    for name, out, columns in ((q, Ref(node.outputs[0]), q_columns), (k, rotated, k_columns)):
-        yield rope_launch(
-            values[name],
-            Ref(position),
-            Ref(cos),
-            Ref(sin),
-            out,
-            tokens=tokens,
-            columns=columns,
-            head_dim=head_dim,
-            pairs=_last_dim(graph, cos),
-            mode=mode,
-        )
-    yield SYNC
-    yield kv_write_launch(
-        rotated,
-        Ref(v),
-        Ref(position),
-        Ref(slot),
-        Ref(page_table),
-        Ref(kv_k),
-        Ref(kv_v),
-        tokens=tokens,
-        columns=(k_columns, v_columns),
-        page_tokens=_page_tokens(node),
-        pages=_last_dim(graph, page_table),
+    heads = q_columns // head_dim, k_columns // head_dim
+    yield Launch(
+        "norm_rope_kv",
+        (
+            *(Ref(name) for name in (q, k, v)),
+            *(None if name == ABSENT else Ref(name) for name in (q_weight, k_weight)),
+            *(Ref(name) for name in (cos, sin, position, slot, page_table, kv_k, kv_v, node.outputs[0])),
+        ),
+        (
+            head_dim,
+            float(node.attrs["eps"]),
+            pairs,
+            *pair_bytes(str(node.attrs["mode"]), pairs),
+            *heads,
+            v_columns,
+            page_tokens.bit_length() - 1,
+            _last_dim(graph, page_table),
+        ),
+        (sum(heads) - (-v_columns // COPY_COLUMNS), tokens, 1),
     )
 
 
