@@ -176,6 +176,20 @@ def test_check_names_what_is_stale_and_all_mends_it(
 
 
 @needs_assembler
+def test_one_refused_source_does_not_keep_the_others_back(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.s"
+    broken.write_text(SOURCE.replace("s_endpgm", "s_endprogram"))
+    monkeypatch.setattr(module, "sources", lambda: [broken, source])
+    assert main(["--all"]) == 2
+    shown = capsys.readouterr()
+    assert "s_endprogram" in shown.err and shown.out == "FAIL  1 kernels, 1 changed, 1 refused\n"
+    assert read_zrt(source.with_suffix(".zrt").read_bytes()).name == "doubled"
+    assert main(["--check"]) == 1
+
+
+@needs_assembler
 def test_the_resource_words_are_those_of_a_compiler(tmp_path: Path) -> None:
     source = tmp_path / "k.c"
     source.write_text(

@@ -46,13 +46,14 @@ class State:
 
 def check_sgpr_reads(subject: Subject) -> Iterator[Finding]:
     blocks = subject.flow.blocks
+    steps = {pc: [at for at, _ in block.instructions if _matters(subject, at)] for pc, block in blocks.items()}
     states = {subject.flow.entry: State()}
     todo = list(subject.order)
     while todo:
         again: set[int] = set()
         for pc in (pc for pc in todo if pc in states):
             after = states[pc].copy()
-            for at, _ in blocks[pc].instructions:
+            for at in steps[pc]:
                 _step(subject, at, after)
             for successor in blocks[pc].successors:
                 if successor not in states:
@@ -64,7 +65,7 @@ def check_sgpr_reads(subject: Subject) -> Iterator[Finding]:
     said: set[tuple[int, int]] = set()
     for pc, state in states.items():
         after = state.copy()
-        for at, _ in blocks[pc].instructions:
+        for at in steps[pc]:
             for producer, register, kind in _step(subject, at, after):
                 if (at, producer) not in said:
                     said.add((at, producer))
@@ -75,6 +76,13 @@ def check_sgpr_reads(subject: Subject) -> Iterator[Finding]:
                         f"instruction has read its pair: wants {_WAIT} {_ADVICE[kind]} between",
                         producer,
                     )
+
+
+def _matters(subject: Subject, pc: int) -> bool:
+    effects = subject.effects[pc]
+    if effects.unit in ("salu", "valu"):
+        return bool((effects.reads | effects.writes) & _SCALARS) or subject.at[pc].mnemonic == _WAIT
+    return effects.unit in ("smem", "vmem")
 
 
 def _step(subject: Subject, pc: int, state: State) -> list[tuple[int, int, str]]:

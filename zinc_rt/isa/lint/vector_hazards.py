@@ -16,10 +16,13 @@ _MATRIX = ("v_wmma", "v_swmmac")
 
 
 def check_vector_hazards(subject: Subject) -> Iterator[Finding]:
-    for pc, last in _with_last(subject, lambda made: True):
-        yield from _matrix(subject, pc, last)
-    for pc, last in _with_last(subject, lambda made: made.mnemonic != "v_nop"):
-        yield from _permlane(subject, pc, last)
+    mnemonics = [made.mnemonic for made in subject.at.values()]
+    if any(mnemonic.startswith(_MATRIX) for mnemonic in mnemonics):
+        for pc, last in _with_last(subject, lambda made: True):
+            yield from _matrix(subject, pc, last)
+    if any(mnemonic.startswith("v_cmpx") for mnemonic in mnemonics):
+        for pc, last in _with_last(subject, lambda made: made.mnemonic != "v_nop"):
+            yield from _permlane(subject, pc, last)
 
 
 def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[Finding]:
