@@ -39,17 +39,25 @@ def fma32(a: Array, b: Array, c: Array) -> Array:
     return sum_to_odd(a.astype(F64) * b.astype(F64), c.astype(F64)).astype(F32)  # the product is exact: 48 bits
 
 
+def fma32_scaled(a: Array, b: Array, c: Array, power: Array) -> Array:
+    """(a * b + c) * 2**power, rounded once."""
+    total = sum_to_odd(a.astype(F64) * b.astype(F64), c.astype(F64))
+    return np.ldexp(total, power).astype(F32)
+
+
 def fma16(a: Array, b: Array, c: Array) -> Array:
     return sum_to_odd(a.astype(F64) * b.astype(F64), c.astype(F64)).astype(F16)
 
 
-def fma64(a: Array, b: Array, c: Array) -> Array:
-    """float64, lane by lane in exact rationals."""
-    out = a * b + c  # right wherever something is infinite or no number
+def fma64(a: Array, b: Array, c: Array, power: Array | int = 0) -> Array:
+    """float64 (a * b + c) * 2**power, lane by lane in exact rationals."""
+    powers = np.broadcast_to(power, a.shape)
+    out = a * b + c  # right wherever a factor is infinite or something no number
+    out = np.where(np.isfinite(a) & np.isfinite(b) & np.isinf(c), c, out)
     for lane in np.flatnonzero(np.isfinite(a) & np.isfinite(b) & np.isfinite(c)):
         exact = Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane]))
         if exact:
-            out[lane] = nearest64(exact)
+            out[lane] = nearest64(exact * Fraction(2) ** int(powers[lane]))
         elif a[lane] and b[lane]:
             out[lane] = 0.0  # a cancellation; the sign of a sum of zeros is right already
     return out
@@ -198,7 +206,7 @@ def f32_to_small(value: Array, exponent_bits: int) -> Array:
     magnitude = np.abs(value.astype(F64))
     finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
     _, exponent = np.frexp(finite)
-    exponent = np.maximum(exponent - 1, 1 - bias)
+    exponent = np.where(finite == 0, 1 - bias, np.maximum(exponent - 1, 1 - bias))
     steps = np.rint(np.ldexp(finite, mantissa_bits - exponent)).astype(np.int64)  # rint: ties to even
     code = steps + ((exponent - (1 - bias)) << mantissa_bits)
     nan, over = (0x7F, 0x7F) if exponent_bits == 4 else (0x7F, 0x7C)

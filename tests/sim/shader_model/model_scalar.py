@@ -258,7 +258,7 @@ def bind(instruction: Instruction) -> Callable[[Wave], None] | None:
         return None
     is_signed = name.endswith("_i64")
     readers = [scalar_reader(o, 32 * o.width if "f16" not in name else 32, signed=is_signed) for o in operands[1:]]
-    if name.endswith("_f16") and name != "s_cvt_f32_f16":
+    if name.endswith("_f16") and not name.startswith("s_cvt_"):
         readers = [scalar_reader(o, 16) for o in operands[1:]]
     write = scalar_writer(operands[0])
 

@@ -234,7 +234,7 @@ def _bind_mad64(instruction: Instruction, width: int) -> Step:
         bottom, top = (-(1 << 63), (1 << 63) - 1) if kind == "i" else (0, (1 << 64) - 1)
         for lane in range(width):
             total = int(a[lane]) * int(b[lane]) + int(c[lane])
-            over[lane] = not bottom <= total <= top
+            over[lane] = bool(total >> 64 & 1)  # bit 64 of the sum: of a signed one its sign
             if clamp:
                 total = min(max(total, bottom), top)
             low[lane] = total & (1 << 64) - 1
@@ -260,7 +260,8 @@ def _bind_select(instruction: Instruction, width: int) -> Step:
 
 def _bind_div_scale(instruction: Instruction, width: int) -> Step:
     """Result and VCC: see V_DIV_SCALE in the manual. There 1/denominator of float32 is compared with float64's
-    denormals, which cannot be; float32's are meant, or the macro would lose quotients."""
+    denormals, which cannot be; float32's are meant, or the macro would lose quotients. And a denominator whose
+    inverse is a denormal is scaled down, as twice up would be infinite."""
     kind = "f64" if "f64" in instruction.mnemonic else "f32"
     dtype = _DTYPES[kind]
     register, mask = instruction.operands[0].index, register_code(instruction.operands[1])
@@ -276,12 +277,11 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
         (value, denominator, numerator), _ = sources.read(wave)
         out = value.copy()
         scaled = np.zeros(width, bool)
-        wide = np.longdouble
         with np.errstate(all="ignore"):
             up = np.ldexp(value, power).astype(dtype)
             down = np.ldexp(value, -power).astype(dtype)
-            inverse = np.abs(1 / denominator.astype(wide))
-            quotient = np.abs(numerator.astype(wide) / denominator.astype(wide))
+            inverse = np.abs(dtype(1) / denominator)
+            quotient = np.abs(numerator / denominator)
         is_denominator = value == denominator
         is_numerator = value == numerator
         inverse_small = (inverse < tiny) & (inverse > 0)
@@ -299,7 +299,7 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
             elif inverse_small[lane] and quotient_small[lane]:
                 scaled[lane] = True
                 if is_denominator[lane]:
-                    out[lane] = up[lane]
+                    out[lane] = down[lane]
             elif inverse_small[lane]:
                 out[lane] = down[lane]
             elif quotient_small[lane]:
@@ -315,19 +315,21 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
 
 
 def _bind_div_fmas(instruction: Instruction, width: int) -> Step:
+    """What v_div_scale scaled by 2**64 (2**128) is scaled back: up for a large quotient, whose denominator was
+    scaled, down for a small one. The manual writes 2**32 (2**64), which fits neither."""
     kind = "f64" if "f64" in instruction.mnemonic else "f32"
-    dtype = _DTYPES[kind]
     register = instruction.operands[0].index
     sources = Sources(instruction, instruction.operands[1:4], (kind,) * 3, width)
-    fma, power = (floats.fma64, 64) if kind == "f64" else (floats.fma32, 32)
+    fma, power, bias = (floats.fma64, 128, 1023) if kind == "f64" else (floats.fma32_scaled, 64, 127)
     clamp, omod = output_modifiers(instruction)
+    unsigned, fraction, top = (U64, 52, 0x7FF) if kind == "f64" else (U32, 23, 0xFF)
 
     def step(wave: Wave) -> None:
         values, _ = sources.read(wave)
-        total = fma(*values)
-        with np.errstate(all="ignore"):
-            scaled = (total * dtype(2.0**power)).astype(dtype)
-        result = np.where(mask_of(wave.mask(VCC), width), scaled, total)
+        bits = values[2].view(unsigned)
+        large = (bits >> unsigned(fraction) & unsigned(top)).astype(I64) > bias
+        moved = np.where(large, power, -power) * mask_of(wave.mask(VCC), width)
+        result = fma(*values, moved.astype(np.int32))
         write_result(wave, register, finish(result, kind, clamp, omod), None, None)
 
     return step

@@ -171,7 +171,7 @@ def ldexp64(a: Array, n: Array) -> Array:
 
 
 def cvt_pk_u8(a: Array, byte: Array, old: Array) -> Array:
-    value = floats.to_integer(np.rint(a), 0, 255).astype(U32)
+    value = floats.to_integer(a, 0, 255).astype(U32)  # truncated as f32_to_u32 is; the manual does not say
     shift = (byte & U32(3)) * U32(8)
     return old & ~(U32(0xFF) << shift) | value << shift
 
@@ -247,7 +247,8 @@ def div_fixup(kind: type) -> Callable[..., Array]:
         exponent_d = (d_bits >> bits(fraction) & bits(top)).astype(I64)
         infinity = kind(np.inf)
         signed = np.where(sign, kind(-1), kind(1))
-        out = np.copysign(np.abs(quotient), signed)
+        # The macro's steps leave a NaN where a quotient overflows; the manual does not say so, but division must.
+        out = np.copysign(np.where(np.isnan(quotient), infinity, np.abs(quotient)), signed)
         out = np.where(exponent_n - exponent_d < (-150 if kind is F32 else -1075), signed * kind(0), out)
         out = np.where(np.isinf(denominator) | (numerator == 0), signed * kind(0), out)
         out = np.where((denominator == 0) | np.isinf(numerator), signed * infinity, out)
@@ -453,8 +454,8 @@ TABLE: dict[str, Row] = {
             "maxmin": lambda a, b, c: np.minimum(np.maximum(a, b), c),
         }.items()
     },
-    "v_sad_u32": row("u32: u32 u32 u32", lambda a, b, c: np.abs(wide(a) - wide(b)) + wide(c)),
-    "v_sad_u8": row("u32: u32 u32 u32", _sad_bytes),
+    "v_sad_u32": row("wu32: u32 u32 u32", lambda a, b, c: np.abs(wide(a) - wide(b)) + wide(c)),
+    "v_sad_u8": row("wu32: u32 u32 u32", _sad_bytes),
 }  # fmt: skip
 # The result is also the last source.
 ACCUMULATE = {

@@ -1,0 +1,186 @@
+"""Every instruction of the gfx12 subset on the engine and on the NumPy model: the same registers, masks and SCC.
+
+The kernels are in instruction_kernels.npz, assembled from instruction_cases.py; trials differ in data and EXEC.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from instruction_cases import all_kernels
+from instruction_inputs import inputs
+from instruction_kernels import (
+    COMMAND,
+    DATA_BYTES,
+    FIRST_RESULT,
+    INPUTS,
+    LDS_BYTES,
+    REGION_BYTES,
+    SCRATCH_BYTES,
+    Case,
+    Kernel,
+    assemble,
+    assembly,
+    read,
+)
+from sim.shader_model.model_device import ModelDevice
+from support import Counts
+
+from zinc_rt.sim.shader.bare import EngineDevice
+
+Array = np.ndarray
+KERNELS = {kernel.name: (kernel, code) for kernel, code in read()}
+REGISTERS = 128
+# Relative to the largest term: the manual leaves order and rounding of these sums open.
+TOLERANCE = {"close": 2.0**-20, "close16": 2.0**-8, "wide": 2.0**-18, "wide16": 2.0**-7, "widebf16": 2.0**-5}
+
+
+def run(device: ModelDevice | EngineDevice, kernel: Kernel, code: bytes, data: Array) -> tuple[Array, Array]:
+    """uint32 [trials, register, lane] and uint8 [trials, bytes]: registers and memory that the kernel left."""
+    trials = len(data)
+    out = np.zeros((trials, REGISTERS // 4, kernel.wave, 4), np.uint32)
+    source = np.random.default_rng(len(code)).integers(0, 256, DATA_BYTES, np.uint8)
+    region = np.zeros((trials, REGION_BYTES if kernel.memory else 16), np.uint8)
+    placed = [device.place(array, name) for name, array in (("in", data), ("out", out))]
+    placed += [device.place(array, name) for name, array in (("source", source), ("region", region))]
+    words = [part for va in placed for part in (va & 0xFFFFFFFF, va >> 32)]
+    findings = device.run(
+        code,
+        groups=(trials, 1, 1),
+        threads=(kernel.wave, 1, 1),
+        wave=kernel.wave,
+        user_data=words,
+        lds_bytes=LDS_BYTES if kernel.memory else 0,
+        scratch_bytes=SCRATCH_BYTES if kernel.memory else 0,
+        name=kernel.name,
+    )
+    assert not findings, "\n".join(finding.sentence for finding in findings[:3])
+    return out.transpose(0, 1, 3, 2).reshape(trials, REGISTERS, kernel.wave), region
+
+
+@dataclass(frozen=True)
+class Difference:
+    case: Case
+    register: int
+    trial: int
+    lanes: tuple[int, ...]
+    got: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(
+            f"lane {lane}: got {got:#010x}, wanted {want:#010x}"
+            for lane, got, want in list(zip(self.lanes, self.got, self.wanted, strict=True))[:3]
+        )
+        return f"{self.case.text} (v{self.register}, trial {self.trial}, {len(self.lanes)} lanes): {shown}"
+
+
+def equal(kind: str, got: Array, want: Array) -> Array:
+    """Lane by lane, bits except that NaNs are equal, or within the tolerance of the kind."""
+    same = got == want
+    if kind in ("f32", "close", "wide"):
+        a, b = got.view(np.float32), want.view(np.float32)
+        same = same | np.isnan(a) & np.isnan(b)
+        if kind != "f32":
+            same |= np.abs(a.astype(float) - b) <= TOLERANCE[kind] * np.maximum(np.abs(b), 16.0)
+        return same
+    if kind in ("f16", "f16x2", "close16", "wide16", "widebf16"):
+        same = np.ones(got.shape, bool)
+        for shift in (0, 16):
+            a, b = ((x >> np.uint32(shift)).astype(np.uint16) for x in (got, want))
+            if kind == "widebf16":
+                x, y = ((z.astype(np.uint32) << np.uint32(16)).view(np.float32) for z in (a, b))
+            else:
+                x, y = a.view(np.float16), b.view(np.float16)
+            half = (a == b) | np.isnan(x) & np.isnan(y)
+            if kind in TOLERANCE:
+                half |= np.abs(x.astype(float) - y) <= TOLERANCE[kind] * np.maximum(np.abs(y.astype(float)), 16.0)
+            same &= half
+        return same
+    return same
+
+
+def equal64(got: Array, want: Array) -> Array:
+    """Pairs [2, lanes] as float64."""
+    a, b = (x[0].astype(np.uint64) | x[1].astype(np.uint64) << np.uint64(32) for x in (got, want))
+    return (a == b) | np.isnan(a.view(float)) & np.isnan(b.view(float))
+
+
+def differences(kernel: Kernel, got: Array, want: Array) -> list[Difference]:
+    found = []
+    with np.errstate(all="ignore"):
+        for case in kernel.cases:
+            for trial in range(len(got)):
+                bad = _bad_lanes(case, got[trial], want[trial])
+                if bad is not None:
+                    register, lanes = bad
+                    a, b = got[trial, register, lanes], want[trial, register, lanes]
+                    found.append(
+                        Difference(
+                            case, register, trial, tuple(lanes.tolist()), tuple(a.tolist()), tuple(b.tolist())
+                        )
+                    )
+                    break
+    return found
+
+
+def _bad_lanes(case: Case, got: Array, want: Array) -> tuple[int, Array] | None:
+    results = list(case.results)
+    if case.compare == "f64":
+        pair, results = results[:2], results[2:]
+        wrong = np.flatnonzero(~equal64(got[pair], want[pair]))
+        if len(wrong):
+            return pair[1], wrong
+    for register in results:
+        kind = "bits" if case.compare == "f64" else case.compare
+        wrong = np.flatnonzero(~equal(kind, got[register], want[register]))
+        if len(wrong):
+            return register, wrong
+    return None
+
+
+def trials_of(slow_counts: Counts) -> int:
+    return slow_counts(6, 24)
+
+
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] if ".more" in name else []) for name in KERNELS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_engine_and_model_leave_the_same_state(name: str, slow_counts: Counts) -> None:
+    kernel, code = KERNELS[name]
+    data = inputs(kernel.wave, trials_of(slow_counts), seed=sum(name.encode()))
+    wanted, wanted_memory = run(ModelDevice(), kernel, code, data.copy())
+    got, got_memory = run(EngineDevice(level="off"), kernel, code, data.copy())
+    untouched = np.flatnonzero(
+        (got[:, :INPUTS] != data[:, : INPUTS * kernel.wave].reshape(-1, INPUTS, kernel.wave)).any(axis=(0, 2))
+    )
+    assert not len(untouched), f"inputs changed: v{untouched.tolist()}"
+    found = differences(kernel, got, wanted)
+    listed = "\n".join(str(each) for each in found[:20])
+    assert not found, f"{len(found)} of {len(kernel.cases)} cases differ:\n{listed}"
+    places = np.argwhere(got_memory != wanted_memory)
+    assert not len(places), f"memory differs first at trial {places[0][0]}, byte {places[0][1]:#x}"
+
+
+def test_results_are_not_trivial() -> None:
+    """The cases write what differs from lane to lane and from what was there: else agreement means nothing."""
+    kernel, code = KERNELS["vector32.core.1"]
+    data = inputs(32, 4, seed=1)
+    out, _ = run(ModelDevice(), kernel, code, data)
+    kinds = Counter(len(np.unique(out[0, register])) > 8 for case in kernel.cases for register in case.results)
+    assert kinds[True] > 0.6 * sum(kinds.values())
+    assert len(np.unique(out[:, FIRST_RESULT : kernel.next])) > 1000
+
+
+@pytest.mark.slow
+def test_the_committed_kernels_are_what_the_sources_make() -> None:
+    pytest.importorskip("ziglang")
+    for kernel in all_kernels():
+        text = assembly(kernel)
+        assert assemble(text if kernel.wave == 32 else "; wave64\n" + text) == KERNELS[kernel.name][1], (
+            f"{kernel.name}: make the file again with {COMMAND}"
+        )
