@@ -301,6 +301,20 @@ SNIPPETS = {
         "v_cmp_eq_u32 vcc_lo, 0, v0\n" + ZERO + vopd(4, 9, x=(0, S, 1), y=(3, S, 2)),
         NONE,
     ),
+    "three scalars": Snippet(
+        "scalars",
+        "v_fma_f32",
+        ".long 0xd6130001, 0x00140801 - 0x1 + 2\n",
+        "v_fma_f32 v1, s0, s1, v0",
+        Limits(entry_sgprs=8),
+    ),
+    "two scalars of a shift": Snippet(
+        "scalars",
+        "v_lshrrev_b64",
+        ".long 0xd73d0002, 0x00000800\n",
+        ZERO + "v_lshrrev_b64 v[2:3], s0, v[0:1]",
+        NONE,
+    ),
     # --- registers and the header
     "vector register beyond the header": Snippet("header", "v_mov_b32", "v_mov_b32 v8, 0", "v_mov_b32 v7, 0"),
     "scalar register beyond the header": Snippet("header", "s_mov_b32", "s_mov_b32 s16, 0", "s_mov_b32 s15, 0"),

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,25 @@ def test_gfx11_is_refused_by_name() -> None:
         lint(bytes(4), target_of("gfx1100", 32))
 
 
+def test_what_llvm_takes_for_good_is_good_here(data_dir: Path) -> None:
+    """LLVM's own gfx12 tests: nothing but graphics, branches to nowhere and what LLVM remarks on itself."""
+    file = data_dir / "gfx12" / "gfx1201_w32.tsv"
+    if not file.is_file():
+        pytest.skip(f"{file} is absent")
+    seen: Counter[str] = Counter()
+    for line in file.read_text().splitlines():
+        raw, _, text = line.partition("\t")
+        if line.startswith("#"):
+            continue
+        seen["all"] += 1
+        for finding in lint(bytes.fromhex(raw + "0000b0bf"), TARGET, kernel=False):
+            if finding.pc == 0:
+                seen[finding.rule] += 1
+                assert finding.rule in ("register", "graphics", "branch", "end"), (text, finding)
+                assert finding.rule != "register" or "/*Invalid" in text, (text, finding)
+    assert seen["all"] == 27852 and seen["register"] > 500 and seen["end"] == 1
+
+
 def test_damaged_code_never_raises(slow_counts) -> None:
     random.seed(11)
     bad = bytes.fromhex("802000f4000000f8 0000c7bf 027002ee00000000 000000000000c0bf 0000b0bf".replace(" ", ""))
@@ -76,6 +96,26 @@ def test_damaged_code_never_raises(slow_counts) -> None:
         for _ in range(random.randrange(1, 12)):
             code[random.randrange(len(code))] = random.randrange(256)
         lint(bytes(code[: random.randrange(len(code) + 1)]), TARGET)
+
+
+def refused_lines(texts: list[str], folder: Path) -> set[int]:
+    """The numbers, from 1, of the lines that the assembler does not accept."""
+    path = folder / "lines.s"
+    path.write_text("\n".join(texts) + "\n")
+    command = [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "clang",
+        "--target=amdgcn-amd-amdhsa",
+        "-mcpu=gfx1201",
+        "-c",
+        str(path),
+    ]
+    done = subprocess.run(
+        [*command, "-o", str(folder / "o"), "-ferror-limit=0"], capture_output=True, text=True, check=False
+    )
+    return {int(line) for line in re.findall(r"lines\.s:(\d+):\d+: error", done.stderr)}
 
 
 @needs_assembler
@@ -94,22 +134,7 @@ def test_vopd_agrees_with_the_assembler(tmp_path: Path) -> None:
         if made is not None and made.second is not None:
             texts.append(made.text)
             wrong.append(list(faults(made, made.second)))
-    path = tmp_path / "vopd.s"
-    path.write_text("\n".join(texts) + "\n")
-    command = [
-        sys.executable,
-        "-m",
-        "ziglang",
-        "clang",
-        "--target=amdgcn-amd-amdhsa",
-        "-mcpu=gfx1201",
-        "-c",
-        str(path),
-    ]
-    done = subprocess.run(
-        [*command, "-o", str(tmp_path / "o"), "-ferror-limit=0"], capture_output=True, text=True, check=False
-    )
-    refused = {int(line) for line in re.findall(r"vopd\.s:(\d+):\d+: error", done.stderr)}
+    refused = refused_lines(texts, tmp_path)
     assert 60 < len(refused) < 390
     for number, (text, said) in enumerate(zip(texts, wrong, strict=True), 1):
         if said:
@@ -117,3 +142,32 @@ def test_vopd_agrees_with_the_assembler(tmp_path: Path) -> None:
         elif number in refused:
             registers = [re.findall(r"v(\d+)", half) for half in text.split("::")]
             assert set(registers[0]) & set(registers[1]), text
+
+
+@needs_assembler
+def test_scalar_limits_agree_with_the_assembler(tmp_path: Path) -> None:
+    random.seed(4)
+    # v_cndmask_b32, v_add_co_ci_u32, v_fma_f32, v_fma_f64, v_div_fmas_f32, v_mad_co_u64_u32,
+    # v_lshrrev_b64, v_add3_u32
+    opcodes = (0x101, 0x120, 0x213, 0x214, 0x237, 0x2FE, 0x33D, 0x255)
+    texts, wrong = [], []
+    while len(texts) < 400:
+        fields = [random.choice((260, 262, 0, 2, 4, 106, 124, 125, 128, 242, 253, 255)) for _ in range(3)]
+        opcode = random.choice(opcodes)
+        if opcode in (0x101, 0x120):  # a mask
+            fields[2] = random.choice((0, 2, 4, 106))
+        if opcode == 0x237 and 106 in fields:  # the assembler counts the VCC that it reads anyway twice
+            continue
+        low = 0x35 << 26 | opcode << 16 | 8 << 8 if opcode in (0x120, 0x2FE) else 0x35 << 26 | opcode << 16
+        high = fields[0] | fields[1] << 9 | (fields[2] << 18 if opcode != 0x33D else 0)
+        code = low.to_bytes(4, "little") + high.to_bytes(4, "little") + b"\x11\x11\0\0"
+        made = decode(code, 0, TARGET)
+        if made is None or "/*" in made.text:
+            continue
+        texts.append(made.text)
+        found = lint(code[: made.size_bytes] + bytes.fromhex("0000b0bf"), TARGET, kernel=False)
+        wrong.append({finding.rule for finding in found})
+    refused = refused_lines(texts, tmp_path)
+    assert 60 < len(refused) < 390
+    for number, (text, rules) in enumerate(zip(texts, wrong, strict=True), 1):
+        assert ("scalars" in rules) == (number in refused), text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.isa.effects import effects
 from zinc_rt.isa.flow import control_flow, order
+from zinc_rt.isa.lint.constant_bus import check_constant_bus
 from zinc_rt.isa.lint.finding import Finding, Subject
 from zinc_rt.isa.lint.operands import Limits, check_operands
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
@@ -22,6 +23,7 @@ RULES = {
     "sgpr-read": "an SGPR or VCC is read before its new value is there (RDNA4 SGPR read hazard)",
     "wmma": "a matrix instruction reads the result of the one directly before it as A or B",
     "permlane": "a permlane directly follows a v_cmpx",
+    "scalars": "a vector instruction reads more scalar values than it can",
     "vopd": "the halves of a VOPD instruction conflict",
     "register": "a register that does not exist, or cannot stand there",
     "alignment": "a misaligned tuple of scalar registers",
@@ -58,6 +60,7 @@ def lint(
         *check_sgpr_reads(subject),
         *check_vector_hazards(subject),
         *check_vopd(subject),
+        *check_constant_bus(subject),
     ]
     if kernel:
         found += check_unwritten(subject, limits.entry_sgprs)

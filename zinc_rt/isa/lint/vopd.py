@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.effects import VCC
 from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.constant_bus import scalar_sources
 from zinc_rt.isa.lint.finding import Finding, Subject
 from zinc_rt.isa.operand import Kind, Operand
 
@@ -37,7 +37,7 @@ def faults(x: Instruction, y: Instruction) -> Iterator[str]:
     written = x.operands[0].index, y.operands[0].index
     if written[0] % 2 == written[1] % 2:
         yield f"destinations v{written[0]} and v{written[1]} have one parity"
-    scalars = {(kind, index) for half in (x, y) for kind, index in _scalars(half)}
+    scalars = scalar_sources(x) | scalar_sources(y)
     if len(scalars) > 2:
         yield f"{len(scalars)} scalar registers and literals, at most 2"
 
@@ -56,13 +56,3 @@ def _sources(half: Instruction) -> tuple[int | None, int | None, int | None]:
 
 def _vgpr(operand: Operand) -> int | None:
     return operand.index if operand.kind is Kind.VGPR else None
-
-
-def _scalars(half: Instruction) -> Iterator[tuple[str, int]]:
-    for operand in half.operands[1:]:
-        if operand.kind in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
-            yield "scalar", operand.index
-        elif operand.kind is Kind.LITERAL:
-            yield "literal", 0
-    if half.mnemonic.startswith("v_dual_cndmask"):
-        yield "scalar", VCC
