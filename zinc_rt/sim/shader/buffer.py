@@ -77,24 +77,33 @@ def _offsets(e: Emitter, r: _Resource) -> ir.Value:
     return e.b.add(scaled, r.inner)
 
 
-def _inside(e: Emitter, r: _Resource, moved: int, size_bytes: int) -> ir.Value:
-    """<W x i1>: whether `size_bytes` at `moved` behind the address are in the buffer."""
+def _available(e: Emitter, r: _Resource) -> ir.Value:
+    """<W x i64>: how many bytes of the buffer each lane has from its address on."""
     b, of = e.b, e.lanes(I64)
-    index = e.constant(0, of) if r.index is None else b.zext(r.index, of)
+    everything, nothing = e.constant(1 << 40, of), e.constant(0, of)
     records = b.zext(r.records, I64)
-    end = b.add(r.inner, e.constant(moved + size_bytes, of))
+    raw = _from(e, e.splat(records), b.add(_offsets(e, r), e.splat(b.zext(r.moved, I64))))
+    empty = e.splat(b.icmp_unsigned("==", r.records, e.constant(0)))
+    index = nothing if r.index is None else b.zext(r.index, of)
     by_index = b.icmp_unsigned("<", index, e.splat(records))
-    in_record = b.icmp_unsigned("<=", end, e.splat(b.zext(r.stride, I64)))
-    total = b.add(b.add(_offsets(e, r), e.constant(moved + size_bytes, of)), e.splat(b.zext(r.moved, I64)))
-    raw = b.icmp_unsigned("<=", total, e.splat(records))
-    not_empty = e.splat(b.icmp_unsigned("!=", r.records, e.constant(0)))
+    in_record = _from(e, e.splat(b.zext(r.stride, I64)), r.inner)
 
     def selected(number: int) -> ir.Value:
         return e.splat(b.icmp_unsigned("==", r.select, e.constant(number)))
 
-    result = b.select(selected(_SELECT_EMPTY), not_empty, raw)
-    result = b.select(selected(_SELECT_INDEX), by_index, result)
-    return b.select(selected(_SELECT_STRUCTURED), b.and_(by_index, in_record), result)
+    result = b.select(selected(_SELECT_EMPTY), b.select(empty, nothing, everything), raw)
+    result = b.select(selected(_SELECT_INDEX), b.select(by_index, everything, nothing), result)
+    return b.select(selected(_SELECT_STRUCTURED), b.select(by_index, in_record, nothing), result)
+
+
+def _from(e: Emitter, limit: ir.Value, at: ir.Value) -> ir.Value:
+    inside = e.b.icmp_unsigned("<", at, limit)
+    return e.b.select(inside, e.b.sub(limit, at), e.constant(0, at.type))
+
+
+def _has(e: Emitter, available: ir.Value, size_bytes: int) -> ir.Value:
+    """<W x i1>"""
+    return e.b.icmp_unsigned(">=", available, e.constant(size_bytes, available.type))
 
 
 def _addresses(e: Emitter, r: _Resource, moved: int = 0) -> Addresses:
@@ -123,13 +132,14 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
     words = max(1, size_bytes // 4)
     each = min(size_bytes, 4)
     results = [e.shared(f"buffer {at}", e.lanes(I32)) for at in range(words)]
-    with b.if_else(_all_inside(e, _inside(e, r, 0, size_bytes)), likely=True) as (whole, parts):
+    available = _available(e, r)
+    with b.if_else(_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
         with whole:
             for place, dword in zip(results, access.load(e, _addresses(e, r), size_bytes), strict=True):
                 b.store(dword, place)
         with parts:
             for at, place in enumerate(results):
-                mask = _inside(e, r, 4 * at, each)
+                mask = _has(e, available, 4 * at + each)
                 site = access.memory_site(e)
                 helper = lane_access.lanes_load(e, each)
                 access.call_lanes(e, helper, _addresses(e, r, 4 * at), site, _lanes(e, mask))
@@ -142,12 +152,13 @@ def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) 
     b = e.b
     r = _resource(e, i, list(i.operands))
     each = min(size_bytes, 4)
-    with b.if_else(_all_inside(e, _inside(e, r, 0, size_bytes)), likely=True) as (whole, parts):
+    available = _available(e, r)
+    with b.if_else(_all_inside(e, _has(e, available, size_bytes)), likely=True) as (whole, parts):
         with whole:
             access.store(e, _addresses(e, r), dwords, size_bytes)
         with parts:
             for at, dword in enumerate(dwords):
-                mask = _inside(e, r, 4 * at, each)
+                mask = _has(e, available, 4 * at + each)
                 b.store(access.together(e, [dword], each), access.buffers(e)[1], align=1)
                 site = access.memory_site(e)
                 helper = lane_access.lanes_store(e, each)
@@ -158,7 +169,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     """The data register is the destination, too."""
     check_modifiers(i)
     r = _resource(e, i, list(i.operands))
-    mask = _inside(e, r, 0, size_bytes)
+    mask = _has(e, _available(e, r), size_bytes)
     data = stored(e, i.operands[0], size_bytes * (2 if operation == "cmpswap" else 1), False)
     old = atomics.change(e, operation, _addresses(e, r), data, size_bytes, _lanes(e, mask))
     if atomics.returns(i):
