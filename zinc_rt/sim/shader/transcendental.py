@@ -96,7 +96,7 @@ def exp2(e: Emitter, x: Value) -> Value:
     error = b.fadd(error, b.fadd(b.fsub(partial, high), second))
     low = b.fadd(rest, b.fadd(error, b.fadd(first_low, second_low)))
     mantissa = _bits(e, sum_to_odd(e, high, low))
-    power = b.fptosi(whole, e.lanes(I64))
+    power = b.sext(b.fptosi(whole, e.lanes(I32)), e.lanes(I64))
     return b.bitcast(b.add(mantissa, b.shl(power, e.constant(_MANTISSA, power.type))), x.type)
 
 
@@ -119,7 +119,7 @@ def log2(e: Emitter, x: Value) -> Value:
     series = _horner(e, square, tuple(1.0 / (2 * term + 3) for term in reversed(range(_LOG_TERMS))))
     first, first_low = _product(e, s, _TWO_OVER_LN2)
     rest = b.fmul(first, b.fmul(square, series))
-    whole = b.sitofp(exponent, x.type)
+    whole = b.sitofp(b.trunc(exponent, e.lanes(I32)), x.type)
     high = b.fadd(whole, first)
     error = b.fadd(b.fsub(whole, high), first)
     from_s = b.fmul(e.constant(_TWO_OVER_LN2[0], x.type), s_low)
