@@ -102,7 +102,7 @@ class Matvec:
         self.table: RangeTable = of_arrays(placed, bounds=level != "off", **_races(level))
         threads_of_group = self.zrt.workgroup
         self.launch = Launch(
-            (SIZE // 16, 1, 1), threads_of_group, threads_of_group, 32, (0, 4),
+            (1, SIZE // 16, 1), threads_of_group, threads_of_group, 32, (0, 4),
             vgprs=self.zrt.vgprs, sgprs=self.zrt.sgprs,
         )  # fmt: skip
         kernel = kernels().of(wanted_for(self.launch, self.zrt.code, Checks(level)))

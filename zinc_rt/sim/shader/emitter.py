@@ -31,6 +31,7 @@ from zinc_rt.sim.shader.layout import (
     Site,
     Status,
 )  # fmt: skip
+from zinc_rt.sim.shader.quads import Forms, Quads
 
 if TYPE_CHECKING:
     from zinc_rt.sim.shader.flow import Flow
@@ -95,7 +96,15 @@ class Emitter:
     """One kernel's function under construction. `instruction` and `pc` are the one being emitted."""
 
     def __init__(
-        self, module: ir.Module, name: str, wave: int, checks: Checks, vgprs: int, sgprs: int, facts: Facts
+        self,
+        module: ir.Module,
+        name: str,
+        wave: int,
+        checks: Checks,
+        vgprs: int,
+        sgprs: int,
+        facts: Facts,
+        forms: Forms | None = None,
     ) -> None:
         self.module, self.wave, self.checks = module, wave, checks
         self.vgprs, self.sgprs, self.facts = vgprs, sgprs, facts
@@ -124,6 +133,7 @@ class Emitter:
         self._first_lane = ir.Constant(self.lanes(I32), None)
         self._shared: dict[str, ir.Value] = {}
         self.fuel = self.local(I64, "fuel")
+        self.quads = Quads(self, forms or Forms())
 
     def begin(self, pc: int, instruction: Instruction, *, exec_full: bool) -> Touched:
         """Go on to the next instruction; gives the registers it is going to touch."""
@@ -226,7 +236,7 @@ class Emitter:
             self.touched.whole |= 1 << index
         if check and self.facts.unproven.get(self.pc, 0) >> index & 1:
             self._check_vgpr(index, lanes)
-        return self.load(self.register(index), self.lanes(I32))
+        return self.quads.read(index)
 
     def write_vgpr(self, index: int, value: ir.Value, masked: bool = True) -> None:
         """`value`: <W x i32>. Lanes outside EXEC (and outside `limited`) keep theirs, unless not `masked`."""
@@ -256,6 +266,7 @@ class Emitter:
             if self.facts.tracked >> index & 1:
                 self.b.store(self.constant(-1, self.mask_bits), self.written(index))
         self.b.store(value, self.register(index))
+        self.quads.wrote(index, value)
 
     def read_sgpr(self, index: int, *, check: bool = True) -> ir.Value:
         """i32. `index` as in the encoding; `null` reads 0."""

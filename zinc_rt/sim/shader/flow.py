@@ -10,6 +10,7 @@ from zinc_rt.sim.shader.analysis import Analysis
 from zinc_rt.sim.shader.cfg import Graph
 from zinc_rt.sim.shader.emitter import I1, I32, I64, Emitter
 from zinc_rt.sim.shader.layout import ALIGNMENT, EXEC_HI, EXEC_LO, SCC, STATE, VGPR_LIMIT, Status
+from zinc_rt.sim.shader.quads import WORDS
 
 
 class Flow:
@@ -101,7 +102,7 @@ class Flow:
         e = self.e
         for key in self._live(start):
             if key < VGPR_LIMIT:
-                e.b.store(e.load(e.register(key), e.lanes(I32)), self._vgpr(key), align=ALIGNMENT)
+                e.b.store(e.quads.held(start, key), self._vgpr(key), align=ALIGNMENT)
             elif key == VGPR_LIMIT + SCC:
                 e.set_state_field("scc", e.b.zext(e.load(e.register(key), I1), I32))
             else:
@@ -121,8 +122,14 @@ class Flow:
         """`first`: nothing ran before, so what is written is known and not in the state."""
         e = self.e
         full = self._starts_full(start)
+        whole = e.quads.at_start(start)
+        for first in sorted(whole):
+            members = range(first, first + WORDS)
+            e.quads.store(first, [e.load(self._vgpr(key), e.lanes(I32), align=ALIGNMENT) for key in members])
         for key in self._live(start):
-            if key < VGPR_LIMIT:
+            if any(first <= key < first + WORDS for first in whole):
+                value = None
+            elif key < VGPR_LIMIT:
                 value = e.load(self._vgpr(key), e.lanes(I32), align=ALIGNMENT)
             elif key == VGPR_LIMIT + SCC:
                 value = e.b.trunc(e.state_field("scc"), I1)
@@ -130,7 +137,8 @@ class Flow:
                 value = e.constant(-1)
             else:
                 value = e.state_field("sgprs", key - VGPR_LIMIT)
-            e.b.store(value, e.register(key))
+            if value is not None:
+                e.b.store(value, e.register(key))
             if e.facts.tracked >> key & 1:
                 e.b.store(self._written_first(key, full) if first else self._load_written(key), e.written(key))
 

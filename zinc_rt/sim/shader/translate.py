@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target
-from zinc_rt.sim.shader.analysis import Analysis, analyse
+from zinc_rt.sim.shader.analysis import Analysis, Records, analyse
 from zinc_rt.sim.shader.cfg import Block, Graph, ends_block, graph_of
 from zinc_rt.sim.shader.emitter import Emitter, Facts, NotSimulated, Touched
 from zinc_rt.sim.shader.flow import Flow
 from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.quads import Forms, choose
 from zinc_rt.sim.shader.semantics import EMIT, base_mnemonic
 from zinc_rt.sim.shader.trace import Tracer, count_block
 
@@ -83,7 +84,8 @@ def _translated(
     first = _Pass(graph, wave, checks, vgprs, sgprs, None)
     first.run()
     analysis = analyse(graph, first.records, wave, exec_full=full, user_sgprs=user_sgprs, initialised=checks.fast)
-    second = _Pass(graph, wave, checks, vgprs, sgprs, analysis)
+    forms = Forms() if checks.trace else choose(graph, analysis.exec_full)
+    second = _Pass(graph, wave, checks, vgprs, sgprs, analysis, first.records, forms)
     second.run()
     e = second.e
     names = {instruction.mnemonic for block in graph.blocks.values() for _, instruction in block.code}
@@ -99,11 +101,21 @@ def _translated(
 
 class _Pass:
     def __init__(
-        self, graph: Graph, wave: int, checks: Checks, vgprs: int, sgprs: int, analysis: Analysis | None
+        self,
+        graph: Graph,
+        wave: int,
+        checks: Checks,
+        vgprs: int,
+        sgprs: int,
+        analysis: Analysis | None,
+        before: Records | None = None,
+        forms: Forms | None = None,
     ) -> None:
+        """`before`: what an earlier pass found each instruction to touch."""
         self.graph, self.analysis = graph, analysis
+        self.before: Records = before or {}
         facts = Facts() if analysis is None else analysis.facts
-        self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, sgprs, facts)
+        self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, sgprs, facts, forms)
         self.e.flow = Flow(self.e, graph, analysis)
         self.records: dict[tuple[int, int], Touched] = {}
         self.tracer = Tracer(self.e) if checks.trace else None
@@ -117,6 +129,7 @@ class _Pass:
         e = self.e
         e.b.position_at_end(e.flow.blocks[block.start])
         e.pc = block.start
+        e.quads.begin_block(block.start)
         if e.checks.profile:
             count_block(e, number)
         for pc, instruction in block.code:
@@ -124,15 +137,21 @@ class _Pass:
             touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full)
             if self.tracer is not None:
                 self.tracer.before(last=ends_block(instruction.mnemonic))
+            before = self.before.get((block.start, pc))
+            e.quads.before_instruction(0 if before is None else before.writes | before.masked)
+            if ends_block(instruction.mnemonic):
+                e.quads.flush(block.successors)
             self._instruction()
             if e.b.block.is_terminated:
                 return
+            e.quads.after_instruction()
             if self.tracer is not None:
                 self.tracer.after(touched)
         if block.illegal_at is not None:
             e.pc = block.illegal_at
             e.illegal("is not one that decodes")
         else:
+            e.quads.flush(block.successors)
             e.b.branch(e.flow.edge(block.end, e.pc))
 
     def _instruction(self) -> None:
