@@ -319,6 +319,27 @@ SNIPPETS = {
     "vector register beyond the header": Snippet("header", "v_mov_b32", "v_mov_b32 v8, 0", "v_mov_b32 v7, 0"),
     "scalar register beyond the header": Snippet("header", "s_mov_b32", "s_mov_b32 s16, 0", "s_mov_b32 s15, 0"),
     "LDS not declared": Snippet("header", "ds_load_b32", "ds_load_b32 v1, v0", "ds_bpermute_b32 v1, v0, v0"),
+    "LDS offset beyond the header": Snippet(
+        "header",
+        "ds_load_b64",
+        "ds_load_b64 v[2:3], v0 offset:60",
+        "ds_load_b64 v[2:3], v0 offset:56",
+        Limits(lds_bytes=64),
+    ),
+    "LDS strided offset beyond the header": Snippet(
+        "header",
+        "ds_store_2addr_stride64_b32",
+        "ds_store_2addr_stride64_b32 v0, v0, v0 offset0:1 offset1:4",
+        "ds_store_2addr_stride64_b32 v0, v0, v0 offset0:1 offset1:3",
+        Limits(lds_bytes=1024),
+    ),
+    "argument beyond the block": Snippet(
+        "kernarg",
+        "s_load_b64",
+        "s_load_b64 s[2:3], s[0:1], 20",
+        "s_load_b64 s[2:3], s[0:1], 16",
+        Limits(kernarg_bytes=24),
+    ),
     "scratch not declared": Snippet("header", "scratch_load", "scratch_load_b32 v1, off, off", "s_nop 0"),
     "four registers up to v256": Snippet(
         "register", "global_load_b128", LOAD + ".long 0xee05c002, 253, 0", LOAD + ".long 0xee05c002, 252, 0", NONE

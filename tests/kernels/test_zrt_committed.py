@@ -23,7 +23,7 @@ def kernel(path: Path) -> Zrt:
 
 
 def findings(zrt: Zrt, code: bytes) -> list[Finding]:
-    limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, entry_sgprs=2)
+    limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
     return lint(code, target_of(zrt.target, zrt.wave), limits, entry=zrt.entry_offset)
 
 

@@ -96,6 +96,7 @@ def _of_whole(
         lds_bytes=details["lds_bytes"],
         scratch_bytes=details["scratch_bytes"],
         entry_sgprs=2,
+        kernarg_bytes=details["kernarg_bytes"],
     )
     threads = details["workgroup"][0] * details["workgroup"][1] * details["workgroup"][2]
     yield KernelInput(

@@ -301,9 +301,9 @@ def _check(zrt: Zrt, source: str) -> None:
     size = len(zrt.code)
     if not size or size % 4:
         raise InputError(f"{source}: code of {size} bytes, wanted whole dwords and at least one")
-    if zrt.entry_offset % 4 or zrt.entry_offset >= size:
+    if zrt.entry_offset % CODE_ALIGNMENT or zrt.entry_offset >= size:
         raise InputError(
-            f"{source}: entry at byte {zrt.entry_offset} is not an instruction of {size} bytes of code"
+            f"{source}: entry at byte {zrt.entry_offset}, wanted a multiple of {CODE_ALIGNMENT} within {size}"
         )
     _check_tables(zrt, source)
 

@@ -10,7 +10,7 @@ from zinc_rt.isa.lint.finding import Finding, Subject
 from zinc_rt.isa.lint.operands import Limits, check_operands
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
 from zinc_rt.isa.lint.structure import check_structure
-from zinc_rt.isa.lint.unwritten import check_unwritten
+from zinc_rt.isa.lint.unwritten import check_kernarg, check_unwritten
 from zinc_rt.isa.lint.vector_hazards import check_vector_hazards
 from zinc_rt.isa.lint.vopd import check_vopd
 from zinc_rt.isa.lint.waits import check_waits
@@ -28,6 +28,7 @@ RULES = {
     "register": "a register that does not exist, or cannot stand there",
     "alignment": "a misaligned tuple of scalar registers",
     "header": "more registers, LDS or scratch than the header declares",
+    "kernarg": "a scalar load beyond the kernel's arguments",
     "lane": "a lane that no wave of this size has",
     "graphics": "an instruction of graphics shaders",
     "branch": "a branch out of the code, or into the middle of an instruction",
@@ -64,4 +65,6 @@ def lint(
     ]
     if kernel:
         found += check_unwritten(subject, limits.entry_sgprs)
+        if limits.kernarg_bytes is not None:
+            found += check_kernarg(subject, limits.kernarg_bytes)
     return sorted(found, key=lambda finding: (finding.pc, finding.rule))

@@ -9,6 +9,7 @@ from zinc_rt.isa.effects import SGPRS, VGPR, VGPRS, names
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.finding import Finding, Subject
 from zinc_rt.isa.operand import Kind, Operand
+from zinc_rt.isa.units import access_bytes
 
 _VECTOR_REGISTERS = 256
 _GRAPHICS = frozenset(("EXP", "VINTERP", "VDSDIR", "LDSDIR"))
@@ -17,13 +18,15 @@ _NO_LDS_TOUCHED = ("ds_permute", "ds_bpermute", "ds_swizzle", "ds_nop")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the kernel's header declares; None where unknown. `entry_sgprs` hold user data at the start."""
+    """What the kernel's header declares; None where unknown. `entry_sgprs` hold user data at the start, of which
+    s[0:1] is the address of `kernarg_bytes` of arguments where those are known."""
 
     vgprs: int | None = None
     sgprs: int | None = None
     lds_bytes: int | None = None
     scratch_bytes: int | None = None
     entry_sgprs: int = 16
+    kernarg_bytes: int | None = None
 
 
 def check_operands(subject: Subject, limits: Limits) -> Iterator[Finding]:
@@ -93,10 +96,26 @@ def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
         yield f"{names(beyond << VGPR + limits.vgprs)}, the header declares {limits.vgprs} VGPRs"
     if limits.sgprs is not None and (beyond := (used & SGPRS) >> limits.sgprs):
         yield f"{names(beyond << limits.sgprs)}, the header declares {limits.sgprs} SGPRs"
-    if limits.lds_bytes == 0 and effects.unit == "ds" and not made.mnemonic.startswith(_NO_LDS_TOUCHED):
-        yield "the header declares no LDS"
+    if limits.lds_bytes is not None and effects.unit == "ds" and not made.mnemonic.startswith(_NO_LDS_TOUCHED):
+        end = _lds_end(made)
+        if not limits.lds_bytes:
+            yield "the header declares no LDS"
+        elif end > limits.lds_bytes:
+            yield f"its offset alone reaches byte {end}, the header declares {limits.lds_bytes} of LDS"
     if limits.scratch_bytes == 0 and made.encoding == "SCRATCH":
         yield "the header declares no scratch"
+
+
+def _lds_end(made: Instruction) -> int:
+    """The last byte, and one, that an LDS access touches where its address is 0."""
+    size = access_bytes(made)
+    if "_2addr_" not in made.mnemonic:
+        offset = made.modifier("offset")
+        return size + (offset.value if offset is not None and isinstance(offset.value, int) else 0)
+    size //= 2
+    step = size * (64 if "_stride64_" in made.mnemonic else 1)
+    field = made.words[0] & 0xFFFF
+    return size + step * max(field & 0xFF, field >> 8)
 
 
 def _lane(made: Instruction, wave: int) -> str | None:

@@ -8,9 +8,27 @@ from dataclasses import replace
 from zinc_rt.isa.effects import EXEC, NULL, SCC, TTMP, VCC, VGPR, bit, names, registers, span
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.operand import Kind
+from zinc_rt.isa.units import access_bytes
 
 _ALWAYS = span(EXEC, 2) | bit(NULL) | span(TTMP, 16)
+_KERNARG = span(0, 2)
 _CONDITIONS = bit(SCC) | span(VCC, 2)
+
+
+def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[Finding]:
+    """Scalar loads beyond the arguments, as long as nothing has written s[0:1]."""
+    before = _written(subject, 0, every_path=False)
+    for block_pc, written in before.items():
+        for pc, made in subject.flow.blocks[block_pc].instructions:
+            if made.encoding == "SMEM" and made.mnemonic.startswith("s_load") and not written & _KERNARG:
+                base, offset = made.operands[1], made.operands[2]
+                end = access_bytes(made) + (offset.value if isinstance(offset.value, int) else 0)
+                if registers(base) == _KERNARG and offset.kind is Kind.IMMEDIATE and end > kernarg_bytes:
+                    yield subject.finding(
+                        "kernarg", pc, f"reads up to byte {end} of {kernarg_bytes} bytes of arguments"
+                    )
+            written |= subject.effects[pc].writes
 
 
 def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[Finding]:
