@@ -257,6 +257,16 @@ def test_lanes_that_are_off_are_found(name: str, rule: str, lanes: int) -> None:
     assert not silent
 
 
+def test_only_the_lanes_that_dpp_reads_must_be_written() -> None:
+    x = np.arange(40, 72, dtype=U32)
+    (shared, *_), findings = run("dpp_shares_one_lane", (x,))
+    assert not findings
+    assert shared.tolist() == [40] * 16 + [0x5A5A5A5A] * 16
+    _, findings = run("dpp_shares_an_unwritten_lane", (x,))
+    assert [finding.rule for finding in findings] == ["uninitialised-vgpr"]
+    assert findings[0].lanes == 1 << 16
+
+
 def test_what_the_permuting_instructions_leave() -> None:
     x = np.arange(32, dtype=U32)
     first, findings = run("read_first_of_some", (x,))

@@ -140,6 +140,18 @@ s_mov_b32 exec_lo, 0xffff00ff
 v_mov_b32_dpp v10, v1 row_ror:4 row_mask:0xf bank_mask:0xf bound_ctrl:1
 v_mov_b32_dpp v11, v1 row_ror:4 row_mask:0xf bank_mask:0xf fi:1
 """,
+    "dpp_shares_one_lane": """
+s_mov_b32 exec_lo, 1
+v_mov_b32 v4, v1
+s_mov_b32 exec_lo, -1
+v_mov_b32_dpp v10, v4 row_share:0 row_mask:0x1 bank_mask:0xf
+""",
+    "dpp_shares_an_unwritten_lane": """
+s_mov_b32 exec_lo, 1
+v_mov_b32 v4, v1
+s_mov_b32 exec_lo, -1
+v_mov_b32_dpp v10, v4 row_share:0 row_mask:0xf bank_mask:0xf
+""",
     "permlane_off": """
 s_mov_b32 exec_lo, 0xffff00ff
 s_mov_b32 s30, 0x76543210

@@ -95,7 +95,12 @@ def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Op
         _mask_bit(instruction, "row_mask", lane // 16) and _mask_bit(instruction, "bank_mask", lane // 4 % 4)
         for lane in range(e.wave)
     ]
-    values = [e.read_vgpr(source.index + at) for at in range(source.width)]
+    read = {to for to, through in zip(reads, lets_through, strict=True) if through and to is not None}
+    lanes: ir.Value | None = None
+    if len(read) < e.wave:
+        lanes = lanes_constant(e, [lane in read for lane in range(e.wave)])
+        lanes = lanes if e.exec_full else e.b.and_(lanes, e.exec_mask())
+    values = [e.read_vgpr(source.index + at, lanes=lanes) for at in range(source.width)]
     moved = [shuffled(e, value, reads, zero_outside=any(outside) and zero) for value in values]
     limit: ir.Value | None = None
     if any(outside) and not zero:
