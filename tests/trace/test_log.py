@@ -1,0 +1,198 @@
+"""A log comes back as it was written, and whatever happens to its file, nothing false comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+from support import Counts
+from trace_logs import META, write
+
+from zinc_rt.errors import InputError, OutputError
+from zinc_rt.trace import frame
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.records import Event
+from zinc_rt.trace.writer import LogWriter
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.zlog"
+
+
+def test_what_was_written_comes_back(path: Path) -> None:
+    written = write(path)
+    with LogReader(path) as log:
+        assert list(log) == written and log.header == META
+        assert log.closed and log.problems == []
+        content = b"block 2 " * 200
+        assert log.blob(hashlib.sha256(content).hexdigest()) == content
+
+
+def test_the_same_bytes_are_kept_once_and_compressed(path: Path) -> None:
+    with LogWriter(path, META) as writer:
+        digests = {writer.blob(bytes(1 << 20)) for _ in range(5)}
+    assert len(digests) == 1 and path.stat().st_size < 4096
+    with LogReader(path) as log:
+        assert log.blob(digests.pop()) == bytes(1 << 20)
+
+
+def test_every_prefix_opens_with_what_it_holds(path: Path) -> None:
+    written = write(path)
+    whole = path.read_bytes()
+    header = len(frame.file_header(META))
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        if size < header:
+            with pytest.raises(InputError, match="cut off inside its header"):
+                LogReader(path)
+            continue
+        with LogReader(path) as log:
+            read = list(log)
+            assert read == written[: len(read)] and log.problems
+
+
+def test_the_torn_record_alone_is_lost_and_named(path: Path) -> None:
+    written = write(path, close=False)
+    path.write_bytes(path.read_bytes()[:-1])
+    with LogReader(path) as log:
+        assert list(log) == written[:-1]
+        assert any(problem.startswith("torn record of") for problem in log.problems)
+
+
+def test_a_changed_byte_is_found_or_harmless(path: Path, slow_counts: Counts) -> None:
+    written = write(path)
+    whole = path.read_bytes()
+    chance = random.Random(7)
+    blobs = {hashlib.sha256(c).hexdigest(): c for c in (b"block %d " % n * 200 for n in range(len(written)))}
+    for _ in range(slow_counts(2000, 100_000)):
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+        path.write_bytes(data)
+        try:
+            log = LogReader(path)
+        except InputError:
+            continue  # in the header
+        with log:
+            read = list(log)
+            assert all(record in written for record in read)
+            assert len(read) == len(written) or log.problems
+            for digest, content in blobs.items():
+                try:
+                    assert log.blob(digest) == content
+                except InputError as error:
+                    assert "damaged" in str(error) or "does not hold" in str(error)
+
+
+def test_a_newer_format_is_refused_by_its_number(path: Path) -> None:
+    write(path)
+    data = bytearray(path.read_bytes())
+    data[4:8] = struct.pack("<I", 99)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="log format 99, this build reads 1"):
+        LogReader(path)
+
+
+def test_a_record_of_a_later_kind_is_refused_not_skipped(path: Path) -> None:
+    write(path, close=False)
+    with path.open("ab") as file:
+        file.write(frame.frame(77, frame.body({})))
+    with LogReader(path) as log, pytest.raises(InputError, match="record kind 77 is unknown"):
+        list(log)
+
+
+@pytest.mark.parametrize("data", [b"", b"ZL", b"GGUF" + bytes(40), bytes(100)])
+def test_what_is_no_log_is_refused(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"no log|not a log"):
+        LogReader(path)
+
+
+def test_a_file_that_is_missing_or_cannot_be_made_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the log"):
+        LogReader(tmp_path / "nowhere.zlog")
+    with pytest.raises(OutputError, match="cannot write"):
+        LogWriter(tmp_path / "no" / "folder.zlog", META)
+
+
+def test_a_full_disk_ends_the_recording_with_one_warning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings: list[str] = []
+    writer = LogWriter(path, META, warn=warnings.append)
+    writer.write(Event("first", "", 0.0))
+    whole, room = os.write, 30
+
+    def short(fd: int, data: bytes) -> int:
+        nonlocal room
+        if room <= 0:
+            raise OSError(28, "No space left on device")
+        count = whole(fd, bytes(data[:room]))
+        room -= count
+        return count
+
+    monkeypatch.setattr(os, "write", short)
+    writer.write(Event("second", "x" * 100, 1.0))
+    writer.write(Event("third", "", 2.0))
+    monkeypatch.undo()
+    writer.close()
+    assert len(warnings) == 1 and "No space left on device" in warnings[0]
+    with LogReader(path) as log:
+        assert [record.name for record in log if isinstance(record, Event)] == ["first"]
+
+
+WRITES_FOR_EVER = """
+import sys
+from zinc_rt.trace.records import Event
+from zinc_rt.trace.writer import LogWriter
+writer = LogWriter(sys.argv[1], {})
+print("ready", flush=True)
+number = 0
+while True:
+    writer.blob(b"%d " % number * 500)
+    writer.write(Event("n", str(number), 0.0))
+    number += 1
+"""
+
+
+def test_a_killed_writer_loses_at_most_the_record_it_was_writing(path: Path, slow_counts: Counts) -> None:
+    chance = random.Random(3)
+    for _ in range(slow_counts(4, 200)):
+        child = subprocess.Popen([sys.executable, "-c", WRITES_FOR_EVER, str(path)], stdout=subprocess.PIPE)
+        assert child.stdout is not None and child.stdout.readline()
+        time.sleep(chance.random() * 0.05)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        with LogReader(path) as log:
+            numbers = [int(record.detail) for record in log if isinstance(record, Event)]
+            assert numbers == list(range(len(numbers)))
+            assert len(log.problems) <= 2  # not closed, and perhaps a torn record
+
+
+def test_a_frame_is_found_behind_a_damaged_stretch_of_any_length(path: Path) -> None:
+    written = write(path)
+    data = bytearray(path.read_bytes())
+    start = len(frame.file_header(META))
+    data[start : start + 40] = b"ZREC" * 10
+    path.write_bytes(data)
+    with LogReader(path) as log:
+        assert list(log) == written and any("damaged stretch" in problem for problem in log.problems)
+
+
+def test_a_length_beyond_the_file_does_not_hide_what_follows(path: Path) -> None:
+    written = write(path, close=False)
+    data = path.read_bytes()
+    start = len(frame.file_header(META))
+    head = struct.pack("<4sIQI", b"ZREC", 16, 1 << 39, 0)
+    lie = head + struct.pack("<I", zlib.crc32(head))
+    path.write_bytes(data[:start] + lie + data[start:])
+    with LogReader(path) as log:
+        assert list(log) == written

@@ -1,0 +1,161 @@
+"""The frames of a .zlog: a file header, then records that each check themselves. See docs/zlog.md.
+
+Nothing here knows what a record means. A frame is found again after damage by its mark, and is believed only where
+both of its checksums hold.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from zinc_rt.errors import InputError
+
+MAGIC = b"ZLOG"
+VERSION = 1
+MARK = b"ZREC"
+END_MARK = b"ZEND"
+_FILE = struct.Struct("<4sIII")  # magic, version, bytes of the JSON that follows, CRC-32 of that JSON
+_FRAME = struct.Struct(
+    "<4sIQII"
+)  # mark, kind, payload bytes, CRC-32 of the payload, CRC-32 of the 20 bytes before
+_BODY = struct.Struct("<I")  # bytes of a payload's JSON; the rest is its binary part
+_TRAILER = struct.Struct("<4sIQQ")  # end mark, CRC-32 of the rest, offset of the index frame, records before it
+FILE_BYTES, FRAME_BYTES, TRAILER_BYTES = _FILE.size, _FRAME.size, _TRAILER.size
+PAYLOAD_MAXIMUM = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A record as it lies in the file."""
+
+    kind: int
+    offset: int  # of the frame in the file
+    size_bytes: int  # of the payload
+
+    @property
+    def end(self) -> int:
+        return self.offset + FRAME_BYTES + self.size_bytes
+
+
+def file_header(meta: dict[str, Any]) -> bytes:
+    text = json.dumps(meta, separators=(",", ":"), sort_keys=True).encode()
+    return _FILE.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
+
+
+def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
+    """The header's JSON and where the first frame begins. Raises InputError for anything but a whole header."""
+    head = file.read(FILE_BYTES)
+    if len(head) < FILE_BYTES:
+        raise InputError(
+            f"{name}: {len(head)} bytes are no log: cut off inside its header", next="nothing was lost"
+        )
+    magic, version, size, crc = _FILE.unpack(head)
+    if magic != MAGIC:
+        raise InputError(f"{name}: not a log: it begins with {head[:4]!r}, wanted {MAGIC!r}")
+    if version != VERSION:
+        raise InputError(
+            f"{name}: log format {version}, this build reads {VERSION}", next="use the build that wrote it"
+        )
+    text = file.read(size)
+    if len(text) < size:
+        raise InputError(f"{name}: cut off inside its header, no record was written yet")
+    if zlib.crc32(text) != crc:
+        raise InputError(f"{name}: the header is damaged: its checksum does not hold")
+    return json.loads(text), FILE_BYTES + size
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    head = struct.pack("<4sIQI", MARK, kind, len(payload), zlib.crc32(payload))
+    return head + struct.pack("<I", zlib.crc32(head)) + payload
+
+
+def body(fields: dict[str, Any], data: bytes | memoryview = b"") -> bytes:
+    """A payload: fields as JSON, then bytes as they are."""
+    text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
+    return b"".join((_BODY.pack(len(text)), text, data))
+
+
+def parse_body(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Raises ValueError for a payload that `body` did not make."""
+    if len(payload) < _BODY.size:
+        raise ValueError("a payload without fields")
+    (size,) = _BODY.unpack_from(payload)
+    text = payload[_BODY.size : _BODY.size + size]
+    if len(text) < size:
+        raise ValueError("fields beyond the payload's end")
+    fields = json.loads(text)
+    if not isinstance(fields, dict):
+        raise ValueError("fields that are no object")
+    return fields, payload[_BODY.size + size :]
+
+
+def head_at(file: BinaryIO, offset: int) -> Frame | None:
+    """The frame whose head lies at `offset`; None where none does, or its checksum fails. No payload is read."""
+    file.seek(offset)
+    head = file.read(FRAME_BYTES)
+    if len(head) < FRAME_BYTES:
+        return None
+    mark, kind, size, _, crc = _FRAME.unpack(head)
+    if mark != MARK or zlib.crc32(head[:-4]) != crc or size > PAYLOAD_MAXIMUM:
+        return None
+    return Frame(kind, offset, size)
+
+
+def payload_of(file: BinaryIO, found: Frame) -> bytes | None:
+    """None where it is cut off or its checksum fails."""
+    file.seek(found.offset)
+    head = file.read(FRAME_BYTES)
+    payload = file.read(found.size_bytes)
+    if len(payload) < found.size_bytes or zlib.crc32(payload) != _FRAME.unpack(head)[3]:
+        return None
+    return payload
+
+
+def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[Frame | tuple[int, int]]:
+    """Every frame from `start` on, and (offset, bytes) of each stretch that is none."""
+    at = start
+    while at < size_bytes:
+        found = head_at(file, at)
+        if found is not None and found.end <= size_bytes:
+            yield found
+            at = found.end
+            continue
+        following = _next_mark(file, at + 1, size_bytes)
+        yield at, following - at
+        at = following
+
+
+def _next_mark(file: BinaryIO, start: int, size_bytes: int) -> int:
+    """Offset of the next head that holds, else the end."""
+    step = 1 << 20
+    for base in range(start, size_bytes, step):
+        file.seek(base)
+        window = file.read(step + len(MARK) - 1)
+        at = window.find(MARK)
+        while at >= 0:
+            if head_at(file, base + at) is not None:
+                return base + at
+            at = window.find(MARK, at + 1)
+    return size_bytes
+
+
+def trailer(index_offset: int, records: int) -> bytes:
+    rest = struct.pack("<QQ", index_offset, records)
+    return struct.pack("<4sI", END_MARK, zlib.crc32(rest)) + rest
+
+
+def read_trailer(file: BinaryIO, size_bytes: int) -> tuple[int, int] | None:
+    """(offset of the index frame, records before it); None where the log was not closed, or its end is damaged."""
+    if size_bytes < TRAILER_BYTES:
+        return None
+    file.seek(size_bytes - TRAILER_BYTES)
+    data = file.read(TRAILER_BYTES)
+    mark, crc, offset, records = _TRAILER.unpack(data)
+    if mark != END_MARK or zlib.crc32(data[8:]) != crc:
+        return None
+    return offset, records

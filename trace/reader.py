@@ -1,0 +1,151 @@
+"""A log read back: whole, cut off anywhere, or damaged; what cannot be believed is left out and named."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import zstandard
+
+from zinc_rt.errors import InputError
+from zinc_rt.trace import frame, records
+from zinc_rt.trace.frame import Frame
+from zinc_rt.trace.records import Record
+from zinc_rt.trace.writer import RAW, ZSTD
+
+
+class LogReader:
+    """`header`: what recorded it. `problems`: sentences about what is missing; none for a whole log.
+
+    Raises InputError for a file that is no log, of another format version, or cut off inside its header.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self._file = self.path.open("rb")
+        except OSError as error:
+            raise InputError(f"{path}: cannot read the log: {error.strerror}") from error
+        try:
+            self.size_bytes = os.fstat(self._file.fileno()).st_size
+            self.header, start = frame.read_file_header(self._file, str(path))
+        except BaseException:
+            self._file.close()
+            raise
+        self.problems: list[str] = []
+        self._frames: list[Frame] = []
+        self._blobs: dict[str, Frame] = {}
+        self._find(start)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was ended in order, with its index."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records in order. One whose checksum fails is left out, with a sentence in `problems`."""
+        for number, found in enumerate(self._frames):
+            record = self._read(found)
+            if record is None:
+                self._say(f"record {number} at byte {found.offset} is damaged and left out")
+            else:
+                yield record
+
+    def blob(self, digest: str) -> bytes:
+        """The bytes with that sha256. Raises InputError where the log does not hold them, or not whole."""
+        found = self._blobs.get(digest)
+        if found is None:
+            raise InputError(
+                f"{self.path}: it does not hold the bytes {digest[:12]}", next="record at level inputs"
+            )
+        content = self._unpack(found)
+        if content is None or hashlib.sha256(content).hexdigest() != digest:
+            raise InputError(f"{self.path}: the bytes {digest[:12]} at {found.offset} are damaged")
+        return content
+
+    def has(self, digest: str) -> bool:
+        return digest in self._blobs
+
+    # --- inside ---
+
+    def _find(self, start: int) -> None:
+        """Heads of all frames. The index is not needed for it: what it says is only compared."""
+        end = frame.read_trailer(self._file, self.size_bytes)
+        self._closed = end is not None
+        stop = self.size_bytes if end is None else self.size_bytes - frame.TRAILER_BYTES
+        counted = 0
+        for found in frame.scan(self._file, start, stop):
+            if isinstance(found, tuple):
+                offset, size = found
+                what = "torn record" if offset + size == stop and end is None else "damaged stretch"
+                self._say(f"{what} of {size} bytes at byte {offset} is left out")
+            elif found.kind == records.BLOB:
+                self._keep_blob(found)
+                counted += 1
+            elif found.kind == records.INDEX:
+                continue
+            else:
+                self._frames.append(found)
+                counted += 1
+        if end is None:
+            self._say("it was not closed: recording ended without warning, or its end is cut off")
+        elif counted != end[1]:
+            self._say(f"{end[1]} records were written, {counted} are there")
+
+    def _keep_blob(self, found: Frame) -> None:
+        payload = frame.payload_of(self._file, found)
+        try:
+            fields, _ = frame.parse_body(payload if payload is not None else b"")
+            self._blobs[str(fields["sha256"])] = found
+        except (ValueError, KeyError):
+            self._say(f"a blob at byte {found.offset} is damaged")
+
+    def _unpack(self, found: Frame) -> bytes | None:
+        payload = frame.payload_of(self._file, found)
+        if payload is None:
+            return None
+        try:
+            fields, stored = frame.parse_body(payload)
+            if fields["codec"] == RAW:
+                return stored
+            if fields["codec"] == ZSTD:
+                size = int(fields["size"])
+                return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
+        except (ValueError, KeyError, TypeError, zstandard.ZstdError):
+            return None
+        return None
+
+    def _read(self, found: Frame) -> Record | None:
+        payload = frame.payload_of(self._file, found)
+        if payload is None:
+            return None
+        try:
+            fields: dict[str, Any]
+            fields, data = frame.parse_body(payload)
+            return records.from_fields(found.kind, fields, data)
+        except ValueError as error:
+            raise InputError(
+                f"{self.path}: record at byte {found.offset}: {error}", next="use the build that wrote it"
+            ) from error
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self.problems:
+            self.problems.append(sentence)

@@ -1,0 +1,152 @@
+"""What a log says, one dataclass a kind. Buffers have the names the IR gives them, never an address."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+BLOB, INDEX = 1, 2  # kinds that are no events
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`data` of a kind that carries bytes is the payload's binary part."""
+
+    KIND: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCreated(Record):
+    """A graph of the engine. `ir` is the digest of the blob with its byte form (docs/ir.md)."""
+
+    KIND: ClassVar[int] = 16
+    graph: int
+    name: str
+    stage: str
+    ir: str
+    tapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VariantAdded(Record):
+    """A graph was built for `key`: the most tokens, sequences and rows a step may have."""
+
+    KIND: ClassVar[int] = 17
+    graph: int
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote(Record):
+    """The host wrote into a buffer. The bytes are `data`, or the blob `blob`, or only their digest `sha256`."""
+
+    KIND: ClassVar[int] = 18
+    graph: int
+    key: tuple[int, ...]
+    buffer: str
+    offset_bytes: int
+    size_bytes: int
+    sha256: str = ""
+    blob: str = ""
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed(Record):
+    """Step `step` was submitted. `counts`: tokens, sequences and rows it has."""
+
+    KIND: ClassVar[int] = 19
+    step: int
+    graph: int
+    key: tuple[int, ...]
+    stream: str
+    counts: tuple[int, ...]
+    at_seconds: float  # since recording began
+
+
+@dataclass(frozen=True, slots=True)
+class Retired(Record):
+    """`seconds`: from submission until the host saw the end."""
+
+    KIND: ClassVar[int] = 20
+    step: int
+    seconds: float
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Output(Record):
+    """A value after a step: the sha256 of the rows the step counted; `blob` where they were kept. `node` is its
+    place in the graph, -1 for what is no node's result."""
+
+    KIND: ClassVar[int] = 21
+    step: int
+    buffer: str
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str
+    node: int = -1
+    label: str = ""
+    blob: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight(Record):
+    """A resident weight or constant: the sha256 of its bytes as the file has them; `blob` where they are kept."""
+
+    KIND: ClassVar[int] = 22
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str
+    blob: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Record):
+    """Something with a name: a tier chosen, a request opened, a probe begun."""
+
+    KIND: ClassVar[int] = 23
+    name: str
+    detail: str
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fault(Record):
+    """A replay failed. `bundle` names the hang report's folder, where there is one."""
+
+    KIND: ClassVar[int] = 24
+    step: int
+    text: str
+    bundle: str
+    at_seconds: float
+
+
+KINDS: dict[int, type[Record]] = {
+    cls.KIND: cls for cls in (GraphCreated, VariantAdded, Wrote, Replayed, Retired, Output, Weight, Event, Fault)
+}
+
+
+def to_fields(record: Record) -> tuple[dict[str, Any], bytes]:
+    """JSON-ready fields, and the binary part."""
+    values = asdict(record)
+    data = values.pop("data", b"")
+    return values, data
+
+
+def from_fields(kind: int, values: dict[str, Any], data: bytes) -> Record:
+    """Raises ValueError for an unknown kind, a missing or unknown field, or bytes that the kind does not carry."""
+    cls = KINDS.get(kind)
+    if cls is None:
+        raise ValueError(f"record kind {kind} is unknown")
+    known = {each.name for each in fields(cls)}
+    if data:
+        values = {**values, "data": data}
+    if unknown := set(values) - known:
+        raise ValueError(f"{cls.__name__} has no field {sorted(unknown)[0]}")
+    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    try:
+        return cls(**lists)
+    except TypeError as error:
+        raise ValueError(f"{cls.__name__}: {error}") from error

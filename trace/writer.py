@@ -1,0 +1,117 @@
+"""A log as it grows. Each record goes to the file in one write, so a killed process loses at most that one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import zstandard
+
+from zinc_rt.errors import OutputError
+from zinc_rt.trace import frame, records
+from zinc_rt.trace.records import Record
+
+COMPRESS_FROM_BYTES = 512  # below this a blob's own header is most of it
+RAW, ZSTD = 0, 1
+LEVEL = 3
+
+
+def warn(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class LogWriter:
+    """Owns the file. A full disk, or any other failure to write, ends the recording with one warning; the run that
+    is recorded goes on."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], meta: dict[str, Any], *, warn: Callable[[str], None] = warn
+    ) -> None:
+        """Raises OutputError where the file cannot be made."""
+        self.path = Path(path)
+        self.failed = ""
+        self._warn = warn
+        self._offsets: list[tuple[int, int]] = []  # kind, offset
+        self._blobs: dict[str, int] = {}
+        self._compressor = zstandard.ZstdCompressor(level=LEVEL)
+        try:
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise OutputError(f"{path}: cannot write: {error.strerror}", next="choose another path") from error
+        self._end = 0
+        self._append(frame.file_header(meta))
+
+    @property
+    def size_bytes(self) -> int:
+        return self._end
+
+    def write(self, record: Record) -> None:
+        fields, data = records.to_fields(record)
+        self._record(record.KIND, frame.body(fields, data))
+
+    def blob(self, content: bytes | memoryview) -> str:
+        """Keep bytes by their sha256 (hex), which is returned; the second time costs nothing."""
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in self._blobs:
+            raw = bytes(content)
+            packed = self._compressor.compress(raw) if len(raw) >= COMPRESS_FROM_BYTES else raw
+            codec, stored = (ZSTD, packed) if len(packed) < len(raw) else (RAW, raw)
+            self._blobs[digest] = self._end
+            self._record(records.BLOB, frame.body({"sha256": digest, "codec": codec, "size": len(raw)}, stored))
+        return digest
+
+    def close(self) -> None:
+        """Write the index. Harmless twice."""
+        if self._fd < 0:
+            return
+        if not self.failed:
+            at = self._end
+            count = len(self._offsets)
+            kinds = [kind for kind, _ in self._offsets]
+            offsets = [offset for _, offset in self._offsets]
+            index = frame.frame(
+                records.INDEX, frame.body({"kinds": kinds, "offsets": offsets, "blobs": self._blobs})
+            )
+            self._append(index + frame.trailer(at, count))
+        os.close(self._fd)
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _record(self, kind: int, payload: bytes) -> None:
+        if self.failed or self._fd < 0:
+            return
+        at = self._end
+        if self._append(frame.frame(kind, payload)):
+            self._offsets.append((kind, at))
+
+    def _append(self, data: bytes) -> bool:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            self._give_up(error)
+            return False
+        self._end += len(data)
+        return True
+
+    def _give_up(self, error: OSError) -> None:
+        self.failed = error.strerror or str(error)
+        with suppress(OSError):
+            os.ftruncate(self._fd, self._end)  # half a record
+        self._warn(
+            f"warning: {self.path}: recording ends here: {self.failed}; the run goes on, the log so far is good"
+        )
