@@ -19,7 +19,7 @@ from zinc_rt.sim.shader.ranges import RangeFlag
 from zinc_rt.sim.shader.routine import I1, I8, I32, I64, POINTER, VOID, Routine
 
 LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER, POINTER])
-"""(state, context, MEMORY_SITE, number of the first rule's site, lanes, base, offsets, data) -> whether it faulted"""
+"""(state, context, MEMORY_SITE, number of the first rule's site, lanes, base, offsets, data) -> faulted"""
 RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race")
 """Of a memory instruction; their sites are numbered in this order."""
 OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE = range(4)

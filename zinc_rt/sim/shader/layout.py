@@ -136,7 +136,7 @@ u32 lds_bytes
 u64 lds_base            # host address of the group's LDS
 u64 lds_shadow          # host address of lds_shadow_bytes(): bytes per dword, then race records; see shadow.py
 u64 scratch_base        # host address: dword d of lane i at + (d * wave + i) * 4
-u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes, zeros at first, in the same order; 0: none
+u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes in the same order, zeros at first
 u32 scratch_bytes       # per lane
 u32 acquired            # 1: has executed global_inv of device or system scope (level full)
 u32 scc
@@ -210,7 +210,7 @@ u64 read
 MEMORY_SITE = Layout("""
 u64 va_lo               # the range that this instruction last used
 u64 va_hi
-u64 room                # a wide access that starts less than this behind va_lo ends in it, and that is all to check
+u64 room                # wide accesses that start less than this behind va_lo need no more checks
 u64 delta
 ptr range               # its RANGE
 u64 touched_below       # ~ the lowest VA touched in it

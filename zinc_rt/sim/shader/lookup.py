@@ -54,8 +54,8 @@ def _find(function: ir.Function) -> None:
 
 
 def refill(e: Emitter) -> ir.Function:
-    """i1(context, MEMORY_SITE, first VA, VA after the last, Access, bytes of a wide access): the site's cached range
-    is now the one that holds them all and permits the access; false, and nothing changed, where there is none."""
+    """i1(context, MEMORY_SITE, first VA, VA after the last, Access, bytes of a wide access): the site's cached
+    range is now the one that holds them all and permits it; false, and nothing changed, where there is none."""
     checks = e.checks
     return e.helper("zrt.refill", REFILL, lambda function: _refill(function, find(e), checks))
 
