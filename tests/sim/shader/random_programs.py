@@ -1,0 +1,259 @@
+"""Random kernels with structure: nested branches, loops, EXEC narrowed and put back, barriers, 128-bit loads.
+
+All registers are written at the start, in the lanes that exist; at the end all are stored. Conditions of barriers
+are the same in every wave. v1 to v8 hold integers, v16 to v31 four quads of floats that shrink, so no NaN.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+from machine_words import ENDPGM, EXEC, LITERAL, VCC, code_of, constant, move, sop1, sop2, sopc, sopp, v_mov
+
+from zinc_rt.isa.rows import rows
+
+V = 256
+INTEGERS = range(1, 9)
+QUADS = (16, 20, 24, 28)
+LOADED = (32, 36)  # where 128-bit loads go
+COUNTER, LANE16, LANE4 = 40, 41, 42
+STORED = [*INTEGERS, *range(16, 32)]
+VGPRS = 48
+SCALARS = range(20, 28)
+OUT, DATA, ENTRY_EXEC = 0, 2, 60
+DATA_DWORDS = 4096
+MAX_DEPTH = 4
+
+_SCALAR_OPERATIONS = (
+    "s_add_co_u32",
+    "s_sub_co_u32",
+    "s_xor_b32",
+    "s_and_b32",
+    "s_mul_i32",
+    "s_max_u32",
+    "s_lshr_b32",
+)
+_VECTOR_OPERATIONS = (
+    "v_add_nc_u32",
+    "v_sub_nc_u32",
+    "v_xor_b32",
+    "v_and_b32",
+    "v_or_b32",
+    "v_max_u32",
+    "v_min_i32",
+)
+
+
+def _opcode(encoding: str, mnemonic: str) -> int:
+    for opcode, row in rows("vector", encoding, 12).items():
+        if row.mnemonic in (mnemonic, f"{mnemonic}_e32"):
+            return opcode
+    raise KeyError(mnemonic)
+
+
+def vop2(mnemonic: str, destination: int, first: int, second: int) -> int:
+    return _opcode("VOP2", mnemonic) << 25 | destination << 17 | second << 9 | first
+
+
+def vopc(mnemonic: str, first: int, second: int) -> int:
+    return 0x3E << 25 | _opcode("VOPC", mnemonic) << 17 | second << 9 | first
+
+
+def load_b128(destination: int, offset_vgpr: int, base: int, byte_offset: int) -> list[int]:
+    return [0xEE << 24 | 0x17 << 14 | base, destination, byte_offset << 8 | offset_vgpr]
+
+
+def store_b32(data: int, offset_vgpr: int, base: int, byte_offset: int) -> list[int]:
+    return [0xEE << 24 | 0x1A << 14 | base, data << 23, byte_offset << 8 | offset_vgpr]
+
+
+@dataclass
+class Writer:
+    """`wide`: EXEC is two SGPRs. `barriers`: waves may meet."""
+
+    choice: random.Random
+    wide: bool
+    barriers: bool
+    words: list[int] = field(default_factory=list)
+
+    def add(self, *parts: int | list[int]) -> None:
+        for part in parts:
+            self.words += part if isinstance(part, list) else [part]
+
+    def mask(self, name: str) -> str:
+        return f"{name}_b64" if self.wide else f"{name}_b32"
+
+    def source(self) -> int:
+        pick = self.choice.randrange(4)
+        if pick == 0:
+            return constant(self.choice.randrange(-16, 65))
+        return self.choice.choice(SCALARS) if pick == 1 else V + self.choice.choice(INTEGERS)
+
+    # --- statements
+
+    def statements(self, depth: int, uniform: bool, count: int) -> None:
+        """`uniform`: every wave comes here, so a barrier may stand here."""
+        for _ in range(count):
+            simple = [self.vector, self.vector, self.scalar, self.floats, self.select]
+            nested = [
+                self.divergent,
+                self.uniform_branch,
+                self.loop,
+                self.lane_loop,
+                self.float_loop,
+                self.float_loop,
+            ]
+            if uniform and self.barriers:
+                simple.append(self.barrier)
+            if depth < MAX_DEPTH and self.choice.random() < 0.45:
+                self.choice.choice(nested)(depth + 1, uniform)
+            else:
+                self.choice.choice(simple)()
+
+    def vector(self) -> None:
+        name = self.choice.choice(_VECTOR_OPERATIONS)
+        destination, second = self.choice.choice(INTEGERS), self.choice.choice(INTEGERS)
+        self.add(vop2(name, destination, self.source(), second))
+
+    def scalar(self) -> None:
+        name = self.choice.choice(_SCALAR_OPERATIONS)
+        first, second, destination = (self.choice.choice(SCALARS) for _ in range(3))
+        self.add(sop2(name, destination, first, second))
+
+    def compare(self) -> None:
+        name = self.choice.choice(("v_cmp_gt_u32", "v_cmp_lt_i32", "v_cmp_eq_u32", "v_cmp_ne_u32"))
+        self.add(vopc(name, self.source(), self.choice.choice(INTEGERS)))
+
+    def select(self) -> None:
+        self.compare()
+        destination, second = self.choice.choice(INTEGERS), self.choice.choice(INTEGERS)
+        self.add(vop2("v_cndmask_b32", destination, self.source(), second))
+
+    def barrier(self) -> None:
+        self.add(sop1("s_barrier_signal", 0, constant(-1)), sopp("s_barrier_wait", 0xFFFF))
+
+    def floats(self) -> None:
+        """acc = acc * 0.5 + x for whole quads, or for some of a quad's components."""
+        loaded, accumulator = self.choice.choice(LOADED), self.choice.choice(QUADS)
+        offset = 16 * self.choice.randrange(0, 64)
+        if self.choice.random() < 0.7:
+            self.add(load_b128(loaded, LANE16, DATA, offset))
+        words = range(4) if self.choice.random() < 0.7 else self.choice.sample(range(4), 2)
+        for word in words:
+            self.add(vop2("v_mul_f32", accumulator + word, 240, accumulator + word))
+        shift = self.choice.choice((0, 0, 0, 1))  # now and then the components do not match
+        for word in words:
+            x = V + loaded + (word + shift) % 4
+            self.add(vop2("v_add_f32", accumulator + word, x, accumulator + word))
+
+    def float_loop(self, depth: int, uniform: bool) -> None:
+        """What a dot product does: 128-bit loads times one another, added up in whole quads; rarely more."""
+        counter, choice = 50 + depth, self.choice
+        first, second = LOADED
+        body = load_b128(first, LANE16, DATA, 16 * choice.randrange(64))
+        body += load_b128(second, LANE16, DATA, 16 * choice.randrange(64))
+        for accumulator in choice.sample(QUADS, choice.randrange(1, 4)):
+            order = list(range(4))
+            choice.shuffle(order)
+            if choice.random() < 0.5:
+                for word in order:
+                    body.append(vop2("v_fmac_f32", accumulator + word, V + first + word, second + word))
+            else:
+                for word in order:
+                    body.append(vop2("v_mul_f32", second + word, V + first + word, second + word))
+                for word in order:
+                    body.append(vop2("v_sub_f32", accumulator + word, V + second + word, accumulator + word))
+            if choice.random() < 0.3:
+                for word in order:
+                    body.append(vop2("v_mul_f32", accumulator + word, 240, accumulator + word))
+            if choice.random() < 0.2:
+                integer = choice.choice(INTEGERS)
+                body.append(vop2("v_xor_b32", integer, V + accumulator + choice.randrange(4), integer))
+            if choice.random() < 0.1:
+                body.append(vop2("v_add_f32", accumulator + 1, V + accumulator, accumulator + 1))
+        if choice.random() < 0.2 and uniform and self.barriers:
+            body += [sop1("s_barrier_signal", 0, constant(-1)), sopp("s_barrier_wait", 0xFFFF)]
+        self.add(sop1("s_mov_b32", counter, constant(choice.randrange(1, 4))), body)
+        self.add(sop2("s_sub_co_u32", counter, counter, constant(1)), sopc("s_cmp_lg_u32", counter, constant(0)))
+        self.add(sopp("s_cbranch_scc1", -len(body) - 3))
+
+    def _body(self, depth: int, uniform: bool) -> list[int]:
+        """The words of a nested list of statements."""
+        inner = Writer(self.choice, self.wide, self.barriers)
+        inner.statements(depth, uniform, self.choice.randrange(1, 4))
+        return inner.words
+
+    def divergent(self, depth: int, uniform: bool) -> None:
+        """if (vcc) … [else …], with or without branches around."""
+        saved = 62 + 2 * depth
+        self.compare()
+        self.add(sop1(self.mask("s_and_saveexec"), saved, VCC))
+        body = self._body(depth, False)
+        if self.choice.random() < 0.5:
+            self.add(sopp("s_cbranch_execz", len(body)))
+        self.add(body)
+        if self.choice.random() < 0.5:
+            self.add(sop2(self.mask("s_xor"), EXEC, EXEC, saved), self._body(depth, False))
+        if self.choice.random() < 0.5:
+            self.add(sop1(self.mask("s_mov"), EXEC, saved))
+        else:
+            self.add(sop2(self.mask("s_or"), EXEC, EXEC, saved))
+
+    def uniform_branch(self, depth: int, uniform: bool) -> None:
+        body, other = self._body(depth, uniform), self._body(depth, uniform)
+        first, second = self.choice.choice(SCALARS), self.choice.choice(SCALARS)
+        self.add(sopc("s_cmp_gt_u32", first, second), sopp("s_cbranch_scc1", len(body) + 1))
+        self.add(body, sopp("s_branch", len(other)), other)
+
+    def loop(self, depth: int, uniform: bool) -> None:
+        counter = 50 + depth
+        body = self._body(depth, uniform)
+        self.add(sop1("s_mov_b32", counter, constant(self.choice.randrange(1, 4))), body)
+        self.add(sop2("s_sub_co_u32", counter, counter, constant(1)), sopc("s_cmp_lg_u32", counter, constant(0)))
+        self.add(sopp("s_cbranch_scc1", -len(body) - 3))
+
+    def lane_loop(self, depth: int, uniform: bool) -> None:
+        """Lanes leave one after another, by a counter of their own."""
+        saved, counter = 72 + 2 * depth, COUNTER + 2 + depth
+        self.add(vop2("v_and_b32", counter, constant(3), self.choice.choice(INTEGERS)))
+        self.add(sop1(self.mask("s_mov"), saved, EXEC))
+        body = self._body(depth, False)
+        body.append(vopc("v_cmp_lt_u32", constant(0), counter))
+        body.append(sop2(self.mask("s_and"), EXEC, EXEC, VCC))
+        body.append(vop2("v_add_nc_u32", counter, constant(-1), counter))
+        self.add(body, sopp("s_cbranch_execnz", -len(body) - 1), sop1(self.mask("s_mov"), EXEC, saved))
+
+
+def program(seed: int, *, wave: int = 32, barriers: bool = False) -> bytes:
+    """User data: s[0:1] where to store [len(STORED) + len(SCALARS), threads] dwords, s[2:3] DATA_DWORDS floats, s4
+    the threads of the workgroup."""
+    choice = random.Random(seed)
+    writer = Writer(choice, wave == 64, barriers)
+    writer.add(sop1("s_mov_b64", ENTRY_EXEC, EXEC))
+    for index in SCALARS:
+        writer.add(move(index, choice.getrandbits(32)))
+    writer.add(vop2("v_lshlrev_b32", LANE4, constant(2), 0), vop2("v_lshlrev_b32", LANE16, constant(4), 0))
+    for index in INTEGERS:
+        writer.add([vop2("v_mul_u32_u24", index, LITERAL, 0), choice.getrandbits(24)])
+        writer.add([vop2("v_xor_b32", index, LITERAL, index), choice.getrandbits(32)])
+    for first in (*LOADED, *QUADS):
+        writer.add(load_b128(first, LANE16, DATA, 16 * choice.randrange(64)))
+    writer.statements(0, True, 8)
+    writer.add(sop1("s_mov_b64", EXEC, ENTRY_EXEC))
+    writer.add(sop2("s_lshl_b32", 5, 4, constant(2)), sop1("s_mov_b32", 6, 5), sop1("s_mov_b32", 7, constant(0)))
+    for index in (*STORED, *(-each for each in SCALARS)):
+        if index < 0:
+            writer.add(v_mov(COUNTER, -index))
+        writer.add(store_b32(COUNTER if index < 0 else index, LANE4, OUT, 0))
+        writer.add(sop2("s_add_nc_u64", OUT, OUT, 6))
+    return code_of(writer.words, ENDPGM)
+
+
+def outputs(threads: int) -> np.ndarray:
+    return np.zeros((len(STORED) + len(SCALARS), threads), np.uint32)
+
+
+def data() -> np.ndarray:
+    return np.random.default_rng(11).uniform(-2, 2, DATA_DWORDS).astype(np.float32)

@@ -1,0 +1,41 @@
+"""Random kernels with control flow: the engine and the NumPy model leave the same in every register."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_programs import VGPRS, data, outputs, program
+from sim.shader_model.model_device import ModelDevice
+from support import Counts
+
+from zinc_rt.sim.shader.bare import EngineDevice
+
+
+def run(device: EngineDevice | ModelDevice, code: bytes, *, wave: int, threads: int) -> tuple[np.ndarray, list]:
+    out, floats = outputs(threads), data()
+    words = []
+    for array, name in ((out, "out"), (floats, "data")):
+        va = device.place(array, name)
+        words += [va & 0xFFFFFFFF, va >> 32]
+    findings = device.run(
+        code, threads=(threads, 1, 1), wave=wave, user_data=(*words, threads), vgprs=VGPRS, name="random"
+    )
+    return out, findings
+
+
+@pytest.mark.parametrize(
+    ("wave", "threads", "barriers"),
+    [(32, 32, False), (32, 19, False), (64, 64, False), (32, 96, True), (64, 100, True)],
+    ids=["a full wave", "part of a wave", "wave64", "three waves that meet", "waves that meet, one not full"],
+)
+def test_engine_and_model_agree(slow_counts: Counts, wave: int, threads: int, barriers: bool) -> None:
+    levels = ("fast", "off", "full")
+    for seed in range(slow_counts(1, 150)):
+        code = program(seed + 1000 * threads, wave=wave, barriers=barriers)
+        wanted, _ = run(ModelDevice(), code, wave=wave, threads=threads)
+        assert np.ptp(wanted) > 0
+        level = levels[seed % len(levels)]
+        got, findings = run(EngineDevice(level=level), code, wave=wave, threads=threads)
+        assert findings == [], findings[0].sentence
+        differing = np.argwhere(got != wanted)
+        assert not len(differing), f"seed {seed}, level {level}: [register, thread] {differing[:5].tolist()}"
