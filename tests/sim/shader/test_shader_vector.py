@@ -238,6 +238,31 @@ def test_products_and_sums_round_on_their_own() -> None:
     assert (together.view(F32) == 2.0**-24).all()
 
 
+def test_sums_of_differences_over_a_sliding_window() -> None:
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.integers(0, 1 << 32, 32, dtype=np.uint64).astype(U32) for _ in range(3))
+    c &= np.resize(np.array([0xFFFFFFFF, 0xFF00FFFF, 0x00FFFF00], U32), 32)
+    out, findings = run("sad_windows", (a, b, c))
+    assert not findings
+    for lane in range(32):
+        window = a[lane].tobytes() + b[lane].tobytes()
+        wanted = c[lane].tobytes()
+        totals = np.frombuffer(window, np.uint16).astype(int)
+        sums, masked = [], []
+        for at in range(4):
+            differences = [abs(x - y) for x, y in zip(window[at : at + 4], wanted, strict=True)]
+            sums.append(sum(differences))
+            masked.append(sum(d for d, y in zip(differences, wanted, strict=True) if y))
+        plain = np.array([out[6][lane], out[7][lane]], U32).view(np.uint16)
+        packed = np.array([out[0][lane], out[1][lane]], U32).view(np.uint16)
+        assert plain.tolist() == ((totals + sums) % (1 << 16)).tolist()
+        assert packed.tolist() == ((totals + masked) % (1 << 16)).tolist()
+        starts = [int(a[lane]), int(b[lane]), 7, 0xFFFFFFFF]
+        assert [int(out[2 + at][lane]) for at in range(4)] == [
+            (start + each) % (1 << 32) for start, each in zip(starts, masked, strict=True)
+        ]
+
+
 @pytest.mark.parametrize(
     ("name", "rule", "lanes"),
     [

@@ -130,6 +130,15 @@ v_fma_f32 v11, v1, v2, v3
 v_dual_mul_f32 v12, v1, v2 :: v_dual_mov_b32 v13, v3
 v_dual_add_f32 v12, v12, v13 :: v_dual_mov_b32 v15, v3
 """,
+    "sad_windows": """
+v_mov_b32 v20, v1
+v_mov_b32 v21, v2
+v_mov_b32 v22, 7
+v_mov_b32 v23, -1
+v_qsad_pk_u16_u8 v[16:17], v[1:2], v3, v[20:21]
+v_mqsad_pk_u16_u8 v[10:11], v[1:2], v3, v[20:21]
+v_mqsad_u32_u8 v[12:15], v[1:2], v3, v[20:23]
+""",
     "read_first_of_none": "s_mov_b32 exec_lo, 0\nv_readfirstlane_b32 s30, v1\n",
     "read_first_of_some": "s_mov_b32 exec_lo, 0x500\nv_readfirstlane_b32 s30, v1\nv_mov_b32 v10, s30\n",
     "read_lane_off": "s_mov_b32 exec_lo, 0xff\nv_readlane_b32 s30, v1, 40\n",

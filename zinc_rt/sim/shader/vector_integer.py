@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.isa import Instruction
+from zinc_rt.isa import Instruction, Kind
 from zinc_rt.sim.shader import dpp
-from zinc_rt.sim.shader.emitter import I1, I8, I16, I32, I64, Emitter
+from zinc_rt.sim.shader.emitter import I1, I8, I16, I32, I64, Emitter, NotSimulated
 from zinc_rt.sim.shader.vector import Build, EmitFunction, Value, op, outlined, set_result, source
 
 
@@ -224,6 +224,20 @@ def _quad_sad(masked: bool, wide: bool) -> Build:
         return result
 
     return build
+
+
+def _emit_mqsad_u32_u8(e: Emitter, instruction: Instruction) -> None:
+    """The window's four sads, each in a register of its own."""
+    destination, *operands = instruction.operands
+    if operands[2].kind is not Kind.VGPR:
+        raise NotSimulated(f"adds to {operands[2].text}")
+    a, b = source(e, instruction, operands[0], 0, "l"), source(e, instruction, operands[1], 1, "i")
+    saturates = instruction.modifier("clamp") is not None
+    sad = _sad(8, masked=True, saturates=saturates)
+    totals = [e.read_vgpr(operands[2].index + place) for place in range(4)]
+    for place, total in enumerate(totals):
+        window = e.b.trunc(e.b.lshr(a, e.constant(8 * place, a.type)), e.lanes(I32))
+        e.write_vgpr(destination.index + place, sad(e, window, b, total))
 
 
 def _lerp_u8(e: Emitter, a: Value, b: Value, rounds: Value) -> Value:
@@ -467,4 +481,5 @@ EMIT: dict[str, EmitFunction] = {
     "v_subrev_co_ci_u32": _with_carry(_carry_sub, 0, swapped=True),
     "v_mad_co_u64_u32": _mad_64(False),
     "v_mad_co_i64_i32": _mad_64(True),
+    "v_mqsad_u32_u8": _emit_mqsad_u32_u8,
 }
