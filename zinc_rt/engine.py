@@ -22,9 +22,10 @@ from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.emitter import DeltaForm, Limits, Overrides
 from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.resident import Counts, Variant
 from zinc_rt.ring.base import Backend
 from zinc_rt.settings import Settings
-from zinc_rt.variants import Counts, Transform, Variant, Variants
+from zinc_rt.variants import Transform, Variants
 
 CAPACITIES = (1, 16, 128, 512)  # tokens a variant holds; the actual count is data
 DEFAULT_CTX = 4096

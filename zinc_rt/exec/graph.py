@@ -73,7 +73,17 @@ class Graph:
         self._last: dict[ShapeKey, Fence] = {}
         self._ports: dict[str, Buffer] = {}
         self._replays: list[_Replay] = []
+        self._ir = ir
         self._observer.created(self, ir)
+
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` instead from here on, first of what there is already."""
+        self._observer = observer
+        observer.created(self, self._ir)
+        for key in self._variants:
+            observer.added(self, key)
+        for port, buffer in self._ports.items():
+            observer.bound(self, port, buffer)
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self._variants)} variants)"
@@ -97,6 +107,7 @@ class Graph:
         if len(self._variants) >= self.max_variants:
             self._evict_one()
         self._variants[key] = variant
+        self._observer.added(self, key)
 
     def _evict_one(self) -> None:
         for key in self._variants:
@@ -140,6 +151,7 @@ class Graph:
     def bind(self, port: str, buffer: Buffer) -> None:
         """Name a buffer the variants were built over, for the host to write and read. Binding again replaces."""
         self._ports[port] = buffer
+        self._observer.bound(self, port, buffer)
 
     def write(self, port: str, offset_bytes: int, data: Any) -> None:
         """Copy `data` (bytes-like, C-contiguous) into a bound buffer.

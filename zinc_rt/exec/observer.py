@@ -22,6 +22,12 @@ class Observer:
     def created(self, graph: Graph, ir: Any) -> None:
         """`ir` is whatever the graph was lowered from, opaque here; None where it was not given."""
 
+    def added(self, graph: Graph, key: ShapeKey) -> None:
+        """A variant was adopted under this key."""
+
+    def bound(self, graph: Graph, port: str, buffer: Buffer) -> None:
+        """The port names this buffer from here on."""
+
     def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """The host wrote `data` (read-only view, valid during the call)."""
 
@@ -44,6 +50,14 @@ class Observers(Observer):
     def created(self, graph: Graph, ir: Any) -> None:
         for observer in self._observers:
             observer.created(graph, ir)
+
+    def added(self, graph: Graph, key: ShapeKey) -> None:
+        for observer in self._observers:
+            observer.added(graph, key)
+
+    def bound(self, graph: Graph, port: str, buffer: Buffer) -> None:
+        for observer in self._observers:
+            observer.bound(graph, port, buffer)
 
     def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         for observer in self._observers:
