@@ -13,16 +13,16 @@ from weakref import WeakKeyDictionary, ref
 from zinc_rt.isa import target_of
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import AddressSpace, Fault
-from zinc_rt.sim.shader.bare import ACCESS
 from zinc_rt.sim.shader.code import fetched
 from zinc_rt.sim.shader.crash import CrashRecord
 from zinc_rt.sim.shader.findings import Teller
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, Wanted, wanted_for
 from zinc_rt.sim.shader.launch import Launch, Refused, of_dispatch
-from zinc_rt.sim.shader.layout import Access, Checks, Site
+from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run import Crew, Run
+from zinc_rt.sim.shader.static import static_findings
 from zinc_rt.sim.shader.worker import prepare
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
 from zinc_rt.sim.vm import GpuVm
@@ -101,6 +101,7 @@ class GfxEngine:
         self._codes: dict[int, bytes] = {}  # program VA: what stood there last
         self._counters: dict[bytes, Counters] = {}
         self._told: dict[tuple[bytes, int], int] = {}
+        self._linted: set[Wanted] = set()
         self._serials = itertools.count(1)
 
     # --- sim.shader_engine.ShaderEngine ---
@@ -136,12 +137,13 @@ class GfxEngine:
         self._tell(dispatch, run, stop)
         accesses = run.accesses()
         under_way.table.refresh()
-        if stop is Stop.DONE or stop is Stop.FAULT:
+        fault = run.fault() if stop is Stop.FAULT else None
+        if stop is Stop.DONE or fault is not None:
             counters.dispatches += 1
             counters.waves += run.launch.group_count * run.launch.waves_per_group
             self._finish(dispatch, under_way)
-        if stop is Stop.FAULT:
-            raise self._fault(run, under_way.table)
+        if fault is not None:
+            raise fault
         if stop is not Stop.DONE:
             under_way.dead = True
             return None
@@ -190,8 +192,13 @@ class GfxEngine:
     def _made(self, dispatch: Dispatch, code: bytes) -> Run:
         launch = of_dispatch(dispatch)
         kernel = self.kernels.of(wanted_for(launch, code, self.checks))
+        name = dispatch.space.describe(dispatch.program_va)
         if code not in self._counters:
-            self._counters[code] = Counters(dispatch.space.describe(dispatch.program_va))
+            self._counters[code] = Counters(name)
+        if self.checks.fast and kernel.wanted not in self._linted:
+            self._linted.add(kernel.wanted)
+            for finding in static_findings(code, name, launch):
+                self._say(dispatch, code, finding.pc, finding.rule, finding.sentence)
         return Run(kernel, launch, self._crew, mode=launch.mode, seed=self._seed)
 
     def _code(self, dispatch: Dispatch) -> bytes:
@@ -261,15 +268,6 @@ class GfxEngine:
             launch.start,
             space.describe,
         )
-
-    @staticmethod
-    def _fault(run: Run, table: RangeTable) -> Fault:
-        assert run.ended is not None
-        context = run.ended.context
-        va, access = int(context["fault_va"]), Access(int(context["fault_access"]))
-        inside = table.spans[(table.spans["va_lo"] <= va) & (va < table.spans["va_hi"])]
-        why = "read only" if len(inside) and access in (Access.WRITE, Access.ATOMIC) else "not present"
-        return Fault(va, ACCESS[access], why)
 
 
 def wanted_of(dispatch: Dispatch, code: bytes, checks: Checks) -> Wanted:

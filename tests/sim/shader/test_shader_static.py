@@ -1,0 +1,43 @@
+"""Faults of machine code that no run shows, told when the code first runs: the static sanitizer in the device."""
+
+from __future__ import annotations
+
+import pytest
+from shader_launch import code, halves, machine, stage
+
+# v_lshlrev_b32 v1, 2, v0; global_load_b32 v2, v1, s[0:1]; [s_wait_loadcnt 0]; v_add_nc_u32 v2, v2, v2;
+# global_store_b32 v1, v2, s[0:1]; s_endpgm
+_LOAD = "30020082 ee050000 00000002 00000001"
+_REST = "4a040502 ee068000 01000000 00000001 bfb00000"
+DOUBLE = code(f"{_LOAD} bfc00000 {_REST}")
+DOUBLE_WITHOUT_WAIT = code(f"{_LOAD} {_REST}")
+
+
+def test_a_missing_wait_is_a_finding_although_the_result_is_right() -> None:
+    with machine(sanitizer="fast") as owner, stage(owner) as s:
+        va, out = s.buffer()
+        out[:32] = range(32)
+        program = s.load(DOUBLE_WITHOUT_WAIT)
+        for _ in range(3):
+            s.run(program, halves(va))
+        assert out[5] == 40
+        (finding,) = owner.findings
+        assert finding.rule == "wait"
+        for part in ("pc 0x10", "v_add_nc_u32_e32 v2, v2, v2", "s_wait_loadcnt 0", "[0x4 `global_load_b32"):
+            assert part in finding.sentence, finding.sentence
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_code_with_its_waits_gives_no_finding(level: str) -> None:
+    with machine(sanitizer=level) as owner, stage(owner) as s:
+        va, out = s.buffer()
+        out[:32] = range(32)
+        s.run(s.load(DOUBLE), halves(va))
+        assert out[5] == 10 and not owner.findings
+
+
+def test_without_the_sanitizer_nothing_is_said() -> None:
+    with machine(sanitizer="off") as owner, stage(owner) as s:
+        va, _ = s.buffer()
+        s.run(s.load(DOUBLE_WITHOUT_WAIT), halves(va))
+        assert not owner.findings
