@@ -55,7 +55,7 @@ class Variant:
 
 
 class Resident:
-    """Weights go to the device with the first variant. State is shared by all of them, the rest is each its own."""
+    """Weights go to the device with the first variant. State is shared by all, the rest is each one's own."""
 
     def __init__(
         self, backend: Backend, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]
