@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ from zinc_rt.isa import target_of
 from zinc_rt.isa.elf import Descriptor, descriptors
 from zinc_rt.isa.flow import control_flow
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint import lint
+from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.isa.lint.sgpr_reads import SA_SDST, VA_SDST, VA_VCC
 
 pytestmark = pytest.mark.skipif(not available(), reason='no compiler: extra "asm" is not installed')
@@ -112,3 +113,16 @@ def test_a_code_object_brings_its_own_limits(tmp_path: Path, capsys: pytest.Capt
     assert main(["lint", str(path)]) == 0
     assert capsys.readouterr().out == f"PASS  {len(found) + 1} kernels, no finding\n"
     assert main(["lint", str(path), "--vgprs", "2"]) == 1
+
+
+def test_mutated_kernels_never_raise(slow_counts) -> None:
+    random.seed(8)
+    sound = [one for wave in (32, 64) for one in kernels(wave, 2) if one.name != "scratch"]
+    found = 0
+    for _ in range(slow_counts(150, 10_000)):
+        one = random.choice(sound)
+        code = bytearray(one.code[one.entry : one.end])
+        for _ in range(random.choice((1, 2, 10))):
+            code[random.randrange(len(code))] = random.randrange(256)
+        found += bool(lint(bytes(code), target_of("gfx1201", one.wave), Limits(vgprs=32, sgprs=32, lds_bytes=0)))
+    assert found > 20

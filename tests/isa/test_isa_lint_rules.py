@@ -91,7 +91,7 @@ def test_what_llvm_takes_for_good_is_good_here(data_dir: Path) -> None:
 def test_damaged_code_never_raises(slow_counts) -> None:
     random.seed(11)
     bad = bytes.fromhex("802000f4000000f8 0000c7bf 027002ee00000000 000000000000c0bf 0000b0bf".replace(" ", ""))
-    for _ in range(slow_counts(300, 20_000)):
+    for _ in range(slow_counts(300, 100_000)):
         code = bytearray(bad * random.randrange(1, 4))
         for _ in range(random.randrange(1, 12)):
             code[random.randrange(len(code))] = random.randrange(256)
