@@ -1,0 +1,430 @@
+"""The sanitizer's memory rules: each planted fault is found, at its instruction, with its lanes and its place; and
+what only looks like one is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from memory_kernels import code
+from test_shader_memory import BEGIN, split
+
+from zinc_rt.isa import decode_stream, target_of
+from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.findings import Finding
+from zinc_rt.sim.shader.layout import WATCH
+from zinc_rt.sim.shader.ranges import RangeTable
+
+ALL = 0xFFFFFFFF
+WAVE_NUMBER = "s_bfe_u32 s16, ttmp8, 0x50019\n"
+KERNELS = {
+    "load": BEGIN + "global_load_b32 v3, v2, s[2:3]\ns_endpgm",
+    "load 16": BEGIN + "global_load_b128 v[4:7], v2, s[2:3]\ns_endpgm",
+    "store": BEGIN + "global_store_b32 v2, v1, s[2:3]\ns_endpgm",
+    "store 1": BEGIN + "global_store_b8 v2, v1, s[2:3]\ns_wait_storecnt 0x0\n"
+    "global_load_b32 v3, v2, s[2:3]\ns_endpgm",
+    "some lanes": BEGIN + "s_mov_b32 exec_lo, 0xff00\nglobal_load_b32 v3, v2, s[2:3]\ns_endpgm",
+    "store, load": BEGIN + "global_store_b32 v2, v1, s[2:3]\ns_wait_storecnt 0x0\n"
+    "global_load_b64 v[4:5], v2, s[2:3]\ns_endpgm",
+    "scalar": "s_load_b64 s[4:5], s[2:3], 0x0\ns_endpgm",
+    "scalar misaligned": "s_load_b32 s4, s[2:3], 0x2\ns_wait_kmcnt 0x0\nv_mov_b32 v1, s4\nv_mov_b32 v2, 0\n"
+    "global_store_b32 v2, v1, s[0:1]\ns_endpgm",
+    "atomic": BEGIN + "global_atomic_add_u32 v2, v1, s[2:3]\ns_endpgm",
+    "lds load": BEGIN + "ds_load_b32 v3, v2\ns_wait_dscnt 0x0\ns_endpgm",
+    "lds store": BEGIN + "ds_store_b64 v2, v[1:2]\ns_endpgm",
+    "lds byte": BEGIN + "ds_store_b8 v2, v1\ns_wait_dscnt 0x0\nds_load_u16 v3, v2\ns_endpgm",
+    "lds atomic": BEGIN + "ds_store_b64 v2, v[1:2]\ns_wait_dscnt 0x0\nds_add_u32 v2, v1\ns_endpgm",
+    "lds exchange": WAVE_NUMBER
+    + """
+    v_and_b32 v0, 0x3ff, v0
+    v_lshlrev_b32 v1, 2, v0
+    v_xor_b32 v2, 0x80, v1
+    ds_store_b32 v1, v0
+    s_wait_dscnt 0x0
+    s_cmp_eq_u32 s2, 0
+    s_cbranch_scc1 .Lread
+    s_barrier_signal -1
+    s_barrier_wait -1
+    .Lread:
+    ds_load_b32 v3, v2
+    s_wait_dscnt 0x0
+    global_store_b32 v1, v3, s[0:1]
+    s_endpgm
+    """,
+    "lds overwrite": """
+    v_and_b32 v0, 0x3ff, v0
+    v_lshlrev_b32 v1, 2, v0
+    v_xor_b32 v2, 0x80, v1
+    ds_store_b32 v1, v0
+    s_wait_dscnt 0x0
+    s_barrier_signal -1
+    s_barrier_wait -1
+    ds_load_b32 v3, v1
+    s_wait_dscnt 0x0
+    ds_store_b32 v2, v0
+    s_endpgm
+    """,
+    "lds bytes": """
+    v_and_b32 v0, 0x3ff, v0
+    v_lshlrev_b32 v1, 2, v0
+    v_and_b32 v1, 0x7f, v1
+    v_lshrrev_b32 v2, 5, v0
+    v_or_b32 v2, v1, v2
+    ds_store_b8 v2, v0
+    ds_add_u32 v1, v0 offset:256
+    s_endpgm
+    """,
+    "scratch": "v_mov_b32 v1, 1\nscratch_store_b32 off, v1, off offset:8\n"
+    "scratch_load_b64 v[2:3], off, off offset:8\n"
+    "s_wait_loadcnt 0x0\ns_endpgm",
+    "scratch beyond": "v_and_b32 v0, 0x3ff, v0\nv_lshlrev_b32 v1, 3, v0\n"
+    "scratch_store_b64 v1, v[0:1], off\ns_endpgm",
+    "same place": "v_mov_b32 v1, 0\ns_mov_b32 exec_lo, 1\nv_mov_b32 v2, ttmp9\n"
+    "global_store_b32 v1, v2, s[0:1]\ns_endpgm",
+    "neighbours": """
+    v_mov_b32 v1, ttmp9
+    s_mov_b32 exec_lo, 1
+    global_store_b8 v1, v1, s[0:1]
+    global_atomic_add_u32 v1, v1, s[0:1] offset:64 scope:SCOPE_DEV
+    v_mov_b32 v2, 0
+    global_atomic_add_u32 v2, v1, s[0:1] offset:128
+    s_endpgm
+    """,
+    "last of all": """
+    v_and_b32 v0, 0x3ff, v0
+    s_mov_b32 exec_lo, 1
+    v_mov_b32 v2, ttmp9
+    v_lshlrev_b32 v1, 2, v2
+    global_store_b32 v1, v2, s[0:1]
+    global_wb scope:SCOPE_DEV
+    s_wait_storecnt 0x0
+    v_mov_b32 v3, 0
+    v_mov_b32 v4, 1
+    global_atomic_add_u32 v5, v3, v4, s[0:1] offset:128 th:TH_ATOMIC_RETURN scope:SCOPE_DEV
+    s_wait_loadcnt 0x0
+    v_readfirstlane_b32 s8, v5
+    s_cmp_eq_u32 s8, 7
+    s_cbranch_scc0 .Lend
+    s_mov_b32 exec_lo, 0xff
+    v_lshlrev_b32 v1, 2, v0
+    s_cmp_eq_u32 s2, 0
+    s_cbranch_scc1 .Lload
+    global_inv scope:SCOPE_DEV
+    s_wait_loadcnt 0x0
+    .Lload:
+    s_cmp_eq_u32 s3, 0
+    s_cbranch_scc1 .Lplain
+    global_load_b32 v6, v1, s[0:1] scope:SCOPE_DEV
+    s_endpgm
+    .Lplain:
+    global_load_b32 v7, v1, s[0:1]
+    .Lend:
+    s_endpgm
+    """,
+}
+
+
+def pc_of(kernel: bytes, text: str, number: int = 0) -> int:
+    """Byte offset of the instruction that starts so."""
+    found = [
+        item.at
+        for item in decode_stream(kernel, target_of("gfx1201", wave=32))
+        if item.instruction is not None and item.instruction.text.startswith(text)
+    ]
+    return found[number]
+
+
+class Memory:
+    """Offsets in s[0:1], the data under test in s[2:3]."""
+
+    def __init__(self, data: np.ndarray, level: str = "full", **how: bool) -> None:
+        self.device = EngineDevice(level=level)
+        self.where = (np.arange(32) * 4).astype(np.uint32)
+        self.data = data
+        self.where_va = self.device.place(self.where, "where")
+        self.va = self.device.place(data, "data", **how)
+
+    def run(self, name: str, **more: int) -> list[Finding]:
+        user = [*split(self.where_va), *split(self.va)]
+        return self.device.run(code(KERNELS[name]), user_data=user, **more)
+
+
+def only(findings: list[Finding], rule: str, kernel: str, text: str, lanes: int) -> Finding:
+    """The one finding there is."""
+    assert [each.rule for each in findings] == [rule], findings
+    [finding] = findings
+    assert finding.pc == pc_of(code(KERNELS[kernel]), text)
+    assert finding.lanes == lanes, hex(finding.lanes)
+    assert text in finding.sentence
+    return finding
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+@pytest.mark.parametrize("kernel", ["load", "store", "atomic"])
+def test_one_lane_beyond_the_end_is_found(kernel: str, level: str) -> None:
+    memory = Memory(np.zeros(32, np.uint32), level)
+    memory.where[20] = 128
+    text = {"load": "global_load_b32 v3", "store": "global_store_b32", "atomic": "global_atomic_add"}[kernel]
+    finding = only(memory.run(kernel), "out-of-bounds", kernel, text, 1 << 20)
+    assert finding.address == memory.va + 128
+    assert "data" in finding.sentence and "lane 20" in finding.sentence
+    memory.where[20] = 0
+    assert not memory.run(kernel)
+
+
+def test_nothing_but_the_page_tables_is_looked_at_without_checks() -> None:
+    memory = Memory(np.zeros(32, np.uint32), "off", initialised=False)
+    memory.where[20] = 129
+    assert not memory.run("load")
+
+
+def test_bounds_are_those_of_the_announced_suballocation() -> None:
+    memory = Memory(np.zeros(4096, np.uint8))
+    memory.device.announce(memory.va, 128, "left")
+    memory.device.announce(memory.va + 256, 128, "right")
+    assert not memory.run("load")
+    memory.where[3:5] = 128, 252
+    finding = only(memory.run("load"), "out-of-bounds", "load", "global_load_b32 v3", 3 << 3)
+    assert finding.address == memory.va + 128
+    memory.where[3:5] = 256, 380
+    assert not memory.run("load")
+
+
+def test_an_access_across_two_suballocations_is_out_of_bounds() -> None:
+    memory = Memory(np.zeros(4096, np.uint8))
+    memory.device.announce(memory.va, 256, "left")
+    memory.device.announce(memory.va + 256, 3840, "right")
+    memory.where[31] = 248
+    only(memory.run("load 16"), "out-of-bounds", "load 16", "global_load_b128", 1 << 31)
+
+
+def test_of_nested_announcements_the_outermost_bounds() -> None:
+    memory = Memory(np.zeros(4096, np.uint8))
+    memory.device.announce(memory.va, 1024, "outer")
+    memory.device.announce(memory.va + 64, 64, "inner")
+    assert not memory.run("load 16")
+    memory.where[0] = 1020
+    only(memory.run("load 16"), "out-of-bounds", "load 16", "global_load_b128", 1)
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_memory_that_nobody_wrote_is_found(level: str) -> None:
+    memory = Memory(np.zeros(64, np.uint32), level, initialised=False)
+    finding = only(memory.run("load"), "uninitialised-memory", "load", "global_load_b32 v3", ALL)
+    assert finding.address == memory.va
+    only(memory.run("some lanes"), "uninitialised-memory", "some lanes", "global_load_b32 v3", 0xFF00)
+    # each lane stores a dword and loads two: only the last lane's second one is missing
+    found = memory.run("store, load")
+    only(found, "uninitialised-memory", "store, load", "global_load_b64", 1 << 31)
+    assert not memory.run("load")  # now somebody has
+
+
+def test_bytes_count_not_dwords() -> None:
+    memory = Memory(np.zeros(64, np.uint32), initialised=False)
+    only(memory.run("store 1"), "uninitialised-memory", "store 1", "global_load_b32 v3", ALL)
+
+
+def test_scalar_loads_are_checked_too() -> None:
+    memory = Memory(np.zeros(64, np.uint32), initialised=False)
+    finding = only(memory.run("scalar"), "uninitialised-memory", "scalar", "s_load_b64", 0)
+    assert finding.address == memory.va
+    memory = Memory(np.arange(1, dtype=np.uint32))
+    finding = only(memory.run("scalar"), "out-of-bounds", "scalar", "s_load_b64", 0)
+    assert finding.address == memory.va + 4
+    memory = Memory(np.arange(64, dtype=np.uint32))
+    only(memory.run("scalar misaligned"), "misaligned", "scalar misaligned", "s_load_b32", ALL)
+    assert memory.where[0] == 0  # as loaded from the dword's start
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_misaligned_dwords_are_worth_a_word_at_full_only(level: str) -> None:
+    memory = Memory(np.zeros(64, np.uint32), level)
+    memory.where[7] = 30
+    findings = memory.run("load")
+    if level == "full":
+        only(findings, "misaligned", "load", "global_load_b32 v3", 1 << 7)
+    else:
+        assert not findings
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_misaligned_atomics_are_an_error(level: str) -> None:
+    memory = Memory(np.zeros(64, np.uint32), level)
+    memory.where[7] = 30
+    only(memory.run("atomic"), "misaligned", "atomic", "global_atomic_add", 1 << 7)
+    assert memory.data[7] == 0  # and it did nothing
+
+
+@pytest.mark.parametrize("level", ["off", "fast", "full"])
+def test_null_pointers_and_read_only_memory_fault(level: str) -> None:
+    device = EngineDevice(level=level)
+    where, data = (np.arange(32) * 4).astype(np.uint32), np.zeros(32, np.uint32)
+    where_va, va = device.place(where), device.place(data, write=False)
+    for target, kernel, access in (
+        (0, "load", Access.READ),
+        (va, "store", Access.WRITE),
+        (va, "atomic", Access.WRITE),
+    ):
+        with pytest.raises(Fault) as caught:
+            device.run(code(KERNELS[kernel]), user_data=[*split(where_va), *split(target)])
+        assert caught.value.va == target and caught.value.access is access
+    assert not data.any()
+    assert not device.run(code(KERNELS["load"]), user_data=[*split(where_va), *split(va)])
+
+
+# --- LDS
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_lds_rules(level: str) -> None:
+    memory = Memory(np.zeros(1), level)
+    only(memory.run("lds load", lds_bytes=256), "uninitialised-lds", "lds load", "ds_load_b32", ALL)
+    memory.where[:] = np.arange(32) * 8
+    assert not memory.run("lds store", lds_bytes=256)
+    memory.where[31] = 252
+    finding = only(
+        memory.run("lds store", lds_bytes=256), "lds-out-of-bounds", "lds store", "ds_store_b64", 1 << 31
+    )
+    assert finding.address == 252
+    memory.where[31] = 26
+    only(memory.run("lds store", lds_bytes=256), "misaligned", "lds store", "ds_store_b64", 1 << 31)
+    memory.where[:] = np.arange(32) * 4
+    only(memory.run("lds byte", lds_bytes=256), "uninitialised-lds", "lds byte", "ds_load_u16", ALL)
+    memory.where[:] = np.arange(32) * 8
+    assert not memory.run("lds atomic", lds_bytes=256)
+
+
+def test_lds_atomics_want_their_whole_alignment() -> None:
+    memory = Memory(np.zeros(1), "fast")
+    memory.where[:] = np.arange(32) * 8
+    memory.where[2] = 18
+    findings = memory.run("lds atomic", lds_bytes=256)
+    assert [each.rule for each in findings] == ["misaligned"] * 2
+    assert findings[1].pc == pc_of(code(KERNELS["lds atomic"]), "ds_add_u32")
+    assert findings[1].lanes == 1 << 2
+
+
+def test_a_group_has_the_lds_it_asked_for() -> None:
+    memory = Memory(np.zeros(1))
+    only(memory.run("lds store"), "lds-out-of-bounds", "lds store", "ds_store_b64", ALL)
+
+
+# --- scratch
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_scratch_rules(level: str) -> None:
+    device = EngineDevice(level=level)
+    found = device.run(code(KERNELS["scratch"]), scratch_bytes=64)
+    only(found, "uninitialised-scratch", "scratch", "scratch_load_b64", ALL)
+    found = device.run(code(KERNELS["scratch beyond"]), scratch_bytes=64)
+    only(found, "scratch-out-of-bounds", "scratch beyond", "scratch_store_b64", ALL ^ 0xFF)
+    assert not device.run(code(KERNELS["scratch beyond"]), scratch_bytes=256)
+
+
+# --- races
+
+
+def test_waves_that_share_lds_want_a_barrier() -> None:
+    device = EngineDevice(level="full")
+    out = np.zeros(64, np.uint32)
+    va = device.place(out)
+    for barrier in (1, 0):
+        findings = device.run(
+            code(KERNELS["lds exchange"]), threads=(64, 1, 1), user_data=[*split(va), barrier], lds_bytes=256
+        )
+        if barrier:
+            assert not findings
+            assert np.array_equal(out, np.arange(64) ^ 32)
+        else:
+            races = [each for each in findings if each.rule == "lds-race"]
+            assert races and all(each.lanes == ALL for each in races)
+            places = {pc_of(code(KERNELS["lds exchange"]), text) for text in ("ds_load_b32", "ds_store_b32")}
+            assert {each.pc for each in races} <= places
+
+
+def test_overwriting_what_another_wave_reads_is_a_race() -> None:
+    device = EngineDevice(level="full")
+    findings = device.run(code(KERNELS["lds overwrite"]), threads=(64, 1, 1), lds_bytes=256)
+    assert {each.rule for each in findings} == {"lds-race"}
+    assert {each.pc for each in findings} <= {
+        pc_of(code(KERNELS["lds overwrite"]), "ds_load_b32"),
+        pc_of(code(KERNELS["lds overwrite"]), "ds_store_b32", 1),
+    }
+    assert not device.run(code(KERNELS["lds overwrite"]), threads=(32, 1, 1), lds_bytes=256)
+
+
+def test_bytes_of_one_dword_and_atomics_do_not_race_in_lds() -> None:
+    device = EngineDevice(level="full")
+    findings = device.run(code(KERNELS["lds bytes"]), threads=(128, 1, 1), lds_bytes=1024)
+    assert {each.rule for each in findings} <= {"uninitialised-lds"}
+
+
+def test_workgroups_that_store_to_one_place_race() -> None:
+    device = EngineDevice(level="full")
+    out = np.zeros(64, np.uint32)
+    va = device.place(out, "out")
+    kernel = code(KERNELS["same place"])
+    findings = device.run(kernel, groups=(8, 1, 1), user_data=split(va))
+    assert {each.rule for each in findings} == {"race"}
+    assert findings[0].pc == pc_of(kernel, "global_store_b32") and findings[0].lanes == 1
+    assert findings[0].address == va and "out" in findings[0].sentence
+    for level, groups in (("full", 1), ("fast", 8)):
+        device = EngineDevice(level=level)
+        again = split(device.place(out))
+        assert not device.run(kernel, groups=(groups, 1, 1), user_data=again)
+        assert not device.run(kernel, groups=(groups, 1, 1), user_data=again)  # another dispatch is another matter
+
+
+def test_neighbouring_bytes_and_atomics_do_not_race() -> None:
+    device = EngineDevice(level="full", threads=2)
+    out = np.zeros(64, np.uint32)
+    user = split(device.place(out))
+    findings = device.run(code(KERNELS["neighbours"]), groups=(1, 1, 1), user_data=user)
+    findings += device.run(code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=user)
+    assert {each.rule for each in findings} <= {"misaligned"}
+    assert out.view(np.uint8)[:40].tolist() == list(range(40))
+
+
+def test_the_last_workgroup_invalidates_before_it_reads_what_others_stored() -> None:
+    kernel = code(KERNELS["last of all"])
+    for invalidates, scoped in ((0, 0), (1, 0), (0, 1)):
+        device = EngineDevice(level="full")
+        user = [*split(device.place(np.zeros(64, np.uint32), "out")), invalidates, scoped]
+        findings = device.run(kernel, groups=(8, 1, 1), user_data=user)
+        if invalidates or scoped:
+            assert not findings
+        else:
+            assert [each.rule for each in findings] == ["race"]
+            assert findings[0].pc == pc_of(kernel, "global_load_b32 v7")
+            assert findings[0].lanes == 0x7F
+
+
+# --- watchpoints
+
+
+def test_a_watchpoint_tells_who_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which instruction, wave and lane, and what; other stores go by."""
+    from zinc_rt.sim.shader import run
+
+    records = np.zeros(16, WATCH.dtype)
+    data = np.zeros(32, np.uint32)
+    memory = Memory(data, "fast")
+    watched = (memory.va + 40, memory.va + 47)
+    made = []
+    see = run.Thread.see
+
+    def watching(thread: run.Thread, table: RangeTable, *more: int) -> None:
+        see(thread, table, *more)
+        block = thread.block
+        block["watch_lo"], block["watch_hi"] = watched
+        block["watch"], block["watch_capacity"] = int(records.ctypes.data), len(records)
+        made.append(block)
+
+    monkeypatch.setattr(run.Thread, "see", watching)
+    assert not memory.run("store")
+    assert np.array_equal(data, np.arange(32) * 4)
+    assert sum(block["watch_count"] for block in made) == 2
+    for record, lane in zip(records[:2], (10, 11), strict=True):
+        assert (record["lane"], record["address"], record["value"]) == (lane, memory.va + 4 * lane, 4 * lane)
+        assert (record["wave"], record["group"]) == (0, 0)
