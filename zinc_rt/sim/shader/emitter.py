@@ -20,6 +20,7 @@ from zinc_rt.sim.shader.layout import (
     CONTEXT,
     EXEC_HI,
     EXEC_LO,
+    FIXED,
     NULL,
     SCC,
     STATE,
@@ -132,6 +133,8 @@ class Emitter:
         self._checked: set[int] = set()
         self._first_lane = ir.Constant(self.lanes(I32), None)
         self._shared: dict[str, ir.Value] = {}
+        self._fixed: dict[str, ir.Value] = {}
+        self._numbers: dict[Site, int] = {}
         self.fuel = self.local(I64, "fuel")
         self.quads = Quads(self, forms or Forms())
 
@@ -188,8 +191,15 @@ class Emitter:
         return self.offset(self.context, CONTEXT.fields[name].offset)
 
     def field(self, name: str) -> ir.Value:
-        """A field of the context."""
-        return self.load(self.field_pointer(name), _TYPES[CONTEXT.fields[name].type])
+        """A field of the context; those that no wave changes are loaded once, at the function's beginning."""
+        if name not in FIXED:
+            return self.load(self.field_pointer(name), _TYPES[CONTEXT.fields[name].type])
+        found = self._fixed.get(name)
+        if found is None:
+            row = CONTEXT.fields[name]
+            place = self.allocas.gep(self.context, [self.constant(row.offset, I64)], source_etype=I8)
+            found = self._fixed[name] = self.allocas.load(place, name, typ=_TYPES[row.type])
+        return found
 
     def set_field(self, name: str, value: ir.Value) -> None:
         self.b.store(value, self.field_pointer(name))
@@ -584,9 +594,10 @@ class Emitter:
     def site(self, rule: str, text: str = "") -> int:
         """Index of (this instruction, rule, text) in the site table."""
         site = Site(self.pc, rule, text)
-        if site not in self.sites:
+        if site not in self._numbers:
+            self._numbers[site] = len(self.sites)
             self.sites.append(site)
-        return self.sites.index(site)
+        return self._numbers[site]
 
     def count(self, kind: str) -> int:
         """The next number of its kind, from 0: memory sites, for instance. The totals are Translation.counts."""

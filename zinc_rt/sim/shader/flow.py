@@ -71,7 +71,6 @@ class Flow:
     def start(self, also: Callable[[], None] | None = None) -> None:
         """Ends the function's first blocks: registers of the frame, `also`, then where to go on."""
         e = self.e
-        e.allocas.branch(e.first)
         with e.b.goto_block(e.first):
             e.b.store(e.field("fuel"), e.fuel)
             if also is not None:
@@ -86,6 +85,7 @@ class Flow:
                     e.b.branch(self.blocks[start])
             e.b.position_at_end(unknown)
             e.b.unreachable()
+        e.allocas.branch(e.first)
 
     # --- live registers
 
@@ -123,11 +123,11 @@ class Flow:
         e = self.e
         full = self._starts_full(start)
         whole = e.quads.at_start(start)
-        for first in sorted(whole):
-            members = range(first, first + WORDS)
-            e.quads.store(first, [e.load(self._vgpr(key), e.lanes(I32), align=ALIGNMENT) for key in members])
+        for quad in sorted(whole):
+            members = range(quad, quad + WORDS)
+            e.quads.store(quad, [e.load(self._vgpr(key), e.lanes(I32), align=ALIGNMENT) for key in members])
         for key in self._live(start):
-            if any(first <= key < first + WORDS for first in whole):
+            if any(quad <= key < quad + WORDS for quad in whole):
                 value = None
             elif key < VGPR_LIMIT:
                 value = e.load(self._vgpr(key), e.lanes(I32), align=ALIGNMENT)

@@ -240,6 +240,14 @@ u64 value               # the lowest 8 bytes
     padded=32,
 )
 
+FIXED = frozenset(
+    (
+        "program_va", "group_waves", "mode", "hw_id1", "hw_id2", "shared_base", "private_base", "memory_sites",
+        "serial", "perturb_seed", "profile", "trace_wave",
+    )
+)  # fmt: skip
+"""Fields of the context that stay as they are while a wave runs."""
+
 FINDING = Layout(
     """
 u32 site
