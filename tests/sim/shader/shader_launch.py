@@ -14,7 +14,7 @@ import numpy as np
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4 import Generation
+from zinc_rt.pm4 import Generation, gcr
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, EventWrite, ReleaseMem, SetShReg
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.driver import SimDriver
@@ -122,6 +122,7 @@ class Stage:
         if rsrc2 is None:
             rsrc2 = len(user_data) << 1 | -(-lds_bytes // 512) << 15
         self.fences += 1
+        generation = Generation(self.queue.generation[0])
         self.submit(
             AcquireMem(0x1C1),
             SetShReg(Sh.PGM_LO, (program_va >> 8 & 0xFFFFFFFF, program_va >> 40)),
@@ -131,7 +132,7 @@ class Stage:
             SetShReg(Sh.START_X, (0, 0, 0, *threads)),
             DispatchDirect(*groups, initiator),
             EventWrite.cs_partial_flush(),
-            ReleaseMem(address=self.fence.gpu_va, data=self.fences),
+            ReleaseMem(self.fence.gpu_va, self.fences, gcr.release(generation, GL2_WB=1, SEQ=1)),
         )
 
     def done(self, seconds: float = 20) -> bool:

@@ -15,14 +15,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zinc_rt.sim import interfaces
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
-from zinc_rt.sim.interfaces import Fault
 from zinc_rt.sim.shader.findings import Finding, Teller
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, wanted_for
 from zinc_rt.sim.shader.launch import FLOAT_MODE, Launch
-from zinc_rt.sim.shader.layout import Access, Checks, Site
+from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.ranges import Placed, RangeTable, of_arrays
 from zinc_rt.sim.shader.run import Crew, Run
 from zinc_rt.sim.written import Written
@@ -30,13 +28,6 @@ from zinc_rt.sim.written import Written
 FIRST_VA = 0x2_0000_0000
 GAP_BYTES = 1 << 16  # never mapped, between two arrays
 ROUND_SECONDS = 0.1
-
-ACCESS = {
-    Access.READ: interfaces.Access.READ,
-    Access.SCALAR_READ: interfaces.Access.READ,
-    Access.WRITE: interfaces.Access.WRITE,
-    Access.ATOMIC: interfaces.Access.WRITE,
-}
 
 
 @functools.cache
@@ -62,6 +53,7 @@ class EngineDevice:
         self._announced: list[tuple[int, int, str]] = []
         self._table: RangeTable | None = None
         self._next_va = FIRST_VA
+        self._codes: dict[bytes, int] = {}
         self._serials = itertools.count(1)
 
     def place(self, array: np.ndarray, name: str = "", *, initialised: bool = True, write: bool = True) -> int:
@@ -125,12 +117,13 @@ class EngineDevice:
         )  # fmt: skip
         if not launch.group_count:
             return []
+        program_va = self._code_va(bytes(code), name)
         kernel = kernels().of(wanted_for(launch, code, self.checks, entry))
         run = Run(kernel, launch, self._crew, mode=FLOAT_MODE, seed=self._seed)
         if self._table is None:
             bounds = self.checks.fast
             self._table = of_arrays(self._placed, bounds=bounds, races=self.checks.full, announced=self._announced)
-        run.begin(self._table, 0, next(self._serials))
+        run.begin(self._table, program_va, next(self._serials))
         stop = Stop.FUEL
         left = self._fuel
         while stop is Stop.FUEL and (left is None or left > 0):
@@ -139,6 +132,12 @@ class EngineDevice:
         self._table.refresh()
         return self._told(run, kernel, name, stop)
 
+    def _code_va(self, code: bytes, name: str) -> int:
+        """Where the kernel lies: it may read tables beside its code, by s_getpc_b64."""
+        if code not in self._codes:
+            self._codes[code] = self.place(np.frombuffer(code, np.uint8), f"code of {name}", write=False)
+        return self._codes[code]
+
     def _told(self, run: Run, kernel: Kernel, name: str, stop: Stop) -> list[Finding]:
         launch = run.launch
         code = kernel.wanted.code
@@ -146,10 +145,9 @@ class EngineDevice:
         found = list(teller.of_records(*run.findings()))
         if stop in (Stop.FAULT, Stop.ILLEGAL, Stop.HALT):
             assert run.ended is not None
-            state, context = run.ended.state, run.ended.context
+            state = run.ended.state
             if stop is Stop.FAULT:
-                access = Access(int(context["fault_access"]))
-                raise Fault(int(context["fault_va"]), ACCESS[access], "not present")
+                raise run.fault()
             site = kernel.sites[int(state["site"])]
             sentence = teller.sentence(site, int(state["wave_in_group"]), int(state["group"]))
             found.append(Finding(site.rule, sentence, site.pc))

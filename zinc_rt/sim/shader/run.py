@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.sim import interfaces
+from zinc_rt.sim.interfaces import Fault
 from zinc_rt.sim.shader.accesses import touched
 from zinc_rt.sim.shader.blocks import Block, aligned
 from zinc_rt.sim.shader.group import JOB, SLOT, Stop, runners
@@ -302,6 +304,16 @@ class Run:
                 if header["status"] != 0:
                     return header
         return None
+
+    def fault(self) -> Fault:
+        """What a wave that stopped with FAULT ran into."""
+        assert self.ended is not None and self._table is not None
+        context, spans = self.ended.context, self._table.spans
+        va, access = int(context["fault_va"]), Access(int(context["fault_access"]))
+        mapped = bool(((spans["va_lo"] <= va) & (va < spans["va_hi"])).any())
+        write = access in (Access.WRITE, Access.ATOMIC)
+        kind = interfaces.Access.WRITE if write else interfaces.Access.READ
+        return Fault(va, kind, "read only" if mapped and write else "not present")
 
     def findings(self) -> tuple[np.ndarray, int]:
         """FINDING records of all threads, sorted, and how many there would have been."""

@@ -1,0 +1,153 @@
+"""Workgroups on a bare device: barriers, waves and workgroups that wait for each other, fuel, threads, order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from shader_launch import REVERSE, SPIN, STORE_IDS, code, halves
+
+from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.launch import shape
+
+HALF_COMES = code("""
+    9302ff74 00050019           ; s_bfe_u32 s2, ttmp8, 0x50019: the wave's number
+    bf078002                    ; s_cmp_lg_u32 s2, 0
+    bfa20002                    ; s_cbranch_scc1 to the end
+    be804ec1                    ; s_barrier_signal -1
+    bf94ffff                    ; s_barrier_wait 0xffff
+    bfb00000                    ; s_endpgm
+""")
+COUNT = code("""
+    7e020280                    ; v_mov_b32_e32 v1, 0
+    7e040281                    ; v_mov_b32_e32 v2, 1
+    b0020400                    ; s_movk_i32 s2, 0x400
+    80828102                    ; s_sub_co_u32 s2, s2, 1
+    bf078002                    ; s_cmp_lg_u32 s2, 0
+    bfa2fffd                    ; s_cbranch_scc1 back
+    ee0d4000 01000000 00000001  ; global_atomic_add_u32 v1, v2, s[0:1]
+    bfb00000                    ; s_endpgm
+""")
+LAST_GROUP_FIRST = code("""
+    f4000080 f8000000           ; s_load_b32 s2, s[0:1], 0x0
+    bfc70000                    ; s_wait_kmcnt 0x0
+    80037502                    ; s_add_co_u32 s3, s2, ttmp9
+    bf068703                    ; s_cmp_eq_u32 s3, 7
+    bfa1fffa                    ; s_cbranch_scc0 back to the load
+    80028102                    ; s_add_co_u32 s2, s2, 1
+    7e020280                    ; v_mov_b32_e32 v1, 0
+    7e040202                    ; v_mov_b32_e32 v2, s2
+    ee068000 01000000 00000001  ; global_store_b32 v1, v2, s[0:1]
+    bfb00000                    ; s_endpgm
+""")
+"""Workgroup 7 - n waits until word 0 is n, then makes it n + 1."""
+LAST_WAVE_FIRST = code("""
+    9304ff74 00050019           ; s_bfe_u32 s4, ttmp8, 0x50019
+    f4000080 f8000000           ; s_load_b32 s2, s[0:1], 0x0
+    bfc70000                    ; s_wait_kmcnt 0x0
+    80030402                    ; s_add_co_u32 s3, s2, s4
+    bf068703                    ; s_cmp_eq_u32 s3, 7
+    bfa1fffa                    ; s_cbranch_scc0 back to the load
+    80028102                    ; s_add_co_u32 s2, s2, 1
+    7e020280                    ; v_mov_b32_e32 v1, 0
+    7e040202                    ; v_mov_b32_e32 v2, s2
+    ee068000 01000000 00000001  ; global_store_b32 v1, v2, s[0:1]
+    bfb00000                    ; s_endpgm
+""")
+READS_V7 = code("7e040307 bfb00000 ; v_mov_b32 v2, v7")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("level", ["off", "fast", "full"])
+def test_every_workgroup_has_its_lds_and_its_barrier(level: str, threads: int) -> None:
+    device = EngineDevice(level=level, threads=threads)
+    out = np.zeros(64, np.uint32)
+    va = device.place(out, "out")
+    found = device.run(REVERSE, groups=(200, 1, 1), threads=(64, 1, 1), user_data=halves(va), lds_bytes=256)
+    assert np.array_equal(out, np.arange(64)[::-1])
+    assert {each.rule for each in found} <= {"race"}, found  # 200 workgroups store the same
+
+
+def test_a_wave_that_ends_before_the_barrier_is_told_and_the_others_go_on() -> None:
+    found = EngineDevice(level="fast").run(HALF_COMES, threads=(128, 1, 1), groups=(2, 3, 1), name="half")
+    assert {each.rule for each in found} == {"barrier-mismatch"}
+    assert "half" in found[0].sentence and "workgroup (0, 0, 0)" in found[0].sentence
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_large_grids_run_every_workgroup_once(threads: int) -> None:
+    device = EngineDevice(level="off", threads=threads)
+    count = np.zeros(1, np.uint32)
+    va = device.place(count, "count")
+    for groups in ((3000, 1, 1), (10, 20, 15)):
+        count[0] = 0
+        assert not device.run(COUNT, groups=groups, user_data=halves(va), threads=(64, 1, 1))
+        assert count[0] == 3000 * 64
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_workgroups_may_wait_for_later_ones(threads: int) -> None:
+    device = EngineDevice(level="fast", threads=threads)
+    word = np.zeros(1, np.uint32)
+    va = device.place(word, "word")
+    assert not device.run(LAST_GROUP_FIRST, groups=(8, 1, 1), user_data=halves(va))
+    assert word[0] == 8
+
+
+def test_waves_of_a_workgroup_may_wait_for_later_ones() -> None:
+    device = EngineDevice(level="fast")
+    word = np.zeros(1, np.uint32)
+    va = device.place(word, "word")
+    assert not device.run(LAST_WAVE_FIRST, threads=(256, 1, 1), user_data=halves(va))
+    assert word[0] == 8
+
+
+def test_fuel_that_is_used_up_is_a_finding_that_shows_where() -> None:
+    device = EngineDevice(level="fast", fuel=500_000)
+    words = np.zeros(2, np.uint32)
+    va = device.place(words, "words")
+    [found] = device.run(SPIN, user_data=halves(va))
+    assert found.rule == "out-of-fuel" and "s_load_b32" in found.sentence and words[1] == 0
+    words[0] = 1
+    assert not device.run(SPIN, user_data=halves(va)) and words[1] == 7
+
+
+def test_findings_do_not_depend_on_threads() -> None:
+    told = [
+        [each.sentence for each in EngineDevice(level="fast", threads=threads).run(READS_V7, groups=(40, 2, 1))]
+        for threads in (1, 2, 2)
+    ]
+    assert told[0] and told[0] == told[1] == told[2]
+    assert "v7" in told[0][0] and "times more" in told[0][-1]
+
+
+def test_after_a_fault_the_device_goes_on() -> None:
+    device = EngineDevice(level="fast", threads=2)
+    out = np.zeros(64, np.uint32)
+    va = device.place(out, "out")
+    with pytest.raises(Fault) as caught:
+        device.run(STORE_IDS, groups=(4000, 1, 1), user_data=halves(va + 0x80_0000))
+    assert caught.value.access is Access.WRITE and caught.value.va >= va + 0x80_0000
+    assert not device.run(STORE_IDS, groups=(2, 1, 1), user_data=halves(va))
+    assert out[63] == 32
+
+
+def test_what_is_placed_read_only_stays_as_it_is() -> None:
+    device = EngineDevice(level="off")
+    out = np.zeros(64, np.uint32)
+    va = device.place(out, "constant", write=False)
+    with pytest.raises(Fault) as caught:
+        device.run(STORE_IDS, user_data=halves(va))
+    assert caught.value.why == "read only" and not out.any()
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+def test_thread_ids_fill_waves_without_gaps(wave: int) -> None:
+    [record] = shape((5, 7, 3), wave)
+    waves = -(-105 // wave)
+    assert record["waves"] == waves and record["threads"] == 105
+    ids = [int(each) for each in record["v0"][: waves * wave]]
+    present = [bool(int(record["exec"][n // wave]) >> n % wave & 1) for n in range(waves * wave)]
+    assert present == [n < 105 for n in range(waves * wave)]
+    found = [(each & 0x3FF, each >> 10 & 0x3FF, each >> 20) for each in ids[:105]]
+    assert found == [(x, y, z) for z in range(3) for y in range(7) for x in range(5)]
