@@ -272,9 +272,14 @@ def _scaled_back_float(e: Emitter, a: Value, b: Value, c: Value, result: Value, 
 
 
 def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
-    """Scaling rounds only into the denormals. Only where that meets a tie does what the fma left away decide."""
-    up, down = (e.constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE]))
+    """Scaling rounds only into the denormals. Only where that meets a tie does what the fma left away decide.
+
+    Where the fma alone overflows, its parts are scaled before.
+    """
+    up, down, half = (e.constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
     scaled = e.b.fmul(result, e.b.select(large, up, down))
+    before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), e.b.fmul(c, down))
+    scaled = e.b.select(e.b.and_(is_infinite(e, result), e.b.not_(large)), before, scaled)
     product = e.b.fmul(a, b)
     product_low = fused(e, a, b, e.b.fneg(product))
     total = e.b.fadd(product, c)
