@@ -94,12 +94,19 @@ def _clang(path: Path) -> bytes:
 
 def _run(path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
     """What the assembler says, and the object unless it refused."""
-    command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-g"]
+    command = [*_zig(), "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-g"]
     for folder in includes:
         command += ["-I", str(folder)]
     command += ["-c", str(path), "-o", str(output)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stderr, output.read_bytes() if done.returncode == 0 and output.exists() else None
+
+
+def _zig() -> list[str]:
+    """The program itself where it is found: starting another Python first takes as long as assembling."""
+    spec = find_spec("ziglang")
+    program = Path(spec.origin or "").parent / "zig" if spec is not None else Path()
+    return [str(program)] if program.is_file() else [sys.executable, "-m", "ziglang"]
 
 
 def _marked(text: str, number: int) -> str:
