@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from random_programs import VGPRS, data, outputs, program
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
 
+from zinc_rt.sim.shader import group
 from zinc_rt.sim.shader.bare import EngineDevice
 
 
@@ -39,3 +42,24 @@ def test_engine_and_model_agree(slow_counts: Counts, wave: int, threads: int, ba
         assert findings == [], findings[0].sentence
         differing = np.argwhere(got != wanted)
         assert not len(differing), f"seed {seed}, level {level}: [register, thread] {differing[:5].tolist()}"
+
+
+@pytest.fixture
+def little_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Waves are put aside after about 25 instructions."""
+    monkeypatch.setattr(group, "SLICE_FUEL", 25)
+    group.runners.cache_clear()
+    yield
+    group.runners.cache_clear()
+
+
+@pytest.mark.parametrize(("wave", "threads"), [(32, 64), (64, 70)], ids=["two waves", "wave64, one not full"])
+def test_waves_put_aside_at_any_turn_of_a_loop_go_on_as_if_nothing_was(
+    little_fuel: None, slow_counts: Counts, wave: int, threads: int
+) -> None:
+    for seed in range(slow_counts(1, 60)):
+        code = program(seed + 77, wave=wave, barriers=True)
+        wanted, _ = run(ModelDevice(), code, wave=wave, threads=threads)
+        got, findings = run(EngineDevice(level="fast"), code, wave=wave, threads=threads)
+        assert findings == [], findings[0].sentence
+        assert (got == wanted).all()
