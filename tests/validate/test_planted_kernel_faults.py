@@ -1,0 +1,76 @@
+"""One wrong bit in one kernel of the simulated T1, and validate names the node whose kernel it is.
+
+The bit is one that the assembler would never question: in a constant, a register's number or an offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from seen import Validate
+
+from zinc_rt import tiers
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.isa import decode_stream, target_of
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.zrt import Zrt
+
+pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Bit `bit` of the instruction whose text begins with `text` (n-th of these), and the node it spoils first."""
+
+    kernel: str
+    text: str
+    bit: int
+    node: str
+    nth: int = 0
+    model: str = "qwen3-q"
+
+
+FAULTS = (
+    Fault("swiglu", "v_mul_f32_e32", 25, "ffn_swiglu-0"),  # becomes v_mul_i32_i24
+    Fault("rms_norm", "v_mul_f32_e32", 25, "attn_norm-0", nth=1),
+    Fault("matvec_q4_k", "v_add_f32_e32", 0, "Qcur.matmul-0"),  # another register
+    Fault("flash_attn_128", "v_mul_f32_e32 v", 25, "kqv_out-0"),
+    Fault("delta_net", "v_mul_f32_e32", 25, "attn_output-0", model="qwen35moe-q"),
+    Fault("moe_topk", "v_mul_f32_e32", 25, "ffn_moe_topk-0", model="qwen35moe-q"),
+)
+
+
+def flipped(zrt: Zrt, fault: Fault) -> Zrt:
+    matches = [
+        item
+        for item in decode_stream(zrt.code, target_of("gfx1201"))
+        if item.instruction is not None and item.instruction.text.startswith(fault.text)
+    ]
+    assert len(matches) > fault.nth, f"{fault.kernel} has no {fault.text}"
+    at = 8 * matches[fault.nth].at + fault.bit
+    code = bytearray(zrt.code)
+    code[at // 8] ^= 1 << at % 8
+    return replace(zrt, code=bytes(code))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [*FAULTS[:2], *(pytest.param(fault, marks=pytest.mark.slow) for fault in FAULTS[2:])],
+    ids=lambda fault: fault.kernel,
+)
+def test_one_bit_in_a_kernel_is_found_and_its_node_named(
+    fault: Fault, validate: Validate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = kernel_set("gfx1201")
+    assert whole is not None
+
+    def read(name: str) -> Zrt:
+        return flipped(whole.read(name), fault) if name == fault.kernel else whole.read(name)
+
+    monkeypatch.setattr(tiers, "kernel_set", lambda arch: replace(whole, read=read))
+    monkeypatch.setattr(tiers, "amd_gpus", tuple)
+    model = str(FOLDER / f"{fault.model}.gguf")
+    seen = validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0")
+    assert seen.exit == 1
+    assert seen.result("first-divergent")["first_bad"]["node"] == fault.node
