@@ -57,13 +57,24 @@ def graph_of(code: bytes, entry: int, target: Target) -> Graph:
 
     starts, waiting = {entry}, [entry]
     indirect: set[int] = set()
-    while waiting:
+    formed: set[int] = set()  # every address that s_getpc_b64 plus a constant gives
+    calls_anywhere = False  # a call whose address comes from another block or from vector registers
+    while waiting or calls_anywhere:
+        if not waiting:
+            places = {place for place in formed - starts if place % 4 == 0 and at(place) is not None}
+            if not places:
+                break
+            indirect |= places
+            starts |= places
+            waiting += sorted(places)
         pc = waiting.pop()
         addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds
         while (instruction := at(pc)) is not None:
             found: list[int] = []
-            _follow_addresses(instruction, pc, addresses, indirect)
             name = instruction.mnemonic
+            if name == "s_swappc_b64" and _sgpr(instruction.operands[-1]) not in addresses:
+                calls_anywhere = True
+            _follow_addresses(instruction, pc, addresses, indirect, formed)
             following = pc + instruction.size_bytes
             if name in CALLS:
                 indirect.add(following)
@@ -79,9 +90,9 @@ def graph_of(code: bytes, entry: int, target: Target) -> Graph:
             if ends_block(name):
                 break
             pc = following
-    places = tuple(sorted(indirect))
-    blocks = {start: _block(start, starts, at, places) for start in sorted(starts)}
-    return Graph(entry, blocks, places)
+    targets = tuple(sorted(indirect))
+    blocks = {start: _block(start, starts, at, targets) for start in sorted(starts)}
+    return Graph(entry, blocks, targets)
 
 
 def ends_block(mnemonic: str) -> bool:
@@ -123,7 +134,9 @@ def _sgpr(operand: Operand) -> int | None:
     return operand.index if operand.kind in (Kind.SGPR, Kind.SPECIAL) else None
 
 
-def _follow_addresses(instruction: Instruction, pc: int, addresses: dict[int, int], indirect: set[int]) -> None:
+def _follow_addresses(
+    instruction: Instruction, pc: int, addresses: dict[int, int], indirect: set[int], formed: set[int]
+) -> None:
     """Within a block: registers that hold the low half of an address in this code, modulo 2**32."""
     name, operands = instruction.mnemonic, instruction.operands
     if name in INDIRECT and _sgpr(operands[-1]) in addresses:
@@ -144,6 +157,7 @@ def _follow_addresses(instruction: Instruction, pc: int, addresses: dict[int, in
             offset = int(constant.value)
             signed = (base + offset if "add" in name else base - offset) & 0xFFFFFFFF
             value = signed - (signed >> 31 << 32)
+            formed.add(value)
     for at in range(operands[0].width):
         addresses.pop(destination + at, None)
     if value is not None:
