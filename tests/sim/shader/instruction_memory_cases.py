@@ -248,6 +248,7 @@ def _lds_atomics(writer: Writer, lds: Sections) -> None:
             compare=how,
         )
         if kind not in ("add_f32", "inc_u32", "dec_u32"):
+            start = [f"ds_store_b128 v240, v[4:7] offset:{at}", "s_wait_dscnt 0"]
             read = ["s_wait_dscnt 0", f"ds_load_b64 {{d}}, v248 offset:{at}", "s_wait_dscnt 0"]
             writer.vector(f"ds_{kind}", f"ds_{kind} v248, {values} offset:{at}", size=2, before=start, after=read)
     for kind, values in (("storexchg_rtn_b32", "v4"), ("cmpstore_rtn_b32", "v4, v5")):

@@ -320,7 +320,7 @@ def _bind_div_fmas(instruction: Instruction, width: int) -> Step:
     kind = "f64" if "f64" in instruction.mnemonic else "f32"
     register = instruction.operands[0].index
     sources = Sources(instruction, instruction.operands[1:4], (kind,) * 3, width)
-    fma, power, bias = (floats.fma64, 128, 1023) if kind == "f64" else (floats.fma32_scaled, 64, 127)
+    power, bias = (128, 1023) if kind == "f64" else (64, 127)
     clamp, omod = output_modifiers(instruction)
     unsigned, fraction, top = (U64, 52, 0x7FF) if kind == "f64" else (U32, 23, 0xFF)
 
@@ -328,8 +328,11 @@ def _bind_div_fmas(instruction: Instruction, width: int) -> Step:
         values, _ = sources.read(wave)
         bits = values[2].view(unsigned)
         large = (bits >> unsigned(fraction) & unsigned(top)).astype(I64) > bias
-        moved = np.where(large, power, -power) * mask_of(wave.mask(VCC), width)
-        result = fma(*values, moved.astype(np.int32))
+        moved = (np.where(large, power, -power) * mask_of(wave.mask(VCC), width)).astype(np.int32)
+        if kind == "f32":  # one rounding, or denormal quotients would not be IEEE's
+            result = floats.fma32_scaled(*values, moved)
+        else:
+            result = np.ldexp(floats.fma64(*values), moved)
         write_result(wave, register, finish(result, kind, clamp, omod), None, None)
 
     return step

@@ -1,0 +1,136 @@
+"""Kernels that a compiler made from C, on the engine at level full and on the NumPy model, against references.
+
+The compiled images are in compiled_kernels.npz; compiled_cases.py has inputs and what must come out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compiled_cases import CASES, Job, Linked
+from compiled_kernels import COMMAND, SOURCES, Compiled, build, read, source_hash, wanted
+from sim.shader_model.model_device import ModelDevice
+
+from zinc_rt.sim.shader.bare import EngineDevice
+
+Array = np.ndarray
+KERNELS = read()
+# What the sanitizer rightly says of compiled code, and why it does no harm: rule, kernels (none: all).
+LINT: dict[str, tuple[tuple[str, ...], str]] = {
+    "misaligned": ((), "the compiler knows that gfx1201 takes dwords at any address"),
+    "uninitialised-sgpr": (
+        ("queens", "string_search", "atomic_loops", "recursion"),
+        "lane masks are undefined before a loop's first turn, and functions save registers that hold nothing",
+    ),
+    "uninitialised-vgpr": (
+        ("pointer_chase", "random_numbers", "recursion"),
+        "v_mad_co_u64_u32 for a 32-bit sum adds an upper half that nobody reads; functions save registers",
+    ),
+    "inactive-lane": (
+        ("recursion", "function_table"),
+        "scalar registers are spilled to lanes of a vector register, whatever EXEC is",
+    ),
+    "race": (("atomic_loops",), "a relaxed atomic load is a plain load of device scope"),
+}
+STACK_BYTES = 4096  # of each lane, for recursion, whose depth the compiler does not know
+
+
+def job_of(name: str) -> Job:
+    with np.errstate(all="ignore"):
+        return CASES[name](np.random.default_rng(sum(name.encode())))
+
+
+def arguments(device: ModelDevice | EngineDevice, job: Job) -> Array:
+    """The kernarg block: pointers and values, each aligned to its size."""
+    block = bytearray()
+    for place, argument in enumerate(job.args):
+        if isinstance(argument, Linked):
+            raw = np.uint64(argument.place(device.place)).tobytes()
+        elif isinstance(argument, np.ndarray):
+            raw = np.uint64(device.place(argument, f"argument {place}")).tobytes()
+        else:
+            raw = argument.tobytes()
+        block += bytes(-len(block) % len(raw)) + raw
+    return np.frombuffer(bytes(block) + bytes(-len(block) % 8), np.uint64).copy()
+
+
+def run(device: ModelDevice | EngineDevice, kernel: Compiled, job: Job) -> list[str]:
+    """The kernel over the job's arrays; the findings that are not just lint."""
+    block = arguments(device, job)
+    assert kernel.kernarg_bytes <= block.nbytes + 7, (kernel.kernarg_bytes, block.nbytes)
+    va = device.place(block, "kernarg", write=False)
+    findings = device.run(
+        kernel.image,
+        entry=kernel.entry,
+        groups=(job.groups, 1, 1),
+        threads=(job.threads, 1, 1),
+        wave=kernel.wave,
+        user_data=(va & 0xFFFFFFFF, va >> 32),
+        lds_bytes=kernel.lds_bytes,
+        scratch_bytes=STACK_BYTES if kernel.dynamic_stack else kernel.scratch_bytes,
+        vgprs=kernel.vgprs,
+        name=kernel.name,
+    )
+    return [f"{each.rule}: {each.sentence}" for each in findings if not is_lint(each.rule, kernel.name)]
+
+
+def is_lint(rule: str, name: str) -> bool:
+    return rule in LINT and (not LINT[rule][0] or name in LINT[rule][0])
+
+
+def check(job: Job) -> None:
+    """Bits, but for NaNs, which are equal, and for a structure's padding."""
+    for place, expected in job.expected.items():
+        got = np.asarray(job.args[place])
+        if got.dtype.names is not None:
+            for name in got.dtype.names:
+                same(place, got[name], expected[name])
+        else:
+            same(place, got, expected)
+
+
+def same(place: int, got: Array, expected: Array) -> None:
+    a, b = got.reshape(-1), np.ascontiguousarray(expected, got.dtype).reshape(-1)
+    differ = a != b
+    if a.dtype.kind == "f":
+        differ = ~(np.isnan(a) & np.isnan(b)) & (a.view(f"u{a.itemsize}") != b.view(f"u{b.itemsize}"))
+    at = np.flatnonzero(differ)
+    assert not len(at), (
+        f"argument {place}: {len(at)} of {len(a)} differ, first [{at[0]}]: {a[at[0]]} for {b[at[0]]}"
+    )
+
+
+@pytest.mark.parametrize("key", KERNELS)
+def test_compiled_kernels_give_what_the_reference_gives(key: str) -> None:
+    kernel = KERNELS[key]
+    job = job_of(kernel.name)
+    assert any(np.ascontiguousarray(e).view(np.uint8).any() for e in job.expected.values()), "not all zero"
+    findings = run(EngineDevice(level="full"), kernel, job)
+    check(job)
+    assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize("key", KERNELS)
+def test_the_model_agrees_on_compiled_kernels(key: str) -> None:
+    kernel = KERNELS[key]
+    job = job_of(kernel.name)
+    assert run(ModelDevice(), kernel, job) == []
+    check(job)
+
+
+def test_the_file_has_every_source_and_of_this_version() -> None:
+    assert sorted((k.name, k.wave) for k in KERNELS.values()) == sorted(wanted())
+    assert len({k.name for k in KERNELS.values()}) >= 30
+    stale = [k.key for k in KERNELS.values() if k.source_hash != source_hash(k.name)]
+    assert not stale, f"{stale}: {SOURCES.name} is newer; make the file again with {COMMAND}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, wave", wanted())
+def test_the_compiler_gives_the_committed_image(name: str, wave: int) -> None:
+    pytest.importorskip("ziglang")
+    built = build(name, wave)
+    assert built == replace(KERNELS[built.key], image=built.image)
+    assert built.image == KERNELS[built.key].image
