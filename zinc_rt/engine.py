@@ -7,6 +7,8 @@ and reads logits. Nothing about a token is baked into a variant, so each is buil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal
@@ -37,6 +39,11 @@ RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a
 Tap = Callable[[ir.Node, str, np.ndarray], None]
 Prefill = Literal["batched", "stepwise"]
 Rows = Literal["all", "last"]
+
+# What a caller wants around every engine opened in its context, whoever opens it: a recorder, say.
+around_engines: ContextVar[Callable[[Engine], AbstractContextManager[object]] | None] = ContextVar(
+    "around_engines", default=None
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -75,11 +82,7 @@ class Engine:
             backend,
             self.limits,
             delta_form=delta_form,
-            overrides=Overrides(
-                lm_head_rows=self.settings.lm_head_rows,
-                decode_topk=self.settings.decode_topk,
-                gemma4_attn_scale=self.settings.gemma4_attn_scale,
-            ),
+            overrides=overrides_of(self.settings),
             observer=observer,
             transform=transform,
         )
@@ -91,17 +94,30 @@ class Engine:
             pages, slots=slots, pages_per_slot=self.limits.pages_per_slot, page_tokens=self.limits.page_tokens
         )
         self.model = self.variants.model("prefill")
+        self._around = ExitStack()
 
     def __enter__(self) -> Engine:
+        around = around_engines.get()
+        if around is not None:
+            self._around.enter_context(around(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self._around.__exit__(kind, error, trace)
+        finally:
+            self.close()
 
     def close(self) -> None:
+        self._around.close()
         self.backend.close()
+
+    @property
+    def sequences(self) -> tuple[Request, ...]:
+        """Those that are open."""
+        return tuple(self._open)
 
     # --- sequences -----------------------------------------------------------------------------------------
 
@@ -283,6 +299,15 @@ class Engine:
     def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
         capacity = {"tokens": tokens, "sequences": min(self.limits.slots, tokens), "rows": rows}
         return plan_memory(self.graph(stage), capacity=capacity)
+
+
+def overrides_of(settings: Settings) -> Overrides:
+    """What of the settings departs from the file."""
+    return Overrides(
+        lm_head_rows=settings.lm_head_rows,
+        decode_topk=settings.decode_topk,
+        gemma4_attn_scale=settings.gemma4_attn_scale,
+    )
 
 
 def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:

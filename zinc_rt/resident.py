@@ -65,12 +65,22 @@ class Resident:
         self._weights: dict[str, Buffer] = {}
         self._state: dict[str, Buffer] = {}
 
-    def build(self, graph: ir.Graph, key: tuple[int, ...], replays: Graph, *, tapped: bool = False) -> Variant:
+    def build(
+        self,
+        graph: ir.Graph,
+        key: tuple[int, ...],
+        replays: Graph,
+        *,
+        tapped: bool = False,
+        heaps: Mapping[ir.Role, Heap] | None = None,
+    ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
-        tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them all."""
+        tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them all. `heaps`
+        instead of those that `tapped` stands for."""
         backend = self.backend
         capacity = dict(zip(SYMBOLS, key, strict=True))
-        plan = plan_memory(graph, capacity=capacity, tap=tapped, heaps=TAPPED_HEAPS if tapped else ROLE_HEAPS)
+        heaps = heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
+        plan = plan_memory(graph, capacity=capacity, tap=tapped, heaps=heaps)
         program = lower(graph, backend.entries(), plan, ordering=backend.ordering, tier=backend.tier.value)
         if not self._weights:
             self._weights = backend.upload(*self._given)

@@ -35,10 +35,11 @@ class Variants:
         self._gguf = gguf
         self._backend = backend
         self._limits = limits
-        self._delta_form: DeltaForm = delta_form
+        self.delta_form: DeltaForm = delta_form
         self._overrides = overrides
         self._observer = observer
         self._transform = transform
+        self.tap_always = False  # whatever is asked for: a recorder wants to see every node
         self._models: dict[Stage, Model] = {}
         self._resident: Resident | None = None
         self._built: dict[tuple[Stage, tuple[str, ...], bool], dict[tuple[int, ...], Variant]] = {}
@@ -46,7 +47,7 @@ class Variants:
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:
             self._models[stage] = build_model(
-                self._gguf, self._limits, stage, delta_form=self._delta_form, overrides=self._overrides
+                self._gguf, self._limits, stage, delta_form=self.delta_form, overrides=self._overrides
             )
         return self._models[stage]
 
@@ -65,6 +66,7 @@ class Variants:
         self, stage: Stage, capacity: dict[str, int], *, inject: tuple[str, ...] = (), tapped: bool = False
     ) -> Variant:
         """`tapped`: no activation shares memory with another, so all can be looked at after a replay."""
+        tapped = tapped or self.tap_always
         table = self._built.setdefault((stage, inject, tapped), {})
         key = tuple(capacity[symbol] for symbol in SYMBOLS)
         if key not in table:
@@ -81,10 +83,21 @@ class Variants:
             table[key] = self._resident.build(graph, key, replays, tapped=tapped)
         return table[key]
 
-    def observe(self, observer: Observer) -> None:
+    def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
+        """What was built for that key of an executable graph. Raises KeyError."""
+        for table in self._built.values():
+            if key in table and table[key].replays is replays:
+                return table[key]
+        raise KeyError(f"{replays.name} {key}")
+
+    @property
+    def observed(self) -> bool:
+        return self._observer is not None
+
+    def observe(self, observer: Observer | None) -> None:
         """Tell `observer` instead from here on, first of what is built already."""
         self._observer = observer
         for replays in {
             id(v.replays): v.replays for table in self._built.values() for v in table.values()
         }.values():
-            replays.observe(observer)
+            replays.observe(observer or Observer())

@@ -1,0 +1,285 @@
+"""Record what an engine does into a .zlog: `with record(engine, path) as log: ...`."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt import __version__
+from zinc_rt.code_version import code_version
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UsageError
+from zinc_rt.exec import Buffer, Fence, Graph, Observer, Stream
+from zinc_rt.exec.graph import InFlight, ShapeKey
+from zinc_rt.ir.serial import to_bytes
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.model.gguf import digest
+from zinc_rt.resident import Counts, Variant
+from zinc_rt.trace import records
+from zinc_rt.trace.levels import LEVELS, Level
+from zinc_rt.trace.weights import bytes_of, weight_digests
+from zinc_rt.trace.writer import LogWriter, warn
+
+INLINE_BYTES = 256  # longer writes are blobs: a page table that did not change costs one record's length
+COUNTS = "step.counts"
+Place = tuple[int, ShapeKey, str]  # graph, key, allocation
+
+
+@contextmanager
+def record(
+    engine: Engine,
+    path: str | Path,
+    level: Level = "inputs",
+    *,
+    embed_weights: bool = False,
+    argv: Sequence[str] = (),
+    warn: Callable[[str], None] = warn,
+) -> Iterator[Recorder]:
+    """Every step inside the block goes to `path` (docs/zlog.md).
+
+    `digest`: what was written and what came out, as digests. `inputs`: all that a replay needs. `full`: also every
+    node's result, with its bytes. `embed_weights`: keep the weights too, so the log replays without its model.
+    Raises UsageError for an engine that is observed already, or whose open sequences have tokens that a replay
+    would lack; OutputError where the file cannot be made.
+    """
+    recorder = Recorder(engine, path, level, embed_weights=embed_weights, argv=argv, warn=warn)
+    engine.variants.tap_always = level == "full"
+    engine.variants.observe(recorder)
+    try:
+        yield recorder
+    except BaseException as error:
+        recorder.failed(error)
+        raise
+    finally:
+        engine.variants.observe(None)
+        engine.variants.tap_always = False
+        recorder.close()
+
+
+def header(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
+    """What the log says of the run before its first record."""
+    gguf, limits = engine.model.gguf, engine.limits
+    return {
+        "version": __version__,
+        "code": code_version(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "level": level,
+        "argv": list(argv),
+        "tier": engine.backend.tier.value,
+        "device": asdict(engine.backend.device),
+        "ordering": engine.backend.ordering,
+        "ctx": limits.ctx,
+        "limits": asdict(limits),
+        "delta_form": engine.variants.delta_form,
+        "settings": asdict(engine.settings),
+        "model": {
+            "path": str(gguf.path.resolve()),
+            "digest": digest(gguf),
+            "size": gguf.file_bytes,
+            "mtime_ns": gguf.mtime_ns,
+            "architecture": gguf.architecture,
+        },
+    }
+
+
+class Recorder(Observer):
+    """What `record` attaches. `steps`: submitted so far; `note` adds an event of the caller's."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        path: str | Path,
+        level: Level,
+        *,
+        embed_weights: bool,
+        argv: Sequence[str],
+        warn: Callable[[str], None],
+    ) -> None:
+        if level not in LEVELS:
+            raise UsageError(f"no level is called {level!r}", next=f"one of {', '.join(LEVELS)}")
+        if engine.variants.observed:
+            raise UsageError("this engine is being recorded already")
+        started = [sequence.slot for sequence in engine.sequences if sequence.position]
+        if started and level != "digest":
+            raise UsageError(
+                f"slot {started[0]} holds tokens from before the recording, a replay would lack them",
+                next="begin to record before the sequence, or use level digest",
+            )
+        self.path = Path(path)
+        self.level = level
+        self.steps = 0
+        self._engine = engine
+        self._embed = embed_weights
+        self._warn = warn
+        self._clock = time.monotonic()
+        self._graphs: dict[int, int] = {}  # id(graph) -> number
+        self._kept: list[Graph] = []  # so that no id comes back
+        self._variants: dict[tuple[int, ShapeKey], Variant] = {}
+        self._weights: set[str] = set()
+        self._places: dict[int, tuple[Graph, ShapeKey, str]] = {}  # id(buffer) -> where it was bound last
+        self._names: dict[Place, tuple[list[int], list[str]]] = {}
+        self._counts: dict[tuple[int, ShapeKey], Counts] = {}
+        self._running: dict[int, tuple[int, int, ShapeKey]] = {}  # id(fence) -> step, graph, key
+        self._digests: dict[str, str] | None = None
+        self._told = False
+        self.writer = LogWriter(path, header(engine, level, argv), warn=warn)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.writer.size_bytes
+
+    @property
+    def replay_command(self) -> str:
+        return f"zinc-rt-replay {shlex.quote(str(self.path))}"
+
+    def note(self, name: str, detail: str = "") -> None:
+        self.writer.write(records.Event(name, detail, self._now()))
+
+    def close(self) -> None:
+        self.writer.close()
+
+    # --- exec.Observer ---
+
+    def bound(self, graph: Graph, port: str, buffer: Buffer) -> None:
+        allocation, _, key = port.rpartition("@")
+        self._places[id(buffer)] = (graph, tuple(int(part) for part in key.split(",")), allocation)
+
+    def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        graph, key, allocation = self._places[id(buffer)]
+        number = self._define(graph, key)
+        name, start = self._name(number, key, allocation, offset_bytes)
+        if name == COUNTS:
+            counts = np.frombuffer(data, np.int32)
+            self._counts[number, key] = (int(counts[0]), int(counts[1]), int(counts[2]))
+        offset = offset_bytes - start
+        if self.level == "digest":
+            sha256 = hashlib.sha256(data).hexdigest()
+            self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, sha256=sha256))
+        elif data.nbytes > INLINE_BYTES:
+            blob = self.writer.blob(data)
+            self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, blob=blob))
+        else:
+            self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, data=bytes(data)))
+
+    def replayed(self, graph: Graph, key: ShapeKey, stream: Stream, fence: Fence) -> None:
+        number = self._define(graph, key)
+        counts = self._counts.get((number, key), (0, 0, 0))
+        self._running[id(fence)] = (self.steps, number, key)
+        self.writer.write(records.Replayed(self.steps, number, key, stream.name, counts, self._now()))
+        self.steps += 1
+
+    def retired(self, fence: Fence, seconds: float) -> None:
+        running = self._running.pop(id(fence), None)
+        if running is None:  # submitted before recording began
+            return
+        step, number, key = running
+        at = self._now()
+        variant, counts = self._variants[number, key], self._counts.get((number, key), (0, 0, 0))
+        try:
+            self._outputs(step, variant, counts)
+        except InFlight as error:  # the next step uses the same bytes already
+            self.note("output-missed", f"step {step}: {str(error).splitlines()[0]}")
+        self.writer.write(records.Retired(step, seconds, at))
+
+    def fault(self, report: BaseException) -> None:
+        step = min((step for step, _, _ in self._running.values()), default=self.steps - 1)
+        bundle = getattr(report, "bundle", None)
+        self.writer.write(records.Fault(step, str(report), str(bundle or ""), self._now()))
+        self._tell(step)
+
+    # --- inside ---
+
+    def failed(self, error: BaseException) -> None:
+        """The block ended by `error`: say so in the log, and how to see it again."""
+        if not self._told:
+            text = f"{type(error).__name__}: {error}"
+            self.writer.write(records.Fault(self.steps - 1, text, "", self._now()))
+            self._tell(self.steps - 1)
+
+    def _tell(self, step: int) -> None:
+        self._told = True
+        if self.level == "digest":
+            self._warn(f"recorded up to step {step}: zinc-rt-replay --info {shlex.quote(str(self.path))}")
+        else:
+            self._warn(f"recorded up to step {step}; run it again: {self.replay_command} --until {step}")
+
+    def _now(self) -> float:
+        return time.monotonic() - self._clock
+
+    def _define(self, graph: Graph, key: ShapeKey) -> int:
+        """The graph's number; the first time, what it is made of goes to the log."""
+        number = self._graphs.get(id(graph))
+        if number is not None and (number, key) in self._variants:
+            return number
+        variant = self._engine.variants.find(graph, key)
+        if number is None:
+            number = self._graphs[id(graph)] = len(self._kept)
+            self._kept.append(graph)
+            if self.level != "digest":
+                self._weights_of(variant)
+            ir = self.writer.blob(to_bytes(variant.graph))
+            plan = variant.program.plan
+            self.writer.write(records.GraphCreated(number, variant.graph.name, variant.graph.stage, ir, plan.tap))
+        self._variants[number, key] = variant
+        self.writer.write(records.VariantAdded(number, key))
+        return number
+
+    def _weights_of(self, variant: Variant) -> None:
+        model = self._engine.variants.model(variant.graph.stage)
+        if self._digests is None:
+            self._digests = weight_digests(model.gguf, model.weights)
+        for spec in variant.graph.by_role("weight", "constant"):
+            if spec.name in self._weights:
+                continue
+            self._weights.add(spec.name)
+            constant = spec.role == "constant"
+            array = model.constants.get(spec.name) if constant else None
+            weight = model.weights[spec.name] if array is None else Weight("f32", array.shape, array)
+            if constant or self._embed:
+                sha256 = blob = self.writer.blob(bytes_of(weight).data)
+            else:
+                if spec.name not in self._digests:
+                    self._digests |= weight_digests(model.gguf, {spec.name: weight})
+                sha256, blob = self._digests[spec.name], ""
+            self.writer.write(records.Weight(spec.name, weight.dtype, weight.shape, sha256, blob))
+
+    def _name(self, number: int, key: ShapeKey, allocation: str, offset: int) -> tuple[str, int]:
+        """The buffer at that byte of an allocation, and where it begins."""
+        place = (number, key, allocation)
+        if place not in self._names:
+            placements = self._variants[number, key].program.plan.placements
+            found = sorted((p.offset_bytes, name) for name, p in placements.items() if p.allocation == allocation)
+            self._names[place] = [start for start, _ in found], [name for _, name in found]
+        starts, names = self._names[place]
+        index = bisect_right(starts, offset) - 1
+        return names[index], starts[index]
+
+    def _outputs(self, step: int, variant: Variant, counts: Counts) -> None:
+        if self.level != "full":
+            for spec in variant.graph.by_role("output"):
+                self._output(step, variant, spec.name, counts)
+            return
+        for index, call in enumerate(variant.program.calls):
+            for name in call.node.outputs:
+                if variant.graph.buffers[name].role in ("activation", "output"):
+                    self._output(step, variant, name, counts, node=index, label=call.node.label)
+
+    def _output(
+        self, step: int, variant: Variant, name: str, counts: Counts, *, node: int = -1, label: str = ""
+    ) -> None:
+        value = np.ascontiguousarray(variant.read(name, counts))
+        content = memoryview(value.reshape(-1).view(np.uint8))
+        blob = self.writer.blob(content) if self.level == "full" else ""
+        sha256 = blob or hashlib.sha256(content).hexdigest()
+        dtype = variant.graph.buffers[name].dtype
+        self.writer.write(records.Output(step, name, dtype, value.shape, sha256, node, label, blob))

@@ -1,0 +1,60 @@
+"""The sha256 of each weight's bytes as the file has them, remembered by the file's size and time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from zinc_rt.code_version import code_version
+from zinc_rt.folders import cache_folder
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.model.gguf import SETTLED_NS, GGUFFile
+
+
+def bytes_of(weight: Weight) -> np.ndarray:
+    """u8 [bytes]: whole rows in order, a copy only where the view is not contiguous."""
+    return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)
+
+
+def weight_digests(gguf: GGUFFile, weights: Mapping[str, Weight]) -> dict[str, str]:
+    """sha256 (hex) by the weight's name in the IR."""
+    place = _cache_file(gguf)
+    known: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        read = json.loads(place.read_text(encoding="ascii"))
+        known = {str(key): str(value) for key, value in read.items()} if isinstance(read, dict) else {}
+    fresh = {
+        key: hashlib.sha256(bytes_of(weight)).hexdigest()
+        for name, weight in weights.items()
+        if (key := _key(name, weight)) not in known
+    }
+    known |= fresh
+    if fresh and time.time_ns() - gguf.mtime_ns > SETTLED_NS:
+        with suppress(OSError):
+            _store(place, known)
+    return {name: known[_key(name, weight)] for name, weight in weights.items()}
+
+
+def _key(name: str, weight: Weight) -> str:
+    return f"{name} {weight.dtype} {','.join(map(str, weight.shape))}"
+
+
+def _cache_file(gguf: GGUFFile) -> Path:
+    """The code counts: it decides which part of the file a name stands for."""
+    identity = f"{gguf.path.resolve()}\0{gguf.file_bytes}\0{gguf.mtime_ns}\0{code_version()}"
+    name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
+    return cache_folder() / "weights" / f"{name}.json"
+
+
+def _store(place: Path, known: dict[str, str]) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = place.with_suffix(f".{os.getpid()}.part")
+    unfinished.write_text(json.dumps(known), encoding="ascii")
+    unfinished.replace(place)
