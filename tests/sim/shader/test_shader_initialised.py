@@ -155,3 +155,11 @@ def test_clean_code_has_no_checks_left() -> None:
     translation = Wave(code, level="full").translation
     assert translation.sites == ()
     assert ".written" not in translation.text
+
+
+def test_lanes_that_dpp_leaves_out_stay_unwritten() -> None:
+    """v_mov_b32_dpp v1, v0 quad_perm:[0,1,2,3] row_mask:0x1 bank_mask:0xf writes the first row only."""
+    wave = Wave(code_of([v_mov(1, 0xFA), 0x1F00E400], v_mov(2, V + 1), ENDPGM))
+    wave.run()
+    assert wave.rules() == [("uninitialised-vgpr", 8, "v1")]
+    assert int(wave.findings[0]["lanes"]) == 0xFFFF0000

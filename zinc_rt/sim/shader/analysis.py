@@ -153,7 +153,7 @@ def _liveness(graph: Graph, records: Records, full: frozenset[tuple[int, int]]) 
                 break
             uses, kills = touched.reads | touched.merges, touched.writes
             if (block.start, pc) in full:
-                kills |= touched.masked
+                kills |= touched.masked & ~touched.partial
             else:
                 uses |= touched.masked | touched.exec_reads
             used |= uses & ~written
@@ -199,9 +199,10 @@ def _unproven(graph: Graph, records: Records, full: frozenset[tuple[int, int]], 
                 if missing:
                     facts.unproven[pc] = facts.unproven.get(pc, 0) | missing
             everywhere |= touched.reads & ~VGPRS | touched.writes
-            relative |= touched.reads & VGPRS | touched.masked | touched.writes & VGPRS
+            whole = touched.masked & ~touched.partial
+            relative |= touched.reads & VGPRS | whole | touched.writes & VGPRS
             if is_full:
-                everywhere |= touched.masked
+                everywhere |= whole
             if touched.writes & execution and not _narrows(instruction):
                 relative = everywhere & VGPRS
             known = everywhere | relative << _RELATIVE

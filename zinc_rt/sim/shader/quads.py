@@ -19,7 +19,7 @@ from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.cfg import Block, Graph
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.shader.emitter import Emitter
+    from zinc_rt.sim.shader.registers import Registers
 
 WORDS = 4
 LOADS = frozenset({"global_load_b128", "buffer_load_b128", "ds_load_b128", "scratch_load_b128", "flat_load_b128"})
@@ -193,7 +193,7 @@ _I32 = ir.IntType(32)
 class Quads:
     """The registers of a kernel's quads while its IR is written; what other registers hold of whole loads."""
 
-    def __init__(self, e: Emitter, forms: Forms) -> None:
+    def __init__(self, e: Registers, forms: Forms) -> None:
         self.e, self._forms = e, forms
         self.whole = ir.VectorType(_I32, WORDS * e.wave)
         self._place: dict[int, tuple[int, int]] = {}  # registers of this block's whole quads: first one, word

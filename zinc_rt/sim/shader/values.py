@@ -1,0 +1,53 @@
+"""LLVM types and constants."""
+
+from __future__ import annotations
+
+import struct
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+I1, I8, I16, I32, I64, I128 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64, 128))
+HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+POINTER = ir.PointerType()
+VOID = ir.VoidType()
+
+FIELD_TYPES = {"u8": I8, "u32": I32, "i32": I32, "u64": I64, "i64": I64, "ptr": POINTER}
+_FLOAT_BITS = {HALF: 16, FLOAT: 32, DOUBLE: 64}
+_FLOAT_CODES = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
+_ONE_OVER_2PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}
+_PACK = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
+
+
+def type_bits(of: ir.Type) -> int:
+    return of.width if isinstance(of, ir.IntType) else _FLOAT_BITS[of]
+
+
+def inline_float(code: int, bits: int) -> int:
+    """The bits of source code 240 to 248 in a format of 16, 32 or 64 bits."""
+    if code == 248:
+        return _ONE_OVER_2PI[bits]
+    pack, unpack = _PACK[bits]
+    return struct.unpack(unpack, struct.pack(pack, _FLOAT_CODES[code - 240]))[0]
+
+
+class SplatConstant(ir.Constant):
+    """A constant vector with the same element throughout, in LLVM's short form."""
+
+    def __init__(self, value: ir.Constant, count: int) -> None:
+        super().__init__(ir.VectorType(value.type, count), None)
+        self._text = f"splat ({value.type} {value.get_reference()})"
+
+    def _to_string(self) -> str:
+        return f"{self.type} {self._text}"
+
+    def _get_reference(self) -> str:
+        return self._text
+
+
+def mangled(of: ir.Type) -> str:
+    """How names of intrinsics spell a type."""
+    if isinstance(of, ir.VectorType):
+        return f"v{of.count}{mangled(of.element)}"
+    if isinstance(of, ir.IntType):
+        return f"i{of.width}"
+    return {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}[of]
