@@ -278,7 +278,7 @@ class Recorder(Observer):
         self, step: int, variant: Variant, name: str, counts: Counts, *, node: int = -1, label: str = ""
     ) -> None:
         value = np.ascontiguousarray(variant.read(name, counts))
-        content = memoryview(value.reshape(-1).view(np.uint8))
+        content = value.reshape(-1).view(np.uint8).data
         blob = self.writer.blob(content) if self.level == "full" else ""
         sha256 = blob or hashlib.sha256(content).hexdigest()
         dtype = variant.graph.buffers[name].dtype

@@ -31,7 +31,7 @@ def weight_digests(gguf: GGUFFile, weights: Mapping[str, Weight]) -> dict[str, s
         read = json.loads(place.read_text(encoding="ascii"))
         known = {str(key): str(value) for key, value in read.items()} if isinstance(read, dict) else {}
     fresh = {
-        key: hashlib.sha256(bytes_of(weight)).hexdigest()
+        key: hashlib.sha256(bytes_of(weight).data).hexdigest()
         for name, weight in weights.items()
         if (key := _key(name, weight)) not in known
     }

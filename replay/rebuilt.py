@@ -1,0 +1,118 @@
+"""A recorded run rebuilt on a backend: its graphs, its weights, and the steps to run again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from zinc_rt.engine import STEP_TIMEOUT_SECONDS
+from zinc_rt.exec import Graph, Stream
+from zinc_rt.ir import graph as ir
+from zinc_rt.ir.verify import verify
+from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
+from zinc_rt.replay.sources import Sources
+from zinc_rt.replay.tape import Step, Tape, data_of
+from zinc_rt.resident import TAPPED_HEAPS, Resident, Variant
+from zinc_rt.ring.base import Backend
+from zinc_rt.tiers import Choice, open_backend
+from zinc_rt.trace.reader import LogReader
+
+Opener = Callable[[str], Backend]  # by ordering
+SEEN: Mapping[ir.Role, Heap] = {**TAPPED_HEAPS, "state": Heap.BAR}  # every byte a node may have written
+ARENA_SEEN: Mapping[ir.Role, Heap] = {**ROLE_HEAPS, "activation": Heap.BAR, "state": Heap.BAR}
+
+
+def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
+    return partial(open_backend, choice, threads=threads) if isinstance(choice, Choice) else choice
+
+
+class Rebuilt:
+    """Owns the backend. A context manager.
+
+    `tapped`: every node's result stays and can be read, state too; None: as each graph was recorded.
+    """
+
+    def __init__(
+        self,
+        log: LogReader,
+        tape: Tape,
+        sources: Sources,
+        opener: Opener,
+        *,
+        tapped: bool | None = None,
+        heaps: Mapping[ir.Role, Heap] | None = None,
+        ordering: str = "",
+    ) -> None:
+        self.tape = tape
+        self.backend = opener(ordering or str(tape.header.get("ordering", "canonical-1")))
+        self._log = log
+        self._tapped = tapped
+        self._heaps = heaps or (SEEN if tapped else None)
+        self._resident = Resident(self.backend, *sources)
+        self._replays: dict[int, Graph] = {}
+        self._variants: dict[tuple[int, tuple[int, ...]], Variant] = {}
+        self._streams: dict[str, Stream] = {}
+
+    def __enter__(self) -> Rebuilt:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.backend.close()
+
+    def variant(self, graph: int, key: tuple[int, ...]) -> Variant:
+        """Built on first use. Raises UnsupportedError for a graph the tier cannot run."""
+        known = self._variants.get((graph, key))
+        if known is None:
+            recorded = self.tape.graphs[graph]
+            if graph not in self._replays:
+                verify(recorded.graph)
+                self._replays[graph] = Graph(recorded.graph.name, self.backend, ir=recorded.graph)
+            tapped = recorded.tapped if self._tapped is None else self._tapped
+            known = self._resident.build(
+                recorded.graph, key, self._replays[graph], tapped=tapped, heaps=self._heaps_of(tapped)
+            )
+            self._variants[graph, key] = known
+        return known
+
+    def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, Heap] | None:
+        """State in reach where the log says what it was: in one-node logs."""
+        if self._heaps is not None:
+            return self._heaps
+        watched = {output.buffer for step in self.tape.steps[:1] for output in step.outputs}
+        states = {spec.name for each in self.tape.graphs.values() for spec in each.graph.by_role("state")}
+        if watched & states:
+            return SEEN if tapped else {**ROLE_HEAPS, "state": Heap.BAR}
+        return None
+
+    def write(self, step: Step) -> Variant:
+        """Everything the host wrote before the step."""
+        for write in step.writes:
+            variant = self.variant(write.graph, write.key)
+            variant.write(write.buffer, data_of(self._log, write), offset_bytes=write.offset_bytes)
+        return self.variant(step.graph, step.key)
+
+    def submit(self, step: Step, variant: Variant) -> None:
+        """Run it to its end."""
+        variant.replays.replay(variant.key, self.stream(step.stream))
+        variant.replays.wait(STEP_TIMEOUT_SECONDS)
+
+    def run(self, step: Step) -> Variant:
+        variant = self.write(step)
+        self.submit(step, variant)
+        return variant
+
+    def stream(self, name: str) -> Stream:
+        return self._streams.setdefault(name, Stream(name))
+
+
+def value_of(variant: Variant, name: str, step: Step) -> np.ndarray:
+    """What a buffer holds after the step: the rows it counted."""
+    counts = (step.counts[0], step.counts[1], step.counts[2])
+    return np.ascontiguousarray(variant.read(name, counts))
+
+
+def sha256_of(value: np.ndarray) -> str:
+    return hashlib.sha256(value.reshape(-1).view(np.uint8).data).hexdigest()

@@ -1,0 +1,120 @@
+"""Run a log again, in this or a fresh process, on any tier, and hold every recorded output against the new one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zinc_rt.errors import UsageError
+from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.replay.sources import sources_of
+from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
+from zinc_rt.resident import Variant
+from zinc_rt.tiers import Choice
+from zinc_rt.trace.reader import LogReader
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An output that is not the recorded one. `node` is -1 for a graph's output at level inputs."""
+
+    step: int
+    buffer: str
+    node: int
+    label: str
+    want: str  # sha256
+    got: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`live_seconds`: what the recorded run took for the same steps, submission to end."""
+
+    tier: str
+    ordering: str
+    recorded_tier: str
+    steps: int = 0
+    compared: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    seconds: float = 0.0
+    live_seconds: float = 0.0
+    findings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Something was compared, and all of it had the recorded bits."""
+        return bool(self.compared) and not self.differences
+
+    @property
+    def text(self) -> str:
+        if self.differences:
+            first = self.differences[0]
+            name = f"{first.label} " if first.label else ""
+            return (
+                f"{self.tier}: {len(self.differences)} of {self.compared} outputs differ from "
+                f"{self.recorded_tier}, first at step {first.step}: {name}{first.buffer}"
+            )
+        return f"{self.tier}: {self.compared} outputs of {self.steps} steps as recorded on {self.recorded_tier}"
+
+
+def replay(
+    log_path: str | Path,
+    choice: Choice | Opener,
+    *,
+    model: str | Path | None = None,
+    until: int | None = None,
+    start: int = 0,
+    threads: int = 0,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> Outcome:
+    """Steps 0 to `until` (inclusive, default all) on a tier; outputs are compared from step `start` on.
+
+    `choice`: of zinc_rt.tiers, or what opens a backend for an ordering. `model`: where the recorded model lies
+    now. Raises InputError for a log or a model file that cannot be used, UnsupportedError for what the tier
+    cannot run, and whatever a replay ends by.
+    """
+    with LogReader(log_path) as log:
+        tape = read_tape(log)
+        require_inputs(tape, str(log_path))
+        steps = chosen(tape, until, start)
+        sources = sources_of(log, tape, model)
+        with Rebuilt(log, tape, sources, opener_of(choice, threads=threads)) as rebuilt:
+            outcome = Outcome(
+                rebuilt.backend.tier.value, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
+            )
+            for step in steps:
+                variant = rebuilt.write(step)
+                began = time.monotonic()
+                rebuilt.submit(step, variant)
+                outcome.seconds += time.monotonic() - began
+                outcome.live_seconds += step.seconds or 0.0
+                outcome.steps += 1
+                if step.number >= start:
+                    _compare(outcome, step, variant)
+                advance(1)
+            outcome.findings = rebuilt.backend.findings()
+        outcome.problems = list(log.problems)
+    return outcome
+
+
+def chosen(tape: Tape, until: int | None, start: int) -> list[Step]:
+    last = tape.steps[-1].number
+    if until is not None and not 0 <= until <= last:
+        raise UsageError(f"--until {until}: the log has steps 0 to {last}")
+    end = last if until is None else until
+    if not 0 <= start <= end:
+        raise UsageError(f"--from {start}: wanted 0 to {end}")
+    return [step for step in tape.steps if step.number <= end]
+
+
+def _compare(outcome: Outcome, step: Step, variant: Variant) -> None:
+    for output in step.outputs:
+        got = sha256_of(value_of(variant, output.buffer, step))
+        outcome.compared += 1
+        if got != output.sha256:
+            outcome.differences.append(
+                Difference(step.number, output.buffer, output.node, output.label, output.sha256, got)
+            )

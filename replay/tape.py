@@ -1,0 +1,119 @@
+"""A log as what a replay needs: graphs, weights, and steps in order with what was written before each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.errors import InputError
+from zinc_rt.ir import graph as ir
+from zinc_rt.ir.serial import from_bytes
+from zinc_rt.trace import records
+from zinc_rt.trace.reader import LogReader
+
+
+@dataclass(slots=True)
+class Step:
+    """One submission. `outputs`: what the recorded run had after it. `seconds` is None where it never ended."""
+
+    number: int
+    graph: int
+    key: tuple[int, ...]
+    stream: str
+    counts: tuple[int, ...]
+    at_seconds: float
+    writes: list[records.Wrote]
+    outputs: list[records.Output] = field(default_factory=list)
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A graph of the log."""
+
+    graph: ir.Graph
+    tapped: bool
+
+
+@dataclass(slots=True)
+class Tape:
+    header: dict[str, Any]
+    graphs: dict[int, Recorded] = field(default_factory=dict)
+    weights: dict[str, records.Weight] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    unused: list[records.Wrote] = field(default_factory=list)  # after the last step
+    events: list[records.Event] = field(default_factory=list)
+    faults: list[records.Fault] = field(default_factory=list)
+
+    @property
+    def level(self) -> str:
+        return str(self.header.get("level", ""))
+
+    def role(self, name: str) -> str:
+        """Of a weight or constant."""
+        return next(
+            (g.graph.buffers[name].role for g in self.graphs.values() if name in g.graph.buffers), "weight"
+        )
+
+
+def read_tape(log: LogReader) -> Tape:
+    """Raises InputError for records that contradict each other."""
+    tape = Tape(log.header)
+    steps: dict[int, Step] = {}
+    for record in log:
+        match record:
+            case records.GraphCreated():
+                tape.graphs[record.graph] = Recorded(
+                    from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}"), record.tapped
+                )
+            case records.Weight():
+                tape.weights[record.name] = record
+            case records.Wrote():
+                tape.unused.append(record)
+            case records.Replayed():
+                if record.graph not in tape.graphs:
+                    raise InputError(f"{log.path}: step {record.step} runs graph {record.graph}, which it lacks")
+                step = steps[record.step] = Step(
+                    record.step,
+                    record.graph,
+                    record.key,
+                    record.stream,
+                    record.counts,
+                    record.at_seconds,
+                    tape.unused,
+                )
+                tape.steps.append(step)
+                tape.unused = []
+            case records.Output() if record.step in steps:
+                steps[record.step].outputs.append(record)
+            case records.Retired() if record.step in steps:
+                steps[record.step].seconds = record.seconds
+            case records.Event():
+                tape.events.append(record)
+            case records.Fault():
+                tape.faults.append(record)
+    return tape
+
+
+def require_inputs(tape: Tape, name: str) -> None:
+    """Raises InputError for a log that holds too little to run again, or nothing to run."""
+    if tape.level == "digest":
+        raise InputError(
+            f"{name}: level digest: it says what was written by digest only, so it cannot run again",
+            next="record with --level inputs",
+        )
+    if not tape.steps:
+        raise InputError(f"{name}: no step was recorded", next="zinc-rt-replay --info shows what it holds")
+
+
+def data_of(log: LogReader, write: records.Wrote) -> bytes:
+    """What the host wrote. Raises InputError where the log does not hold it."""
+    data = log.blob(write.blob) if write.blob else write.data
+    if len(data) != write.size_bytes:
+        raise InputError(f"{log.path}: {len(data)} bytes for {write.buffer}, {write.size_bytes} were written")
+    return data
+
+
+def named_outputs(outputs: Iterable[records.Output]) -> dict[str, records.Output]:
+    return {output.buffer: output for output in outputs}
