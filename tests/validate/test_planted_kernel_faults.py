@@ -6,6 +6,7 @@ The bit is one that the assembler would never question: in a constant, a registe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from seen import Validate
@@ -15,6 +16,7 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.zrt import Zrt
+from zinc_rt.validate.command import main
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
@@ -74,3 +76,23 @@ def test_one_bit_in_a_kernel_is_found_and_its_node_named(
     seen = validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0")
     assert seen.exit == 1
     assert seen.result("first-divergent")["first_bad"]["node"] == fault.node
+
+
+def test_a_wave_that_stops_for_good_ends_the_run_at_once_with_its_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = kernel_set("gfx1201")
+    assert whole is not None
+
+    def read(name: str) -> Zrt:
+        zrt = whole.read(name)
+        return replace(zrt, code=b"\xff" * 4 + zrt.code[4:]) if name == "swiglu" else zrt
+
+    monkeypatch.setattr(tiers, "kernel_set", lambda arch: replace(whole, read=read))
+    monkeypatch.setattr(tiers, "amd_gpus", tuple)
+    monkeypatch.chdir(tmp_path)
+    assert main(["--model", str(FOLDER / "qwen3-q.gguf"), "--tiers", "t1,t_cpu", "--tokens", "3,1"]) == 1
+    said = capsys.readouterr().err
+    assert "a wave stopped for good" in said and "kernel swiglu" in said
+    [report] = tmp_path.glob("zinc-rt-hangs/*/report.txt")
+    assert "swiglu" in report.read_text()

@@ -145,10 +145,11 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         describe_run(report, engine)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier = str(report.device["tier"])
+    where = _execution(tier, simulated=bool(report.device["simulated"]))
     _say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s")
     _say(
         f"generated {len(text.ids)} tokens in {seconds:.2f} s, {len(text.ids) / max(seconds, 1e-9):.2f} tokens/s "
-        f"(wall time on this machine, {_execution(tier)}, not a performance figure)"
+        f"(wall time on this machine, {where}, not a performance figure)"
     )
     _say(f"stopped   {reason}")
     report.results.append(
@@ -198,8 +199,8 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _execution(tier: str) -> str:
-    return "T-CPU oracle" if tier == "t_cpu" else tier
+def _execution(tier: str, *, simulated: bool) -> str:
+    return "T-CPU oracle" if tier == "t_cpu" else f"{tier} on a simulated device" if simulated else tier
 
 
 def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: int) -> str:

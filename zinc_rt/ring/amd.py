@@ -38,7 +38,7 @@ from zinc_rt.ring.device_memory import PLACEMENTS, Announce, DeviceMemory, Stora
 from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.ring.kernel_code import KernelCode
 from zinc_rt.ring.kernel_log import Log
-from zinc_rt.ring.kernel_side import KernelSide
+from zinc_rt.ring.kernel_side import Incident, KernelSide
 from zinc_rt.ring.legal import refuse_illegal
 from zinc_rt.ring.packet_program import AmdVariant, PacketProgram, ib_content
 from zinc_rt.ring.publish import Publish, publisher
@@ -47,6 +47,8 @@ from zinc_rt.ring.transfer import Transfer
 
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
 SLOTS_BYTES = 4096
+WATCH_SECONDS = 0.25  # between two looks at what a simulated device found
+STOPPED = ("illegal", "halt")  # its rules after which a wave never ends
 TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full ring
 
 
@@ -120,6 +122,7 @@ class AmdBackend:
         self._closed = False
         self.owner: Callable[[], None] = lambda: None
         self._findings = findings
+        self._watch_at = 0.0
         self.reporter = Reporter(side, self.memory.addresses, tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
             self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
@@ -316,9 +319,21 @@ class AmdBackend:
             make_hang=self.reporter.hang,
             full_seconds=self._timeout_seconds,
             mapped=self.memory.addresses.refusal,
+            watch=self._watch,
             debug=self._debug,
         )
         return _Lane(ring)
+
+    def _watch(self) -> None:
+        """A simulated device knows at once that a wave stopped for good; hardware leaves it to the deadline."""
+        now = time.monotonic()
+        if not self.device.simulated or now < self._watch_at:
+            return
+        self._watch_at = now + WATCH_SECONDS
+        for each in self._findings():
+            if each.rule in STOPPED:
+                self.side.incidents.append(Incident("lost", f"a wave stopped for good: {each.sentence}"))
+                break
 
     def _slot(self) -> tuple[int, int]:
         if self._closed:

@@ -16,6 +16,8 @@ from zinc_rt.ring.amd import AmdBackend
 from zinc_rt.ring.base import Device, Tier
 from zinc_rt.ring.kernel_side import KfdSide, UserqSide
 
+UNNAMED = ("", "ip discovery")  # what amdgpu calls every chip whose parts it finds by itself
+
 
 def open_t1(
     driver: Driver,
@@ -78,4 +80,5 @@ def device_of(driver: Driver, node: Node) -> Device:
     with suppress(OSError):
         release = driver.read_file("/proc/sys/kernel/osrelease").decode().strip()
     firmware = f"MEC {node.properties['fw_version']}" if "fw_version" in node.properties else ""
-    return Device(node.name or node.arch, node.arch, driver.simulated, kernel=release, firmware=firmware)
+    name = node.name if node.name not in UNNAMED else f"AMD {node.arch}"
+    return Device(name, node.arch, driver.simulated, kernel=release, firmware=firmware)

@@ -88,9 +88,11 @@ class AmdRing:
         make_hang: MakeHang,
         full_seconds: float = 10.0,
         mapped: Mapped | None = None,
+        watch: Callable[[], None] = lambda: None,
         debug: bool = False,
     ) -> None:
-        """`slot`: host address and VA of the fence's memory. `debug`: lint every batch made for this ring."""
+        """`slot`: host address and VA of the fence's memory. `watch` is called while a fence is waited for, and
+        may add to the side's incidents. `debug`: lint every batch made for this ring."""
         self.queue = queue
         self.side = side
         self.name = name
@@ -102,6 +104,7 @@ class AmdRing:
         self.closed = False
         self._debug = debug
         self._mapped = mapped
+        self._watch = watch
         self._publish = publish
         self._make_hang = make_hang
         self._rptr = ctypes.c_uint32.from_address(queue.rptr.host.address)
@@ -259,7 +262,10 @@ class AmdRing:
         """What Timeline.wait does. Raises Hang; a fault or reset also ends every other fence of this ring."""
 
         def over() -> bool:
-            return fence.done() or bool(self.side.incidents)
+            if fence.done():
+                return True
+            self._watch()
+            return bool(self.side.incidents)
 
         in_time = wait_until(over, self.side.pause, timeout_seconds)
         if not fence.done():
