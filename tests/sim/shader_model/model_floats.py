@@ -49,12 +49,14 @@ def fma16(a: Array, b: Array, c: Array) -> Array:
     return sum_to_odd(a.astype(F64) * b.astype(F64), c.astype(F64)).astype(F16)
 
 
-def fma64(a: Array, b: Array, c: Array) -> Array:
-    """float64, lane by lane in exact rationals."""
+def fma64(a: Array, b: Array, c: Array, power: Array | None = None) -> Array:
+    """float64 (a * b + c) * 2**power, rounded once, lane by lane in exact rationals."""
     out = a * b + c  # right wherever a factor is infinite or something no number
     out = np.where(np.isfinite(a) & np.isfinite(b) & np.isinf(c), c, out)
     for lane in np.flatnonzero(np.isfinite(a) & np.isfinite(b) & np.isfinite(c)):
         exact = Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane]))
+        if power is not None:
+            exact *= Fraction(2) ** int(power[lane])
         if exact:
             out[lane] = nearest64(exact)
         elif a[lane] and b[lane]:

@@ -329,10 +329,8 @@ def _bind_div_fmas(instruction: Instruction, width: int) -> Step:
         bits = values[2].view(unsigned)
         large = (bits >> unsigned(fraction) & unsigned(top)).astype(I64) > bias
         moved = (np.where(large, power, -power) * mask_of(wave.mask(VCC), width)).astype(np.int32)
-        if kind == "f32":  # one rounding, or denormal quotients would not be IEEE's
-            result = floats.fma32_scaled(*values, moved)
-        else:
-            result = np.ldexp(floats.fma64(*values), moved)
+        # one rounding, or denormal quotients would not be IEEE's
+        result = (floats.fma32_scaled if kind == "f32" else floats.fma64)(*values, moved)
         write_result(wave, register, finish(result, kind, clamp, omod), None, None)
 
     return step

@@ -279,7 +279,10 @@ def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value,
     up, down, half = (e.constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
     scaled = e.b.fmul(result, e.b.select(large, up, down))
     before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), e.b.fmul(c, down))
-    scaled = e.b.select(e.b.and_(is_infinite(e, result), e.b.not_(large)), before, scaled)
+    overflows = e.b.and_(is_infinite(e, result), e.b.not_(large))
+    for value in (a, b, c):
+        overflows = e.b.and_(overflows, e.b.not_(is_infinite(e, value)))
+    scaled = e.b.select(overflows, before, scaled)
     product = e.b.fmul(a, b)
     product_low = fused(e, a, b, e.b.fneg(product))
     total = e.b.fadd(product, c)
