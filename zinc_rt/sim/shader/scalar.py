@@ -1,6 +1,6 @@
-"""The scalar ALU: SOP1, SOP2, SOPC and the arithmetic of SOPK. Source: RDNA4 ISA guide, 16.1 to 16.4.
+"""The scalar ALU's integers: SOP1, SOP2, SOPC and SOPK but its hardware registers.
 
-Floats are IEEE with denormals and round to nearest even; which NaN comes out is unspecified.
+Source: RDNA4 ISA guide, 16.1 to 16.4.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emitter import FLOAT, HALF, I1, I8, I16, I32, I64, Emitter, type_bits
-from zinc_rt.sim.shader.layout import EXEC_LO, M0, TTMP0
+from zinc_rt.sim.shader.emitter import I1, I8, I16, I32, I64, Emitter
 
 Binary = Callable[[Emitter, ir.Value, ir.Value], ir.Value]
 Unary = Callable[[Emitter, ir.Value], ir.Value]
 EmitFunction = Callable[[Emitter, Instruction], None]
 EMIT: dict[str, EmitFunction] = {}
-
-MOVREL_SGPRS = 106  # s_movrel reaches s0 to s105
 
 
 def nonzero(e: Emitter, value: ir.Value) -> ir.Value:
@@ -68,7 +65,7 @@ def _shift_arithmetic(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
     return e.b.ashr(a, _amount(e, b, a))
 
 
-_BITWISE: dict[str, Binary] = {
+BITWISE: dict[str, Binary] = {
     "and": lambda e, a, b: e.b.and_(a, b),
     "or": lambda e, a, b: e.b.or_(a, b),
     "xor": lambda e, a, b: e.b.xor(a, b),
@@ -78,7 +75,7 @@ _BITWISE: dict[str, Binary] = {
     "and_not1": lambda e, a, b: e.b.and_(a, e.b.not_(b)),
     "or_not1": lambda e, a, b: e.b.or_(a, e.b.not_(b)),
 }
-for _name, _function in _BITWISE.items():
+for _name, _function in BITWISE.items():
     EMIT[f"s_{_name}_b32"] = _binary(_function, 32, sets_scc=True)
     EMIT[f"s_{_name}_b64"] = _binary(_function, 64, sets_scc=True)
 
@@ -260,7 +257,7 @@ EMIT["s_cselect_b32"], EMIT["s_cselect_b64"] = _select(32), _select(64)
 # --- one source
 
 
-def _unary(function: Unary, bits: int = 32, *, sets_scc: bool = False) -> EmitFunction:
+def unary(function: Unary, bits: int = 32, *, sets_scc: bool = False) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         result = function(e, e.scalar(i.operands[1], bits))
         e.set_scalar(i.operands[0], result)
@@ -326,23 +323,23 @@ def _replicate(e: Emitter, a: ir.Value) -> ir.Value:
 
 for _width in (32, 64):
     EMIT |= {
-        f"s_mov_b{_width}": _unary(lambda e, a: a, _width),
-        f"s_not_b{_width}": _unary(lambda e, a: e.b.not_(a), _width, sets_scc=True),
-        f"s_brev_b{_width}": _unary(lambda e, a: e.call("llvm.bitreverse", a.type, a), _width),
-        f"s_ctz_i32_b{_width}": _unary(_first_one("llvm.cttz"), _width),
-        f"s_clz_i32_u{_width}": _unary(_first_one("llvm.ctlz"), _width),
-        f"s_bcnt0_i32_b{_width}": _unary(lambda e, a: _population(e, e.b.not_(a)), _width, sets_scc=True),
-        f"s_bcnt1_i32_b{_width}": _unary(_population, _width, sets_scc=True),
-        f"s_quadmask_b{_width}": _unary(_quad_mask, _width, sets_scc=True),
-        f"s_wqm_b{_width}": _unary(lambda e, a: e.b.mul(_quads(e, a), like(e, 15, a)), _width, sets_scc=True),
+        f"s_mov_b{_width}": unary(lambda e, a: a, _width),
+        f"s_not_b{_width}": unary(lambda e, a: e.b.not_(a), _width, sets_scc=True),
+        f"s_brev_b{_width}": unary(lambda e, a: e.call("llvm.bitreverse", a.type, a), _width),
+        f"s_ctz_i32_b{_width}": unary(_first_one("llvm.cttz"), _width),
+        f"s_clz_i32_u{_width}": unary(_first_one("llvm.ctlz"), _width),
+        f"s_bcnt0_i32_b{_width}": unary(lambda e, a: _population(e, e.b.not_(a)), _width, sets_scc=True),
+        f"s_bcnt1_i32_b{_width}": unary(_population, _width, sets_scc=True),
+        f"s_quadmask_b{_width}": unary(_quad_mask, _width, sets_scc=True),
+        f"s_wqm_b{_width}": unary(lambda e, a: e.b.mul(_quads(e, a), like(e, 15, a)), _width, sets_scc=True),
     }
 EMIT |= {
-    "s_cls_i32": _unary(_sign_bits),
-    "s_cls_i32_i64": _unary(_sign_bits, 64),
-    "s_sext_i32_i8": _unary(lambda e, a: e.b.sext(e.b.trunc(a, I8), I32)),
-    "s_sext_i32_i16": _unary(lambda e, a: e.b.sext(e.b.trunc(a, I16), I32)),
-    "s_bitreplicate_b64_b32": _unary(_replicate),
-    "s_abs_i32": _unary(_absolute, sets_scc=True),
+    "s_cls_i32": unary(_sign_bits),
+    "s_cls_i32_i64": unary(_sign_bits, 64),
+    "s_sext_i32_i8": unary(lambda e, a: e.b.sext(e.b.trunc(a, I8), I32)),
+    "s_sext_i32_i16": unary(lambda e, a: e.b.sext(e.b.trunc(a, I16), I32)),
+    "s_bitreplicate_b64_b32": unary(_replicate),
+    "s_abs_i32": unary(_absolute, sets_scc=True),
 }
 
 
@@ -368,95 +365,9 @@ for _width in (32, 64):
     EMIT[f"s_cmov_b{_width}"] = _conditional_move(_width)
     EMIT[f"s_bitset0_b{_width}"], EMIT[f"s_bitset1_b{_width}"] = _set_bit(_width, 0), _set_bit(_width, 1)
 
-_EXEC_RESULTS: dict[str, Binary] = _BITWISE | {
-    "and_not0": lambda e, a, execution: e.b.and_(e.b.not_(a), execution),
-    "or_not0": lambda e, a, execution: e.b.or_(e.b.not_(a), execution),
-}
-
-
-def _save_exec(function: Binary, bits: int, *, saves_result: bool = False) -> EmitFunction:
-    """In wave64 the 32-bit forms touch EXEC_LO alone."""
-
-    def emit(e: Emitter, i: Instruction) -> None:
-        source = e.scalar(i.operands[1], bits)
-        parts = [e.read_sgpr(EXEC_LO + at) for at in range(bits // 32)]
-        before = e.join(parts)
-        result = function(e, source, before)
-        e.set_scalar(i.operands[0], result if saves_result else before)
-        for at, part in enumerate(e.split(result)):
-            e.write_sgpr(EXEC_LO + at, part)
-        e.scc = nonzero(e, result)
-
-    return emit
-
-
-for _width in (32, 64):
-    for _name, _function in _EXEC_RESULTS.items():
-        EMIT[f"s_{_name}_saveexec_b{_width}"] = _save_exec(_function, _width)
-    for _name in ("and_not0", "and_not1"):
-        EMIT[f"s_{_name}_wrexec_b{_width}"] = _save_exec(_EXEC_RESULTS[_name], _width, saves_result=True)
-
-
-# --- registers by index: all of them go through memory, which is slow but rare
-
-
-def _file(e: Emitter) -> ir.Value:
-    """The SGPRs in memory: pointer to MOVREL_SGPRS dwords."""
-    memory = e.local(ir.ArrayType(I32, MOVREL_SGPRS), "indexed")
-    for index in range(MOVREL_SGPRS):
-        e.b.store(e.read_sgpr(index, check=False), e.offset(memory, 4 * index))
-    return memory
-
-
-def _element(e: Emitter, memory: ir.Value, base: Operand, offset: ir.Value, dwords: int) -> ir.Value:
-    """Pointer to the register `base` + `offset`; out of range ends the wave."""
-    index = e.b.add(offset, e.constant(base.index + (TTMP0 if base.text.startswith("ttmp") else 0)))
-    with e.cold(e.b.icmp_unsigned(">", index, e.constant(MOVREL_SGPRS - dwords))):
-        e.illegal("moves to or from an SGPR beyond s105")
-    return e.offset(memory, e.b.zext(e.b.shl(index, e.constant(2)), I64))
-
-
-def _move_relative(bits: int, *, source: Callable | None, destination: Callable | None) -> EmitFunction:
-    """`source`, `destination`: from M0 to that side's offset, None where it is no index."""
-
-    def emit(e: Emitter, i: Instruction) -> None:
-        to, what = i.operands
-        offsets = e.read_sgpr(M0)
-        of = ir.IntType(bits)
-        memory = _file(e)
-        if source is None:
-            value = e.scalar(what, bits)
-        else:
-            value = e.load(_element(e, memory, what, source(e, offsets), bits // 32), of, align=4)
-        if destination is None:
-            e.set_scalar(to, value)
-            return
-        e.b.store(value, _element(e, memory, to, destination(e, offsets), bits // 32), align=4)
-        for index in range(MOVREL_SGPRS):
-            e.write_sgpr(index, e.load(e.offset(memory, 4 * index), I32))
-
-    return emit
-
-
-def _all(e: Emitter, value: ir.Value) -> ir.Value:
-    return value
-
-
-for _width in (32, 64):
-    EMIT[f"s_movrels_b{_width}"] = _move_relative(_width, source=_all, destination=None)
-    EMIT[f"s_movreld_b{_width}"] = _move_relative(_width, source=None, destination=_all)
-EMIT["s_movrelsd_2_b32"] = _move_relative(
-    32,
-    source=lambda e, m0: e.b.and_(m0, e.constant(0x3FF)),
-    destination=lambda e, m0: e.b.and_(e.b.lshr(m0, e.constant(16)), e.constant(0x3FF)),
-)
-
-
 # --- comparisons
 
 _INTEGER = {"eq": "==", "lg": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-_ORDERED = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "lg": "!=", "ge": ">=", "o": "ord"}
-_UNORDERED = {"u": "uno", "nge": "<", "nlg": "==", "ngt": "<=", "nle": ">", "neq": "!=", "nlt": ">="}
 
 
 def _compare(comparison: str, kind: str) -> EmitFunction:
@@ -465,14 +376,6 @@ def _compare(comparison: str, kind: str) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         a, b = (e.scalar(operand, bits, signed=signed) for operand in i.operands)
         e.scc = (e.b.icmp_signed if signed else e.b.icmp_unsigned)(comparison, a, b)
-
-    return emit
-
-
-def _compare_floats(comparison: str, of: ir.Type, *, unordered: bool) -> EmitFunction:
-    def emit(e: Emitter, i: Instruction) -> None:
-        a, b = (float_source(e, operand, of) for operand in i.operands)
-        e.scc = (e.b.fcmp_unordered if unordered else e.b.fcmp_ordered)(comparison, a, b)
 
     return emit
 
@@ -486,144 +389,12 @@ def _test_bit(bits: int, wanted: int) -> EmitFunction:
     return emit
 
 
-def float_source(e: Emitter, operand: Operand, of: ir.Type) -> ir.Value:
-    return e.b.bitcast(e.scalar(operand, 16 if of is HALF else 32), of)
-
-
 for _name, _comparison in _INTEGER.items():
     EMIT[f"s_cmp_{_name}_i32"] = _compare(_comparison, "i32")
     EMIT[f"s_cmp_{_name}_u32"] = _compare(_comparison, "u32")
 EMIT["s_cmp_eq_u64"], EMIT["s_cmp_lg_u64"] = _compare("==", "u64"), _compare("!=", "u64")
-for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):
-    for _name, _comparison in _ORDERED.items():
-        EMIT[f"s_cmp_{_name}_{_suffix}"] = _compare_floats(_comparison, _type, unordered=False)
-    for _name, _comparison in _UNORDERED.items():
-        EMIT[f"s_cmp_{_name}_{_suffix}"] = _compare_floats(_comparison, _type, unordered=True)
 for _width in (32, 64):
     EMIT[f"s_bitcmp0_b{_width}"], EMIT[f"s_bitcmp1_b{_width}"] = _test_bit(_width, 0), _test_bit(_width, 1)
-
-
-# --- floats
-
-
-def _floats(function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = False) -> EmitFunction:
-    """`accumulates`: the destination is the last source. 16-bit results clear the upper half."""
-
-    def emit(e: Emitter, i: Instruction) -> None:
-        operands = i.operands[1:] + i.operands[:1] if accumulates else i.operands[1:]
-        e.set_scalar(i.operands[0], function(e, *(float_source(e, operand, of) for operand in operands)))
-
-    return emit
-
-
-def _fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    return fused_half(e, a, b, c) if a.type is HALF else e.call("llvm.fma", a.type, a, b, c)
-
-
-def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """fma of halves with one rounding; LLVM's own rounds twice where the host has no half arithmetic.
-
-    A product of halves is exact in f32; the sum is rounded to odd there, so the rounding to half is the right one.
-    """
-    a, b, c = (e.b.fpext(value, FLOAT) for value in (a, b, c))
-    product = e.b.fmul(a, b)
-    total = e.b.fadd(product, c)
-    part = e.b.fsub(total, product)
-    error = e.b.fadd(e.b.fsub(product, e.b.fsub(total, part)), e.b.fsub(c, part))
-    bits = e.b.bitcast(total, I32)
-    even = e.b.not_(e.b.trunc(bits, I1))
-    inexact = e.b.fcmp_ordered("!=", error, e.constant(0.0, FLOAT))
-    # One step towards the error: away from zero where the signs agree.
-    same = e.b.icmp_signed(">=", e.b.xor(bits, e.b.bitcast(error, I32)), e.constant(0))
-    odd = e.b.add(bits, e.b.select(same, e.constant(1), e.constant(-1)))
-    odd = e.b.select(e.b.and_(even, inexact), odd, bits)
-    return e.b.fptrunc(e.b.bitcast(odd, FLOAT), HALF)
-
-
-def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
-    return lambda e, a: e.call(intrinsic, a.type, a)
-
-
-def minimum_number(e: Emitter, a: ir.Value, b: ir.Value, *, maximum: bool) -> ir.Value:
-    """IEEE 754-2019 minimumNumber (maximumNumber) of floats or vectors: -0 < +0, a NaN gives way to a number."""
-    vector = isinstance(a.type, ir.VectorType)
-    whole = ir.IntType(type_bits(a.type.element if vector else a.type))
-    whole = ir.VectorType(whole, a.type.count) if vector else whole
-    one, two = e.b.bitcast(a, whole), e.b.bitcast(b, whole)
-    # Of two zeros that compare equal, OR has the sign of -0 and AND that of +0.
-    zeros = e.b.bitcast(e.b.and_(one, two) if maximum else e.b.or_(one, two), a.type)
-    first = e.b.fcmp_ordered(">" if maximum else "<", a, b)
-    result = e.b.select(e.b.fcmp_ordered("==", a, b), zeros, e.b.select(first, a, b))
-    result = e.b.select(e.b.fcmp_unordered("uno", b, b), a, result)
-    return e.b.select(e.b.fcmp_unordered("uno", a, a), b, result)
-
-
-def minimum(e: Emitter, a: ir.Value, b: ir.Value, *, maximum: bool) -> ir.Value:
-    """IEEE 754-2019 minimum (maximum): a NaN stays one, -0 < +0."""
-    result = minimum_number(e, a, b, maximum=maximum)
-    return e.b.select(e.b.fcmp_unordered("uno", a, b), e.b.fadd(a, b), result)
-
-
-for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):
-    EMIT |= {
-        f"s_add_{_suffix}": _floats(lambda e, a, b: e.b.fadd(a, b), _type),
-        f"s_sub_{_suffix}": _floats(lambda e, a, b: e.b.fsub(a, b), _type),
-        f"s_mul_{_suffix}": _floats(lambda e, a, b: e.b.fmul(a, b), _type),
-        f"s_fmac_{_suffix}": _floats(_fused, _type, accumulates=True),
-        f"s_min_num_{_suffix}": _floats(lambda e, a, b: minimum_number(e, a, b, maximum=False), _type),
-        f"s_max_num_{_suffix}": _floats(lambda e, a, b: minimum_number(e, a, b, maximum=True), _type),
-        f"s_minimum_{_suffix}": _floats(lambda e, a, b: minimum(e, a, b, maximum=False), _type),
-        f"s_maximum_{_suffix}": _floats(lambda e, a, b: minimum(e, a, b, maximum=True), _type),
-        f"s_ceil_{_suffix}": _floats(_rounded("llvm.ceil"), _type),
-        f"s_floor_{_suffix}": _floats(_rounded("llvm.floor"), _type),
-        f"s_trunc_{_suffix}": _floats(_rounded("llvm.trunc"), _type),
-        f"s_rndne_{_suffix}": _floats(_rounded("llvm.roundeven"), _type),
-    }
-EMIT["s_fmaak_f32"] = EMIT["s_fmamk_f32"] = _floats(
-    _fused, FLOAT
-)  # the literal is where it is multiplied or added
-
-
-def _to_integer(intrinsic: str) -> EmitFunction:
-    """Truncated, saturated, NaN to 0."""
-
-    def emit(e: Emitter, i: Instruction) -> None:
-        e.set_scalar(i.operands[0], e.convert(intrinsic, I32, float_source(e, i.operands[1], FLOAT)))
-
-    return emit
-
-
-def _half_toward_zero(e: Emitter, value: ir.Value) -> ir.Value:
-    """f32 to f16 bits (i16), rounded toward zero: nearest, then one step back where that was away from it."""
-    near = e.b.fptrunc(value, HALF)
-    bits = e.b.bitcast(near, I16)
-    magnitude = e.b.bitcast(e.b.and_(e.b.bitcast(value, I32), e.constant(0x7FFFFFFF)), FLOAT)
-    got = e.b.fpext(e.b.bitcast(e.b.and_(bits, e.constant(0x7FFF, I16)), HALF), FLOAT)
-    finite = e.b.fcmp_ordered("!=", magnitude, ir.Constant(FLOAT, float("inf")))
-    beyond = e.b.and_(e.b.fcmp_ordered(">", got, magnitude), finite)
-    return e.b.sub(bits, e.b.zext(beyond, I16))
-
-
-def _pack_halves(e: Emitter, i: Instruction) -> None:
-    low, high = (e.b.zext(_half_toward_zero(e, float_source(e, o, FLOAT)), I32) for o in i.operands[1:])
-    e.set_scalar(i.operands[0], e.b.or_(low, e.b.shl(high, e.constant(16))))
-
-
-def _high_half_to_float(e: Emitter, i: Instruction) -> None:
-    bits = e.b.trunc(e.b.lshr(e.scalar(i.operands[1]), e.constant(16)), I16)
-    e.set_scalar(i.operands[0], e.b.fpext(e.b.bitcast(bits, HALF), FLOAT))
-
-
-EMIT |= {
-    "s_cvt_f32_i32": _unary(lambda e, a: e.b.sitofp(a, FLOAT)),
-    "s_cvt_f32_u32": _unary(lambda e, a: e.b.uitofp(a, FLOAT)),
-    "s_cvt_i32_f32": _to_integer("llvm.fptosi.sat"),
-    "s_cvt_u32_f32": _to_integer("llvm.fptoui.sat"),
-    "s_cvt_f16_f32": _floats(lambda e, a: e.b.fptrunc(a, HALF), FLOAT),
-    "s_cvt_f32_f16": _floats(lambda e, a: e.b.fpext(a, FLOAT), HALF),
-    "s_cvt_hi_f32_f16": _high_half_to_float,
-    "s_cvt_pk_rtz_f16_f32": _pack_halves,
-}
 
 
 # --- a 16-bit constant

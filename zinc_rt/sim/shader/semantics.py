@@ -17,10 +17,13 @@ from zinc_rt.sim.shader import (
     memory,
     packed,
     scalar,
+    scalar_float,
     scalar_memory,
+    scalar_registers,
     scratch,
     swizzle,
     transcendental,
+    transpose,
     vector_float,
     vector_integer,
     vopd,
@@ -32,6 +35,8 @@ EmitFunction = Callable[[Emitter, Instruction], None]
 
 FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     scalar.EMIT,
+    scalar_float.EMIT,
+    scalar_registers.EMIT,
     control.EMIT,
     memory.EMIT,
     scalar_memory.EMIT,
@@ -50,6 +55,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     vopd.EMIT,
     wmma.EMIT,
     transcendental.EMIT,
+    transpose.EMIT,
 )
 
 _SUFFIXES = ("_e64_dpp", "_dpp8", "_dpp", "_e32", "_e64")
