@@ -14,12 +14,13 @@ def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -
     """Of all threads: MEMORY_SITE records, and EXTENT records [kinds of Access, ranges]."""
     found: dict[int, list[tuple[int, int]]] = {kind: [] for kind in Access}
     for sites in memory_sites:
-        used = sites[sites["touched_above"] != 0]
-        for kind, below, above in zip(
-            used["kind"].tolist(), (~used["touched_below"]).tolist(), used["touched_above"].tolist(), strict=True
-        ):
-            found[kind].append((below, above))
+        for number, above in enumerate(sites["touched_above"].tolist()):
+            if above:
+                site = sites[number]
+                found[int(site["kind"])].append((~int(site["touched_below"]) & (1 << 64) - 1, above))
     for table in extents:
+        if not table["touched_above"].any():
+            continue
         kinds, numbers = np.nonzero(table["touched_above"])
         for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
             row = table[kind, number]

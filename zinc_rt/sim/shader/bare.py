@@ -28,6 +28,7 @@ from zinc_rt.sim.written import Written
 FIRST_VA = 0x2_0000_0000
 GAP_BYTES = 1 << 16  # never mapped, between two arrays
 ROUND_SECONDS = 0.1
+RUNS_KEPT = 64
 
 
 @functools.cache
@@ -55,6 +56,7 @@ class EngineDevice:
         self._next_va = FIRST_VA
         self._codes: dict[bytes, int] = {}
         self._serials = itertools.count(1)
+        self._runs: dict[tuple[Launch, bytes, int], Run] = {}
 
     def place(self, array: np.ndarray, name: str = "", *, initialised: bool = True, write: bool = True) -> int:
         """VA (64 KiB aligned) of a live view of the array's bytes; results appear in the array itself.
@@ -118,8 +120,7 @@ class EngineDevice:
         if not launch.group_count:
             return []
         program_va = self._code_va(bytes(code), name)
-        kernel = kernels().of(wanted_for(launch, code, self.checks, entry))
-        run = Run(kernel, launch, self._crew, mode=FLOAT_MODE, seed=self._seed)
+        run = self._run_of(launch, code, entry)
         if self._table is None:
             bounds = self.checks.fast
             self._table = of_arrays(self._placed, bounds=bounds, races=self.checks.full, announced=self._announced)
@@ -130,13 +131,24 @@ class EngineDevice:
             stop = run.advance(ROUND_SECONDS, left)
             left = None if left is None else 0
         self._table.refresh()
-        return self._told(run, kernel, name, stop)
+        return self._told(run, run.kernel, name, stop)
 
     def _code_va(self, code: bytes, name: str) -> int:
         """Where the kernel lies: it may read tables beside its code, by s_getpc_b64."""
         if code not in self._codes:
             self._codes[code] = self.place(np.frombuffer(code, np.uint8), f"code of {name}", write=False)
         return self._codes[code]
+
+    def _run_of(self, launch: Launch, code: bytes, entry: int) -> Run:
+        """Set up once for launches that are repeated."""
+        key = (launch, code, entry)
+        run = self._runs.get(key)
+        if run is None:
+            kernel = kernels().of(wanted_for(launch, code, self.checks, entry))
+            if len(self._runs) >= RUNS_KEPT:
+                self._runs.clear()
+            run = self._runs[key] = Run(kernel, launch, self._crew, mode=FLOAT_MODE, seed=self._seed)
+        return run
 
     def _told(self, run: Run, kernel: Kernel, name: str, stop: Stop) -> list[Finding]:
         launch = run.launch

@@ -136,7 +136,7 @@ class GfxEngine:
             return None
         self._tell(dispatch, run, stop)
         accesses = run.accesses()
-        under_way.table.refresh()
+        under_way.table.refresh(accesses.writes + accesses.atomics)
         fault = run.fault() if stop is Stop.FAULT else None
         if stop is Stop.DONE or fault is not None:
             counters.dispatches += 1
@@ -163,9 +163,6 @@ class GfxEngine:
     def profile(self) -> list[Counters]:
         """Of every kernel that ran, the longest first."""
         return sorted(self._counters.values(), key=lambda one: -one.seconds)
-
-    def close(self) -> None:
-        self._crew.close()
 
     # --- details ---
 

@@ -152,7 +152,8 @@ class _Code:
         self.call_intrinsic("llvm.memcpy", [PTR, PTR, I64], to, source, size, I1(0))
 
     def fill(self, to: ir.Value, byte: ir.Value, size: ir.Value) -> None:
-        self.call_intrinsic("llvm.memset", [PTR, I64], to, byte, size, I1(0))
+        with self.b.if_then(self.b.icmp_unsigned("!=", size, I64(0)), likely=False):
+            self.call_intrinsic("llvm.memset", [PTR, I64], to, byte, size, I1(0))
 
     def pointer(self, value: ir.Value) -> ir.Value:
         return self.b.inttoptr(value, PTR)

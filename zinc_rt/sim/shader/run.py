@@ -6,8 +6,10 @@ import ctypes
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -37,7 +39,8 @@ from zinc_rt.sim.shader_engine import Accesses
 FINDINGS_KEPT = 1024  # records of one thread and launch
 RESIDENT = 64  # workgroups under way at once where each waits for others
 FRESH_EVERY = 4  # of so many turns one starts a new workgroup instead of going on with an old one
-ALONE_FUEL = 1 << 16  # before other threads are woken
+ALONE_FUEL = 1 << 15  # before other threads are woken
+SHORT_SECONDS = 100e-6  # a launch that took longer the last time wakes them at once
 TURN_FUEL = 1 << 22  # of one thread before it looks at the clock
 SHARED_BASE, PRIVATE_BASE = 1 << 48, 2 << 48  # apertures of flat addresses, as KFD lays them out on gfx9 and later
 LDS_FILL = 0xA5  # what a workgroup finds in its LDS
@@ -106,28 +109,47 @@ class Thread:
         block["spans"], block["spans_count"] = int(table.spans.ctypes.data), len(table.spans)
         if self.extents.shape[1] != len(table.ranges):
             self.extents = np.zeros((len(Access), max(len(table.ranges), 1)), EXTENT.dtype)
-            block["extents"] = int(self.extents.ctypes.data)
+        block["extents"] = int(self.extents.ctypes.data)
 
 
+_STOPS = {int(stop): stop for stop in Stop}
 _Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Crew:
-    """Threads that help with large launches; made when first needed."""
+    """Threads that help with large launches; made when first needed, gone with this object."""
 
     def __init__(self, threads: int) -> None:
         self.threads = max(threads, 1)
-        self._pool: ThreadPoolExecutor | None = None
+        self._asked: list[SimpleQueue[Callable[[], None] | None]] = []
 
-    def pool(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads - 1, thread_name_prefix="waves")
-        return self._pool
+    def ask(self, works: Sequence[Callable[[], Stop]]) -> SimpleQueue[Stop | BaseException]:
+        """Each in a thread of its own, at most threads - 1 of them; gives what they return, or raise."""
+        while len(self._asked) < len(works):
+            asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+            threading.Thread(target=_help, args=(asked,), name="waves", daemon=True).start()
+            self._asked.append(asked)
+        answers: SimpleQueue[Stop | BaseException] = SimpleQueue()
 
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
+        def answered(work: Callable[[], Stop]) -> None:
+            try:
+                answers.put(work())
+            except BaseException as error:
+                answers.put(error)
+
+        for asked, work in zip(self._asked, works, strict=False):
+            asked.put(partial(answered, work))
+        return answers
+
+    def __del__(self) -> None:
+        for asked in self._asked:
+            asked.put(None)
+
+
+def _help(asked: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := asked.get()) is not None:
+        work()
+        del work
 
 
 class Run:
@@ -167,6 +189,7 @@ class Run:
         self._table: RangeTable | None = None
         self.ended: Ended | None = None
         self._turns = 0
+        self._seconds_before = self._seconds = 0.0  # what the last launch took, and this one so far
 
     def _thread(self) -> Thread:
         made = Thread(self.kernel)
@@ -176,14 +199,17 @@ class Run:
 
     def begin(self, table: RangeTable, program_va: int, serial: int, save_pages: int = 0) -> None:
         """From the first workgroup on, in this memory."""
-        self.job["next"], self.job["stop"] = 0, 0
-        self.ended = None
-        for slot in (*self._parked, *self._stuck):
-            slot.block["active"] = 0
-        self._parked.clear()
-        self._stuck.clear()
-        self._idle = list(self._slots)
+        self.job["next"] = 0
+        if self.ended is not None:
+            self.job["stop"], self.ended = 0, None
+        if self._parked or self._stuck:
+            for slot in (*self._parked, *self._stuck):
+                slot.block["active"] = 0
+                self._idle.append(slot)
+            self._parked.clear()
+            self._stuck.clear()
         self._turns = 0
+        self._seconds_before, self._seconds = self._seconds, 0.0
         for thread in self.threads:
             if table is not self._table:
                 thread.see(table, save_pages)
@@ -212,20 +238,21 @@ class Run:
             block["findings_count"] = 0
             thread.sites.fill(0)
 
-    @property
-    def resident(self) -> int:
-        return len(self._parked) + len(self._stuck)
-
     def advance(self, seconds: float, fuel: int | None = None) -> Stop:
         """DONE, FUEL (to be called again), STUCK (no wave can go on), or FAULT, ILLEGAL, HALT: then `ended`.
 
         Returns after about `seconds`, or once `fuel` (of each thread) is used up.
         """
-        deadline = time.perf_counter() + seconds
-        first = self._work(self.threads[0], 0.0, ALONE_FUEL if fuel is None else min(fuel, ALONE_FUEL))
-        if first is Stop.FUEL and (fuel is None or fuel > ALONE_FUEL):
-            first = self._together(deadline, None if fuel is None else fuel - ALONE_FUEL)
-        return first
+        started = time.perf_counter()
+        deadline, stop = started + seconds, Stop.FUEL
+        if self._seconds_before < SHORT_SECONDS or self._crew.threads == 1:
+            alone = ALONE_FUEL if fuel is None else min(fuel, ALONE_FUEL)
+            stop = self._work(self.threads[0], 0.0, alone)
+            fuel = None if fuel is None else fuel - alone
+        if stop is Stop.FUEL and (fuel is None or fuel > 0):
+            stop = self._together(deadline, fuel)
+        self._seconds += time.perf_counter() - started
+        return stop
 
     def _together(self, deadline: float, fuel: int | None) -> Stop:
         left = self.launch.group_count - self.job["next"] + len(self._parked)
@@ -236,12 +263,14 @@ class Run:
             thread.see(self._table, self._save_pages)
             self._start(thread, self._program_va, self._serial)
             self.threads.append(thread)
-        helpers: list[Future[Stop]] = [
-            self._crew.pool().submit(self._work, thread, deadline, fuel) for thread in self.threads[1:wanted]
-        ]
+        helpers = [partial(self._work, thread, deadline, fuel) for thread in self.threads[1:wanted]]
+        answers = self._crew.ask(helpers)
         stops = [self._work(self.threads[0], deadline, fuel)]
-        wait(helpers)
-        stops += [helper.result() for helper in helpers]
+        for _ in helpers:
+            answer = answers.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            stops.append(answer)
         if self.ended is not None:
             return self.ended.stop
         if self._parked or self.job["next"] < self.job["count"] or Stop.FUEL in stops:
@@ -258,7 +287,10 @@ class Run:
                 return Stop.DONE if not self._stuck else Stop.STUCK
             share = min(TURN_FUEL, left)
             context["fuel"] = share
-            stop = Stop(self._call(job.address, context.address, slot.block.address))
+            stop = _STOPS[self._call(job.address, context.address, slot.block.address)]
+            if stop is Stop.DONE and not self._parked and thread is self.threads[0] and len(self.threads) == 1:
+                self._idle.append(slot)  # the usual end of a small launch
+                return Stop.STUCK if self._stuck else Stop.DONE
             left -= share - min(context["fuel"], share)
             if stop > Stop.FUEL:
                 with self._lock:
