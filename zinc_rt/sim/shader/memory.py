@@ -153,8 +153,8 @@ def _refused(e: Emitter, i: Instruction) -> None:
 
 
 REFUSED = (
-    "global_load_block", "global_store_block", "global_load_tr_b64", "global_load_tr_b128",
-    "global_atomic_ordered_add_b64", "scratch_load_block", "scratch_store_block",
+    "global_load_block", "global_store_block", "global_atomic_ordered_add_b64", "scratch_load_block",
+    "scratch_store_block",
 )  # fmt: skip
 
 EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
