@@ -13,7 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader import lookup, reports, shadow, watch
 from zinc_rt.sim.shader.emitter import Emitter
-from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, Access
+from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Access
 from zinc_rt.sim.shader.races import global_race
 from zinc_rt.sim.shader.ranges import RangeFlag
 from zinc_rt.sim.shader.routine import I1, I8, I32, I64, POINTER, VOID, Routine
@@ -27,6 +27,7 @@ HIGH = 1 << 30  # beside the number of the first rule's site: offsets have 64 bi
 SYNCHRONISING = 1 << 31  # beside the number of the first rule's site: an access of device or system scope
 
 _UNROLLED = 4
+_SHORT_SPAN = 1 << 12  # bytes whose shadow is worth looking through at once
 SAVE_PAGES = ir.FunctionType(VOID, [I64, I64])
 
 
@@ -206,16 +207,20 @@ class Accesses:
         r, b = self.r, self.r.b
         with r.when(r.has(flags, RangeFlag.SAVED)):
             for at in (va, b.add(va, I64(self.size_bytes - 1))) if self.size_bytes > 1 else (va,):
-                number = b.udiv(at, I64(PAGE_BYTES))
-                saved = b.inttoptr(b.add(r.get(where, RANGE, "saved"), number), POINTER)
-                with r.when(r.equal(b.load_atomic(saved, "acquire", 1, typ=I8), 0), likely=False):
-                    save = b.ptrtoint(r.get(self.context, CONTEXT, "save_pages"), I64)
-                    save = b.inttoptr(save, SAVE_PAGES.as_pointer())
-                    page = b.mul(number, I64(PAGE_BYTES))
-                    b.call(save, [page, I64(PAGE_BYTES)])
+                self._save(where, at)
         data = self.lane_data(lane)
         site = b.and_(self.rules, I32(HIGH - 1))
         watch.look(self.e, r, (self.state, self.context, site), lane, va, data, self.size_bytes)
+
+    def _save(self, where: ir.Value, va: ir.Value) -> None:
+        """See that the page has been saved before it is stored to."""
+        r, b = self.r, self.r.b
+        number = b.udiv(va, I64(PAGE_BYTES))
+        saved = b.inttoptr(b.add(r.get(where, RANGE, "saved"), number), POINTER)
+        with r.when(r.equal(b.load_atomic(saved, "acquire", 1, typ=I8), 0), likely=False):
+            save = b.ptrtoint(r.get(self.context, CONTEXT, "save_pages"), I64)
+            save = b.inttoptr(save, SAVE_PAGES.as_pointer())
+            b.call(save, [b.mul(number, I64(PAGE_BYTES)), I64(PAGE_BYTES)])
 
     def _outside(
         self, lane: ir.Value, va: ir.Value, body: Callable[..., None], bytewise: Callable[..., None] | None
@@ -278,17 +283,57 @@ class _Lanes(Accesses):
         b.store(cached, fits)
         with r.when(b.not_(cached)):
             b.store(self._refilled(first, end), fits)
-        plain = r.all(r.load(fits, I1), r.has(r.get(self.site, MEMORY_SITE, "flags"), PLAIN))
+        simple = r.load(fits, I1)
         if self.checks.full:
-            plain = b.and_(plain, self._quiet(first, last))
-        with r.when(plain, likely=True):
+            simple = b.and_(simple, self._quiet())
+        with r.when(simple, likely=True):
+            flags = r.get(self.site, MEMORY_SITE, "flags")
+            done = r.block("done")
+            with r.when(r.has(flags, PLAIN), likely=True):
+                b.branch(done)
+            if self.reads and self.checks.fast:
+                with r.when(self._known(first, end)):
+                    b.branch(done)
+            if self.stores and not self.checks.full:
+                self._prepare_store(flags, first, last, done)
+            behind = r.block("careful")
+            b.branch(behind)
+            b.position_at_end(done)
             lookup.touch(r, self.site, first, end)
-            self._quick(first, last)
+            self._quick()
             b.ret(I1(0))
+            b.position_at_end(behind)
         self.each(self._move, self._move_byte)
         self.finish()
 
-    def _quiet(self, first: ir.Value, last: ir.Value) -> ir.Value:
+    def _known(self, first: ir.Value, end: ir.Value) -> ir.Value:
+        """i1: all bytes from the first lane's to the last one's are initialised; false where they are many."""
+        r, b = self.r, self.r.b
+        known = r.local(I1, 0)
+        with r.when(r.below(b.sub(end, first), I64(_SHORT_SPAN))):
+            where = r.get(self.site, MEMORY_SITE, "range")
+            b.store(shadow.span_known(r, r.get(where, RANGE, "shadow"), first, end), known)
+        return r.load(known, I1)
+
+    def _prepare_store(self, flags: ir.Value, first: ir.Value, last: ir.Value, done: ir.Block) -> None:
+        """Save pages or mark bytes for all lanes at once, then go to `done`; nothing where stores are watched."""
+        r, b = self.r, self.r.b
+        where = r.get(self.site, MEMORY_SITE, "range")
+        saved, clean = r.has(flags, RangeFlag.SAVED), r.has(flags, RangeFlag.CLEAN)
+        near = r.below(b.sub(last, first), I64(PAGE_BYTES - self.size_bytes))
+        with r.when(b.not_(r.has(flags, WATCHED))):
+            if self.checks.fast:
+                with r.when(b.not_(b.or_(saved, clean))):
+                    base = r.get(where, RANGE, "shadow")
+                    r.each_lane(self.exec, lambda lane: shadow.mark(r, base, self.lane_va(lane), self.size_bytes))
+                    b.branch(done)
+                saved = b.and_(saved, clean)
+            with r.when(b.and_(saved, near)):
+                self._save(where, first)
+                self._save(where, b.add(last, I64(self.size_bytes - 1)))
+                b.branch(done)
+
+    def _quiet(self) -> ir.Value:
         """At level full: nothing but the bounds to look at."""
         r, b = self.r, self.r.b
         where = r.get(self.site, MEMORY_SITE, "range")
@@ -317,7 +362,7 @@ class _Lanes(Accesses):
             r.intrinsic(f"llvm.vector.reduce.umax.v{wave}i64", I64, high),
         )
 
-    def _quick(self, first: ir.Value, last: ir.Value) -> None:
+    def _quick(self) -> None:
         r, b = self.r, self.r.b
         delta = r.get(self.site, MEMORY_SITE, "delta")
 

@@ -218,7 +218,8 @@ u64 touched_above       # the VA after the highest
 u32 flags               # its RangeFlag, and PLAIN
 u32 kind                # Access
 """)
-PLAIN = 0x100  # in MEMORY_SITE.flags: being inside the range is all there is to check
+PLAIN, WATCHED = 0x100, 0x200
+"""In MEMORY_SITE.flags: being inside the range is all there is to check; some of it is watched for stores."""
 
 EXTENT = Layout(
     """

@@ -15,7 +15,7 @@ from zinc_rt.sim.shader.lane_access import copy
 from zinc_rt.sim.shader.layout import STATE, Access
 from zinc_rt.sim.shader.operations import OPERATIONS
 from zinc_rt.sim.shader.races import lds_race
-from zinc_rt.sim.shader.routine import I1, I8, I32, I64, POINTER, VOID, Routine
+from zinc_rt.sim.shader.routine import I1, I32, I64, POINTER, VOID, Routine
 
 LDS_LANES = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, POINTER, POINTER, POINTER])
 """(state, context, number of the first rule's site, lanes, addresses, data, second data)"""
@@ -197,31 +197,8 @@ class _Lds:
         result = r.local(I1, 0)
         short = r.below(b.sub(last, first), I64(_QUICK_SPAN))
         with r.when(b.and_(simple, short)):
-            start = b.lshr(first, I64(2))
-            end = b.lshr(b.add(last, I64(self.size_bytes + 3)), I64(2))
-            count = b.sub(end, start)
-            seen = r.local(ir.VectorType(I8, 16), ir.Constant(ir.VectorType(I8, 16), [I8(15)] * 16))
-            of16 = ir.VectorType(I8, 16)
-
-            def chunk(index: ir.Value) -> None:
-                at = b.add(start, b.shl(index, I64(4)))
-                far = b.sub(end, I64(16))
-                inside = b.select(b.icmp_signed(">", at, far), far, at)
-                have = r.load(b.inttoptr(b.add(self.shadow, inside), POINTER), of16, 1)
-                b.store(b.and_(r.load(seen, of16), have), seen)
-
-            with r.when(r.at_most(I64(16), count)):
-                r.repeat(b.lshr(b.add(count, I64(15)), I64(4)), chunk)
-                same = b.icmp_unsigned("==", r.load(seen, of16), ir.Constant(of16, [I8(15)] * 16))
-                b.store(b.icmp_unsigned("==", b.bitcast(same, ir.IntType(16)), ir.IntType(16)(-1)), result)
-            with r.when(r.below(count, I64(16))):
-                b.store(I1(1), result)
-
-                def one(index: ir.Value) -> None:
-                    have = r.load(b.inttoptr(b.add(self.shadow, b.add(start, index)), POINTER), I8)
-                    b.store(b.and_(r.load(result, I1), r.equal(have, 15)), result)
-
-                r.repeat(count, one)
+            end = b.add(last, I64(self.size_bytes))
+            b.store(shadow.span_known(r, self.shadow, first, end), result)
         return r.load(result, I1)
 
     # --- atomics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.emitter import Emitter
-from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, Access, Checks
+from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Access, Checks
 from zinc_rt.sim.shader.ranges import RangeFlag
 from zinc_rt.sim.shader.routine import I1, I32, I64, POINTER, Routine
 
@@ -110,7 +110,8 @@ def _refill(function: ir.Function, find: ir.Function, checks: Checks) -> None:
     r.put(site, MEMORY_SITE, "range", found)
     r.put(site, MEMORY_SITE, "touched_below", 0)
     r.put(site, MEMORY_SITE, "touched_above", 0)
-    r.put(site, MEMORY_SITE, "flags", b.or_(flags, b.select(plain, I32(PLAIN), I32(0))))
+    marks = b.or_(b.select(plain, I32(PLAIN), I32(0)), b.select(watched, I32(WATCHED), I32(0)))
+    r.put(site, MEMORY_SITE, "flags", b.or_(flags, marks))
     r.put(site, MEMORY_SITE, "kind", kind)
     b.ret(I1(1))
     r.done()

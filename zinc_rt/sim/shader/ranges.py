@@ -29,7 +29,7 @@ from zinc_rt.sim.vm import GpuVm
 from zinc_rt.sim.written import Written
 
 RACE_BYTES = 1 << 28  # of larger ranges no race records are kept
-ANY_BYTES = 1 << 20  # ranges up to this size are looked through again after every dispatch
+ANY_BYTES = 1 << 20  # ranges up to this size are looked through after every dispatch that stored to them
 
 
 class RangeFlag(IntFlag):
@@ -72,17 +72,34 @@ class RangeTable:
     ranges: np.ndarray
     spans: np.ndarray
     keep: list[Any] = field(default_factory=list)
+    _marks: dict[int, int] = field(default_factory=dict)  # Written.marks of a range when last looked at
 
-    def refresh(self, touched: Iterable[int] = ()) -> None:
-        """Ranges whose bytes have all been written meanwhile become CLEAN; waves then check no more. `touched`:
-        numbers of large ranges worth looking at, small ones are looked at anyway."""
-        chosen = set(touched)
-        for number in np.flatnonzero(self.ranges["flags"] & RangeFlag.CLEAN == 0):
-            piece = self.pieces[number]
-            if piece.written is None or (piece.size_bytes > ANY_BYTES and int(number) not in chosen):
+    def refresh(self, stored: Iterable[tuple[int, int]] | None = None) -> None:
+        """Ranges whose bytes have all been written meanwhile become CLEAN; waves then check no more.
+
+        `stored`: (VA, size) of what waves stored to since the last time; None looks at all ranges."""
+        chosen = None if stored is None else self._worth_looking(stored)
+        for number in np.flatnonzero(self.ranges["flags"] & RangeFlag.CLEAN == 0).tolist():
+            written = self.pieces[number].written
+            if written is None:
                 continue
-            if piece.written.all_written(piece.start, piece.size_bytes):
-                self.ranges["flags"][number] |= RangeFlag.CLEAN
+            if chosen is None or number in chosen or written.marks != self._marks.get(number):
+                self._marks[number] = written.marks
+                if written.all_written(self.pieces[number].start, self.pieces[number].size_bytes):
+                    self.ranges["flags"][number] |= RangeFlag.CLEAN
+
+    def _worth_looking(self, stored: Iterable[tuple[int, int]]) -> set[int]:
+        """Of small ranges any that was stored to; of large ones those that were to a good part."""
+        found = set()
+        for va, size in stored:
+            first = max(int(np.searchsorted(self.ranges["va_lo"], va, "right")) - 1, 0)
+            last = int(np.searchsorted(self.ranges["va_lo"], va + size, "left"))
+            for number in range(first, last):
+                piece = self.pieces[number]
+                shared = min(va + size, piece.end) - max(va, piece.va)
+                if shared > 0 and (piece.size_bytes <= ANY_BYTES or 2 * shared >= piece.size_bytes):
+                    found.add(number)
+        return found
 
 
 def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:

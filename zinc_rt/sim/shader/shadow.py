@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.routine import I8, I64, POINTER, Routine
+from zinc_rt.sim.shader.routine import I1, I8, I64, POINTER, Routine
 
 
 def _place(r: Routine, base: ir.Value, va: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -39,6 +39,40 @@ def mark(r: Routine, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: b
                 b.store(I8(15), place)
             with some:
                 b.atomic_rmw("or", place, b.trunc(part, I8), "monotonic")
+
+
+_CHUNK = 16
+
+
+def span_known(r: Routine, base: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
+    """i1: whether all dwords that have a byte of [first, end) are wholly initialised."""
+    b = r.b
+    of, bits = ir.VectorType(I8, _CHUNK), ir.IntType(_CHUNK)
+    whole = ir.Constant(of, [I8(15)] * _CHUNK)
+    start, stop = b.lshr(first, I64(2)), b.lshr(b.add(end, I64(3)), I64(2))
+    count = b.sub(stop, start)
+    seen, result = r.local(of, whole), r.local(I1, 1)
+    with b.if_else(r.at_most(I64(_CHUNK), count)) as (many, few):
+        with many:
+            furthest = b.sub(stop, I64(_CHUNK))
+
+            def chunk(index: ir.Value) -> None:
+                at = b.add(start, b.mul(index, I64(_CHUNK)))
+                at = b.select(r.below(furthest, at), furthest, at)  # the last one overlaps
+                have = r.load(b.inttoptr(b.add(base, at), POINTER), of, 1)
+                b.store(b.and_(r.load(seen, of), have), seen)
+
+            r.repeat(b.udiv(b.add(count, I64(_CHUNK - 1)), I64(_CHUNK)), chunk)
+            same = b.icmp_unsigned("==", r.load(seen, of), whole)
+            b.store(b.icmp_unsigned("==", b.bitcast(same, bits), bits(-1)), result)
+        with few:
+
+            def one(index: ir.Value) -> None:
+                have = r.load(b.inttoptr(b.add(base, b.add(start, index)), POINTER), I8)
+                b.store(b.and_(r.load(result, I1), r.equal(have, 15)), result)
+
+            r.repeat(count, one)
+    return r.load(result, I1)
 
 
 def all_known(r: Routine, first: ir.Value, count: int) -> ir.Value:
