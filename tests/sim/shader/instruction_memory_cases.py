@@ -36,6 +36,7 @@ def memory_cases(writer: Writer) -> None:
     region = Sections(0, 128)
     lds = Sections(LDS_DATA_BYTES, 40)
     _global_loads(writer)
+    _turned_loads(writer)
     _global_stores(writer, region)
     _global_atomics(writer, region)
     _scratch(writer)
@@ -63,6 +64,14 @@ def _global_loads(writer: Writer) -> None:
         writer.vector(f"global_{name}", f"global_{name}")
     _load(writer, "global_load_b32", "v240, s[92:93] th:TH_LOAD_NT scope:SCOPE_SYS", 1)
     _load(writer, "global_load_b128", "v240, s[92:93] offset:32", 4)  # lanes side by side
+
+
+def _turned_loads(writer: Writer) -> None:
+    """Their EXEC must be all ones."""
+    for name, size in (("global_load_tr_b64", 2), ("global_load_tr_b128", 4)):
+        size = size if writer.wave == 32 else size // 2
+        for form in ("v242, s[92:93]", "v243, s[92:93] offset:5", "v[244:245], off offset:16"):
+            writer.vector(name, f"{name} {{d}}, {form}", size=size, after=["s_wait_loadcnt 0"], full=True)
 
 
 def _global_stores(writer: Writer, region: Sections) -> None:

@@ -102,7 +102,15 @@ def same(place: int, got: Array, expected: Array) -> None:
     )
 
 
-@pytest.mark.parametrize("key", KERNELS)
+# Twice as wide, the same kernels show little more and compile longest.
+QUICK64 = ("wave_ops64", "reduce_sum", "histogram", "float_division", "generic_pointers")
+KEYS = [
+    pytest.param(key, marks=[pytest.mark.slow] if kernel.wave == 64 and kernel.name not in QUICK64 else [])
+    for key, kernel in KERNELS.items()
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
 def test_compiled_kernels_give_what_the_reference_gives(key: str) -> None:
     kernel = KERNELS[key]
     job = job_of(kernel.name)

@@ -350,7 +350,9 @@ def bind(instruction: Instruction, width: int) -> Step | None:
             return _bind_load(instruction, _LOADS[rest[5:]])
         if rest.startswith("store_") and rest[6:] in _STORES:
             return _bind_store(instruction, _STORES[rest[6:]])
-        if rest.startswith(("load_block", "load_tr")):
+        if rest.startswith("load_tr_"):
+            return _bind_load_turned(instruction)
+        if rest.startswith("load_block"):
             return None
         if rest.startswith("atomic_"):
             return _bind_atomic(instruction, rest[7:])
@@ -375,6 +377,28 @@ def _bind_load(instruction: Instruction, kind: Access_) -> Step:
         active = _active(wave)
         if len(active):
             put_loaded(wave, register, place.load(wave, active, kind.size), kind, active)
+
+    return step
+
+
+def _bind_load_turned(instruction: Instruction) -> Step:
+    """Eight lanes exchange their 8x8 elements: element j of lane 8g + i is lane 8g + j's element i. In wave64
+    lanes 0 to 31 load, and lane 32 + l takes the upper half of lane l's result. EXEC is all ones or none."""
+    place = _place(instruction, 1)
+    register = instruction.operands[0].index
+    size = 16 if instruction.mnemonic.endswith("b128") else 8
+
+    def step(wave: Wave) -> None:
+        if not wave.lanes.any():
+            return
+        loaded = place.load(wave, np.arange(32), size)
+        elements = loaded.view(np.uint16 if size == 16 else np.uint8).reshape(4, 8, 8)
+        turned = np.ascontiguousarray(elements.transpose(0, 2, 1)).reshape(32, 8).view(U32)
+        if wave.width == 64:
+            half = turned.shape[1] // 2
+            turned = np.concatenate([turned[:, :half], turned[:, half:]])
+        for i in range(turned.shape[1]):
+            wave.v[register + i] = turned[:, i]
 
     return step
 
