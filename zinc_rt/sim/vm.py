@@ -221,7 +221,23 @@ class GpuVm:
             smallest = min(inside, key=lambda each: each.size_bytes)
             return f"{smallest.name}+0x{va - smallest.va:x}"
         span = self.span_at(va)
-        return "unmapped" if span is None else f"{span.bo.name}+0x{va - span.start + span.offset:x}"
+        if span is None:
+            return "unmapped"
+        return f"{span.bo.name}+0x{va - span.start + span.offset:x}{self._beside(span, va)}"
+
+    def _beside(self, span: Span, va: int) -> str:
+        """The announced suballocation of the span that is nearest to an address outside of all."""
+        distances = [
+            (va - each.va - each.size_bytes, each.name, "past the end of")
+            if va > each.va
+            else (each.va - va, each.name, "before")
+            for each in self._announced
+            if each.va < span.end and each.va + each.size_bytes > span.start
+        ]
+        if not distances:
+            return ""
+        distance, name, where = min(distances)
+        return f", {distance} bytes {where} {name}"
 
     def flush_hdp(self) -> None:
         self._flush_hdp()
