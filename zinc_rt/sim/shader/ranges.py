@@ -110,7 +110,7 @@ def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:
         bo = span.bo
         view = np.frombuffer(bo.store.view, np.uint8)
         keep.append(view)
-        flags = RangeFlag.READ * span.read | RangeFlag.WRITE * span.write
+        flags = RangeFlag(RangeFlag.READ * span.read | RangeFlag.WRITE * span.write)
         if bo.written is None:
             flags |= RangeFlag.CLEAN
         if bo.saved is not None:
@@ -149,7 +149,7 @@ def of_arrays(
         if each.array.nbytes == 0:
             continue
         keep += [each.array, each.written]
-        flags = RangeFlag.READ | RangeFlag.WRITE * each.write
+        flags = RangeFlag(RangeFlag.READ | RangeFlag.WRITE * each.write)
         if each.written is None:
             flags |= RangeFlag.CLEAN
         size = each.array.nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.sim.shader.emitter import Emitter
 from zinc_rt.sim.shader.routine import I1, I8, I64, POINTER, Routine
 
 
@@ -75,8 +76,8 @@ def span_known(r: Routine, base: ir.Value, first: ir.Value, end: ir.Value) -> ir
     return r.load(result, I1)
 
 
-def all_known(r: Routine, first: ir.Value, count: int) -> ir.Value:
+def all_known(e: Emitter, first: ir.Value, count: int) -> ir.Value:
     """i1: whether `count` dwords in a row are initialised; `first` is the first one's shadow byte."""
     of = ir.VectorType(I8, count)
-    same = r.b.icmp_unsigned("==", r.load(first, of, 1), ir.Constant(of, [I8(15)] * count))
-    return r.b.icmp_unsigned("==", r.b.bitcast(same, ir.IntType(count)), ir.IntType(count)(-1))
+    same = e.b.icmp_unsigned("==", e.load(first, of, 1), e.constant(15, of))
+    return e.b.icmp_unsigned("==", e.b.bitcast(same, ir.IntType(count)), ir.IntType(count)(-1))
