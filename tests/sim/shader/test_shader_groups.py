@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from shader_launch import REVERSE, SPIN, STORE_IDS, code, halves
@@ -151,3 +153,8 @@ def test_thread_ids_fill_waves_without_gaps(wave: int) -> None:
     assert present == [n < 105 for n in range(waves * wave)]
     found = [(each & 0x3FF, each >> 10 & 0x3FF, each >> 20) for each in ids[:105]]
     assert found == [(x, y, z) for z in range(3) for y in range(7) for x in range(5)]
+
+
+def test_the_kernel_of_the_manual_runs() -> None:
+    manual = Path(__file__).parents[3] / "docs/simulated-device.md"
+    exec(manual.read_text().split("```python\n")[3].split("```")[0], {})

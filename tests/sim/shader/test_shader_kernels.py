@@ -1,0 +1,90 @@
+"""Kernels in memory and on disk: what makes another one, who compiles, many at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from shader_launch import ENDPGM, REVERSE, STORE_IDS
+
+from zinc_rt.isa import target_of
+from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.shader.code import fetched
+from zinc_rt.sim.shader.kernel import Kernels, Wanted
+from zinc_rt.sim.shader.layout import Checks
+from zinc_rt.sim.shader.object_cache import ObjectCache
+from zinc_rt.sim.shader.worker import prepare
+
+STORE = Wanted(STORE_IDS, 32, True, Checks("fast"), 8, 106, 2)
+
+
+def test_a_kernel_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) -> None:
+    first, second = (Kernels(ObjectCache(tmp_path)) for _ in range(2))
+    kernel = first.of(STORE)
+    assert first.of(STORE) is kernel and first.compiled == 1
+    again = second.of(STORE)
+    assert second.compiled == 0 and (again.sites, again.counts) == (kernel.sites, kernel.counts)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code": ENDPGM},
+        {"wave": 64},
+        {"full": False},
+        {"checks": Checks("full")},
+        {"checks": Checks("fast", perturb=True)},
+        {"vgprs": 16},
+        {"user_sgprs": 3},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_whatever_machine_code_depends_on_makes_another_file(change: dict[str, object]) -> None:
+    assert replace(STORE, **change).key() != STORE.key()  # type: ignore[arg-type]
+
+
+def test_a_spoiled_file_is_compiled_again(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path)
+    Kernels(cache).of(STORE)
+    path = cache.path(STORE.key())
+    path.write_bytes(path.read_bytes()[:-7])
+    kernels = Kernels(cache)
+    kernels.of(STORE)
+    assert kernels.compiled == 1 and cache.load(STORE.key()) is not None
+
+
+def test_many_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
+    kernels = Kernels(ObjectCache(tmp_path))
+    wanted = [STORE, replace(STORE, code=ENDPGM), replace(STORE, code=REVERSE, vgprs=16), STORE]
+    assert prepare(kernels, wanted, processes=2) == 3
+    assert all(kernels.has(each) for each in wanted)
+    for each in wanted:
+        kernels.of(each)
+    assert kernels.compiled == 0
+    assert prepare(kernels, wanted) == 0
+
+
+class Pages:
+    """Code from 0x10000 on, `mapped` pages of it."""
+
+    def __init__(self, code: bytes, mapped: int) -> None:
+        self.code = code.ljust(4096 * mapped, b"\0")
+
+    def fetch(self, va: int, size_bytes: int) -> bytes:
+        at = va - 0x10000
+        if at + size_bytes > len(self.code):
+            raise Fault(va, Access.EXECUTE, "not present")
+        return self.code[at : at + size_bytes]
+
+
+def test_code_is_fetched_as_far_as_control_goes_and_no_further() -> None:
+    target = target_of("gfx1201", wave=32)
+    nops = b"\0\0\x80\xbf" * 3000
+    assert fetched(Pages(STORE_IDS + nops, 4), 0x10000, target) == STORE_IDS  # type: ignore[arg-type]
+    long = nops + STORE_IDS
+    assert fetched(Pages(long + nops, 8), 0x10000, target) == long  # type: ignore[arg-type]
+    cut = fetched(Pages(nops, 1), 0x10000, target)  # type: ignore[arg-type]
+    assert len(cut) >= 4096, "what runs off the mapped pages is kept as far as it goes"
+    with pytest.raises(Fault):
+        fetched(Pages(b"", 0), 0x10000, target)  # type: ignore[arg-type]
