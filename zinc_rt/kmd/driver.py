@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 # mmap(2); asm-generic/mman-common.h
@@ -54,6 +55,17 @@ class Mapping:
 
     def __repr__(self) -> str:
         return f"Mapping(0x{self.address:x}, size_bytes=0x{self.size_bytes:x})"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A kernel about to be dispatched, for a device that can use the news: a simulated one compiles it."""
+
+    program_va: int
+    rsrc1: int
+    rsrc2: int
+    threads: tuple[int, int, int]
+    wave32: bool = True
 
 
 class Driver(Protocol):

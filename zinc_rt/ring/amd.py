@@ -7,7 +7,7 @@ own, so streams run independently, and one waits for another's fence on the GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Ref
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
+from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import Program
@@ -95,12 +96,13 @@ class AmdBackend:
         debug: bool = False,
         announce: Announce | None = None,
         findings: Callable[[], Iterable[Finding]] = tuple,
+        expect: Callable[[Sequence[Expected]], None] = lambda kernels: None,
     ) -> None:
         """Takes `side` over; `owner` closes what lies behind it, last of all.
 
         `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
-        the kernel's, where it is not this machine's. `announce`, `findings`: a simulated device's, for
-        suballocations and for what it found wrong.
+        the kernel's, where it is not this machine's. `announce`, `findings`, `expect`: a simulated
+        device's, for suballocations, for what it found wrong, and for kernels that it may compile beforehand.
         """
         self.side = side
         self.tier = tier
@@ -122,6 +124,7 @@ class AmdBackend:
         self._closed = False
         self.owner: Callable[[], None] = lambda: None
         self._findings = findings
+        self._expect = expect
         self._watch_at = 0.0
         self.reporter = Reporter(side, self.memory.addresses, tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
@@ -202,6 +205,7 @@ class AmdBackend:
             )
         plan = graph_program.plan(program)
         kernels = self._code.load(step.kernel for step in plan.dispatches)
+        self._expect([each.expected for each in kernels.values()])
         block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
         self._before_submit = True
         va = block.device.gpu_va

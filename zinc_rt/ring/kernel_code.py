@@ -9,6 +9,7 @@ import numpy as np
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kernels.zrt import Zrt, patched
+from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.mem.suballocator import align_up
@@ -25,6 +26,10 @@ class LoadedKernel:
     threads: tuple[int, int, int]
     buffers: int
     constants: int
+
+    @property
+    def expected(self) -> Expected:
+        return Expected(self.program_va, self.rsrc[0], self.rsrc[1], self.threads)
 
 
 KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches

@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import ZincError
 from zinc_rt.folders import cache_folder
-from zinc_rt.kmd.driver import ANONYMOUS, Mapping
+from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.layout import Way, request_key, request_size_bytes
@@ -273,6 +274,10 @@ class SimClient:
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         self._checked({"op": "announce", "va": va, "size": size_bytes, "name": name})
+
+    def expect(self, kernels: Sequence[Expected]) -> None:
+        """Kernels about to be dispatched, to be compiled beforehand. Returns when they are."""
+        self._checked({"op": "expect", "kernels": [asdict(each) for each in kernels]})
 
     def findings(self) -> list[Finding]:
         rows = self._checked({"op": "findings"}).header["findings"]

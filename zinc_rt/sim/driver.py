@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from zinc_rt.kmd.driver import ANONYMOUS, Mapping
+from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.files import Process
 from zinc_rt.sim.interfaces import Finding
@@ -87,6 +87,10 @@ class SimDriver:
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """A suballocation [va, va + size_bytes); size 0 takes it back."""
         self.machine.announce(self.process, va, size_bytes, name)
+
+    def expect(self, kernels: Sequence[Expected]) -> None:
+        """Kernels about to be dispatched, to be compiled beforehand."""
+        self.machine.expect(self.process, kernels)
 
     def findings(self) -> Iterable[Finding]:
         return list(self.machine.findings)

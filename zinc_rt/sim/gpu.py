@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from zinc_rt.kmd.driver import Expected
 from zinc_rt.sim.chips import PAGE_BYTES, Chip
 from zinc_rt.sim.doorbells import Doorbells
 from zinc_rt.sim.inject import Injector
@@ -160,6 +161,12 @@ class Gpu:
         if self._cp is None:
             self._cp = self._make_cp(self, self.chip, self.doorbells.look)
         return self._cp
+
+    def expect(self, vm: GpuVm, kernels: Sequence[Expected]) -> None:
+        """Of the shader engine: see there."""
+        engine = getattr(self.cp, "engine", None)
+        if engine is not None:
+            engine.expect(vm, kernels)
 
     def profile(self) -> list[Any]:
         """Counters of every kernel that ran here (zinc_rt.sim.shader.engine.Counters), the longest first."""

@@ -6,11 +6,12 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.uapi.layout import Struct, request_key, request_size_bytes
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.sim import drm_ioctls, kfd_ioctls
@@ -323,6 +324,13 @@ class Machine:
             for file in process.files.values():
                 if isinstance(file, DrmFile):
                     file.vm.announce(va, size_bytes, name)
+
+    def expect(self, process: Process, kernels: Sequence[Expected]) -> None:
+        """Kernels that the process is about to dispatch: another thing that no hardware can be told."""
+        with self.lock:
+            files = [file for file in process.files.values() if isinstance(file, DrmFile)]
+        for file in files:
+            file.gpu.expect(file.vm, kernels)
 
     def close(self) -> None:
         for process in list(self.processes):

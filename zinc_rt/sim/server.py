@@ -23,6 +23,7 @@ from typing import Any
 from tabulate import tabulate
 
 from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.kmd.driver import Expected
 from zinc_rt.sim import wire
 from zinc_rt.sim.chips import ALIASES, CHIPS
 from zinc_rt.sim.driver import POLL_SECONDS
@@ -73,6 +74,7 @@ class Server:
             "read_file": self._read_file,
             "list_dir": self._list_dir,
             "announce": self._announce,
+            "expect": self._expect,
             "findings": self._findings,
             "inject": self._inject,
         }
@@ -213,6 +215,11 @@ class Server:
     def _announce(self, session: Session, message: wire.Message) -> Answer:
         va, size = int(message.header["va"]), int(message.header["size"])
         self.machine.announce(session.process, va, size, str(message.header["name"]))
+        return {}, b"", []
+
+    def _expect(self, session: Session, message: wire.Message) -> Answer:
+        rows = [Expected(**{**row, "threads": tuple(row["threads"])}) for row in message.header["kernels"]]
+        self.machine.expect(session.process, rows)
         return {}, b"", []
 
     def _findings(self, session: Session, message: wire.Message) -> Answer:

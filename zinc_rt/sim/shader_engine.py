@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from zinc_rt.kmd.driver import Expected
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import USER_DATA_COUNT, Sh
 from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue
@@ -79,6 +80,9 @@ class ShaderEngine(Protocol):
     def abandon(self, dispatch: Dispatch) -> None:
         """The queue is gone or hung: forget a dispatch that `run` did not finish."""
 
+    def expect(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
+        """Make ready what will be dispatched, so that the first dispatch does not wait. May do nothing."""
+
 
 class NoShaderEngine:
     """Every dispatch ends at once and does nothing, which is a finding, once a program."""
@@ -95,4 +99,7 @@ class NoShaderEngine:
         return NOTHING
 
     def abandon(self, dispatch: Dispatch) -> None:
+        return None
+
+    def expect(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
         return None

@@ -6,11 +6,13 @@ import ctypes
 import itertools
 import os
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import target_of
+from zinc_rt.kmd.driver import Expected
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 from zinc_rt.sim.shader.code import fetched
@@ -18,7 +20,7 @@ from zinc_rt.sim.shader.crash import CrashRecord
 from zinc_rt.sim.shader.findings import Teller
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, Wanted, wanted_for
-from zinc_rt.sim.shader.launch import Launch, Refused, of_dispatch
+from zinc_rt.sim.shader.launch import Launch, Refused, of_dispatch, of_registers
 from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run import Crew, Run
@@ -159,6 +161,15 @@ class GfxEngine:
     def prepare(self, launches: Iterable[tuple[bytes, Launch]]) -> None:
         """Compile kernels, on all cores, before they are dispatched."""
         prepare(self.kernels, [wanted_for(launch, code, self.checks) for code, launch in launches])
+
+    def expect(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
+        launches = []
+        for each in kernels:
+            target = target_of("gfx1201", wave=32 if each.wave32 else 64)
+            with suppress(Refused, Fault):  # the dispatch will say so
+                launch = of_registers(each.rsrc1, each.rsrc2, each.threads, wave32=each.wave32)
+                launches.append((fetched(space, each.program_va, target), launch))
+        self.prepare(launches)
 
     def profile(self) -> list[Counters]:
         """Of every kernel that ran, the longest first."""

@@ -63,6 +63,15 @@ class Launch:
         return x * y * z
 
 
+def of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool) -> Launch:
+    """One workgroup, as far as its code depends on it. Raises Refused."""
+    wave = 32 if wave32 else 64
+    mode = rsrc1 >> 12 & 0xFF
+    _check_mode(mode)
+    vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
+    return Launch((1, 1, 1), threads, threads, wave, (0,) * (rsrc2 >> 1 & 0x1F), vgprs=vgprs, mode=mode)
+
+
 def of_dispatch(dispatch: Dispatch) -> Launch:
     """Raises Refused."""
     if dispatch.generation is not Generation.GFX12:
