@@ -1,0 +1,64 @@
+"""T1 and T2, on the simulated device, give T-CPU's bits: every value of every layer, prompt and decoded tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import Counts
+
+from zinc_rt.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.ir.graph import Node
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.tiers import choose_tier, open_backend
+
+ARCHITECTURES = ("llama", "mixtral", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "gemma4", "gemma4moe")
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page, and no power of two
+
+
+def everything(model: Path, tier: str, steps: int) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
+    """Every value by step and buffer, the greedy tokens, and what the device found wrong."""
+    values: dict[str, np.ndarray] = {}
+    choice = choose_tier(tier, "sim" if tier != "t_cpu" else "auto")
+    with Engine(read_gguf(model), open_backend(choice, "canonical-1", threads=1)) as engine:
+        sequence, tokens = engine.open(), list(PROMPT)
+        generated: list[int] = []
+        for step in range(steps + 1):
+
+            def tap(node: Node, name: str, array: np.ndarray, step: int = step) -> None:
+                values[f"{step} {node.op.name} {name}"] = array.copy()
+
+            logits = engine.extend(sequence, tokens, tap=tap)
+            values[f"{step} logits"] = logits
+            tokens = [int(logits[-1].argmax())]
+            generated += tokens
+        return values, generated, engine.backend.findings()
+
+
+def assert_the_same(model: Path, tier: str, steps: int) -> None:
+    want, tokens, _ = everything(model, "t_cpu", steps)
+    got, same_tokens, findings = everything(model, tier, steps)
+    assert findings == []
+    assert got.keys() == want.keys() and len(got) > 20 * (steps + 1)
+    different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
+    assert not different, f"first of {len(different)}: {different[0]}"
+    assert same_tokens == tokens
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_an_embedded_model(tier: str, slow_counts: Counts) -> None:
+    assert_the_same(FOLDER / "qwen3-q.gguf", tier, slow_counts(2, 32))
+
+
+def test_an_embedded_model_with_recurrent_state_and_experts(slow_counts: Counts) -> None:
+    assert_the_same(FOLDER / "qwen35moe-q.gguf", "t1", slow_counts(2, 32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.parametrize("kind", ["f32", "q"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_tiny_models(architecture: str, kind: str, tier: str, data_dir: Path) -> None:
+    assert_the_same(data_dir / "goldens" / f"{architecture}-{kind}.gguf", tier, 32)
