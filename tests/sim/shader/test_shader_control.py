@@ -21,6 +21,7 @@ from machine_words import (
 )
 from single_wave import PROGRAM_VA, Wave
 
+from zinc_rt.sim.shader.bare import EngineDevice
 from zinc_rt.sim.shader.layout import NO_PHASE, Status
 from zinc_rt.sim.shader.trace import lines, steps
 
@@ -328,3 +329,12 @@ def test_a_profile_counts_the_runs_of_each_block() -> None:
     wave.run()
     assert wave.translation.blocks == (0, 16, 32)
     assert wave.profile.tolist() == [1, 10, 1]
+
+
+def test_a_device_shows_the_trace_of_a_wave_of_a_launch() -> None:
+    code = code_of(v_mov(1, 256), sop1("s_mov_b32", 3, 108 + 9), ENDPGM)
+    device = EngineDevice(trace=5)
+    assert device.run(code, groups=(3, 1, 1), threads=(64, 1, 1), vgprs=8) == []
+    written = [line.split()[:2] for line in device.traced if "exec" not in line]
+    assert written == [["v1", "00000020"], ["s3", "00000002"]]
+    assert EngineDevice().traced == []

@@ -41,15 +41,24 @@ class EngineDevice:
     """An address space of its own over NumPy arrays; no PM4, no queue.
 
     `level`: off, fast or full. `perturb`: a seed that moves inexact instructions by up to one ULP, 0: exactly
-    rounded. `fuel`: about how many instructions each thread may run a launch before that counts as endless.
+    rounded. `trace`: number of a wave in the launch; `traced` then shows what each of its instructions wrote in
+    the last run. `fuel`: about how many instructions each thread may run a launch before that counts as endless.
     """
 
     def __init__(
-        self, *, level: str = "full", perturb: int = 0, threads: int = 1, fuel: int | None = None
+        self,
+        *,
+        level: str = "full",
+        perturb: int = 0,
+        threads: int = 1,
+        fuel: int | None = None,
+        trace: int | None = None,
     ) -> None:
-        self.checks = Checks(level, perturb=bool(perturb))
+        self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None)
+        self._trace = trace
+        self.traced: list[str] = []
         self._seed, self._fuel = perturb, fuel
-        self._crew = Crew(threads)
+        self._crew = Crew(threads if trace is None else 1)
         self._placed: list[Placed] = []
         self._announced: list[tuple[int, int, str]] = []
         self._table: RangeTable | None = None
@@ -131,6 +140,8 @@ class EngineDevice:
             stop = run.advance(ROUND_SECONDS, left)
             left = None if left is None else 0
         self._table.refresh()
+        if self._trace is not None:
+            self.traced = run.trace()
         return self._told(run, run.kernel, name, stop)
 
     def _code_va(self, code: bytes, name: str) -> int:
@@ -147,7 +158,9 @@ class EngineDevice:
             kernel = kernels().of(wanted_for(launch, code, self.checks, entry))
             if len(self._runs) >= RUNS_KEPT:
                 self._runs.clear()
-            run = self._runs[key] = Run(kernel, launch, self._crew, mode=FLOAT_MODE, seed=self._seed)
+            run = self._runs[key] = Run(
+                kernel, launch, self._crew, mode=FLOAT_MODE, seed=self._seed, traced=self._trace or 0
+            )
         return run
 
     def _told(self, run: Run, kernel: Kernel, name: str, stop: Stop) -> list[Finding]:

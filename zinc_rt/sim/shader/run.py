@@ -29,13 +29,16 @@ from zinc_rt.sim.shader.layout import (
     RACE,
     SITE_STATE,
     STATE,
+    TRACE,
     Access,
     Checks,
     state_bytes,
 )
 from zinc_rt.sim.shader.ranges import RangeTable
+from zinc_rt.sim.shader.trace import lines
 from zinc_rt.sim.shader_engine import Accesses
 
+TRACE_KEPT = 1 << 14  # records
 FINDINGS_KEPT = 1024  # records of one thread and launch
 RESIDENT = 64  # workgroups under way at once where each waits for others
 FRESH_EVERY = 4  # of so many turns one starts a new workgroup instead of going on with an old one
@@ -99,6 +102,8 @@ class Thread:
         block["sites"] = int(self.sites.ctypes.data)
         block["memory_sites"] = int(self.memory_sites.ctypes.data)
         block["profile"] = int(self.blocks_run.ctypes.data)
+        self.trace = np.zeros(TRACE_KEPT if kernel.wanted.checks.trace else 0, TRACE.dtype)
+        block["trace"], block["trace_capacity"] = int(self.trace.ctypes.data), len(self.trace)
         block["shared_base"], block["private_base"] = SHARED_BASE, PRIVATE_BASE
 
     def see(self, table: RangeTable, save_pages: int) -> None:
@@ -155,7 +160,11 @@ def _help(asked: SimpleQueue[Callable[[], None] | None]) -> None:
 class Run:
     """One launch, again and again: `begin`, then `advance` until it says that it is over."""
 
-    def __init__(self, kernel: Kernel, launch: Launch, crew: Crew, *, mode: int, seed: int = 0) -> None:
+    def __init__(
+        self, kernel: Kernel, launch: Launch, crew: Crew, *, mode: int, seed: int = 0, traced: int = 0
+    ) -> None:
+        """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that."""
+        self._traced = traced
         self.kernel, self.launch = kernel, launch
         self._crew = crew
         self._seed = seed
@@ -195,6 +204,7 @@ class Run:
         made = Thread(self.kernel)
         made.block["mode"] = self._mode
         made.block["perturb_seed"] = self._seed
+        made.block["trace_wave"] = self._traced
         return made
 
     def begin(self, table: RangeTable, program_va: int, serial: int, save_pages: int = 0) -> None:
@@ -232,11 +242,21 @@ class Run:
     def _start(self, thread: Thread, program_va: int, serial: int) -> None:
         block = thread.block
         block["program_va"], block["serial"] = program_va, serial
+        block["trace_count"] = 0
         thread.memory_sites.fill(0)
         thread.extents.fill(0)
         if block["findings_count"]:
             block["findings_count"] = 0
             thread.sites.fill(0)
+
+    def trace(self) -> list[str]:
+        """What the traced wave did so far, to read."""
+        code, wave = self.kernel.wanted.code, self.launch.wave
+        return [
+            line
+            for thread in self.threads
+            for line in lines(thread.trace, thread.block["trace_count"], wave, code)
+        ]
 
     def advance(self, seconds: float, fuel: int | None = None) -> Stop:
         """DONE, FUEL (to be called again), STUCK (no wave can go on), or FAULT, ILLEGAL, HALT: then `ended`.
