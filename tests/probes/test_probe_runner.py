@@ -137,7 +137,7 @@ def test_probes_are_ordered_by_what_they_need() -> None:
 
 def test_every_listed_probe_is_complete() -> None:
     ids = {each.id for each in PROBES}
-    numbers = [*range(1, 32), 42, 44, 45, 46, *range(48, 54), 55, 56]
+    numbers = [*range(1, 40), 42, 44, 45, 46, *range(48, 54), 55, 56]
     assert ids == {f"P{number:02}" for number in numbers}
     for each in PROBES:
         assert each.title and each.proves and each.passes_when and each.tiers, each.id
@@ -151,8 +151,8 @@ def test_selection_by_id_range_and_word() -> None:
     assert ids("p20") == ["P20"]
     assert ids("P18-P20,P22") == ["P18", "P19", "P20", "P22"]
     assert "P21" in ids("timestamps")
-    with pytest.raises(UsageError, match="P43"):
-        ids("P43")
+    with pytest.raises(UsageError, match="P99"):
+        ids("P99")
 
 
 def test_ctrl_c_around_the_fork_is_not_lost() -> None:

@@ -51,8 +51,12 @@ def test_other_chips_and_kernels_pass_or_say_why_not(profile: str) -> None:
     found = run(probes, replace(SIM, profile=profile))
     assert not [each.reason for each in found if each.status == "fail"]
     for each in found:
-        if each.tier == T1 or each.status == "pass":
-            assert each.status == "pass"
+        if each.status == "pass":
+            continue
+        if "gfx1201 code" in each.reason or "P32 was skipped" in each.reason or "P34 was skipped" in each.reason:
+            assert "gfx11" in profile
+        elif each.tier == T1:
+            assert each.status == "pass", each.reason
         else:
             assert "t2 is unavailable" in each.reason or "needs" in each.reason
 

@@ -1,0 +1,3 @@
+.include "zrt.inc"
+.include "vgprs.inc"
+vgprs_kernel 32

@@ -1,0 +1,213 @@
+"""What shader probes work with: their kernels, and the packets that launch one on a lane.
+
+bench = Bench(c)                              # a lane, memory for code and arguments
+store = bench.load("store", VALUE=7)          # probes/kernels/store.zrt, its constant patched
+bench.run(store, [out])                       # one workgroup; raises Stuck
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from pathlib import Path
+
+from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
+from zinc_rt.kmd.topology import arch_name
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
+from zinc_rt.pm4.registers import WAVE32, WAVE64, Sh
+from zinc_rt.probes.context import Context
+from zinc_rt.probes.lane import Lane
+from zinc_rt.probes.memory_access import Memory
+from zinc_rt.probes.probe import Outcome, skipped
+from zinc_rt.ring.packet_program import ACQUIRE_CACHES
+
+KERNELS = Path(__file__).parent / "kernels"
+CODE_BYTES = 1 << 17
+ARGUMENTS_BYTES = 1 << 14
+CODE_ALIGNMENT = 256  # PGM_LO has no room for more
+ARGUMENTS_ALIGNMENT = 64  # a scalar cache line
+FORCE_START_AT_000 = 1 << 2
+USER_SGPR_FIELD, TGID_FIELD, LDS_FIELD = 0x1F << 1, 0b111 << 7, 0x1FF << 15  # of RSRC2
+DIMENSIONS_FIELD = 0b11 << 11
+LDS_UNIT_BYTES = 512
+SCRATCH_UNIT_BYTES = 256
+WAVES_PER_CU = 32
+GENERATION = 12  # what the kernels are assembled for: gfx1200 and gfx1201 run the same code
+
+Triple = tuple[int, int, int]
+Probing = Callable[[Context], Outcome]
+
+
+@cache
+def kernel(name: str) -> Zrt:
+    path = KERNELS / f"{name}.zrt"
+    return read_zrt(path.read_bytes(), path.name)
+
+
+def no_kernels(generation: Sequence[int]) -> str:
+    """Why the kernels cannot run there; empty where they can."""
+    if generation[0] == GENERATION:
+        return ""
+    major, minor, step = generation
+    return f"the probes' kernels are gfx1201 code, this is {arch_name((major, minor, step))}"
+
+
+def on_gfx12(run: Probing) -> Probing:
+    """The probe is skipped elsewhere."""
+
+    @wraps(run)
+    def guarded(c: Context) -> Outcome:
+        reason = no_kernels(c.transport.generation)
+        return skipped(reason) if reason else run(c)
+
+    return guarded
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A kernel in GPU memory. `wave` may be another than it was assembled for, where its code allows both."""
+
+    zrt: Zrt
+    va: int
+    offset: int  # in the bench's code
+
+    @property
+    def threads(self) -> int:
+        x, y, z = self.zrt.workgroup
+        return x * y * z
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Memory that waves spill to: TMPRING_SIZE's fields and where it is."""
+
+    va: int
+    waves: int  # of a shader engine
+    wave_units: int  # SCRATCH_UNIT_BYTES each
+
+
+class Bench:
+    """Code lies in host memory the GPU does not cache, unless `placement` says otherwise: then `flush` it."""
+
+    def __init__(self, c: Context, placement: Placement = Placement.GTT, name: str = "ring") -> None:
+        self.context = c
+        self.lane: Lane = c.lane(name)
+        self.code = c.memory(CODE_BYTES, "code", placement)
+        self._arguments = c.memory(ARGUMENTS_BYTES, "arguments")
+        self._code_end = 0
+        self._next_arguments = 0
+
+    def load(self, name: str, *, wave: int = 0, at: int | None = None, **constants: int) -> Program:
+        """The kernel at a fresh place in the code, or over what stands at offset `at`."""
+        zrt = kernel(name)
+        image = patched(zrt, constants)
+        if at is None:
+            at = self._code_end
+            self._code_end += -(-len(image) // CODE_ALIGNMENT) * CODE_ALIGNMENT
+        self.code.put(at, image)
+        return Program(replace(zrt, wave=wave or zrt.wave), self.code.gpu_va + at, at)
+
+    def arguments(self, buffers: Sequence[Memory | int], constants: Sequence[int] = ()) -> int:
+        """The VA of a kernarg block with these addresses and dwords."""
+        vas = [each.gpu_va if isinstance(each, Memory) else each for each in buffers]
+        block = struct.pack(f"<{len(vas)}Q{len(constants)}I", *vas, *constants)
+        size = -(-max(len(block), 1) // ARGUMENTS_ALIGNMENT) * ARGUMENTS_ALIGNMENT
+        at = self._next_arguments if self._next_arguments + size <= ARGUMENTS_BYTES else 0
+        self._next_arguments = at + size
+        self._arguments.put(at, block)
+        return self._arguments.gpu_va + at
+
+    def launch(
+        self,
+        program: Program,
+        buffers: Sequence[Memory | int] = (),
+        constants: Sequence[int] = (),
+        *,
+        groups: Triple = (1, 1, 1),
+        threads: Triple | None = None,
+        start: Triple | None = None,
+        dims_va: int | None = None,
+        user_data: Sequence[int] | None = None,
+        lds_bytes: int | None = None,
+        scratch: Scratch | None = None,
+        limits: int = 0,
+        clear: int = 0,
+        acquire: int | None = None,
+    ) -> list[Packet]:
+        """Cache invalidation, registers, dispatch. `dims_va`: the counts are read there. `clear`: bits of RSRC2
+        that the header sets and this launch does not. `acquire`: GCR_CNTL of the invalidation; 0 leaves it out."""
+        zrt = program.zrt
+        shape = threads or zrt.workgroup
+        size = replace(zrt, workgroup=shape, lds_bytes=zrt.lds_bytes if lds_bytes is None else lds_bytes)
+        if user_data is None:
+            va = self.arguments(buffers, constants)
+            user_data = (va & 0xFFFFFFFF, va >> 32)
+        rsrc2 = size.rsrc2 & ~USER_SGPR_FIELD & ~clear | len(user_data) << 1
+        entry = program.va + zrt.entry_offset
+        initiator = WAVE32 if zrt.wave == 32 else WAVE64
+        if start is not None:
+            initiator &= ~FORCE_START_AT_000
+        caches = ACQUIRE_CACHES[self.lane.generation] if acquire is None else acquire
+        ring = (scratch.waves | scratch.wave_units << 12) if scratch else 0
+        base = scratch.va >> 8 if scratch else 0
+        packets: list[Packet] = [AcquireMem(caches)] if caches else []
+        packets += [
+            SetShReg(Sh.PGM_LO, (entry >> 8 & 0xFFFFFFFF, entry >> 40)),
+            SetShReg(Sh.PGM_RSRC1, (zrt.rsrc1, rsrc2)),
+            SetShReg(Sh.PGM_RSRC3, (zrt.rsrc3,)),
+            SetShReg(Sh.TMPRING_SIZE, (ring,)),
+            SetShReg(Sh.DISPATCH_SCRATCH_BASE_LO, (base & 0xFFFFFFFF, base >> 32)),
+            SetShReg(Sh.RESTART_X, (0, 0, 0)),
+            SetShReg(Sh.USER_DATA_0, tuple(user_data)),
+            SetShReg(Sh.RESOURCE_LIMITS, (limits,)),
+            SetShReg(Sh.START_X, (*(start or (0, 0, 0)), *shape, 0, 0)),
+        ]
+        packets.append(
+            DispatchDirect(*groups, initiator) if dims_va is None else DispatchIndirect(dims_va, initiator)
+        )
+        return packets
+
+    def run(
+        self,
+        program: Program,
+        buffers: Sequence[Memory | int] = (),
+        constants: Sequence[int] = (),
+        *,
+        seconds: float | None = None,
+        **more: object,
+    ) -> None:
+        """Launch, and wait for the fence behind it. Raises Stuck. `more` as `launch` takes it."""
+        packets = self.launch(program, buffers, constants, **more)  # type: ignore[arg-type]
+        self.lane.finish(packets, program.zrt.name, seconds)
+
+    def flush(self) -> None:
+        """What the host stored through the BAR is the GPU's."""
+        packets = self.context.side.flush_hdp()
+        if packets:
+            self.lane.finish(packets, "HDP flush")
+
+
+def compute_units(c: Context) -> tuple[int, int]:
+    """(compute units, shader engines) of the GPU."""
+    node, _ = c.chosen
+    if node is not None:
+        return node.compute_units, node.shader_engines
+    about = c.render.device()
+    return about["cu_active_number"], about["num_shader_engines"]
+
+
+def scratch_for(c: Context, zrt: Zrt) -> Scratch:
+    """Room for every wave the chip holds at once, as if all of them spilled."""
+    units, engines = compute_units(c)
+    wave_units = -(-zrt.scratch_bytes * zrt.wave // SCRATCH_UNIT_BYTES)
+    waves = units * WAVES_PER_CU // engines
+    memory = c.memory(waves * engines * wave_units * SCRATCH_UNIT_BYTES, "scratch", Placement.VRAM)
+    return Scratch(memory.gpu_va, waves, wave_units)
+
+
+def dwords(memory: Memory, count: int, offset: int = 0) -> tuple[int, ...]:
+    return struct.unpack(f"<{count}I", memory.read(offset, 4 * count))
