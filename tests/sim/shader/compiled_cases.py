@@ -23,9 +23,10 @@ class Job:
     """`args`: arrays become pointers, NumPy scalars are passed by value. `expected`: by place in `args`."""
 
     args: list[Array | np.generic]
-    groups: int
-    threads: int
+    groups: int | tuple[int, int, int]
+    threads: int | tuple[int, int, int]
     expected: dict[int, Array]
+    unordered: int | None = None  # the argument whose elements may come in any order
 
 
 def words(rng: Random, *shape: int) -> Array:
@@ -646,6 +647,154 @@ def packed_half(rng: Random) -> Job:
     return Job([np.zeros((64, 3, 2), F16), a, b], 2, 32, {0: rows})
 
 
+def grid_ids(rng: Random) -> Job:
+    width, height, depth = 8, 9, 10
+    z, y, x = np.meshgrid(np.arange(depth), np.arange(height), np.arange(width), indexing="ij")
+    out = np.zeros((depth, height, width), U32)
+    return Job([out, U32(width), U32(height)], (2, 3, 2), (4, 3, 5), {0: (x | y << 8 | z << 16).astype(U32)})
+
+
+def matrix_cores(rng: Random) -> Job:
+    """Small integers as float16: sums are exact in any order."""
+    a, b = (rng.integers(-8, 9, size=(16, 16)) for _ in range(2))
+    ai, bi = (rng.integers(-128, 128, size=(16, 16)) for _ in range(2))
+    start = np.tile(np.arange(1, 9), 2)[:, None]
+    return Job(
+        [np.zeros((16, 16), F32), np.zeros((16, 16), I32), a.astype(F16), b.astype(F16), ai.astype(np.int8),
+         bi.astype(np.int8)], 1, 32, {0: (a @ b).astype(F32), 1: (ai @ bi + start).astype(I32)},
+    )  # fmt: skip
+
+
+def float_atomics(rng: Random) -> Job:
+    data = rng.integers(-100, 100, size=(2, 64)).astype(F32)
+    sums = [data.sum(), 2 * data[:, 1::2].sum(), *(data.sum(axis=1) + 2 * data[:, ::2].sum(axis=1))]
+    return Job([np.zeros(4, F32), data], 2, 64, {0: np.array(sums, F32)})
+
+
+def buffer_resources(rng: Random) -> Job:
+    n, room = 40, 48
+    data = words(rng, n)
+    padded = np.concatenate([data, np.zeros(64, U32)])
+    wanted = np.zeros(64, U32)
+    wanted[:room] = (padded[:64] + U32(3) * padded[16:80])[:room]
+    return Job([np.zeros(64, U32), data, U32(n), U32(room)], 2, 32, {0: wanted})
+
+
+def dynamic_stack(rng: Random) -> Job:
+    data = words(rng, 32, 8)
+
+    def turned(n: int) -> Array:
+        total = np.zeros(32, U32)
+        for k in range(n):
+            total = total * U32(7) + data[:, n - 1 - k]
+        return total
+
+    return Job([np.zeros(32, U32), data, np.array([5, 8], U32)], 1, 32, {0: turned(5) ^ turned(8)})
+
+
+def medians(rng: Random) -> Job:
+    n = 128
+    data = rng.standard_normal(n).astype(F32)
+    windows = data[np.minimum(np.arange(n)[:, None] + np.arange(9), n - 1)]
+    whole = np.clip(data * F32(50), F32(-100), F32(100)).astype(I32)
+    return Job(
+        [np.zeros(n, F32), np.zeros(n, I32), data, U32(n)], 2, 64, {0: np.median(windows, axis=1), 1: whole}
+    )
+
+
+def brain_floats(rng: Random) -> Job:
+    a = (rng.standard_normal(64).astype(F32).view(U32) >> U32(16)).astype(U16)
+    b = rng.standard_normal(64).astype(F32)
+    b[:4] = 1.00390625, 1.01171875, 3.3e38, 1e-40  # two ties, nearly too large, a denormal
+    wide = floats.bf16_to_f32(a)
+    rows = np.stack([floats.f32_to_bf16(wide * b), floats.f32_to_bf16(b)], axis=1)
+    return Job([np.zeros((64, 2), U16), np.zeros(64, F32), a, b], 2, 32, {0: rows, 1: wide + b})
+
+
+def irreducible(rng: Random) -> Job:
+    data = rng.integers(1, 100_000, size=64).astype(U32)
+    return Job([np.zeros(64, U32), data], 1, 64, {0: np.array([_jumps(x) for x in data.tolist()], U32)})
+
+
+def _jumps(x: int) -> int:
+    steps, odd = 0, x & 1
+    while True:
+        if not odd:
+            x //= 2
+            steps += 1
+            if steps > 60:
+                break
+            odd = x & 1
+            continue
+        if x <= 1:
+            break
+        odd = 0
+        for _ in range(3):
+            x = x * 3 + 1 & 0xFFFFFFFF
+            steps += 1
+            if steps > 60 or not x & 1:
+                break
+        else:
+            break
+        if steps > 60:
+            break
+    return (x << 8 | steps) & 0xFFFFFFFF
+
+
+def byte_shuffles(rng: Random) -> Job:
+    a, b = words(rng, 64), words(rng, 64)
+    rows = []
+    for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
+        pair = (x << 32 | y).to_bytes(8, "little")
+        shuffled = int.from_bytes(bytes([pair[5], 0, pair[6], pair[1]]), "little")
+        apart = sum(abs(p - q) for p, q in zip(x.to_bytes(4, "little"), y.to_bytes(4, "little"), strict=True))
+        field = ((y >> 4 & 127) ^ 64) - 64
+        both = x << 32 | y
+        rows.append([shuffled, both >> 8 * (i & 3), both >> (i & 31), apart + i + (x >> (i & 15) & 511) - field])
+    return Job(
+        [np.zeros((64, 4), U32), a, b], 2, 32, {0: np.array([[v & 0xFFFFFFFF for v in r] for r in rows], U32)}
+    )
+
+
+def copies(rng: Random) -> Job:
+    data = rng.integers(0, 256, size=(32, 64)).astype(U8)
+    wanted = np.full((32, 256), 0x5A, U8)
+    wanted[:, 3:64] = data[:, 1:62]
+    wanted[:, 64:128] = data
+    wanted[:, 70:110] = wanted[:, 64:104].copy()
+    wanted[:, 128:136] = data[:, :8]
+    wanted[np.arange(32), 200 + data[:, 0] % 50] = data[:, 63]
+    return Job([np.zeros((32, 256), U8), data], 1, 32, {0: wanted})
+
+
+def shared_queue(rng: Random) -> Job:
+    n = 100
+    data = words(rng, n) >> rng.integers(0, 31, size=n).astype(U32)
+    odd = np.array([x for x in data.tolist() if x.bit_count() & 1], U32)
+    wanted = np.zeros(n, U32)
+    wanted[: len(odd)] = odd
+    expected = {0: wanted, 1: np.array([len(odd)], U32)}
+    return Job([np.zeros(n, U32), np.zeros(1, U32), data, U32(n)], 1, 64, expected, unordered=0)
+
+
+def polynomial(rng: Random) -> Job:
+    x = (rng.standard_normal(64) * 20).astype(F32)
+    k = np.rint(x * F32(1.44269504))
+    r = floats.fma32(k, np.full(64, -0.693147182, F32), x)
+    p = np.full(64, 0.0013888889, F32)
+    for term in (0.0083333333, 0.041666667, 0.16666667, 0.5, 1.0, 1.0):
+        p = floats.fma32(p, r, np.full(64, term, F32))
+    assert np.allclose(np.ldexp(p.astype(F64), k.astype(int)), np.exp(x.astype(F64)), rtol=1e-5), "it is exp"
+    d = x.astype(F64)
+    wide = np.floor(d * 10) + floats.fma64(d, d, np.full(64, 0.1)) + np.trunc(d) * np.abs(d)
+    mantissa, exponent = np.frexp(x)
+    power = exponent + (mantissa * F32(1000)).astype(I32)
+    return Job(
+        [np.zeros(64, F32), np.zeros(64), np.zeros(64, I32), x], 2, 32,
+        {0: np.ldexp(p, k.astype(I32)), 1: wide, 2: power.astype(I32)},
+    )  # fmt: skip
+
+
 CASES: dict[str, Callable[[Random], Job]] = {
     function.__name__: function
     for function in (
@@ -655,6 +804,8 @@ CASES: dict[str, Callable[[Random], Job]] = {
         structs, dot_products, bit_tricks, random_numbers, fft, queens, gather_scatter, number_text,
         edit_distance, transpose, life, stencil, binary_search, divisors, xtea, base64, quicksort,
         atomic_loops, softmax, wide_integers, unpack, utf8, function_table, register_index,
-        generic_pointers, square_roots, quantized, packed_half,
+        generic_pointers, square_roots, quantized, packed_half, grid_ids, matrix_cores,
+        float_atomics, buffer_resources, dynamic_stack, medians, brain_floats, irreducible, byte_shuffles,
+        copies, shared_queue, polynomial,
     )
 }  # fmt: skip
