@@ -15,7 +15,7 @@ from zinc_rt.ir.verify import verify
 from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.replay.sources import Sources
 from zinc_rt.replay.tape import Step, Tape, data_of
-from zinc_rt.resident import TAPPED_HEAPS, Resident, Variant
+from zinc_rt.resident import TAPPED_HEAPS, Resident, Variant, port
 from zinc_rt.ring.base import Backend
 from zinc_rt.tiers import Choice, open_backend
 from zinc_rt.trace.reader import LogReader
@@ -87,20 +87,39 @@ class Rebuilt:
             return SEEN if tapped else {**ROLE_HEAPS, "state": Heap.BAR}
         return None
 
-    def write(self, step: Step) -> Variant:
-        """Everything the host wrote before the step."""
+    def other(self, step: Step, *, tapped: bool = False, steps: int | None = None) -> Variant:
+        """The step's graph built once more over the same weights and state, to be run in the step's place:
+        tapped, or only the first `steps` of its program. All it leaves behind can be read."""
+        recorded = self.tape.graphs[step.graph]
+        replays = Graph(recorded.graph.name, self.backend, ir=recorded.graph)
+        heaps = SEEN if tapped else ARENA_SEEN
+        return self._resident.build(recorded.graph, step.key, replays, tapped=tapped, heaps=heaps, steps=steps)
+
+    def write(self, step: Step, instead: Variant | None = None) -> Variant:
+        """Everything the host wrote before the step; into the step's own blocks, or those of `instead`."""
+        own = instead or self.variant(step.graph, step.key)
         for write in step.writes:
-            variant = self.variant(write.graph, write.key)
+            same = (write.graph, write.key) == (step.graph, step.key)
+            variant = own if same else self.variant(write.graph, write.key)
             variant.write(write.buffer, data_of(self._log, write), offset_bytes=write.offset_bytes)
-        return self.variant(step.graph, step.key)
+        return own
+
+    def state(self, variant: Variant) -> dict[str, bytes]:
+        """What state holds now, by allocation. Needs heaps in reach (SEEN, ARENA_SEEN)."""
+        names = (name for name in variant.program.plan.allocations if name.startswith("state/"))
+        return {name: bytes(variant.replays.view(port(name, variant.key))) for name in names}
+
+    def restore(self, variant: Variant, state: Mapping[str, bytes]) -> None:
+        for name, content in state.items():
+            variant.replays.write(port(name, variant.key), 0, content)
 
     def submit(self, step: Step, variant: Variant) -> None:
         """Run it to its end."""
         variant.replays.replay(variant.key, self.stream(step.stream))
         variant.replays.wait(STEP_TIMEOUT_SECONDS)
 
-    def run(self, step: Step) -> Variant:
-        variant = self.write(step)
+    def run(self, step: Step, instead: Variant | None = None) -> Variant:
+        variant = self.write(step, instead)
         self.submit(step, variant)
         return variant
 

@@ -84,6 +84,16 @@ class LogReader:
     def has(self, digest: str) -> bool:
         return digest in self._blobs
 
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """(kind, bytes in the file) of every record, blobs too."""
+        for found in (*self._frames, *self._blobs.values()):
+            yield found.kind, found.size_bytes + frame.FRAME_BYTES
+
+    def blob_bytes(self, digest: str) -> int:
+        """What it takes in the file; 0 where the log does not hold it."""
+        found = self._blobs.get(digest)
+        return 0 if found is None else found.size_bytes + frame.FRAME_BYTES
+
     # --- inside ---
 
     def _find(self, start: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from zinc_rt.ring.base import Backend
 Counts = tuple[int, int, int]  # of a step, in the order of SYMBOLS: tokens, sequences, rows
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 RESIDENT = ("weight", "constant")  # roles that are uploaded, not allocated by the plan
+CACHE = "state/state.kv_"  # a query sees only rows that were written
 TAPPED_HEAPS = {**ROLE_HEAPS, "activation": Heap.BAR}  # the host looks at them
 
 
@@ -73,15 +74,19 @@ class Resident:
         *,
         tapped: bool = False,
         heaps: Mapping[ir.Role, Heap] | None = None,
+        steps: int | None = None,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
         tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them all. `heaps`
-        instead of those that `tapped` stands for."""
+        instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at what is left
+        behind."""
         backend = self.backend
         capacity = dict(zip(SYMBOLS, key, strict=True))
         heaps = heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
         plan = plan_memory(graph, capacity=capacity, tap=tapped, heaps=heaps)
         program = lower(graph, backend.entries(), plan, ordering=backend.ordering, tier=backend.tier.value)
+        if steps is not None:
+            program = replace(program, steps=program.steps[:steps])
         if not self._weights:
             self._weights = backend.upload(*self._given)
         own: dict[str, Buffer] = {}
@@ -91,7 +96,8 @@ class Resident:
                 continue
             kept = self._state if role == "state" else own
             if name not in kept:
-                kept[name] = backend.alloc_bo(allocation.size_bytes, allocation.heap, name)
+                zeroed = role != "activation" and not name.startswith(CACHE)
+                kept[name] = backend.alloc_bo(allocation.size_bytes, allocation.heap, name, zeroed=zeroed)
             own[name] = kept[name]
         replays.add(key, backend.build(program, {**self._weights, **own}))
         for name, buffer in own.items():

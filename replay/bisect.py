@@ -1,0 +1,316 @@
+"""Where a tier first parts from T-CPU on a recorded run: the step, the node, the element.
+
+Both run the log side by side, from the same state, until a step leaves other bits in an output or in state. That
+step runs once more with every node's result kept. Where only the graph that reuses memory differs, as much of it
+runs as shows the difference: half, a quarter, and so on, each time from the step's own state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.ir.graph import Node
+from zinc_rt.lower import Call, Program
+from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
+from zinc_rt.replay.run import chosen
+from zinc_rt.replay.sources import sources_of
+from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
+from zinc_rt.resident import Variant
+from zinc_rt.tiers import ORACLE, Choice
+from zinc_rt.trace.reader import LogReader
+
+LEFT_BEHIND = ("activation", "output", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """`node` is its place among the graph's calls; `buffer` its result, or what it spoilt. `element`: the first
+    value that differs, None where only the simulated device's findings do. `tapped`: it differs also where no
+    memory is reused."""
+
+    step: int
+    graph: int
+    key: tuple[int, ...]
+    node: int
+    label: str
+    op: str
+    buffer: str
+    tapped: bool
+    element: tuple[int, ...] | None = None
+    want: str = ""
+    got: str = ""
+    differing: int = 0
+    of: int = 0
+    kernels: tuple[str, ...] = ()
+    finding: str = ""
+
+
+@dataclass(slots=True)
+class Found:
+    """`where` is None where the tier has T-CPU's bits. `replays` were needed, `allowed` is 2·log2 of the nodes
+    that ran."""
+
+    tier: str
+    where: Where | None = None
+    step: int = -1  # the submission that differs
+    replays: int = 0
+    allowed: int = 0
+    lines: list[str] = field(default_factory=list)
+    given: dict[str, np.ndarray] = field(default_factory=dict)  # what the node read, by name: for a log of its own
+    made: dict[str, np.ndarray] = field(default_factory=dict)  # what T-CPU made of it
+    before: dict[str, bytes] = field(default_factory=dict)  # state as the step found it, by allocation
+
+    @property
+    def text(self) -> str:
+        where = self.where
+        if where is None and self.step >= 0:
+            return f"{self.tier}: step {self.step} differs, and no node of it does when run again: not repeatable"
+        if where is None:
+            return f"{self.tier}: every step has t_cpu's bits"
+        how = "" if where.tapped else ", only where memory is reused: aliasing, or a missing barrier"
+        name = f"{where.op} {where.label} ({where.buffer})"
+        return f"{self.tier}: step {where.step}, node {where.node}: {name}{how}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {} if self.where is None else asdict(self.where)
+
+
+def bisect(
+    log_path: str | Path,
+    choice: Choice | Opener,
+    *,
+    model: str | Path | None = None,
+    until: int | None = None,
+    threads: int = 0,
+) -> Found:
+    """Find where `choice` first parts from T-CPU. Raises what `replay` raises."""
+    with LogReader(log_path) as log, ExitStack() as stack:
+        tape = read_tape(log)
+        require_inputs(tape, str(log_path))
+        sources = sources_of(log, tape, model)
+        suspect = stack.enter_context(
+            Rebuilt(log, tape, sources, opener_of(choice, threads=threads), tapped=False, heaps=ARENA_SEEN)
+        )
+        oracle = stack.enter_context(Rebuilt(log, tape, sources, opener_of(ORACLE, threads=threads), tapped=True))
+        return _Search(tape, suspect, oracle).run(chosen(tape, until, 0))
+
+
+class _Search:
+    def __init__(self, tape: Tape, suspect: Rebuilt, oracle: Rebuilt) -> None:
+        self.tape = tape
+        self.suspect = suspect
+        self.oracle = oracle
+        self.found = Found(suspect.backend.tier.value)
+        self._known = 0  # findings told before
+
+    def run(self, steps: list[Step]) -> Found:
+        found = self.found
+        nodes = sum(len(self.oracle.variant(step.graph, step.key).program.calls) for step in steps)
+        found.allowed = max(2, int(2 * math.log2(max(2, nodes))))
+        found.replays = 2  # of the log, side by side
+        for step in steps:
+            before = self.oracle.state(self.oracle.variant(step.graph, step.key))
+            right = self.oracle.run(step)
+            wrong = self.suspect.run(step)
+            finding = self._new_finding()
+            if finding or not self._same(step, right, wrong):
+                found.step = step.number
+                self._say(f"step {step.number} of {len(steps)} is the first that differs")
+                self._inside(step, right, before)
+                break
+        else:
+            self._say(f"all {len(steps)} steps have t_cpu's bits")
+        self._say(f"{found.replays} replays, at most {found.allowed} for {nodes} nodes")
+        return found
+
+    def _same(self, step: Step, right: Variant, wrong: Variant) -> bool:
+        if self.oracle.state(right) != self.suspect.state(wrong):
+            return False
+        return all(
+            _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step))
+            for spec in right.graph.by_role("output")
+        )
+
+    def _new_finding(self) -> str:
+        """The first thing the simulated device has found since the last call."""
+        findings = self.suspect.backend.findings()
+        new, self._known = findings[self._known :], len(findings)
+        return new[0] if new else ""
+
+    def _inside(self, step: Step, right: Variant, before: dict[str, bytes]) -> None:
+        again = self._again(step, before, self.suspect.other(step, tapped=True))
+        self._new_finding()
+        tapped = self._first(step, right, again)
+        if tapped is not None:
+            self._name(step, right, again, before, *tapped, tapped=True)
+            return
+        self._say("with every node's result kept it does not differ: the graph that reuses memory runs in parts")
+        self._parts(step, right, before)
+
+    def _again(self, step: Step, before: dict[str, bytes], variant: Variant) -> Variant:
+        self.found.replays += 1
+        self.suspect.restore(variant, before)
+        return self.suspect.run(step, variant)
+
+    def _parts(self, step: Step, right: Variant, before: dict[str, bytes]) -> None:
+        """The fewest steps of the program that show it."""
+        whole = self.suspect.variant(step.graph, step.key).program
+        shown: dict[int, tuple[int, str, Variant, str]] = {}
+
+        def differs(count: int) -> bool:
+            variant = self._again(step, before, self.suspect.other(step, steps=count))
+            finding = self._new_finding()
+            first = self._first(step, right, variant, tuple(_intact(variant.program)))
+            if first is None and not finding:
+                return False
+            last = len(variant.program.calls) - 1  # whatever is spoilt, this call spoilt it
+            name = first[1] if first is not None else variant.program.calls[last].node.outputs[0]
+            shown[count] = last, name, variant, finding
+            return True
+
+        count = _fewest([at + 1 for at, each in enumerate(whole.steps) if isinstance(each, Call)], differs)
+        if count is None:
+            return
+        index, name, variant, finding = shown[count]
+        self._name(step, right, variant, before, index, name, tapped=False, finding=finding)
+
+    def _first(
+        self, step: Step, right: Variant, wrong: Variant, look: tuple[tuple[int, str], ...] | None = None
+    ) -> tuple[int, str] | None:
+        """The first node, in the graph's order, of whose results one differs, and that result."""
+        for index, name in look if look is not None else _results(wrong.program):
+            if not _same_bits(value_of(right, name, step), value_of(wrong, name, step)):
+                return index, name
+        return None
+
+    def _name(
+        self,
+        step: Step,
+        right: Variant,
+        wrong: Variant,
+        before: dict[str, bytes],
+        index: int,
+        name: str,
+        *,
+        tapped: bool,
+        finding: str = "",
+    ) -> None:
+        call = wrong.program.calls[index]
+        want, got = value_of(right, name, step), value_of(wrong, name, step)
+        bad = np.flatnonzero(_bits(want) != _bits(got))
+        element = tuple(int(part) for part in np.unravel_index(int(bad[0]), want.shape)) if bad.size else None
+        where = self.found.where = Where(
+            step.number,
+            step.graph,
+            step.key,
+            index,
+            call.node.label,
+            call.node.op.name,
+            name,
+            tapped,
+            element,
+            str(want[element]) if element is not None else "",
+            str(got[element]) if element is not None else "",
+            int(bad.size),
+            int(want.size),
+            _kernels(call, wrong),
+            finding,
+        )
+        self.found.before = before
+        self.found.given, self.found.made = self._operands(step, right, call.node, before, tapped=tapped)
+        self._say(f"node {index} of {len(right.program.calls)}: {call.node!r}, result {name}")
+        if element is not None:
+            where_text = ", ".join(map(str, element))
+            self._say(
+                f"element [{where_text}] is {where.got}, t_cpu has {where.want}; {bad.size} of {want.size} differ"
+            )
+        if where.kernels:
+            self._say(f"kernels {', '.join(where.kernels)}")
+        if finding:
+            self._say(f"the simulated device found: {finding}")
+
+    def _operands(
+        self, step: Step, right: Variant, node: Node, before: dict[str, bytes], *, tapped: bool
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """What T-CPU's node read and made; state that it updates as the step found it. Untapped: what the whole
+        step made."""
+        buffers = right.graph.buffers
+        results = node.outputs if tapped else [spec.name for spec in right.graph.by_role("output", "state")]
+        made = {name: value_of(right, name, step).copy() for name in results}
+        if not tapped:
+            return {}, made
+        operands = [name for name in node.inputs if name and buffers[name].role in ("step", *LEFT_BEHIND)]
+        given = {name: value_of(right, name, step).copy() for name in operands if name not in made}
+        if len(given) < len(operands):
+            self.oracle.restore(right, before)
+            self.oracle.write(step)
+            given |= {name: value_of(right, name, step).copy() for name in operands if name in made}
+        return given, made
+
+    def _say(self, line: str) -> None:
+        self.found.lines.append(line)
+
+
+def _results(program: Program) -> Iterator[tuple[int, str]]:
+    for index, call in enumerate(program.calls):
+        for name in call.node.outputs:
+            if program.graph.buffers[name].role in LEFT_BEHIND:
+                yield index, name
+
+
+def _intact(program: Program) -> Iterator[tuple[int, str]]:
+    """Results whose bytes no later call of the program has written."""
+    plan = program.plan
+    spans = [(index, name, plan.placements[name]) for index, name in _results(program)]
+    for index, name, place in spans:
+        end = place.offset_bytes + place.size_bytes
+        later = (
+            other
+            for at, _, other in spans
+            if at > index
+            and other.allocation == place.allocation
+            and other.offset_bytes < end
+            and place.offset_bytes < other.offset_bytes + other.size_bytes
+        )
+        if next(later, None) is None:
+            yield index, name
+
+
+def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
+    """The least count that differs, where all above it do too; None where the most does not."""
+    if not counts or not differs(counts[-1]):
+        return None
+    low, high = 0, len(counts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if differs(counts[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return counts[high]
+
+
+def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
+    """Of a GPU tier, in order of launch; T-CPU has none."""
+    from zinc_rt.kernels.launch import Launch
+
+    try:
+        launches = list(call.entry.code(call.node, variant.graph, variant.program.plan.capacity))
+    except (TypeError, AttributeError):
+        return ()
+    return tuple(dict.fromkeys(each.kernel for each in launches if isinstance(each, Launch)))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+
+
+def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(np.array_equal(_bits(a), _bits(b)))

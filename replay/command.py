@@ -1,0 +1,264 @@
+"""Run a recorded log again on any tier, compare every output, and find the node and lane where they part."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli import run
+from zinc_rt.commands.output import add_json, finish, words
+
+if TYPE_CHECKING:
+    from zinc_rt.replay.run import Outcome
+    from zinc_rt.report import Report, Result
+    from zinc_rt.tiers import Choice
+
+EXAMPLES = """\
+The log names buffers as the model does, so what one tier recorded runs on another. Weights come from the model
+file the log names, or --model: a file with other bytes is refused. zinc-rt-trace makes logs; docs/zlog.md is the
+format.
+
+examples:
+  zinc-rt-replay run.zlog                          on the tier that recorded it
+  zinc-rt-replay run.zlog --tiers t1,t_cpu         on others; t1 is simulated where there is no AMD GPU
+  zinc-rt-replay run.zlog --info                   what the log holds
+  zinc-rt-replay run.zlog --tiers t1 --bisect --emit-repro found
+  zinc-rt-replay run.zlog --diff other.zlog        where two recordings part
+
+Exit code: 0 every output has the recorded bits, 1 one has not, 2 unusable input, 77 nothing to compare.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("log", metavar="LOG", help="a .zlog, also one that was cut off")
+    what = made.add_argument_group("instead of running it").add_mutually_exclusive_group()
+    what.add_argument("--info", action="store_true", help="what recorded it and what it holds")
+    what.add_argument("--to-json", action="store_true", help="every record, one JSON object a line")
+    what.add_argument("--diff", metavar="OTHER", help="compare with another log, record by record")
+    how = made.add_argument_group("how it runs")
+    how.add_argument("--tiers", metavar="A,B", help="tiers to run it on (default: the one that recorded it)")
+    how.add_argument(
+        "--device",
+        choices=("auto", "cpu", "sim"),
+        default="auto",
+        help="the device behind a GPU tier (default auto: simulated where there is no AMD GPU)",
+    )
+    how.add_argument(
+        "--sanitizer",
+        choices=("off", "fast", "full"),
+        default="fast",
+        help="what the simulated device checks in shaders (default fast)",
+    )
+    how.add_argument("--model", metavar="FILE", help="the recorded model, where it has moved")
+    how.add_argument("--until", type=int, metavar="N", help="stop after step N (default: the last)")
+    how.add_argument(
+        "--from", dest="start", type=int, default=0, metavar="N",
+        help="compare from step N on; those before run too, since state follows from them (default 0)",
+    )  # fmt: skip
+    how.add_argument("--threads", type=int, default=0, metavar="N", help="T-CPU threads (default: every core)")
+    find = made.add_argument_group("where it parts")
+    find.add_argument(
+        "--bisect", action="store_true", help="find the first step, node and element that differ from t_cpu"
+    )
+    find.add_argument(
+        "--emit-repro",
+        metavar="DIR",
+        help="with --bisect: a log of the one node, and a pytest file that fails on it",
+    )
+    add_json(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run("replay", parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+
+    check_writable(report=arguments.json)
+    if arguments.emit_repro and not arguments.bisect:
+        raise UsageError("--emit-repro goes with --bisect", next="add --bisect")
+    if arguments.threads < 0:
+        raise UsageError(f"--threads {arguments.threads}: wanted 1 or more, 0 for every core")
+    if arguments.info or arguments.to_json:
+        return _show(arguments)
+    if arguments.diff:
+        return _diff(arguments)
+    return _replay(arguments)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from zinc_rt.replay.show import as_json_lines, info
+    from zinc_rt.trace.reader import LogReader
+
+    out = words(arguments)
+    with LogReader(arguments.log) as log:
+        for line in as_json_lines(log) if arguments.to_json else info(log):
+            print(line, file=out)
+        for problem in log.problems:
+            print(f"warning: {problem}", file=sys.stderr)
+    return 0
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from zinc_rt.replay.diff import diff
+    from zinc_rt.report import Report, Result
+
+    out = words(arguments)
+    found = diff(arguments.log, arguments.diff)
+    for line in found.lines:
+        print(line, file=out)
+    report = Report("replay")
+    status: Any = "fail" if found.first else "pass" if found.compared else "skip"
+    reason = found.first or (f"{found.compared} values are the same" if found.compared else "nothing in common")
+    report.results.append(
+        Result("diff", "diff", status, reason=reason, measure={"compared": found.compared}, first_bad=found.bad)
+    )
+    print(_verdict(report, reason), file=out)
+    return finish(report, arguments)
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from zinc_rt.replay.tape import read_tape, require_inputs
+    from zinc_rt.report import Report
+    from zinc_rt.trace.reader import LogReader
+
+    with LogReader(arguments.log) as log:
+        tape = read_tape(log)
+        require_inputs(tape, arguments.log)
+        for problem in log.problems:
+            print(f"warning: {problem}", file=sys.stderr)
+    report = Report("replay", ordering=str(tape.header.get("ordering", "")), ctx=int(tape.header.get("ctx", 0)))
+    report.model = dict(tape.header.get("model", {}))
+    report.device = {"recorded": tape.header.get("device", {})}
+    choices = _choices(arguments, str(tape.header.get("tier", "t_cpu")))
+    for choice in choices:
+        if choice.simulated:
+            report.shortcuts.append(f"{choice.tier.value}: simulated device: says nothing about hardware")
+    if arguments.bisect:
+        _bisect(arguments, choices, report)
+    else:
+        _run_each(arguments, choices, report, len(tape.steps))
+    out = words(arguments)
+    for shortcut in report.shortcuts:
+        print(f"shortcut  {shortcut}", file=out)
+    failed = next((result for result in report.results if result.status == "fail"), None)
+    if failed is not None and failed.repro:
+        print(f"repro     {failed.repro}", file=out)
+    print(_verdict(report, "; ".join(result.reason for result in report.results)), file=out)
+    return finish(report, arguments)
+
+
+def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
+    from zinc_rt.tiers import choose_tier
+
+    names = arguments.tiers.split(",") if arguments.tiers else [recorded]
+    return [
+        choose_tier(name.strip(), arguments.device, simulate=True, sanitizer=arguments.sanitizer) for name in names
+    ]
+
+
+def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Report, steps: int) -> None:
+    from zinc_rt.commands.progress import progress
+    from zinc_rt.replay.run import replay
+
+    out = words(arguments)
+    print(f"{'tier':<6} {'steps':>6} {'outputs':>8} {'differ':>7} {'seconds':>9}  recorded", file=out)
+    for choice in choices:
+        with progress(steps, f"replay {choice.tier.value}", "step") as advance:
+            outcome = replay(
+                arguments.log,
+                choice,
+                model=arguments.model,
+                until=arguments.until,
+                start=arguments.start,
+                threads=arguments.threads,
+                advance=advance,
+            )
+        print(
+            f"{outcome.tier:<6} {outcome.steps:>6} {outcome.compared:>8} {len(outcome.differences):>7} "
+            f"{outcome.seconds:>9.3f}  {outcome.live_seconds:.3f} s on {outcome.recorded_tier}",
+            file=out,
+        )
+        report.results.append(_result(arguments, choice, outcome))
+        for finding in outcome.findings[:8]:
+            print(f"       found by the simulated device: {finding}", file=out)
+
+
+def _result(arguments: argparse.Namespace, choice: Choice, outcome: Outcome) -> Result:
+    from zinc_rt.replay.reproduce import bisect_command
+    from zinc_rt.report import Result
+
+    bad: dict[str, Any] = {}
+    if outcome.differences:
+        first = outcome.differences[0]
+        bad = {
+            "step": first.step,
+            "buffer": first.buffer,
+            "node": first.label,
+            "want": first.want,
+            "got": first.got,
+        }
+    failed = bool(outcome.differences or outcome.findings)
+    reason = outcome.text if outcome.compared or not failed else f"{outcome.tier}: {outcome.findings[0]}"
+    return Result(
+        f"replay/{outcome.tier}",
+        "replay",
+        "fail" if failed else "pass" if outcome.compared else "skip",
+        tier=outcome.tier,
+        reference=f"recorded on {outcome.recorded_tier}",
+        reason=reason,
+        measure={
+            "steps": outcome.steps,
+            "outputs": outcome.compared,
+            "differ": len(outcome.differences),
+            "seconds": outcome.seconds,
+            "recorded_seconds": outcome.live_seconds,
+            "findings": len(outcome.findings),
+        },
+        limit={"differ": 0, "findings": 0},
+        first_bad=bad,
+        cause=outcome.findings[0] if outcome.findings else "",
+        repro=bisect_command(arguments, choice) if failed else "",
+    )
+
+
+def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report) -> None:
+    from zinc_rt.replay.bisect import bisect
+    from zinc_rt.replay.repro import emit_repro
+    from zinc_rt.replay.reproduce import bisect_command
+    from zinc_rt.report import Result
+
+    out = words(arguments)
+    for choice in choices:
+        found = bisect(
+            arguments.log, choice, model=arguments.model, until=arguments.until, threads=arguments.threads
+        )
+        for line in found.lines:
+            print(line, file=out)
+        result = Result(
+            f"bisect/{choice.tier.value}",
+            "bisect",
+            "fail" if found.where is not None else "pass",
+            tier=choice.tier.value,
+            reference="t_cpu",
+            reason=found.text,
+            measure={"replays": found.replays, "allowed": found.allowed},
+            first_bad=found.as_dict(),
+            repro=bisect_command(arguments, choice) if found.where is not None else "",
+        )
+        if found.where is not None and arguments.emit_repro:
+            emitted = emit_repro(arguments.log, found, arguments.emit_repro, choice, model=arguments.model)
+            result.artifacts = [str(path) for path in emitted.paths]
+            result.repro = emitted.command
+        report.results.append(result)
+
+
+def _verdict(report: Report, text: str) -> str:
+    return f"{report.verdict()['status']:<9} {text}"

@@ -1,0 +1,96 @@
+"""Two logs held against each other: where the host gave other inputs, where the same inputs gave other outputs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.replay.tape import Step, Tape, data_of, read_tape
+from zinc_rt.trace import records
+from zinc_rt.trace.reader import LogReader
+
+COMPARED = ("tier", "ordering", "ctx", "code", "version", "level", "delta_form", "settings")
+
+
+@dataclass(slots=True)
+class Diff:
+    """`first` says in words where they first part; "" where what both hold is the same."""
+
+    lines: list[str] = field(default_factory=list)
+    compared: int = 0
+    first: str = ""
+    bad: dict[str, Any] = field(default_factory=dict)
+
+
+def diff(one: str | Path, other: str | Path) -> Diff:
+    """Compare step by step what was written and what came out, by digest: any two levels will do."""
+    found = Diff()
+    with LogReader(one) as a, LogReader(other) as b:
+        left, right = read_tape(a), read_tape(b)
+        _headers(found, left, right)
+        _weights(found, left, right)
+        for mine, theirs in zip(left.steps, right.steps, strict=False):
+            if not found.first:
+                _inputs(found, a, b, mine, theirs)
+            if not found.first:
+                _outputs(found, mine, theirs)
+        if len(left.steps) != len(right.steps):
+            found.lines.append(f"steps     {len(left.steps)} and {len(right.steps)}")
+        found.lines += [f"warning   {problem}" for problem in (*a.problems, *b.problems)]
+    if found.first:
+        found.lines.append(f"first     {found.first}")
+    return found
+
+
+def _headers(found: Diff, left: Tape, right: Tape) -> None:
+    for name in COMPARED:
+        mine, theirs = left.header.get(name), right.header.get(name)
+        if mine != theirs:
+            found.lines.append(f"{name:<9} {mine} and {theirs}")
+
+
+def _weights(found: Diff, left: Tape, right: Tape) -> None:
+    for name in left.weights.keys() & right.weights.keys():
+        found.compared += 1
+        if left.weights[name].sha256 != right.weights[name].sha256 and not found.first:
+            found.first = f"weight {name} has other bytes"
+            found.bad = {"weight": name, "one": left.weights[name].sha256, "other": right.weights[name].sha256}
+
+
+def _inputs(found: Diff, a: LogReader, b: LogReader, mine: Step, theirs: Step) -> None:
+    if mine.counts != theirs.counts:
+        found.first = f"step {mine.number}: counts {mine.counts} and {theirs.counts}"
+        found.bad = {"step": mine.number}
+        return
+    given, others = _written(a, mine), _written(b, theirs)
+    for name in given.keys() & others.keys():
+        found.compared += 1
+        if given[name] != others[name]:
+            found.first = f"step {mine.number}: the host wrote other bytes into {name[0]}"
+            found.bad = {"step": mine.number, "buffer": name[0]}
+            return
+
+
+def _written(log: LogReader, step: Step) -> dict[tuple[str, int, int], str]:
+    """sha256 by buffer, offset and length."""
+    found: dict[tuple[str, int, int], str] = {}
+    for write in step.writes:
+        digest = write.sha256 or write.blob or hashlib.sha256(data_of(log, write)).hexdigest()
+        found[write.buffer, write.offset_bytes, write.size_bytes] = digest
+    return found
+
+
+def _outputs(found: Diff, mine: Step, theirs: Step) -> None:
+    others = {output.buffer: output for output in theirs.outputs}
+    for output in sorted(mine.outputs, key=lambda output: output.node):
+        other: records.Output | None = others.get(output.buffer)
+        if other is None:
+            continue
+        found.compared += 1
+        if other.sha256 != output.sha256:
+            node = f"node {output.node} {output.label}, " if output.node >= 0 else ""
+            found.first = f"step {mine.number}: {node}{output.buffer} differs"
+            found.bad = {"step": mine.number, "buffer": output.buffer, "node": output.label}
+            return

@@ -1,0 +1,75 @@
+"""A log in words, and as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from zinc_rt.commands.output import printable, size
+from zinc_rt.replay.tape import Tape, read_tape
+from zinc_rt.trace import records
+from zinc_rt.trace.reader import LogReader
+
+
+def info(log: LogReader) -> Iterator[str]:
+    """What recorded it, what it holds, and whether it is whole."""
+    header = log.header
+    counts = Counter(type(record).__name__ for record in log)
+    tape = read_tape(log)
+    yield f"log       {log.path}, {size(log.size_bytes)}, level {tape.level}, {_whole(log)}"
+    yield from _who(header)
+    yield f"records   {', '.join(f'{count} {name}' for name, count in sorted(counts.items())) or 'none'}"
+    yield from _what(tape)
+    for event in tape.events:
+        yield f"event     {event.at_seconds:.3f} s {printable(event.name)}: {printable(event.detail)}"
+    for fault in tape.faults:
+        bundle = f"; bundle {printable(fault.bundle)}" if fault.bundle else ""
+        first = (fault.text or "?").splitlines()[0]
+        yield f"fault     step {fault.step}: {printable(first)}{bundle}"
+
+
+def _whole(log: LogReader) -> str:
+    if not log.problems:
+        return "whole"
+    return "not closed" if not log.closed else f"{len(log.problems)} problems"
+
+
+def _who(header: dict[str, Any]) -> Iterator[str]:
+    device, model = header.get("device", {}), header.get("model", {})
+    simulated = ", simulated" if device.get("simulated") else ""
+    yield f"tier      {header.get('tier')} on {device.get('name')}, {device.get('arch')}{simulated}"
+    path = printable(str(model.get("path")))
+    yield f"model     {path}, {model.get('architecture')}, sha256 {model.get('digest')}"
+    yield (
+        f"how       {header.get('ordering')}, ctx {header.get('ctx')}, version {header.get('version')}, "
+        f"started {header.get('started')}"
+    )
+    if header.get("argv"):
+        yield f"command   {printable(' '.join(header['argv']))}"
+
+
+def _what(tape: Tape) -> Iterator[str]:
+    for number, recorded in tape.graphs.items():
+        keys = sorted({step.key for step in tape.steps if step.graph == number})
+        tapped = ", tapped" if recorded.tapped else ""
+        yield (
+            f"graph {number}   {recorded.graph.name}, {recorded.graph.stage}, {len(recorded.graph.nodes)} nodes, "
+            f"keys {', '.join(map(str, keys)) or 'none'}{tapped}"
+        )
+    held = sum(1 for weight in tape.weights.values() if weight.blob)
+    yield f"weights   {len(tape.weights)}, {held} of them kept here"
+    tokens = sum(step.counts[0] for step in tape.steps)
+    ended = [step.seconds for step in tape.steps if step.seconds is not None]
+    yield f"steps     {len(tape.steps)}, {len(ended)} ended, {tokens} tokens, {sum(ended):.3f} s"
+
+
+def as_json_lines(log: LogReader) -> Iterator[str]:
+    """The header, then every record: its fields, bytes in hex."""
+    yield json.dumps({"kind": "Header", **log.header})
+    for record in log:
+        fields, data = records.to_fields(record)
+        if data:
+            fields["data"] = data.hex()
+        yield json.dumps({"kind": type(record).__name__, **fields})

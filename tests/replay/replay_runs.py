@@ -1,0 +1,42 @@
+"""Recorded runs of the embedded models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zinc_rt.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.ring.base import Backend
+from zinc_rt.ring.cpu import CpuBackend
+from zinc_rt.trace.levels import Level
+from zinc_rt.trace.recorder import record
+
+MODELS = ("qwen3-q", "qwen35moe-q", "gemma4-q")
+PROMPT = [1, 7, 2, 9, 4]
+
+
+def cpu() -> Backend:
+    return CpuBackend("canonical-1")
+
+
+def run(engine: Engine, steps: int = 2) -> None:
+    """Two sequences one after the other, in one slot: state is zeroed between them."""
+    for prompt in (PROMPT, PROMPT[:2]):
+        sequence = engine.open()
+        logits = engine.extend(sequence, prompt)
+        for _ in range(steps):
+            logits = engine.extend(sequence, [int(logits[-1].argmax())])
+        engine.release(sequence)
+
+
+def recorded(
+    path: Path, model: str, level: Level = "inputs", *, backend: Backend | None = None, embed_weights: bool = False
+) -> Path:
+    gguf = read_gguf(FOLDER / f"{model}.gguf")
+    with (
+        Engine(gguf, backend or cpu(), ctx=32) as engine,
+        record(engine, path, level, embed_weights=embed_weights, warn=lambda text: None),
+    ):
+        run(engine)
+    return path

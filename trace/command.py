@@ -1,0 +1,134 @@
+"""Record any run into a log that replays anywhere, or look at one: sizes, memory, a timeline."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli import run
+from zinc_rt.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXAMPLES = """\
+What comes after -- is another command, run in this process, with every engine it opens recorded: the first into
+LOG, a second into LOG with .2 before its ending, and so on. Levels: digest (what came out, by digest: cheap),
+inputs (all that zinc-rt-replay needs), full (every node's result, with its bytes).
+
+examples:
+  zinc-rt-trace -o run.zlog -- run --model M.gguf --tokens 1,2,3
+  zinc-rt-trace -o v.zlog --level digest -- validate --tiers t_cpu
+  zinc-rt-trace --stats run.zlog
+  zinc-rt-trace --plan run.zlog
+  zinc-rt-trace --chrome timeline.json run.zlog    for https://ui.perfetto.dev
+
+Exit code: the wrapped command's; 2 for a log that cannot be made or read.
+"""
+LEVELS = ("digest", "inputs", "full")  # without importing NumPy for --help
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights] -- COMMAND [ARGUMENT ...]\n"
+        "       %(prog)s (--stats | --plan | --chrome FILE) LOG",
+    )
+    recording = made.add_argument_group("record")
+    recording.add_argument("-o", "--out", metavar="LOG", help="the log to write")
+    recording.add_argument("--level", choices=LEVELS, default="inputs", help="how much it keeps (default inputs)")
+    recording.add_argument(
+        "--embed-weights", action="store_true", help="keep the weights in the log, so it needs no model file"
+    )
+    looking = made.add_argument_group("look at a log").add_mutually_exclusive_group()
+    looking.add_argument("--stats", action="store_true", help="bytes by kind, bytes a token, times a step")
+    looking.add_argument("--plan", action="store_true", help="the memory map of every variant that ran")
+    looking.add_argument("--chrome", metavar="FILE", help="write a timeline for Chrome or Perfetto")
+    made.add_argument("log", metavar="LOG", nargs="?", help="the log to look at")
+    made.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    given = sys.argv[1:] if argv is None else argv
+    at = given.index("--") if "--" in given else len(given)
+    wrapped = given[at + 1 :]
+    return run("trace", parser(), lambda arguments: _body(arguments, wrapped), given[:at])
+
+
+def _body(arguments: argparse.Namespace, wrapped: list[str]) -> int:
+    looks = arguments.stats or arguments.plan or arguments.chrome
+    if looks:
+        if wrapped or arguments.out:
+            raise UsageError("--stats, --plan and --chrome look at a log, they record none", next="leave out one")
+        if arguments.log is None:
+            raise UsageError("no log is named", next="zinc-rt-trace --stats LOG")
+        return _look(arguments)
+    if arguments.out is None:
+        raise UsageError("nothing to do", next="-o LOG -- run --model FILE ..., or --stats LOG")
+    if not wrapped or arguments.log is not None:
+        raise UsageError("no command to record", next="put it behind --: -o LOG -- run --model FILE ...")
+    return _record(arguments, wrapped)
+
+
+def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
+    from zinc_rt.engine import around_engines
+    from zinc_rt.files import check_writable
+    from zinc_rt.trace.around import Recordings
+
+    check_writable(arguments.out)
+    command = _command(wrapped[0])
+    recordings = Recordings(
+        arguments.out, arguments.level, embed_weights=arguments.embed_weights, argv=wrapped, say=_say
+    )
+    token = around_engines.set(recordings.around)
+    try:
+        code = command(wrapped[1:])
+    finally:
+        around_engines.reset(token)
+    for line in recordings.summary():
+        _say(line)
+    return code
+
+
+def _command(name: str) -> Callable[[list[str] | None], int]:
+    """Raises UsageError for a command there is none of, or that opens no engine."""
+    from importlib.metadata import entry_points
+
+    points = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+    if name not in points or name in ("trace", "replay"):
+        known = sorted(set(points) - {"trace", "replay"})
+        raise UsageError(f"no command {name!r} to record", next=f"one of {', '.join(known)}")
+    command: Callable[[list[str] | None], int] = points[name].load()
+    return command
+
+
+def _look(arguments: argparse.Namespace) -> int:
+    from zinc_rt.files import check_writable, write_whole
+    from zinc_rt.trace.reader import LogReader
+
+    if arguments.chrome:
+        check_writable(arguments.chrome)
+    with LogReader(arguments.log) as log:
+        if arguments.chrome:
+            from zinc_rt.trace.chrome import timeline
+
+            text = timeline(log)
+            write_whole(arguments.chrome, lambda file: file.write(text.encode()))
+            print(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+        else:
+            from zinc_rt.trace.plans import memory_maps
+            from zinc_rt.trace.stats import statistics
+
+            for line in statistics(log) if arguments.stats else memory_maps(log):
+                print(line)
+        for problem in log.problems:
+            _say(f"warning: {problem}")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
