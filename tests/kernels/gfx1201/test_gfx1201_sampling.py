@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
+
 import numpy as np
 import pytest
 from harness import check
@@ -36,3 +39,70 @@ def test_a_draft_is_accepted_up_to_the_first_difference() -> None:
     draft = np.array([[5, 6, 7], [5, 0, 7], [0, 6, 7], [9, 9, 9]], np.int32)
     accepted, following = check(Op.VERIFY_K, draft, target, capacity={"sequences": 6})
     assert accepted.tolist() == [3, 1, 0, 3] and following.tolist() == [8, 6, 5, 9]
+
+
+def check_sample(logits: np.ndarray, sampling: np.ndarray, seed: int = 0) -> np.ndarray:
+    """SAMPLE of each row of `logits` with its row of `sampling`; seed, slot and position are random dwords."""
+    dwords = np.random.default_rng(seed).integers(-(2**31), 2**31, (len(logits), 4)).astype(np.int32)
+    key, slot, position = (np.ascontiguousarray(part) for part in (dwords[:, :2], dwords[:, 2], dwords[:, 3]))
+    (token,) = check(
+        Op.SAMPLE, logits, key, sampling.astype(np.float32), slot, position, capacity={"rows": len(logits) + 1}
+    )
+    return token
+
+
+def settings(*columns: tuple[float, ...]) -> np.ndarray:
+    """Every combination of temperatures, top_k, top_p and min_p."""
+    return np.array(list(product(*columns)), np.float32)
+
+
+@pytest.mark.parametrize("vocab", [1, 2, 33, 1024, 1025, 5000])
+def test_a_token_is_drawn(vocab: int) -> None:
+    sampling = settings((0.7, 3.0), (0, 40), (1.0, 0.9), (0.0, 0.05))
+    logits = floats(vocab, len(sampling), vocab)
+    logits[::2] = np.round(logits[::2] * 4)  # many ties
+    token = check_sample(logits, sampling, vocab)
+    assert vocab < 1000 or len(set(token.tolist())) > 8
+
+
+def test_settings_at_their_ends() -> None:
+    sampling = settings((0.0, -1.0, 1e-45, 1e-30, np.inf), (1, 3, 1e9), (0.0, -1.0, 0.5, 2.0), (0.0, 1.0, 7.0))
+    logits = floats(5, len(sampling), 37)
+    token = check_sample(logits, sampling)
+    greedy = logits.argmax(axis=1)
+    assert (
+        token[(sampling[:, 0] <= 0) | (sampling[:, 1] == 1)]
+        == greedy[(sampling[:, 0] <= 0) | (sampling[:, 1] == 1)]
+    ).all()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        np.full(70, 1.5),
+        np.full(70, -np.inf),
+        np.full(70, np.nan),
+        [np.inf, 1, np.inf, -np.inf] * 9,
+        [-np.inf, 1, np.nan, 2] * 9,
+        [np.nan, np.inf, 0, -np.inf] * 9,
+        [0.0, -0.0] * 20,
+        [-1e-45, 1e-45, -0.0, 0.0] * 9,
+        [3e38, -3e38, 0] * 12,
+    ],
+    ids=["equal", "-inf", "NaN", "inf", "some NaN", "NaN and inf", "zeros", "denormals", "large"],
+)
+def test_logits_at_their_ends(row: list[float]) -> None:
+    sampling = settings((0.0, 0.8, 1e-40, np.nan), (0, 5), (1.0, 0.6, np.nan), (0.0, 0.3))
+    check_sample(np.tile(np.asarray(row, np.float32), (len(sampling), 1)), sampling, len(row))
+
+
+def test_the_vocabulary_of_a_large_model(slow_counts: Callable[[int, int], int]) -> None:
+    vocab = slow_counts(20_000, 151_936)
+    sampling = np.array([[0.8, 0, 0.95, 0], [1.0, 50, 1, 0.01]])
+    check_sample(floats(9, 2, vocab), sampling)
+
+
+def test_a_vocabulary_the_sort_cannot_hold_is_refused() -> None:
+    logits, two = np.zeros((1, (1 << 18) + 1), np.float32), np.zeros((1, 2), np.int32)
+    with pytest.raises(AssertionError, match="262145 logits; the sort takes up to 262144"):
+        check(Op.SAMPLE, logits, two, np.zeros((1, 4), np.float32), two[0, :1], two[0, :1])

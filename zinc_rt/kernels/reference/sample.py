@@ -32,9 +32,9 @@ def sample(
 ) -> np.ndarray:
     """logits [L, V], seed i32 [L, 2], sampling [L, 4] as (temperature, top_k, top_p, min_p) -> i32 [L].
 
-    temperature 0 is argmax; top_k 0, top_p 1 and min_p 0 switch their filter off. Candidates are stably sorted
-    by falling logit, cut by top_k, min_p, top_p in that order, and the first whose running sum exceeds u times
-    the total is drawn, u in [0, 1) being 24 bits of Philox on (seed; slot, position).
+    temperature 0 is argmax; top_k 0, top_p 1 and min_p 0 switch their filter off, and none drops the best one.
+    Candidates are stably sorted by falling logit, cut by top_k, min_p, top_p in that order, and the first whose
+    running sum exceeds u times the total is drawn, u in [0, 1) being 24 bits of Philox on (seed; slot, position).
     """
     out = np.empty(len(logits), np.int32)
     for i, row in enumerate(logits):
@@ -44,11 +44,13 @@ def sample(
             continue
         order = np.argsort(-row, kind="stable")
         if top_k > 0:
-            order = order[: int(top_k)]
+            order = order[: max(1, int(min(top_k, row.size)))]
         # The difference first: logits divided by a tiny temperature overflow, and infinity less infinity is NaN.
         weight = math.exp((row[order] - row[order[0]]) / temperature)
         if min_p > 0:
-            weight = weight[weight >= min_p * weight[0]]
+            kept = weight >= min_p * weight[0]
+            kept[0] = True
+            weight = weight[kept]
         running = np.add.accumulate(weight)  # in order, by definition
         if top_p < 1:
             enough = int(np.searchsorted(running, top_p * running[-1], side="left")) + 1
