@@ -329,3 +329,34 @@ def test_a_load_may_cross_two_arrays_of_one_announcement() -> None:
     device.announce(vas[1] + DATA_BYTES // 2, DATA_BYTES, "upper half")
     user = [each for va in vas for each in split(va)] + [*split(0xFFFFFFFF)]
     assert not device.run(code(KERNELS["load saddr"]), user_data=user, vgprs=96)
+
+
+@pytest.mark.parametrize("form", ["vaddr", "flat", "buffer"])
+def test_no_address_reaches_what_is_not_mapped(form: str, slow_counts: Callable[[int, int], int]) -> None:
+    """Wild addresses and masks: a fault, or the bytes inside; what lies around them on the host stays as it is."""
+    random = np.random.default_rng(9)
+    around = np.full(3 * DATA_BYTES, 0x5A, np.uint8)
+    data = around[DATA_BYTES : 2 * DATA_BYTES]
+    where, values, out = np.zeros(32, np.uint32), np.zeros((4, 64), np.uint32), np.zeros((64, 64), np.uint32)
+    device = EngineDevice(level="full")
+    vas = [device.place(array) for array in (where, data, values, out)]
+    device.announce(vas[1] + 100, 300, "some of it")
+    faults = 0
+    for _ in range(slow_counts(40, 2000)):
+        step = int(random.choice([0, 1, 4, 16, -16, 4096]))
+        start = int(random.choice([0, 90, DATA_BYTES - 64, 0xFFFFFFF0, int(random.integers(0, 1 << 32))]))
+        where[:] = (start + step * np.arange(32)) % (1 << 32)
+        base = int(random.choice(np.array([vas[1], vas[1], 0, 1 << 48, 2 << 48, (1 << 64) - 64], np.uint64)))
+        mask = int(random.integers(0, 1 << 32)) if random.random() < 0.5 else 0xFFFFFFFF
+        records = int(random.choice([0, 1000, DATA_BYTES, 0xFFFFFFFF]))
+        resource = (base & 0xFFFFFFFF, base >> 32 & 0xFFFF, records, 3 << 28)
+        for kernel, third in (("load", vas[3]), ("store", vas[2])):
+            user = (*split(vas[0]), *split(base), *split(third), *split(mask), *resource)
+            try:
+                device.run(
+                    code(KERNELS[f"{kernel} {form}"]), user_data=user, vgprs=96, lds_bytes=512, scratch_bytes=64
+                )
+            except Fault:
+                faults += 1
+    assert faults
+    assert (around[:DATA_BYTES] == 0x5A).all() and (around[2 * DATA_BYTES :] == 0x5A).all()
