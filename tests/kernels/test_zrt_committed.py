@@ -63,5 +63,6 @@ def test_without_the_waits_of_a_counter_it_does(path: Path) -> None:
             if counter in instruction.mnemonic:
                 struct.pack_into("<I", code, pc, S_NOP)
         found = findings(zrt, bytes(code))
-        assert found and {finding.rule for finding in found} == {"wait"}
+        rules = {finding.rule for finding in found}
+        assert "wait" in rules and rules <= {"wait", "order"}, rules  # order: loads pending at an invalidation
         assert any(f"s_wait_{counter}" in finding.message for finding in found)
