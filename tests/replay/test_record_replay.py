@@ -1,0 +1,183 @@
+"""What was recorded runs again to the bit: on its tier, on others, elsewhere, later; what cannot says why."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from replay_runs import MODELS, PROMPT, cpu, recorded, run
+from support import Counts
+
+from zinc_rt.engine import Engine
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.replay.run import replay
+from zinc_rt.replay.tape import read_tape
+from zinc_rt.tiers import ORACLE, Choice, choose_tier, open_backend
+from zinc_rt.trace import records
+from zinc_rt.trace.levels import LEVELS
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.recorder import record
+from zinc_rt.trace.writer import LogWriter
+
+STEPS = 6  # of replay_runs.run
+
+
+def simulated(tier: str) -> Choice:
+    return choose_tier(tier, "sim", sanitizer="fast")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_level_holds_every_step_and_replays_if_it_can(model: str, tmp_path: Path) -> None:
+    for level in LEVELS:
+        path = recorded(tmp_path / f"{level}.zlog", model, level)
+        with LogReader(path) as log:
+            tape = read_tape(log)
+            assert log.closed and not log.problems
+        assert len(tape.steps) == STEPS and all(step.seconds is not None for step in tape.steps)
+        assert all(step.outputs for step in tape.steps)
+        if level == "digest":
+            with pytest.raises(InputError, match="level digest"):
+                replay(path, ORACLE)
+            continue
+        outcome = replay(path, ORACLE)
+        assert outcome.equal and outcome.steps == STEPS
+        assert outcome.compared == sum(len(step.outputs) for step in tape.steps)
+
+
+def test_recording_changes_nothing_but_the_log(tmp_path: Path) -> None:
+    gguf = read_gguf(FOLDER / "qwen3-q.gguf")
+    with Engine(gguf, cpu(), ctx=32) as engine:
+        plain = engine.forward(PROMPT)
+        for level in LEVELS:
+            with record(engine, tmp_path / f"{level}.zlog", level):
+                assert engine.forward(PROMPT).tobytes() == plain.tobytes()
+        assert engine.forward(PROMPT).tobytes() == plain.tobytes()
+
+
+def test_an_engine_that_has_run_before_is_recorded_from_its_next_sequence_on(tmp_path: Path) -> None:
+    with Engine(read_gguf(FOLDER / "qwen35moe-q.gguf"), cpu(), ctx=32) as engine:
+        engine.forward(PROMPT)
+        half = engine.open()
+        engine.extend(half, PROMPT)
+        with (
+            pytest.raises(UsageError, match="tokens from before the recording"),
+            record(engine, tmp_path / "never.zlog"),
+        ):
+            pass
+        engine.release(half)
+        with record(engine, tmp_path / "a.zlog") as log:
+            run(engine)
+            with pytest.raises(UsageError, match="recorded already"), record(engine, tmp_path / "b.zlog"):
+                pass
+        assert log.steps == STEPS
+    assert replay(tmp_path / "a.zlog", ORACLE).equal
+
+
+def test_a_part_of_a_log_is_replayed_and_compared(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.zlog", "qwen3-q")
+    whole = replay(path, ORACLE)
+    part = replay(path, ORACLE, until=3, start=2)
+    assert part.equal and (part.steps, part.compared) == (4, whole.compared // STEPS * 2)
+    for until, start in ((STEPS, 0), (-1, 0), (2, 3)):
+        with pytest.raises(UsageError, match=r"--(until|from)"):
+            replay(path, ORACLE, until=until, start=start)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_log_with_its_weights_needs_no_model(model: str, tmp_path: Path) -> None:
+    moved = tmp_path / "m.gguf"
+    shutil.copy(FOLDER / f"{model}.gguf", moved)
+    with Engine(read_gguf(moved), cpu(), ctx=32) as engine:
+        with record(engine, tmp_path / "held.zlog", embed_weights=True):
+            run(engine)
+        with record(engine, tmp_path / "bare.zlog"):
+            run(engine)
+    moved.unlink()
+    assert replay(tmp_path / "held.zlog", ORACLE).equal
+    with pytest.raises(InputError, match="not there any more"):
+        replay(tmp_path / "bare.zlog", ORACLE)
+    assert replay(tmp_path / "bare.zlog", ORACLE, model=FOLDER / f"{model}.gguf").equal
+
+
+def test_another_weight_or_another_model_is_refused_by_name(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.zlog", "qwen3-q")
+    gguf = read_gguf(FOLDER / "qwen3-q.gguf")
+    tensor = gguf.tensors["blk.1.attn_q.weight"]
+    content = bytearray(gguf.path.read_bytes())
+    at = bytes(content).index(tensor.data.tobytes())
+    content[at + 5] ^= 4
+    changed = tmp_path / "changed.gguf"
+    changed.write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        replay(path, ORACLE, model=changed)
+    with LogReader(path) as log:
+        want = read_tape(log).weights["model.attn.q_weight[1]"].sha256
+    assert "model.attn.q_weight[1] has other bytes" in str(refused.value) and want in str(refused.value)
+    with pytest.raises(InputError, match="recorded"):
+        replay(path, ORACLE, model=FOLDER / "gemma4-q.gguf")
+
+
+def test_an_output_that_is_not_the_recorded_one_is_named(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.zlog", "qwen3-q", "full", embed_weights=True)
+    other = recorded(tmp_path / "b.zlog", "qwen3-q", "full")
+    with LogReader(other) as log:
+        kept = list(log)
+        blobs = {each.blob: log.blob(each.blob) for each in kept if getattr(each, "blob", "")}
+        irs = {each.ir: log.blob(each.ir) for each in kept if isinstance(each, records.GraphCreated)}
+        header = log.header
+    with LogWriter(path, header) as writer:
+        for content in (blobs | irs).values():
+            writer.blob(content)
+        for each in kept:
+            if isinstance(each, records.Output) and (each.step, each.label) == (2, "ffn_norm-1"):
+                each = replace(each, sha256="0" * 64)
+            writer.write(each)
+    outcome = replay(path, ORACLE)
+    assert [(found.step, found.label) for found in outcome.differences] == [(2, "ffn_norm-1")]
+    assert "ffn_norm-1" in outcome.text and not outcome.equal
+
+
+def test_a_log_that_was_cut_off_replays_what_it_holds(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.zlog", "qwen3-q")
+    whole = path.read_bytes()
+    with LogReader(path) as log:
+        steps = read_tape(log).steps
+    path.write_bytes(whole[: len(whole) * 19 // 20])
+    outcome = replay(path, ORACLE)
+    assert outcome.compared > 0 and outcome.equal and outcome.steps < len(steps) + 1
+    assert any("not closed" in problem for problem in outcome.problems)
+
+
+def test_a_fresh_process_replays_it(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.zlog", "qwen3-q")
+    code = "import sys; from zinc_rt.replay.command import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("PASS"), done.stderr
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_tiers_replay_each_others_logs(tier: str, tmp_path: Path) -> None:
+    from_cpu = recorded(tmp_path / "cpu.zlog", "qwen3-q")
+    outcome = replay(from_cpu, simulated(tier))
+    assert outcome.equal and (outcome.tier, outcome.recorded_tier) == (tier, "t_cpu")
+    backend = open_backend(simulated(tier), "canonical-1")
+    from_gpu = recorded(tmp_path / "gpu.zlog", "qwen3-q", "full", backend=backend)
+    for choice in (ORACLE, simulated(tier)):
+        assert replay(from_gpu, choice).equal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_every_model_round_trips_on_every_tier(tier: str, model: str, tmp_path: Path, slow_counts: Counts) -> None:
+    backend = open_backend(simulated(tier), "canonical-1")
+    path = recorded(tmp_path / "gpu.zlog", model, "full", backend=backend)
+    for choice in (ORACLE, simulated("t1"), simulated("t2")):
+        outcome = replay(path, choice)
+        assert outcome.equal, outcome.text
