@@ -11,7 +11,7 @@ import numpy as np
 from sim.shader_model import model_floats as floats
 from sim.shader_model.model_lanes import dpp_reader
 from sim.shader_model.model_state import Wave, vector_reader
-from sim.shader_model.model_valu import destination_of, finish, write_result
+from sim.shader_model.model_valu import destination_of, finish, half_picks, write_result
 
 from zinc_rt.isa import Instruction, Kind, Operand
 
@@ -249,7 +249,7 @@ def bind_dot2_half(instruction: Instruction, width: int) -> Step:
     name = instruction.mnemonic.removesuffix("_dpp").removesuffix("_e64")
     is_bf16 = "bf16" in name
     operands = instruction.operands
-    select = _bits(instruction, "op_sel", (0, 0, 0, 0))
+    select = half_picks(instruction)
     a, b = (_dot_source(o, is_bf16, width) for o in operands[1:3])
     c = vector_reader(operands[3], 16, width, is_float=True, high=select[2])
     if is_bf16 and operands[3].kind is Kind.FLOAT:
@@ -257,7 +257,7 @@ def bind_dot2_half(instruction: Instruction, width: int) -> Step:
         c = lambda wave: (wide(wave) >> U32(16)).astype(U16)  # noqa: E731
     moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
     split = _bf16_pair if is_bf16 else _f16_pair
-    register, high = destination_of(instruction, 16, 3)
+    register, high = destination_of(instruction, 16)
     signs = [(-1.0 if o.negate else 1.0) for o in operands[1:4]]
 
     def step(wave: Wave) -> None:

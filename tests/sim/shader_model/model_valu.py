@@ -37,19 +37,27 @@ def base_name(mnemonic: str) -> str:
     return mnemonic.removesuffix("_dpp").removesuffix("_e64").removesuffix("_e32")
 
 
+def half_picks(instruction: Instruction) -> tuple[int, int, int, int]:
+    """Which halves op_sel names: of three sources and the result. LLVM's text has it for some instructions only;
+    the hardware looks at the bits (manual 7.2.2.3)."""
+    if not instruction.encoding.startswith("VOP3") or instruction.encoding.startswith("VOP3P"):
+        return 0, 0, 0, 0
+    bits = instruction.words[0] >> 11
+    return bits & 1, bits >> 1 & 1, bits >> 2 & 1, bits >> 3 & 1
+
+
 class Sources:
     """Reads an instruction's sources; under DPP also says which lanes may write."""
 
     def __init__(
         self, instruction: Instruction, operands: tuple[Operand, ...], types: tuple[str, ...], width: int
     ):
-        select = instruction.modifier("op_sel")
-        picks = tuple(select.value) if select is not None and isinstance(select.value, tuple) else ()
+        picks = half_picks(instruction)
         self.readers = []
         self.dpp = None
         for place, (operand, kind) in enumerate(zip(operands, types, strict=True)):
             bits = int(kind[1:])
-            high = picks[place] if place < len(picks) and bits == 16 else 0
+            high = picks[place] if bits == 16 else 0
             if place == 0 and instruction.encoding.endswith(("_DPP16", "_DPP8")):
                 index = operand.index & 127 if "Invalid register" in operand.text else operand.index
                 high = 1 if "Invalid register" in operand.text else high
@@ -120,7 +128,7 @@ def output_modifiers(instruction: Instruction) -> tuple[bool, int]:
     return instruction.modifier("clamp") is not None, int(omod.value) if omod is not None else 0  # type: ignore[arg-type]
 
 
-def destination_of(instruction: Instruction, bits: int, sources: int) -> tuple[int, int]:
+def destination_of(instruction: Instruction, bits: int) -> tuple[int, int]:
     """The register, and which half where 16 bits are written."""
     operand = instruction.operands[0]
     if bits != 16:
@@ -129,10 +137,7 @@ def destination_of(instruction: Instruction, bits: int, sources: int) -> tuple[i
         return operand.index, operand.half
     if "Invalid register" in operand.text:
         return operand.index & 127, 1
-    select = instruction.modifier("op_sel")
-    picks = select.value if select is not None else None
-    high = picks[sources] if isinstance(picks, tuple) and len(picks) > sources else 0
-    return operand.index, int(high)
+    return operand.index, half_picks(instruction)[3]
 
 
 def bind(instruction: Instruction, width: int) -> Step | None:
@@ -169,7 +174,7 @@ def _bind_row(instruction: Instruction, row: Row, operands: tuple[Operand, ...],
     clamp, omod = output_modifiers(instruction)
     kind, function = row.result, row.function
     bits = int(kind.removeprefix("w")[1:])
-    register, high = destination_of(instruction, bits, len(row.sources))
+    register, high = destination_of(instruction, bits)
 
     def step(wave: Wave) -> None:
         values, where = sources.read(wave)
@@ -249,7 +254,7 @@ def _bind_select(instruction: Instruction, width: int) -> Step:
     kind = "u16" if base_name(instruction.mnemonic).endswith("b16") else "u32"
     sources = Sources(instruction, instruction.operands[1:3], (kind, kind), width)
     mask = register_code(instruction.operands[3])
-    register, high = destination_of(instruction, int(kind[1:]), 3)
+    register, high = destination_of(instruction, int(kind[1:]))
 
     def step(wave: Wave) -> None:
         (a, b), where = sources.read(wave)
@@ -354,7 +359,7 @@ def _bind_cvt_fp8(instruction: Instruction, width: int) -> Step:
 def _bind_pack_fp8(instruction: Instruction, width: int) -> Step:
     sources = Sources(instruction, instruction.operands[1:3], ("f32", "f32"), width)
     exponent_bits = 4 if "_fp8" in instruction.mnemonic else 5
-    register, high = destination_of(instruction, 16, 2)
+    register, high = destination_of(instruction, 16)
 
     def step(wave: Wave) -> None:
         (a, b), where = sources.read(wave)
