@@ -1,0 +1,176 @@
+"""zinc-rt-trace around other commands, what it shows of a log, and what is on disk when a run ends badly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.engine import Engine
+from zinc_rt.exec import DeadlineMissed
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.replay import command as replay_command
+from zinc_rt.replay.run import replay
+from zinc_rt.replay.tape import read_tape
+from zinc_rt.ring.cpu import CpuBackend, CpuVariant
+from zinc_rt.tiers import ORACLE
+from zinc_rt.trace.command import main
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.recorder import record
+
+MODEL = str(FOLDER / "qwen3-q.gguf")
+RUN = ["run", "--model", MODEL, "--tokens", "1,2,3", "--max-tokens", "4", "--tier", "t_cpu", "--ignore-eos"]
+
+
+def test_a_wrapped_run_is_recorded_and_its_code_passed_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.zlog"
+    assert main(["-o", str(path), "--", *RUN]) == 0
+    assert "zinc-rt-replay" in capsys.readouterr().err
+    with LogReader(path) as log:
+        assert log.header["argv"] == RUN and len(read_tape(log).steps) == 4
+    assert replay(path, ORACLE).equal
+    assert main(["-o", str(path), "--", "run", "--model", str(tmp_path / "none.gguf"), "--tokens", "1"]) == 2
+
+
+def test_every_engine_of_a_validation_has_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "v.zlog"
+    wrapped = ["validate", "--model", MODEL, "--tiers", "t_cpu", "--tokens", "1,2", "--steps", "1", "--no-cache"]
+    assert main(["-o", str(path), "--", *wrapped]) == 0
+    logs = sorted(tmp_path.glob("*.zlog"))
+    assert [each.name for each in logs] == ["v.2.zlog", "v.zlog"]
+    for each in logs:
+        assert replay(each, ORACLE).equal
+
+
+def test_stats_plan_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.zlog"
+    main(["-o", str(path), "--", *RUN])
+    capsys.readouterr()
+    assert main(["--stats", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "bytes a token" in shown and "qwen3-decode 1,1,1: 3 steps" in shown
+    assert main(["--plan", str(path)]) == 0
+    assert "request[slot].token_id" in capsys.readouterr().out
+    assert main(["--chrome", str(tmp_path / "t.json"), str(path)]) == 0
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X" and event["name"].startswith("qwen3")]
+    assert len(slices) == 4 and all(event["dur"] > 0 for event in slices)
+    assert [event["args"]["step"] for event in slices] == [0, 1, 2, 3]
+    assert {"host gap", "wait"} <= {event["name"] for event in events}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-o", "x.zlog"],
+        ["-o", "x.zlog", "--"],
+        ["-o", "x.zlog", "--", "nosuch"],
+        ["--stats"],
+        ["--stats", "x.zlog", "--", "run"],
+        ["--stats", "missing.zlog"],
+        ["-o", "no/such/folder/x.zlog", "--", *RUN],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_says_so(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err
+
+
+def test_info_json_and_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other, third = (str(tmp_path / name) for name in ("a.zlog", "b.zlog", "c.zlog"))
+    main(["-o", one, "--", *RUN])
+    main(["-o", other, "--level", "full", "--", *RUN])
+    main(["-o", third, "--level", "digest", "--", *RUN[:4], "1,2,4", *RUN[5:]])
+    capsys.readouterr()
+    assert replay_command.main([one, "--info"]) == 0
+    assert "steps     4, 4 ended, 6 tokens" in capsys.readouterr().out
+    assert replay_command.main([one, "--to-json"]) == 0
+    kinds = [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()]
+    assert kinds[0] == "Header" and kinds.count("Replayed") == 4
+    assert replay_command.main([one, "--diff", other]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("PASS")
+    assert replay_command.main([one, "--diff", third]) == 1
+    assert "the host wrote other bytes into request[slot].token_id" in capsys.readouterr().out
+
+
+def test_a_report_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.zlog"
+    main(["-o", str(path), "--", *RUN])
+    assert replay_command.main([str(path), "--tiers", "t_cpu", "--json", str(tmp_path / "r.json")]) == 0
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["results"][0]["measure"]["outputs"] == 8 and report["verdict"]["status"] == "PASS"
+    assert replay_command.main([str(path), "--bisect"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "PASS      t_cpu: every step has t_cpu's bits"
+
+
+class Failing(CpuBackend):
+    """Its third replay ends badly."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("canonical-1")
+        self._left = 2
+        self._error = error
+
+    def _run(self, variant: CpuVariant) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        super()._run(variant)
+
+
+class Hung(DeadlineMissed):
+    bundle = Path("zinc-rt-hangs/one")
+
+
+@pytest.mark.parametrize("error", [Hung("no fence"), RuntimeError("a bug"), KeyboardInterrupt()], ids=repr)
+def test_a_run_that_ends_badly_leaves_its_log_and_says_how_to_see_it_again(
+    error: BaseException, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.zlog"
+    said: list[str] = []
+    with (
+        pytest.raises(type(error)),
+        Engine(read_gguf(MODEL), Failing(error), ctx=32) as engine,
+        record(engine, path, warn=said.append),
+    ):
+        sequence = engine.open()
+        for token in range(5):
+            engine.extend(sequence, [token])
+    assert said == [f"recorded up to step 2; run it again: zinc-rt-replay {path} --until 2"]
+    with LogReader(path) as log:
+        tape = read_tape(log)
+        assert log.closed
+    assert [step.seconds is None for step in tape.steps] == [False, False, True]
+    (fault,) = tape.faults
+    assert fault.step == 2 and fault.bundle == ("zinc-rt-hangs/one" if isinstance(error, Hung) else "")
+    outcome = replay(path, ORACLE, until=2)
+    assert outcome.equal and outcome.steps == 3  # the third has nothing to be compared with
+
+
+def test_a_killed_run_replays_up_to_where_it_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "killed.zlog"
+    code = "import sys; from zinc_rt.trace.command import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["-o", str(path), "--", *RUN, "--max-tokens", "100000", "--ctx", "256"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if path.exists() and path.stat().st_size > 140_000:
+            break
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    outcome = replay(path, ORACLE)
+    assert outcome.equal and outcome.steps > 0 and any("not closed" in each for each in outcome.problems)
