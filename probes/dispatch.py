@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.cp_basic import FAULTED, NOT_FETCHED
@@ -87,7 +88,7 @@ def user_data(bench: Bench) -> bytes:
     return out.read(8, 56)
 
 
-def ids_of(bench: Bench, groups: Triple, threads: Triple, **more: object) -> Ids:
+def ids_of(bench: Bench, groups: Triple, threads: Triple, **more: Any) -> Ids:
     """What every work-item says it is. The grid must not have more than RECORDS of them."""
     taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
     taken.put32(0, 0)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from zinc_rt.errors import UsageError
 from zinc_rt.probes import (
+    coherence,
     control_flow,
     cp_basic,
     cp_data,
@@ -37,6 +38,7 @@ GROUPS: tuple[tuple[Probe, ...], ...] = (
     cp_order.PROBES,
     dispatch.PROBES,
     shader_memory.PROBES,
+    coherence.PROBES,
     faults.PROBES,
     userq.PROBES,
     userq_faults.PROBES,

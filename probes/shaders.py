@@ -8,10 +8,11 @@ bench.run(store, [out])                       # one workgroup; raises Stuck
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
 from zinc_rt.kmd.topology import arch_name
@@ -36,6 +37,7 @@ DIMENSIONS_FIELD = 0b11 << 11
 LDS_UNIT_BYTES = 512
 SCRATCH_UNIT_BYTES = 256
 WAVES_PER_CU = 32
+COMPILE_SECONDS = 20.0  # a simulated device compiles a kernel before it first runs it
 GENERATION = 12  # what the kernels are assembled for: gfx1200 and gfx1201 run the same code
 
 Triple = tuple[int, int, int]
@@ -98,6 +100,7 @@ class Bench:
         self.lane: Lane = c.lane(name)
         self.code = c.memory(CODE_BYTES, "code", placement)
         self._arguments = c.memory(ARGUMENTS_BYTES, "arguments")
+        self.seconds = max(c.poll_seconds, COMPILE_SECONDS) if c.driver.simulated else c.poll_seconds
         self._code_end = 0
         self._next_arguments = 0
 
@@ -176,13 +179,14 @@ class Bench:
         program: Program,
         buffers: Sequence[Memory | int] = (),
         constants: Sequence[int] = (),
-        *,
-        seconds: float | None = None,
-        **more: object,
+        **more: Any,
     ) -> None:
         """Launch, and wait for the fence behind it. Raises Stuck. `more` as `launch` takes it."""
-        packets = self.launch(program, buffers, constants, **more)  # type: ignore[arg-type]
-        self.lane.finish(packets, program.zrt.name, seconds)
+        self.finish(self.launch(program, buffers, constants, **more), program.zrt.name)
+
+    def finish(self, packets: Iterable[Packet], name: str) -> None:
+        """As the lane's, but a first run may take longer. Raises Stuck."""
+        self.lane.finish(packets, name, self.seconds)
 
     def flush(self) -> None:
         """What the host stored through the BAR is the GPU's."""

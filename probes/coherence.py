@@ -1,0 +1,184 @@
+"""When the GPU sees what the host wrote, and the other way round: P40 code, P41 data."""
+
+from __future__ import annotations
+
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4.packets import ReleaseMem
+from zinc_rt.probes.context import Context
+from zinc_rt.probes.dispatch import SHADER_SHARED, result
+from zinc_rt.probes.lane import FREE_AT
+from zinc_rt.probes.memory_access import POISON32, Memory, pattern
+from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, passed, symptom
+from zinc_rt.probes.shaders import Bench, on_gfx12
+from zinc_rt.ring.packet_program import ACQUIRE_CACHES
+
+FIRST, SECOND, THIRD = 0x0000_A0A0, 0x0000_B0B0, 0x0000_C0C0
+GLI_FIELD = 0b11  # of GCR_CNTL: instruction cache
+ROUNDS = 1000
+SIMULATED_ROUNDS = 25  # each is like the others there
+CELL_BYTES = 128  # one workgroup of the copy kernel: a cache line
+PLACEMENTS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
+
+
+# --- P40 ---
+
+
+@on_gfx12
+def code_replacement(c: Context) -> Outcome:
+    bench = Bench(c)
+    caches = ACQUIRE_CACHES[bench.lane.generation]
+    program = bench.load("store", VALUE=FIRST)
+    at = program.offset
+
+    def stores(value: int, acquire: int) -> int:
+        """What the kernel stores once `value` stands in its code."""
+        bench.load("store", at=at, VALUE=value)
+        out = result(bench, 64)
+        bench.run(program, [out], acquire=acquire)
+        return out.u32(0)
+
+    got = [stores(FIRST, caches), stores(SECOND, caches)]
+    if got != [FIRST, SECOND]:
+        word = "stale-code" if got[1] == FIRST else "wrong-code"
+        raise Failed(
+            word,
+            f"the replaced kernel stored {got[1]:#x}, not {SECOND:#x}, behind an ACQUIRE_MEM with GLI_INV",
+            evidence=bench.lane.evidence(),
+        )
+    without = stores(THIRD, caches & ~GLI_FIELD)
+    return passed(replaced=hex(SECOND), without_invalidate="fresh" if without == THIRD else "stale")
+
+
+# --- P41 ---
+
+
+@on_gfx12
+def matrix(c: Context) -> Outcome:
+    """The recipes that must hold, every time; and how often it works without them, which is only told."""
+    bench = Bench(c)
+    rounds = SIMULATED_ROUNDS if c.driver.simulated else ROUNDS
+    seen: dict[str, str] = {}
+    for placement in PLACEMENTS:
+        try:
+            memory = c.memory(4096, f"coherence in {placement.value}", placement)
+        except DriverError as error:
+            if placement is Placement.GTT:
+                raise
+            seen[placement.value] = f"not available: {error.why}"
+            continue
+        bar = placement is Placement.VRAM_BAR
+        for name, word, count in (
+            ("cpu to gpu", "stale-hdp" if bar else "gpu-stale", host_to_gpu(bench, memory, rounds, hdp=bar)),
+            (
+                "gpu to cpu",
+                "no-write-back" if bar else "host-stale",
+                gpu_to_host(bench, memory, rounds, write_back=True),
+            ),
+        ):
+            seen[f"{placement.value} {name}"] = f"{count}/{rounds}"
+            if count != rounds:
+                where = f"{placement.value}, {name}: {count} of {rounds} rounds saw what was written"
+                raise Failed(word, where, measure=dict(seen), evidence=bench.lane.evidence())
+        if bar:
+            seen["without hdp flush"] = f"{host_to_gpu(bench, memory, rounds, hdp=False)}/{rounds}"
+            seen["without gl2 write-back"] = f"{gpu_to_host(bench, memory, rounds, write_back=False)}/{rounds}"
+    return passed(**seen)
+
+
+def host_to_gpu(bench: Bench, memory: Memory, rounds: int, *, hdp: bool) -> int:
+    """Rounds in which waves read what the host had just written to `memory`."""
+    out = result(bench, CELL_BYTES)
+    program = bench.load("copy")
+    fresh = 0
+    for number in range(rounds):
+        want = pattern(CELL_BYTES, number + 1)
+        memory.put(0, want)
+        flush = bench.context.side.flush_hdp() if hdp else ()
+        bench.finish([*flush, *bench.launch(program, [memory, out])], "host to GPU")
+        fresh += out.read(0, CELL_BYTES) == want
+    return fresh
+
+
+def gpu_to_host(bench: Bench, memory: Memory, rounds: int, *, write_back: bool) -> int:
+    """Rounds in which the host read what waves had just written to `memory`."""
+    lane = bench.lane
+    source = result(bench, CELL_BYTES, "source")
+    program = bench.load("copy")
+    fresh = 0
+    for number in range(rounds):
+        want = pattern(CELL_BYTES, -number - 1)
+        source.put(0, want)
+        packets = bench.launch(program, [source, memory])
+        if write_back:
+            bench.finish(packets, "GPU to host")
+        else:
+            lane.memory.put32(FREE_AT, POISON32)
+            lane.run([*packets, ReleaseMem(lane.memory.gpu_va + FREE_AT, number, 0)], "no write-back")
+            lane.value32(FREE_AT, number, "the fence without a write-back is not written", bench.seconds)
+        fresh += memory.read(0, CELL_BYTES) == want
+    return fresh
+
+
+PROBES = (
+    Probe(
+        "P40",
+        "code replacement",
+        (T1, T2),
+        1,
+        "other code at the same address is what runs, once the instruction cache was invalidated",
+        "the second kernel's value behind ACQUIRE_MEM with GLI_INV; without it is only told",
+        code_replacement,
+        needs=("P33",),
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("stale-code"),
+                "the instruction cache still holds the old code: GLI_INV was ignored, or the new code had "
+                "not left "
+                "the host (HDP)",
+                "-k P41 tells the two apart; load code only at addresses that never held any until this passes",
+            ),
+            Signature(
+                symptom("wrong-code"), "neither kernel's value: half of the new code was seen", "-k P41; then P33"
+            ),
+        ),
+    ),
+    Probe(
+        "P41",
+        "coherence matrix",
+        (T1, T2),
+        1,
+        "what must be flushed so that GPU and host see each other's stores, in each kind of memory",
+        f"uncached and cached host memory, and VRAM through the BAR: {ROUNDS} of {ROUNDS} with the "
+        f"documented recipe",
+        matrix,
+        needs=("P33",),
+        seconds=60.0,
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("stale-hdp"),
+                "host stores through the BAR stay in HDP: the flush did nothing",
+                "T1 writes the remapped HDP register, T2 sends HDP_FLUSH; until it works the runtime must stage "
+                "uploads in host memory (P24's DMA_DATA)",
+            ),
+            Signature(
+                symptom("no-write-back"),
+                "GPU stores stay in GL2: GL2_WB of the fence's RELEASE_MEM did nothing",
+                "compare the packet's cache bits with P20's; until it works results must be copied to host memory",
+            ),
+            Signature(
+                symptom("gpu-stale"),
+                "waves read old host memory: it is cached although it was asked for uncached, or an IOMMU "
+                "is between",
+                "boot with iommu=pt; `dmesg | grep -i iommu`",
+            ),
+            Signature(
+                symptom("host-stale"),
+                "the host reads its memory before the GPU's stores are there: the fence overtook them",
+                "P20's fence is of type 0x14 at the end of the pipe with GL2_WB; boot with iommu=pt",
+            ),
+        ),
+    ),
+)
