@@ -12,8 +12,7 @@ from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.sim.interfaces import Access, Fault
 from zinc_rt.sim.shader.bare import EngineDevice
 from zinc_rt.sim.shader.findings import Finding
-from zinc_rt.sim.shader.layout import WATCH
-from zinc_rt.sim.shader.ranges import RangeTable
+from zinc_rt.sim.shader.watch import Stored
 
 ALL = 0xFFFFFFFF
 WAVE_NUMBER = "s_bfe_u32 s16, ttmp8, 0x50019\n"
@@ -403,28 +402,27 @@ def test_the_last_workgroup_invalidates_before_it_reads_what_others_stored() -> 
 # --- watchpoints
 
 
-def test_a_watchpoint_tells_who_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which instruction, wave and lane, and what; other stores go by."""
-    from zinc_rt.sim.shader import run
+def test_a_watchpoint_tells_who_stored() -> None:
+    """Which instruction, wave and lane, and what; other stores go by, also once nobody asks."""
+    for level in ("off", "fast", "full"):
+        data = np.zeros(32, np.uint32)
+        memory = Memory(data, level)
+        memory.device.watch(memory.va + 40, 7)
+        assert not memory.run("store")
+        assert np.array_equal(data, np.arange(32) * 4)
+        pc = pc_of(code(KERNELS["store"]), "global_store_b32")
+        assert memory.device.stores == [
+            Stored(pc, 0, 0, lane, memory.va + 4 * lane, 4 * lane) for lane in (10, 11)
+        ]
+        memory.device.watch(0, 0)
+        assert not memory.run("store") and not memory.device.stores
 
-    records = np.zeros(16, WATCH.dtype)
-    data = np.zeros(32, np.uint32)
-    memory = Memory(data, "fast")
-    watched = (memory.va + 40, memory.va + 47)
-    made = []
-    see = run.Thread.see
 
-    def watching(thread: run.Thread, table: RangeTable, *more: int) -> None:
-        see(thread, table, *more)
-        block = thread.block
-        block["watch_lo"], block["watch_hi"] = watched
-        block["watch"], block["watch_capacity"] = int(records.ctypes.data), len(records)
-        made.append(block)
-
-    monkeypatch.setattr(run.Thread, "see", watching)
-    assert not memory.run("store")
-    assert np.array_equal(data, np.arange(32) * 4)
-    assert sum(block["watch_count"] for block in made) == 2
-    for record, lane in zip(records[:2], (10, 11), strict=True):
-        assert (record["lane"], record["address"], record["value"]) == (lane, memory.va + 4 * lane, 4 * lane)
-        assert (record["wave"], record["group"]) == (0, 0)
+def test_a_watchpoint_hears_every_workgroup_and_atomics() -> None:
+    device = EngineDevice(level="off", threads=2)
+    out = np.zeros(64, np.uint32)
+    va = device.place(out)
+    device.watch(va + 128, 4)
+    device.run(code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=split(va))
+    pc = pc_of(code(KERNELS["neighbours"]), "global_atomic_add_u32 v2")
+    assert sorted((each.pc, each.group, each.value) for each in device.stores) == [(pc, n, n) for n in range(40)]

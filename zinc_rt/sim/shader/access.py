@@ -13,7 +13,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader import lane_access
 from zinc_rt.sim.shader.emitter import I1, I8, I16, I32, I64, POINTER, Emitter
+from zinc_rt.sim.shader.lane_checks import HIGH, RULES, SYNCHRONISING
 from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
+from zinc_rt.sim.shader.marks import first_site
 from zinc_rt.sim.shader.routine import FIELD_TYPES
 
 OFTEN = 1 << 20
@@ -65,12 +67,11 @@ def memory_site(e: Emitter) -> ir.Value:
 
 
 def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
-    """i32: the number of the first of lane_access.RULES' sites, and what is said beside it."""
-    numbers = [e.site(rule) for rule in lane_access.RULES]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    """i32: the number of the first of lane_checks.RULES' sites, and what is said beside it."""
+    first = first_site(e, RULES)
     scope = e.instruction.modifier("scope")
     synchronising = scope is not None and isinstance(scope.value, int) and scope.value >= DEVICE_SCOPE
-    return e.constant(numbers[0] | flags | lane_access.SYNCHRONISING * synchronising)
+    return e.constant(first | flags | SYNCHRONISING * synchronising)
 
 
 def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:
@@ -143,7 +144,7 @@ def call_lanes(
         e.b.store(at.high, e.offset(offsets, 4 * e.wave))
     if lanes is None:
         lanes = active(e)
-    rules = rule_sites(e, lane_access.HIGH * (at.high is not None))
+    rules = rule_sites(e, HIGH * (at.high is not None))
     arguments = [e.state, e.context, site, rules, lanes, at.base, offsets, data]
     faulted = e.b.call(helper, arguments)
     with e.cold(faulted):

@@ -11,7 +11,7 @@ from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader import access
 from zinc_rt.sim.shader.access import Addresses
 from zinc_rt.sim.shader.emitter import Emitter
-from zinc_rt.sim.shader.lane_access import LANES, MISALIGNED, Accesses
+from zinc_rt.sim.shader.lane_checks import LANES, MISALIGNED, Accesses
 from zinc_rt.sim.shader.layout import Access
 from zinc_rt.sim.shader.memory import check_modifiers, global_addresses, set_loaded, stored
 from zinc_rt.sim.shader.operations import COMMON, OPERATIONS
@@ -83,7 +83,7 @@ class _Atomic(Accesses):
                 _exchange(r, self.operation, host, first, second, old)
             with no:  # a fault on hardware
                 if self.checks.fast:
-                    self.mark(MISALIGNED, lane, va)
+                    self.marks.mark(MISALIGNED, lane, va)
                 b.store(of(0), old)
         b.store(r.load(old, of), data, align=1)
 

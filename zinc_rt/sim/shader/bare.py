@@ -23,6 +23,7 @@ from zinc_rt.sim.shader.launch import FLOAT_MODE, Launch
 from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.ranges import Placed, RangeTable, of_arrays
 from zinc_rt.sim.shader.run import Crew, Run
+from zinc_rt.sim.shader.watch import Stored, StoreWatch
 from zinc_rt.sim.written import Written
 
 FIRST_VA = 0x2_0000_0000
@@ -57,6 +58,8 @@ class EngineDevice:
         self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None)
         self._trace = trace
         self.traced: list[str] = []
+        self._watch: StoreWatch | None = None
+        self.stores: list[Stored] = []
         self._seed, self._fuel = perturb, fuel
         self._crew = Crew(threads if trace is None else 1)
         self._placed: list[Placed] = []
@@ -83,6 +86,11 @@ class EngineDevice:
         self._placed.append(Placed(va, array, name or f"array {len(self._placed)}", write, written))
         self._table = None
         return va
+
+    def watch(self, va: int, size_bytes: int) -> None:
+        """From the next run on `stores` says who stored to these bytes in the last run; size 0: nobody asks."""
+        self._watch = StoreWatch(va, size_bytes) if size_bytes else None
+        self.stores = []
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """A suballocation, for bounds checks and messages."""
@@ -133,6 +141,7 @@ class EngineDevice:
         if self._table is None:
             bounds = self.checks.fast
             self._table = of_arrays(self._placed, bounds=bounds, races=self.checks.full, announced=self._announced)
+        run.watch = self._watch
         run.begin(self._table, program_va, next(self._serials))
         stop = Stop.FUEL
         left = self._fuel
@@ -142,6 +151,8 @@ class EngineDevice:
         self._table.refresh()
         if self._trace is not None:
             self.traced = run.trace()
+        if self._watch is not None:
+            self.stores = self._watch.stores(run.kernel.sites)
         return self._told(run, run.kernel, name, stop)
 
     def _code_va(self, code: bytes, name: str) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader import access, atomics, lds, lds_access, scratch, scratch_access
+from zinc_rt.sim.shader import access, atomics, lds, lds_access, lds_atomics, scratch, scratch_access
 from zinc_rt.sim.shader.access import Addresses
 from zinc_rt.sim.shader.emitter import I32, I64, Emitter
 from zinc_rt.sim.shader.layout import Access
@@ -94,7 +94,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
         b.store(value, place)
     with e.cold(_some(e, shared)):
         low = _low(e, i, at)
-        mine = lds.change_lanes(e, operation, low, data[:words], data[words:], size_bytes, shared)
+        mine = lds_atomics.change_lanes(e, operation, low, data[:words], data[words:], size_bytes, shared)
         lanes = shared if e.wave == 64 else b.trunc(shared, I32)
         chosen = b.bitcast(lanes, e.lanes(ir.IntType(1)))
         for place, value in zip(result, mine, strict=True):

@@ -12,20 +12,18 @@ from zinc_rt.sim.shader import access, lds_access, shadow
 from zinc_rt.sim.shader.access import Addresses
 from zinc_rt.sim.shader.emitter import I32, I64, POINTER, Emitter, NotSimulated
 from zinc_rt.sim.shader.layout import M0
+from zinc_rt.sim.shader.marks import first_site
 from zinc_rt.sim.shader.memory import offset, set_loaded, stored
-from zinc_rt.sim.shader.operations import COMMON
 
-_STRIDE = 64
+STRIDE = 64
 
 
 def rule_sites(e: Emitter) -> ir.Value:
     """i32: the number of the first of lds_access.RULES' sites."""
-    numbers = [e.site(rule, "in the LDS") for rule in lds_access.RULES]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    return e.constant(numbers[0])
+    return e.constant(first_site(e, lds_access.RULES, "in the LDS"))
 
 
-def _second(e: Emitter) -> ir.Value:
+def second_buffer(e: Emitter) -> ir.Value:
     return e.shared("second data", ir.VectorType(I32, 2 * e.wave))
 
 
@@ -35,7 +33,7 @@ def call_lanes(e: Emitter, helper: ir.Function, addresses: ir.Value, lanes: ir.V
     e.b.store(addresses, memory)
     if lanes is None:
         lanes = access.active(e)
-    e.b.call(helper, [e.state, e.context, rule_sites(e), lanes, memory, data, _second(e)])
+    e.b.call(helper, [e.state, e.context, rule_sites(e), lanes, memory, data, second_buffer(e)])
 
 
 def _simple(e: Emitter, low: ir.Value, size_bytes: int) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -111,22 +109,22 @@ def store_lanes(e: Emitter, low: ir.Value, dwords: list[ir.Value], size_bytes: i
     b.position_at_end(behind)
 
 
-def _address(e: Emitter, operand: Operand, moved: int) -> ir.Value:
+def lds_address(e: Emitter, operand: Operand, moved: int) -> ir.Value:
     address = e.read_vgpr(operand.index)
     return e.b.add(address, e.constant(moved, address.type)) if moved else address
 
 
 def _load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool, half: int | None) -> None:
-    dwords = load_lanes(e, _address(e, i.operands[1], offset(i)), size_bytes)
+    dwords = load_lanes(e, lds_address(e, i.operands[1], offset(i)), size_bytes)
     set_loaded(e, i.operands[0], dwords, size_bytes, signed, half)
 
 
 def _store(e: Emitter, i: Instruction, *, size_bytes: int, upper: bool) -> None:
     dwords = stored(e, i.operands[1], size_bytes, upper)
-    store_lanes(e, _address(e, i.operands[0], offset(i)), dwords, size_bytes)
+    store_lanes(e, lds_address(e, i.operands[0], offset(i)), dwords, size_bytes)
 
 
-def _offsets(i: Instruction, size_bytes: int, stride: int) -> tuple[int, int]:
+def offsets(i: Instruction, size_bytes: int, stride: int) -> tuple[int, int]:
     """In bytes."""
     found = []
     for name in ("offset0", "offset1"):
@@ -137,7 +135,7 @@ def _offsets(i: Instruction, size_bytes: int, stride: int) -> tuple[int, int]:
 
 def _load_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
     destination, address = i.operands
-    places = [_address(e, address, moved) for moved in _offsets(i, size_bytes, stride)]
+    places = [lds_address(e, address, moved) for moved in offsets(i, size_bytes, stride)]
     dwords = [dword for place in places for dword in load_lanes(e, place, size_bytes)]
     set_loaded(e, destination, dwords, size_bytes, False, None)
 
@@ -145,7 +143,7 @@ def _load_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> No
 def _store_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
     address, *data = i.operands
     values = [stored(e, each, size_bytes, False) for each in data]
-    places = [_address(e, address, moved) for moved in _offsets(i, size_bytes, stride)]
+    places = [lds_address(e, address, moved) for moved in offsets(i, size_bytes, stride)]
     for place, dwords in zip(places, values, strict=True):
         store_lanes(e, place, dwords, size_bytes)
 
@@ -162,62 +160,6 @@ def _load_addtid(e: Emitter, i: Instruction) -> None:
 
 def _store_addtid(e: Emitter, i: Instruction) -> None:
     store_lanes(e, _addtid(e, i), stored(e, i.operands[0], 4, False), 4)
-
-
-# --- atomics
-
-
-def change_lanes(
-    e: Emitter,
-    operation: str,
-    low: ir.Value,
-    data: list[ir.Value],
-    second: list[ir.Value],
-    size_bytes: int,
-    lanes: ir.Value | None = None,
-) -> list[ir.Value]:
-    """The old dwords."""
-    e.b.store(access.together(e, data, size_bytes), access.buffers(e)[1], align=1)
-    if second:
-        e.b.store(access.together(e, second, size_bytes), _second(e), align=1)
-    call_lanes(e, lds_access.lds_atomic(e, operation, size_bytes), e.b.zext(low, e.lanes(I64)), lanes)
-    return access.apart(e, access.buffers(e)[1], size_bytes)
-
-
-def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int, returns: bool) -> None:
-    operands = list(i.operands)
-    destination = operands.pop(0) if returns else None
-    address, *data = operands
-    values = [stored(e, each, size_bytes, False) for each in data]
-    second = values[1] if len(values) > 1 else []
-    old = change_lanes(e, operation, _address(e, address, offset(i)), values[0], second, size_bytes)
-    if destination is not None:
-        set_loaded(e, destination, old, size_bytes, False, None)
-
-
-def _exchange_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -> None:
-    destination, address, *data = i.operands
-    values = [stored(e, each, size_bytes, False) for each in data]
-    places = [_address(e, address, moved) for moved in _offsets(i, size_bytes, stride)]
-    old: list[ir.Value] = []
-    for place, value in zip(places, values, strict=True):
-        old += change_lanes(e, "swap", place, value, [], size_bytes)
-    set_loaded(e, destination, old, size_bytes, False, None)
-
-
-def _append(e: Emitter, i: Instruction, *, operation: str) -> None:
-    """One atomic of the first active lane with the count of active lanes; all of them get the old value."""
-    b = e.b
-    bits = e.exec_bits()
-    lanes = bits if e.wave == 64 else b.zext(bits, I64)
-    count = e.call("llvm.ctpop", I64, lanes)
-    lowest = b.and_(lanes, b.sub(e.constant(0, I64), lanes))
-    data = access.buffers(e)[1]
-    b.store(e.splat(b.trunc(count, I32)), data, align=1)
-    addresses = e.constant(offset(i), e.lanes(I64))
-    call_lanes(e, lds_access.lds_atomic(e, operation, 4), addresses, lowest)
-    old = e.first_lane(e.load(data, e.lanes(I32), 4), bits)
-    e.write_vgpr(i.operands[0].index, e.splat(old))
 
 
 def _nothing(e: Emitter, i: Instruction) -> None:
@@ -254,27 +196,6 @@ _STORES = {
     "b8_d16_hi": (1, True),
     "b16_d16_hi": (2, True),
 }
-# name: operation, bytes. Those with "rtn" return the old value
-_ATOMICS: dict[str, tuple[str, int]] = {
-    **COMMON,
-    "min_num_f64": ("min_num", 8),
-    "max_num_f64": ("max_num", 8),
-    **{f"{name}_{k}{8 * size}": (operation, size)
-       for name, k, operation in (("rsub", "u", "rsub"), ("mskor", "b", "mskor"), ("cmpstore", "b", "cmpswap"))
-       for size in (4, 8)},
-}  # fmt: skip
-_ONLY_RETURNING = {
-    "storexchg_rtn_b32": ("swap", 4),
-    "storexchg_rtn_b64": ("swap", 8),
-    "condxchg32_rtn_b64": ("condxchg", 8),
-}
-
-
-def _returning(name: str) -> str:
-    """add_u32 is add_rtn_u32 with the old value returned, pk_add_f16 pk_add_rtn_f16."""
-    stem, _, kind = name.rpartition("_")
-    return f"{stem}_rtn_{kind}"
-
 
 EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
     **{
@@ -286,34 +207,13 @@ EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
         for name, (size, upper) in _STORES.items()
     },
     **{
-        f"ds_{verb}_2addr_{stride}{kind}": partial(function, size_bytes=size, stride=_STRIDE if stride else 1)
+        f"ds_{verb}_2addr_{stride}{kind}": partial(function, size_bytes=size, stride=STRIDE if stride else 1)
         for verb, function in (("load", _load_two), ("store", _store_two))
         for stride in ("", "stride64_")
         for kind, size in (("b32", 4), ("b64", 8))
     },
-    **{
-        f"ds_storexchg_2addr_{stride}rtn_{kind}": partial(
-            _exchange_two, size_bytes=size, stride=_STRIDE if stride else 1
-        )
-        for stride in ("", "stride64_")
-        for kind, size in (("b32", 4), ("b64", 8))
-    },
-    **{
-        f"ds_{name}": partial(_atomic, operation=operation, size_bytes=size, returns=False)
-        for name, (operation, size) in _ATOMICS.items()
-    },
-    **{
-        f"ds_{_returning(name)}": partial(_atomic, operation=operation, size_bytes=size, returns=True)
-        for name, (operation, size) in _ATOMICS.items()
-    },
-    **{
-        f"ds_{name}": partial(_atomic, operation=operation, size_bytes=size, returns=True)
-        for name, (operation, size) in _ONLY_RETURNING.items()
-    },
     "ds_load_addtid_b32": _load_addtid,
     "ds_store_addtid_b32": _store_addtid,
-    "ds_append": partial(_append, operation="add"),
-    "ds_consume": partial(_append, operation="sub"),
     "ds_nop": _nothing,
     **dict.fromkeys(
         (

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader import reports, shadow
+from zinc_rt.sim.shader import shadow
 from zinc_rt.sim.shader.emitter import Emitter
 from zinc_rt.sim.shader.lane_access import copy
 from zinc_rt.sim.shader.layout import STATE, Access
+from zinc_rt.sim.shader.marks import Marks
 from zinc_rt.sim.shader.operations import OPERATIONS
 from zinc_rt.sim.shader.races import lds_race
 from zinc_rt.sim.shader.routine import I1, I32, I64, POINTER, VOID, Routine
@@ -50,27 +51,13 @@ class _Lds:
         self.base = r.get(self.state, STATE, "lds_base")
         self.shadow = r.get(self.state, STATE, "lds_shadow")
         self.limit = r.b.zext(r.get(self.state, STATE, "lds_bytes"), I64)
-        self.found = [r.local(I64, 0) for _ in RULES]
-        self.first_found = [r.local(I64, 0) for _ in RULES]
-
-    def _mark(self, rule: int, lane: ir.Value, address: ir.Value) -> None:
-        r = self.r
-        none = r.equal(r.load(self.found[rule], I64), 0)
-        old = r.load(self.first_found[rule], I64)
-        r.b.store(r.b.select(none, address, old), self.first_found[rule])
-        r.note(self.found[rule], lane)
+        self.marks = Marks(e, r, len(RULES))
 
     def _finish(self) -> None:
-        r, b = self.r, self.r.b
         if self.checks.fast:
-            report = self.e.helper("zrt.report", reports.REPORT, reports.build)
-            for rule in range(len(RULES)):
-                lanes = r.load(self.found[rule], I64)
-                with r.when(b.icmp_unsigned("!=", lanes, I64(0)), likely=False):
-                    address = r.load(self.first_found[rule], I64)
-                    b.call(report, [self.state, self.context, b.add(self.rules, I32(rule)), lanes, address])
-        b.ret_void()
-        r.done()
+            self.marks.report(self.state, self.context, self.rules)
+        self.r.b.ret_void()
+        self.r.done()
 
     def _lane_data(self, data: ir.Value, lane: ir.Value) -> ir.Value:
         return self.r.offset(data, self.r.b.mul(lane, I64(self.size_bytes)))
@@ -93,7 +80,7 @@ class _Lds:
                     self._look(lane, at)
                     inside(lane, at)
                 with no:
-                    self._mark(OUT_OF_BOUNDS, lane, at)
+                    self.marks.mark(OUT_OF_BOUNDS, lane, at)
                     outside(lane, at)
 
         r.each_lane(self.exec, lane)
@@ -104,7 +91,7 @@ class _Lds:
         if wanted > 1:
             off = self.r.b.and_(at, I64(wanted - 1))
             with self.r.when(self.r.b.icmp_unsigned("!=", off, I64(0)), likely=False):
-                self._mark(MISALIGNED, lane, at)
+                self.marks.mark(MISALIGNED, lane, at)
 
     def _look(self, lane: ir.Value, at: ir.Value) -> None:
         r = self.r
@@ -112,13 +99,13 @@ class _Lds:
             if self.kind is not Access.WRITE:
                 known = shadow.known(r, self.shadow, at, self.size_bytes)
                 with r.when(r.b.not_(known), likely=False):
-                    self._mark(UNINITIALISED, lane, at)
+                    self.marks.mark(UNINITIALISED, lane, at)
             if self.kind is not Access.READ:
                 shadow.mark(r, self.shadow, at, self.size_bytes, shared=False)
         if self.checks.full:
             race = lds_race(self.e, r, self.state, self.context, at, self.size_bytes, self.kind)
             with r.when(race, likely=False):
-                self._mark(RACE, lane, at)
+                self.marks.mark(RACE, lane, at)
 
     # --- loads and stores
 

@@ -36,6 +36,7 @@ from zinc_rt.sim.shader.layout import (
 )
 from zinc_rt.sim.shader.ranges import RangeTable
 from zinc_rt.sim.shader.trace import lines
+from zinc_rt.sim.shader.watch import StoreWatch, detach
 from zinc_rt.sim.shader_engine import Accesses
 
 TRACE_KEPT = 1 << 14  # records
@@ -166,6 +167,7 @@ class Run:
         """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that."""
         self._traced = traced
         self.kernel, self.launch = kernel, launch
+        self.watch: StoreWatch | None = None  # set before `begin`
         self._crew = crew
         self._seed = seed
         scratch_bytes = launch.scratch_bytes * launch.wave
@@ -243,6 +245,10 @@ class Run:
         block = thread.block
         block["program_va"], block["serial"] = program_va, serial
         block["trace_count"] = 0
+        if self.watch is not None:
+            self.watch.attach(block)
+        elif block["watch_hi"]:
+            detach(block)
         thread.memory_sites.fill(0)
         thread.extents.fill(0)
         if block["findings_count"]:

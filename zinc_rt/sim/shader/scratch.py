@@ -9,14 +9,13 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader import access, scratch_access
 from zinc_rt.sim.shader.emitter import I1, I8, I32, I64, POINTER, Emitter
+from zinc_rt.sim.shader.marks import first_site
 from zinc_rt.sim.shader.memory import LOADS, STORES, loader, offset, storer
 
 
 def rule_sites(e: Emitter) -> ir.Value:
     """i32: the number of the first of scratch_access.RULES' sites."""
-    numbers = [e.site(rule, "in scratch") for rule in scratch_access.RULES]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    return e.constant(numbers[0])
+    return e.constant(first_site(e, scratch_access.RULES, "in scratch"))
 
 
 def call_lanes(e: Emitter, helper: ir.Function, low: ir.Value, lanes: ir.Value) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader import reports
 from zinc_rt.sim.shader.emitter import Emitter
 from zinc_rt.sim.shader.layout import STATE
+from zinc_rt.sim.shader.marks import Marks
 from zinc_rt.sim.shader.routine import I1, I8, I32, I64, POINTER, VOID, Routine
 
 SCRATCH_LANES = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, POINTER, POINTER])
@@ -33,14 +33,8 @@ def _build(e: Emitter, function: ir.Function, size_bytes: int, loads: bool) -> N
     state, context, rules, lanes, addresses, data = function.args
     base, known = r.get(state, STATE, "scratch_base"), r.get(state, STATE, "scratch_shadow")
     limit = b.zext(r.get(state, STATE, "scratch_bytes"), I64)
-    found = [r.local(I64, 0) for _ in RULES]
-    first_found = [r.local(I64, 0) for _ in RULES]
+    marks = Marks(e, r, len(RULES))
     each = 4 if size_bytes % 4 == 0 else 1
-
-    def mark(rule: int, lane: ir.Value, at: ir.Value) -> None:
-        none = r.equal(r.load(found[rule], I64), 0)
-        b.store(b.select(none, at, r.load(first_found[rule], I64)), first_found[rule])
-        r.note(found[rule], lane)
 
     def move(lane: ir.Value, at: ir.Value, place: ir.Value, step: int) -> None:
         """`step` bytes at offset `at` in scratch, all in one dword, and at `place` in the data."""
@@ -54,7 +48,7 @@ def _build(e: Emitter, function: ir.Function, size_bytes: int, loads: bool) -> N
             if e.checks.fast:
                 have = b.and_(r.load(shadow, I8), bits)
                 with r.when(b.icmp_unsigned("!=", have, bits), likely=False):
-                    mark(UNINITIALISED, lane, at)
+                    marks.mark(UNINITIALISED, lane, at)
             b.store(r.load(host, of, 1), place, align=1)
         else:
             if e.checks.fast:
@@ -74,21 +68,16 @@ def _build(e: Emitter, function: ir.Function, size_bytes: int, loads: bool) -> N
                             move(lane, b.add(at, I64(offset)), r.offset(mine, offset), each)
                     with bytewise:
                         if e.checks.full:
-                            mark(MISALIGNED, lane, at)
+                            marks.mark(MISALIGNED, lane, at)
                         r.repeat(size_bytes, lambda k: move(lane, b.add(at, k), r.offset(mine, k), 1))
             with no:
-                mark(OUT_OF_BOUNDS, lane, at)
+                marks.mark(OUT_OF_BOUNDS, lane, at)
                 if loads:
                     for offset in range(size_bytes):
                         b.store(I8(0), r.offset(mine, offset))
 
     r.each_lane(lanes, one)
     if e.checks.fast:
-        report = e.helper("zrt.report", reports.REPORT, reports.build)
-        for rule in range(len(RULES)):
-            who = r.load(found[rule], I64)
-            with r.when(b.icmp_unsigned("!=", who, I64(0)), likely=False):
-                address = r.load(first_found[rule], I64)
-                b.call(report, [state, context, b.add(rules, I32(rule)), who, address])
+        marks.report(state, context, rules)
     b.ret_void()
     r.done()
