@@ -54,6 +54,7 @@ class Context:
         self.options = options
         self.poll_seconds = options.poll_seconds
         self.addresses = AddressMap()  # what faults are named by
+        self.expected: set[str] = set()  # rules of findings that this probe makes on purpose
         self._since: Since | None = None
         self._stack = ExitStack()
 
@@ -69,8 +70,9 @@ class Context:
         return driver
 
     def news(self) -> tuple[list[str], list[str]]:
-        """A simulated device's findings and log lines since it was opened here."""
-        return self._since.news() if self._since is not None else ([], [])
+        """A simulated device's findings and log lines since it was opened here, but for those expected."""
+        findings, log = self._since.news() if self._since is not None else ([], [])
+        return [each for each in findings if each.partition(":")[0] not in self.expected], log
 
     @cached_property
     def chosen(self) -> tuple[Node | None, str]:

@@ -1,4 +1,4 @@
-"""Faults and hangs on purpose through KFD: P42, P44, P45; and many queues at once: P46."""
+"""Faults and hangs on purpose through KFD: P42 to P45; and many queues at once: P46."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
 from zinc_rt.probes.context import Context, until
 from zinc_rt.probes.cp_basic import NOT_FETCHED
 from zinc_rt.probes.lane import FREE_AT, Lane
+from zinc_rt.probes.memory_access import Memory
 from zinc_rt.probes.probe import (
     T1,
     Failed,
@@ -31,8 +32,11 @@ from zinc_rt.probes.probe import (
     failed_call,
     gone,
     passed,
+    skipped,
     symptom,
 )
+from zinc_rt.probes.shaders import Bench, generation_apart, no_kernels
+from zinc_rt.ring.fence import TimelineFence
 
 FAULT_SECONDS = 5.0
 RESET_SECONDS = 15.0
@@ -122,6 +126,34 @@ def _fault(c: Context, lane: Lane, va: int, kind: str) -> dict[str, Any]:
         found["destroy"] = errno_name(error.errno)
         back(c)
     return found
+
+
+# --- P43 ---
+
+
+def illegal_instruction(c: Context) -> Outcome:
+    reason = no_kernels(generation_apart(c))
+    return skipped(reason) if reason else in_processes(c, {"illegal": _illegal}, RESET_SECONDS * 2)
+
+
+def _illegal(c: Context) -> dict[str, Any]:
+    c.expected.add("illegal")
+    lane = c.lane()
+    bench = Bench(c, lane=lane)
+    out = lane.memory.gpu_va + FREE_AT
+    lane.memory.put32(FREE_AT, 0)
+    bench.finish(bench.launch(bench.load("empty")), "before")
+    fence = lane.submit(bench.launch(bench.load("illegal"), [out]), "illegal instruction")
+    came = until(fence.reached, FROZEN_SECONDS, 0.01)
+    evidence = lane.evidence()
+    check(
+        lane.memory.u32(FREE_AT) == 0,
+        "ran-on",
+        "what stands behind the illegal instruction ran",
+        evidence=evidence,
+    )
+    check(not came, "accepted", "the wave ended as if nothing had happened", evidence=evidence)
+    return {"rptr": evidence.rptr, **preempted(c, lane, "a queue with a dead wave")}
 
 
 # --- P44 ---
@@ -221,8 +253,12 @@ def back(c: Context) -> None:
 
 
 def endless_wait(c: Context) -> Outcome:
-    cases = {"released": _released, "destroyed": _destroyed_while_waiting}
-    return in_processes(c, cases, HELD_SECONDS + RESET_SECONDS + 5)
+    cases: dict[str, Case] = {"released": _released, "destroyed": _destroyed_while_waiting}
+    no_shaders = no_kernels(generation_apart(c))
+    if not no_shaders:
+        cases |= {"spinning, released": _spinning_released, "spinning, destroyed": _destroyed_while_spinning}
+    outcome = in_processes(c, cases, HELD_SECONDS + RESET_SECONDS + 5)
+    return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
 
 
 def _released(c: Context) -> dict[str, Any]:
@@ -244,22 +280,60 @@ def _destroyed_while_waiting(c: Context) -> dict[str, Any]:
     lane.memory.put32(FREE_AT, 0)
     lane.submit([WaitRegMem(lane.memory.gpu_va + FREE_AT, 1)], "endless wait")
     time.sleep(0.1)
+    return preempted(c, lane, "a waiting queue")
+
+
+def preempted(c: Context, lane: Lane, what: str) -> dict[str, Any]:
+    """DESTROY takes the queue off the hardware, and no reset was needed for that."""
     began = time.monotonic()
     try:
         lane.close()
     except DriverError as error:
         raise Failed(
             "not-preempted",
-            f"DESTROY of a waiting queue: {str(error).splitlines()[0]}",
+            f"DESTROY of {what}: {str(error).splitlines()[0]}",
             call=error.call,
             errno=error.errno,
             faults=tuple(_resets(c, 1.0)),
         ) from error
     seconds = time.monotonic() - began
-    check(seconds < DESTROY_SECONDS, "slow-destroy", f"DESTROY of a waiting queue took {seconds:.1f} s")
+    check(seconds < DESTROY_SECONDS, "slow-destroy", f"DESTROY of {what} took {seconds:.1f} s")
     resets = _resets(c, 0.2)
-    check(not resets, "not-preempted", f"DESTROY of a waiting queue needed a reset: {resets}")
+    check(not resets, "not-preempted", f"DESTROY of {what} needed a reset: {resets}")
     return {"milliseconds": round(seconds * 1e3)}
+
+
+def spin(c: Context, lane: Lane) -> tuple[TimelineFence, Memory]:
+    """A wave that runs until the dword at FREE_AT of the lane's memory is not 0; it says so in the one behind."""
+    bench = Bench(c, lane=lane)
+    stop, out = lane.memory.gpu_va + FREE_AT, lane.memory.gpu_va + FREE_AT + 64
+    lane.memory.put32(FREE_AT, 0)
+    lane.memory.put32(FREE_AT + 64, 0)
+    fence = lane.submit(bench.launch(bench.load("spin"), [stop, out]), "endless shader")
+    started = until(lambda: lane.memory.u32(FREE_AT + 64) == 1, bench.seconds, 0.005)
+    if not started:
+        raise lane.stuck(f"the wave does not say that it runs within {bench.seconds:g} s", symptom="not-started")
+    return fence, lane.memory
+
+
+def _spinning_released(c: Context) -> dict[str, Any]:
+    lane = c.lane()
+    fence, memory = spin(c, lane)
+    held = c.scaled(HELD_SECONDS)
+    time.sleep(held)
+    check(not fence.done(), "early", f"a wave that should spin ended within {held:g} s", evidence=lane.evidence())
+    memory.put32(FREE_AT, 1)
+    fence.wait(c.poll_seconds)
+    check(
+        memory.u32(FREE_AT + 64) == 2, "lost-store", f"at its end the wave left {memory.u32(FREE_AT + 64)}, not 2"
+    )
+    return {"seconds": held}
+
+
+def _destroyed_while_spinning(c: Context) -> dict[str, Any]:
+    lane = c.lane()
+    spin(c, lane)
+    return preempted(c, lane, "a spinning queue")
 
 
 # --- P46 ---
@@ -333,6 +407,31 @@ PROBES = (
         ),
     ),
     Probe(
+        "P43",
+        "illegal instruction",
+        (T1,),
+        2,
+        "a wave that cannot go on harms its queue only",
+        f"its fence never comes, DESTROY takes the queue away in under {DESTROY_SECONDS:g} s; P20 passes after it",
+        illegal_instruction,
+        needs=("P33", "P13"),
+        seconds=90.0,
+        signatures=(
+            Signature(
+                symptom("accepted", "ran-on"),
+                "this chip knows the instruction, or skips what it does not know",
+                "0xbfff0000 is no test of illegal instructions here; please report the chip",
+            ),
+            Signature(
+                symptom("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel"),
+                "a dead wave cannot be saved: MES did not answer, and the driver had to reset (ETIME)",
+                _MES,
+            ),
+            Signature(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice),
+            NOT_FETCHED,
+        ),
+    ),
+    Probe(
         "P44",
         "bad packet",
         (T1,),
@@ -364,16 +463,15 @@ PROBES = (
     ),
     Probe(
         "P45",
-        "endless wait",
+        "endless wait, endless shader",
         (T1,),
         2,
-        "a queue that waits can be released and can be taken off the hardware (CWSR)",
-        f"held {HELD_SECONDS:g} s, then released; DESTROY while waiting in under {DESTROY_SECONDS:g} s without "
-        "a reset "
-        "(the packet half: the spinning shader follows)",
+        "a queue that waits or spins can be released and can be taken off the hardware (CWSR)",
+        f"held {HELD_SECONDS:g} s, then released; DESTROY while waiting and while spinning in under "
+        f"{DESTROY_SECONDS:g} s without a reset",
         endless_wait,
         needs=("P26",),
-        seconds=60.0,
+        seconds=120.0,
         signatures=(
             Signature(
                 lambda o: (
@@ -383,7 +481,12 @@ PROBES = (
                 "MES failed to respond to REMOVE_QUEUE: the queue was not saved, it was reset",
                 f"{_MES}; gfx11 needs the PRIV workaround in RSRC1 for shaders",
             ),
-            Signature(symptom("early"), "see P26", "-k P26"),
+            Signature(symptom("early"), "see P26, and P33 for the shader", "-k P26,P33"),
+            Signature(
+                symptom("not-started", "lost-store"),
+                "the wave's stores of system scope do not reach the host while it runs",
+                "-k P41: host memory must be uncached for the GPU",
+            ),
         ),
     ),
     Probe(

@@ -20,6 +20,7 @@ from zinc_rt.probes import (
     kernel_driver,
     kfd_queues,
     memory,
+    parity,
     shader_memory,
     userq,
     userq_faults,
@@ -41,6 +42,7 @@ GROUPS: tuple[tuple[Probe, ...], ...] = (
     coherence.PROBES,
     faults.PROBES,
     userq.PROBES,
+    parity.PROBES,
     userq_faults.PROBES,
     endurance.PROBES,
 )

@@ -69,6 +69,19 @@ def on_gfx12(run: Probing) -> Probing:
     return guarded
 
 
+def generation_apart(c: Context) -> tuple[int, int, int]:
+    """For probes whose cases each have a process of their own: this one must not open the device before them.
+    (12, 0, 0) where it cannot be asked: the cases will say why."""
+    ended = c.apart(_generation, 20.0)
+    found: tuple[int, int, int] = ended.value if ended.how == "returned" else (GENERATION, 0, 0)
+    return found
+
+
+def _generation(c: Context) -> tuple[int, int, int]:
+    with c:
+        return c.transport.generation
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A kernel in GPU memory. `wave` may be another than it was assembled for, where its code allows both."""
@@ -95,9 +108,9 @@ class Scratch:
 class Bench:
     """Code lies in host memory the GPU does not cache, unless `placement` says otherwise: then `flush` it."""
 
-    def __init__(self, c: Context, placement: Placement = Placement.GTT, name: str = "ring") -> None:
+    def __init__(self, c: Context, placement: Placement = Placement.GTT, lane: Lane | None = None) -> None:
         self.context = c
-        self.lane: Lane = c.lane(name)
+        self.lane = c.lane() if lane is None else lane
         self.code = c.memory(CODE_BYTES, "code", placement)
         self._arguments = c.memory(ARGUMENTS_BYTES, "arguments")
         self.seconds = max(c.poll_seconds, COMPILE_SECONDS) if c.driver.simulated else c.poll_seconds

@@ -1,24 +1,31 @@
-"""Hangs and faults on purpose through user queues: P55, the packet half."""
+"""Hangs and faults on purpose through user queues: P55."""
 
 from __future__ import annotations
 
 import errno
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.pm4.packets import Nop, WriteData
 from zinc_rt.probes.context import Context, until
-from zinc_rt.probes.faults import BAD_HEADER, FROZEN_SECONDS, RESET_SECONDS, in_processes
+from zinc_rt.probes.faults import BAD_HEADER, FROZEN_SECONDS, RESET_SECONDS, Case, in_processes, spin
 from zinc_rt.probes.lane import Lane
 from zinc_rt.probes.probe import T2, Outcome, Probe, Signature, check, gone, symptom
+from zinc_rt.probes.shaders import generation_apart, no_kernels
 
 BAD_ADDRESS = 0xDEADBEE0  # IGT's
 
 
 def hangs(c: Context) -> Outcome:
-    return in_processes(c, {"opcode 0xf2": _bad_opcode, "bad address": _bad_address}, 3 * RESET_SECONDS)
+    cases: dict[str, Case] = {"opcode 0xf2": _bad_opcode, "bad address": _bad_address}
+    no_shaders = no_kernels(generation_apart(c))
+    if not no_shaders:
+        cases["long shader"] = _long_shader
+    outcome = in_processes(c, cases, 3 * RESET_SECONDS)
+    return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
 
 
 def _bad_opcode(c: Context) -> dict[str, Any]:
@@ -36,6 +43,12 @@ def _bad_address(c: Context) -> dict[str, Any]:
         f"GPUVM_FAULT says {found.get('fault', 'nothing')}, the write went to {BAD_ADDRESS:#x}",
     )
     return found
+
+
+def _long_shader(c: Context) -> dict[str, Any]:
+    """A user queue has no area to save waves to: one that never ends can only be killed."""
+    c.expected.add("fence-order")  # the kernel's fence stands behind a wave that runs
+    return _hang(c, lambda lane: (spin(c, lane), None)[1])
 
 
 def _hang(c: Context, send: Callable[[Lane], None]) -> dict[str, Any]:
@@ -86,8 +99,7 @@ PROBES = (
         2,
         "a hung user queue is noticed, ended, and harms nobody else",
         f"its kernel fence ends within {RESET_SECONDS:g} s, a bad address is in GPUVM_FAULT, VRAM survives; P20 "
-        "passes "
-        "after it (the packet half: the long shader follows)",
+        "passes after it; so for an illegal packet, a bad address and a shader without an end",
         hangs,
         needs=("P52",),
         seconds=150.0,
