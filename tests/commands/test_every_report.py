@@ -58,6 +58,7 @@ COMMANDS = {
     "isa disasm": "--hex CODE",
     "logits": "--model MODEL --tokens 1,2 --out OUT.npz",
     "mem-test": "--device sim -k M01 --tiers t1",
+    "perf gate": "--list",
     "pm4 decode": "STREAM --lint",
     "pm4-test": "--device sim -k P01,P20",
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",

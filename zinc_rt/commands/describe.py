@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.code_version import runtime_version
 from zinc_rt.commands.progress import progress
 from zinc_rt.ir.op import Op
 from zinc_rt.model.gguf import digest
@@ -26,11 +27,12 @@ def describe_model(gguf: GGUFFile) -> dict[str, Any]:
 
 
 def describe_run(report: Report, engine: Engine) -> None:
-    """Fill in the device, the ordering, the context, the clamps, and what computed the model."""
+    """Fill in the device, the ordering, the context, the clamps, the code, and what computed the model."""
     tier = engine.backend.tier.value
     report.device = {"tier": tier, **asdict(engine.backend.device)}
     report.ordering = engine.backend.ordering
     report.ctx = engine.limits.ctx
+    report.details["code"] = runtime_version()
     report.shortcuts = engine.settings.clamps()
     nodes = [node for node in engine.graph("decode").nodes if node.op is not Op.BARRIER]
     report.model_execution = f"{tier}: every node of the model, in {engine.backend.ordering}"

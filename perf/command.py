@@ -1,0 +1,35 @@
+"""Speed: measure it, predict it, keep its history, and judge milestones by evidence that cannot be fooled."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from zinc_rt.cli import run
+
+ACTIONS = ("gate",)  # each a module <name>_command with `add`
+EXAMPLES = """\
+examples:
+  zinc-rt perf gate --milestone M1
+
+`zinc-rt perf ACTION --help` explains each; docs/perf.md the whole.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name in ACTIONS:
+        import_module(f"zinc_rt.perf.{name}_command").add(actions)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run("perf", parser(), lambda arguments: int(arguments.body(arguments)), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""`zinc-rt perf gate`: the verdict on milestones, criterion by criterion."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.commands import options
+from zinc_rt.commands.output import add_json, words
+
+if TYPE_CHECKING:
+    from zinc_rt.report import Result
+
+EXAMPLES = """\
+Structural criteria are measured now, on whatever device there is: without an AMD GPU, on a simulated one. Speeds
+come from reports of zinc-rt perf bench on the hardware named, and from nothing else. A report is refused, with the
+reason, that is of a simulated device, of other code or another model, has a clamp in force, fewer than 128 tokens,
+drifting clocks, no proof of bit-identity, or is not in the history as it was recorded.
+
+examples:
+  zinc-rt perf gate --milestone M1
+  zinc-rt perf gate --milestone M1 --evidence runs/ --history runs/history.jsonl --model-digest SHA256
+  zinc-rt perf gate --milestone M1 --only one-submit
+  zinc-rt perf gate --list
+
+exit codes: 0 every criterion passed, 1 one failed, 77 one is blocked, 2 unusable evidence.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "gate",
+        help="the verdict on a milestone, each criterion with its evidence",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--milestone", metavar="M", help="M0 to M8, several with commas")
+    parser.add_argument("--only", default="", metavar="ID", help="this criterion alone")
+    parser.add_argument("--list", action="store_true", help="every criterion, its limit, source and command")
+    given = parser.add_argument_group("evidence")
+    given.add_argument(
+        "--evidence", nargs="+", type=Path, default=[], metavar="PATH", help="reports and statements, or folders"
+    )
+    given.add_argument("--history", type=Path, metavar="F.jsonl", help="where the reports were recorded")
+    given.add_argument("--head", default="", metavar="HASH", help="the history must hold this entry")
+    given.add_argument("--model-digest", default="", metavar="SHA256", help="of the model the speeds are of")
+    how = parser.add_argument_group("how structural criteria run")
+    how.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
+    how.add_argument(
+        "--device", choices=("auto", "sim"), default="auto", help="auto: the GPU, simulated where there is none"
+    )
+    add_json(parser)
+    parser.set_defaults(body=_gate)
+
+
+def _gate(arguments: argparse.Namespace) -> int:
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.perf.milestones import find_milestone
+
+    check_writable(report=arguments.json)
+    if arguments.list:
+        return _list(arguments)
+    if not arguments.milestone:
+        raise UsageError("no milestone is named", next="--milestone M1, or --list")
+    wanted = [find_milestone(name.strip()) for name in arguments.milestone.split(",")]
+    if arguments.only and not any(arguments.only == each.id for m in wanted for each in m.criteria):
+        ids = ", ".join(each.id for m in wanted for each in m.criteria)
+        raise UsageError(f"--only {arguments.only}: no such criterion", next=f"one of {ids}")
+    return _run(arguments, wanted)
+
+
+def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
+    from zinc_rt.perf.evidence import collect
+    from zinc_rt.perf.gate import GateReport, Given, evaluate
+    from zinc_rt.perf.history import read
+    from zinc_rt.perf.lab import Lab
+    from zinc_rt.report import to_json, write_text
+
+    out = words(arguments)
+    settings = options.settings()
+    reports, statements = collect(arguments.evidence)
+    given = Given(
+        reports,
+        statements,
+        read(arguments.history) if arguments.history else None,
+        arguments.model_digest,
+        arguments.head,
+    )
+    report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
+    with Lab(device=arguments.device, model=arguments.model, settings=settings) as lab:
+        for milestone in wanted:
+            print(f"{milestone.id}  {milestone.title}", file=out, flush=True)
+            for result in evaluate(milestone, lab, given, only=arguments.only):
+                report.results.append(result)
+                _print(result, out)
+        report.device = lab.described()
+    report.details = {
+        "milestones": [each.id for each in wanted],
+        "only": arguments.only,
+        "code": given.code_version,
+        "history_head": given.history.head if given.history else "",
+    }
+    verdict = report.verdict()
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
+    where = ", structural criteria on a simulated device" if report.device["simulated"] else ""
+    names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
+    print(f"{verdict['status']}  {names}: {counts}{where}", file=out)
+    if arguments.json == "-":
+        print(to_json(report))
+    elif arguments.json:
+        write_text(arguments.json, to_json(report) + "\n")
+    return report.exit_code()
+
+
+def _print(result: Result, out: Any) -> None:
+    value = result.measure.get("value")
+    seen = "" if value is None else f"{value:g}"
+    wanted = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
+    name = result.id.partition("/")[2]
+    print(f"  {result.status.upper():<8}{name:<17}{wanted:<27} {result.measure['what']}", file=out)
+    print(f"          {'':<17}{result.reason}", file=out, flush=True)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.output import finish
+    from zinc_rt.perf.milestones import milestones
+    from zinc_rt.report import Report, Result
+
+    out = words(arguments)
+    report = Report("perf gate")
+    for milestone in milestones():
+        print(f"{milestone.id}  {milestone.title}", file=out)
+        for each in milestone.criteria:
+            wanted = f"{each.bound} {each.unit}"
+            print(f"  {each.type:<11}{each.id:<17}{wanted:<24} {each.what}  [{', '.join(each.source)}]", file=out)
+            report.results.append(
+                Result(
+                    each.name, each.type, "pass", reason=each.what, limit={"compare": wanted}, repro=each.command
+                )
+            )
+        for note in milestone.notes:
+            print(f"  note: {note}", file=out)
+    return finish(report, arguments)

@@ -1,0 +1,107 @@
+"""Intervals for what is measured in pairs, and changes in a series."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+RESAMPLES = 4000
+SEED = 1
+CONFIDENCE = 0.95
+
+
+def ratio_interval(
+    ours: Sequence[float], theirs: Sequence[float], *, confidence: float = CONFIDENCE
+) -> tuple[float, float, float]:
+    """Ratio ours/theirs of paired runs and its bootstrap interval: (ratio, low, high), geometric means.
+
+    Pairs are resampled whole, so what slows both runs of a pair cancels. Raises ValueError below two pairs.
+    """
+    if len(ours) != len(theirs) or len(ours) < 2 or min(*ours, *theirs) <= 0:
+        raise ValueError(f"wanted two or more pairs of positive figures, saw {len(ours)} and {len(theirs)}")
+    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
+    draw = random.Random(SEED)
+    means = sorted(statistics.fmean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
+    tail = (1 - confidence) / 2
+    low, high = means[int(tail * RESAMPLES)], means[min(RESAMPLES - 1, int((1 - tail) * RESAMPLES))]
+    return math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The series has another level from `index` on. `p`: how often a shuffled series looks as split as this."""
+
+    index: int
+    before: float
+    after: float
+    p: float
+
+    @property
+    def ratio(self) -> float:
+        return self.after / self.before
+
+
+def change_points(values: Sequence[float], *, least: int = 3, p: float = 0.01) -> list[Change]:
+    """Where the level shifts: binary segmentation on ranks, each split kept if a permutation test at `p` keeps it.
+
+    `least` values lie on each side. Ranks, so that one outlier is no shift.
+    """
+    found: list[int] = []
+    _split(values, 0, len(values), least, p, found)
+    edges = [0, *sorted(found), len(values)]
+    changes = []
+    for start, index, end in zip(edges, edges[1:], edges[2:], strict=False):
+        before, after = statistics.median(values[start:index]), statistics.median(values[index:end])
+        score = _best(_ranks(values[start:end]), least)[0]
+        changes.append(Change(index, before, after, _chance(_ranks(values[start:end]), least, score)))
+    return changes
+
+
+def _split(values: Sequence[float], start: int, end: int, least: int, p: float, found: list[int]) -> None:
+    if end - start < 2 * least:
+        return
+    ranks = _ranks(values[start:end])
+    score, index = _best(ranks, least)
+    if score <= 0 or _chance(ranks, least, score) > p:
+        return
+    found.append(start + index)
+    _split(values, start, start + index, least, p, found)
+    _split(values, start + index, end, least, p, found)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Mid-ranks: equal values share one."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end < len(order) and values[order[end]] == values[order[start]]:
+            end += 1
+        for place in order[start:end]:
+            ranks[place] = (start + end - 1) / 2
+        start = end
+    return ranks
+
+
+def _best(ranks: Sequence[float], least: int) -> tuple[float, int]:
+    """The split whose sides' mean ranks lie farthest apart, for their sizes."""
+    total, count, left = sum(ranks), len(ranks), 0.0
+    best = (0.0, 0)
+    for index in range(1, count):
+        left += ranks[index - 1]
+        if least <= index <= count - least:
+            apart = abs(left / index - (total - left) / (count - index))
+            best = max(best, (apart * math.sqrt(index * (count - index) / count), index))
+    return best
+
+
+def _chance(ranks: Sequence[float], least: int, score: float, *, shuffles: int = 500) -> float:
+    draw, shuffled, as_high = random.Random(SEED), list(ranks), 0
+    for _ in range(shuffles):
+        draw.shuffle(shuffled)
+        as_high += _best(shuffled, least)[0] >= score
+    return (as_high + 1) / (shuffles + 1)

@@ -1,0 +1,232 @@
+"""Attempts to fool a gate, one a row: each is refused with its reason, and without the attempt the gate passes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate_evidence import CODE, bench_report, put_forward, validation
+
+from zinc_rt.perf.evidence import Evidence
+from zinc_rt.perf.gate import GateReport, Given, evaluate
+from zinc_rt.perf.history import append, read
+from zinc_rt.perf.lab import Lab
+from zinc_rt.perf.milestones import find_milestone
+from zinc_rt.perf.refusals import RULES
+from zinc_rt.report import Result
+
+Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
+
+
+def decided(given: Given, only: str = "decode", milestone: str = "M1") -> Result:
+    with Lab() as lab:
+        (result,) = evaluate(find_milestone(milestone), lab, given, only=only)
+    return result
+
+
+def setting(path: str, value: Any) -> Spoil:
+    """Change one field of the bench report: "device.simulated"."""
+
+    def spoil(bench: dict[str, Any], valid: dict[str, Any]) -> None:
+        *folders, last = path.split(".")
+        place = bench
+        for name in folders:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        place[last] = value
+
+    return spoil
+
+
+def of_validation(change: Callable[[dict[str, Any]], Any]) -> Spoil:
+    return lambda bench, valid: change(valid) and None
+
+
+def runs(*seconds: float, tokens: int = 128) -> Spoil:
+    """Runs of `tokens` tokens at so many seconds each, with a summary that fits them."""
+
+    def spoil(bench: dict[str, Any], valid: dict[str, Any]) -> None:
+        measure = bench["results"][0]["measure"]
+        measure["runs"] = [[each] * tokens for each in seconds]
+        measure["tokens_per_second"] = 1 / sorted(seconds)[len(seconds) // 2]
+
+    return spoil
+
+
+def samples(field: str, *values: float) -> Spoil:
+    def spoil(bench: dict[str, Any], valid: dict[str, Any]) -> None:
+        for sample, value in zip(bench["details"]["samples"], values, strict=True):
+            sample[field] = value
+
+    return spoil
+
+
+T = 1 / 150
+ATTEMPTS: dict[str, tuple[Spoil, str]] = {
+    "a simulated device": (setting("device.simulated", True), "simulated device"),
+    "a device that does not say": (setting("device.simulated", None), "simulated device"),
+    "another card": (setting("device.name", "Radeon RX 9070"), "needs gfx1201 hardware (R9700)"),
+    "another chip under the name": (setting("device.arch", "gfx1100"), "gfx1100"),
+    "a shortcut in the report": (setting("shortcuts", ["LM head capped"]), "LM head capped"),
+    "LM head rows": (setting("details.settings.lm_head_rows", 4096), "lm_head_rows = 4096"),
+    "a decode budget": (setting("details.settings.max_decode_tokens", 8), "max_decode_tokens = 8"),
+    "fewer experts": (setting("details.settings.decode_topk", 1), "decode_topk = 1"),
+    "another attention scale": (setting("details.settings.gemma4_attn_scale", 1.0), "gemma4_attn_scale"),
+    "a clamp left unsaid": (setting("details.settings", {}), "is not recorded"),
+    "127 tokens": (runs(*[T] * 5, tokens=127), "127 generated tokens"),
+    "eight tokens": (runs(*[T] * 5, tokens=8), "8 generated tokens"),
+    "one run": (runs(T), "1 runs"),
+    "another tier": (setting("device.tier", "t1"), "ran on t1"),
+    "another tier's result": (setting("results.0.tier", "t_cpu"), "ran on t_cpu"),
+    "nodes left on the host": (setting("direct_compute_ops", 790), "790 of 812 nodes"),
+    "another number of slots": (setting("details.workload.slots", 4), "4 slots"),
+    "a short context": (setting("ctx", 512), "context of 512"),
+    "another model": (setting("model.digest", "cd" * 32), "another model"),
+    "another architecture": (setting("model.architecture", "qwen3"), "another model"),
+    "a cooler first than last": (
+        samples("gpu_temperature_c", 40, 41, 42, 50, 55, 60, 70, 71, 72),
+        "thermal drift",
+    ),
+    "clocks that fall": (samples("gpu_clock_mhz", *[2350.0] * 4, *[2000.0] * 5), "clock drift"),
+    "no clocks": (setting("details.samples", []), "drift cannot be excluded"),
+    "runs far apart": (runs(T, T * 1.2, T, T * 0.9, T), "spread"),
+    "runs that slow down": (runs(T, T * 1.02, T * 1.04, T * 1.06, T * 1.07), "speed drift"),
+    "a summary its samples deny": (setting("results.0.measure.tokens_per_second", 240.0), "its own samples 150"),
+    "no samples": (setting("results.0.measure.runs", []), "no raw samples"),
+    "nonsense for samples": (setting("results.0.measure.runs", "150"), "cannot be read"),
+    "other code": (setting("details.code", "beef" * 16), "stale"),
+    "no code version": (setting("details.code", None), "stale"),
+    "bits of another model": (of_validation(lambda v: v["model"].update(digest="cd" * 32)), "no evidence of bit"),
+    "bits on another device": (
+        of_validation(lambda v: v["details"]["devices"]["t2"].update(simulated=True)),
+        "another device: simulated",
+    ),
+    "bits of another driver": (
+        of_validation(lambda v: v["details"]["devices"]["t2"].update(kernel="6.17")),
+        "another device: kernel",
+    ),
+    "bits of other code": (of_validation(lambda v: v["details"].update(code="beef")), "of other code"),
+    "bits within a tolerance": (of_validation(lambda v: v["results"][1]["limit"].clear()), "not equal to the bit"),
+    "bits that differ": (
+        of_validation(lambda v: v["results"][0]["measure"].update(equal_bits=False)),
+        "not equal to the bit",
+    ),
+    "no logits compared": (of_validation(lambda v: v["results"].pop()), "layers or logits are missing"),
+    "bits of the other tier": (
+        of_validation(lambda v: v["details"].update(devices={"t1": {}})),
+        "t2 was not validated",
+    ),
+}  # fmt: skip
+
+
+def test_the_report_they_start_from_passes(tmp_path: Path) -> None:
+    result = decided(put_forward(tmp_path, bench_report(), validation()))
+    assert (result.status, round(result.measure["value"])) == ("pass", 150)
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_an_attempt_to_fool_the_gate_is_refused_with_its_reason(attempt: str, tmp_path: Path) -> None:
+    bench, valid = bench_report(), validation()
+    spoil, reason = ATTEMPTS[attempt]
+    spoil(bench, valid)
+    result = decided(put_forward(tmp_path, bench, valid))
+    assert result.status == "blocked"
+    assert reason in result.reason
+    assert "needs gfx1201 hardware (R9700)" in result.reason
+
+
+def test_every_rule_is_attempted(tmp_path: Path) -> None:
+    """A rule that no attempt trips would be a rule nobody has seen work."""
+    from zinc_rt.perf.refusals import Case
+
+    tripped = set()
+    for spoil, _ in ATTEMPTS.values():
+        bench, valid = bench_report(), validation()
+        spoil(bench, valid)
+        offered = [Evidence(tmp_path / "b", bench), Evidence(tmp_path / "v", valid)]
+        criterion = find_milestone("M1").criteria[-2]
+        case = Case(criterion, offered[0], bench["results"][0], offered[1:], CODE, None, "ab" * 32)
+        for name, rule in RULES.items():
+            try:
+                tripped |= {name} if rule(case) else set()
+            except (TypeError, ValueError):
+                tripped.add(name)
+    assert tripped == set(RULES)
+
+
+def test_a_speed_without_a_validation_is_refused(tmp_path: Path) -> None:
+    assert "no evidence of bit-identity" in decided(put_forward(tmp_path, bench_report())).reason
+
+
+def test_a_report_outside_the_history_is_refused(tmp_path: Path) -> None:
+    given = put_forward(tmp_path, bench_report(), validation(), record=False)
+    assert "not in the history" in decided(given).reason
+    assert "no history" in decided(replace(given, history=None)).reason
+
+
+def test_a_report_changed_after_it_was_recorded_is_refused(tmp_path: Path) -> None:
+    given = put_forward(tmp_path, bench_report(), validation())
+    faster = bench_report()
+    faster["results"][0]["measure"] |= {"runs": [[1 / 300] * 128 for _ in range(5)], "tokens_per_second": 300.0}
+    forged = replace(given, reports=[Evidence(tmp_path / "0.json", faster), given.reports[1]])
+    assert "changed after it was recorded" in decided(forged).reason
+
+
+@pytest.mark.parametrize("edit", ["a figure", "a line dropped", "lines swapped", "rewritten whole"])
+def test_an_edited_history_is_refused(edit: str, tmp_path: Path) -> None:
+    given = put_forward(tmp_path, validation(), bench_report())
+    noted = given.history.head if given.history else ""
+    path = tmp_path / "history.jsonl"
+    lines = path.read_text().splitlines()
+    if edit == "a figure":
+        row = json.loads(lines[1])
+        row["figures"]["decode.tokens_per_second"] = 300.0
+        lines[1] = json.dumps(row)
+    elif edit == "a line dropped":
+        del lines[0]
+    elif edit == "lines swapped":
+        lines.reverse()
+    path.write_text("\n".join(lines) + "\n")
+    if edit == "rewritten whole":
+        path.unlink()
+        for report in (validation(), bench_report()):
+            append(path, report["command"], report, {"faked": 1.0})
+    result = decided(replace(given, history=read(path), head=noted))
+    assert result.status == "blocked" and "edited history" in result.reason
+
+
+def test_the_latest_report_decides_not_the_best(tmp_path: Path) -> None:
+    slow = bench_report()
+    slow["started"] = "2026-11-21T10:00:00+00:00"
+    slow["results"][0]["measure"] |= {"runs": [[1 / 120] * 128 for _ in range(5)], "tokens_per_second": 120.0}
+    result = decided(put_forward(tmp_path, bench_report(), slow, validation()))
+    assert (result.status, round(result.measure["value"])) == ("fail", 120)
+
+
+def test_a_model_that_nobody_pinned_is_refused(tmp_path: Path) -> None:
+    given = replace(put_forward(tmp_path, bench_report(), validation()), model_digest="")
+    assert "--model-digest" in decided(given).reason
+
+
+@pytest.mark.parametrize("milestone", [f"M{number}" for number in range(1, 9)])
+def test_without_evidence_no_speed_passes(milestone: str) -> None:
+    with Lab() as lab:
+        criteria = [each for each in find_milestone(milestone).criteria if each.type != "structural"]
+        results = [r for each in criteria for r in evaluate(find_milestone(milestone), lab, Given(), only=each.id)]
+    assert {result.status for result in results} == {"blocked"}
+    assert all("needs" in result.reason for result in results)
+
+
+def test_a_gate_with_one_criterion_blocked_is_not_passed() -> None:
+    report = GateReport("perf gate")
+    report.results = [Result("a", "structural", "pass"), Result("b", "measured", "blocked", reason="none")]
+    assert (report.verdict()["status"], report.exit_code()) == ("BLOCKED", 77)
+    report.results.append(Result("c", "structural", "fail"))
+    assert (report.verdict()["status"], report.exit_code()) == ("FAIL", 1)
+    report.results = [Result("a", "structural", "pass")]
+    assert (report.verdict()["status"], report.exit_code()) == ("PASS", 0)
+    report.results = []
+    assert report.exit_code() == 77

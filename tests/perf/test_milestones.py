@@ -1,0 +1,88 @@
+"""The milestones file: whole, sourced, and every mistake in it refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.errors import InputError
+from zinc_rt.perf.figures import FIGURES
+from zinc_rt.perf.milestones import FILE, milestones, parse_bound, read_milestones
+from zinc_rt.perf.refusals import RULES, rules_of
+
+
+def test_there_are_nine_each_with_criteria_and_sources() -> None:
+    assert [each.id for each in milestones()] == [f"M{number}" for number in range(9)]
+    for milestone in milestones():
+        assert milestone.criteria and milestone.scope
+        assert all(each.source for each in milestone.criteria)
+
+
+def test_every_speed_forbids_everything_and_names_its_hardware() -> None:
+    speeds = [each for m in milestones() for each in m.criteria if each.type == "measured"]
+    assert len(speeds) > 20
+    for each in speeds:
+        assert set(rules_of(each)) == set(RULES), each.name
+        assert each.hardware["arch"] and each.hardware["device"]
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        ("M1/decode", ">= 140"),
+        ("M2/decode", ">= 165"),
+        ("M2/prefill", ">= 250"),
+        ("M3/decode", ">= 195"),
+        ("M3/aggregate-4", ">= 760"),
+        ("M3/aggregate-64", ">= 5800"),
+        ("M4/decode", ">= 220"),
+        ("M5/decode", ">= 240"),
+        ("M5/latency", "< 2e-05"),
+        ("M7/decode", ">= 50"),
+    ],
+)
+def test_the_exit_criteria_are_the_originals(name: str, bound: str) -> None:
+    found = {each.name: each for m in milestones() for each in m.criteria}
+    assert str(found[name].bound) == bound
+
+
+def test_what_no_bench_records_yet_can_only_be_blocked() -> None:
+    """A measured criterion without a row in FIGURES has no figure to pass with."""
+    unrecorded = {each.measure for m in milestones() for each in m.criteria if each.type == "measured"} - set(
+        FIGURES
+    )
+    assert unrecorded == {
+        "endurance", "fairness", "idle_to_stream", "kv_memory", "prefix_hits", "speculation", "ttft_warm",
+    }  # fmt: skip
+
+
+def test_a_bound_holds_nothing_that_is_no_number() -> None:
+    for text in ("== 1", ">= 1", "<= 1", "< 1", "> 1"):
+        assert not parse_bound(text).holds(float("nan"))
+
+
+SPOILT = {
+    "another schema": ("zinc-rt-milestones/1", "zinc-rt-milestones/2", "schema"),
+    "an unknown field": ("unit: opcodes", "units: opcodes", "unknown ['units'], missing ['unit']"),
+    "an unknown type": ("type: structural", "type: structure", "type 'structure'"),
+    "no number": ('compare: "== 28"', 'compare: "== many"', "many"),
+    "an unknown operator": ('compare: "== 28"', 'compare: "~ 28"', "wanted one of"),
+    "no source": ('source: ["§9", "Appendix B"]', "source: []", "no source"),
+    "an unknown model": ("model: qwen36", "model: qwen37", "qwen37"),
+    "a speed without hardware": ("hardware: {arch: gfx1201, device: R9700}", "hardware: {}", "needs hardware"),
+    "an id used twice": ("id: verifier", "id: opcodes", "used twice"),
+    "no YAML": ("models:", "models: [", ""),
+}
+
+
+@pytest.mark.parametrize("mistake", SPOILT)
+def test_a_mistake_in_the_file_is_refused(mistake: str, tmp_path: Path) -> None:
+    right, wrong, reason = SPOILT[mistake]
+    text = FILE.read_text()
+    assert right in text
+    spoilt = tmp_path / "milestones.yaml"
+    spoilt.write_text(text.replace(right, wrong, 1))
+    with pytest.raises(InputError) as raised:
+        read_milestones(spoilt)
+    assert reason in str(raised.value)
