@@ -249,7 +249,7 @@ def test_the_frame_is_what_it_says() -> None:
 def test_vectors_of_llvm_give_what_the_model_gives(part: int, data_dir: Path, slow_counts: Counts) -> None:
     every = vectors(data_dir)
     assert len(every) > 8000
-    chosen = every[part :: slow_counts(160, 4)]
+    chosen = every[part :: slow_counts(480, 4)]
     data = inputs(32, slow_counts(5, 8), seed=part)
     wrong = []
     for batch in batches(chosen):
