@@ -226,9 +226,12 @@ class Writer:
         self.add(body, sopp("s_cbranch_execnz", -len(body) - 1), sop1(self.mask("s_mov"), EXEC, saved))
 
 
-def program(seed: int, *, wave: int = 32, barriers: bool = False) -> bytes:
-    """User data: s[0:1] where to store [len(STORED) + len(SCALARS), threads] dwords, s[2:3] DATA_DWORDS floats, s4
-    the threads of the workgroup."""
+def program(seed: int, *, wave: int = 32, barriers: bool = False, size: int = 6) -> bytes:
+    """`size`: statements, nested ones not counted.
+
+    User data: s[0:1] where to store [len(STORED) + len(SCALARS), threads] dwords, s[2:3] DATA_DWORDS floats, s4 the
+    threads of the workgroup.
+    """
     choice = random.Random(seed)
     writer = Writer(choice, wave == 64, barriers)
     writer.add(sop1("s_mov_b64", ENTRY_EXEC, EXEC))
@@ -240,7 +243,7 @@ def program(seed: int, *, wave: int = 32, barriers: bool = False) -> bytes:
         writer.add([vop2("v_xor_b32", index, LITERAL, index), choice.getrandbits(32)])
     for first in (*LOADED, *QUADS):
         writer.add(load_b128(first, LANE16, DATA, 16 * choice.randrange(64)))
-    writer.statements(0, True, 8)
+    writer.statements(0, True, size)
     writer.add(sop1("s_mov_b64", EXEC, ENTRY_EXEC))
     writer.add(sop2("s_lshl_b32", 5, 4, constant(2)), sop1("s_mov_b32", 6, 5), sop1("s_mov_b32", 7, constant(0)))
     for index in (*STORED, *(-each for each in SCALARS)):

@@ -58,7 +58,7 @@ def test_waves_put_aside_at_any_turn_of_a_loop_go_on_as_if_nothing_was(
     little_fuel: None, slow_counts: Counts, wave: int, threads: int
 ) -> None:
     for seed in range(slow_counts(1, 60)):
-        code = program(seed + 77, wave=wave, barriers=True)
+        code = program(seed + 77, wave=wave, barriers=True, size=4 if wave == 32 else 3)
         wanted, _ = run(ModelDevice(), code, wave=wave, threads=threads)
         got, findings = run(EngineDevice(level="fast"), code, wave=wave, threads=threads)
         assert findings == [], findings[0].sentence
