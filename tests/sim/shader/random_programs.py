@@ -229,8 +229,8 @@ class Writer:
 def program(seed: int, *, wave: int = 32, barriers: bool = False, size: int = 6) -> bytes:
     """`size`: statements, nested ones not counted.
 
-    User data: s[0:1] where to store [len(STORED) + len(SCALARS), threads] dwords, s[2:3] DATA_DWORDS floats, s4 the
-    threads of the workgroup.
+    User data: s[0:1] where to store [len(STORED) + len(SCALARS), threads] dwords, s[2:3] DATA_DWORDS floats, s4
+    the threads of the workgroup.
     """
     choice = random.Random(seed)
     writer = Writer(choice, wave == 64, barriers)
