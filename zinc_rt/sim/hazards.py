@@ -112,15 +112,21 @@ class Hazards:
         """The operations were done, at packet `issue`, for work `clock` has seen; `inside`: only (va, size)."""
         if not caches:
             return
+        each = tuple(caches)  # taking flags apart is slow
         for records in (self._records, self._cp.values(), self._code):
             for record in records:
                 if record.number <= clock.get(record.lane, 0) and (
                     inside is None or _within(record.accesses.writes, inside)
                 ):
-                    for cache in caches:
-                        record.cleaned.setdefault(cache, issue)
+                    cleaned = record.cleaned
+                    for cache in each:
+                        if cache not in cleaned:
+                            cleaned[cache] = issue
 
     def _check(self, one: Record, other: Record) -> None:
+        a, b = one.accesses, other.accesses
+        if a.high <= b.low or b.high <= a.low:
+            return  # nowhere near each other
         earlier, later = (other, one) if other.issue < one.issue else (one, other)
         own_cp = earlier.lane[1] is Lane.CP and earlier.lane[0] == later.lane[0]
         ordered = own_cp or later.seen.get(earlier.lane, 0) >= earlier.number
@@ -135,15 +141,20 @@ class Hazards:
         if not written:
             return
         if later.lane[1] is Lane.WAVES:
+            vector, scalar = overlap(written, b.reads), overlap(written, b.scalar_reads)
+            if vector is None and scalar is None:
+                return
             past = Cache.GL2_INV if earlier.past_l2 else NO_CACHE
-            self._stale(earlier, later, overlap(written, b.reads), Cache.GLV_INV | self._wave_caches | past)
-            self._stale(earlier, later, overlap(written, b.scalar_reads), Cache.GLK_INV | self._wave_caches | past)
+            self._stale(earlier, later, vector, Cache.GLV_INV | self._wave_caches | past)
+            self._stale(earlier, later, scalar, Cache.GLK_INV | self._wave_caches | past)
         elif earlier.past_l2 != later.past_l2:
             wanted = Cache.GL2_WB if later.past_l2 else Cache.GL2_INV
             self._stale(earlier, later, overlap(written, b.reads), wanted)
 
     def _check_code(self, later: Record, earlier: Record) -> None:
         va = overlap(earlier.accesses.writes, later.code)
+        if va is None:
+            return
         own_cp = earlier.lane[1] is Lane.CP and earlier.lane[0] == later.lane[0]
         if not own_cp and later.seen.get(earlier.lane, 0) < earlier.number:
             self._conflict("RAW", earlier, later, va)

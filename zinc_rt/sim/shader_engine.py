@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from zinc_rt.kmd.driver import Expected
@@ -23,6 +23,13 @@ class Accesses:
     scalar_reads: Ranges = ()  # through the scalar cache (K$)
     writes: Ranges = ()
     atomics: Ranges = ()
+    low: int = field(init=False, compare=False)  # VAs that all of it lies between
+    high: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ranges = (*self.reads, *self.scalar_reads, *self.writes, *self.atomics)
+        object.__setattr__(self, "low", min((va for va, _ in ranges), default=0))
+        object.__setattr__(self, "high", max((va + size for va, size in ranges), default=0))
 
 
 NOTHING = Accesses()
