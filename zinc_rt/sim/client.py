@@ -26,6 +26,7 @@ from zinc_rt.sim.interfaces import Finding, Severity
 from zinc_rt.sim.shader import crash
 from zinc_rt.sim.shared_pages import SharedPages
 from zinc_rt.sim.socket_lock import only_one
+from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.usermem import LocalMemory
 
 IOCTLS = {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}
@@ -278,6 +279,14 @@ class SimClient:
     def expect(self, kernels: Sequence[Expected]) -> None:
         """Kernels about to be dispatched, to be compiled beforehand. Returns when they are."""
         self._checked({"op": "expect", "kernels": [asdict(each) for each in kernels]})
+
+    def watch(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
+        self._checked({"op": "watch", "va": va, "size": size_bytes})
+
+    def stores(self) -> list[StoreSeen]:
+        rows = self._checked({"op": "stores"}).header["stores"]
+        return [StoreSeen(**{**row, "group": tuple(row["group"])}) for row in rows]
 
     def findings(self) -> list[Finding]:
         rows = self._checked({"op": "findings"}).header["findings"]

@@ -13,6 +13,7 @@ from zinc_rt.sim.interfaces import Finding
 from zinc_rt.sim.machine import Machine
 from zinc_rt.sim.mapping import shown_by
 from zinc_rt.sim.memory import Bo
+from zinc_rt.sim.stores import StoreSeen
 
 POLL_SECONDS = 0.001
 
@@ -91,6 +92,13 @@ class SimDriver:
     def expect(self, kernels: Sequence[Expected]) -> None:
         """Kernels about to be dispatched, to be compiled beforehand."""
         self.machine.expect(self.process, kernels)
+
+    def watch(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
+        self.machine.watch(self.process, va, size_bytes)
+
+    def stores(self) -> list[StoreSeen]:
+        return self.machine.stores(self.process)
 
     def findings(self) -> Iterable[Finding]:
         return list(self.machine.findings)

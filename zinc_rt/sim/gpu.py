@@ -16,6 +16,7 @@ from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, Kernel, QueueState
 from zinc_rt.sim.memory import Bo, Heap, Memory, Shared
 from zinc_rt.sim.profiles import KernelProfile
+from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.vm import GpuVm
 
 GPU_COUNTER_HZ = 100_000_000
@@ -167,6 +168,16 @@ class Gpu:
         engine = getattr(self.cp, "engine", None)
         if engine is not None:
             engine.expect(vm, kernels)
+
+    def watch(self, vm: GpuVm, va: int, size_bytes: int) -> None:
+        """Of the shader engine: see there."""
+        engine = getattr(self.cp, "engine", None)
+        if engine is not None and hasattr(engine, "watch"):
+            engine.watch(vm, va, size_bytes)
+
+    def stores(self, vm: GpuVm) -> list[StoreSeen]:
+        engine = getattr(self._cp, "engine", None)
+        return list(engine.stores(vm)) if engine is not None and hasattr(engine, "stores") else []
 
     def profile(self) -> list[Any]:
         """Counters of every kernel that ran here (zinc_rt.sim.shader.engine.Counters), the longest first."""

@@ -26,6 +26,7 @@ from zinc_rt.sim.interfaces import Finding, Kernel
 from zinc_rt.sim.kfd_state import KfdProcess
 from zinc_rt.sim.profiles import kernel as kernel_row
 from zinc_rt.sim.shader_engine import LEVELS, NoShaderEngine, ShaderEngine
+from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.sysfs import FileTree
 from zinc_rt.sim.usermem import LocalMemory, UserMemory
 from zinc_rt.sim.userq_state import UserQueues
@@ -325,11 +326,22 @@ class Machine:
                 if isinstance(file, DrmFile):
                     file.vm.announce(va, size_bytes, name)
 
+    def watch(self, process: Process, va: int, size_bytes: int) -> None:
+        """Every store of the process's waves to these bytes is to be remembered; size 0: no more."""
+        for file in self._drm_files(process):
+            file.gpu.watch(file.vm, va, size_bytes)
+
+    def stores(self, process: Process) -> list[StoreSeen]:
+        """What `watch` asked for, dispatch after dispatch."""
+        return [each for file in self._drm_files(process) for each in file.gpu.stores(file.vm)]
+
+    def _drm_files(self, process: Process) -> list[DrmFile]:
+        with self.lock:
+            return [file for file in process.files.values() if isinstance(file, DrmFile)]
+
     def expect(self, process: Process, kernels: Sequence[Expected]) -> None:
         """Kernels that the process is about to dispatch: another thing that no hardware can be told."""
-        with self.lock:
-            files = [file for file in process.files.values() if isinstance(file, DrmFile)]
-        for file in files:
+        for file in self._drm_files(process):
             file.gpu.expect(file.vm, kernels)
 
     def close(self) -> None:

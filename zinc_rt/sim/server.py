@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ class Server:
             "announce": self._announce,
             "expect": self._expect,
             "findings": self._findings,
+            "watch": self._watch,
+            "stores": self._stores,
             "inject": self._inject,
         }
 
@@ -228,6 +231,13 @@ class Server:
             for each in self.machine.findings
         ]
         return {"findings": rows, "dmesg": self.machine.dmesg[-1000:]}, b"", []
+
+    def _watch(self, session: Session, message: wire.Message) -> Answer:
+        self.machine.watch(session.process, int(message.header["va"]), int(message.header["size"]))
+        return {}, b"", []
+
+    def _stores(self, session: Session, message: wire.Message) -> Answer:
+        return {"stores": [asdict(each) for each in self.machine.stores(session.process)]}, b"", []
 
     def _inject(self, session: Session, message: wire.Message) -> Answer:
         self.machine.injector.add(str(message.header["name"]))

@@ -8,16 +8,17 @@ import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import Expected
-from zinc_rt.pm4.registers import Sh
+from zinc_rt.pm4.registers import USER_DATA_COUNT, Sh
+from zinc_rt.sim.facts import Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 from zinc_rt.sim.shader.code import fetched
 from zinc_rt.sim.shader.crash import CrashRecord
-from zinc_rt.sim.shader.findings import Teller
+from zinc_rt.sim.shader.findings import Teller, group_id, text_at
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, Wanted, wanted_for
 from zinc_rt.sim.shader.launch import Launch, Refused, of_dispatch, of_registers
@@ -25,14 +26,18 @@ from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run import Crew, Run
 from zinc_rt.sim.shader.static import static_findings
+from zinc_rt.sim.shader.watch import StoreWatch
 from zinc_rt.sim.shader.worker import prepare
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
+from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.vm import GpuVm
 
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
 STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
+STORES_KEPT = 1 << 14  # of one address space, since `watch`
 SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
+_USER_DATA = tuple(int(Sh.USER_DATA_0) + index for index in range(USER_DATA_COUNT))
 _SavePages = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
 _REGISTERS = (
     Sh.PGM_RSRC1, Sh.PGM_RSRC2, Sh.PGM_RSRC3, Sh.TMPRING_SIZE,
@@ -79,7 +84,7 @@ class _Memory:
 class GfxEngine:
     """`level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None for all cores of this process.
 
-    `crashes` asks whether the injected crash is due; `record` is what survives a real one.
+    `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` asks whether the injected crash is due; `record` is what survives a real one.
     """
 
     def __init__(
@@ -89,10 +94,13 @@ class GfxEngine:
         perturb: int = 0,
         threads: int | None = None,
         kernels: Kernels | None = None,
+        behaviour: Behaviour = Behaviour(),
+        processors: Sequence[int] = (0,),
         crashes: Callable[[], bool] = lambda: False,
         record: CrashRecord | None = None,
     ) -> None:
-        self.checks = Checks(level, perturb=bool(perturb))
+        self.checks = Checks(level, perturb=bool(perturb), wmma_f16_order=behaviour.wmma_f16_order)
+        self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = Kernels() if kernels is None else kernels
         self._seed = perturb
         self._crew = Crew(threads or len(os.sched_getaffinity(0)))
@@ -105,6 +113,8 @@ class GfxEngine:
         self._told: dict[tuple[bytes, int], int] = {}
         self._linted: set[Wanted] = set()
         self._serials = itertools.count(1)
+        self._watches: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
+        self._stores: WeakKeyDictionary[AddressSpace, list[StoreSeen]] = WeakKeyDictionary()
 
     # --- sim.shader_engine.ShaderEngine ---
 
@@ -137,6 +147,8 @@ class GfxEngine:
         if stop is Stop.FUEL:
             return None
         self._tell(dispatch, run, stop)
+        if run.watch is not None:
+            self._note_stores(dispatch, run, run.watch)
         accesses = run.accesses()
         under_way.table.refresh(accesses.writes + accesses.atomics)
         fault = run.fault() if stop is Stop.FAULT else None
@@ -171,6 +183,17 @@ class GfxEngine:
                 launches.append((fetched(space, each.program_va, target), launch))
         self.prepare(launches)
 
+    def watch(self, space: AddressSpace, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `stores` says who stored to these bytes; size 0 ends that."""
+        self._watches.pop(space, None)
+        self._stores.pop(space, None)
+        if size_bytes:
+            self._watches[space] = va, size_bytes
+
+    def stores(self, space: AddressSpace) -> list[StoreSeen]:
+        """Since `watch`, dispatch after dispatch; at most STORES_KEPT."""
+        return list(self._stores.get(space, ()))
+
     def profile(self) -> list[Counters]:
         """Of every kernel that ran, the longest first."""
         return sorted(self._counters.values(), key=lambda one: -one.seconds)
@@ -188,17 +211,23 @@ class GfxEngine:
         registers = dispatch.registers
         key = (
             code, dispatch.groups, dispatch.start, dispatch.group_threads, dispatch.last_threads, dispatch.wave32,
-            dispatch.user_data, *[registers.get(each, 0) for each in _REGISTERS],
+            *[registers.get(each, 0) for each in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
         )  # fmt: skip
         idle = self._idle.get(key)
         run = idle.pop() if idle else self._made(dispatch, code)
         memory = self._memory(dispatch.space)
         table = memory.ranges.table()
-        run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages)
+        watched = self._watches.get(dispatch.space)
+        run.watch = None if watched is None else StoreWatch(*watched)
+        count = registers.get(Sh.PGM_RSRC2, 0) >> 1 & 0x1F
+        user_data = [registers.get(each, 0) for each in _USER_DATA[:count]]
+        run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages, user_data)
         return _UnderWay(run, key, table)
 
     def _made(self, dispatch: Dispatch, code: bytes) -> Run:
-        launch = of_dispatch(dispatch)
+        launch = replace(
+            of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
+        )
         kernel = self.kernels.of(wanted_for(launch, code, self.checks))
         name = dispatch.space.describe(dispatch.program_va)
         if code not in self._counters:
@@ -208,6 +237,18 @@ class GfxEngine:
             for finding in static_findings(code, name, launch):
                 self._say(dispatch, code, finding.pc, finding.rule, finding.sentence)
         return Run(kernel, launch, self._crew, mode=launch.mode, seed=self._seed)
+
+    def _ids_enabled(self, dispatch: Dispatch) -> tuple[int, int, int]:
+        if self._behaviour.ids_without_enables == "filled":
+            return (1, 1, 1)
+        rsrc2 = dispatch.register(Sh.PGM_RSRC2)
+        return (rsrc2 >> 7 & 1, rsrc2 >> 8 & 1, rsrc2 >> 9 & 1)
+
+    def _places(self, dispatch: Dispatch) -> tuple[int, ...]:
+        """Of the processors whose pair of bits the queue's CU mask has; all where it has none."""
+        mask = int(dispatch.queue.extra.get("cu_mask", 0))
+        chosen = tuple(each for index, each in enumerate(self._processors) if mask >> 2 * index & 3)
+        return chosen or self._processors
 
     def _code(self, dispatch: Dispatch) -> bytes:
         """What the instruction cache holds there, up to the last instruction that can be reached."""
@@ -258,6 +299,18 @@ class GfxEngine:
             return
         sentence = teller.sentence(site, int(header["wave_in_group"]), int(header["group"]))
         self._say(dispatch, code, site.pc, site.rule, sentence)
+
+    def _note_stores(self, dispatch: Dispatch, run: Run, watch: StoreWatch) -> None:
+        kept = self._stores.setdefault(dispatch.space, [])
+        wanted, kernel = run.kernel.wanted, dispatch.space.describe(dispatch.program_va)
+        for each in watch.stores(run.kernel.sites)[: max(STORES_KEPT - len(kept), 0)]:
+            group = group_id(each.group, run.launch.groups, run.launch.start)
+            text = text_at(wanted.code, each.pc, wanted.wave)
+            kept.append(
+                StoreSeen(
+                    kernel, dispatch.label, text, each.pc, group, each.wave, each.lane, each.address, each.value
+                )
+            )
 
     def _say(self, dispatch: Dispatch, code: bytes, pc: int, rule: str, sentence: str) -> None:
         key = (code, hash((pc, rule)))

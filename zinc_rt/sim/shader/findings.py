@@ -88,9 +88,7 @@ class Teller:
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 
     def _group(self, number: int) -> str:
-        x, y, _ = self.groups
-        at = (number % x, number // x % y, number // (x * y))
-        return "({}, {}, {})".format(*(one + first for one, first in zip(at, self.start, strict=True)))
+        return str(group_id(number, self.groups, self.start))
 
     def _instruction(self, pc: int) -> str:
         return f"pc 0x{pc:x} `{text_at(self.code, pc, self.wave)}`"
@@ -100,6 +98,12 @@ class Teller:
         parts = [f"before it `{before}`"] if before else []
         parts += [f"after it `{after}`"] if after else []
         return f" [{', '.join(parts)}]" if parts else ""
+
+
+def group_id(number: int, groups: tuple[int, int, int], start: tuple[int, int, int]) -> tuple[int, int, int]:
+    """(x, y, z) of a workgroup's linear number in its launch."""
+    x, y, _ = groups
+    return number % x + start[0], number // x % y + start[1], number // (x * y) + start[2]
 
 
 def lanes_text(lanes: int, wave: int) -> str:
