@@ -70,6 +70,11 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
     out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
     out.add_argument("--html", metavar="F", help="a page to look at and pass on")
+    out.add_argument(
+        "--emit-repro",
+        metavar="DIR",
+        help="where two tiers' bits differ: a log of the run and of the one node at fault",
+    )
     out.add_argument("--strict", action="store_true", help="a skipped check fails")
     out.add_argument("--no-cache", action="store_true", help="compute T-CPU results again")
     made.set_defaults(defaults={action.dest: action.default for action in made._actions})
@@ -107,9 +112,10 @@ def _body(arguments: argparse.Namespace) -> int:
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
         show("")
-    failed = next((result for result in report.results if result.status == "fail"), None)
-    if failed is not None:
-        show(f"repro  {failed.repro}")
+    failed = [result for result in report.results if result.status == "fail"]
+    if failed:
+        shown = next((result for result in failed if result.artifacts), failed[0])
+        show(f"repro  {shown.repro}")
     show(verdict(report, len(jobs), strict=arguments.strict))
     if arguments.json == "-":
         print(to_json(report, strict=arguments.strict))

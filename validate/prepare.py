@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from zinc_rt.commands import options
 from zinc_rt.engine import Engine, default_ctx
@@ -19,7 +21,7 @@ from zinc_rt.settings import Settings
 from zinc_rt.tiers import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.validate.capture import Selection, capture, labels_of
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
-from zinc_rt.validate.run import Job, TierSpec, model_name, parse_tiers
+from zinc_rt.validate.run import Job, Smallest, TierSpec, model_name, parse_tiers
 
 DEFAULT_TOKENS = 8
 DEFAULT_STEPS = 2
@@ -81,8 +83,17 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
         threads=options.threads(arguments, settings),
         settings=settings,
         use_cache=not arguments.no_cache,
+        smallest=_smallest(arguments.emit_repro),
         repro=_repro(gguf, golden, tokens if dropped else arguments.tokens, ctx if dropped else None, arguments),
     )
+
+
+def _smallest(folder: str | None) -> Smallest | None:
+    if folder is None:
+        return None
+    from zinc_rt.validate.repro import with_repro  # only then are the rooms of logs needed
+
+    return partial(with_repro, folder=Path(folder))
 
 
 def _choice(spec: TierSpec, arguments: argparse.Namespace) -> Choice:

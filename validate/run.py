@@ -67,6 +67,10 @@ def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSp
     return specs
 
 
+# (runner, tier, the tokens it was fed after the prompt, the result that fails) -> that result with its artifacts
+Smallest = Callable[["Runner", TierSpec, list[int], Result], Result]
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Everything one model's validation depends on."""
@@ -86,6 +90,7 @@ class Job:
     threads: int = 0
     settings: Settings = field(default_factory=Settings)
     use_cache: bool = True
+    smallest: Smallest | None = None  # adds the smallest case that shows a failure again
     alone: bool = True  # a single tier is also held against itself
     repro: str = ""
 
@@ -130,9 +135,7 @@ class Runner:
         follow: list[int] | None = None,
         steps: int = 0,
     ) -> Run:
-        inject = dict(inject or {})
-        if self.job.first_input is not None and self.job.layers.feed:
-            inject[self.job.layers.feed] = self.job.first_input.values
+        inject = {**(inject or {}), **self.inject()}
         key = cache.key_of(
             model=digest(self.job.gguf),
             tier=spec.tier.value,
@@ -165,6 +168,12 @@ class Runner:
         if on_disk:
             cache.store(key, result)
         return result
+
+    def inject(self) -> dict[str, np.ndarray]:
+        """What stands in for the layers before the first that runs."""
+        if self.job.first_input is None or not self.job.layers.feed:
+            return {}
+        return {self.job.layers.feed: self.job.first_input.values}
 
     @property
     def simulated(self) -> tuple[TierSpec, ...]:
@@ -248,7 +257,10 @@ def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
         )
         results.append(logits_check(subject, run, reference))
         if any(result.status == "fail" for result in results):
-            results.append(_first_divergent(runner, other, spec, subject))
+            where = _first_divergent(runner, other, spec, subject)
+            if job.smallest is not None and limit.bits:
+                where = job.smallest(runner, other, reference.greedy, where)
+            results.append(where)
         yield from results
         plain = runner.run(other, "forward, untapped", selection=None, steps=job.steps, follow=reference.greedy)
         yield _untapped_check(_itself(job, other), plain, run)

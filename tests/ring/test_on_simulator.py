@@ -30,10 +30,10 @@ PATIENCE = 5.0
 
 
 class Bench:
-    def __init__(self, tier: str, folder: Path, *inject: str) -> None:
+    def __init__(self, tier: str, folder: Path, *inject: str, debug: bool = True) -> None:
         self.driver = SimDriver(inject=inject, time_scale=0.01)
         self.backend: AmdBackend = OPENERS[tier](
-            self.driver, hang_folder=folder, ring_bytes=4096, timeout_seconds=PATIENCE, debug=True
+            self.driver, hang_folder=folder, ring_bytes=4096, timeout_seconds=PATIENCE, debug=debug
         )
         self.resources = self.backend.side.transport.resources
 
@@ -182,8 +182,7 @@ def test_an_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("tier", OPENERS)
 def test_a_page_fault_names_allocation_and_submission_at_once(tier: str, tmp_path: Path) -> None:
-    bench = Bench(tier, tmp_path)
-    bench.backend._debug = False
+    bench = Bench(tier, tmp_path, debug=False)
     target = bench.backend.alloc_bo(4096, "host_visible", "target")
     fence = bench.backend.submit(bench.write(target, 1, name="culprit", offset_bytes=1 << 30), Stream("main"))
     with pytest.raises(Hang) as caught:

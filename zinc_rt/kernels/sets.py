@@ -25,12 +25,13 @@ class KernelSet:
     entries: tuple[Entry, ...]
     read: Callable[[str], Zrt]
     pack: Callable[[Weight], np.ndarray]
+    packed_bytes: Callable[[Weight], int]  # of what `pack` gives, without packing
 
 
 @cache
 def kernel_set(arch: str) -> KernelSet | None:
-    """None for a chip without kernels. Its package's table.py has ENTRIES, read and pack."""
+    """None for a chip without kernels. Its package's table.py has ENTRIES, read, pack and packed_bytes."""
     if arch not in PACKAGES:
         return None
     table = import_module(f"{PACKAGES[arch]}.table")
-    return KernelSet(arch, table.ENTRIES, cache(table.read), table.pack)
+    return KernelSet(arch, table.ENTRIES, cache(table.read), table.pack, table.packed_bytes)

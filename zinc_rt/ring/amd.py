@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
 
-from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import Ref
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import Expected
@@ -30,9 +27,7 @@ from zinc_rt.lower.lower import choose
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.lint import Queue as LintQueue
 from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
-from zinc_rt.ring import examine, graph_program
 from zinc_rt.ring.amd_ring import AmdRing, Batch
 from zinc_rt.ring.base import Device, Tier
 from zinc_rt.ring.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
@@ -40,8 +35,8 @@ from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.ring.kernel_code import KernelCode
 from zinc_rt.ring.kernel_log import Log
 from zinc_rt.ring.kernel_side import Incident, KernelSide
-from zinc_rt.ring.legal import refuse_illegal
-from zinc_rt.ring.packet_program import AmdVariant, PacketProgram, ib_content
+from zinc_rt.ring.packet_program import AmdVariant, PacketProgram
+from zinc_rt.ring.programs import Programs
 from zinc_rt.ring.publish import Publish, publisher
 from zinc_rt.ring.reporter import Reporter
 from zinc_rt.ring.transfer import Transfer
@@ -111,7 +106,8 @@ class AmdBackend:
         self.generation = generation_of(arch_name(side.transport.generation))
         self.memory = DeviceMemory(side.transport, announce)
         self._kernels = kernels
-        self._code = KernelCode(kernels.read, self.memory, self._put) if kernels is not None else None
+        code = KernelCode(kernels.read, self.memory, self._put) if kernels is not None else None
+        self._programs = Programs(self.memory, code, self._put, expect, self.generation, tier, device, debug)
         self._ring_bytes = ring_bytes
         self._timeout_seconds = timeout_seconds
         self._debug = debug
@@ -124,7 +120,6 @@ class AmdBackend:
         self._closed = False
         self.owner: Callable[[], None] = lambda: None
         self._findings = findings
-        self._expect = expect
         self._watch_at = 0.0
         self.reporter = Reporter(side, self.memory.addresses, tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
@@ -145,10 +140,12 @@ class AmdBackend:
 
     # Memory
 
-    def alloc_bo(self, size_bytes: int, heap: str, name: str) -> Buffer:
-        """Zeroed; VRAM by the GPU."""
+    def alloc_bo(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
+        """VRAM is zeroed by the GPU."""
         buffer = self._alloc(size_bytes, heap, name)
         device = buffer.storage.device
+        if not zeroed:
+            return buffer
         if device.placement is Placement.VRAM:
             self._transfers().fill(device.gpu_va, device.size_bytes)
         elif device.placement is Placement.VRAM_BAR:
@@ -177,72 +174,47 @@ class AmdBackend:
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Copies, as the kernels want each type, into as few allocations as POOL_BYTES allows."""
-        pack = self._kernels.pack if self._kernels is not None else _as_in_the_file
-        arrays = {**{name: pack(weight) for name, weight in weights.items()}, **constants}
+        arrays: dict[str, Weight | np.ndarray] = {**weights, **constants}
         buffers: dict[str, Buffer] = {}
-        for number, pool in enumerate(packed({name: array.nbytes for name, array in arrays.items()})):
+        for number, pool in enumerate(packed({name: self._packed_bytes(a) for name, a in arrays.items()})):
             last, offset = pool[-1]
-            size_bytes = offset + max(1, arrays[last].nbytes)
+            size_bytes = offset + max(1, self._packed_bytes(arrays[last]))
             block = self.memory.block(size_bytes, Placement.VRAM, f"weights {number}")
             self._before_submit = True
             for name, offset in pool:
-                array = arrays[name]
-                buffers[name] = self.memory.buffer(block, offset, array.nbytes, Heap.DEVICE_LOCAL, name)
-                self._transfers().write(block.device.gpu_va + offset, array)
+                content = self._packed(arrays[name])  # one at a time: a model may be most of the host's memory
+                buffers[name] = self.memory.buffer(block, offset, content.nbytes, Heap.DEVICE_LOCAL, name)
+                self._transfers().write(block.device.gpu_va + offset, content)
         self._transfers().finish()
         return buffers
+
+    def _packed(self, array: Weight | np.ndarray) -> np.ndarray:
+        if isinstance(array, np.ndarray):
+            return array
+        return array.raw if self._kernels is None else self._kernels.pack(array)
+
+    def _packed_bytes(self, array: Weight | np.ndarray) -> int:
+        if isinstance(array, np.ndarray) or self._kernels is None:
+            return array.nbytes
+        return self._kernels.packed_bytes(array)
 
     # Programs
 
     def build(self, program: Program | PacketProgram, buffers: Mapping[str, Buffer]) -> AmdVariant:
         """An indirect buffer in GPU memory."""
-        if isinstance(program, PacketProgram):
-            return self._ib(program)
-        if self._code is None:
-            raise UnsupportedError(
-                f"tier {self.tier.value} has no kernels for {self.device.arch}",
-                next="run models with --tier t_cpu",
-            )
-        plan = graph_program.plan(program)
-        kernels = self._code.load(step.kernel for step in plan.dispatches)
-        self._expect([each.expected for each in kernels.values()])
-        block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
-        self._before_submit = True
-        va = block.device.gpu_va
-        address = partial(_address, program, buffers)
-        image = graph_program.content(plan, va, address)
-        self._put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
-        stream = graph_program.packets(plan, va, kernels, self.generation)
-        variant = self._ib(PacketProgram(tuple(stream), plan.name))
-        variant.block = block
-        return variant
+        self._touched_bar()
+        return self._programs.build(program, buffers)
 
     def _put(self, gpu_va: int, content: np.ndarray) -> None:
         self._transfers().write(gpu_va, content)
         self._transfers().finish()
-
-    def _ib(self, program: PacketProgram) -> AmdVariant:
-        words = ib_content(program, self.generation)
-        if self._debug:
-            kind: LintQueue = "userq" if self.tier is Tier.T2 else "kfd"
-            mapped = self.memory.addresses.refusal
-            refuse_illegal(words, program.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
-        block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
-        buffer = self.memory.buffer(block, 0, 4 * len(words), Heap.BAR, f"ib {program.name}")
-        storage: Storage = buffer.storage
-        storage.view()[:] = examine.as_bytes(words)
-        self._touched_bar()
-        ib = examine.IndirectCode(program.name, storage.device, tuple(words))
-        return AmdVariant(program.name, ib, storage)
 
     def free(self, variant: AmdVariant) -> None:
         """Give a variant's indirect buffer back. The caller has waited for its replays."""
         for lane in self._lanes.values():
             lane.batches.pop(variant, None)
             lane.flushing.pop(variant, None)
-        self.memory.give_back(variant.storage.block)
-        if variant.block is not None:
-            self.memory.give_back(variant.block)
+        self._programs.free(variant)
 
     # Submission
 
@@ -415,23 +387,6 @@ class AmdBackend:
             self.close(drain_seconds=0.0)
         except Exception as failure:  # the block's own error goes first
             error.add_note(f"and while closing {self.tier.value}: {failure}")
-
-
-def _as_in_the_file(weight: Weight) -> np.ndarray:
-    return weight.raw
-
-
-def _address(program: Program, buffers: Mapping[str, Buffer], place: Ref) -> int:
-    """Where a byte of a graph's buffer lies: in an allocation of the memory plan, or a resident weight."""
-    if place.name in buffers:
-        base = buffers[place.name].gpu_va
-    else:
-        placement = program.plan.placements[place.name]
-        base = buffers[placement.allocation].gpu_va
-        assert base is not None
-        base += placement.offset_bytes
-    assert base is not None
-    return base + place.offset_bytes
 
 
 def _single(fences: Iterable[Fence]) -> Iterable[Fence]:

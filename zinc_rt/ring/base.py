@@ -47,8 +47,8 @@ class Backend(Protocol):
 
     def rejects(self, node: Node, graph: Graph) -> str | None: ...
 
-    def alloc_bo(self, size_bytes: int, heap: str, name: str) -> Buffer:
-        """Zeroed memory."""
+    def alloc_bo(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
+        """Memory; without `zeroed` its bytes are undefined, and a simulated device finds reads of them."""
 
     def free_bo(self, buffer: Buffer) -> None: ...
 

@@ -77,7 +77,7 @@ class CpuBackend:
         chosen = choose(node, graph, [entry for entry in ENTRIES if entry.op is node.op], self.ordering)
         return chosen if isinstance(chosen, str) else None
 
-    def alloc_bo(self, size_bytes: int, heap: str, name: str) -> Buffer:
+    def alloc_bo(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
         return Buffer(name, size_bytes, heap, storage=np.zeros(size_bytes, np.uint8))
 
     def free_bo(self, buffer: Buffer) -> None:

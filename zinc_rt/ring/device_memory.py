@@ -81,6 +81,11 @@ class DeviceMemory:
         block.users += 1
         return Buffer(name, size_bytes, heap, storage=storage, gpu_va=storage.gpu_va)
 
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        """A part of an allocation that has a name of its own, where the device can use that."""
+        if self._announce is not None:
+            self._announce(va, size_bytes, name)
+
     def free(self, buffer: Buffer) -> None:
         """Raises ValueError for one that is not allocated here, or was freed."""
         storage = buffer.storage

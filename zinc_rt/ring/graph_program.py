@@ -24,6 +24,7 @@ from zinc_rt.pm4.registers import WAVE32, Sh
 from zinc_rt.ring.kernel_code import KernelKey, LoadedKernel
 
 COUNTS = "step.counts"
+RESIDENT = ("weight", "constant")  # roles whose buffers are allocations of their own
 GRIDS_KERNEL = "step_grids"  # buffers: counts, specs, grids; constants: how many. One lane a grid
 GRIDS_THREADS = 32
 GRID_BYTES = 12
@@ -162,6 +163,21 @@ def content(plan: ProgramPlan, va: int, address: Callable[[Ref], int]) -> bytes:
     specs = b"".join(struct.pack("<I", dim) for dim in dims)
     image[plan.specs_offset : plan.specs_offset + len(specs)] = specs
     return bytes(image[plan.specs_offset :])
+
+
+def places(plan: ProgramPlan, program: Program) -> Iterator[tuple[str, int, int, str]]:
+    """What has a name: (allocation of the memory plan, or "" for the program's block; offset, bytes, name)."""
+    for name, place in program.plan.placements.items():
+        if program.graph.buffers[name].role not in RESIDENT:
+            yield place.allocation, place.offset_bytes, place.size_bytes, name
+    for step in plan.dispatches:
+        what = f"{step.node.label or step.node.op.name}" if step.node is not None else plan.name
+        yield "", step.arguments_offset, step.launch.kernarg_bytes, f"arguments of {step.launch.kernel} for {what}"
+        for buffer in step.launch.buffers:
+            if isinstance(buffer, Temp):
+                yield "", step.temps[buffer.name].offset_bytes, buffer.size_bytes, f"{buffer.name} of {what}"
+    if plan.grids:
+        yield "", plan.grids_offset, GRID_BYTES * len(plan.grids), f"grids of {plan.name}"
 
 
 def packets(

@@ -103,6 +103,13 @@ def unpack(dtype: str, packed: np.ndarray, rows: int, k: int) -> np.ndarray:
     return raw
 
 
+def packed_bytes(weight: Weight) -> int:
+    """Of what `pack_weight` gives."""
+    if weight.dtype not in FORMATS:
+        return weight.nbytes
+    return layout(weight.dtype, prod(weight.shape[:-1]), weight.shape[-1]).size_bytes
+
+
 def pack_weight(weight: Weight) -> np.ndarray:
     """uint8, 1-D: all leading dimensions are rows. A copy unless the weight is contiguous and stays as it is."""
     raw = np.ascontiguousarray(weight.raw)

@@ -17,9 +17,10 @@ from zinc_rt.kernels.gfx1201 import (
     sampling_rows,
 )
 from zinc_rt.kernels.gfx1201.repack import pack_weight as pack
+from zinc_rt.kernels.gfx1201.repack import packed_bytes
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
-__all__ = ["ENTRIES", "pack", "read"]
+__all__ = ["ENTRIES", "pack", "packed_bytes", "read"]
 
 # A family is one file with ROWS. Adding one: its import above, its name here.
 FAMILIES = (

@@ -1,0 +1,94 @@
+"""Programs in GPU memory: packets, or a lowered graph's dispatches, as an indirect buffer that is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer
+from zinc_rt.kernels.launch import Ref
+from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.lower import Program
+from zinc_rt.mem.heaps import Heap
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.lint import Queue as LintQueue
+from zinc_rt.ring import examine, graph_program
+from zinc_rt.ring.base import Device, Tier
+from zinc_rt.ring.device_memory import DeviceMemory, Storage
+from zinc_rt.ring.kernel_code import KernelCode
+from zinc_rt.ring.legal import refuse_illegal
+from zinc_rt.ring.packet_program import AmdVariant, PacketProgram, ib_content
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """`put` writes device memory. `expect`: a simulated device's, for kernels about to run. `debug`: lint every
+    indirect buffer."""
+
+    memory: DeviceMemory
+    code: KernelCode | None  # None: a chip without kernels
+    put: Callable[[int, np.ndarray], None]
+    expect: Callable[[Sequence[Expected]], None]
+    generation: Generation
+    tier: Tier
+    device: Device
+    debug: bool = False
+
+    def build(self, program: Program | PacketProgram, buffers: Mapping[str, Buffer]) -> AmdVariant:
+        """The host writes it through the BAR: flush before it runs."""
+        return self._packets(program) if isinstance(program, PacketProgram) else self._graph(program, buffers)
+
+    def free(self, variant: AmdVariant) -> None:
+        self.memory.give_back(variant.storage.block)
+        if variant.block is not None:
+            self.memory.give_back(variant.block)
+
+    def _graph(self, program: Program, buffers: Mapping[str, Buffer]) -> AmdVariant:
+        if self.code is None:
+            raise UnsupportedError(
+                f"tier {self.tier.value} has no kernels for {self.device.arch}",
+                next="run models with --tier t_cpu",
+            )
+        plan = graph_program.plan(program)
+        kernels = self.code.load(step.kernel for step in plan.dispatches)
+        self.expect([kernel.expected for kernel in kernels.values()])
+        block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
+        va = block.device.gpu_va
+        for allocation, offset, size_bytes, name in graph_program.places(plan, program):
+            self.memory.announce((_va(buffers[allocation]) if allocation else va) + offset, size_bytes, name)
+        image = graph_program.content(plan, va, partial(_address, program, buffers))
+        self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
+        stream = graph_program.packets(plan, va, kernels, self.generation)
+        variant = self._packets(PacketProgram(tuple(stream), plan.name))
+        variant.block = block
+        return variant
+
+    def _packets(self, program: PacketProgram) -> AmdVariant:
+        words = ib_content(program, self.generation)
+        if self.debug:
+            kind: LintQueue = "userq" if self.tier is Tier.T2 else "kfd"
+            mapped = self.memory.addresses.refusal
+            refuse_illegal(words, program.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
+        block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
+        buffer = self.memory.buffer(block, 0, 4 * len(words), Heap.BAR, f"ib {program.name}")
+        storage: Storage = buffer.storage
+        storage.view()[:] = examine.as_bytes(words)
+        return AmdVariant(program.name, examine.IndirectCode(program.name, storage.device, tuple(words)), storage)
+
+
+def _va(buffer: Buffer) -> int:
+    assert buffer.gpu_va is not None, buffer.name
+    return buffer.gpu_va
+
+
+def _address(program: Program, buffers: Mapping[str, Buffer], place: Ref) -> int:
+    """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
+    if place.name in buffers:
+        return _va(buffers[place.name]) + place.offset_bytes
+    placement = program.plan.placements[place.name]
+    return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
