@@ -84,6 +84,16 @@ class Chip:
         return self.cus * self.simds_per_cu
 
     @property
+    def processors(self) -> tuple[int, ...]:
+        """HW_ID1 of each workgroup processor (WGP_ID 13:10, SA_ID 16, SE_ID 20:18), in the order in which KFD
+        gives out the bit pairs of a CU mask: engines first, then arrays (mqd_symmetrically_map_cu_mask)."""
+        each = range(self.cus // self.arrays // 2)
+        arrays, engines = range(self.arrays_per_engine), range(self.shader_engines)
+        return tuple(
+            wgp << 10 | array << 16 | engine << 18 for wgp in each for array in arrays for engine in engines
+        )
+
+    @property
     def pci_address(self) -> str:
         bus, rest = self.location_id >> 8, self.location_id & 0xFF
         return f"0000:{bus:02x}:{rest >> 3:02x}.{rest & 7}"

@@ -78,6 +78,9 @@ def _answers(path: Path) -> bool:
 def _spawn(path: Path, options: dict[str, Any]) -> None:
     words = [sys.executable, "-m", "zinc_rt.sim.server", "--socket", str(path)]
     for name, value in options.items():
+        if isinstance(value, bool):
+            words += [f"--{name.replace('_', '-')}"] * value
+            continue
         for each in value if isinstance(value, (list, tuple)) else [value]:
             words += [f"--{name.replace('_', '-')}", str(each)]
     child = subprocess.Popen(

@@ -19,6 +19,7 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.channel import Channel
 from zinc_rt.sim.compute import ComputeChannel
 from zinc_rt.sim.device import Device
+from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import Fault, HardwareQueue, Kernel, QueueKind, QueueState
 from zinc_rt.sim.scheduler import Scheduler
 from zinc_rt.sim.sdma import SdmaChannel
@@ -48,10 +49,15 @@ class CommandProcessor:
         engine: ShaderEngine | None = None,
         reorder_seed: int | None = None,
         hardware_queues: int = HARDWARE_QUEUES,
+        behaviour: Behaviour = DEFAULT,
         poll: Callable[[], object] | None = None,
     ) -> None:
         self.device = Device(
-            kernel, generation=generation, engine=engine or NoShaderEngine(), reorder_seed=reorder_seed
+            kernel,
+            generation=generation,
+            engine=engine or NoShaderEngine(),
+            reorder_seed=reorder_seed,
+            behaviour=behaviour,
         )
         self._scheduler = Scheduler(hardware_queues)
         self._channels: dict[int, Channel] = {}  # by id(queue): queue ids repeat between processes

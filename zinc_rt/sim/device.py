@@ -5,6 +5,7 @@ from __future__ import annotations
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.caches import Caches
 from zinc_rt.sim.clocks import Clock, Flags, join
+from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.hazards import Hazards, Record
 from zinc_rt.sim.interfaces import AddressSpace, Finding, Kernel, Severity
 from zinc_rt.sim.outbox import Outbox
@@ -15,13 +16,20 @@ class Device:
     """`published` is what the host may know: the clocks of all fences that have fired."""
 
     def __init__(
-        self, kernel: Kernel, *, generation: Generation, engine: ShaderEngine, reorder_seed: int | None
+        self,
+        kernel: Kernel,
+        *,
+        generation: Generation,
+        engine: ShaderEngine,
+        reorder_seed: int | None,
+        behaviour: Behaviour = DEFAULT,
     ) -> None:
         self.kernel = kernel
         self.outbox = Outbox(kernel)
         self.generation = generation
         self.engine = engine
         self.reorder_seed = reorder_seed
+        self.behaviour = behaviour
         self.flags = Flags()
         self.published: Clock = {}
         self._hazards: dict[int, Hazards] = {}

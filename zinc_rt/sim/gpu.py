@@ -75,6 +75,7 @@ class Gpu:
         *,
         index: int = 0,
         coherence: str = "bar",
+        keeps_code: bool = True,
         time_scale: float = 1.0,
         gtt_bytes: int = 64 << 30,
         changed: threading.Condition,
@@ -84,6 +85,7 @@ class Gpu:
         if coherence not in ("bar", "direct"):
             raise ValueError(f'coherence is "bar" or "direct", not {coherence!r}')
         self.chip, self.kernel, self.injector = chip, kernel, injector
+        self.keeps_code = keeps_code
         self.index, self.coherence, self.time_scale = index, coherence, time_scale
         self.gpu_id = chip.gpu_id + index
         self.render_minor = 128 + index
@@ -115,6 +117,7 @@ class Gpu:
             flush_hdp=self.flush_hdp,
             write_back=self.write_back,
             invalidates=lambda: not self.injector.strikes("stale-icache"),
+            keeps_code=self.keeps_code,
         )
 
     def flush_hdp(self) -> None:

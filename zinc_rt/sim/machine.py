@@ -19,6 +19,7 @@ from zinc_rt.sim.call import Handler, Request
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.chips import chip as chip_row
 from zinc_rt.sim.drm_memory import close_handle
+from zinc_rt.sim.facts import DEFAULT, Behaviour, load
 from zinc_rt.sim.files import DmaBufFile, DrmFile, File, FolderFile, KfdFile, Process, SmiFile, TextFile
 from zinc_rt.sim.gpu import CommandProcessor, Gpu, MakeCp
 from zinc_rt.sim.inject import Injector
@@ -46,6 +47,7 @@ class Shaders:
     perturb: int = 0
     threads: int | None = None
     crash_record: Path | None = None
+    behaviour: Behaviour = DEFAULT
 
     def __post_init__(self) -> None:
         if self.sanitizer not in LEVELS:
@@ -70,6 +72,7 @@ def default_cp(
         generation=generation_of(chip.gfx),
         engine=_engine(kernel, chip, shaders),
         reorder_seed=reorder_seed,
+        behaviour=shaders.behaviour,
         poll=lambda: (poll(), None)[1],
     )
     processor.start()
@@ -86,6 +89,8 @@ def _engine(kernel: Kernel, chip: Chip, shaders: Shaders) -> ShaderEngine:
         level=shaders.sanitizer,
         perturb=shaders.perturb,
         threads=shaders.threads,
+        behaviour=shaders.behaviour,
+        processors=chip.processors,
         crashes=lambda: kernel.injected("shader-crash"),
         record=CrashRecord(shaders.crash_record) if shaders.crash_record is not None else None,
     )
@@ -98,6 +103,7 @@ class Machine:
     driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, so that missing
     barriers bite. `sanitizer`, `perturb` and `threads` are those of Shaders; `crash_records(index)` is a
     GPU's file.
+    `facts`: a file of sim.facts, whose findings this machine behaves by; `force_facts` takes any.
     `command_processor(kernel, chip, look)` makes what runs the queues; it calls look() between turns.
     """
 
@@ -113,6 +119,8 @@ class Machine:
         sanitizer: str = "fast",
         perturb: int = 0,
         threads: int | None = None,
+        facts: str | Path | None = None,
+        force_facts: bool = False,
         crash_records: Callable[[int], Path] | None = None,
         command_processor: MakeCp | None = None,
     ) -> None:
@@ -122,7 +130,14 @@ class Machine:
         self.options["sanitizer"] = sanitizer
         if perturb:
             self.options["perturb"] = perturb
-        shaders = Shaders(sanitizer, perturb, threads)
+        behaviour = DEFAULT
+        if facts is not None:
+            self.options["facts"] = str(facts)
+            first = chip_row(chip.split(",")[0])
+            behaviour = load(Path(facts), chip=first.gfx, force=force_facts).behaviour()
+        if behaviour.bar_without_flush == "fresh":
+            coherence = self.options["coherence"] = "direct"
+        shaders = Shaders(sanitizer, perturb, threads, behaviour=behaviour)
         self.kernel = kernel_row(kernel)
         self.injector = Injector(inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
@@ -139,6 +154,7 @@ class Machine:
                 self.injector,
                 index=index,
                 coherence=coherence,
+                keeps_code=behaviour.code_without_invalidate == "stale",
                 time_scale=time_scale,
                 changed=self.changed,
                 log=self.dmesg.append,

@@ -314,6 +314,8 @@ def parser() -> argparse.ArgumentParser:
         "--perturb", type=int, default=0, metavar="SEED", help="move inexact instructions by up to one ULP, seeded"
     )
     made.add_argument("--threads", type=int, metavar="N", help="cores that waves run on (default all)")
+    made.add_argument("--facts", metavar="F", help="behave as a card did that `pm4-test --learn F` was run on")
+    made.add_argument("--force-facts", action="store_true", help="of another chip, or of a simulated device")
     made.add_argument("--stay", action="store_true", help="do not end with the last client")
     return made
 
@@ -360,6 +362,8 @@ def run(arguments: argparse.Namespace) -> int:
             sanitizer=arguments.sanitizer,
             perturb=arguments.perturb,
             threads=arguments.threads,
+            facts=arguments.facts,
+            force_facts=arguments.force_facts,
             crash_records=lambda index: crash.path_of(arguments.socket, index),
         )
     except ValueError as error:

@@ -66,9 +66,12 @@ class GpuVm:
         flush_hdp: Callable[[], None] = lambda: None,
         write_back: Callable[[], None] = lambda: None,
         invalidates: Callable[[], bool] = lambda: True,
+        keeps_code: bool = True,
     ) -> None:
+        """`keeps_code`: code that was fetched stays until it is invalidated."""
         self._table = _Table()
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
+        self._keeps_code = keeps_code
         self._icache: dict[int, bytes] = {}  # page number: as first fetched
         self._announced: tuple[Announced, ...] = ()
         self.version = 0  # counts changes of the mappings and the announcements
@@ -210,7 +213,7 @@ class GpuVm:
         return code[va - first * PAGE_BYTES :][:size_bytes]
 
     def _fetched(self, page: int) -> bytes:
-        if page not in self._icache:
+        if page not in self._icache or not self._keeps_code:
             [(span, at, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, Access.EXECUTE)
             self._icache[page] = bytes(span.bo.store.view[at : at + size])
         return self._icache[page]

@@ -62,10 +62,12 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         last = [
             part if initiator & PARTIAL_TG_EN and part else size for part, size in zip(partial, full, strict=True)
         ]
+    start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(Sh.START_X + axis, 0) for axis in range(3)]
+    if channel.device.behaviour.dims_with_start == "end":
+        groups = [max(end - first, 0) for end, first in zip(groups, start, strict=True)]
     if 0 in groups:
         return  # nothing launches
     channel.space.fetch(program_va, 4)
-    start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(Sh.START_X + axis, 0) for axis in range(3)]
     dispatch = Dispatch(
         channel.queue,
         channel.space,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def protected_fence_signal(channel: ComputeChannel, packet: ProtectedFenceSignal) -> None:
     """The position reached in the ring goes to the kernel, which owns the fence's memory.
 
-    Whether the packet itself waits for earlier work is unverified; here it does, and a RELEASE_MEM is due anyway.
+    Whether the packet itself waits for earlier work is unverified: it does unless a facts file says otherwise, and
+    a RELEASE_MEM is due anyway.
     """
     if not channel.is_user:
         raise Illegal("PROTECTED_FENCE_SIGNAL on a queue without a protected fence: user queues have one")
@@ -35,7 +36,10 @@ def protected_fence_signal(channel: ComputeChannel, packet: ProtectedFenceSignal
         channel.outbox.fence_signal(channel.queue, position)
         return True
 
-    channel.pending.launch(Work(None, channel.label(), at_end))
+    if channel.device.behaviour.protected_fence == "at once":
+        at_end()
+    else:
+        channel.pending.launch(Work(None, channel.label(), at_end))
 
 
 def fence_wait_multi(channel: ComputeChannel, packet: FenceWaitMulti) -> None:

@@ -8,12 +8,13 @@ import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import Expected
-from zinc_rt.pm4.registers import Sh
+from zinc_rt.pm4.registers import USER_DATA_COUNT, Sh
+from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 from zinc_rt.sim.shader.code import fetched
 from zinc_rt.sim.shader.crash import CrashRecord
@@ -36,6 +37,7 @@ STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
 STORES_KEPT = 1 << 14  # of one address space, since `watch`
 SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
+_USER_DATA = tuple(int(Sh.USER_DATA_0) + index for index in range(USER_DATA_COUNT))
 _SavePages = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
 _REGISTERS = (
     Sh.PGM_RSRC1, Sh.PGM_RSRC2, Sh.PGM_RSRC3, Sh.TMPRING_SIZE,
@@ -82,7 +84,8 @@ class _Memory:
 class GfxEngine:
     """`level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None for all cores of this process.
 
-    `crashes` asks whether the injected crash is due; `record` is what survives a real one.
+    `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` asks
+    whether the injected crash is due; `record` is what survives a real one.
     """
 
     def __init__(
@@ -92,10 +95,13 @@ class GfxEngine:
         perturb: int = 0,
         threads: int | None = None,
         kernels: Kernels | None = None,
+        behaviour: Behaviour = DEFAULT,
+        processors: Sequence[int] = (0,),
         crashes: Callable[[], bool] = lambda: False,
         record: CrashRecord | None = None,
     ) -> None:
-        self.checks = Checks(level, perturb=bool(perturb))
+        self.checks = Checks(level, perturb=bool(perturb), wmma_f16_order=behaviour.wmma_f16_order)
+        self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = Kernels() if kernels is None else kernels
         self._seed = perturb
         self._crew = Crew(threads or len(os.sched_getaffinity(0)))
@@ -206,7 +212,7 @@ class GfxEngine:
         registers = dispatch.registers
         key = (
             code, dispatch.groups, dispatch.start, dispatch.group_threads, dispatch.last_threads, dispatch.wave32,
-            dispatch.user_data, *[registers.get(each, 0) for each in _REGISTERS],
+            *[registers.get(each, 0) for each in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
         )  # fmt: skip
         idle = self._idle.get(key)
         run = idle.pop() if idle else self._made(dispatch, code)
@@ -214,11 +220,15 @@ class GfxEngine:
         table = memory.ranges.table()
         watched = self._watches.get(dispatch.space)
         run.watch = None if watched is None else StoreWatch(*watched)
-        run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages)
+        count = registers.get(Sh.PGM_RSRC2, 0) >> 1 & 0x1F
+        user_data = [registers.get(each, 0) for each in _USER_DATA[:count]]
+        run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages, user_data)
         return _UnderWay(run, key, table)
 
     def _made(self, dispatch: Dispatch, code: bytes) -> Run:
-        launch = of_dispatch(dispatch)
+        launch = replace(
+            of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
+        )
         kernel = self.kernels.of(wanted_for(launch, code, self.checks))
         name = dispatch.space.describe(dispatch.program_va)
         if code not in self._counters:
@@ -228,6 +238,18 @@ class GfxEngine:
             for finding in static_findings(code, name, launch):
                 self._say(dispatch, code, finding.pc, finding.rule, finding.sentence)
         return Run(kernel, launch, self._crew, mode=launch.mode, seed=self._seed)
+
+    def _ids_enabled(self, dispatch: Dispatch) -> tuple[int, int, int]:
+        if self._behaviour.ids_without_enables == "filled":
+            return (1, 1, 1)
+        rsrc2 = dispatch.register(Sh.PGM_RSRC2)
+        return (rsrc2 >> 7 & 1, rsrc2 >> 8 & 1, rsrc2 >> 9 & 1)
+
+    def _places(self, dispatch: Dispatch) -> tuple[int, ...]:
+        """Of the processors whose pair of bits the queue's CU mask has; all where it has none."""
+        mask = int(dispatch.queue.extra.get("cu_mask", 0))
+        chosen = tuple(each for index, each in enumerate(self._processors) if mask >> 2 * index & 3)
+        return chosen or self._processors
 
     def _code(self, dispatch: Dispatch) -> bytes:
         """What the instruction cache holds there, up to the last instruction that can be reached."""

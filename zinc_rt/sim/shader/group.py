@@ -8,17 +8,20 @@ workgroup whose fuel is used up stays in its slot, and the next call with that s
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable
 from enum import IntEnum
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.compile import Loaded, compile_ir, host
 from zinc_rt.sim.shader.layout import CONTEXT, EXEC_HI, EXEC_LO, FINDING, NO_PHASE, STATE, TTMP0, Layout, Status
+from zinc_rt.sim.shader.object_cache import ObjectCache
 
 MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn
 WAVE_FUEL = 64  # what calling a wave costs, so that a grid of empty waves comes to an end of its fuel too
+SIMDS, SIMD_SHIFT = 4, 8  # of a workgroup processor; HW_ID1: WAVE_ID 4:0, SIMD_ID 9:8
 SITE_BARRIER = 0xFFFFFFFE  # in a FINDING, `address` is then the pc: a barrier that not all waves came to
 
 JOB = Layout("""
@@ -38,6 +41,10 @@ u32 lds_fill            # what fresh LDS's bytes are
 u32 state_bytes         # of one wave, registers included
 u32 scratch_data_bytes  # of one wave
 u32 scratch_wave_bytes  # of one wave, with the shadow behind it
+u32 ids_x_mask          # of ttmp9: 0 where workgroup ids are not enabled and come out as 0
+u32 ids_yz_mask         # of ttmp7
+u32 places_count
+ptr places              # u32[places_count]: HW_ID1 of each workgroup processor, given to workgroups by turns
 u64 wave                # the kernel: i32 wave(state, context)
 ptr template            # a state's header as every wave starts with it
 ptr shapes 8            # SHAPE: bit 0, 1, 2 of the index: last workgroup in x, y, z
@@ -59,6 +66,7 @@ u32 group_waves         # as in CONTEXT, while the slot rests
 u32 barrier_signals
 u32 barrier_phase
 u32 first_end           # the lowest barrier phase in which a wave ended, NO_PHASE: none yet
+u32 hw_id1              # of its workgroup processor; the wave's SIMD and slot are added
 u64 lds
 u64 lds_shadow
 u64 states
@@ -205,7 +213,12 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     scratch_data = b.zext(c.get(job, JOB, "scratch_data_bytes"), I64)
     scratch_size = b.mul(b.zext(waves, I64), scratch_step)
     c.fill(c.pointer(scratch), I8(0), scratch_size)
+    x = b.and_(ids[0], c.get(job, JOB, "ids_x_mask"))
     yz = b.or_(b.and_(ids[1], I32(0xFFFF)), b.shl(ids[2], I32(16)))
+    yz = b.and_(yz, c.get(job, JOB, "ids_yz_mask"))
+    turn = b.zext(b.urem(group, c.get(job, JOB, "places_count")), I64)
+    place = b.gep(c.get(job, JOB, "places"), [turn], source_etype=I32)
+    c.put(slot, SLOT, "hw_id1", b.load(place, typ=I32))
     full_waves = c.get(c.get(job, JOB, "shapes", 0), SHAPE, "waves")
     first_wave = b.mul(group, full_waves)
 
@@ -231,7 +244,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
         lanes = c.get(shape, SHAPE, "exec", index)
         c.put(state, STATE, "sgprs", b.trunc(lanes, I32), EXEC_LO)
         c.put(state, STATE, "sgprs", b.trunc(b.lshr(lanes, I64(32)), I32), EXEC_HI)
-        c.put(state, STATE, "sgprs", ids[0], TTMP0 + 9)
+        c.put(state, STATE, "sgprs", x, TTMP0 + 9)
         c.put(state, STATE, "sgprs", yz, TTMP0 + 7)
         c.put(state, STATE, "sgprs", b.shl(index, I32(25)), TTMP0 + 8)
         registers = b.gep(state, [I64(STATE.size_bytes)], source_etype=I8)
@@ -257,6 +270,7 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
     states = c.get(slot, SLOT, "states")
     state_bytes = b.zext(c.get(job, JOB, "state_bytes"), I64)
     waves = c.get(slot, SLOT, "waves")
+    place = c.get(slot, SLOT, "hw_id1")
     entry = b.inttoptr(c.get(job, JOB, "wave"), WAVE_FUNCTION.as_pointer())
     result = c.local(I32(0))
     leave = function.append_basic_block("leave")
@@ -307,6 +321,9 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
             fuel = c.get(context, CONTEXT, "fuel")
             slice_ = b.select(b.icmp_signed("<", fuel, I64(SLICE_FUEL)), fuel, I64(SLICE_FUEL))
             c.put(context, CONTEXT, "fuel", slice_)
+            simd = b.shl(b.and_(index, I32(SIMDS - 1)), I32(SIMD_SHIFT))
+            wave_slot = b.udiv(index, I32(SIMDS))
+            c.put(context, CONTEXT, "hw_id1", b.or_(b.or_(place, simd), wave_slot))
             outcome = b.call(entry, [state, context])
             c.put(state, STATE, "status", outcome)
             used = b.sub(slice_, c.get(context, CONTEXT, "fuel"))
@@ -411,4 +428,11 @@ def source() -> str:
 @functools.cache
 def runners() -> Loaded:
     """The compiled runner: addresses of run_groups32 and run_groups64."""
-    return Loaded(compile_ir(source()), ["run_groups32", "run_groups64"])
+    text, about, cache = source(), host(), ObjectCache()
+    parts = (text, about.cpu, about.features, about.version)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    code = cache.load(key)
+    if code is None:
+        code = compile_ir(text)
+        cache.store(key, code)
+    return Loaded(code, ["run_groups32", "run_groups64"])

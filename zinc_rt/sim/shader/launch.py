@@ -51,6 +51,8 @@ class Launch:
     lds_bytes: int = 0
     scratch_bytes: int = 0
     mode: int = FLOAT_MODE
+    ids_enabled: Triple = (1, 1, 1)  # 0: that axis of the workgroup id comes out as 0
+    places: tuple[int, ...] = (0,)  # HW_ID1 of the workgroup processors that take its workgroups
 
     @property
     def waves_per_group(self) -> int:

@@ -90,12 +90,13 @@ class Slot:
 class Thread:
     """What one thread of a launch has for itself: context, records."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, crew: Crew) -> None:
+        self.crew = crew
         self.block = Block(CONTEXT)
         self.findings = np.zeros(FINDINGS_KEPT, FINDING.dtype)
         self.sites = np.zeros(max(len(kernel.sites), 1), SITE_STATE.dtype)
         self.memory_sites = np.zeros(max(kernel.counts.get("memory", 0), 1), MEMORY_SITE.dtype)
-        self.extents = np.zeros((len(Access), 1), EXTENT.dtype)
+        self.extents = NO_EXTENTS
         self.blocks_run = np.zeros(max(kernel.counts.get("block", 0), 1), np.uint64)
         block = self.block
         block["findings"] = int(self.findings.ctypes.data)
@@ -113,11 +114,17 @@ class Thread:
         block = self.block
         block["ranges"], block["ranges_count"] = int(table.ranges.ctypes.data), len(table.ranges)
         block["spans"], block["spans_count"] = int(table.spans.ctypes.data), len(table.spans)
-        if self.extents.shape[1] != len(table.ranges):
-            self.extents = np.zeros((len(Access), max(len(table.ranges), 1)), EXTENT.dtype)
+        self.rest()
+        self.extents = self.crew.extents(len(table.ranges))
         block["extents"] = int(self.extents.ctypes.data)
 
+    def rest(self) -> None:
+        """The large table goes back to where other launches find it, still in the processor's cache."""
+        self.crew.give_back(self.extents)
+        self.extents = NO_EXTENTS
 
+
+NO_EXTENTS = np.zeros((len(Access), 0), EXTENT.dtype)
 _STOPS = {int(stop): stop for stop in Stop}
 _Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -128,6 +135,23 @@ class Crew:
     def __init__(self, threads: int) -> None:
         self.threads = max(threads, 1)
         self._asked: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._extents: dict[int, list[np.ndarray]] = {}
+
+    def extents(self, ranges: int) -> np.ndarray:
+        """Zeroed EXTENT records, [kinds of Access, ranges]."""
+        free = self._extents.get(ranges)
+        return free.pop() if free else np.zeros((len(Access), max(ranges, 1)), EXTENT.dtype)
+
+    def give_back(self, extents: np.ndarray) -> None:
+        """For other launches; those of tables that are no more are dropped."""
+        if not extents.size:
+            return
+        words = extents.reshape(-1).view(np.uint64)
+        if words.any():
+            words.fill(0)
+        if extents.shape[1] not in self._extents:
+            self._extents.clear()
+        self._extents.setdefault(extents.shape[1], []).append(extents)
 
     def ask(self, works: Sequence[Callable[[], Stop]]) -> SimpleQueue[Stop | BaseException]:
         """Each in a thread of its own, at most threads - 1 of them; gives what they return, or raise."""
@@ -175,6 +199,7 @@ class Run:
         self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.wanted.checks)
         self.job = Block(JOB)
         self._template = template(launch)
+        self._user_data = self._template.view(STATE.dtype)["sgprs"][0]
         self._shapes = shapes(launch)
         job = self.job
         for axis, name in enumerate("xyz"):
@@ -186,6 +211,11 @@ class Run:
         job["state_bytes"] = state_bytes(launch.wave, launch.vgprs)
         job["scratch_data_bytes"] = scratch_bytes
         job["scratch_wave_bytes"] = self.scratch_wave_bytes
+        x, y, z = launch.ids_enabled
+        job["ids_x_mask"] = 0xFFFFFFFF * x
+        job["ids_yz_mask"] = 0xFFFF * y | 0xFFFF0000 * z
+        self._places = np.array(launch.places, np.uint32)
+        job["places"], job["places_count"] = int(self._places.ctypes.data), len(self._places)
         job["wave"] = kernel.address
         job["template"] = int(self._template.ctypes.data)
         job.record["shapes"][:] = [int(each.ctypes.data) for each in self._shapes]
@@ -203,14 +233,23 @@ class Run:
         self._seconds_before = self._seconds = 0.0  # what the last launch took, and this one so far
 
     def _thread(self) -> Thread:
-        made = Thread(self.kernel)
+        made = Thread(self.kernel, self._crew)
         made.block["mode"] = self._mode
         made.block["perturb_seed"] = self._seed
         made.block["trace_wave"] = self._traced
         return made
 
-    def begin(self, table: RangeTable, program_va: int, serial: int, save_pages: int = 0) -> None:
-        """From the first workgroup on, in this memory."""
+    def begin(
+        self,
+        table: RangeTable,
+        program_va: int,
+        serial: int,
+        save_pages: int = 0,
+        user_data: Sequence[int] | None = None,
+    ) -> None:
+        """From the first workgroup on, in this memory; `user_data` in place of the launch's, as many of them."""
+        if user_data is not None:
+            self._user_data[: len(user_data)] = user_data
         self.job["next"] = 0
         if self.ended is not None:
             self.job["stop"], self.ended = 0, None
@@ -223,8 +262,7 @@ class Run:
         self._turns = 0
         self._seconds_before, self._seconds = self._seconds, 0.0
         for thread in self.threads:
-            if table is not self._table:
-                thread.see(table, save_pages)
+            thread.see(table, save_pages)
             self._start(thread, program_va, serial)
         self._table, self._save_pages = table, save_pages
         self._program_va, self._serial = program_va, serial
@@ -232,6 +270,8 @@ class Run:
     def rest(self) -> None:
         """Over, for now: the memory it ran in is not kept."""
         self._table = None
+        for thread in self.threads:
+            thread.rest()
 
     def see(self, table: RangeTable) -> None:
         """Mappings may have changed since the last `advance`."""
@@ -250,7 +290,6 @@ class Run:
         elif block["watch_hi"]:
             detach(block)
         thread.memory_sites.fill(0)
-        thread.extents.fill(0)
         if block["findings_count"]:
             block["findings_count"] = 0
             thread.sites.fill(0)

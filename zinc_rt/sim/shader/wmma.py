@@ -101,6 +101,9 @@ class Matrix:
         if self.result == "i32":
             sums = [e.constant(0, e.lanes(I32))] * rows
         place_of = ORDER[_BITS[self.a], self.length, e.wave]
+        learned = e.checks.wmma_f16_order
+        if learned and (_BITS[self.a], e.wave) == (16, 32):
+            place_of = learned.__getitem__
         for k in range(self.length):
             group, register, number = place_of(k)
             left = _element(e, a[register], self.a, number, signed[0])

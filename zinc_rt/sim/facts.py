@@ -1,0 +1,156 @@
+"""What a real card was found to do where the references leave it open, and the simulated device doing so too.
+
+A facts file is JSON: {"version", "chip", "kernel", "firmware", "simulated", "facts": {name: {"value", "how",
+"probe"}}}, as `zinc-rt-pm4-test --learn` writes it. Some facts have a switch here (SWITCHES); the others are for
+people. A file learned from a simulated device would only confirm what it was told: it is refused unless forced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import InputError, UsageError
+
+VERSION = 1
+WMMA_LENGTH = 16
+Place = tuple[int, int, int]  # lane // 16, register, half: where an element of a row of A or column of B is
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """The defaults are what the simulated device does without a facts file."""
+
+    ids_without_enables: str = "filled"  # ttmp9 and ttmp7 where RSRC2 does not enable TGID_X, Y, Z; or "zero"
+    protected_fence: str = "waits"  # PROTECTED_FENCE_SIGNAL for the queue's earlier work; or "at once"
+    dims_with_start: str = "count"  # a dispatch's dims where START is used; or "end": they are the ids' end
+    code_without_invalidate: str = "stale"  # what runs where code was replaced without GLI_INV; or "fresh"
+    bar_without_flush: str = "stale"  # what is seen through the BAR without HDP flush, GL2 write-back; or "fresh"
+    wmma_f16_order: tuple[
+        Place, ...
+    ] = ()  # in which v_wmma_f32_16x16x16_f16 adds, wave32; empty: as wmma.py has it
+
+
+DEFAULT = Behaviour()
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    value: Any
+    how: str
+    probe: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A facts file."""
+
+    chip: str
+    kernel: str
+    simulated: bool
+    firmware: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    def behaviour(self) -> Behaviour:
+        """Defaults where there is no fact. Raises InputError for a value that no switch knows."""
+        found = {name: SWITCHES[name](name, self.facts[name].value) for name in SWITCHES if name in self.facts}
+        return replace(DEFAULT, **found)
+
+    def to_json(self) -> str:
+        facts = {
+            name: {"value": fact.value, "how": fact.how, "probe": fact.probe}
+            for name, fact in sorted(self.facts.items())
+        }
+        head = {"version": VERSION, "chip": self.chip, "kernel": self.kernel, "firmware": dict(self.firmware)}
+        return json.dumps({**head, "simulated": self.simulated, "facts": facts}, indent=1) + "\n"
+
+
+def _one_of(*values: str) -> Callable[[str, Any], str]:
+    def taken(name: str, value: Any) -> str:
+        if value not in values:
+            raise InputError(f"fact {name} is {value!r}, wanted {' or '.join(values)}", next=_AGAIN)
+        return str(value)
+
+    return taken
+
+
+def _order(name: str, value: Any) -> tuple[Place, ...]:
+    """A list of places, each once; "not sequential" leaves the default, for no order can express it."""
+    if value == "not sequential":
+        return ()
+    every = {(group, register, half) for group in range(2) for register in range(4) for half in range(2)}
+    places = [tuple(each) for each in value] if isinstance(value, list) and all(map(_is_list, value)) else []
+    if len(places) != WMMA_LENGTH or set(places) != every:
+        raise InputError(
+            f"fact {name} is {str(value)[:60]}, wanted 'not sequential' or {WMMA_LENGTH} different places "
+            "[lane // 16, register 0 to 3, half]",
+            next=_AGAIN,
+        )
+    return tuple((group, register, half) for group, register, half in places)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+_AGAIN = "write it again: zinc-rt-pm4-test --learn FACTS.json on the card"
+
+SWITCHES: Mapping[str, Callable[[str, Any], Any]] = {
+    "ids_without_enables": _one_of("filled", "zero"),
+    "protected_fence": _one_of("waits", "at once"),
+    "dims_with_start": _one_of("count", "end"),
+    "code_without_invalidate": _one_of("stale", "fresh"),
+    "bar_without_flush": _one_of("stale", "fresh"),
+    "wmma_f16_order": _order,
+}
+"""Facts that change the simulated device: what makes a Behaviour's field of a fact's value."""
+
+
+def load(path: Path, *, chip: str = "", force: bool = False) -> Facts:
+    """`chip`: the gfx name of the device that is to behave so. Raises InputError for a file that is no facts file,
+    UsageError for one of another chip, or learned from a simulated device, unless forced."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot read: {error}") from None
+    facts = parse(text, str(path))
+    if facts.simulated and not force:
+        raise UsageError(
+            f"{path}: learned from a simulated device, so it calibrates nothing",
+            next="learn it from a card, or add --force-facts to use it all the same",
+        )
+    if chip and facts.chip != chip and not force:
+        raise UsageError(
+            f"{path}: facts of {facts.chip}, this device is {chip}", next=f"--chip {facts.chip}, or --force-facts"
+        )
+    facts.behaviour()
+    return facts
+
+
+def parse(text: str, source: str) -> Facts:
+    """Raises InputError, naming `source` and the first thing that is wrong."""
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{source}: not JSON: {error}", next=_AGAIN) from None
+    if not isinstance(raw, dict):
+        raise InputError(f"{source}: wanted an object, not {type(raw).__name__}", next=_AGAIN)
+    if raw.get("version") != VERSION:
+        raise InputError(f"{source}: version {raw.get('version')!r}, this build reads {VERSION}", next=_AGAIN)
+    for name, kind in _HEAD.items():
+        if not isinstance(raw.get(name), kind):
+            raise InputError(f"{source}: {name} is {raw.get(name)!r}, wanted {kind.__name__}", next=_AGAIN)
+    facts = {}
+    for name, fact in raw["facts"].items():
+        if not isinstance(fact, dict) or set(fact) != {"value", "how", "probe"}:
+            raise InputError(f"{source}: fact {name} wants exactly value, how and probe", next=_AGAIN)
+        if not isinstance(fact["how"], str) or not isinstance(fact["probe"], str):
+            raise InputError(f"{source}: how and probe of fact {name} are texts", next=_AGAIN)
+        facts[name] = Fact(fact["value"], fact["how"], fact["probe"])
+    return Facts(raw["chip"], raw["kernel"], raw["simulated"], raw["firmware"], facts)
+
+
+_HEAD = {"chip": str, "kernel": str, "simulated": bool, "firmware": dict, "facts": dict}
