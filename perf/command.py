@@ -8,10 +8,11 @@ from importlib import import_module
 
 from zinc_rt.cli import run
 
-ACTIONS = ("gate",)  # each a module <name>_command with `add`
+ACTIONS = ("gate", "predict")  # each a module <name>_command with `add`
 EXAMPLES = """\
 examples:
-  zinc-rt perf gate --milestone M1
+  zinc-rt perf gate --milestone M1             what is shown, what is missing
+  zinc-rt perf predict --model M.gguf          tok/s before there is hardware
 
 `zinc-rt perf ACTION --help` explains each; docs/perf.md the whole.
 """

@@ -59,6 +59,7 @@ COMMANDS = {
     "logits": "--model MODEL --tokens 1,2 --out OUT.npz",
     "mem-test": "--device sim -k M01 --tiers t1",
     "perf gate": "--list",
+    "perf predict": "--model MODEL",
     "pm4 decode": "STREAM --lint",
     "pm4-test": "--device sim -k P01,P20",
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",

@@ -1,0 +1,167 @@
+"""What one decoded token makes a GPU do, from the lowered graph: bytes, dispatches, barriers, instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from zinc_rt.engine import LOGITS
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.isa.report import KernelReport, report
+from zinc_rt.isa.target import target_of
+from zinc_rt.kernels.sets import KernelSet, kernel_set
+from zinc_rt.lower import lower
+from zinc_rt.mem.plan import plan_memory, size_bytes
+from zinc_rt.mem.traffic import Traffic, decode_traffic
+from zinc_rt.model.emitter import Limits
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.registry import build_model
+from zinc_rt.pm4.generation import generation_of
+from zinc_rt.ring import graph_program
+from zinc_rt.ring.graph_program import ProgramPlan
+from zinc_rt.ring.kernel_code import KernelKey, LoadedKernel
+
+ARCH = "gfx1201"
+ORDERING = "canonical-1"
+SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
+NO_WORK = ("wait", "other")  # of the units: they fill no issue slot that an instruction could use
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWork:
+    """One node: `instructions` is an estimate for all waves, `kernel` the one that streams most."""
+
+    label: str
+    op: str
+    kernel: str
+    read_bytes: int
+    written_bytes: int
+    dispatches: int
+    instructions: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One token of one stream at a position. `traffic` by class and type; `kernels` by name."""
+
+    model: str
+    architecture: str
+    position: int
+    nodes: tuple[NodeWork, ...]
+    traffic: tuple[Traffic, ...]
+    dispatches: int
+    barriers: int
+    ib_dwords: int
+    packets: int
+    logits_bytes: int
+    kernels: Mapping[str, KernelReport]
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(row.read_bytes for row in self.traffic)
+
+    @property
+    def written_bytes(self) -> int:
+        return sum(row.written_bytes for row in self.traffic)
+
+
+def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Work:
+    """Raises UnsupportedError for a chip without kernels, or a node none of them runs, saying which."""
+    rows = kernel_set(arch)
+    if rows is None:
+        raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
+    graph = build_model(gguf, Limits(ctx=ctx), "decode").graph
+    program = lower(
+        graph,
+        rows.entries,
+        plan_memory(graph, capacity={"tokens": 1, "sequences": 1, "rows": 1}),
+        ordering=ORDERING,
+        tier="t1",
+    )
+    plan = graph_program.plan(program)
+    loaded = _loaded(plan, rows)
+    stream = graph_program.packets(plan, SOMEWHERE, loaded, generation_of(arch))
+    reports = {name: _report(arch, name) for name, _ in loaded}
+    launched: dict[int, list[str]] = {}
+    for step in plan.dispatches:
+        if step.node is not None:
+            launched.setdefault(id(step.node), []).append(step.launch.kernel)
+    nodes = tuple(
+        _node(call.node, graph, position, launched.get(id(call.node), []), reports) for call in program.calls
+    )
+    return Work(
+        model=gguf.path.name,
+        architecture=gguf.architecture,
+        position=position,
+        nodes=nodes,
+        traffic=decode_traffic(graph, position=position),
+        dispatches=sum(1 for _ in plan.dispatches),
+        barriers=sum(step is None for step in plan.steps),
+        ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
+        packets=len(stream),
+        logits_bytes=size_bytes(graph.buffers[LOGITS], {"tokens": 1, "sequences": 1, "rows": 1}),
+        kernels=reports,
+    )
+
+
+def _node(
+    node: Node, graph: Graph, position: int, kernels: list[str], reports: Mapping[str, KernelReport]
+) -> NodeWork:
+    traffic = decode_traffic(replace(graph, nodes=(node,)), position=position)
+    read = sum(row.read_bytes for row in traffic)
+    streaming = max(kernels, key=lambda name: _instructions_a_byte(reports[name]) > 0, default="")
+    return NodeWork(
+        label=node.label or node.op.name,
+        op=node.op.name,
+        kernel=streaming,
+        read_bytes=read,
+        written_bytes=sum(row.written_bytes for row in traffic),
+        dispatches=len(kernels),
+        instructions=read * _instructions_a_byte(reports[streaming]) if streaming else 0.0,
+    )
+
+
+def _instructions_a_byte(kernel: KernelReport) -> float:
+    """Of the innermost loop that loads most: wave instructions for a byte its lanes load. Its loads of activations
+    count as loads of weights, so this is a lower bound. 0 for a kernel without a loading loop."""
+    loops = [loop for loop in kernel.loops if loop.load_bytes]
+    if not loops:
+        return 0.0
+    busiest = max(loops, key=lambda loop: loop.load_bytes)
+    issued = busiest.instructions - sum(busiest.mix[unit] for unit in NO_WORK)
+    return issued / busiest.load_bytes
+
+
+@cache
+def _report(arch: str, name: str) -> KernelReport:
+    rows = kernel_set(arch)
+    assert rows is not None
+    zrt = rows.read(name)
+    return report(
+        zrt.code,
+        target_of(arch, zrt.wave),
+        entry=zrt.entry_offset,
+        vgprs=zrt.vgprs,
+        sgprs=zrt.sgprs,
+        lds_bytes=zrt.lds_bytes,
+        threads=zrt.workgroup[0] * zrt.workgroup[1] * zrt.workgroup[2],
+    )
+
+
+def _loaded(plan: ProgramPlan, rows: KernelSet) -> dict[KernelKey, LoadedKernel]:
+    """As on a device, at made-up addresses."""
+    loaded = {}
+    for number, key in enumerate(dict.fromkeys(step.kernel for step in plan.dispatches)):
+        zrt = rows.read(key[0])
+        x, y, z = zrt.workgroup
+        loaded[key] = LoadedKernel(
+            key[0],
+            SOMEWHERE + (number << 16),
+            (zrt.rsrc1, zrt.rsrc2, zrt.rsrc3),
+            (x, y, z),
+            zrt.buffers,
+            zrt.constant_bytes // 4,
+        )
+    return loaded

@@ -1,0 +1,116 @@
+"""Prediction: the original's ceiling from its bytes, its units flagged, its order kept; the graph's own figure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.engine import Engine
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.perf import devices, original
+from zinc_rt.perf.devices import CASES, read_table, table
+from zinc_rt.perf.model import parts_of, predict, worth
+from zinc_rt.perf.work import Work, work_of
+from zinc_rt.ring.cpu import CpuBackend
+
+R9700 = table().device("R9700")
+
+
+@pytest.fixture(scope="module")
+def work() -> Work:
+    return work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100)
+
+
+def test_the_originals_bytes_give_the_originals_ceiling() -> None:
+    assert original.own_ceiling() == pytest.approx(365, rel=0.02)
+
+
+def test_mixed_units_are_flagged_with_what_they_hide() -> None:
+    units = [each.text for each in original.findings(R9700) if each.kind == "units"]
+    assert any("GiB as if it were GB" in text and "which gives 341" in text for text in units)
+    assert any("640 GB/s" in text and "378 tok/s" in text for text in units)
+
+
+def test_a_card_with_the_originals_bandwidth_would_not_be_flagged_for_another() -> None:
+    slower = replace(R9700, gbps_a_pin=18)  # 576 GB/s
+    assert "378" not in " ".join(each.text for each in original.findings(slower))
+
+
+def test_milestones_come_in_the_originals_order_and_none_reaches_its_target_by_structure() -> None:
+    made = original.steps()
+    speeds = [step.tokens_per_second for step in made]
+    assert [step.milestone for step in made] == ["today", "M1", "M2", "M3", "M4", "M5"]
+    assert speeds == sorted(speeds) and len(set(speeds)) == len(speeds)
+    targets = [step.target for step in made if step.target]
+    assert targets == sorted(targets) == [140, 165, 195, 220, 240]
+    assert all(step.tokens_per_second < step.target for step in made if step.target)
+
+
+def test_bandwidths_follow_from_bus_and_data_rate() -> None:
+    found = {key: row.memory_gbps for key, row in table().devices.items()}
+    assert found == {"R9700": 640, "RX 9070": 640, "7900 XTX": 960, "Strix Halo": 256}
+    assert all(row.source for row in table().devices.values())
+
+
+def test_the_work_is_that_of_the_graph(work: Work) -> None:
+    """Node by node it adds up to the whole, and the dispatches are those of every node and the tier's own."""
+    assert sum(node.read_bytes for node in work.nodes) == work.read_bytes > 0
+    assert sum(node.written_bytes for node in work.nodes) == work.written_bytes > 0
+    assert 0 <= work.dispatches - sum(node.dispatches for node in work.nodes) <= 1
+    with Engine(read_gguf(FOLDER / "qwen35moe-q.gguf"), CpuBackend("canonical-1"), ctx=256) as engine:
+        names = [node.label for node in engine.graph("decode").nodes if node.op.name != "BARRIER"]
+    assert len(work.nodes) == len(names)
+    assert all(node.instructions > 0 for node in work.nodes if node.kernel.startswith("matvec"))
+
+
+def test_later_positions_read_more_keys(work: Work) -> None:
+    later = work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=200)
+    assert later.read_bytes > work.read_bytes and later.dispatches == work.dispatches
+
+
+def test_no_prediction_beats_its_bytes(work: Work) -> None:
+    for device in table().devices.values():
+        made = predict(work, device, table())
+        speeds = [made.cases[case].tokens_per_second for case in CASES]
+        assert speeds == sorted(speeds) and speeds[-1] < made.ceiling
+
+
+def test_memory_bounds_what_is_large_and_the_host_what_is_small(work: Work) -> None:
+    small = predict(work, R9700, table())
+    grown = tuple(replace(node, read_bytes=node.read_bytes * 2000) for node in work.nodes)
+    large = predict(replace(work, nodes=grown), R9700, table())
+    assert (small.likely.bound, large.likely.bound) == ("host", "memory")
+
+
+def test_instructions_count_where_memory_does_not_hide_them(work: Work) -> None:
+    likely = table().case("likely")
+    heavy = tuple(replace(node, instructions=node.instructions * 1000) for node in work.nodes)
+    assert parts_of(work, R9700, likely).issue < parts_of(replace(work, nodes=heavy), R9700, likely).issue
+
+
+def test_every_change_is_worth_something_or_nothing_but_never_less(work: Work) -> None:
+    changes = worth(work, R9700, table())
+    assert [each.milestone for each in changes] == ["M1", "M2", "M4", "M5"]
+    assert all(each.after >= each.before for each in changes)
+    assert changes[0].after > changes[0].before * 1.5, "122 submissions against one"
+    assert changes[-1].after > changes[-1].before
+
+
+def test_an_unknown_device_names_those_there_are() -> None:
+    with pytest.raises(UsageError, match="Strix Halo"):
+        table().device("RTX 5090")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("bus_bits: 256", "bus_bits: 0"), ("zinc-rt-devices/1", "2"), ("value: [30.0, 10.0, 5.0]", "value: [30.0]")],
+)
+def test_a_mistake_in_the_table_is_refused(right: str, wrong: str, tmp_path: Path) -> None:
+    spoilt = tmp_path / "devices.yaml"
+    spoilt.write_text(devices.FILE.read_text().replace(right, wrong, 1))
+    with pytest.raises(InputError):
+        read_table(spoilt)
