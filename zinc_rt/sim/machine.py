@@ -41,11 +41,13 @@ MAX_ARG_BYTES = (1 << 14) - 1
 @dataclass(frozen=True, slots=True)
 class Shaders:
     """How waves run. `sanitizer`: off, fast, full. `perturb`: a seed that moves inexact instructions by up to one
-    ULP, 0 for none. `threads`: None for all cores. `crash_record`: a file for what is known if they crash."""
+    ULP, 0 for none. `threads`: None for all cores. `profile`: instructions and bytes are counted, too.
+    `crash_record`: a file for what is known if they crash."""
 
     sanitizer: str = "fast"
     perturb: int = 0
     threads: int | None = None
+    profile: bool = False
     crash_record: Path | None = None
     behaviour: Behaviour = DEFAULT
 
@@ -89,6 +91,7 @@ def _engine(kernel: Kernel, chip: Chip, shaders: Shaders) -> ShaderEngine:
         level=shaders.sanitizer,
         perturb=shaders.perturb,
         threads=shaders.threads,
+        profile=shaders.profile,
         behaviour=shaders.behaviour,
         processors=chip.processors,
         crashes=lambda: kernel.injected("shader-crash"),
@@ -101,7 +104,7 @@ class Machine:
 
     `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM) or "direct". `time_scale` shortens the
     driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, so that missing
-    barriers bite. `sanitizer`, `perturb` and `threads` are those of Shaders; `crash_records(index)` is a
+    barriers bite. `sanitizer`, `perturb`, `threads`, `profile` are those of Shaders; `crash_records(index)` is a
     GPU's file.
     `facts`: a file of sim.facts, whose findings this machine behaves by; `force_facts` takes any.
     `command_processor(kernel, chip, look)` makes what runs the queues; it calls look() between turns.
@@ -119,6 +122,7 @@ class Machine:
         sanitizer: str = "fast",
         perturb: int = 0,
         threads: int | None = None,
+        profile: bool = False,
         facts: str | Path | None = None,
         force_facts: bool = False,
         crash_records: Callable[[int], Path] | None = None,
@@ -137,7 +141,7 @@ class Machine:
             behaviour = load(Path(facts), chip=first.gfx, force=force_facts).behaviour()
         if behaviour.bar_without_flush == "fresh":
             coherence = self.options["coherence"] = "direct"
-        shaders = Shaders(sanitizer, perturb, threads, behaviour=behaviour)
+        shaders = Shaders(sanitizer, perturb, threads, profile, behaviour=behaviour)
         self.kernel = kernel_row(kernel)
         self.injector = Injector(inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep

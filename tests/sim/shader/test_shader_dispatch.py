@@ -185,6 +185,16 @@ def test_what_ran_is_counted() -> None:
         assert (counters.dispatches, counters.waves) == (3, 12) and counters.seconds > 0
 
 
+def test_instructions_and_bytes_are_counted_on_request() -> None:
+    with machine(profile=True) as owner, stage(owner) as s:
+        va, _ = s.buffer()
+        program = s.load(STORE_IDS)
+        for groups in (4, 3):
+            s.run(program, halves(va), groups=(groups, 1, 1))
+        [counters] = owner.gpus[0].profile()
+        assert counters.instructions == 7 * 6 and counters.bytes == 7 * 32 * 4
+
+
 def test_what_waves_store_in_vram_reaches_the_host_at_a_write_back() -> None:
     with machine() as owner, stage(owner) as s:
         buffer = s.gpu.alloc(4096, Placement.VRAM_BAR, "vram")
@@ -197,7 +207,9 @@ def test_the_engine_takes_its_process_along_and_the_client_hears_what_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    device = SimClient(name=f"crash-{os.getpid()}", inject=["shader-crash@2"], time_scale=0.02)
+    options = {"sanitizer": "full", "perturb": 7}
+    device = SimClient(name=f"crash-{os.getpid()}", inject=["shader-crash@2"], time_scale=0.02, **options)
+    assert device.device.items() >= options.items()
     with contextlib.suppress(LeakError), gpu_of(device) as gpu:
         s = Stage(gpu)
         va, out = s.buffer()

@@ -23,6 +23,7 @@ from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, Wanted, wanted_for
 from zinc_rt.sim.shader.launch import Launch, Refused, of_dispatch, of_registers
 from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.profile import Counters
 from zinc_rt.sim.shader.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run import Crew, Run
 from zinc_rt.sim.shader.static import static_findings
@@ -43,17 +44,6 @@ _REGISTERS = (
     Sh.PGM_RSRC1, Sh.PGM_RSRC2, Sh.PGM_RSRC3, Sh.TMPRING_SIZE,
     Sh.DISPATCH_SCRATCH_BASE_LO, Sh.DISPATCH_SCRATCH_BASE_HI,
 )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Counters:
-    """Of one kernel on this device, since it was made."""
-
-    name: str
-    dispatches: int = 0
-    waves: int = 0
-    seconds: float = 0.0
-    findings: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -94,13 +84,16 @@ class GfxEngine:
         level: str = "fast",
         perturb: int = 0,
         threads: int | None = None,
+        profile: bool = False,
         kernels: Kernels | None = None,
         behaviour: Behaviour = DEFAULT,
         processors: Sequence[int] = (0,),
         crashes: Callable[[], bool] = lambda: False,
         record: CrashRecord | None = None,
     ) -> None:
-        self.checks = Checks(level, perturb=bool(perturb), wmma_f16_order=behaviour.wmma_f16_order)
+        self.checks = Checks(
+            level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
+        )
         self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = Kernels() if kernels is None else kernels
         self._seed = perturb
@@ -156,6 +149,11 @@ class GfxEngine:
         if stop is Stop.DONE or fault is not None:
             counters.dispatches += 1
             counters.waves += run.launch.group_count * run.launch.waves_per_group
+            if self.checks.profile:
+                counters.instructions, counters.bytes = (
+                    have + more
+                    for have, more in zip((counters.instructions, counters.bytes), run.counted(), strict=True)
+                )
             self._finish(dispatch, under_way)
         if fault is not None:
             raise fault

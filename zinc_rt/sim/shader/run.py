@@ -34,6 +34,7 @@ from zinc_rt.sim.shader.layout import (
     Checks,
     state_bytes,
 )
+from zinc_rt.sim.shader.profile import Weights, weights_of
 from zinc_rt.sim.shader.ranges import RangeTable
 from zinc_rt.sim.shader.trace import lines
 from zinc_rt.sim.shader.watch import StoreWatch, detach
@@ -230,6 +231,7 @@ class Run:
         self._table: RangeTable | None = None
         self.ended: Ended | None = None
         self._turns = 0
+        self._weights: Weights | None = None
         self._seconds_before = self._seconds = 0.0  # what the last launch took, and this one so far
 
     def _thread(self) -> Thread:
@@ -293,6 +295,16 @@ class Run:
         if block["findings_count"]:
             block["findings_count"] = 0
             thread.sites.fill(0)
+
+    def counted(self) -> tuple[int, int]:
+        """(instructions, bytes) since the last time it was asked, where the kernel is compiled with profile."""
+        if self._weights is None:
+            wanted = self.kernel.wanted
+            self._weights = weights_of(wanted.code, wanted.wave, wanted.entry)
+        total = np.sum([thread.blocks_run for thread in self.threads], axis=0).astype(np.int64)
+        for thread in self.threads:
+            thread.blocks_run.fill(0)
+        return int(total @ self._weights.instructions), int(total @ self._weights.bytes)
 
     def trace(self) -> list[str]:
         """What the traced wave did so far, to read."""
