@@ -22,7 +22,7 @@ from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value
 from zinc_rt.replay.run import chosen
 from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
-from zinc_rt.resident import Variant
+from zinc_rt.resident import Variant, port
 from zinc_rt.tiers import ORACLE, Choice
 from zinc_rt.trace.reader import LogReader
 
@@ -50,6 +50,7 @@ class Where:
     of: int = 0
     kernels: tuple[str, ...] = ()
     finding: str = ""
+    stored: dict[str, Any] = field(default_factory=dict)  # by which kernel, workgroup, wave and lane
 
 
 @dataclass(slots=True)
@@ -203,7 +204,7 @@ class _Search:
         finding: str = "",
     ) -> None:
         call = wrong.program.calls[index]
-        want, got = value_of(right, name, step), value_of(wrong, name, step)
+        want, got = value_of(right, name, step).copy(), value_of(wrong, name, step).copy()
         bad = np.flatnonzero(_bits(want) != _bits(got))
         element = tuple(int(part) for part in np.unravel_index(int(bad[0]), want.shape)) if bad.size else None
         where = self.found.where = Where(
@@ -222,6 +223,7 @@ class _Search:
             int(want.size),
             _kernels(call, wrong),
             finding,
+            self._stored(step, wrong, before, name, int(bad[0])) if bad.size else {},
         )
         self.found.before = before
         self.found.given, self.found.made = self._operands(step, right, call.node, before, tapped=tapped)
@@ -231,10 +233,43 @@ class _Search:
             self._say(
                 f"element [{where_text}] is {where.got}, t_cpu has {where.want}; {bad.size} of {want.size} differ"
             )
-        if where.kernels:
+        if where.stored:
+            stored = where.stored
+            self._say(
+                f"stored by {stored['kernel']}, workgroup {stored['group']}, wave {stored['wave']}, lane "
+                f"{stored['lane']}, pc {stored['pc']:#x}: {stored['instruction']}"
+            )
+        elif where.kernels:
             self._say(f"kernels {', '.join(where.kernels)}")
         if finding:
             self._say(f"the simulated device found: {finding}")
+
+    def _stored(
+        self, step: Step, variant: Variant, before: dict[str, bytes], name: str, element: int
+    ) -> dict[str, Any]:
+        """Who stored an element last, on a simulated device: the step runs once more, watched."""
+        place = variant.program.plan.placements[name]
+        buffer = variant.replays.ports[port(place.allocation, variant.key)]
+        backend = self.suspect.backend
+        if not backend.watch(buffer, place.offset_bytes + 4 * element, 4):
+            return {}
+        self._again(step, before, variant)
+        stores = backend.stores()
+        backend.watch(buffer, 0, 0)
+        if not stores:
+            self._say(f"no wave stored to element {element} of {name}")
+            return {}
+        last = stores[-1]
+        return {
+            "kernel": last.kernel.removeprefix("kernel ").partition("+")[0],
+            "group": list(last.group),
+            "wave": last.wave,
+            "lane": last.lane,
+            "pc": last.pc,
+            "instruction": last.instruction,
+            "value": last.value,
+            "stores": len(stores),
+        }
 
     def _operands(
         self, step: Step, right: Variant, node: Node, before: dict[str, bytes], *, tapped: bool

@@ -31,12 +31,18 @@ def run(engine: Engine, steps: int = 2) -> None:
 
 
 def recorded(
-    path: Path, model: str, level: Level = "inputs", *, backend: Backend | None = None, embed_weights: bool = False
+    path: Path,
+    model: str,
+    level: Level = "inputs",
+    *,
+    backend: Backend | None = None,
+    embed_weights: bool = False,
+    steps: int = 2,
 ) -> Path:
     gguf = read_gguf(FOLDER / f"{model}.gguf")
     with (
         Engine(gguf, backend or cpu(), ctx=32) as engine,
         record(engine, path, level, embed_weights=embed_weights, warn=lambda text: None),
     ):
-        run(engine)
+        run(engine, steps)
     return path

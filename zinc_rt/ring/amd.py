@@ -29,7 +29,7 @@ from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
 from zinc_rt.ring.amd_ring import AmdRing, Batch
-from zinc_rt.ring.base import Device, Tier
+from zinc_rt.ring.base import Device, Store, Tier
 from zinc_rt.ring.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
 from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.ring.kernel_code import KernelCode
@@ -39,6 +39,7 @@ from zinc_rt.ring.packet_program import AmdVariant, PacketProgram
 from zinc_rt.ring.programs import Programs
 from zinc_rt.ring.publish import Publish, publisher
 from zinc_rt.ring.reporter import Reporter
+from zinc_rt.ring.source_lines import with_source
 from zinc_rt.ring.transfer import Transfer
 
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
@@ -92,12 +93,15 @@ class AmdBackend:
         announce: Announce | None = None,
         findings: Callable[[], Iterable[Finding]] = tuple,
         expect: Callable[[Sequence[Expected]], None] = lambda kernels: None,
+        watch: Callable[[int, int], None] | None = None,
+        stores: Callable[[], Iterable[Store]] = tuple,
     ) -> None:
         """Takes `side` over; `owner` closes what lies behind it, last of all.
 
         `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
-        the kernel's, where it is not this machine's. `announce`, `findings`, `expect`: a simulated
-        device's, for suballocations, for what it found wrong, and for kernels that it may compile beforehand.
+        the kernel's, where it is not this machine's. `announce`, `findings`, `expect`, `watch`, `stores`: a simulated
+        device's, for suballocations, for what it found wrong, for kernels that it may compile beforehand, and for
+        who stored to some bytes.
         """
         self.side = side
         self.tier = tier
@@ -120,6 +124,7 @@ class AmdBackend:
         self._closed = False
         self.owner: Callable[[], None] = lambda: None
         self._findings = findings
+        self._watch_stores, self._stores = watch, stores
         self._watch_at = 0.0
         self.reporter = Reporter(side, self.memory.addresses, tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
@@ -136,7 +141,20 @@ class AmdBackend:
 
     def findings(self) -> list[str]:
         """What a simulated device found wrong so far, each once. Hardware finds nothing."""
-        return list(dict.fromkeys(f"{each.rule}: {each.sentence}" for each in self._findings()))
+        return list(dict.fromkeys(f"{each.rule}: {self._with_source(each.sentence)}" for each in self._findings()))
+
+    def _with_source(self, sentence: str) -> str:
+        return with_source(sentence, self._kernels.read) if self._kernels is not None else sentence
+
+    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
+        if self._watch_stores is None:
+            return False
+        storage: Storage = buffer.storage
+        self._watch_stores(storage.gpu_va + offset_bytes, size_bytes)
+        return True
+
+    def stores(self) -> list[Store]:
+        return list(self._stores())
 
     # Memory
 
@@ -308,7 +326,9 @@ class AmdBackend:
         self._watch_at = now + WATCH_SECONDS
         for each in self._findings():
             if each.rule in STOPPED:
-                self.side.incidents.append(Incident("lost", f"a wave stopped for good: {each.sentence}"))
+                self.side.incidents.append(
+                    Incident("lost", f"a wave stopped for good: {self._with_source(each.sentence)}")
+                )
                 break
 
     def _slot(self) -> tuple[int, int]:

@@ -72,7 +72,8 @@ def first_gpu(driver: Driver) -> Node:
 
 def _extras(driver: Driver) -> dict[str, Any]:
     """What a simulated device has beside the Driver protocol."""
-    return {name: getattr(driver, name) for name in ("announce", "findings", "expect") if hasattr(driver, name)}
+    names = ("announce", "findings", "expect", "watch", "stores")
+    return {name: getattr(driver, name) for name in names if hasattr(driver, name)}
 
 
 def device_of(driver: Driver, node: Node) -> Device:

@@ -37,6 +37,26 @@ class Device:
     firmware: str = ""
 
 
+class Store(Protocol):
+    """One lane's store, as a simulated device saw it. `pc`: a byte offset in the kernel; `group`: the workgroup's
+    id; `wave`: its number in that; `value`: the lowest 8 bytes stored at `address`."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def instruction(self) -> str: ...
+    @property
+    def pc(self) -> int: ...
+    @property
+    def group(self) -> tuple[int, int, int]: ...
+    @property
+    def wave(self) -> int: ...
+    @property
+    def lane(self) -> int: ...
+    @property
+    def value(self) -> int: ...
+
+
 class Backend(Protocol):
     tier: Tier
     device: Device
@@ -70,6 +90,12 @@ class Backend(Protocol):
 
     def findings(self) -> list[str]:
         """What a simulated device found wrong so far. Nothing elsewhere."""
+
+    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
+        """Have a simulated device note who stores to these bytes from now on; size 0 ends it. False elsewhere."""
+
+    def stores(self) -> list[Store]:
+        """What was noted since, in order."""
 
     def close(self) -> None: ...
 

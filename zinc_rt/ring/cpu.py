@@ -22,7 +22,7 @@ from zinc_rt.kernels.reference.table import ENTRIES
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
 from zinc_rt.lower.lower import choose
-from zinc_rt.ring.base import Device, Tier
+from zinc_rt.ring.base import Device, Store, Tier
 
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 
@@ -116,6 +116,12 @@ class CpuBackend:
         fence.wait(timeout_seconds)
 
     def findings(self) -> list[str]:
+        return []
+
+    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
+        return False
+
+    def stores(self) -> list[Store]:
         return []
 
     def close(self) -> None:

@@ -1,0 +1,89 @@
+"""Planted in the simulated T1: bisect names the node, its kernel, and the lane that stored the wrong value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replay_runs import recorded
+
+from zinc_rt import tiers
+from zinc_rt.isa import decode_stream, target_of
+from zinc_rt.kernels.sets import KernelSet, kernel_set
+from zinc_rt.kernels.zrt import Zrt
+from zinc_rt.lower import Call, Program
+from zinc_rt.replay.bisect import bisect
+from zinc_rt.replay.repro import emit_repro
+from zinc_rt.replay.run import replay
+from zinc_rt.ring.base import Backend
+from zinc_rt.tiers import ORACLE, choose_tier, open_backend
+
+pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+
+
+def test_a_wrong_instruction_is_traced_to_the_lane_that_stored_its_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
+    simulated = choose_tier("t1", "sim", sanitizer="fast")
+    with monkeypatch.context() as planted:
+        planted.setattr(tiers, "kernel_set", with_a_wrong_swiglu)
+        found = bisect(log, simulated, until=0)
+        assert found.where is not None and found.where.label == "ffn_swiglu-0", found.lines
+        stored = found.where.stored
+        assert stored["kernel"] == "swiglu" and "store" in stored["instruction"]
+        assert 0 <= stored["lane"] < 32 and stored["stores"] == 1
+        assert found.replays <= found.allowed
+        emitted = emit_repro(log, found, tmp_path / "repro", simulated)
+        assert not replay(emitted.log, simulated).equal
+    assert replay(emitted.log, ORACLE).equal
+
+
+def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
+    """One bit of the first multiplication: v_mul_f32 becomes v_mul_i32_i24."""
+    real = kernel_set(arch)
+    assert real is not None
+
+    def read(name: str) -> Zrt:
+        zrt = real.read(name)
+        if name != "swiglu":
+            return zrt
+        first = next(
+            item
+            for item in decode_stream(zrt.code, target_of(arch))
+            if item.instruction is not None and item.instruction.text.startswith("v_mul_f32_e32")
+        )
+        code = bytearray(zrt.code)
+        code[first.at + 3] ^= 1 << 1
+        return replace(zrt, code=bytes(code))
+
+    return replace(real, read=read)
+
+
+def test_a_dropped_barrier_is_a_finding_that_names_the_node(tmp_path: Path) -> None:
+    log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
+    found = bisect(log, partial(without_barrier, before="ffn_norm-1"), until=0)
+    assert found.where is not None and found.where.label == "ffn_norm-1", found.lines
+    assert "missing-barrier" in found.where.finding
+    assert found.replays <= found.allowed
+
+
+def without_barrier(ordering: str, before: str) -> Backend:
+    """T1 that does not wait before one node."""
+    backend: Any = open_backend(choose_tier("t1", "sim", sanitizer="fast"), ordering)
+    build = backend.build
+
+    def building(program: Program, buffers: Any) -> Any:
+        after = [*program.steps[1:], None]
+        kept = tuple(
+            step
+            for step, following in zip(program.steps, after, strict=True)
+            if isinstance(step, Call) or not (isinstance(following, Call) and following.node.label == before)
+        )
+        return build(replace(program, steps=kept), buffers)
+
+    backend.build = building
+    return backend  # type: ignore[no-any-return]
