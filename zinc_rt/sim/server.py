@@ -91,6 +91,7 @@ class Server:
             except TimeoutError:
                 continue
             connection.setblocking(True)
+            self._last_seen = time.monotonic()  # its session may begin only when its thread gets a turn
             threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
     def _converse(self, connection: socket.socket) -> None:
