@@ -100,8 +100,8 @@ class AmdBackend:
 
         `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
         the kernel's, where it is not this machine's. `announce`, `findings`, `expect`, `watch`, `stores`: a
-        simulated device's, for suballocations, for what it found wrong, for kernels that it may compile beforehand, and for
-        who stored to some bytes.
+        simulated device's, for suballocations, for what it found wrong, for kernels that it may compile
+        beforehand, and for who stored to some bytes.
         """
         self.side = side
         self.tier = tier
