@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sim.shader_model import model_control, model_memory, model_packed, model_scalar, model_valu
+from sim.shader_model import (
+    model_buffer,
+    model_control,
+    model_global,
+    model_lds,
+    model_packed,
+    model_scalar,
+    model_scalar_memory,
+    model_valu,
+    model_wmma,
+)
 from sim.shader_model.model_memory import Memory
 from sim.shader_model.model_state import Wave
 
@@ -65,6 +75,14 @@ class Program:
         return step, pc + instruction.size_bytes
 
 
+_MEMORY: dict[str, Callable[[Instruction, int], Step | None]] = {
+    "SMEM": model_scalar_memory.bind,
+    "VBUFFER": model_buffer.bind,
+    "DS": model_lds.bind,
+    **dict.fromkeys(("GLOBAL", "FLAT", "SCRATCH"), model_global.bind),
+}
+
+
 def bind(instruction: Instruction, pc: int, width: int, code_va: int) -> Step:
     """The instruction as a function of a wave. Raises ModelError for what the model lacks."""
     encoding = instruction.encoding
@@ -72,6 +90,8 @@ def bind(instruction: Instruction, pc: int, width: int, code_va: int) -> Step:
     try:
         if encoding.startswith("SOP"):
             step = model_control.bind(instruction, pc, code_va) or model_scalar.bind(instruction)
+        elif instruction.mnemonic.startswith("v_wmma"):
+            step = model_wmma.bind(instruction, width)
         elif encoding.startswith("VOP3P"):
             step = model_packed.bind(instruction, width)
         elif encoding.startswith("VOP"):
@@ -80,8 +100,8 @@ def bind(instruction: Instruction, pc: int, width: int, code_va: int) -> Step:
                 step = model_packed.bind_dot2_half(instruction, width)
             else:
                 step = model_valu.bind(instruction, width)
-        else:
-            step = model_memory.bind(instruction, width)
+        elif encoding in _MEMORY:
+            step = _MEMORY[encoding](instruction, width)
     except NotImplementedError as error:
         raise ModelError(f"pc {pc:#x}: {error}") from error
     if step is None:

@@ -1,6 +1,6 @@
-"""VOP3P: packed 16-bit arithmetic, mixed precision, dot products, WMMA.
+"""VOP3P: packed 16-bit arithmetic, mixed precision, dot products.
 
-Float dot products and float WMMA are summed in float64: the manual does not define their order or rounding.
+Float dot products are summed in float64: the manual does not define their order or rounding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Read = Callable[[Wave], Array]
 U16, U32, F16, F32, F64, I64 = np.uint16, np.uint32, np.float16, np.float32, np.float64, np.int64
 
 
-def _bits(instruction: Instruction, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+def modifier_bits(instruction: Instruction, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
     modifier = instruction.modifier(name)
     if modifier is None or not isinstance(modifier.value, tuple):
         return default
@@ -81,8 +81,14 @@ def _bind_packed(instruction: Instruction, width: int) -> Step:
     kind, function = PACKED[instruction.mnemonic]
     reads = [packed_source(o, kind, width) for o in instruction.operands[1:]]
     count = len(reads)
-    low, high = _bits(instruction, "op_sel", (0,) * count), _bits(instruction, "op_sel_hi", (1,) * count)
-    neg_low, neg_high = _bits(instruction, "neg_lo", (0,) * count), _bits(instruction, "neg_hi", (0,) * count)
+    low, high = (
+        modifier_bits(instruction, "op_sel", (0,) * count),
+        modifier_bits(instruction, "op_sel_hi", (1,) * count),
+    )
+    neg_low, neg_high = (
+        modifier_bits(instruction, "neg_lo", (0,) * count),
+        modifier_bits(instruction, "neg_hi", (0,) * count),
+    )
     clamp = instruction.modifier("clamp") is not None
     register = instruction.operands[0].index
 
@@ -104,7 +110,10 @@ def _bind_packed(instruction: Instruction, width: int) -> Step:
 
 def _bind_mix(instruction: Instruction, width: int) -> Step:
     operands = instruction.operands[1:]
-    pick, is_half = _bits(instruction, "op_sel", (0, 0, 0)), _bits(instruction, "op_sel_hi", (0, 0, 0))
+    pick, is_half = (
+        modifier_bits(instruction, "op_sel", (0, 0, 0)),
+        modifier_bits(instruction, "op_sel_hi", (0, 0, 0)),
+    )
     moved = None
     if "DPP" in instruction.encoding:
         moved = dpp_reader(instruction, operands[0].index, width)
@@ -153,7 +162,7 @@ def _bind_dot_integer(instruction: Instruction, width: int) -> Step:
     """v_dot4 and v_dot8: exact; neg_lo says which inputs are signed. The manual lists clamp as ignored."""
     name = instruction.mnemonic
     bits = 8 if "dot4" in name else 4
-    signs = _bits(instruction, "neg_lo", (0, 0, 0)) if "_i32_" in name else (0, 0, 0)
+    signs = modifier_bits(instruction, "neg_lo", (0, 0, 0)) if "_i32_" in name else (0, 0, 0)
     a, b, c = (vector_reader(o, 32, width) for o in instruction.operands[1:])
     register = instruction.operands[0].index
 
@@ -192,8 +201,11 @@ def _bind_dot2(instruction: Instruction, width: int) -> Step:
     operands = instruction.operands
     a, b = (_dot_source(o, is_bf16, width) for o in operands[1:3])
     c = vector_reader(operands[3], 32, width, is_float=True)
-    low, high = _bits(instruction, "op_sel", (0, 0, 0)), _bits(instruction, "op_sel_hi", (1, 1, 1))
-    neg_low, neg_high = _bits(instruction, "neg_lo", (0, 0, 0)), _bits(instruction, "neg_hi", (0, 0, 0))
+    low, high = modifier_bits(instruction, "op_sel", (0, 0, 0)), modifier_bits(instruction, "op_sel_hi", (1, 1, 1))
+    neg_low, neg_high = (
+        modifier_bits(instruction, "neg_lo", (0, 0, 0)),
+        modifier_bits(instruction, "neg_hi", (0, 0, 0)),
+    )
     moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
     split = _bf16_pair if is_bf16 else _f16_pair
     register = operands[0].index
@@ -224,7 +236,10 @@ def _bind_dot4_float(instruction: Instruction, width: int) -> Step:
     operands = instruction.operands
     reads = [vector_reader(o, 32, width) for o in operands[1:3]]
     c = vector_reader(operands[3], 32, width, is_float=True)
-    negate, absolute = _bits(instruction, "neg_lo", (0, 0, 0))[2], _bits(instruction, "neg_hi", (0, 0, 0))[2]
+    negate, absolute = (
+        modifier_bits(instruction, "neg_lo", (0, 0, 0))[2],
+        modifier_bits(instruction, "neg_hi", (0, 0, 0))[2],
+    )
     moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
     register = operands[0].index
 
@@ -293,102 +308,6 @@ def _dot2acc(is_bf16: bool) -> Callable[[tuple[Operand, ...], int], Read]:
 DOT2ACC = {"v_dot2acc_f32_f16": _dot2acc(False), "v_dot2acc_f32_bf16": _dot2acc(True)}
 
 
-# --- WMMA ----------------------------------------------------------------------------------------------------
-
-
-def result_place(width: int) -> tuple[Array, Array]:
-    """Lane and VGPR (32-bit results) of D[row][col] (manual 7.12.2)."""
-    row, col = np.meshgrid(np.arange(16), np.arange(16), indexing="ij")
-    if width == 32:
-        return (row >> 3) * 16 + col, row & 7
-    return (row >> 2 & 1) * 32 + (row >> 3) * 16 + col, row & 3
-
-
-def _matrix(wave: Wave, operand: Operand, bits: int, decode: Callable[[Array], Array], groups: int) -> Array:
-    """[16, K]: lane i of every group of 16 holds row i of A (column i of B). Which k comes where does not matter
-    to the product, as A and B agree."""
-    parts = []
-    for group in range(groups):
-        for register in range(operand.width):
-            value = wave.v[operand.index + register][16 * group : 16 * group + 16]
-            parts += [decode(value >> U32(bits * i) & U32((1 << bits) - 1)) for i in range(32 // bits)]
-    return np.stack(parts, axis=1)
-
-
-def _element(kind: str, signed: bool = False) -> tuple[int, Callable[[Array], Array]]:
-    if kind in ("iu8", "iu4"):
-        bits = int(kind[2])
-        sign = 1 << bits - 1
-        return bits, lambda x: ((x.astype(I64) ^ sign) - sign) if signed else x.astype(I64)
-    if kind == "f16":
-        return 16, lambda x: x.astype(U16).view(F16).astype(F64)
-    if kind == "bf16":
-        return 16, lambda x: floats.bf16_to_f32(x).astype(F64)
-    return 8, lambda x: floats.small_to_f32(x, 4 if kind == "fp8" else 5).astype(F64)
-
-
-def _bind_wmma(instruction: Instruction, width: int) -> Step:
-    parts = instruction.mnemonic.split("_")  # v wmma RESULT SHAPE A [B]
-    result_kind, shape, kind_a = parts[2], parts[3], parts[4]
-    kind_b = parts[5] if len(parts) > 5 else kind_a
-    to, a, b, c = instruction.operands
-    neg_low, neg_high = _bits(instruction, "neg_lo", (0, 0, 0)), _bits(instruction, "neg_hi", (0, 0, 0))
-    is_integer = kind_a in ("iu8", "iu4")
-    bits_a, decode_a = _element(kind_a, bool(neg_low[0]))
-    bits_b, decode_b = _element(kind_b, bool(neg_low[1]))
-    groups = 2 if shape == "16x16x16" and kind_a == "iu4" else width // 16
-    lanes, registers = result_place(width)
-    clamp = instruction.modifier("clamp") is not None
-    half_result = result_kind in ("f16", "bf16")
-    constant = None
-    if c.kind is not Kind.VGPR:
-        bits = 16 if result_kind == "f16" else 32
-        constant = int(vector_reader(c, bits, 1, is_float=not is_integer)(None)[0])  # type: ignore[arg-type]
-        constant = constant >> 16 if result_kind == "bf16" and c.kind is Kind.FLOAT else constant
-
-    def load_c(wave: Wave) -> Array:
-        if half_result:
-            if constant is not None:
-                bits = np.full((16, 16), constant, U16)
-            else:
-                words = np.array([wave.v[c.index + i] for i in range(c.width)])[registers >> 1, lanes]
-                bits = (words >> (16 * (registers & 1)).astype(U32)).astype(U16)
-            return (floats.bf16_to_f32(bits) if result_kind == "bf16" else bits.view(F16)).astype(F64)
-        if constant is not None:
-            words = np.full((16, 16), constant, U32)
-        else:
-            words = np.array([wave.v[c.index + i] for i in range(c.width)])[registers, lanes]
-        return words.view(np.int32).astype(I64) if is_integer else words.view(F32).astype(F64)
-
-    def load(wave: Wave, operand: Operand, bits: int, decode: Callable[[Array], Array], place: int) -> Array:
-        values = _matrix(wave, operand, bits, decode, groups)
-        if not is_integer and bits == 16:
-            values[:, 0::2] *= -1.0 if neg_low[place] else 1.0
-            values[:, 1::2] *= -1.0 if neg_high[place] else 1.0
-        return values
-
-    def step(wave: Wave) -> None:
-        old = load_c(wave)
-        if not is_integer:
-            old = np.abs(old) if neg_high[2] else old
-            old = -old if neg_low[2] else old
-        left, right = load(wave, a, bits_a, decode_a, 0), load(wave, b, bits_b, decode_b, 1)
-        total = left @ right.T + old if is_integer else (left[:, None, :] * right[None, :, :]).sum(axis=2) + old
-        if is_integer and clamp:
-            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-        if half_result:
-            bits = floats.f32_to_bf16(total.astype(F32)) if result_kind == "bf16" else total.astype(F16).view(U16)
-            out = np.zeros((to.width, width), U32)
-            np.bitwise_or.at(out, (registers >> 1, lanes), bits.astype(U32) << (16 * (registers & 1)).astype(U32))
-        else:
-            out = np.zeros((to.width, width), U32)
-            out[registers, lanes] = total.astype(U32) if is_integer else total.astype(F32).view(U32)
-        for i in range(to.width):
-            wave.write_v(to.index + i, out[i])
-
-    return step
-
-
 def bind(instruction: Instruction, width: int) -> Step | None:
     name = instruction.mnemonic.removesuffix("_e64_dpp")
     if name in PACKED:
@@ -407,5 +326,4 @@ _BINDERS: dict[str, Callable[[Instruction, int], Step]] = {
     "v_dot2_f32": _bind_dot2,
     "v_dot2_f16": bind_dot2_half,
     "v_dot2_bf16": bind_dot2_half,
-    "v_wmma": _bind_wmma,
 }
