@@ -17,6 +17,8 @@ class Lane(Enum):
     DMA = "DMA"
     CP = "the CP"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and clocks are looked into all the time
+
 
 LaneKey = tuple[int, Lane]
 """The queue's number in the device, and the lane."""

@@ -38,6 +38,7 @@ class Cache(IntFlag):
 
 
 NO_CACHE = Cache(0)
+NEVER = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +56,7 @@ class Record:
     past_l2: bool = False
     code: Ranges = ()
     cleaned: dict[Cache, int] = field(default_factory=dict)  # cache -> issue number of the first operation
+    settled: int = NEVER  # waves its own queue issues from here on have waited for it and read no stale line of it
 
 
 Report = Callable[[Record, str, str], None]
@@ -75,10 +77,15 @@ class Hazards:
 
     def __init__(self, generation: Generation, report: Report) -> None:
         self._report = report
-        self._wave_caches = Cache.GL1_INV if generation == Generation.GFX11 else NO_CACHE
+        wave_caches = Cache.GL1_INV if generation == Generation.GFX11 else NO_CACHE
+        self._vector_caches, self._scalar_caches = Cache.GLV_INV | wave_caches, Cache.GLK_INV | wave_caches
+        self._needed = tuple(self._vector_caches | self._scalar_caches)
         self._records: list[Record] = []
         self._cp: dict[tuple[LaneKey, Accesses], Record] = {}  # what CPs did, the newest of each place
-        self._code: list[Record] = []  # what was not written by waves, for GLI_INV
+        self._code: dict[
+            Ranges, Record
+        ] = {}  # what was not written by waves, for GLI_INV, the newest of each place
+        self._places: dict[Ranges, list[Ranges]] = {}  # of code: the places of _code that overlap it
         self._told: set[tuple[str, str, str]] = set()
         self._prune_at = PRUNE_FROM
 
@@ -86,14 +93,17 @@ class Hazards:
         """Check finished work against everything known, then remember it."""
         accesses = record.accesses
         lane = record.lane[1]
-        for other in self._records:
-            self._check(record, other)
-        for other in self._cp.values():
-            if lane is not Lane.CP or other.lane[0] != record.lane[0]:
+        if lane is Lane.WAVES:
+            self._check_waves(record)
+        else:
+            for other in self._records:
                 self._check(record, other)
+            for other in self._cp.values():
+                if lane is not Lane.CP or other.lane[0] != record.lane[0]:
+                    self._check(record, other)
         if record.code:
-            for other in self._code:
-                self._check_code(record, other)
+            for place in self._written_places(record.code):
+                self._check_code(record, self._code[place])
         if lane is Lane.CP:
             key = (record.lane, accesses)
             self._cp.pop(key, None)
@@ -105,16 +115,23 @@ class Hazards:
             if len(self._records) >= self._prune_at:
                 self._prune()
         if lane is not Lane.WAVES and accesses.writes:
-            self._code = [other for other in self._code if other.accesses.writes != accesses.writes][-CODE_KEPT:]
-            self._code.append(record)
+            if self._code.pop(accesses.writes, None) is None:
+                self._places.clear()
+            self._code[accesses.writes] = record
+            if len(self._code) > CODE_KEPT:
+                del self._code[next(iter(self._code))]
+                self._places.clear()
 
     def cleaned(self, caches: Cache, clock: Clock, issue: int, inside: tuple[int, int] | None = None) -> None:
         """The operations were done, at packet `issue`, for work `clock` has seen; `inside`: only (va, size)."""
         if not caches:
             return
         each = tuple(caches)  # taking flags apart is slow
-        for records in (self._records, self._cp.values(), self._code):
+        known = all(cache in self._needed for cache in each)  # to whatever is settled
+        for records in (self._records, self._cp.values(), self._code.values() if Cache.GLI_INV in caches else ()):
             for record in records:
+                if known and record.settled != NEVER:
+                    continue
                 if record.number <= clock.get(record.lane, 0) and (
                     inside is None or _within(record.accesses.writes, inside)
                 ):
@@ -122,6 +139,28 @@ class Hazards:
                     for cache in each:
                         if cache not in cleaned:
                             cleaned[cache] = issue
+
+    def _check_waves(self, record: Record) -> None:
+        """Against everything but what has nothing more to say to its own queue's waves."""
+        queue, issue = record.lane[0], record.issue
+        for records in (self._records, self._cp.values()):
+            for other in records:
+                if other.lane[0] != queue:
+                    self._check(record, other)
+                elif issue < other.settled:
+                    self._check(record, other)
+                    if self._settles(record, other):
+                        other.settled = issue
+
+    def _settles(self, later: Record, earlier: Record) -> bool:
+        """What `later` has waited for and read fresh, so do all that its queue issues after it."""
+        if earlier.issue > later.issue or earlier.past_l2:
+            return False
+        if earlier.lane[1] is not Lane.CP and later.seen.get(earlier.lane, 0) < earlier.number:
+            return False
+        if not (earlier.accesses.writes or earlier.accesses.atomics):
+            return True
+        return all(earlier.cleaned.get(cache, NEVER) < later.issue for cache in self._needed)
 
     def _check(self, one: Record, other: Record) -> None:
         a, b = one.accesses, other.accesses
@@ -145,11 +184,18 @@ class Hazards:
             if vector is None and scalar is None:
                 return
             past = Cache.GL2_INV if earlier.past_l2 else NO_CACHE
-            self._stale(earlier, later, vector, Cache.GLV_INV | self._wave_caches | past)
-            self._stale(earlier, later, scalar, Cache.GLK_INV | self._wave_caches | past)
+            self._stale(earlier, later, vector, self._vector_caches | past)
+            self._stale(earlier, later, scalar, self._scalar_caches | past)
         elif earlier.past_l2 != later.past_l2:
             wanted = Cache.GL2_WB if later.past_l2 else Cache.GL2_INV
             self._stale(earlier, later, overlap(written, b.reads), wanted)
+
+    def _written_places(self, code: Ranges) -> list[Ranges]:
+        found = self._places.get(code)
+        if found is None:
+            found = [place for place in self._code if overlap(place, code) is not None]
+            self._places[code] = found
+        return found
 
     def _check_code(self, later: Record, earlier: Record) -> None:
         va = overlap(earlier.accesses.writes, later.code)
@@ -199,14 +245,13 @@ class Hazards:
         newest: dict[int, Clock] = {}
         for record in self._records:
             newest[record.lane[0]] = record.seen
-        needed = Cache.GLV_INV | Cache.GLK_INV | self._wave_caches
         self._records = [
             record
             for record in self._records
             if newest[record.lane[0]].get(record.lane, 0) < record.number
             or (
                 (record.accesses.writes or record.accesses.atomics)
-                and not all(cache in record.cleaned for cache in needed)
+                and not all(cache in record.cleaned for cache in self._needed)
             )
         ][-RECORDS_KEPT:]
         self._prune_at = max(PRUNE_FROM, min(2 * len(self._records), RECORDS_KEPT + PRUNE_FROM))
