@@ -7,7 +7,7 @@ from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 from zinc_rt.sim.shader.cfg import graph_of
 
-MAX_BYTES = 1 << 22
+MAX_BYTES = 1 << 20
 
 
 def fetched(space: AddressSpace, va: int, target: Target) -> bytes:

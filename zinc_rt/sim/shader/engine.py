@@ -58,6 +58,7 @@ class _Memory:
     """Of one address space. Holds it by what the callback needs only: the engine is told when it is gone."""
 
     def __init__(self, vm: GpuVm, *, bounds: bool, races: bool) -> None:
+        self.codes: dict[int, bytes] = {}  # program VA: what stood there last
         self.ranges = RangeCache(vm, bounds=bounds, races=races)
         reference = ref(vm)
 
@@ -102,7 +103,6 @@ class GfxEngine:
         self._under_way: dict[Dispatch, _UnderWay] = {}
         self._idle: dict[Hashable, list[Run]] = {}
         self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
-        self._codes: dict[int, bytes] = {}  # program VA: what stood there last
         self._counters: dict[bytes, Counters] = {}
         self._told: dict[tuple[bytes, int], int] = {}
         self._linted: set[Wanted] = set()
@@ -252,15 +252,16 @@ class GfxEngine:
     def _code(self, dispatch: Dispatch) -> bytes:
         """What the instruction cache holds there, up to the last instruction that can be reached."""
         space, va = dispatch.space, dispatch.program_va
-        known = self._codes.get(va)
+        codes = self._memory(space).codes
+        known = codes.get(va)
         if known is not None:
             try:
                 if space.fetch(va, len(known)) == known:
                     return known
             except Fault:
-                pass  # another address space, or other code
+                pass  # other code
         wave = 32 if dispatch.wave32 else 64
-        code = self._codes[va] = fetched(space, va, target_of("gfx1201", wave=wave))
+        code = codes[va] = fetched(space, va, target_of("gfx1201", wave=wave))
         return code
 
     def _memory(self, space: AddressSpace) -> _Memory:

@@ -26,6 +26,7 @@ SITE_BARRIER = 0xFFFFFFFE  # in a FINDING, `address` is then the pc: a barrier t
 
 JOB = Layout("""
 u64 next                # the next workgroup, linear: taken by atomic addition
+u64 apart 7             # so that taking one costs the others nothing: what follows is in another cache line
 u64 count               # of workgroups
 u32 stop                # not 0: another thread found a reason to stop
 u32 groups_x
