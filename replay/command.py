@@ -10,6 +10,7 @@ from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, finish, words
 
 if TYPE_CHECKING:
+    from zinc_rt.replay.bisect import Found
     from zinc_rt.replay.run import Outcome
     from zinc_rt.report import Report, Result
     from zinc_rt.tiers import Choice
@@ -69,6 +70,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="with --bisect: a log of the one node, and a pytest file that fails on it",
     )
+    find.add_argument(
+        "--trace-lane",
+        action="store_true",
+        help="with --bisect: every instruction of the lane that stored the first wrong element (simulated tiers)",
+    )
     add_json(made)
     return made
 
@@ -84,6 +90,8 @@ def _body(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     if arguments.emit_repro and not arguments.bisect:
         raise UsageError("--emit-repro goes with --bisect", next="add --bisect")
+    if arguments.trace_lane and not arguments.bisect:
+        raise UsageError("--trace-lane goes with --bisect", next="add --bisect")
     if arguments.threads < 0:
         raise UsageError(f"--threads {arguments.threads}: wanted 1 or more, 0 for every core")
     if arguments.info or arguments.to_json:
@@ -257,7 +265,27 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
             emitted = emit_repro(arguments.log, found, arguments.emit_repro, choice, model=arguments.model)
             result.artifacts = [str(path) for path in emitted.paths]
             result.repro = emitted.command
+        if arguments.trace_lane:
+            lane = _lane(arguments, found, choice)
+            report.details.setdefault("lane", {})[choice.tier.value] = lane
+            for line in lane:
+                print(f"  {line}", file=out)
         report.results.append(result)
+
+
+def _lane(arguments: argparse.Namespace, found: Found, choice: Choice) -> list[str]:
+    from tempfile import TemporaryDirectory
+
+    from zinc_rt.replay.lane import lane_trace
+    from zinc_rt.replay.repro import emit_repro
+
+    where = found.where
+    if where is None or not where.stored or not where.tapped:
+        return ["no lane to trace: wanted an element that one node of a simulated tier stored"]
+    with TemporaryDirectory() as folder:
+        emitted = emit_repro(arguments.log, found, folder, choice, model=arguments.model)
+        lane = lane_trace(emitted.log, where.stored)
+    return [*lane, f"stored {where.got}, t_cpu has {where.want}"]
 
 
 def _verdict(report: Report, text: str) -> str:

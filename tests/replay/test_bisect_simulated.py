@@ -16,6 +16,7 @@ from zinc_rt.kernels.sets import KernelSet, kernel_set
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.lower import Call, Program
 from zinc_rt.replay.bisect import bisect
+from zinc_rt.replay.lane import lane_trace
 from zinc_rt.replay.repro import emit_repro
 from zinc_rt.replay.run import replay
 from zinc_rt.ring.base import Backend
@@ -39,6 +40,9 @@ def test_a_wrong_instruction_is_traced_to_the_lane_that_stored_its_result(
         assert found.replays <= found.allowed
         emitted = emit_repro(log, found, tmp_path / "repro", simulated)
         assert not replay(emitted.log, simulated).equal
+        lane = lane_trace(emitted.log, stored)
+        assert any("v_mul_i32_i24" in line for line in lane), "the planted instruction"
+        assert [line for line in lane if line.strip() == f"{stored['pc']:x}  {stored['instruction']}"]
     assert replay(emitted.log, ORACLE).equal
 
 

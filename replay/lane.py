@@ -1,0 +1,149 @@
+"""One node's launches once more, on the shader engine alone, the wave traced that stored the wrong element."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt import tiers
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.graph import SYMBOLS
+from zinc_rt.kernels.launch import Launch, Ref, Temp
+from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.kernels.zrt import patched
+from zinc_rt.lower.lower import choose
+from zinc_rt.mem.plan import size_bytes
+from zinc_rt.replay.sources import sources_of
+from zinc_rt.replay.tape import Step, Tape, data_of, read_tape
+from zinc_rt.trace.reader import LogReader
+
+_REGISTER = re.compile(r"^ {8}(\S+) +((?:[0-9a-f]{8} ?)+)$")
+_INSTRUCTION = re.compile(r"^ *([0-9a-f]+)  exec ([0-9a-f]+)  (.*)$")
+
+
+def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx1201") -> list[str]:
+    """Every instruction that the lane ran, and what it wrote: in hex, and as a float.
+
+    `node_log`: a one-node log (repro.py). `stored`: kernel, group, wave and lane, as bisect found them. Raises
+    UnsupportedError where there are no kernels for the node.
+    """
+    kernels = tiers.kernel_set(arch)
+    if kernels is None:
+        raise UnsupportedError(f"there are no kernels for {arch}")
+    with LogReader(node_log) as log:
+        tape = read_tape(log)
+        (step,) = tape.steps
+        node = _Node(kernels, tape, step, _memory(log, tape, step, kernels))
+    return list(_of_lane(node.traced(stored), int(stored["lane"])))
+
+
+def _memory(log: LogReader, tape: Tape, step: Step, kernels: KernelSet) -> dict[str, np.ndarray]:
+    """u8 [bytes] by buffer, at full capacity, as the host left it."""
+    capacity = dict(zip(SYMBOLS, step.key, strict=True))
+    weights, constants = sources_of(log, tape)
+    memory: dict[str, np.ndarray] = {}
+    for spec in tape.graphs[step.graph].graph.buffers.values():
+        if spec.name in weights:
+            content = kernels.pack(weights[spec.name])
+        elif spec.name in constants:
+            content = constants[spec.name]
+        else:
+            content = np.zeros(size_bytes(spec, capacity), np.uint8)
+        memory[spec.name] = np.ascontiguousarray(content).reshape(-1).view(np.uint8).copy()
+    for write in step.writes:
+        data = data_of(log, write)
+        memory[write.buffer][write.offset_bytes : write.offset_bytes + len(data)] = np.frombuffer(data, np.uint8)
+    return memory
+
+
+@dataclass(slots=True)
+class _Node:
+    kernels: KernelSet
+    tape: Tape
+    step: Step
+    memory: dict[str, np.ndarray]
+    _addresses: dict[str, int] = field(default_factory=dict)
+
+    def traced(self, stored: dict[str, Any]) -> list[str]:
+        from zinc_rt.sim.shader.bare import EngineDevice
+
+        launches = list(self._launches())
+        last = max(at for at, launch in enumerate(launches) if launch.kernel == stored["kernel"])
+        wave = self._wave_index(launches[last], stored["group"], int(stored["wave"]))
+        device = EngineDevice(level="off", trace=wave)
+        for name, array in self.memory.items():
+            self._addresses[name] = device.place(array, name)
+        for launch in launches[: last + 1]:
+            self._dispatch(device, launch)
+        return device.traced
+
+    def _launches(self) -> Iterator[Launch]:
+        graph = self.tape.graphs[self.step.graph].graph
+        (node,) = graph.nodes
+        candidates = [entry for entry in self.kernels.entries if entry.op is node.op]
+        entry = choose(node, graph, candidates, str(self.tape.header.get("ordering", "")))
+        if isinstance(entry, str):
+            raise UnsupportedError(f"{node!r}: {entry}")
+        capacity = dict(zip(SYMBOLS, self.step.key, strict=True))
+        return (each for each in entry.code(node, graph, capacity) if isinstance(each, Launch))
+
+    def _grid(self, launch: Launch) -> tuple[int, ...]:
+        counts = dict(zip(SYMBOLS, self.step.counts, strict=True))
+        return tuple(counts[dim] if isinstance(dim, str) else dim for dim in launch.grid)
+
+    def _wave_index(self, launch: Launch, group: list[int], wave: int) -> int:
+        zrt = self.kernels.read(launch.kernel)
+        across, down, _ = self._grid(launch)
+        number = group[0] + across * (group[1] + down * group[2])
+        return number * -(-int(np.prod(zrt.workgroup)) // zrt.wave) + wave
+
+    def _dispatch(self, device: Any, launch: Launch) -> None:
+        zrt = self.kernels.read(launch.kernel)
+        block = np.frombuffer(launch.kernarg(self._address(device)), np.uint8)
+        va = device.place(block, "arguments", write=False)
+        device.run(
+            patched(zrt, dict(launch.patches)),
+            groups=self._grid(launch),
+            threads=zrt.workgroup,
+            wave=zrt.wave,
+            user_data=(va & 0xFFFFFFFF, va >> 32),
+            lds_bytes=zrt.lds_bytes,
+            vgprs=zrt.vgprs,
+            sgprs=zrt.sgprs,
+            entry=zrt.entry_offset,
+            name=zrt.name,
+        )
+
+    def _address(self, device: Any) -> Callable[[Ref | Temp], int]:
+        def resolve(buffer: Ref | Temp) -> int:
+            if isinstance(buffer, Ref):
+                return self._addresses[buffer.name] + buffer.offset_bytes
+            name = f"temp {buffer.name}"
+            if name not in self._addresses:
+                self._addresses[name] = device.place(np.zeros(buffer.size_bytes, np.uint8), name)
+            return self._addresses[name]
+
+        return resolve
+
+
+def _of_lane(lines: list[str], lane: int) -> Iterator[str]:
+    """Of a wave's trace what one lane sees: instructions it took part in, registers as it has them."""
+    active = True
+    for line in lines:
+        instruction, register = _INSTRUCTION.match(line), _REGISTER.match(line)
+        if instruction is not None:
+            scalar = instruction[3].startswith(("s_", "?"))
+            active = scalar or bool(int(instruction[2], 16) >> lane & 1)
+            if active:
+                yield f"{int(instruction[1], 16):6x}  {instruction[3]}"
+        elif register is not None and active:
+            values = register[2].split()
+            value = int(values[lane] if len(values) > 1 else values[0], 16)
+            (number,) = struct.unpack("<f", struct.pack("<I", value))
+            yield f"        {register[1]:7s} {value:08x}  {number:.9g}"
