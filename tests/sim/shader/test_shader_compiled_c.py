@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compiled_cases import CASES, Job, Linked
+from compiled_cases import CASES
+from compiled_job import Job, Linked
 from compiled_kernels import COMMAND, SOURCES, Compiled, build, read, source_hash, wanted
 from sim.shader_model.model_device import ModelDevice
 

@@ -1,0 +1,41 @@
+"""What a compiled kernel is given, and what it must give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Array = np.ndarray
+Random = np.random.Generator
+U8, U16, U32, U64, F32, F16, F64 = np.uint8, np.uint16, np.uint32, np.uint64, np.float32, np.float16, np.float64
+I32, I64 = np.int32, np.int64
+
+
+@dataclass(slots=True)
+class Job:
+    """`args`: arrays become pointers, NumPy scalars are passed by value. `expected`: by place in `args`."""
+
+    args: list[Array | np.generic]
+    groups: int | tuple[int, int, int]
+    threads: int | tuple[int, int, int]
+    expected: dict[int, Array]
+    unordered: int | None = None  # the argument whose elements may come in any order
+
+
+def words(rng: Random, *shape: int) -> Array:
+    return rng.integers(0, 1 << 32, size=shape, dtype=U64).astype(U32)
+
+
+class Linked:
+    """A linked list and its heads: pointers that are known once the nodes have an address."""
+
+    def __init__(self, nodes: Array, follows: Array, heads: Array) -> None:
+        self.nodes, self.follows, self.heads = nodes, follows, heads
+
+    def place(self, place: Callable[[Array, str], int]) -> int:
+        va = place(self.nodes.view(U8), "nodes")
+        self.nodes["next"] = np.where(self.follows < 0, 0, va + 16 * self.follows).astype(U64)
+        self.pointers = np.where(self.heads < 0, 0, va + 16 * self.heads).astype(U64)
+        return place(self.pointers, "heads")
