@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from instruction_cases import SOP1, SOP2, SOPC, VOP1, VOP2, VOP3, VOP3P, VOPC, VOPD, compare_of, mnemonics
 from instruction_inputs import inputs
 from instruction_kernels import INPUTS, in_bytes
+from instruction_lists import SOP1, SOP2, SOPC, VOP1, VOP2, VOP3, VOP3P, VOPC, VOPD, compare_of, mnemonics
 from sim.shader_model.model_device import ModelDevice
 from sim.shader_model.model_valu import base_name
 from support import Counts
