@@ -8,9 +8,10 @@ from importlib import import_module
 
 from zinc_rt.cli import run
 
-ACTIONS = ("gate", "predict")  # each a module <name>_command with `add`
+ACTIONS = ("bench", "gate", "history", "predict")  # each a module <name>_command with `add`
 EXAMPLES = """\
 examples:
+  zinc-rt perf bench --model M.gguf            decode, prefill and first-token speed
   zinc-rt perf gate --milestone M1             what is shown, what is missing
   zinc-rt perf predict --model M.gguf          tok/s before there is hardware
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,8 @@ def _print(result: Result, out: Any) -> None:
     wanted = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
     name = result.id.partition("/")[2]
     print(f"  {result.status.upper():<8}{name:<17}{wanted:<27} {result.measure['what']}", file=out)
-    print(f"          {'':<17}{result.reason}", file=out, flush=True)
+    for line in textwrap.wrap(result.reason, 92):
+        print(f"          {'':<17}{line}", file=out, flush=True)
 
 
 def _list(arguments: argparse.Namespace) -> int:

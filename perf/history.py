@@ -51,8 +51,29 @@ class History:
 
 
 def digest_of(report: Mapping[str, Any]) -> str:
-    """Of a report's content, whatever its layout."""
-    return hashlib.sha256(_canonical(report)).hexdigest()
+    """Of a report's content, whatever its layout. Its wall time runs on while it is written, so it is left out."""
+    return hashlib.sha256(_canonical({k: v for k, v in report.items() if k != "wall_seconds"})).hexdigest()
+
+
+HEADLINES = {
+    "decode": "tokens_per_second",
+    "aggregate": "tokens_per_second",
+    "prefill": "tokens_per_second",
+    "ttft": "seconds",
+    "power": "watts",
+    "against": "ratio",
+}
+LOWER_IS_BETTER = ("ttft", "power")
+
+
+def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
+    """The figure of each result that has one, by result id: {"decode": 12.3}."""
+    found = {}
+    for result in report.get("results", []):
+        name = HEADLINES.get(result.get("id", ""))
+        if name and name in result.get("measure", {}):
+            found[result["id"]] = float(result["measure"][name])
+    return found
 
 
 def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]) -> Entry:

@@ -58,7 +58,9 @@ COMMANDS = {
     "isa disasm": "--hex CODE",
     "logits": "--model MODEL --tokens 1,2 --out OUT.npz",
     "mem-test": "--device sim -k M01 --tiers t1",
+    "perf bench": "--model MODEL --tier t_cpu --prompt-tokens 2 --tokens 2 --runs 2 --warmup 0",
     "perf gate": "--list",
+    "perf history": "HISTORY.jsonl",
     "perf predict": "--model MODEL",
     "pm4 decode": "STREAM --lint",
     "pm4-test": "--device sim -k P01,P20",
@@ -79,6 +81,8 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     stream.write_bytes(bytes.fromhex("001000c0") + bytes(4))  # a NOP of two dwords
     np.savez(dump, ids=np.array([1, 2], np.int32), logits=np.ones((2, 512), np.float32))
     files = {"MODEL": qwen3, "GOLDEN": qwen3.replace(".gguf", ".npz"), "DUMP": str(dump)}
+    (tmp_path / "history.jsonl").touch()
+    files |= {"HISTORY": str(tmp_path / "history")}
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
     def words(row: str) -> list[str]:

@@ -1,0 +1,162 @@
+"""`zinc-rt perf bench`: decode, prefill and first-token speed of a model, with everything a gate asks about."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt.commands import options
+from zinc_rt.commands.output import add_json, finish, words
+
+if TYPE_CHECKING:
+    from zinc_rt.engine import Engine
+    from zinc_rt.perf.machine import Sampler
+    from zinc_rt.report import Report
+
+EXAMPLES = """\
+Warm-up runs first, then measured ones; the table gives medians and the spread between runs, the report every
+token's seconds. --vs runs another program in alternation and gives the ratio with its 95 % interval. With
+--history the report is also recorded, as zinc-rt perf gate wants it.
+
+examples:
+  zinc-rt perf bench --model M.gguf
+  zinc-rt perf bench --model M.gguf --tier t2 --json runs/t2.json --history runs/history.jsonl
+  zinc-rt perf bench --model M.gguf --vs 'llama-bench -m M.gguf -p 0 -n 128 -r 1 -o json'
+  zinc-rt perf bench --model M.gguf --device sim --tier t1 --prompt-tokens 8 --tokens 8 --runs 3
+
+exit codes: 0, or 2 for what cannot run. Whether a speed is enough is for zinc-rt perf gate to say.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "bench",
+        help="decode, prefill, first token; beside another program with --vs",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_model(parser)
+    options.add_engine(parser)
+    load = parser.add_argument_group("the workload")
+    load.add_argument("--prompt-tokens", type=int, default=128, metavar="N", help="default 128")
+    load.add_argument("--tokens", type=int, default=128, metavar="N", help="generated in each run (default 128)")
+    load.add_argument(
+        "--slots", type=int, default=1, metavar="N", help="sequences that decode together (default 1)"
+    )
+    load.add_argument("--warmup", type=int, default=1, metavar="N", help="runs that do not count (default 1)")
+    load.add_argument("--runs", type=int, default=5, metavar="N", help="runs that do (default 5)")
+    peer = parser.add_argument_group("beside another program")
+    peer.add_argument("--vs", metavar="CMD", help="its command; its decode speed is read from what it prints")
+    peer.add_argument("--vs-figure", metavar="REGEX", help="where: the first group is tok/s")
+    peer.add_argument("--vs-timeout", type=float, default=600.0, metavar="S", help="for one run (default 600)")
+    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="record the report there")
+    add_json(parser)
+    parser.set_defaults(body=_bench)
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.describe import describe_model, describe_run
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.perf.bench import Workload, nodes_of
+    from zinc_rt.perf.machine import Sampler, machine
+    from zinc_rt.perf.versus import runner
+    from zinc_rt.report import Report
+    from zinc_rt.tiers import SIMULATED
+
+    check_writable(report=arguments.json)
+    if arguments.vs_figure and not arguments.vs:
+        raise UsageError("--vs-figure goes with --vs")
+    theirs = runner(arguments.vs, arguments.vs_figure, arguments.vs_timeout) if arguments.vs else None
+    load = Workload(arguments.prompt_tokens, arguments.tokens, arguments.slots, arguments.warmup, arguments.runs)
+    if theirs is not None and load.runs < 2:
+        raise UsageError("--vs needs --runs 2 or more: a ratio without a spread says nothing")
+    knobs, out = options.settings(), words(arguments)
+    gguf = options.read_model(arguments.model)
+    report = Report("perf bench")
+    with options.open_engine(gguf, arguments, knobs, slots=load.slots) as engine:
+        load.check(engine.limits.ctx)
+        describe_run(report, engine)
+        if engine.backend.device.simulated:
+            report.shortcuts.append(SIMULATED)
+        sampler = Sampler()
+        report.details |= {
+            "settings": asdict(knobs),
+            "workload": {**asdict(load), "nodes": nodes_of(engine)},
+            "machine": machine(),
+        }
+        _measure(engine, report, sampler, theirs, load, arguments.vs)
+        report.details["samples"] = sampler.samples
+        report.details["findings"] = engine.backend.findings()
+    report.model = describe_model(gguf)
+    _show(report, out)
+    if arguments.history:
+        _record(report, arguments, out)
+    return finish(report, arguments)
+
+
+def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load: Any, command: str) -> None:
+    from zinc_rt.perf.bench import against, alternate, results, runs
+
+    tier = engine.backend.tier.value
+    if theirs is None:
+        *_, timed = runs(engine, load, sampler)
+        report.results += results(timed, load, tier, sampler)
+        return
+    timed, pairs = alternate(engine, load, sampler, theirs)
+    report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier)]
+
+
+def _show(report: Report, out: TextIO) -> None:
+    device, load, name = report.device, report.details["workload"], Path(report.model["path"]).name
+    print(
+        f"{name}  {report.model['architecture']} on {device['tier']}, {device['name']}, "
+        f"{report.ordering}, ctx {report.ctx}",
+        file=out,
+    )
+    print(
+        f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {load['slots']} slots; {load['warmup']} runs to "
+        f"warm up, {load['runs']} measured",
+        file=out,
+    )
+    host = report.details["machine"]
+    print(
+        f"  {host['processor']}, {host['cores']} cores, load {host['load_average'][0]}, "
+        f"governor {host.get('governor', 'unknown')}, {len(report.details['samples'])} sensor samples",
+        file=out,
+    )
+    for result in report.results:
+        print(f"  {result.id:<10}{_line(result.id, result.measure)}", file=out)
+    for shortcut in report.shortcuts:
+        print(f"shortcut  {shortcut}", file=out)
+
+
+def _line(name: str, measure: dict[str, Any]) -> str:
+    if name == "against":
+        low, high = measure["ratio_low"], measure["ratio_high"]
+        return f"{measure['ratio']:.3f} of the other's speed, {low:.3f} to {high:.3f}"
+    if name == "power":
+        return f"{measure['watts']:.0f} W"
+    spread = f"spread {measure['spread']:.1%}"
+    if name == "ttft":
+        return f"{measure['seconds']:.4f} s, {spread}"
+    tail = ""
+    if "p99_seconds" in measure:
+        tail = ", a token " + ", ".join(
+            f"p{share} {1e3 * measure[f'p{share}_seconds']:.2f} ms" for share in (50, 90, 99)
+        )
+    return f"{measure['tokens_per_second']:.2f} tok/s, {spread}{tail}"
+
+
+def _record(report: Report, arguments: argparse.Namespace, out: TextIO) -> None:
+    import json
+
+    from zinc_rt.perf.history import append, figures_of
+    from zinc_rt.report import to_json
+
+    content = json.loads(to_json(report))
+    entry = append(arguments.history, "perf bench", content, figures_of(content))
+    print(f"recorded  {arguments.history}, entry {entry.sequence}, head {entry.hash}", file=out)

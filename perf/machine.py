@@ -1,0 +1,113 @@
+"""What a timing ran on: processor, governor, load, and what the platform's sensors say while it runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+SYSFS = Path("/sys")
+EVERY_SECONDS = 0.5
+# Files of amdgpu's hwmon folder: what they hold, and in how many parts of the unit (Documentation/hwmon of Linux).
+GPU_SENSORS: Mapping[str, tuple[tuple[str, ...], float]] = {
+    "gpu_temperature_c": (("temp1_input",), 1e3),
+    "gpu_clock_mhz": (("freq1_input",), 1e6),
+    "power_w": (("power1_average", "power1_input"), 1e6),
+}
+
+
+def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
+    """The host, for the record. What cannot be told is left out."""
+    from zinc_rt.tiers import available_cores
+
+    found: dict[str, Any] = {
+        "processor": _processor(),
+        "cores": available_cores(),
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    governors = {
+        text
+        for path in sysfs.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+        if (text := _text(path)) is not None
+    }
+    if governors:
+        found["governor"] = ", ".join(sorted(governors))
+    return found
+
+
+def gpu_folder(sysfs: Path = SYSFS) -> Path | None:
+    """The hwmon folder of the first AMD GPU; None where there is none."""
+    for device in sorted(sysfs.glob("class/drm/renderD*/device")):
+        if _text(device / "vendor") == "0x1002":
+            return next(iter(sorted(device.glob("hwmon/hwmon*"))), None)
+    return None
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Sensor readings over a run, one every EVERY_SECONDS at most. `look` goes between timed parts."""
+
+    sysfs: Path = SYSFS
+    clock: Callable[[], float] = time.monotonic
+    samples: list[dict[str, float]] = field(default_factory=list)
+    _gpu: Path | None = None
+    _started: float = 0.0
+    _last: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._gpu = gpu_folder(self.sysfs)
+        self._started = self.clock()
+
+    def look(self) -> None:
+        now = self.clock()
+        if now - self._last < EVERY_SECONDS:
+            return
+        self._last = now
+        reading = {"at_seconds": round(now - self._started, 3), **self._gpu_reading(), **_cpu_reading()}
+        self.samples.append(reading)
+
+    def _gpu_reading(self) -> dict[str, float]:
+        found = {}
+        for name, (files, parts) in GPU_SENSORS.items() if self._gpu is not None else ():
+            assert self._gpu is not None
+            text = next((t for file in files if (t := _text(self._gpu / file)) is not None), None)
+            if text is not None and text.lstrip("-").isdigit():
+                found[name] = int(text) / parts
+        return found
+
+
+def _cpu_reading() -> dict[str, float]:
+    found = {}
+    frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    if frequency is not None and frequency.current:
+        found["cpu_clock_mhz"] = round(frequency.current, 1)
+    sensors: dict[str, Any] = getattr(psutil, "sensors_temperatures", dict)()  # Linux and FreeBSD only
+    values = [each.current for name in ("k10temp", "coretemp") for each in sensors.get(name, [])]
+    if values:
+        found["cpu_temperature_c"] = max(values)
+    return found
+
+
+def _processor() -> str:
+    for line in (_text(Path("/proc/cpuinfo")) or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None

@@ -1,0 +1,239 @@
+"""Bench: every token's seconds kept, warm-up left out, the other program in alternation, sensors from sysfs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.engine import Engine
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.perf.bench import Workload, against, alternate, nodes_of, results, runs
+from zinc_rt.perf.command import main
+from zinc_rt.perf.figures import figure, percentile
+from zinc_rt.perf.history import append, figures_of, read
+from zinc_rt.perf.intervals import change_points, ratio_interval
+from zinc_rt.perf.machine import Sampler, gpu_folder, machine
+from zinc_rt.perf.milestones import find_milestone
+from zinc_rt.perf.trends import series_of
+from zinc_rt.perf.versus import runner, speed_in
+from zinc_rt.ring.cpu import CpuBackend
+
+MODEL = FOLDER / "qwen3-q.gguf"
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine(read_gguf(MODEL), CpuBackend("canonical-1"), slots=3)
+
+
+def test_every_measured_run_is_kept_and_no_warm_up(engine: Engine) -> None:
+    load = Workload(prompt_tokens=3, tokens=4, slots=3, warmup=2, runs=2)
+    *_, timed = runs(engine, load, Sampler())
+    assert [len(run) for run in timed.tokens] == [4, 4]
+    assert len(timed.prompts) == len(timed.firsts) == 6
+    assert all(first >= prompt for first, prompt in zip(timed.firsts, timed.prompts, strict=True))
+    assert not engine.sequences, "slots are given back"
+    found = {result.id: result.measure for result in results(timed, load, "t_cpu", Sampler())}
+    assert set(found) == {"aggregate", "prefill", "ttft"}
+    rates = [3 * 4 / sum(run) for run in timed.tokens]
+    assert found["aggregate"]["tokens_per_second"] == pytest.approx(sum(rates) / 2)
+
+
+def test_a_gate_computes_the_same_figures_from_the_samples(engine: Engine) -> None:
+    load = Workload(prompt_tokens=3, tokens=4, warmup=0, runs=3)
+    *_, timed = runs(engine, load, Sampler())
+    made = {result.id: {"measure": result.measure} for result in results(timed, load, "t_cpu", Sampler())}
+    for criterion in find_milestone("M2").criteria:
+        if criterion.measure in made:
+            assert (
+                figure(criterion, made[criterion.measure]) == made[criterion.measure]["measure"][criterion.figure]
+            )
+
+
+def test_ours_and_theirs_take_turns(engine: Engine) -> None:
+    order: list[str] = []
+    real = engine.step
+
+    def step(*arguments: object, **options: object) -> object:
+        if not order or order[-1] != "ours":
+            order.append("ours")
+        return real(*arguments, **options)  # type: ignore[arg-type]
+
+    engine.step = step  # type: ignore[method-assign, assignment]
+
+    def theirs() -> float:
+        order.append("theirs")
+        return 10.0
+
+    load = Workload(prompt_tokens=1, tokens=1, warmup=0, runs=4)
+    _, pairs = alternate(engine, load, Sampler(), theirs)
+    assert order == ["ours", "theirs", "theirs", "ours", "theirs", "theirs", "ours"]
+    assert len(pairs) == 4 and all(pair[1] == 10.0 for pair in pairs)
+    result = against(pairs, "other", "t_cpu")
+    assert result.measure["ratio_low"] <= result.measure["ratio"] <= result.measure["ratio_high"]
+
+
+def test_the_interval_holds_the_ratio_and_narrows_with_agreement() -> None:
+    ratio, low, high = ratio_interval([10, 20, 30], [5, 10, 15])
+    assert (ratio, low, high) == pytest.approx((2, 2, 2)), "what slows both runs of a pair cancels"
+    ratio, low, high = ratio_interval([10, 12, 8, 11], [10, 10, 10, 10])
+    assert low < ratio < high
+    with pytest.raises(ValueError, match="two or more pairs"):
+        ratio_interval([1], [1])
+
+
+@pytest.mark.parametrize(
+    ("text", "speed"),
+    [
+        ("| qwen3 8B Q4_K | 4.68 GiB | 8.19 B | Vulkan | 99 |  tg128 |  115.02 ± 0.31 |", 115.02),
+        ("eval time =  800.00 ms / 128 runs   (  6.25 ms per token,   160.00 tokens per second)", 160.0),
+        ("warm-up 11.0 tok/s\ngenerated 98.5 tok/s", 98.5),
+        (json.dumps([{"n_gen": 0, "avg_ts": 900.0}, {"n_gen": 128, "avg_ts": 101.5}]), 101.5),
+        (json.dumps({"results": [{"id": "decode", "measure": {"tokens_per_second": 7.5}}]}), 7.5),
+    ],
+)
+def test_the_others_speed_is_read_from_what_it_prints(text: str, speed: float) -> None:
+    assert speed_in(text, text) == speed
+
+
+def test_no_speed_no_ratio() -> None:
+    with pytest.raises(InputError, match="no decode speed"):
+        speed_in("done", "done")
+    with pytest.raises(InputError, match="exited with 3"):
+        runner(f"{sys.executable} -c 'raise SystemExit(3)'", None, 60)()
+    with pytest.raises(UsageError, match="no such program"):
+        runner("no-such-program-here", None, 60)()
+    with pytest.raises(UsageError, match="wanted a group"):
+        runner("x", "tok/s", 60)
+
+
+def card(root: Path, vendor: str = "0x1002") -> Path:
+    hwmon = root / "class/drm/renderD128/device/hwmon/hwmon3"
+    hwmon.mkdir(parents=True)
+    (hwmon.parents[1] / "vendor").write_text(vendor + "\n")
+    for name, text in (("temp1_input", "61000"), ("freq1_input", "2350000000"), ("power1_average", "241000000")):
+        (hwmon / name).write_text(text + "\n")
+    return hwmon
+
+
+def test_sensors_are_read_in_their_units(tmp_path: Path) -> None:
+    card(tmp_path)
+    now = [0.0]
+    sampler = Sampler(tmp_path, lambda: now[0])
+    for seconds in (0.0, 0.2, 0.6):
+        now[0] = seconds
+        sampler.look()
+    assert [sample["at_seconds"] for sample in sampler.samples] == [0.0, 0.6]
+    assert sampler.samples[0]["gpu_clock_mhz"] == 2350 and sampler.samples[0]["gpu_temperature_c"] == 61
+    assert sampler.samples[0]["power_w"] == 241
+
+
+def test_another_makers_card_is_not_ours(tmp_path: Path) -> None:
+    card(tmp_path, vendor="0x10de")
+    assert gpu_folder(tmp_path) is None
+    governor = tmp_path / "devices/system/cpu/cpu0/cpufreq"
+    governor.mkdir(parents=True)
+    (governor / "scaling_governor").write_text("performance\n")
+    assert machine(tmp_path)["governor"] == "performance"
+    assert "governor" not in machine(tmp_path / "nothing")
+
+
+def test_percentiles_are_values_that_were_seen() -> None:
+    values = [float(value) for value in range(1, 101)]
+    assert [percentile(values, share) for share in (0.5, 0.9, 0.99)] == [50, 90, 99]
+    assert percentile([7.0], 0.99) == 7
+
+
+def test_a_level_that_falls_is_found_and_one_outlier_is_not() -> None:
+    steady = [100.0, 101, 99, 100, 102, 98, 101, 100, 99, 101]
+    assert change_points(steady) == []
+    assert change_points([*steady[:5], 40.0, *steady[5:]]) == []
+    (change,) = change_points([*steady, *(0.9 * value for value in steady)])
+    assert change.index == 10 and change.ratio == pytest.approx(0.9, abs=0.01) and change.p < 0.01
+
+
+def test_a_regression_of_a_recorded_series_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history.jsonl"
+    for number in range(20):
+        speed = (100 if number < 10 else 90) + number % 3
+        ttft = (1.0 if number < 10 else 0.5) + number % 3 / 100  # better: no regression
+        decode = {"id": "decode", "measure": {"tokens_per_second": speed}}
+        first = {"id": "ttft", "measure": {"seconds": ttft}}
+        report = {"started": str(number), "device": {"tier": "t2", "name": "x"}, "results": [decode, first]}
+        append(path, "perf bench", report, figures_of(report))
+    found = {series.figure: series for series in series_of(read(path).entries)}
+    assert found["decode"].regression() is not None
+    assert found["ttft"].changes() and found["ttft"].regression() is None
+    assert main(["history", str(path), "--plot", str(tmp_path / "p.html")]) == 1
+    seen = capsys.readouterr().out
+    assert seen.count("REGRESSION") == 1 and read(path).head in seen
+    assert (tmp_path / "p.html").read_text().count("<svg") == 2
+
+
+def test_other_workloads_and_devices_are_other_series(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    for tier, slots, code in (("t1", 1, "a"), ("t2", 1, "a"), ("t2", 4, "a"), ("t2", 4, "b")):
+        report = {
+            "device": {"tier": tier},
+            "details": {"workload": {"slots": slots}, "code": code},
+            "results": [{"id": "decode", "measure": {"tokens_per_second": 1.0}}],
+        }
+        append(path, "perf bench", report, figures_of(report))
+    assert [len(series.entries) for series in series_of(read(path).entries)] == [1, 1, 2]
+
+
+def test_a_png_without_matplotlib_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    path = tmp_path / "history.jsonl"
+    path.touch()
+    assert main(["history", str(path), "--plot", str(tmp_path / "p.png")]) == 2
+    assert "zinc-rt[report]" in capsys.readouterr().err
+
+
+def test_the_command_measures_and_records_what_a_gate_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report, history = tmp_path / "b.json", tmp_path / "h.jsonl"
+    line = [
+        "bench",
+        "--model",
+        str(MODEL),
+        "--tier",
+        "t_cpu",
+        "--prompt-tokens",
+        "3",
+        "--tokens",
+        "3",
+        "--runs",
+        "3",
+    ]
+    assert main([*line, "--json", str(report), "--history", str(history)]) == 0
+    written = json.loads(report.read_text())
+    entry = read(history).entries[0]
+    assert read(history).holds(entry.report) and entry.figures["decode"] > 0
+    assert written["details"]["workload"]["nodes"] == written["direct_compute_ops"]
+    assert main(["gate", "--milestone", "M1", "--only", "decode", "--evidence", str(report), "--history",
+                 str(history)]) == 77  # fmt: skip
+    seen = " ".join(capsys.readouterr().out.split())
+    assert "ran on t_cpu, wanted t2" in seen and "3 generated tokens" in seen
+    assert "not in the history" not in seen
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--tokens", "0"], ["--runs", "0"], ["--warmup", "-1"], ["--prompt-tokens", "999"]]
+)
+def test_a_workload_that_cannot_be_is_refused(wrong: list[str]) -> None:
+    assert main(["bench", "--model", str(MODEL), "--tier", "t_cpu", *wrong]) == 2
+
+
+def test_nodes_of_leaves_barriers_out(engine: Engine) -> None:
+    graph = engine.graph("decode")
+    assert 0 < nodes_of(engine) < len(graph.nodes) + 1
+    assert nodes_of(engine) == sum(node.op.name != "BARRIER" for node in graph.nodes)
