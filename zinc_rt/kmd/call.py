@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from zinc_rt.kmd.driver import Driver
@@ -18,8 +19,16 @@ def call(driver: Driver, fd: int, command: Ioctl, record: Record, about: str = "
     try:
         driver.ioctl(fd, command.request, record.raw)
     except OSError as error:
-        raise DriverError(command.name, error.errno or 0, about) from error
+        raise DriverError(command.name, error.errno or 0, _with_loss(about, error)) from error
     return record
+
+
+def _with_loss(about: str, error: OSError) -> str:
+    """A device that is gone may say how: the simulated one knows where it left a record."""
+    said = error.strerror or ""
+    if error.errno != errno.ENODEV or said in ("", os.strerror(errno.ENODEV)):
+        return about
+    return f"{about}: {said}" if about else said
 
 
 def open_node(driver: Driver, ledger: Ledger, path: str) -> int:

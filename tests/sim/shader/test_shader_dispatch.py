@@ -28,7 +28,7 @@ from shader_launch import (
     within,
 )
 
-from zinc_rt.kmd.errors import LeakError
+from zinc_rt.kmd.errors import DriverError, LeakError
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.sim.client import SimClient
 from zinc_rt.sim.shader import crash
@@ -217,11 +217,14 @@ def test_the_engine_takes_its_process_along_and_the_client_hears_what_ran(
         assert out[31] == 31
         s.launch(s.load(STORE_IDS), halves(va))
         assert not s.done(0.5)
+        with pytest.raises(DriverError) as told:
+            gpu.alloc(4096, Placement.GTT, "after")
         with pytest.raises(OSError) as caught:
             device.open("/dev/kfd", os.O_RDWR)
     assert caught.value.errno == errno.ENODEV
     bundles = list((tmp_path / "cache" / "zinc-rt" / "crashes").iterdir())
     assert len(bundles) == 1 and str(bundles[0]) in str(caught.value)
+    assert str(bundles[0]) in str(told.value)
     found = crash.read(bundles[0])
     assert found is not None
     about, program = found
