@@ -164,7 +164,7 @@ class Recorder(Observer):
         offset = offset_bytes - start
         if self.level == "digest":
             sha256 = hashlib.sha256(data).hexdigest()
-            self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, sha256=sha256))
+            self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, sha256=sha256), hold=True)
         elif data.nbytes > INLINE_BYTES:
             blob = self.writer.blob(data)
             self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, blob=blob))
@@ -282,4 +282,5 @@ class Recorder(Observer):
         blob = self.writer.blob(content) if self.level == "full" else ""
         sha256 = blob or hashlib.sha256(content).hexdigest()
         dtype = variant.graph.buffers[name].dtype
-        self.writer.write(records.Output(step, name, dtype, value.shape, sha256, node, label, blob))
+        output = records.Output(step, name, dtype, value.shape, sha256, node, label, blob)
+        self.writer.write(output, hold=True)  # until the step's Retired

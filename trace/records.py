@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar
 
 BLOB, INDEX = 1, 2  # kinds that are no events
@@ -130,9 +131,14 @@ KINDS: dict[int, type[Record]] = {
 
 def to_fields(record: Record) -> tuple[dict[str, Any], bytes]:
     """JSON-ready fields, and the binary part."""
-    values = asdict(record)
+    values = {name: getattr(record, name) for name in _names(type(record))}
     data = values.pop("data", b"")
     return values, data
+
+
+@cache
+def _names(kind: type[Record]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
 
 
 def from_fields(kind: int, values: dict[str, Any], data: bytes) -> Record:

@@ -45,15 +45,17 @@ class LogWriter:
         except OSError as error:
             raise OutputError(f"{path}: cannot write: {error.strerror}", next="choose another path") from error
         self._end = 0
+        self._held: list[bytes] = []
         self._append(frame.file_header(meta))
 
     @property
     def size_bytes(self) -> int:
         return self._end
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Record, *, hold: bool = False) -> None:
+        """`hold`: it goes to the file together with the next that is not held."""
         fields, data = records.to_fields(record)
-        self._record(record.KIND, frame.body(fields, data))
+        self._record(record.KIND, frame.body(fields, data), hold=hold)
 
     def blob(self, content: bytes | memoryview) -> str:
         """Keep bytes by their sha256 (hex), which is returned; the second time costs nothing."""
@@ -62,7 +64,7 @@ class LogWriter:
             raw = bytes(content)
             packed = self._compressor.compress(raw) if len(raw) >= COMPRESS_FROM_BYTES else raw
             codec, stored = (ZSTD, packed) if len(packed) < len(raw) else (RAW, raw)
-            self._blobs[digest] = self._end
+            self._blobs[digest] = self._end + sum(map(len, self._held))
             self._record(records.BLOB, frame.body({"sha256": digest, "codec": codec, "size": len(raw)}, stored))
         return digest
 
@@ -70,6 +72,7 @@ class LogWriter:
         """Write the index. Harmless twice."""
         if self._fd < 0:
             return
+        self._flush()
         if not self.failed:
             at = self._end
             count = len(self._offsets)
@@ -90,12 +93,19 @@ class LogWriter:
     ) -> None:
         self.close()
 
-    def _record(self, kind: int, payload: bytes) -> None:
+    def _record(self, kind: int, payload: bytes, *, hold: bool = False) -> None:
         if self.failed or self._fd < 0:
             return
-        at = self._end
-        if self._append(frame.frame(kind, payload)):
-            self._offsets.append((kind, at))
+        at = self._end + sum(map(len, self._held))
+        self._offsets.append((kind, at))
+        self._held.append(frame.frame(kind, payload))
+        if not hold:
+            self._flush()
+
+    def _flush(self) -> None:
+        held = b"".join(self._held)
+        self._held.clear()
+        self._append(held)
 
     def _append(self, data: bytes) -> bool:
         view = memoryview(data)
