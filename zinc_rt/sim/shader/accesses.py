@@ -12,15 +12,15 @@ from zinc_rt.sim.shader_engine import Accesses, Ranges
 
 def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -> Accesses:
     """Of all threads: MEMORY_SITE records, and EXTENT records [kinds of Access, ranges]."""
-    found: dict[int, list[tuple[int, int]]] = {kind: [] for kind in Access}
+    found: list[list[tuple[int, int]]] = [[] for _ in Access]
     for sites in memory_sites:
-        for number, above in enumerate(sites["touched_above"].tolist()):
+        fields = sites["kind"], ~sites["touched_below"], sites["touched_above"]
+        for kind, below, above in zip(*(field.tolist() for field in fields), strict=True):
             if above:
-                site = sites[number]
-                found[int(site["kind"])].append((~int(site["touched_below"]) & (1 << 64) - 1, above))
+                found[kind].append((below, above))
     for table in extents:
-        if not table["touched_above"].any():
-            continue
+        if not (table.size and table.view(np.uint64).max()):
+            continue  # as nearly always: the quickest way to see it
         kinds, numbers = np.nonzero(table["touched_above"])
         for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
             row = table[kind, number]

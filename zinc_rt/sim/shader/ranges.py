@@ -14,6 +14,7 @@ at or before an address is the one that reaches furthest.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
@@ -72,29 +73,43 @@ class RangeTable:
     ranges: np.ndarray
     spans: np.ndarray
     keep: list[Any] = field(default_factory=list)
+    addresses: tuple[int, int] = field(init=False)  # of `ranges` and `spans` in this process
     _marks: dict[int, int] = field(default_factory=dict)  # Written.marks of a range when last looked at
+    _starts: list[int] = field(init=False)
+    _unclean: dict[int, Written] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.addresses = int(self.ranges.ctypes.data), int(self.spans.ctypes.data)
+        self._starts = self.ranges["va_lo"].tolist()
+        self._unclean = {
+            number: piece.written
+            for number, (piece, flags) in enumerate(zip(self.pieces, self.ranges["flags"].tolist(), strict=True))
+            if piece.written is not None and not flags & RangeFlag.CLEAN
+        }
 
     def refresh(self, stored: Iterable[tuple[int, int]] | None = None) -> None:
         """Ranges whose bytes have all been written meanwhile become CLEAN; waves then check no more.
 
         `stored`: (VA, size) of what waves stored to since the last time; None looks at all ranges."""
         chosen = None if stored is None else self._worth_looking(stored)
-        for number in np.flatnonzero(self.ranges["flags"] & RangeFlag.CLEAN == 0).tolist():
-            written = self.pieces[number].written
-            if written is None:
-                continue
-            if chosen is None or number in chosen or written.marks != self._marks.get(number):
-                self._marks[number] = written.marks
-                if written.all_written(self.pieces[number].start, self.pieces[number].size_bytes):
-                    self.ranges["flags"][number] |= RangeFlag.CLEAN
+        worth = [
+            number
+            for number, written in self._unclean.items()
+            if chosen is None or number in chosen or written.marks != self._marks.get(number)
+        ]
+        for number in worth:
+            piece, written = self.pieces[number], self._unclean[number]
+            self._marks[number] = written.marks
+            if written.all_written(piece.start, piece.size_bytes):
+                self.ranges["flags"][number] |= RangeFlag.CLEAN
+                del self._unclean[number]
 
     def _worth_looking(self, stored: Iterable[tuple[int, int]]) -> set[int]:
         """Of small ranges any that was stored to; of large ones those that were to a good part."""
         found = set()
         for va, size in stored:
-            first = max(int(np.searchsorted(self.ranges["va_lo"], va, "right")) - 1, 0)
-            last = int(np.searchsorted(self.ranges["va_lo"], va + size, "left"))
-            for number in range(first, last):
+            first = max(bisect_right(self._starts, va) - 1, 0)
+            for number in range(first, bisect_left(self._starts, va + size)):
                 piece = self.pieces[number]
                 shared = min(va + size, piece.end) - max(va, piece.va)
                 if shared > 0 and (piece.size_bytes <= ANY_BYTES or 2 * shared >= piece.size_bytes):
