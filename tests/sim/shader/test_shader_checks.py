@@ -23,6 +23,17 @@ KERNELS = {
     "store 1": BEGIN + "global_store_b8 v2, v1, s[2:3]\ns_wait_storecnt 0x0\n"
     "global_load_b32 v3, v2, s[2:3]\ns_endpgm",
     "some lanes": BEGIN + "s_mov_b32 exec_lo, 0xff00\nglobal_load_b32 v3, v2, s[2:3]\ns_endpgm",
+    "stream": BEGIN
+    + """
+    s_mov_b32 s4, 0
+    .Lnext:
+    global_load_b128 v[4:7], v2, s[2:3]
+    v_add_nc_u32 v2, 0x200, v2
+    s_addk_co_i32 s4, 0x1
+    s_cmp_lt_u32 s4, 64
+    s_cbranch_scc1 .Lnext
+    s_endpgm
+    """,
     "store, load": BEGIN + "global_store_b32 v2, v1, s[2:3]\ns_wait_storecnt 0x0\n"
     "global_load_b64 v[4:5], v2, s[2:3]\ns_endpgm",
     "scalar": "s_load_b64 s[4:5], s[2:3], 0x0\ns_endpgm",
@@ -143,6 +154,12 @@ class Memory:
         self.where_va = self.device.place(self.where, "where")
         self.va = self.device.place(data, "data", **how)
 
+    def mark(self, start: int, size_bytes: int) -> None:
+        """These bytes of the data have been written."""
+        written = self.device._placed[-1].written
+        assert written is not None
+        written.mark(start, size_bytes)
+
     def run(self, name: str, **more: int) -> list[Finding]:
         user = [*split(self.where_va), *split(self.va)]
         return self.device.run(code(KERNELS[name]), user_data=user, **more)
@@ -216,6 +233,22 @@ def test_memory_that_nobody_wrote_is_found(level: str) -> None:
     found = memory.run("store, load")
     only(found, "uninitialised-memory", "store, load", "global_load_b64", 1 << 31)
     assert not memory.run("load")  # now somebody has
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+@pytest.mark.parametrize("known", [0, 4, 512, 16 * 700 + 4, 512 * 40, 512 * 64 - 4, 512 * 64])
+def test_a_stream_is_known_up_to_its_first_uninitialised_dword(known: int, level: str) -> None:
+    """Wide loads look ahead; not too far."""
+    memory = Memory(np.zeros(512 * 64, np.uint8), level, initialised=False)
+    memory.where[:] = np.arange(32) * 16
+    memory.mark(0, known)
+    findings = memory.run("stream")
+    if known == 512 * 64:
+        assert not findings
+        return
+    lane = known % 512 // 16
+    rest = only(findings, "uninitialised-memory", "stream", "global_load_b128", ALL & (ALL << lane))
+    assert rest.address == memory.va + known // 16 * 16
 
 
 def test_bytes_count_not_dwords() -> None:

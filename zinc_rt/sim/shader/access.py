@@ -101,7 +101,7 @@ def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[i
 def plain(e: Emitter, site: ir.Value, first: ir.Value) -> ir.Value:
     """i1: a wide access at `first` stays in the site's cached range, where nothing else is to be checked."""
     b = e.b
-    behind = b.sub(first, get(e, site, MEMORY_SITE, "va_lo"))
+    behind = b.sub(first, get(e, site, MEMORY_SITE, "plain_lo"))
     return b.icmp_unsigned("<", behind, get(e, site, MEMORY_SITE, "room"))
 
 

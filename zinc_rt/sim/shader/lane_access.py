@@ -64,6 +64,7 @@ class _Lanes(Accesses):
                 b.branch(done)
             if self.reads and self.checks.fast:
                 with r.when(self._known(first, end)):
+                    b.call(lookup.widen(self.e), [self.site, first, end, self.wide()])
                     b.branch(done)
             if self.stores and not self.checks.full:
                 self._prepare_store(flags, first, last, done)

@@ -61,12 +61,15 @@ class Accesses:
 
     def refilled(self, first: ir.Value, end: ir.Value) -> ir.Value:
         """i1: lookup.refill for this access."""
-        b = self.r.b
-        wide: ir.Value = I64(self.size_bytes * self.wave)
-        if self.kind is Access.SCALAR_READ:
-            count = self.r.intrinsic("llvm.ctpop.i64", I64, self.exec)
-            wide = b.mul(count, I64(self.size_bytes))
-        return b.call(self.refill, [self.context, self.site, first, end, I32(self.kind), wide])
+        arguments = [self.context, self.site, first, end, I32(self.kind), self.wide()]
+        return self.r.b.call(self.refill, arguments)
+
+    def wide(self) -> ir.Value:
+        """i64: bytes of a wide access: all lanes', or those of a scalar load."""
+        if self.kind is not Access.SCALAR_READ:
+            return I64(self.size_bytes * self.wave)
+        count = self.r.intrinsic("llvm.ctpop.i64", I64, self.exec)
+        return self.r.b.mul(count, I64(self.size_bytes))
 
     def lane_va(self, lane: ir.Value) -> ir.Value:
         return self.r.load(self.r.element(self.addresses, lane, I64), I64)

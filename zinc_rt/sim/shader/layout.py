@@ -208,17 +208,22 @@ u64 read
     padded=16,
 )
 
-MEMORY_SITE = Layout("""
+MEMORY_SITE = Layout(
+    """
 u64 va_lo               # the range that this instruction last used
 u64 va_hi
-u64 room                # wide accesses that start less than this behind va_lo need no more checks
+u64 plain_lo            # wide accesses that start less than `room` behind this address need no more checks
+u64 room
 u64 delta
 ptr range               # its RANGE
 u64 touched_below       # ~ the lowest VA touched in it
 u64 touched_above       # the VA after the highest
 u32 flags               # its RangeFlag, and PLAIN
 u32 kind                # Access
-""")
+u64 reach               # how far the initialised bytes behind an access were looked through last time
+""",
+    padded=16,
+)
 PLAIN, WATCHED = 0x100, 0x200
 """In MEMORY_SITE.flags: being inside the range is all there is to check; some of it is watched for stores."""
 

@@ -7,7 +7,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.emitter import Emitter
 from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Access, Checks
 from zinc_rt.sim.shader.ranges import RangeFlag
-from zinc_rt.sim.shader.routine import I1, I32, I64, POINTER, Routine
+from zinc_rt.sim.shader.routine import I1, I32, I64, POINTER, VOID, Routine
+from zinc_rt.sim.shader.shadow import KNOWN_CHUNK, chunk_known
 
 FIND = ir.FunctionType(POINTER, [POINTER, I32, I64, I64])
 REFILL = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32, I64])
@@ -105,6 +106,7 @@ def _refill(function: ir.Function, find: ir.Function, checks: Checks) -> None:
     r.put(site, MEMORY_SITE, "va_hi", high)
     size = b.sub(high, low)
     room = b.select(r.at_most(wide, size), b.add(b.sub(size, wide), I64(1)), I64(0))
+    r.put(site, MEMORY_SITE, "plain_lo", low)
     r.put(site, MEMORY_SITE, "room", b.select(plain, room, I64(0)))
     r.put(site, MEMORY_SITE, "delta", r.get(found, RANGE, "delta"))
     r.put(site, MEMORY_SITE, "range", found)
@@ -114,6 +116,54 @@ def _refill(function: ir.Function, find: ir.Function, checks: Checks) -> None:
     r.put(site, MEMORY_SITE, "flags", b.or_(flags, marks))
     r.put(site, MEMORY_SITE, "kind", kind)
     b.ret(I1(1))
+    r.done()
+
+
+WIDEN = ir.FunctionType(VOID, [POINTER, I64, I64, I64])
+_REACH, _FURTHEST = 1 << 10, 1 << 18
+
+
+def widen(e: Emitter) -> ir.Function:
+    """void(MEMORY_SITE, first VA, VA after the last, bytes of a wide access): the bytes are known to be
+    initialised; wide accesses to those behind them that are, too, need no more checks. The further from access to
+    access, the more is looked through."""
+    return e.helper("zrt.widen", WIDEN, _widen)
+
+
+def _widen(function: ir.Function) -> None:
+    r = Routine(function)
+    b = r.b
+    site, first, end, wide = function.args
+    shadow = r.get(r.get(site, MEMORY_SITE, "range"), RANGE, "shadow")
+    high = r.get(site, MEMORY_SITE, "va_hi")
+    before = b.add(r.get(site, MEMORY_SITE, "plain_lo"), r.get(site, MEMORY_SITE, "room"))
+    reach = r.get(site, MEMORY_SITE, "reach")
+    goes_on = r.below(b.sub(first, before), reach)  # not far behind what was known
+    doubled = b.shl(reach, I64(1))
+    doubled = b.select(r.below(doubled, I64(_FURTHEST)), doubled, I64(_FURTHEST))
+    reach = b.select(goes_on, doubled, I64(_REACH))
+    r.put(site, MEMORY_SITE, "reach", reach)
+    limit = b.add(end, reach)
+    limit = b.select(r.below(limit, high), limit, high)
+    start = b.and_(end, I64(-4 * KNOWN_CHUNK))
+    turn, behind, after = r.block("turn"), r.block("next"), r.block("after")
+    before_loop = b.block
+    b.branch(turn)
+    b.position_at_end(turn)
+    at = b.phi(I64)
+    at.add_incoming(start, before_loop)
+    following = b.add(at, I64(4 * KNOWN_CHUNK))
+    b.cbranch(r.at_most(following, limit), behind, after)
+    b.position_at_end(behind)
+    at.add_incoming(following, behind)
+    b.cbranch(chunk_known(r, b.inttoptr(b.add(shadow, b.lshr(at, I64(2))), POINTER)), turn, after)
+    b.position_at_end(after)
+    known_end = b.select(r.below(at, end), end, at)
+    size = b.sub(known_end, first)
+    room = b.select(r.at_most(wide, size), b.add(b.sub(size, wide), I64(1)), I64(0))
+    r.put(site, MEMORY_SITE, "plain_lo", first)
+    r.put(site, MEMORY_SITE, "room", room)
+    b.ret_void()
     r.done()
 
 

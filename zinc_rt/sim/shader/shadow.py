@@ -42,28 +42,35 @@ def mark(r: Routine, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: b
                 b.atomic_rmw("or", place, b.trunc(part, I8), "monotonic")
 
 
-_CHUNK = 16
+KNOWN_CHUNK = 16  # dwords looked at in one go
+
+
+def chunk_known(r: Routine, place: ir.Value) -> ir.Value:
+    """i1: whether KNOWN_CHUNK dwords are initialised; `place` is the first one's shadow byte."""
+    of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
+    same = r.b.icmp_unsigned("==", r.load(place, of, 1), ir.Constant(of, [I8(15)] * KNOWN_CHUNK))
+    return r.b.icmp_unsigned("==", r.b.bitcast(same, bits), bits(-1))
 
 
 def span_known(r: Routine, base: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
     """i1: whether all dwords that have a byte of [first, end) are wholly initialised."""
     b = r.b
-    of, bits = ir.VectorType(I8, _CHUNK), ir.IntType(_CHUNK)
-    whole = ir.Constant(of, [I8(15)] * _CHUNK)
+    of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
+    whole = ir.Constant(of, [I8(15)] * KNOWN_CHUNK)
     start, stop = b.lshr(first, I64(2)), b.lshr(b.add(end, I64(3)), I64(2))
     count = b.sub(stop, start)
     seen, result = r.local(of, whole), r.local(I1, 1)
-    with b.if_else(r.at_most(I64(_CHUNK), count)) as (many, few):
+    with b.if_else(r.at_most(I64(KNOWN_CHUNK), count)) as (many, few):
         with many:
-            furthest = b.sub(stop, I64(_CHUNK))
+            furthest = b.sub(stop, I64(KNOWN_CHUNK))
 
             def chunk(index: ir.Value) -> None:
-                at = b.add(start, b.mul(index, I64(_CHUNK)))
+                at = b.add(start, b.mul(index, I64(KNOWN_CHUNK)))
                 at = b.select(r.below(furthest, at), furthest, at)  # the last one overlaps
                 have = r.load(b.inttoptr(b.add(base, at), POINTER), of, 1)
                 b.store(b.and_(r.load(seen, of), have), seen)
 
-            r.repeat(b.udiv(b.add(count, I64(_CHUNK - 1)), I64(_CHUNK)), chunk)
+            r.repeat(b.udiv(b.add(count, I64(KNOWN_CHUNK - 1)), I64(KNOWN_CHUNK)), chunk)
             same = b.icmp_unsigned("==", r.load(seen, of), whole)
             b.store(b.icmp_unsigned("==", b.bitcast(same, bits), bits(-1)), result)
         with few:
