@@ -27,6 +27,8 @@ examples:
   zinc-rt pm4-test --device sim                      a simulated R9700: says nothing about hardware
   zinc-rt pm4-test -k P20 --tiers t1                 one probe; -k P18-P24 a range, -k fence a word
   zinc-rt pm4-test --device sim --inject no-eop      what a missing EOP buffer looks like
+  zinc-rt pm4-test --learn facts.json                what no manual says, asked of the card
+  zinc-rt pm4-test --device sim --facts facts.json   a simulated device that behaves as that card does
   zinc-rt pm4-test --hazard 2 --bundle out/          faults and hangs too, with everything worth sending on
 
 Exit code: 0 everything that ran passed, 1 a probe failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
@@ -46,6 +48,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
     made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
+    made.add_argument(
+        "--learn", metavar="FACTS.json", help="ask the device what the references leave open, and write it down"
+    )
     made.add_argument("--soak", type=_positive, default=0.0, metavar="MINUTES", help="mixed packets in P56")
     made.add_argument("--manual", action="store_true", help="P56 asks you to suspend the machine")
     made.add_argument("--journal", type=Path, metavar="FILE", help="where begun probes are noted, synced to disk")
@@ -73,6 +78,10 @@ def add_choice(made: argparse.ArgumentParser) -> None:
         metavar="SEED",
         help="a simulated device finishes concurrent work in any order, seeded",
     )
+    made.add_argument(
+        "--facts", default="", metavar="F", help="a simulated device behaves as --learn F found a card to"
+    )
+    made.add_argument("--force-facts", action="store_true", help="facts of another chip, or of a simulated device")
     made.add_argument(
         "--expect", type=Path, metavar="FILE", help="known failures of this chip, with their reasons"
     )
@@ -102,14 +111,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.probes.learn import PROBES as FACTS
     from zinc_rt.probes.registry import PROBES
 
-    return execute(arguments, "pm4-test", PROBES)
+    return execute(arguments, "pm4-test", FACTS if arguments.learn else PROBES)
 
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
     """What both commands over probes do."""
-    from zinc_rt.probes import registry, table
+    from zinc_rt.probes import learned, registry, table
     from zinc_rt.probes.device import parse, require_amd_gpu
     from zinc_rt.probes.kernel_messages import Messages
     from zinc_rt.probes.runner import Runner
@@ -123,7 +133,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if arguments.list:
         print(table.listing(chosen))
         return 0
-    spec = parse(arguments.device, arguments.inject, arguments.reorder)
+    spec = parse(arguments.device, arguments.inject, arguments.reorder, arguments.facts, arguments.force_facts)
     if spec.simulated:
         spec = replace(spec, shared=f"{name}-{secrets.token_hex(4)}")
     expectations = _expectations(arguments.expect, probes)
@@ -140,6 +150,8 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     report = Report(name, device=device)
     if spec.simulated:
         report.shortcuts.append(f"the simulated driver's time-outs are {spec.time_scale:g} of the real ones")
+        if spec.facts:
+            report.shortcuts.append(f"the simulated device behaves by {spec.facts}")
         if spec.reorder is not None:
             report.shortcuts.append(f"concurrent work finishes in an order of its own, seed {spec.reorder}")
     messages = Messages(simulated=spec.simulated)
@@ -160,6 +172,9 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
             show(table.line(result))
     finally:
         progress.clear()
+    if plan.learn:
+        show("")
+        show(learned.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
     report.details["kernel_log"] = [*messages.lines(), *runner.log]
     report.details["kernel_log_missing"] = messages.missing
     _finish(arguments, report, spec, runner, show)
@@ -220,7 +235,9 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     if arguments.json == arguments.tap == "-":
         raise UsageError("--json - and --tap -: stdout holds one of them", next="name a file for the other")
     tap, bundle = arguments.tap, arguments.bundle
-    check_writable(arguments.junit, None if tap == "-" else tap, report=arguments.json)
+    check_writable(
+        arguments.junit, None if tap == "-" else tap, getattr(arguments, "learn", None), report=arguments.json
+    )
     if bundle is not None:
         if bundle.exists() and not bundle.is_dir():
             raise OutputError(f"{bundle}: not a folder", next="--bundle DIR")
@@ -295,6 +312,7 @@ def _plan(
         displays=tuple(device.get("displays", ())),
         force=arguments.force,
         again=arguments.again,
+        learn=getattr(arguments, "learn", None) or "",
         expectations=expectations,
     )
 

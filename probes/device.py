@@ -29,6 +29,8 @@ class DeviceSpec:
     inject: tuple[str, ...] = ()
     time_scale: float = 1.0  # of the simulated driver's own time-outs
     reorder: int | None = None  # a seed for the order in which concurrent work finishes
+    facts: str = ""  # a facts file that a simulated device behaves by
+    force_facts: bool = False
     shared: str = ""  # the simulated device's name; "" makes one for each driver, in its process
 
     @property
@@ -47,16 +49,22 @@ class DeviceSpec:
         return simulated.open_driver(self)
 
 
-def parse(text: str, inject: Sequence[str], reorder: int | None = None) -> DeviceSpec:
-    """Raises UsageError for what is no device."""
+def parse(
+    text: str, inject: Sequence[str], reorder: int | None = None, facts: str = "", force_facts: bool = False
+) -> DeviceSpec:
+    """Raises UsageError for what is no device, InputError for a facts file that is none."""
     if text == "sim" or text.startswith("sim:"):
         from zinc_rt.probes import simulated
 
-        spec = DeviceSpec(True, text[4:], "", tuple(inject), simulated.TIME_SCALE, reorder)
+        spec = DeviceSpec(
+            True, text[4:], "", tuple(inject), simulated.TIME_SCALE, reorder, facts=facts, force_facts=force_facts
+        )
         simulated.check(spec)
         return spec
     if reorder is not None:
         raise UsageError("--reorder: only a simulated device can be told to", next="add --device sim")
+    if facts:
+        raise UsageError("--facts: only a simulated device behaves by them", next="add --device sim")
     if inject:
         raise UsageError("--inject: faults can be ordered only from a simulated device", next="add --device sim")
     if text == "auto":

@@ -36,6 +36,7 @@ class Plan:
     displays: tuple[str, ...] = ()
     force: bool = False
     again: bool = False
+    learn: str = ""  # the facts file that is to be written
     expectations: Expectations = field(default_factory=Expectations)
 
 
@@ -192,6 +193,9 @@ class Runner:
             words += ["--inject", name]
         if plan.spec.reorder is not None:
             words += ["--reorder", str(plan.spec.reorder)]
+        if plan.spec.facts:
+            words += ["--facts", plan.spec.facts, *["--force-facts"] * plan.spec.force_facts]
+        words += ["--learn", plan.learn] if plan.learn else []
         words += ["--force"] if plan.force else []
         words += ["--timeout", f"{plan.timeout_seconds:g}"] if plan.timeout_seconds else []
         return shlex.join(words)

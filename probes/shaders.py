@@ -33,8 +33,7 @@ CODE_ALIGNMENT = 256  # PGM_LO has no room for more
 ARGUMENTS_ALIGNMENT = 64  # a scalar cache line
 FORCE_START_AT_000 = 1 << 2
 USER_SGPR_FIELD, TGID_FIELD, LDS_FIELD = 0x1F << 1, 0b111 << 7, 0x1FF << 15  # of RSRC2
-DIMENSIONS_FIELD = 0b11 << 11
-LDS_UNIT_BYTES = 512
+FLOAT_MODE_FIELD = 0xFF << 12  # of RSRC1
 SCRATCH_UNIT_BYTES = 256
 WAVES_PER_CU = 32
 COMPILE_SECONDS = 20.0  # a simulated device compiles a kernel before it first runs it
@@ -152,10 +151,12 @@ class Bench:
         scratch: Scratch | None = None,
         limits: int = 0,
         clear: int = 0,
+        float_mode: int | None = None,
         acquire: int | None = None,
     ) -> list[Packet]:
         """Cache invalidation, registers, dispatch. `dims_va`: the counts are read there. `clear`: bits of RSRC2
-        that the header sets and this launch does not. `acquire`: GCR_CNTL of the invalidation; 0 leaves it out."""
+        that the header sets and this launch does not. `float_mode`: RSRC1's, other than the
+        header's. `acquire`: GCR_CNTL of the invalidation; 0 leaves it out."""
         zrt = program.zrt
         shape = threads or zrt.workgroup
         size = replace(zrt, workgroup=shape, lds_bytes=zrt.lds_bytes if lds_bytes is None else lds_bytes)
@@ -170,10 +171,11 @@ class Bench:
         caches = ACQUIRE_CACHES[self.lane.generation] if acquire is None else acquire
         ring = (scratch.waves | scratch.wave_units << 12) if scratch else 0
         base = scratch.va >> 8 if scratch else 0
+        rsrc1 = zrt.rsrc1 if float_mode is None else zrt.rsrc1 & ~FLOAT_MODE_FIELD | float_mode << 12
         packets: list[Packet] = [AcquireMem(caches)] if caches else []
         packets += [
             SetShReg(Sh.PGM_LO, (entry >> 8 & 0xFFFFFFFF, entry >> 40)),
-            SetShReg(Sh.PGM_RSRC1, (zrt.rsrc1, rsrc2)),
+            SetShReg(Sh.PGM_RSRC1, (rsrc1, rsrc2)),
             SetShReg(Sh.PGM_RSRC3, (zrt.rsrc3,)),
             SetShReg(Sh.TMPRING_SIZE, (ring,)),
             SetShReg(Sh.DISPATCH_SCRATCH_BASE_LO, (base & 0xFFFFFFFF, base >> 32)),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.errors import UsageError
 from zinc_rt.kmd.driver import Driver
-from zinc_rt.sim import chips, inject, profiles
+from zinc_rt.sim import chips, facts, inject, profiles
 from zinc_rt.sim.client import SimClient
 from zinc_rt.sim.driver import SimDriver
 
@@ -25,7 +26,8 @@ def parts(profile: str) -> tuple[str, str]:
 
 
 def check(spec: DeviceSpec) -> None:
-    """Raises UsageError for a profile or an injection that does not exist."""
+    """Raises UsageError for a profile or an injection that does not exist, InputError for a facts file "
+    "that is none."""
     chip, kernel = parts(spec.profile)
     try:
         chips.chip(chip)
@@ -34,6 +36,8 @@ def check(spec: DeviceSpec) -> None:
             inject.parse(each)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if spec.facts:
+        facts.load(Path(spec.facts), chip=chips.chip(chip).gfx, force=spec.force_facts)
 
 
 def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
@@ -48,6 +52,8 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
     }
     if spec.reorder is not None:
         options["reorder"] = spec.reorder
+    if spec.facts:
+        options |= {"facts": spec.facts, "force_facts": spec.force_facts}
     if spec.shared:
         return SimClient(name=spec.shared, **options)
     return SimDriver(**options)

@@ -1,0 +1,179 @@
+"""Facts: learned from a device, written, read back, and the simulated device behaving by them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.probes import command, learned
+from zinc_rt.probes.context import Options
+from zinc_rt.probes.device import DeviceSpec, parse
+from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.learn import PROBES, WMMA_PLACES, distances, sample
+from zinc_rt.probes.probe import T1, T2
+from zinc_rt.probes.runner import Plan, Runner
+from zinc_rt.report import Report
+from zinc_rt.sim import facts
+from zinc_rt.sim.facts import Behaviour, Fact, Facts
+from zinc_rt.sim.shader.wmma import ORDER
+
+SIM = DeviceSpec(simulated=True, time_scale=0.1)
+BY_FACT = {probe.title: probe for probe in PROBES}
+BACKWARDS = [list(place) for place in reversed(WMMA_PLACES)]
+OTHERWISE = {
+    "ids_without_enables": "zero",
+    "protected_fence": "at once",
+    "dims_with_start": "end",
+    "code_without_invalidate": "fresh",
+    "bar_without_flush": "fresh",
+    "wmma_f16_order": BACKWARDS,
+}
+
+
+def learn(name: str, spec: DeviceSpec = SIM) -> Any:
+    """The value that the fact's probe finds."""
+    probe = BY_FACT[name]
+    plan = Plan(spec, (T1, T2), 1, Options((T1, T2), poll_seconds=10.0), None)
+    [result] = list(Runner(plan, (probe,), Journal(None, "sim")).run())
+    assert result.status == "pass", (result.reason, result.first_bad.get("report", ""))
+    assert result.measure["how"] and result.measure["simulated"]
+    return result.measure["value"]
+
+
+def card(**values: Any) -> Facts:
+    """As if learned from a card."""
+    return Facts(
+        "gfx1201", "7.0.4", False, {}, {name: Fact(value, "a test", "L00") for name, value in values.items()}
+    )
+
+
+def test_every_switch_has_its_probe_and_its_other_value() -> None:
+    assert set(facts.SWITCHES) == set(OTHERWISE) <= set(BY_FACT)
+    assert len(BY_FACT) == len(PROBES) == len({probe.id for probe in PROBES})
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_the_simulated_device_does_what_it_was_told_and_that_can_be_learned_again(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "facts.json"
+    path.write_text(card(**{name: OTHERWISE[name]}).to_json())
+    assert learn(name, replace(SIM, facts=str(path))) == OTHERWISE[name]
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_without_a_file_it_does_what_it_says_by_default(name: str) -> None:
+    if name == "wmma_f16_order":
+        want: Any = [list(ORDER[16, 16, 32](k)) for k in range(16)]
+    else:
+        want = getattr(Behaviour(), name)
+        assert want != OTHERWISE[name]
+    assert learn(name) == want
+
+
+@pytest.mark.parametrize("name", sorted(set(BY_FACT) - set(OTHERWISE) - {"hardware_registers"}))
+def test_the_other_facts_are_found_too(name: str) -> None:
+    value = learn(name)
+    json.dumps(value)
+    if name == "function_bits":
+        assert {each: set(value[each]["ulps"]) for each in value} == {each: {"0"} for each in value}, (
+            "correctly rounded"
+        )
+    elif name == "lds_beyond":
+        assert set(value.values()) == {"0x0"}
+    elif name == "denormals":
+        assert value["0xf0"] == {"f32": "kept", "f16": "kept"}
+
+
+def test_a_perturbed_result_is_seen_in_its_ulps() -> None:
+    inputs = sample()
+    with np.errstate(all="ignore"):
+        exact = (1 / inputs.astype(np.longdouble)).astype(np.float32).view(np.uint32)
+    assert set(distances("rcp", inputs, exact)["ulps"]) == {"0"}
+    other = exact.copy()
+    other[::2] += 1
+    assert set(distances("rcp", inputs, other)["ulps"]) == {"-1", "0", "1"}
+
+
+# --- the file ---
+
+
+def test_a_file_is_read_as_it_was_written() -> None:
+    written = card(**OTHERWISE, counter={"hz": 1})
+    assert facts.parse(written.to_json(), "f") == written
+    assert written.behaviour().wmma_f16_order[0] == tuple(BACKWARDS[0])
+
+
+def test_an_order_that_is_none_leaves_the_default() -> None:
+    assert card(wmma_f16_order="not sequential").behaviour() == Behaviour()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "wanted an object, not list"),
+        ({"version": 2}, "version 2, this build reads 1"),
+        ({"chip": 1}, "chip is 1, wanted str"),
+        ({"facts": {"a": 1}}, "fact a wants exactly value, how and probe"),
+        ({"facts": {"a": {"value": 1, "how": 2, "probe": ""}}}, "how and probe of fact a are texts"),
+        ({"protected_fence": "later"}, "protected_fence is 'later', wanted waits or at once"),
+        ({"wmma_f16_order": BACKWARDS[1:]}, "16 different places"),
+        ({"wmma_f16_order": [BACKWARDS[0]] * 16}, "16 different places"),
+    ],
+)
+def test_a_bad_file_is_refused_with_what_is_wrong(change: Any, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "facts.json"
+    if isinstance(change, dict):
+        raw = json.loads(card(protected_fence="waits").to_json())
+        switch = {name: change.pop(name) for name in list(change) if name in facts.SWITCHES}
+        raw |= change
+        raw["facts"] |= {name: {"value": value, "how": "", "probe": ""} for name, value in switch.items()}
+        change = json.dumps(raw)
+    path.write_text(change)
+    with pytest.raises(InputError, match=said.replace("(", r"\(")):
+        parse("sim", [], facts=str(path))
+
+
+def test_a_missing_file_another_chip_and_a_simulated_one_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "facts.json"
+    with pytest.raises(InputError, match="cannot read"):
+        parse("sim", [], facts=str(path))
+    path.write_text(replace(card(), chip="gfx1200").to_json())
+    with pytest.raises(UsageError, match="facts of gfx1200, this device is gfx1201"):
+        parse("sim", [], facts=str(path))
+    path.write_text(replace(card(), simulated=True).to_json())
+    with pytest.raises(UsageError, match="calibrates nothing"):
+        parse("sim", [], facts=str(path))
+    assert parse("sim", [], facts=str(path), force_facts=True).force_facts
+    with pytest.raises(UsageError, match="only a simulated device"):
+        parse("auto", [], facts=str(path))
+
+
+def test_the_command_writes_what_it_learned_and_marks_it_simulated(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "facts.json"
+    words = ["--device", "sim", "-k", "L02,L12"]
+    assert command.main([*words, "--learn", str(path)]) == 0
+    assert "no calibration" in capsys.readouterr().out
+    found = facts.parse(path.read_text(), "f")
+    assert (
+        found.simulated
+        and found.chip == "gfx1201"
+        and set(found.facts) == {"ids_without_enables", "dims_with_start"}
+    )
+    assert found.facts["dims_with_start"].probe == "L12" and found.firmware["MES"]
+    assert command.main([*words, "--facts", str(path), "--learn", str(tmp_path / "again.json")]) == 2
+    assert "--force-facts" in capsys.readouterr().err
+    again = [*words, "--facts", str(path), "--force-facts", "--learn", str(tmp_path / "again.json")]
+    assert command.main(again) == 0
+
+
+def test_nothing_learned_writes_nothing(tmp_path: Path) -> None:
+    said = learned.write(tmp_path / "f", Report("pm4-test"), firmware={})
+    assert "none learned" in said and not (tmp_path / "f").exists()
