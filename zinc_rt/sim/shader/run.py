@@ -46,6 +46,7 @@ RESIDENT = 64  # workgroups under way at once where each waits for others
 FRESH_EVERY = 4  # of so many turns one starts a new workgroup instead of going on with an old one
 ALONE_FUEL = 1 << 15  # before other threads are woken
 SHORT_SECONDS = 100e-6  # a launch that took longer the last time wakes them at once
+SHARE_SECONDS = 50e-6  # of work is worth waking a thread for
 TURN_FUEL = 1 << 22  # of one thread before it looks at the clock
 SHARED_BASE, PRIVATE_BASE = 1 << 48, 2 << 48  # apertures of flat addresses, as KFD lays them out on gfx9 and later
 LDS_FILL = 0xA5  # what a workgroup finds in its LDS
@@ -89,7 +90,7 @@ class Slot:
 
 
 def _clear(records: np.ndarray) -> None:
-    records.view(np.uint8).fill(0)  # field by field, as NumPy would do it, takes twenty times as long
+    records.view(np.uint8).data[:] = bytes(records.nbytes)  # NumPy goes field by field: twenty times as long
 
 
 class Thread:
@@ -236,7 +237,7 @@ class Run:
         self.ended: Ended | None = None
         self._turns = 0
         self._weights: Weights | None = None
-        self._seconds_before = self._seconds = 0.0  # what the last launch took, and this one so far
+        self._seconds_before = self._seconds = 0.0  # of all threads: the last launch, and this one so far
 
     def _thread(self) -> Thread:
         made = Thread(self.kernel, self._crew)
@@ -325,19 +326,23 @@ class Run:
         Returns after about `seconds`, or once `fuel` (of each thread) is used up.
         """
         started = time.perf_counter()
-        deadline, stop = started + seconds, Stop.FUEL
-        if self._seconds_before < SHORT_SECONDS or self._crew.threads == 1:
+        deadline, stop, expected = started + seconds, Stop.FUEL, self._seconds_before
+        if expected < SHORT_SECONDS or self._crew.threads == 1:
             alone = ALONE_FUEL if fuel is None else min(fuel, ALONE_FUEL)
             stop = self._work(self.threads[0], 0.0, alone)
             fuel = None if fuel is None else fuel - alone
+            took = time.perf_counter() - started
+            self._seconds += took
+            started += took
+            expected = took * self.launch.group_count / max(self.job["next"], 1)
         if stop is Stop.FUEL and (fuel is None or fuel > 0):
-            stop = self._together(deadline, fuel)
-        self._seconds += time.perf_counter() - started
+            left = self.launch.group_count - self.job["next"] + len(self._parked)
+            wanted = max(1, min(self._crew.threads, left, 1 + int(expected / SHARE_SECONDS)))
+            stop = self._together(wanted, deadline, fuel)
+            self._seconds += (time.perf_counter() - started) * wanted
         return stop
 
-    def _together(self, deadline: float, fuel: int | None) -> Stop:
-        left = self.launch.group_count - self.job["next"] + len(self._parked)
-        wanted = min(self._crew.threads, max(left, 1))
+    def _together(self, wanted: int, deadline: float, fuel: int | None) -> Stop:
         while len(self.threads) < wanted:
             thread = self._thread()
             assert self._table is not None
