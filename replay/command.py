@@ -140,8 +140,6 @@ def _replay(arguments: argparse.Namespace) -> int:
     with LogReader(arguments.log) as log:
         tape = read_tape(log)
         require_inputs(tape, arguments.log)
-        for problem in log.problems:
-            print(f"warning: {problem}", file=sys.stderr)
     report = Report("replay", ordering=str(tape.header.get("ordering", "")), ctx=int(tape.header.get("ctx", 0)))
     report.model = dict(tape.header.get("model", {}))
     report.device = {"recorded": tape.header.get("device", {})}
@@ -195,6 +193,8 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
             file=out,
         )
         report.results.append(_result(arguments, choice, outcome))
+        for problem in outcome.problems:
+            print(f"       {problem}", file=out)
         for finding in outcome.findings[:8]:
             print(f"       found by the simulated device: {finding}", file=out)
 

@@ -31,6 +31,9 @@ def diff(one: str | Path, other: str | Path) -> Diff:
         left, right = read_tape(a), read_tape(b)
         _headers(found, left, right)
         _weights(found, left, right)
+        for name in sorted(left.kernels.keys() & right.kernels.keys()):
+            if left.kernels[name].sha256 != right.kernels[name].sha256:
+                found.lines.append(f"kernel    {name} is another")
         for mine, theirs in zip(left.steps, right.steps, strict=False):
             if not found.first:
                 _inputs(found, a, b, mine, theirs)

@@ -77,6 +77,16 @@ class Rebuilt:
             self._variants[graph, key] = known
         return known
 
+    def other_kernels(self) -> list[str]:
+        """Kernels that are not the recorded ones, of those that both have."""
+        changed: set[str] = set()
+        for variant in self._variants.values():
+            for name, code in self.backend.code_of(variant.program).items():
+                known = self.tape.kernels.get(name)
+                if known is not None and known.arch == self.backend.device.arch:
+                    changed |= {name} if known.sha256 != hashlib.sha256(code).hexdigest() else set()
+        return sorted(changed)
+
     def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, Heap] | None:
         """State in reach where the log says what it was: in one-node logs."""
         if self._heaps is not None:

@@ -96,7 +96,9 @@ def replay(
                     _compare(outcome, step, variant)
                 advance(1)
             outcome.findings = rebuilt.backend.findings()
-        outcome.problems = list(log.problems)
+            if changed := rebuilt.other_kernels():
+                outcome.problems.append(f"not the kernels that were recorded: {', '.join(changed)}")
+        outcome.problems += log.problems
     return outcome
 
 

@@ -58,6 +58,9 @@ def _what(tape: Tape) -> Iterator[str]:
             f"graph {number}   {recorded.graph.name}, {recorded.graph.stage}, {len(recorded.graph.nodes)} nodes, "
             f"keys {', '.join(map(str, keys)) or 'none'}{tapped}"
         )
+    if tape.kernels:
+        arch = next(iter(tape.kernels.values())).arch
+        yield f"kernels   {len(tape.kernels)} of {arch}: {', '.join(sorted(tape.kernels))}"
     held = sum(1 for weight in tape.weights.values() if weight.blob)
     yield f"weights   {len(tape.weights)}, {held} of them kept here"
     tokens = sum(step.counts[0] for step in tape.steps)

@@ -41,6 +41,7 @@ class Tape:
     header: dict[str, Any]
     graphs: dict[int, Recorded] = field(default_factory=dict)
     weights: dict[str, records.Weight] = field(default_factory=dict)
+    kernels: dict[str, records.Kernel] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     unused: list[records.Wrote] = field(default_factory=list)  # after the last step
     events: list[records.Event] = field(default_factory=list)
@@ -69,6 +70,8 @@ def read_tape(log: LogReader) -> Tape:
                 )
             case records.Weight():
                 tape.weights[record.name] = record
+            case records.Kernel():
+                tape.kernels[record.name] = record
             case records.Wrote():
                 tape.unused.append(record)
             case records.Replayed():

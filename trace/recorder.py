@@ -126,6 +126,7 @@ class Recorder(Observer):
         self._kept: list[Graph] = []  # so that no id comes back
         self._variants: dict[tuple[int, ShapeKey], Variant] = {}
         self._weights: set[str] = set()
+        self._kernels: set[str] = set()
         self._places: dict[int, tuple[Graph, ShapeKey, str]] = {}  # id(buffer) -> where it was bound last
         self._names: dict[Place, tuple[list[int], list[str]]] = {}
         self._counts: dict[tuple[int, ShapeKey], Counts] = {}
@@ -208,7 +209,9 @@ class Recorder(Observer):
 
     def _tell(self, step: int) -> None:
         self._told = True
-        if self.level == "digest":
+        if step < 0:
+            self._warn(f"{self.path}: it ended before its first step, none is recorded")
+        elif self.level == "digest":
             self._warn(f"recorded up to step {step}: zinc-rt-replay --info {shlex.quote(str(self.path))}")
         else:
             self._warn(f"recorded up to step {step}; run it again: {self.replay_command} --until {step}")
@@ -230,9 +233,19 @@ class Recorder(Observer):
             ir = self.writer.blob(to_bytes(variant.graph))
             plan = variant.program.plan
             self.writer.write(records.GraphCreated(number, variant.graph.name, variant.graph.stage, ir, plan.tap))
+        if self.level != "digest":
+            self._kernels_of(variant)
         self._variants[number, key] = variant
         self.writer.write(records.VariantAdded(number, key))
         return number
+
+    def _kernels_of(self, variant: Variant) -> None:
+        backend = self._engine.backend
+        for name, code in backend.code_of(variant.program).items():
+            if name not in self._kernels:
+                self._kernels.add(name)
+                blob = self.writer.blob(code)
+                self.writer.write(records.Kernel(name, backend.device.arch, blob, blob))
 
     def _weights_of(self, variant: Variant) -> None:
         model = self._engine.variants.model(variant.graph.stage)

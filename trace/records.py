@@ -124,21 +124,33 @@ class Fault(Record):
     at_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Kernel(Record):
+    """Machine code that a graph dispatched: the sha256 of what was loaded, which `blob` holds."""
+
+    KIND: ClassVar[int] = 25
+    name: str
+    arch: str
+    sha256: str
+    blob: str = ""
+
+
 KINDS: dict[int, type[Record]] = {
-    cls.KIND: cls for cls in (GraphCreated, VariantAdded, Wrote, Replayed, Retired, Output, Weight, Event, Fault)
+    cls.KIND: cls
+    for cls in (GraphCreated, VariantAdded, Wrote, Replayed, Retired, Output, Weight, Event, Fault, Kernel)
 }
 
 
 def to_fields(record: Record) -> tuple[dict[str, Any], bytes]:
     """JSON-ready fields, and the binary part."""
-    values = {name: getattr(record, name) for name in _names(type(record))}
+    values = {name: getattr(record, name) for name in _names(record.KIND)}
     data = values.pop("data", b"")
     return values, data
 
 
 @cache
-def _names(kind: type[Record]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
+def _names(kind: int) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(KINDS[kind]))
 
 
 def from_fields(kind: int, values: dict[str, Any], data: bytes) -> Record:

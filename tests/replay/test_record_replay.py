@@ -168,8 +168,12 @@ def test_tiers_replay_each_others_logs(tier: str, tmp_path: Path) -> None:
     assert outcome.equal and (outcome.tier, outcome.recorded_tier) == (tier, "t_cpu")
     backend = open_backend(simulated(tier), "canonical-1")
     from_gpu = recorded(tmp_path / "gpu.zlog", "qwen3-q", "full", backend=backend)
+    with LogReader(from_gpu) as log:
+        tape = read_tape(log)
+        assert "rms_norm" in tape.kernels and log.blob(tape.kernels["rms_norm"].blob)
     for choice in (ORACLE, simulated(tier)):
-        assert replay(from_gpu, choice).equal
+        outcome = replay(from_gpu, choice)
+        assert outcome.equal and not outcome.problems and not outcome.findings
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
+from zinc_rt.kernels.zrt import patched
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
@@ -28,6 +29,7 @@ from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
+from zinc_rt.ring import graph_program
 from zinc_rt.ring.amd_ring import AmdRing, Batch
 from zinc_rt.ring.base import Device, Store, Tier
 from zinc_rt.ring.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
@@ -233,6 +235,13 @@ class AmdBackend:
             lane.batches.pop(variant, None)
             lane.flushing.pop(variant, None)
         self._programs.free(variant)
+
+    def code_of(self, program: Program) -> dict[str, bytes]:
+        if self._kernels is None:
+            return {}
+        read = self._kernels.read
+        used = sorted({step.kernel for step in graph_program.plan(program).dispatches})
+        return {name: patched(read(name), dict(patches)) for name, patches in used}
 
     # Submission
 

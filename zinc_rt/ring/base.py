@@ -83,6 +83,9 @@ class Backend(Protocol):
     def build(self, program: Program, buffers: Mapping[str, Buffer]) -> Any:
         """A variant to submit. `buffers` holds the plan's allocations and the resident weights by name."""
 
+    def code_of(self, program: Program) -> dict[str, bytes]:
+        """The machine code a program dispatches, by kernel; nothing where there is none."""
+
     def submit(self, variant: Any, stream: Stream) -> Fence: ...
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:

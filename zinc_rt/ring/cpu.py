@@ -109,6 +109,9 @@ class CpuBackend:
             )
         return CpuVariant(tuple(calls), _array(bind("step.counts")).array)
 
+    def code_of(self, program: Program) -> dict[str, bytes]:
+        return {}
+
     def submit(self, variant: CpuVariant, stream: Stream) -> HostFence:
         return self._executor.submit(partial(self._run, variant), stream)
 
