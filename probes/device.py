@@ -31,6 +31,7 @@ class DeviceSpec:
     reorder: int | None = None  # a seed for the order in which concurrent work finishes
     facts: str = ""  # a facts file that a simulated device behaves by
     force_facts: bool = False
+    sanitizer: str = ""  # what a simulated device checks of waves; "" its default
     shared: str = ""  # the simulated device's name; "" makes one for each driver, in its process
 
     @property

@@ -16,6 +16,7 @@ from zinc_rt.kmd.errors import DriverError, errno_name
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import BAD_OPCODE
+from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
 from zinc_rt.probes.context import Context, until
 from zinc_rt.probes.cp_basic import NOT_FETCHED
@@ -82,27 +83,46 @@ def _settled(case: Case, c: Context) -> Outcome:
 
 
 def memory_fault(c: Context) -> Outcome:
-    return in_processes(c, {"unmapped": _unmapped, "read-only": _read_only}, 3 * FAULT_SECONDS)
+    cases: dict[str, Case] = {"unmapped": _unmapped, "read-only": _read_only}
+    if not no_kernels(generation_apart(c)):
+        cases |= {"unmapped, by a wave": _unmapped_by_wave, "read-only, by a wave": _read_only_by_wave}
+    return in_processes(c, cases, 3 * FAULT_SECONDS)
 
 
 def _unmapped(c: Context) -> dict[str, Any]:
-    lane = c.lane()
-    aside = c.driver.mmap(ANONYMOUS, 16 * 4096, 0, PROT_NONE)
-    return _fault(c, lane, aside.address + 4096 + 64, "not_present")
+    return _fault(c, _unmapped_va(c), "not_present", by_wave=False)
+
+
+def _unmapped_by_wave(c: Context) -> dict[str, Any]:
+    return _fault(c, _unmapped_va(c), "not_present", by_wave=True)
 
 
 def _read_only(c: Context) -> dict[str, Any]:
-    lane = c.lane()
-    page = c.gpu.alloc(4096, Placement.GTT, "read-only page", writable=False)
-    return _fault(c, lane, page.gpu_va + 64, "read_only")
+    return _fault(c, _read_only_va(c), "read_only", by_wave=False)
 
 
-def _fault(c: Context, lane: Lane, va: int, kind: str) -> dict[str, Any]:
+def _read_only_by_wave(c: Context) -> dict[str, Any]:
+    return _fault(c, _read_only_va(c), "read_only", by_wave=True)
+
+
+def _unmapped_va(c: Context) -> int:
+    return c.driver.mmap(ANONYMOUS, 16 * 4096, 0, PROT_NONE).address + 4096 + 64
+
+
+def _read_only_va(c: Context) -> int:
+    return c.gpu.alloc(4096, Placement.GTT, "read-only page", writable=False).gpu_va + 64
+
+
+def _fault(c: Context, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
     """A write to `va` faults, and the kernel says so with the page's address."""
+    lane = c.lane()
+    write: list[Packet] = [Nop(), WriteData(va, (0xBAD,), wr_confirm=1)]
+    if by_wave:
+        bench = Bench(c, lane=lane)
+        bench.finish(bench.launch(bench.load("store"), [lane.memory.gpu_va + FREE_AT + 64]), "good write")
+        write = bench.launch(bench.load("store"), [va])
     began = time.monotonic()
-    lane.run(
-        [Nop(), WriteData(va, (0xBAD,), wr_confirm=1), lane.release(lane.memory.gpu_va + FREE_AT, 1)], "bad write"
-    )
+    lane.run([*write, lane.release(lane.memory.gpu_va + FREE_AT, 1)], "bad write")
     side = c.side
 
     def told() -> bool:

@@ -178,7 +178,7 @@ def denormals(c: Context) -> Outcome:
     inputs, out = result(bench, 64, "in"), result(bench, 64)
     small = (0x0000_0001, 0x0000_0001)
     inputs.put(0, struct.pack("<2I", *small))
-    value = {}
+    value: dict[str, Any] = {}
     for mode in (0xF0, 0xC0, 0x00):
         out.poison()
         bench.run(bench.load("denormals"), [inputs, out], float_mode=mode)
@@ -287,7 +287,8 @@ def wmma_f16_order(c: Context) -> Outcome:
     memories = [
         result(bench, each.nbytes, name) for name, each in (("a", a), ("b", b), ("c", start), ("out", start))
     ]
-    for memory, each in zip(memories, (a, b, start), strict=False):
+    contents: list[np.ndarray] = [a, b, start]
+    for memory, each in zip(memories, contents, strict=False):
         memory.put(0, each.tobytes())
     bench.run(bench.load("wmma"), memories, groups=(count, 1, 1))
     got = np.frombuffer(memories[3].read(0, start.nbytes), np.float32).reshape(count, 2, 16, 8)

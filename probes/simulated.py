@@ -52,6 +52,8 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
     }
     if spec.reorder is not None:
         options["reorder"] = spec.reorder
+    if spec.sanitizer:
+        options["sanitizer"] = spec.sanitizer
     if spec.facts:
         options |= {"facts": spec.facts, "force_facts": spec.force_facts}
     if spec.shared:

@@ -1,0 +1,46 @@
+"""The probes' kernels: what is committed is what the sources give, and they do nothing that is undefined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.kernels.assemble import assemble, available, source_hash, sources
+from zinc_rt.kernels.zrt import read_zrt
+from zinc_rt.probes.context import Options
+from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.probe import T1
+from zinc_rt.probes.registry import PROBES, select
+from zinc_rt.probes.runner import Plan, Runner
+from zinc_rt.probes.shaders import GENERATION, KERNELS, kernel, no_kernels
+
+SOURCES = sources(KERNELS)
+
+
+def test_every_kernel_has_its_source() -> None:
+    assert {path.stem for path in KERNELS.glob("*.zrt")} == {path.stem for path in SOURCES}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_kernel_is_what_its_source_gives(path: Path) -> None:
+    committed = path.with_suffix(".zrt")
+    assert kernel(path.stem).source_hash == source_hash(path), f"zinc-rt asm {path}"
+    if available():
+        assert assemble(path) == committed.read_bytes(), f"zinc-rt asm {path}"
+
+
+def test_the_kernels_are_gfx12s() -> None:
+    assert {read_zrt(path.read_bytes()).target for path in KERNELS.glob("*.zrt")} == {"gfx1201"}
+    assert no_kernels((GENERATION, 0, 1)) == "" and "this is gfx1151" in no_kernels((11, 5, 1))
+
+
+@pytest.mark.parametrize("chosen", ["P33-P36", pytest.param("P32-P41,P47", marks=pytest.mark.slow)])
+def test_the_strictest_sanitizer_finds_nothing_in_them(chosen: str) -> None:
+    spec = replace(DeviceSpec(simulated=True, time_scale=0.1), sanitizer="full")
+    plan = Plan(spec, (T1,), 1, Options((T1,), poll_seconds=10.0), None)
+    for result in Runner(plan, select(PROBES, chosen), Journal(None, "sim")).run():
+        assert result.status == "pass", result.reason
+        assert not [note for note in result.measure.get("notes", ()) if "finding" in note], result.id
