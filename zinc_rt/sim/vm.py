@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from zinc_rt.sim.chips import PAGE_BYTES
@@ -150,12 +150,22 @@ class GpuVm:
         return self._table.spans
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
-        """A suballocation, for bounds checks and messages; size 0 takes back those that start there."""
-        kept = tuple(each for each in self._announced if each.va != va or each.name != name)
-        if size_bytes == 0:
-            kept = tuple(each for each in kept if each.va != va)
+        """A suballocation, for bounds checks and messages; size 0 takes back those that start there, and what they
+        held is nobody's then: uninitialised, but for what still lies in another one."""
+        gone = [each for each in self._announced if each.va == va and size_bytes == 0]
+        kept = tuple(each for each in self._announced if each.va != va or (size_bytes and each.name != name))
         self._announced = (*kept, Announced(va, size_bytes, name)) if size_bytes else kept
+        for each in gone:
+            for start, end in _without(each.va, each.va + each.size_bytes, kept):
+                self._forget(start, end)
         self.version += 1
+
+    def _forget(self, start: int, end: int) -> None:
+        """Whole dwords only."""
+        for span in self.overlapping(start, end - start):
+            first, last = -(-max(start, span.start) // 4) * 4, min(end, span.end) // 4 * 4
+            if span.bo.written is not None and first < last:
+                span.bo.written.forget(first - span.start + span.offset, last - first)
 
     @property
     def announced(self) -> tuple[Announced, ...]:
@@ -251,3 +261,14 @@ class GpuVm:
     def invalidate_icache(self) -> None:
         if self._invalidates():
             self._icache.clear()
+
+
+def _without(start: int, end: int, others: Iterable[Announced]) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that lie in none of the others."""
+    for each in sorted(others, key=lambda one: one.va):
+        if each.va < end and each.va + each.size_bytes > start:
+            if each.va > start:
+                yield start, each.va
+            start = max(start, each.va + each.size_bytes)
+    if start < end:
+        yield start, end

@@ -50,6 +50,26 @@ def test_what_the_gpu_side_writes_is_marked_and_what_the_host_has_mapped_counts(
         assert bo.written is None  # it may have written anything
 
 
+def test_what_a_suballocation_held_is_nobody_s_once_it_is_taken_back() -> None:
+    """But for what another one still holds."""
+    with client() as c:
+        buffer = c.alloc(2 * PAGE, VRAM)
+        va, vm = buffer["va_addr"], c.gpu_vm
+        written = vm.span_at(va).bo.written
+        vm.write(va, bytes(2 * PAGE))
+        vm.announce(va + 64, 256, "first")
+        vm.announce(va + 128, 64, "inside")
+        vm.announce(va + 300, 100, "overlaps")
+        assert written.all_written(0, 2 * PAGE)
+        vm.announce(va + 64, 0, "first")
+        known = [at for at in range(0, 512, 4) if written.all_written(at, 4)]
+        assert known == [*range(0, 64, 4), *range(128, 192, 4), *range(300, 512, 4)]
+        vm.announce(va + 128, 0, "inside")
+        assert not written.all_written(128, 4) and written.all_written(300, 4)
+        vm.announce(va + 300, 0, "nothing of that name, but it starts there")
+        assert not written.all_written(396, 4) and written.all_written(400, 4)
+
+
 # --- which ranges there are
 
 
