@@ -25,6 +25,7 @@ _FRAME = struct.Struct(
 )  # mark, kind, payload bytes, CRC-32 of the payload, CRC-32 of the 20 bytes before
 _BODY = struct.Struct("<I")  # bytes of a payload's JSON; the rest is its binary part
 _TRAILER = struct.Struct("<4sIQQ")  # end mark, CRC-32 of the rest, offset of the index frame, records before it
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 FILE_BYTES, FRAME_BYTES, TRAILER_BYTES = _FILE.size, _FRAME.size, _TRAILER.size
 PAYLOAD_MAXIMUM = 1 << 40
 
@@ -76,7 +77,7 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 def body(fields: dict[str, Any], data: bytes | memoryview = b"") -> bytes:
     """A payload: fields as JSON, then bytes as they are."""
-    text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
+    text = _JSON.encode(fields).encode()
     return b"".join((_BODY.pack(len(text)), text, data))
 
 
