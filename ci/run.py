@@ -6,6 +6,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   test [--slow]   the test suite (--slow: the full counts)
   lint            ruff and mypy
   bench [FILE]    the benchmarks in perf/, one process, with the machine they ran on
+  nightly [...]   probes, validation, replay, speed and gates, resumable (ci/nightly.py --help)
   NAME ...        the command zinc-rt-NAME, for instance: validate, run, inspect, golden
 """
 
@@ -147,6 +148,8 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
         once = ["-n", "0", "--benchmark-enable", "--benchmark-columns=min,median,max,rounds"]
         found = arguments or [str(path) for path in sorted((ROOT / "perf").glob("bench_*.py"))]
         return [[str(PYTHON), "-m", "pytest", *once, *found]]
+    if name == "nightly":
+        return [[str(PYTHON), str(ROOT / "ci" / "nightly.py"), *arguments]]
     script = BIN / f"zinc-rt-{name}"
     if script.exists():
         return [[str(script), *arguments]]

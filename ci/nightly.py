@@ -1,0 +1,355 @@
+#!/usr/bin/env python3
+"""One night's run: probes, validation, replay, speed, gates; what changed, on one screen and on one page.
+
+Each stage runs in processes of its own and notes what it did, so one stage's failure hides no other's, and a run
+that was killed goes on where it stopped: run the same command again. A change of the code starts over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import nightly_expected
+from nightly_stages import ROOT, STAGES, Command, Night, Stage, has, zinc
+
+STATE = "state.json"
+PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+EXAMPLES = """\
+examples:
+  python3 ci/run.py nightly --device sim
+  python3 ci/run.py nightly --device auto --expect gfx1201
+  python3 ci/run.py nightly --device sim --stages validate,gates --fresh
+
+exit codes: 0 every stage is as expected, 1 one is not, 2 wrong usage, 77 nothing ran.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="ci/run.py nightly", description=__doc__, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument("--device", choices=("sim", "auto"), default="sim", help="default sim")
+    made.add_argument(
+        "--expect", metavar="CHIP", help="expectations by chip or file (default: sim for --device sim)"
+    )
+    made.add_argument(
+        "--out", type=Path, default=Path("zinc-rt-nightly"), metavar="DIR", help="default zinc-rt-nightly"
+    )
+    made.add_argument("--stages", metavar="A,B", help=f"only these of {', '.join(stage.name for stage in STAGES)}")
+    made.add_argument("--corpus", type=Path, default=ROOT / "ci" / "corpus", metavar="DIR", help="logs to replay")
+    made.add_argument("--fresh", action="store_true", help="start over, whatever was finished")
+    made.add_argument("--quick", action="store_true", help="a part of each stage, to try the machinery")
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    try:
+        expected = nightly_expected.load(arguments.expect or ("sim" if arguments.device == "sim" else "gfx1201"))
+        stages = chosen(arguments.stages)
+    except (nightly_expected.Unusable, ValueError) as error:
+        print(f"nightly: {error}", file=sys.stderr)
+        return 2
+    folder = arguments.out.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    night = Night(arguments.device, folder, arguments.corpus.resolve(), arguments.quick)
+    with alone(folder) as free:
+        if not free:
+            print(f"nightly: another run is using {folder}", file=sys.stderr)
+            return 2
+        return run(night, stages, expected, fresh=arguments.fresh)
+
+
+def chosen(names: str | None) -> list[Stage]:
+    """Raises ValueError for an unknown name."""
+    wanted = names.split(",") if names else [stage.name for stage in STAGES]
+    known = {stage.name: stage for stage in STAGES}
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"no stage {name!r}; stages: {', '.join(known)}")
+    return [known[name] for name in known if name in wanted]
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[bool]:
+    """Whether nobody else runs in this folder; the kernel forgets the lock of a process that was killed."""
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+
+
+def run(night: Night, stages: list[Stage], expected: nightly_expected.Expected, *, fresh: bool) -> int:
+    key = key_of(night, stages, expected)
+    begin(night, key, fresh=fresh)
+    rows = []
+    for stage in stages:
+        state = read_state(night.of(stage.name))
+        if state.get("key") == key and state.get("status") == "done":
+            print(f"{stage.name:<9} was done already", flush=True)
+        else:
+            state = run_stage(night, stage, key)
+        rows.append(judge(night, stage, state, expected))
+        write(night.folder / "summary.json", summary(night, rows, expected, finished=False))
+    whole = summary(night, rows, expected, finished=True)
+    write_junit(night, rows)
+    page(night)
+    write(night.folder / "summary.json", whole)
+    show(night, rows, whole)
+    return int(whole["exit"])
+
+
+def key_of(night: Night, stages: list[Stage], expected: nightly_expected.Expected) -> str:
+    """Of the code, the harness included, and of what was asked: results of another key are another run's."""
+    digest = hashlib.sha256()
+    for folder in ("zinc_rt", "ci", "golden", "perf", "probes", "replay", "trace", "validate"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts and not path.parent.is_symlink():
+                digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    for asked in (night.device, night.corpus, night.quick, [stage.name for stage in stages], expected.path):
+        digest.update(repr(asked).encode())
+    return digest.hexdigest()
+
+
+def begin(night: Night, key: str, *, fresh: bool) -> None:
+    """Go on with an unfinished run of the same key; else leave nothing of the run before but its history."""
+    before = read_json(night.folder / "run.json")
+    unfinished = before.get("key") == key and not read_json(night.folder / "summary.json").get("finished")
+    if unfinished and not fresh:
+        print(f"going on with the run of {before['started']}", flush=True)
+        return
+    for stage in STAGES:
+        shutil.rmtree(night.of(stage.name), ignore_errors=True)
+    (night.folder / "summary.json").unlink(missing_ok=True)
+    write(night.folder / "run.json", {"key": key, "started": now(), "device": night.device})
+
+
+def run_stage(night: Night, stage: Stage, key: str) -> dict[str, Any]:
+    """Every command of the stage, one after the other, whatever the one before came to."""
+    folder = night.of(stage.name)
+    shutil.rmtree(folder, ignore_errors=True)  # half a stage is none
+    folder.mkdir(parents=True)
+    state: dict[str, Any] = {
+        "stage": stage.name,
+        "key": key,
+        "status": "running",
+        "started": now(),
+        "commands": [],
+    }
+    state["why_not"] = stage.why_not(night)
+    write(folder / STATE, state)
+    end = time.monotonic() + 60 * stage.minutes
+    began = time.monotonic()
+    for command in [] if state["why_not"] else stage.commands(night):
+        state["commands"].append(run_command(folder, command, max(1.0, end - time.monotonic())))
+        write(folder / STATE, state)
+    state |= {"status": "done", "seconds": round(time.monotonic() - began, 1)}
+    write(folder / STATE, state)
+    return state
+
+
+def run_command(folder: Path, command: Command, seconds: float) -> dict[str, Any]:
+    """Its output in a log, its exit code noted; past its time it is killed with everything it started."""
+    print(f"{folder.name:<9} {command.name} ...", flush=True)
+    began = time.monotonic()
+    log = folder / f"{command.name}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command.argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=folder,
+            start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
+        try:
+            code, note = process.wait(seconds), ""
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            note = f"ran longer than {seconds:.0f} s"
+    return {
+        "name": command.name,
+        "argv": command.argv,
+        "judged": command.judged,
+        "exit": code,
+        "note": note,
+        "log": log.name,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def die_with_parent() -> None:
+    """A nightly run that is killed leaves no command behind that would write into the next one's files."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def judge(
+    night: Night, stage: Stage, state: dict[str, Any], expected: nightly_expected.Expected
+) -> dict[str, Any]:
+    """A stage's row: what it counted, what is not as expected."""
+    results: list[dict[str, Any]] = []
+    wrong: list[str] = []
+    verdicts: dict[str, str] = {}
+    for command in state["commands"]:
+        report = read_json(night.of(stage.name) / f"{command['name']}.json")
+        if command["note"] or command["exit"] not in (0, 1, 77) or (command["judged"] and not report):
+            last = tail(night.of(stage.name) / command["log"])
+            wrong.append(f"{command['name']}: {command['note'] or 'exit ' + str(command['exit'])}: {last}")
+        elif not command["judged"] and command["exit"]:
+            wrong.append(f"{command['name']}: exit {command['exit']}")
+        results += report.get("results", [])
+        if report.get("command") == "perf gate":
+            verdicts = gate_verdicts(report)
+    if state["why_not"]:
+        wrong += [state["why_not"]] if expected.required.get(stage.name) else []
+        better: list[str] = []
+    else:
+        unexpected, better = expected.judge(stage.name, results, whole=not night.quick)
+        wrong += unexpected
+    for name, verdict in verdicts.items():
+        if expected.verdicts.get(name, "PASS") not in (verdict, "") and verdict != "PASS":
+            wrong.append(f"{name} is {verdict}, expected {expected.verdicts.get(name, 'PASS')}")
+    return {
+        "stage": stage.name,
+        "status": "FAIL" if wrong else "SKIP" if state["why_not"] else "PASS",
+        "why_not": state["why_not"],
+        "counts": dict(Counter(result["status"] for result in results)),
+        "seconds": state.get("seconds", 0.0),
+        "unexpected": wrong,
+        "mended": better,
+        "verdicts": verdicts,
+    }
+
+
+def gate_verdicts(report: dict[str, Any]) -> dict[str, str]:
+    """Each milestone's own verdict, from its criteria."""
+    found: dict[str, set[str]] = {}
+    for result in report["results"]:
+        found.setdefault(result["id"].partition("/")[0], set()).add(result["status"])
+    return {
+        name: "FAIL" if "fail" in seen else "PASS" if seen == {"pass"} else "BLOCKED"
+        for name, seen in found.items()
+    }
+
+
+def summary(
+    night: Night, rows: list[dict[str, Any]], expected: nightly_expected.Expected, *, finished: bool
+) -> dict[str, Any]:
+    ran = [row for row in rows if row["status"] != "SKIP"]
+    code = 1 if any(row["status"] == "FAIL" for row in rows) else 0 if ran else 77
+    return {
+        "schema": "zinc-rt-nightly/1",
+        "finished": finished,
+        "started": read_json(night.folder / "run.json").get("started", ""),
+        "ended": now(),
+        "device": night.device,
+        "expectations": expected.path.name,
+        "verdict": {0: "PASS", 1: "FAIL", 77: "NOTHING RAN"}[code],
+        "exit": code,
+        "stages": rows,
+    }
+
+
+def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
+    """One screen, also as summary.txt."""
+    where = "a SIMULATED device: says nothing about hardware" if night.device == "sim" else "this machine's GPU"
+    lines = [f"nightly on {where}", f"{'stage':<10}{'verdict':<9}{'results':<34}{'seconds':>8}"]
+    for row in rows:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(row["counts"].items()))
+        lines.append(f"{row['stage']:<10}{row['status']:<9}{counts or row['why_not']:<34}{row['seconds']:>8.1f}")
+        lines += [f"  {text[:110]}" for text in row["unexpected"][:5]]
+        if len(row["unexpected"]) > 5:
+            lines.append(f"  and {len(row['unexpected']) - 5} more in {row['stage']}/")
+        lines += [f"  mended: {text[:100]}" for text in row["mended"][:3]]
+        if row["verdicts"]:
+            lines.append("  " + ", ".join(f"{name} {verdict}" for name, verdict in row["verdicts"].items()))
+    lines.append(f"page      {night.folder / 'index.html'}")
+    lines.append(f"{whole['verdict']}  {sum(row['seconds'] for row in rows) / 60:.1f} minutes in stages")
+    print("\n".join(["", *lines]), flush=True)
+    (night.folder / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
+    """One testcase a stage, its surprises as the failure: what a CI system shows first."""
+    suite = Xml.Element("testsuite", name="nightly", tests=str(len(rows)),
+                        failures=str(sum(row["status"] == "FAIL" for row in rows)))  # fmt: skip
+    for row in rows:
+        case = Xml.SubElement(suite, "testcase", classname="nightly", name=row["stage"], time=str(row["seconds"]))
+        if row["status"] == "FAIL":
+            Xml.SubElement(case, "failure", message=row["unexpected"][0]).text = "\n".join(row["unexpected"])
+        elif row["status"] == "SKIP":
+            Xml.SubElement(case, "skipped", message=row["why_not"])
+    text = Xml.tostring(suite, encoding="unicode", xml_declaration=True)
+    (night.folder / "junit.xml").write_text(text, encoding="utf-8")
+
+
+def page(night: Night) -> None:
+    """The HTML page; a run without it is still a run."""
+    if has("perf"):
+        return
+    with (night.folder / "page.log").open("wb") as log:
+        line = zinc("perf", "report", night.folder, "-o", night.folder / "index.html")
+        subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all, also past kill -9."""
+    part = path.with_suffix(".part")
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    return read_json(folder / STATE)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """{} for a file that is missing or torn."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def tail(path: Path) -> str:
+    """A log's last line with words in it."""
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return "no log"
+    return lines[-1].strip()[:200] if lines else "said nothing"
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,154 @@
+"""The stages of a nightly run: the commands of each, in order, with the files they leave."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = [ROOT / "golden" / f"{stem}.gguf" for stem in ("qwen3-q", "qwen35moe-q", "gemma4-q")]
+GATES = "M0,M1,M2"
+RECORDED = ["--tokens", "1,2,3,4,5", "--max-tokens", "4"]
+
+
+@dataclass(frozen=True)
+class Night:
+    """What a run is of. `device` as every command takes it; `folder` has one subfolder a stage."""
+
+    device: str
+    folder: Path
+    corpus: Path
+    quick: bool = False
+
+    @property
+    def history(self) -> Path:
+        """Beside the run, kept from night to night."""
+        return self.folder / f"history-{self.device}.jsonl"
+
+    def of(self, stage: str) -> Path:
+        return self.folder / stage
+
+
+@dataclass(frozen=True)
+class Command:
+    """One process. `name` is its files' stem in the stage's folder; `judged`: its report's results count."""
+
+    name: str
+    argv: list[str]
+    judged: bool = True
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`commands` may be none: `why_not` says what is missing then."""
+
+    name: str
+    commands: Callable[[Night], list[Command]]
+    why_not: Callable[[Night], str]
+    minutes: float
+
+
+def zinc(*words: str | Path) -> list[str]:
+    return [sys.executable, "-m", "zinc_rt.cli", *map(str, words)]
+
+
+def has(*commands: str) -> list[str]:
+    """Those of `commands` that this checkout lacks."""
+    known = {point.name for point in entry_points(group="zinc_rt.commands")}
+    return [name for name in commands if name not in known]
+
+
+def lacking(*commands: str) -> Callable[[Night], str]:
+    def why_not(night: Night) -> str:
+        missing = has(*commands)
+        return f"zinc-rt {missing[0]} is not built in this version" if missing else ""
+
+    return why_not
+
+
+def outputs(night: Night, stage: str, name: str, *, html: bool = False) -> list[str]:
+    folder = night.of(stage)
+    files = ["--json", str(folder / f"{name}.json"), "--junit", str(folder / f"{name}.xml")]
+    return [*files, "--html", str(folder / f"{name}.html")] if html else files
+
+
+def probes(night: Night) -> list[Command]:
+    line = zinc("pm4-test", "--device", night.device, "--bundle", night.of("probes") / "bundle")
+    only = ["-k", "P01-P24"] if night.quick else []
+    return [Command("pm4-test", [*line, *only, *outputs(night, "probes", "pm4-test")])]
+
+
+def validate(night: Night) -> list[Command]:
+    models = MODELS[:1] if night.quick else MODELS
+    return [
+        Command(
+            model.stem,
+            [
+                *zinc("validate", "--model", model, "--tiers", "t1,t2,t_cpu", "--device", night.device),
+                *outputs(night, "validate", model.stem, html=True),
+            ],
+        )
+        for model in models
+    ]
+
+
+def logs(night: Night) -> list[Path]:
+    return sorted(night.corpus.glob("*.zlog"))
+
+
+def replay(night: Night) -> list[Command]:
+    """The stored logs; where there are none, logs recorded now on T-CPU."""
+    folder, stored = night.of("replay"), logs(night)
+    found: list[Command] = []
+    pairs = [(log, ROOT / "golden" / f"{log.stem}.gguf") for log in stored]
+    if not stored:
+        for model in MODELS[:1] if night.quick else MODELS:
+            log = folder / f"{model.stem}.zlog"
+            run = ["run", "--model", str(model), "--tier", "t_cpu", *RECORDED]
+            found.append(Command(f"record-{model.stem}", zinc("trace", "-o", log, "--", *run), judged=False))
+            pairs.append((log, model))
+    for log, model in pairs:
+        named = ["--model", str(model)] if model.exists() else []
+        line = zinc("replay", log, *named, "--tiers", "t1,t2,t_cpu", "--device", night.device)
+        found.append(Command(log.stem, [*line, "--json", str(folder / f"{log.stem}.json")]))
+    return found
+
+
+def perf(night: Night) -> list[Command]:
+    """Small on a simulated device, whose speed says nothing; whole on hardware."""
+    simulated = night.device == "sim"
+    load = ["--prompt-tokens", "8", "--tokens", "8", "--runs", "3"] if simulated else ["--runs", "5"]
+    folder, model = night.of("perf"), MODELS[0]
+    found = []
+    for tier in ("t_cpu",) if night.quick else ("t_cpu", "t1", "t2"):
+        device = ["--device", night.device] if tier != "t_cpu" else []
+        line = zinc("perf", "bench", "--model", model, "--tier", tier, *device, *load, "--history", night.history)
+        found.append(Command(f"bench-{tier}", [*line, "--json", str(folder / f"bench-{tier}.json")]))
+    for each in MODELS:
+        line = zinc("perf", "predict", "--model", each, "--json", folder / f"predict-{each.stem}.json")
+        found.append(Command(f"predict-{each.stem}", line))
+    line = zinc("perf", "predict", "--original", "--json", folder / "predict-original.json")
+    return [*found, Command("predict-original", line)]
+
+
+def gates(night: Night) -> list[Command]:
+    """Judged with what this night measured, as the history has it."""
+    folder = night.of("gates")
+    names = "M0" if night.quick else GATES
+    evidence = [path for stage in ("perf", "validate") if any((path := night.of(stage)).glob("*.json"))]
+    line = zinc("perf", "gate", "--milestone", names, "--device", "sim" if night.device == "sim" else "auto")
+    given = ["--evidence", *map(str, evidence)] if evidence else []
+    recorded = ["--history", str(night.history)] if night.history.exists() else []
+    return [Command("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]
+
+
+STAGES = (
+    Stage("probes", probes, lacking("pm4-test"), 8),
+    Stage("validate", validate, lacking("validate"), 8),
+    Stage("replay", replay, lacking("replay", "trace"), 6),
+    Stage("perf", perf, lacking("perf"), 6),
+    Stage("gates", gates, lacking("perf"), 6),
+)
