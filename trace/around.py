@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from zinc_rt import __version__
 from zinc_rt.commands.output import size
 from zinc_rt.engine import Engine
+from zinc_rt.report import Report, Result
 from zinc_rt.trace.levels import Level
 from zinc_rt.trace.recorder import Recorder, record
+from zinc_rt.trace.records import Event
+from zinc_rt.trace.writer import LogWriter
 
 
 class Recordings:
@@ -30,6 +35,8 @@ class Recordings:
         self._argv = tuple(argv)
         self._say = say
         self.recorders: list[Recorder] = []
+        self._reports: list[Report] = []
+        self._results = 0
 
     def around(self, engine: Engine) -> AbstractContextManager[Recorder]:
         return self._one(engine)
@@ -44,9 +51,48 @@ class Recordings:
             self.recorders.append(recorder)
             yield recorder
 
+    def hear(self, report: Report) -> None:
+        """Goes into zinc_rt.report.on_report."""
+        self._reports.append(report)
+
+    def finish(self) -> None:
+        """A command that opened no engine, such as the probes: its results are the log's events."""
+        if self.recorders or not any(report.results for report in self._reports):
+            return
+        first = self._reports[0]
+        meta = {
+            "version": __version__,
+            "started": first.started,
+            "level": self._level,
+            "argv": list(self._argv),
+            "tier": "",
+            "device": first.device,
+        }
+        with LogWriter(self._path, meta, warn=self._say) as log:
+            for report in self._reports:
+                for result in report.results:
+                    log.write(_event(result))
+                    self._results += 1
+
     def summary(self) -> Iterator[str]:
-        if not self.recorders:
+        if self._results:
+            yield f"trace     {self._path}: {self._results} results, no engine was opened"
+        elif not self.recorders:
             yield "trace     no engine was opened, so nothing was recorded"
         for recorder in self.recorders:
             again = "" if self._level == "digest" else f"; {recorder.replay_command}"
             yield f"trace     {recorder.path}: {recorder.steps} steps, {size(recorder.size_bytes)}{again}"
+
+
+def _event(result: Result) -> Event:
+    detail = {
+        "status": result.status,
+        "reason": result.reason,
+        "measure": result.measure,
+        "limit": result.limit,
+        "first_bad": result.first_bad,
+        "cause": result.cause,
+        "artifacts": result.artifacts,
+    }
+    text = json.dumps({name: value for name, value in detail.items() if value}, default=str)
+    return Event(f"{result.kind} {result.id}", text, 0.0)

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 What comes after -- is another command, run in this process, with every engine it opens recorded: the first into
 LOG, a second into LOG with .2 before its ending, and so on. Levels: digest (what came out, by digest: cheap),
-inputs (all that zinc-rt-replay needs), full (every node's result, with its bytes).
+inputs (all that zinc-rt-replay needs), full (every node's result, with its bytes). Of a command that opens no
+engine, such as the probes, the results are recorded. --attach may stand for --.
 
 examples:
   zinc-rt-trace -o run.zlog -- run --model M.gguf --tokens 1,2,3
   zinc-rt-trace -o v.zlog --level digest -- validate --tiers t_cpu
+  zinc-rt-trace -o p.zlog --attach pm4-test --device sim
   zinc-rt-trace --stats run.zlog
   zinc-rt-trace --plan run.zlog
   zinc-rt-trace --chrome timeline.json run.zlog    for https://ui.perfetto.dev
@@ -34,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights] -- COMMAND [ARGUMENT ...]\n"
+        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights] (-- | --attach) COMMAND [ARGUMENT ...]\n"
         "       %(prog)s (--stats | --plan | --chrome FILE) LOG",
     )
     recording = made.add_argument_group("record")
@@ -54,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
-    at = given.index("--") if "--" in given else len(given)
+    at = next((at for at, word in enumerate(given) if word in ("--", "--attach")), len(given))
     wrapped = given[at + 1 :]
     return run("trace", parser(), lambda arguments: _body(arguments, wrapped), given[:at])
 
@@ -77,6 +79,7 @@ def _body(arguments: argparse.Namespace, wrapped: list[str]) -> int:
 def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
     from zinc_rt.engine import around_engines
     from zinc_rt.files import check_writable
+    from zinc_rt.report import on_report
     from zinc_rt.trace.around import Recordings
 
     check_writable(arguments.out)
@@ -84,11 +87,13 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
     recordings = Recordings(
         arguments.out, arguments.level, embed_weights=arguments.embed_weights, argv=wrapped, say=_say
     )
-    token = around_engines.set(recordings.around)
+    engines, reports = around_engines.set(recordings.around), on_report.set(recordings.hear)
     try:
         code = command(wrapped[1:])
     finally:
-        around_engines.reset(token)
+        around_engines.reset(engines)
+        on_report.reset(reports)
+        recordings.finish()
     for line in recordings.summary():
         _say(line)
     return code

@@ -51,6 +51,19 @@ def test_every_engine_of_a_validation_has_a_log(tmp_path: Path, capsys: pytest.C
         assert replay(each, ORACLE).equal
 
 
+def test_of_probes_the_results_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.zlog"
+    probes = ["pm4-test", "--device", "sim", "--tiers", "t1", "-k", "P01", "--journal", str(tmp_path / "journal")]
+    assert main(["-o", str(path), "--attach", *probes]) == 0
+    assert "results, no engine was opened" in capsys.readouterr().err
+    with LogReader(path) as log:
+        events = read_tape(log).events
+        assert log.header["argv"] == probes
+    assert events and all("status" in json.loads(event.detail) for event in events)
+    assert replay_command.main([str(path)]) == 2  # nothing that could run again
+    assert replay_command.main([str(path), "--info"]) == 0
+
+
 def test_stats_plan_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.zlog"
     main(["-o", str(path), "--", *RUN])
