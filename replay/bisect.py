@@ -94,7 +94,7 @@ def bisect(
     """Find where `choice` first parts from T-CPU. Raises what `replay` raises."""
     with LogReader(log_path) as log, ExitStack() as stack:
         tape = read_tape(log)
-        require_inputs(tape, str(log_path))
+        require_inputs(log, tape)
         sources = sources_of(log, tape, model)
         suspect = stack.enter_context(
             Rebuilt(log, tape, sources, opener_of(choice, threads=threads), tapped=False, heaps=ARENA_SEEN)

@@ -139,7 +139,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
     with LogReader(arguments.log) as log:
         tape = read_tape(log)
-        require_inputs(tape, arguments.log)
+        require_inputs(log, tape)
     report = Report("replay", ordering=str(tape.header.get("ordering", "")), ctx=int(tape.header.get("ctx", 0)))
     report.model = dict(tape.header.get("model", {}))
     report.device = {"recorded": tape.header.get("device", {})}

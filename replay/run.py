@@ -78,7 +78,7 @@ def replay(
     """
     with LogReader(log_path) as log:
         tape = read_tape(log)
-        require_inputs(tape, str(log_path))
+        require_inputs(log, tape)
         steps = chosen(tape, until, start)
         sources = sources_of(log, tape, model)
         with Rebuilt(log, tape, sources, opener_of(choice, threads=threads)) as rebuilt:

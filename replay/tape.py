@@ -8,6 +8,7 @@ from typing import Any
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir import graph as ir
+from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
@@ -73,10 +74,10 @@ def read_tape(log: LogReader) -> Tape:
             case records.Kernel():
                 tape.kernels[record.name] = record
             case records.Wrote():
+                _check(log, tape, record.graph, record.buffer, record.key)
                 tape.unused.append(record)
             case records.Replayed():
-                if record.graph not in tape.graphs:
-                    raise InputError(f"{log.path}: step {record.step} runs graph {record.graph}, which it lacks")
+                _check(log, tape, record.graph, "", record.key)
                 step = steps[record.step] = Step(
                     record.step,
                     record.graph,
@@ -89,6 +90,7 @@ def read_tape(log: LogReader) -> Tape:
                 tape.steps.append(step)
                 tape.unused = []
             case records.Output() if record.step in steps:
+                _check(log, tape, steps[record.step].graph, record.buffer)
                 steps[record.step].outputs.append(record)
             case records.Retired() if record.step in steps:
                 steps[record.step].seconds = record.seconds
@@ -99,8 +101,26 @@ def read_tape(log: LogReader) -> Tape:
     return tape
 
 
-def require_inputs(tape: Tape, name: str) -> None:
-    """Raises InputError for a log that holds too little to run again, or nothing to run."""
+def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, ...] = (1, 1, 1)) -> None:
+    """Raises InputError for what no graph of the log has."""
+    if graph not in tape.graphs:
+        if not log.damage:
+            raise InputError(f"{log.path}: a record speaks of graph {graph}, which it lacks")
+    elif buffer and buffer not in tape.graphs[graph].graph.buffers:
+        raise InputError(f"{log.path}: a record speaks of {buffer}, which graph {graph} has not")
+    if len(key) != len(SYMBOLS) or min(key) < 1:
+        raise InputError(f"{log.path}: {key} is no key of a graph")
+
+
+def require_inputs(log: LogReader, tape: Tape) -> None:
+    """Raises InputError for a log that holds too little to run again, or nothing to run, and for one with damage
+    before its end: what is left out could not be told from what went wrong in the run."""
+    name = log.path
+    if log.damage:
+        raise InputError(
+            f"{name}: {log.damage[0]}, and what is missing may be what a step needs",
+            next="zinc-rt-replay --info shows what is left; copy the log again",
+        )
     if tape.level == "digest":
         raise InputError(
             f"{name}: level digest: it says what was written by digest only, so it cannot run again",

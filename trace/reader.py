@@ -37,6 +37,7 @@ class LogReader:
             self._file.close()
             raise
         self.problems: list[str] = []
+        self.damage: list[str] = []  # problems before the end: what was left out is missing in between
         self._frames: list[Frame] = []
         self._blobs: dict[str, Frame] = {}
         self._find(start)
@@ -105,8 +106,9 @@ class LogReader:
         for found in frame.scan(self._file, start, stop):
             if isinstance(found, tuple):
                 offset, size = found
-                what = "torn record" if offset + size == stop and end is None else "damaged stretch"
-                self._say(f"{what} of {size} bytes at byte {offset} is left out")
+                torn = offset + size == stop and end is None
+                what = "torn record" if torn else "damaged stretch"
+                self._say(f"{what} of {size} bytes at byte {offset} is left out", damage=not torn)
             elif found.kind == records.BLOB:
                 self._keep_blob(found)
                 counted += 1
@@ -116,7 +118,8 @@ class LogReader:
                 self._frames.append(found)
                 counted += 1
         if end is None:
-            self._say("it was not closed: recording ended without warning, or its end is cut off")
+            said = "it was not closed: recording ended without warning, or its end is cut off"
+            self._say(said, damage=False)
         elif counted != end[1]:
             self._say(f"{end[1]} records were written, {counted} are there")
 
@@ -156,6 +159,8 @@ class LogReader:
                 f"{self.path}: record at byte {found.offset}: {error}", next="use the build that wrote it"
             ) from error
 
-    def _say(self, sentence: str) -> None:
+    def _say(self, sentence: str, *, damage: bool = True) -> None:
         if sentence not in self.problems:
             self.problems.append(sentence)
+            if damage:
+                self.damage.append(sentence)

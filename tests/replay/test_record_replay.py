@@ -154,6 +154,16 @@ def test_a_log_that_was_cut_off_replays_what_it_holds(tmp_path: Path) -> None:
     assert any("not closed" in problem for problem in outcome.problems)
 
 
+def test_a_log_damaged_before_its_end_is_refused(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.zlog", "qwen3-q")
+    whole = bytearray(path.read_bytes())
+    at = whole.rindex(b'"buffer":"request[slot].token_id"')
+    whole[at + 12] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(InputError, match=r"damaged and left out, and what is missing may be what a step needs"):
+        replay(path, ORACLE)
+
+
 def test_a_fresh_process_replays_it(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     code = "import sys; from zinc_rt.replay.command import main; sys.exit(main(sys.argv[1:]))"
