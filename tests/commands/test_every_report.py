@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from zinc_rt import __version__
+from zinc_rt.report import Report, to_json
 
 Capture = pytest.CaptureFixture[str]
 REPORT: dict[str, type] = {
@@ -62,6 +63,7 @@ COMMANDS = {
     "perf gate": "--list",
     "perf history": "HISTORY.jsonl",
     "perf predict": "--model MODEL",
+    "perf report": "REPORTS -o OUT.html",
     "pm4 decode": "STREAM --lint",
     "pm4-test": "--device sim -k P01,P20",
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",
@@ -82,7 +84,9 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     np.savez(dump, ids=np.array([1, 2], np.int32), logits=np.ones((2, 512), np.float32))
     files = {"MODEL": qwen3, "GOLDEN": qwen3.replace(".gguf", ".npz"), "DUMP": str(dump)}
     (tmp_path / "history.jsonl").touch()
-    files |= {"HISTORY": str(tmp_path / "history")}
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "r.json").write_text(to_json(Report("validate")))
+    files |= {"HISTORY": str(tmp_path / "history"), "REPORTS": str(tmp_path / "reports")}
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
     def words(row: str) -> list[str]:

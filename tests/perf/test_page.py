@@ -1,0 +1,105 @@
+"""The page: what a folder of reports shows is on it, self-contained, and what is in it cannot break it."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from gate_evidence import bench_report, validation
+
+from zinc_rt.perf.command import main
+from zinc_rt.perf.history import append, figures_of
+
+VOID = {"meta", "link", "br", "line", "circle", "polyline", "rect", "img", "hr"}
+
+
+class Balanced(HTMLParser):
+    """Raises for a tag that closes another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real gate, a prediction, a measured report, a validation, a history, and a name that wants to be HTML."""
+    made = tmp_path_factory.mktemp("reports")
+    for name in ("gates", "perf", "validate", "zinc-rt-hangs"):
+        (made / name).mkdir()
+    assert main(["gate", "--milestone", "M0", "--json", str(made / "gates" / "gate.json")]) == 77
+    assert main(["predict", "--original", "--json", str(made / "perf" / "original.json")]) == 0
+    bench, valid = bench_report(), validation()
+    bench["device"]["name"] = "<script>alert(1)</script>"
+    bench["results"][0]["measure"] |= {"spread": 0.01, "p99_seconds": 0.007}
+    (made / "perf" / "bench.json").write_text(json.dumps(bench))
+    (made / "validate" / "m.json").write_text(json.dumps(valid))
+    (made / "validate" / "m.html").write_text("layers")
+    (made / "zinc-rt-hangs" / "report.txt").write_text("ring")
+    for number in range(4):
+        bench["results"][0]["measure"]["tokens_per_second"] = 150.0 + number
+        append(made / "history.jsonl", "perf bench", bench, figures_of(bench))
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    assert main(["report", str(folder), "-o", str(folder / "index.html")]) == 0
+    return (folder / "index.html").read_text()
+
+
+def test_it_is_well_formed_and_needs_nothing_from_elsewhere(page: str, folder: Path) -> None:
+    parsed = Balanced()
+    parsed.feed(page)
+    assert parsed.open == []
+    assert not [link for link in parsed.links if link.startswith(("http", "//"))]
+    for link in parsed.links:
+        assert link.startswith("#") or (folder / link).exists(), link
+    targets = set(re.findall(r'id="([^"]+)"', page))
+    assert {link[1:] for link in parsed.links if link.startswith("#")} <= targets
+
+
+def test_everything_is_on_it(page: str) -> None:
+    for text in (
+        "M0: T-CPU, the whole stack without a GPU",
+        "needs a statement for M0/laptop",
+        "150 tok/s",
+        "GiB as if it were GB",
+        "<svg",
+        "zinc-rt-hangs",
+        "validate/m.html",
+    ):
+        assert text in page, text
+    assert page.count('class="badge BLOCKED"') >= 2, "the page's verdict and the gate's"
+
+
+def test_names_are_text(page: str) -> None:
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+
+
+def test_a_simulated_device_is_said_in_a_sentence(folder: Path, page: str, tmp_path: Path) -> None:
+    assert "says nothing about hardware" not in page
+    simulated = bench_report()
+    simulated["device"]["simulated"] = True
+    (tmp_path / "b.json").write_text(json.dumps(simulated))
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 0
+    assert "no speed on this page is a GPU's" in (tmp_path / "p.html").read_text()
+
+
+def test_a_folder_without_reports_makes_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 2
+    assert not (tmp_path / "p.html").exists()
+    assert main(["report", str(tmp_path / "no"), "-o", str(tmp_path / "p.html")]) == 2
