@@ -38,7 +38,7 @@ def test_without_an_amd_gpu_it_says_so_and_how_to_simulate(
         (["--inject", "no-eop"], "--device sim"),
         (["--reorder", "3"], "--device sim"),
         (["--device", "sim", "--tiers", "t3"], "wanted t1, t2"),
-        (["--device", "sim", "-k", "P43"], "selects no probe"),
+        (["--device", "sim", "-k", "P99"], "selects no probe"),
         (["--device", "sim", "--expect", "/nowhere"], "cannot be read"),
     ],
 )
