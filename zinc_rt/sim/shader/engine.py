@@ -179,7 +179,9 @@ class GfxEngine:
             target = target_of("gfx1201", wave=32 if each.wave32 else 64)
             with suppress(Refused, Fault):  # the dispatch will say so
                 launch = of_registers(each.rsrc1, each.rsrc2, each.threads, wave32=each.wave32)
-                launches.append((fetched(space, each.program_va, target), launch))
+                code = fetched(space, each.program_va, target)
+                self._memory(space).codes[each.program_va] = code
+                launches.append((code, launch))
         self.prepare(launches)
 
     def watch(self, space: AddressSpace, va: int, size_bytes: int) -> None:
