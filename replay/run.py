@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_
 from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
 from zinc_rt.resident import Variant
-from zinc_rt.tiers import Choice
+from zinc_rt.tiers import Choice, choose_tier
 from zinc_rt.trace.reader import LogReader
 
 
@@ -61,9 +62,10 @@ class Outcome:
 
 
 def replay(
-    log_path: str | Path,
-    choice: Choice | Opener,
+    log_path: str | os.PathLike[str],
+    choice: Choice | Opener | None = None,
     *,
+    tier: str = "",
     model: str | Path | None = None,
     until: int | None = None,
     start: int = 0,
@@ -72,13 +74,15 @@ def replay(
 ) -> Outcome:
     """Steps 0 to `until` (inclusive, default all) on a tier; outputs are compared from step `start` on.
 
-    `choice`: of zinc_rt.tiers, or what opens a backend for an ordering. `model`: where the recorded model lies
+    `log_path`: also a recorder. `choice`: of zinc_rt.tiers, or what opens a backend for an ordering; else `tier`
+    by its name, else the recorded one, simulated where there is no GPU for it. `model`: where the recorded model lies
     now. Raises InputError for a log or a model file that cannot be used, UnsupportedError for what the tier
     cannot run, and whatever a replay ends by.
     """
     with LogReader(log_path) as log:
         tape = read_tape(log)
         require_inputs(log, tape)
+        choice = choice or choose_tier(tier or str(tape.header.get("tier", "")), simulate=True)
         steps = chosen(tape, until, start)
         sources = sources_of(log, tape, model)
         with Rebuilt(log, tape, sources, opener_of(choice, threads=threads)) as rebuilt:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -38,21 +39,26 @@ Place = tuple[int, ShapeKey, str]  # graph, key, allocation
 @contextmanager
 def record(
     engine: Engine,
-    path: str | Path,
+    path: str | Path | None = None,
     level: Level = "inputs",
     *,
     embed_weights: bool = False,
     argv: Sequence[str] = (),
     warn: Callable[[str], None] = warn,
 ) -> Iterator[Recorder]:
-    """Every step inside the block goes to `path` (docs/zlog.md).
+    """Every step inside the block goes to `path` (docs/zlog.md); None: a file that goes with the recorder.
 
     `digest`: what was written and what came out, as digests. `inputs`: all that a replay needs. `full`: also every
     node's result, with its bytes. `embed_weights`: keep the weights too, so the log replays without its model.
     Raises UsageError for an engine that is observed already, or whose open sequences have tokens that a replay
     would lack; OutputError where the file cannot be made.
     """
+    folder = None
+    if path is None:
+        folder = TemporaryDirectory(prefix="zinc-rt-")
+        path = Path(folder.name) / "run.zlog"
     recorder = Recorder(engine, path, level, embed_weights=embed_weights, argv=argv, warn=warn)
+    recorder.folder = folder
     engine.variants.tap_always = level == "full"
     engine.variants.observe(recorder)
     try:
@@ -118,6 +124,7 @@ class Recorder(Observer):
         self.path = Path(path)
         self.level = level
         self.steps = 0
+        self.folder: TemporaryDirectory[str] | None = None
         self._engine = engine
         self._embed = embed_weights
         self._warn = warn
@@ -134,6 +141,10 @@ class Recorder(Observer):
         self._digests: dict[str, str] | None = None
         self._told = False
         self.writer = LogWriter(path, header(engine, level, argv), warn=warn)
+
+    def __fspath__(self) -> str:
+        """So that a recorder goes where a log's path goes."""
+        return str(self.path)
 
     @property
     def size_bytes(self) -> int:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted import Plant, bit_flipped, table_shifted
 from replay_runs import recorded
 
 from zinc_rt import tiers
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.kernels.sets import KernelSet, kernel_set
+from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.lower import Call, Program
 from zinc_rt.replay.bisect import bisect
@@ -90,4 +92,45 @@ def without_barrier(ordering: str, before: str) -> Backend:
         return build(replace(program, steps=kept), buffers)
 
     backend.build = building
+    return backend  # type: ignore[no-any-return]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.parametrize(
+    ("model", "plant", "node", "kernel"),
+    [
+        ("qwen3-q", bit_flipped("model.attn.v_weight[1]", 40, 1), "Vcur-1", "matvec"),
+        ("qwen3-q", table_shifted("constant.rope.cos", "constant.rope.sin"), "Qcur-0", "rope"),
+        ("qwen35moe-q", bit_flipped("model.ssm.beta_weight[1]", 70, 3), "beta-1", "matvec"),
+    ],
+    ids=["weight", "rope-table", "state-space-weight"],
+)
+def test_what_is_wrong_in_memory_is_traced_to_its_reader(
+    tier: str, model: str, plant: Plant, node: str, kernel: str, tmp_path: Path
+) -> None:
+    log = recorded(tmp_path / "a.zlog", model, steps=1)
+    planted = partial(uploading, tier=tier, plant=plant)
+    found = bisect(log, planted)
+    assert found.where is not None and found.where.label == node, found.lines
+    assert found.where.stored["kernel"].startswith(kernel), found.where.stored
+    assert found.replays <= found.allowed
+    emitted = emit_repro(log, found, tmp_path / "repro", planted)
+    assert replay(emitted.log, planted).differences and replay(emitted.log, ORACLE).equal
+
+
+def uploading(ordering: str, tier: str, plant: Plant) -> Backend:
+    """A tier whose weights or tables are not what the file says."""
+    backend: Any = open_backend(choose_tier(tier, "sim", sanitizer="fast"), ordering)
+    upload = backend.upload
+
+    def changed(weights: Any, constants: Any) -> Any:
+        tables = {name: Weight("f32", table.shape, table) for name, table in constants.items()}
+        resident = plant.resident({**weights, **tables})
+        return upload(
+            {name: each for name, each in resident.items() if name in weights},
+            {name: each.raw for name, each in resident.items() if name in constants},
+        )
+
+    backend.upload = changed
     return backend  # type: ignore[no-any-return]

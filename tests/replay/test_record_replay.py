@@ -79,6 +79,12 @@ def test_an_engine_that_has_run_before_is_recorded_from_its_next_sequence_on(tmp
     assert replay(tmp_path / "a.zlog", ORACLE).equal
 
 
+def test_a_recorder_is_replayed_by_the_name_of_a_tier() -> None:
+    with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), cpu(), ctx=32) as engine, record(engine) as log:
+        run(engine)
+    assert replay(log, tier="t_cpu").equal and replay(log).tier == "t_cpu"
+
+
 def test_a_part_of_a_log_is_replayed_and_compared(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     whole = replay(path, ORACLE)
