@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zinc_rt.commands import sim
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.probes import command, learned
 from zinc_rt.probes.context import Options
@@ -177,3 +178,10 @@ def test_the_command_writes_what_it_learned_and_marks_it_simulated(tmp_path: Pat
 def test_nothing_learned_writes_nothing(tmp_path: Path) -> None:
     said = learned.write(tmp_path / "f", Report("pm4-test"), firmware={})
     assert "none learned" in said and not (tmp_path / "f").exists()
+
+
+def test_a_served_device_refuses_a_bad_file(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "facts.json"
+    path.write_text("{}")
+    assert sim.main(["--socket", str(tmp_path / "gpu.sock"), "--facts", str(path)]) == 2
+    assert "version None, this build reads 1" in capsys.readouterr().err

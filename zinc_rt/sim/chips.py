@@ -87,11 +87,12 @@ class Chip:
     def processors(self) -> tuple[int, ...]:
         """HW_ID1 of each workgroup processor (WGP_ID 13:10, SA_ID 16, SE_ID 20:18), in the order in which KFD
         gives out the bit pairs of a CU mask: engines first, then arrays (mqd_symmetrically_map_cu_mask)."""
-        each = range(self.cus // self.arrays // 2)
-        arrays, engines = range(self.arrays_per_engine), range(self.shader_engines)
-        return tuple(
-            wgp << 10 | array << 16 | engine << 18 for wgp in each for array in arrays for engine in engines
-        )
+        places = []
+        for index in range(self.cus // 2):
+            rest, engine = divmod(index, self.shader_engines)
+            wgp, array = divmod(rest, self.arrays_per_engine)
+            places.append(wgp << 10 | array << 16 | engine << 18)
+        return tuple(places)
 
     @property
     def pci_address(self) -> str:

@@ -1,0 +1,72 @@
+"""What shader probes conclude from wrong results: each way to be wrong has its own signature."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from zinc_rt.probes import coherence, cu_mask, dispatch, parity, shader_memory
+from zinc_rt.probes.dispatch import GRID, GROUP, START, Ids, expect_ids, product, start_means
+from zinc_rt.probes.probe import Failed, Probe
+from zinc_rt.probes.registry import PROBES
+from zinc_rt.probes.runner import explained
+from zinc_rt.sim.chips import CHIPS
+
+BY_ID = {probe.id: probe for probe in PROBES}
+RIGHT: Ids = Counter((group, item) for group in product(GRID) for item in product(GROUP))
+
+
+def changed(change: Callable[[tuple[int, int, int], tuple[int, int, int]], object]) -> Ids:
+    found: Ids = Counter()
+    for group, item in RIGHT:
+        found[change(group, item)] += 1  # type: ignore[index]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "word", "cause"),
+    [
+        (changed(lambda group, item: ((0, 0, 0), item)), "ids-zero", "ttmp9 and ttmp7"),
+        (changed(lambda group, item: ((group[0], group[2], group[1]), item)), "ids-swapped", "ttmp7[15:0]"),
+        (changed(lambda group, item: (group, (item[0], 0, 0))), "wrong-items", "packed"),
+        (changed(lambda group, item: ((group[0] + 9, *group[1:]), item)), "wrong-ids", "grid"),
+        (RIGHT + Counter({((0, 0, 0), (0, 0, 0)): 1}), "wrong-count", "grid"),
+        (Counter(), "wrong-count", "grid"),
+    ],
+)
+def test_wrong_ids_are_told_apart(found: Ids, word: str, cause: str) -> None:
+    with pytest.raises(Failed) as failed:
+        expect_ids(found, product(GRID), product(GROUP))
+    assert failed.value.outcome.symptom == word
+    assert cause in explained(BY_ID["P34"], failed.value.outcome).cause
+
+
+def test_right_ids_pass() -> None:
+    expect_ids(RIGHT, product(GRID), product(GROUP))
+
+
+def test_dims_with_start_are_recognised_either_way() -> None:
+    assert start_means(set(product((3, 2, 1), START))) == "end"
+    assert start_means(set(product((5, 3, 2), START))) == "count"
+    with pytest.raises(Failed, match="START says"):
+        start_means(set(product((3, 2, 1))))
+
+
+SHADER_PROBES = [
+    each for module in (dispatch, shader_memory, coherence, cu_mask, parity) for each in module.PROBES
+]
+
+
+@pytest.mark.parametrize("probe", SHADER_PROBES, ids=lambda probe: probe.id)
+def test_every_signature_of_a_probe_reads_differently(probe: Probe) -> None:
+    assert len({each.cause for each in probe.signatures}) == len(probe.signatures) > 3
+    assert probe.hazard == 1 and probe.needs
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda chip: chip.key)
+def test_a_chip_has_a_place_for_every_pair_of_compute_units(chip: object) -> None:
+    places = chip.processors  # type: ignore[attr-defined]
+    assert len(places) == len(set(places)) == chip.cus // 2  # type: ignore[attr-defined]
+    assert places[0] == 0 and places[1] == 1 << 18, "engines first"
