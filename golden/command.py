@@ -226,10 +226,20 @@ def _list(arguments: argparse.Namespace) -> int:
     rows = [row(path) for path in sorted(folder.glob("*.npz"))]
     report = Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]})
     report.results = [
-        Result(item.path, "golden", "skip" if item.problem else "pass", reason=item.problem) for item in rows
+        Result(
+            item.path,
+            "golden",
+            "skip" if item.problem else "fail" if item.state == "expired" else "pass",
+            reason=item.problem or item.why,
+            advice=item.next,
+        )
+        for item in rows
     ]
     show = _show(arguments)
     show(tabulate([item.cells() for item in rows], HEADERS, tablefmt="plain", disable_numparse=True))
+    for item in rows:
+        if item.next:
+            show(f"  {Path(item.path).stem} {item.state}, next: {item.next}")
     good = sum(not item.problem for item in rows)
     others = f", {len(rows) - good} other files" if good < len(rows) else ""
     show(f"{good} goldens in {folder}{others}")

@@ -10,9 +10,10 @@ from typing import Any
 from zinc_rt.errors import InputError
 from zinc_rt.golden.check import model_of
 from zinc_rt.golden.format import read_arrays, read_golden
+from zinc_rt.golden.upkeep import upkeep
 from zinc_rt.model.gguf import digest
 
-HEADERS = ("golden", "architecture", "source", "arrays", "tokens", "size", "model sha256", "")
+HEADERS = ("golden", "architecture", "source", "state", "arrays", "tokens", "size", "model sha256", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class Row:
     sha256: str = ""
     model_digest: str = ""
     problem: str = ""
+    state: str = ""  # zinc_rt.golden.upkeep
+    why: str = ""
+    next: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -39,11 +43,12 @@ class Row:
             Path(self.path).stem,
             self.architecture,
             self.source,
+            self.state,
             shortened(self.arrays),
             tokens,
             f"{self.size_bytes / 1024:.0f} KiB",
             self.model_digest[:12],
-            self.problem,
+            self.problem or ("" if self.state == "current" else self.why),
         ]
 
 
@@ -57,12 +62,11 @@ def row(path: Path) -> Row:
     except InputError as error:
         problem = str(error).partition("\n")[0].removeprefix(f"{path}: ")
         return Row(str(path), size_bytes=size, sha256=sha, problem=problem)
-    model = str(golden.meta.get("model_digest", ""))
-    if not model:
-        try:
-            model = digest(model_of(golden, None))
-        except InputError:
-            model = ""
+    try:
+        beside = digest(model_of(golden, None))
+    except InputError:
+        beside = ""
+    kept = upkeep(golden, beside)
     return Row(
         path=str(path),
         architecture=str(golden.meta.get("arch", "")),
@@ -72,7 +76,10 @@ def row(path: Path) -> Row:
         greedy_tokens=0 if golden.greedy_tokens is None else len(golden.greedy_tokens),
         size_bytes=size,
         sha256=sha,
-        model_digest=model,
+        model_digest=str(golden.meta.get("model_digest", "")) or beside,
+        state=kept.state,
+        why=kept.why,
+        next=kept.next,
     )
 
 
