@@ -26,13 +26,13 @@ def key(source: str) -> str:
 
 
 @cache
-def _known() -> Mapping[str, str]:
+def known() -> Mapping[str, str]:
     return json.loads(FILE.read_text())
 
 
 def code(source: str) -> bytes:
     """The machine code of a module's KERNELS."""
-    found = _known().get(key(source))
+    found = known().get(key(source))
     if found is None:
         raise LookupError(f"not assembled yet: {source[:60]!r}…; run: {COMMAND}")
     return bytes.fromhex(found)
@@ -59,7 +59,7 @@ def sources() -> Iterator[str]:
 
 
 def main() -> None:
-    known = dict(_known()) if FILE.exists() else {}
+    known = dict(known()) if FILE.exists() else {}
     found = {key(source): known.get(key(source)) or assemble(source).hex() for source in sources()}
     FILE.write_text(json.dumps(dict(sorted(found.items())), indent=0) + "\n")
     print(f"{FILE.name}: {len(found)} kernels")

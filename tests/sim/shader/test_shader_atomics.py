@@ -97,6 +97,12 @@ SIZED = {
     "pk_add_bf16": ("pk_add_bf16", 4),
 }  # fmt: skip
 MEMORY = {**SIZED, "swap_b32": ("swap", 4), "swap_b64": ("swap", 8)}
+FORMS = {  # flat addresses reach the same code
+    "global": MEMORY,
+    "flat": {
+        name: MEMORY[name] for name in ("add_u32", "add_u64", "max_i32", "pk_add_f16", "swap_b32", "swap_b64")
+    },
+}
 LDS = {
     **SIZED,
     "rsub_u32": ("rsub", 4),
@@ -124,7 +130,7 @@ def zeros(count: int) -> str:
 
 def memory_kernel(form: str) -> str:
     """All lanes on the same place, one place an operation; old values to rows of s[2:3]."""
-    names = {**{name: size for name, (_, size) in MEMORY.items()}, **TWO}
+    names = {**{name: size for name, (_, size) in FORMS[form].items()}, **TWO}
     text = LOAD_DATA + zeros(2 * len(names)) + "v_mov_b32 v2, s6\nv_mov_b32 v3, s7\nv_mov_b32 v8, 0\n"
     address, rest = {"global": ("v8", ", s[6:7]"), "flat": ("v[2:3]", "")}[form]
     for at, (name, size) in enumerate(names.items()):
@@ -254,17 +260,17 @@ def numbers(words: np.ndarray, name: str) -> np.ndarray:
 )
 def test_memory_atomics(form: str, level: str, wave: int) -> None:
     data, places = inputs(wave)
-    for at, name in enumerate([*MEMORY, *TWO]):  # half of the comparisons succeed
+    for at, name in enumerate([*FORMS[form], *TWO]):  # half of the comparisons succeed
         if name in TWO:
             size = TWO[name] // 4
             data[size : 2 * size, ::2] = places[at, :size, None]
-    want_old, want = expect(MEMORY, TWO, data, places, wave)
+    want_old, want = expect(FORMS[form], TWO, data, places, wave)
     device = EngineDevice(level=level)
     old = np.zeros_like(want_old)
     arrays = (np.zeros(64, np.uint32), old, data, places)
     user = [half for array in arrays for half in split(device.place(array))]
     assert not device.run(code(KERNELS[form]), threads=(wave, 1, 1), wave=wave, user_data=user)
-    names = [*MEMORY, *TWO]
+    names = [*FORMS[form], *TWO]
     same(old[:, :wave], want_old[:, :wave], names)
     for at, name in enumerate(names):
         assert np.array_equal(numbers(places[at], name), numbers(want[at], name)), name
@@ -287,15 +293,15 @@ def test_lds_atomics() -> None:
 def test_flat_atomics_reach_the_lds() -> None:
     """The upper half of the address says that it is the LDS's aperture."""
     data, places = inputs(32)
-    want_old, _ = expect(MEMORY, TWO, data, np.zeros_like(places), 32)
+    want_old, _ = expect(FORMS["flat"], TWO, data, np.zeros_like(places), 32)
     device = EngineDevice(level="off")  # the LDS is not initialised
     old = np.zeros_like(want_old)
     arrays = (np.zeros(64, np.uint32), old, data)
     user = [half for array in arrays for half in split(device.place(array))] + [0, 1 << 16]
     device.run(code(KERNELS["flat"]), user_data=user, lds_bytes=4096)
     fill = int(old[0, 0])  # of fresh LDS
-    want_old, _ = expect(MEMORY, TWO, data, np.full_like(places, fill), 32)
-    same(old[:, :32], want_old[:, :32], [*MEMORY, *TWO])
+    want_old, _ = expect(FORMS["flat"], TWO, data, np.full_like(places, fill), 32)
+    same(old[:, :32], want_old[:, :32], [*FORMS["flat"], *TWO])
 
 
 def test_no_addition_is_lost_between_threads() -> None:

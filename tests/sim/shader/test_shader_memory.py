@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from memory_kernels import WAVE64, code
+from memory_kernels import WAVE64, assemble, code, key, known, sources
 
 from zinc_rt.sim.interfaces import Fault
 from zinc_rt.sim.shader.bare import EngineDevice
@@ -147,6 +147,14 @@ KERNELS = {
 }
 for _name in ("load vaddr", "load flat", "store vaddr", "store flat"):
     KERNELS[f"{_name} 64"] = WAVE64 + KERNELS[_name].replace(VECTOR_ADDRESS, VECTOR_ADDRESS_64)
+
+
+def test_the_machine_code_is_what_the_sources_assemble_to(slow_counts: Callable[[int, int], int]) -> None:
+    pytest.importorskip("ziglang", reason="no assembler: the extra `asm` is not installed")
+    everything = sorted(sources(), key=key)
+    assert {key(source) for source in everything} == set(known())
+    for source in everything[: slow_counts(2, len(everything))]:
+        assert assemble(source) == code(source)
 
 
 def offsets(wave: int) -> dict[str, np.ndarray]:
