@@ -118,8 +118,8 @@ def _show(report: Report, out: TextIO) -> None:
         file=out,
     )
     print(
-        f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {load['slots']} slots; {load['warmup']} runs to "
-        f"warm up, {load['runs']} measured",
+        f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {load['slots']} slots; "
+        f"{load['warmup']} runs to warm up, {load['runs']} measured",
         file=out,
     )
     host = report.details["machine"]

@@ -75,8 +75,8 @@ def replay(
     """Steps 0 to `until` (inclusive, default all) on a tier; outputs are compared from step `start` on.
 
     `log_path`: also a recorder. `choice`: of zinc_rt.tiers, or what opens a backend for an ordering; else `tier`
-    by its name, else the recorded one, simulated where there is no GPU for it. `model`: where the recorded model lies
-    now. Raises InputError for a log or a model file that cannot be used, UnsupportedError for what the tier
+    by its name, else the recorded one, simulated where there is no GPU for it. `model`: where the recorded model
+    lies now. Raises InputError for a log or a model file that cannot be used, UnsupportedError for what the tier
     cannot run, and whatever a replay ends by.
     """
     with LogReader(log_path) as log:
@@ -89,6 +89,7 @@ def replay(
             outcome = Outcome(
                 rebuilt.backend.tier.value, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
             )
+            known = set(rebuilt.backend.findings())  # of others that share the device
             for step in steps:
                 variant = rebuilt.write(step)
                 began = time.monotonic()
@@ -99,7 +100,7 @@ def replay(
                 if step.number >= start:
                     _compare(outcome, step, variant)
                 advance(1)
-            outcome.findings = rebuilt.backend.findings()
+            outcome.findings = [each for each in rebuilt.backend.findings() if each not in known]
             if changed := rebuilt.other_kernels():
                 outcome.problems.append(f"not the kernels that were recorded: {', '.join(changed)}")
         outcome.problems += log.problems

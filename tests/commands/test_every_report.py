@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 from zinc_rt import __version__
+from zinc_rt.engine import Engine
+from zinc_rt.model.gguf import read_gguf
 from zinc_rt.report import Report, to_json
+from zinc_rt.tiers import ORACLE, open_backend
+from zinc_rt.trace.recorder import record
 
 Capture = pytest.CaptureFixture[str]
 REPORT: dict[str, type] = {
@@ -44,6 +48,7 @@ VERDICT = {"PASS": 0, "FAIL": 1, "NOTHING RAN": 77}
 NO_REPORT = {
     "sim": "serves until it is stopped: nothing is judged",
     "asm": "makes files, as a compiler does: errors are all it says",
+    "trace": "the command it wraps reports; what it shows of a log is for people",
 }
 
 # One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM and
@@ -66,6 +71,7 @@ COMMANDS = {
     "perf report": "REPORTS -o OUT.html",
     "pm4 decode": "STREAM --lint",
     "pm4-test": "--device sim -k P01,P20",
+    "replay": "LOG.zlog",
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",
     "run probe": "--probe-tier",
     "tokenize": "--model MODEL --text hello",
@@ -87,6 +93,10 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "r.json").write_text(to_json(Report("validate")))
     files |= {"HISTORY": str(tmp_path / "history"), "REPORTS": str(tmp_path / "reports")}
+    backend = open_backend(ORACLE, "canonical-1")
+    with Engine(read_gguf(qwen3), backend) as engine, record(engine, tmp_path / "log.zlog"):
+        engine.forward([1, 2])
+    files |= {"LOG": str(tmp_path / "log")}
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
     def words(row: str) -> list[str]:
