@@ -59,8 +59,8 @@ def sources() -> Iterator[str]:
 
 
 def main() -> None:
-    known = dict(known()) if FILE.exists() else {}
-    found = {key(source): known.get(key(source)) or assemble(source).hex() for source in sources()}
+    have = dict(known()) if FILE.exists() else {}
+    found = {key(source): have.get(key(source)) or assemble(source).hex() for source in sources()}
     FILE.write_text(json.dumps(dict(sorted(found.items())), indent=0) + "\n")
     print(f"{FILE.name}: {len(found)} kernels")
 
