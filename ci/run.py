@@ -6,6 +6,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   test [--slow]   the test suite (--slow: the full counts)
   lint            ruff and mypy
   bench [FILE]    the benchmarks in perf/, one process, with the machine they ran on
+  bench --table   the same as one table, each with its limit or peer
   nightly [...]   probes, validation, replay, speed and gates, resumable (ci/nightly.py --help)
   NAME ...        the command zinc-rt-NAME, for instance: validate, run, inspect, golden
 """
@@ -144,6 +145,9 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
             [str(PYTHON), "-m", "ruff", "format", "--check", "."],
             [str(PYTHON), "-m", "mypy"],
         ]
+    if name == "bench" and "--table" in arguments:
+        files = [argument for argument in arguments if argument != "--table"]
+        return [[str(PYTHON), "-m", "zinc_rt.perf.benchmarks", *files]]
     if name == "bench":
         once = ["-n", "0", "--benchmark-enable", "--benchmark-columns=min,median,max,rounds"]
         found = arguments or [str(path) for path in sorted((ROOT / "perf").glob("bench_*.py"))]

@@ -212,7 +212,7 @@ def _trends(sources: Sources) -> list[dict[str, Any]]:
             "runs": len(series.values),
             "last": f"{series.values[-1]:.4g}",
             "worse": series.regression() is not None,
-            "svg": Markup(svg(series)),  # made by charts.py, its texts escaped there
+            "svg": Markup(svg(series)) if len(series.values) > 1 else "",  # charts.py escapes its texts
         }
         for series in series_of(sources.history.entries)
     ]
@@ -231,6 +231,7 @@ def _probes(sources: Sources) -> list[dict[str, Any]]:
             if result["status"] != "pass":
                 row["bad"].append(result.get("cause") or result.get("reason", ""))
         counts = Counter(result["status"] for result in each.results)
+        rows = dict(sorted(rows.items()))
         blocks.append({"tiers": tiers, "rows": rows, "counts": dict(counts), "device": each.device.get("name")})
     return blocks
 

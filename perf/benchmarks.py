@@ -1,0 +1,121 @@
+"""Every benchmark of perf/bench_*.py as one table, with the limit or the peer each one has.
+
+    python3 ci/run.py bench --table                      all of them, minutes
+    python3 ci/run.py bench --table perf/bench_pm4.py
+
+A benchmark says what it is held to in its `extra_info`: limit_seconds, limit_median_us or limit_ratio (with the
+measured `ratio`), and `peer`, what a ratio is against.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.perf.machine import machine
+
+FOLDER = Path(__file__).resolve().parent
+HEADERS = ("benchmark", "median", "spread", "rounds", "ratio", "limit", "", "peer or note")
+# extra_info's limits: what is compared with them, in what unit
+LIMITS: Mapping[str, tuple[str, float, str]] = {
+    "limit_seconds": ("median", 1.0, "s"),
+    "limit_median_us": ("median", 1e-6, "µs"),
+    "limit_ratio": ("ratio", 1.0, ""),
+}
+NOTES = ("peer", "not_real", "ordering", "note")
+
+
+def row(benchmark: Mapping[str, Any]) -> list[str]:
+    """One line of the table, from pytest-benchmark's JSON."""
+    stats, info = benchmark["stats"], benchmark.get("extra_info", {})
+    limit, verdict = _limit(stats, info)
+    spread = (stats["q3"] - stats["q1"]) / stats["median"] if stats["median"] else 0.0
+    ratio = info.get("ratio")
+    return [
+        benchmark["fullname"].rpartition("/")[2].replace("::test_", " ").replace(".py", "").removeprefix("bench_"),
+        _seconds(stats["median"]),
+        f"{spread:.0%}",
+        str(stats["rounds"]),
+        "" if ratio is None else f"{float(ratio):.2f}",
+        limit,
+        verdict,
+        ", ".join(str(info[name]) for name in NOTES if info.get(name)),
+    ]
+
+
+FOLDED = 12  # variants of one benchmark without a limit that share a line
+
+
+def table(content: Mapping[str, Any]) -> list[list[str]]:
+    """A line a benchmark; many variants of one share a line with their range."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for benchmark in content["benchmarks"]:
+        groups.setdefault(benchmark["fullname"].partition("[")[0], []).append(benchmark)
+    rows = []
+    for group in groups.values():
+        made = [row(benchmark) for benchmark in group]
+        rows += [_folded(group, made)] if len(made) > FOLDED and not any(line[5] for line in made) else made
+    return rows
+
+
+def _folded(group: list[Mapping[str, Any]], made: list[list[str]]) -> list[str]:
+    medians = [benchmark["stats"]["median"] for benchmark in group]
+    name = f"{made[0][0].partition('[')[0]} ({len(group)} variants)"
+    return [name, f"{_seconds(min(medians))} to {_seconds(max(medians))}", "", "", "", "", "", ""]
+
+
+def _limit(stats: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[str, str]:
+    """The limit as text, and whether it is kept."""
+    for name, (what, unit, text) in LIMITS.items():
+        if info.get(name) is None:
+            continue
+        allowed = float(info[name])
+        seen = stats["median"] if what == "median" else info.get("ratio")
+        kept = seen is not None and float(seen) <= allowed * unit
+        return f"{allowed:g} {text}".strip(), "ok" if kept else "over"
+    return "", ""
+
+
+def _seconds(value: float) -> str:
+    for unit, parts in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if value * parts >= 1:
+            return f"{value * parts:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def run(files: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
+    """pytest's exit code and its benchmarks; {} where none finished."""
+    with tempfile.TemporaryDirectory(prefix="zinc-rt-bench-") as folder:
+        out = Path(folder) / "benchmarks.json"
+        wanted = list(files) or [str(path) for path in sorted(FOLDER.glob("bench_*.py"))]
+        once = ["-n", "0", "-q", "--benchmark-enable", "--benchmark-quiet", f"--benchmark-json={out}"]
+        code = subprocess.call([sys.executable, "-m", "pytest", *once, *wanted], stdout=sys.stderr)
+        return code, json.loads(out.read_text(encoding="utf-8")) if out.exists() and out.stat().st_size else {}
+
+
+def main() -> int:
+    """`python -m zinc_rt.perf.benchmarks [FILE ...]`: 1 where one failed or is over its limit."""
+    from tabulate import tabulate
+
+    code, content = run(sys.argv[1:])
+    if not content.get("benchmarks"):
+        print("no benchmark finished", file=sys.stderr)
+        return 1
+    rows = table(content)
+    host = machine()
+    print(f"{host['processor']}, {host['cores']} cores, load {host['load_average'][0]}, {host['system']}")
+    print(tabulate(rows, HEADERS, tablefmt="github", disable_numparse=True))
+    over = sum(line[6] == "over" for line in rows)
+    print(
+        f"{'FAIL' if over or code else 'PASS'}  {len(content['benchmarks'])} benchmarks, {over} over their limit"
+    )
+    return 1 if over or code else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

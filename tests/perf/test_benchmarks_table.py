@@ -1,0 +1,50 @@
+"""The table of benchmarks: each with its limit, and a limit that is passed fails it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zinc_rt.perf.benchmarks import FOLDED, FOLDER, row, run, table
+
+
+def benchmark(median: float, **info: Any) -> dict[str, Any]:
+    stats = {"median": median, "q1": 0.9 * median, "q3": 1.1 * median, "rounds": 5}
+    return {"fullname": "perf/bench_ring.py::test_graph_replay[64]", "stats": stats, "extra_info": info}
+
+
+@pytest.mark.parametrize(
+    ("made", "limit", "verdict"),
+    [
+        (benchmark(1.5, limit_seconds=2.0), "2 s", "ok"),
+        (benchmark(2.5, limit_seconds=2.0), "2 s", "over"),
+        (benchmark(3e-6, limit_median_us=5.0), "5 µs", "ok"),
+        (benchmark(6e-6, limit_median_us=5.0), "5 µs", "over"),
+        (benchmark(1.0, ratio=1.04, limit_ratio=1.05), "1.05", "ok"),
+        (benchmark(1.0, ratio=1.2, limit_ratio=1.05), "1.05", "over"),
+        (benchmark(1.0, limit_ratio=1.05), "1.05", "over"),
+        (benchmark(1.0, limit_seconds=None), "", ""),
+    ],
+)
+def test_a_limit_is_held_against_what_it_limits(made: dict[str, Any], limit: str, verdict: str) -> None:
+    assert row(made)[5:7] == [limit, verdict]
+
+
+def test_a_row_reads_well() -> None:
+    assert row(benchmark(2.7e-6, peer="zig cc -O3", ratio=2.5)) == [
+        "ring graph_replay[64]", "2.7 µs", "20%", "5", "2.50", "", "", "zig cc -O3",
+    ]  # fmt: skip
+
+
+def test_many_variants_share_a_line_unless_they_have_limits() -> None:
+    many = [benchmark(1e-6 * (1 + index)) for index in range(FOLDED + 1)]
+    (line,) = table({"benchmarks": many})
+    assert line[:2] == ["ring graph_replay (13 variants)", "1 µs to 13 µs"]
+    assert len(table({"benchmarks": [benchmark(1.0, limit_seconds=2.0)] * (FOLDED + 1)})) == FOLDED + 1
+
+
+def test_a_benchmark_runs_and_is_read_back() -> None:
+    code, content = run([f"{FOLDER / 'bench_pm4.py'}", "-k", "decode", "--benchmark-max-time=0.01"])
+    assert code == 0 and content["benchmarks"]
+    assert all(line for line in map(row, content["benchmarks"]))
