@@ -21,6 +21,8 @@ import numpy as np
 
 from zinc_rt.isa.elf import section_contents
 from zinc_rt.kernels.assemble import available
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import WriteData
 from zinc_rt.probes.coherence import code_replacement, matrix
 from zinc_rt.probes.context import Context, until
 from zinc_rt.probes.cp_basic import COUNTER_HZ, RATE_SECONDS
@@ -50,6 +52,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "sqrt": np.sqrt,
 }
 SAMPLE = 4096  # inputs
+DEEPEST = 4  # of indirect buffers
 REGISTER_SECONDS = 3.0
 RSRC1_OFFSET = 48  # in a kernel descriptor (AMDGPUUsage)
 DESCRIPTOR = """\
@@ -266,6 +269,34 @@ def protected_fence(c: Context) -> Outcome:
     )
 
 
+def ib_nesting(c: Context) -> Outcome:
+    """Each depth in a process of its own: one that is too deep may hang its queue."""
+    deepest = 0
+    for depth in range(1, DEEPEST + 1):
+        ended = c.apart(partial(_nested, depth), 30.0)
+        if ended.how != "returned" or not ended.value:
+            break
+        deepest = depth
+    check(deepest > 0, "no-ib", "not even an indirect buffer called from the ring runs")
+    how = f"buffers that call one another, a mark before and behind each call, up to {DEEPEST} deep"
+    return fact(deepest, how)
+
+
+def _nested(depth: int, c: Context) -> bool:
+    """Whether every buffer's marks, on the way in and out, arrive in time."""
+    with c:
+        lane = c.lane()
+        va = lane.memory.gpu_va + FREE_AT
+        inner: list[Packet] = []
+        for level in reversed(range(depth)):
+            before = WriteData(va + 8 * level, (level + 1,), wr_confirm=1)
+            behind = WriteData(va + 8 * level + 4, (level + 1,), wr_confirm=1)
+            inner = [lane.call(c.memory(4096, f"IB {level}"), [before, *inner, behind])]
+        lane.run(inner, "nested IBs")
+        want = tuple(level + 1 for level in range(depth) for _ in range(2))
+        return until(lambda: dwords(lane.memory, 2 * depth, FREE_AT) == want, c.poll_seconds, 0.01)
+
+
 # --- WMMA ---
 
 
@@ -383,6 +414,7 @@ PROBES = (
     ),
     _row(12, "dims_with_start", "whether dims are counts where START is used", dims_with_start),
     _row(13, "wmma_f16_order", "in which order a matrix multiply adds", wmma_f16_order),
+    _row(15, "ib_nesting", "how deep indirect buffers may call one another", ib_nesting),
     _row(14, "protected_fence", "whether PROTECTED_FENCE_SIGNAL waits for waves", protected_fence, tier=T2),
 )
 """A fact each, named by its title. Ids are their own: L for learn."""
