@@ -35,7 +35,7 @@ from zinc_rt.pm4.packets import (
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.cp import CommandProcessor
 from zinc_rt.sim.interfaces import Access, Fault, Finding, HardwareQueue, QueueKind
-from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch, NoShaderEngine
 
 BASE = 0x100000
 RING, POINTERS, EOP, FENCE, IB, CODE = (BASE + at for at in (0, 0x10000, 0x11000, 0x12000, 0x20000, 0x60000))
@@ -106,14 +106,11 @@ class Deaf:
         return time.monotonic_ns() // 10
 
 
-class Instant:
+class Instant(NoShaderEngine):
     """Waves that take no time and touch nothing."""
 
     def run(self, dispatch: Dispatch) -> Accesses | None:
         return NOTHING
-
-    def abandon(self, dispatch: Dispatch) -> None:
-        return None
 
 
 class Host:

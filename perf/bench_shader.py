@@ -101,7 +101,7 @@ class Matvec:
             for va, array, name in zip(vas, (self.x, self.w, self.y), ("x", "w", "y"), strict=True)
         ]
         placed.append(Placed(4 << 32, self.arguments, "arguments"))
-        self.table: RangeTable = of_arrays(placed, bounds=level != "off", **_races(level))
+        self.table: RangeTable = of_arrays(placed, bounds=level != "off", races=level == "full")
         threads_of_group = self.zrt.workgroup
         self.launch = Launch(
             (tokens, SIZE // 16, 1), threads_of_group, threads_of_group, 32, (0, 4),
@@ -122,10 +122,6 @@ class Matvec:
         y = np.zeros(SIZE, np.float32)
         c_matvec()(self.x.ctypes.data, self.w.ctypes.data, y.ctypes.data, SIZE, SIZE)
         return y
-
-
-def _races(level: str) -> dict[str, Any]:
-    return {"races": True} if level == "full" and "races" in of_arrays.__kwdefaults__ else {}
 
 
 def seconds(call: Callable[[], object]) -> float:
