@@ -53,6 +53,10 @@ class Sources:
         self, instruction: Instruction, operands: tuple[Operand, ...], types: tuple[str, ...], width: int
     ):
         picks = half_picks(instruction)
+        if (
+            operands and operands[-1] is instruction.operands[0]
+        ):  # an accumulator: the half that is written is read
+            picks = (*picks[:2], picks[3], picks[3])
         self.readers = []
         self.dpp = None
         for place, (operand, kind) in enumerate(zip(operands, types, strict=True)):
@@ -271,6 +275,7 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
     dtype = _DTYPES[kind]
     register, mask = instruction.operands[0].index, register_code(instruction.operands[1])
     sources = Sources(instruction, instruction.operands[2:5], (kind,) * 3, width)
+    clamp, omod = output_modifiers(instruction)
     tiny = float(np.finfo(dtype).tiny)
     far, small, power = (96, 23, 64) if kind == "f32" else (768, 53, 128)
     unsigned, fraction, top = (U32, 23, 0xFF) if kind == "f32" else (U64, 52, 0x7FF)
@@ -313,7 +318,7 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
                     out[lane] = up[lane]
             elif exponent(numerator)[lane] <= small:
                 out[lane] = up[lane]
-        write_result(wave, register, out.view(unsigned), None, None)
+        write_result(wave, register, finish(out, kind, clamp, omod), None, None)
         wave.write_mask(mask, bits_of(scaled & wave.lanes))
 
     return step
