@@ -235,7 +235,7 @@ class GfxEngine:
             self._counters[code] = Counters(name)
         if self.checks.fast and kernel.wanted not in self._linted:
             self._linted.add(kernel.wanted)
-            for finding in static_findings(code, name, launch):
+            for finding in static_findings(code, name, launch, self.kernels.cache):
                 self._say(dispatch, code, finding.pc, finding.rule, finding.sentence)
         return Run(kernel, launch, self._crew, mode=launch.mode, seed=self._seed)
 
