@@ -1,0 +1,23 @@
+"""The stored logs still replay, to the bit: what a night compares with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.replay.command import main
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = sorted((ROOT / "ci" / "corpus").glob("*.zlog"))
+
+
+def test_there_is_one_for_each_embedded_model() -> None:
+    assert [log.stem for log in LOGS] == ["gemma4-q", "qwen3-q", "qwen35moe-q"]
+
+
+@pytest.mark.parametrize("log", LOGS, ids=[log.stem for log in LOGS])
+def test_a_stored_log_replays_on_the_oracle(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = ROOT / "golden" / f"{log.stem}.gguf"
+    assert main([str(log), "--model", str(model), "--tiers", "t_cpu"]) == 0
+    assert "8 outputs of 4 steps as recorded" in capsys.readouterr().out
