@@ -92,10 +92,31 @@ def _bench(arguments: argparse.Namespace) -> int:
         report.details["samples"] = sampler.samples
         report.details["findings"] = engine.backend.findings()
     report.model = describe_model(gguf)
+    report.details["predicted"] = _predicted(report, arguments.model)
     _show(report, out)
     if arguments.history:
         _record(report, arguments, out)
     return finish(report, arguments)
+
+
+def _predicted(report: Report, model: str) -> dict[str, Any]:
+    """For the card that ran, else for an R9700, to stand beside what was measured; a reason where there is none."""
+    from zinc_rt.errors import ZincError
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.perf.devices import table
+    from zinc_rt.perf.model import predict
+    from zinc_rt.perf.work import work_of
+
+    known, load = table(), report.details["workload"]
+    name = str(report.device["name"])
+    row = next((each for key, each in known.devices.items() if key.lower() in name.lower()), known.device("R9700"))
+    position = min(report.ctx, load["prompt_tokens"] + load["tokens"]) - 1
+    try:
+        made = predict(work_of(read_gguf(model), ctx=report.ctx, position=position), row, known)
+    except ZincError as error:
+        return {"reason": str(error).partition("\n")[0]}
+    speeds = {case: parts.tokens_per_second for case, parts in made.cases.items()}
+    return {"device": row.name, "bound": made.likely.bound, "ceiling": made.ceiling, "tokens_per_second": speeds}
 
 
 def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load: Any, command: str) -> None:
@@ -130,6 +151,14 @@ def _show(report: Report, out: TextIO) -> None:
     )
     for result in report.results:
         print(f"  {result.id:<10}{_line(result.id, result.measure)}", file=out)
+    made = report.details["predicted"]
+    if "reason" not in made and load["slots"] == 1:
+        likely, low, high = (made["tokens_per_second"][case] for case in ("likely", "pessimistic", "optimistic"))
+        print(
+            f"  predicted {likely:.1f} tok/s of decode on a {made['device']} ({low:.1f} to {high:.1f}), bound by "
+            f"{made['bound']}",
+            file=out,
+        )
     for shortcut in report.shortcuts:
         print(f"shortcut  {shortcut}", file=out)
 

@@ -17,7 +17,7 @@ from zinc_rt.perf.history import digest_of
 from zinc_rt.report import SCHEMA
 
 STATEMENT = "zinc-rt-statement/1"
-STATEMENT_KEYS = ("criterion", "by", "on", "saw")
+STATEMENT_KEYS = ("criterion", "by", "date", "saw")  # YAML reads a bare `on` as true
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ def _statement(path: Path) -> Statement:
         row = yaml.safe_load(path.read_text(encoding="utf-8"))
         if row.pop("schema") != STATEMENT or set(row) != set(STATEMENT_KEYS):
             raise ValueError(f"wanted schema {STATEMENT} and {', '.join(STATEMENT_KEYS)}")
-        if not isinstance(row["on"], date) or row["on"] > date.today():
-            raise ValueError("`on` is a date that has come: 2026-01-31")
+        if not isinstance(row["date"], date) or row["date"] > date.today():
+            raise ValueError("`date` is a day that has come: 2026-01-31")
         words = {name: str(row[name]).strip() for name in ("criterion", "by", "saw")}
         if not all(words.values()):
             raise ValueError("`by` and `saw` may not be empty")
-        return Statement(path, words["criterion"], words["by"], row["on"], words["saw"])
+        return Statement(path, words["criterion"], words["by"], row["date"], words["saw"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: no statement: {error}", next="docs/perf.md shows one") from error

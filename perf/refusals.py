@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.perf.evidence import Evidence
-from zinc_rt.perf.figures import FIGURES, figure
+from zinc_rt.perf.figures import FIGURES, figure, speeds
 from zinc_rt.perf.history import History
 from zinc_rt.perf.milestones import Criterion
 
 MIN_TOKENS = 128  # §25.3
 MIN_RUNS = 3
+PROMPT_TOKENS = 128  # §3.4
 CLOCK_DRIFT = 0.05  # of the median clock, first third of the samples against the last
 SPEED_DRIFT = 0.05  # of speed, first run against last
 WARMING_C = 12.0
@@ -97,8 +98,12 @@ def _workload(case: Case) -> str | None:
     ctx = case.evidence.report.get("ctx", 0)
     if ctx < wanted.model.ctx:
         return f"a context of {ctx}, wanted {wanted.model.ctx}"
-    if wanted.measure == "ttft" and load.get("prompt_tokens") != 128:
-        return f"a prompt of {load.get('prompt_tokens')} tokens, wanted 128"
+    if wanted.measure == "ttft" and load.get("prompt_tokens") != PROMPT_TOKENS:
+        return f"a prompt of {load.get('prompt_tokens')} tokens, wanted {PROMPT_TOKENS}"
+    if wanted.measure == "prefill" and case.result["measure"]["prompt_tokens"] < PROMPT_TOKENS:
+        return f"a prompt of {case.result['measure']['prompt_tokens']} tokens, wanted {PROMPT_TOKENS} or more"
+    if wanted.measure == "against" and not case.result.get("reference"):
+        return "the other program's command is not recorded"
     return None
 
 
@@ -216,6 +221,13 @@ def _samples(case: Case) -> str | None:
         return "no raw samples behind the figure"
     if said is None or abs(float(said) - found) > AGREEMENT * abs(found):
         return f"the summary says {said}, its own samples {found:.4g}"
+    if case.criterion.measure == "against":
+        ours = [pair[0] for pair in case.result["measure"]["pairs"]]
+        decoded = case.evidence.result("decode")
+        rates = speeds(decoded["measure"]) if decoded is not None else []
+        agree = [abs(a - b) <= AGREEMENT * b for a, b in zip(ours, rates, strict=False)]
+        if len(ours) != len(rates) or not all(agree):
+            return "the pairs are not the runs that were timed"
     return None
 
 

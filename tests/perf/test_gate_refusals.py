@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from gate_evidence import CODE, bench_report, put_forward, validation
 
-from zinc_rt.perf.evidence import Evidence
+from zinc_rt.errors import InputError
+from zinc_rt.perf.evidence import Evidence, collect
 from zinc_rt.perf.gate import GateReport, Given, evaluate
 from zinc_rt.perf.history import append, read
 from zinc_rt.perf.lab import Lab
@@ -155,6 +156,89 @@ def test_every_rule_is_attempted(tmp_path: Path) -> None:
             except (TypeError, ValueError):
                 tripped.add(name)
     assert tripped == set(RULES)
+
+
+def against_report(ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]:
+    """The bench report with another program's runs beside its own."""
+    bench = bench_report()
+    ratio = ours / theirs
+    bench["results"].append(
+        {
+            "id": "against",
+            "tier": "t2",
+            "reference": "llama-bench",
+            "measure": {"ratio": ratio, "ratio_low": ratio, "pairs": [[ours, theirs]] * 5},
+        }
+    )
+    return bench
+
+
+def test_a_peer_is_judged_by_the_low_end_of_its_interval(tmp_path: Path) -> None:
+    result = decided(put_forward(tmp_path, against_report(), validation()), "against-peer")
+    assert (result.status, round(result.measure["value"], 4)) == ("pass", 0.9375)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda result: result.update(reference=""), "command is not recorded"),
+        (lambda result: result["measure"].update(pairs=[[150.0, 160.0]]), "no raw samples"),
+        (lambda result: result["measure"].update(pairs=[[150.0, 160.0]] * 2), "2 runs"),
+        (lambda result: result["measure"].update(pairs=[[300.0, 160.0]] * 5, ratio_low=1.875), "not the runs"),
+    ],
+)
+def test_a_peer_that_was_not_run_beside_ours_is_refused(
+    change: Callable[[dict[str, Any]], Any], reason: str, tmp_path: Path
+) -> None:
+    bench = against_report()
+    change(bench["results"][1])
+    result = decided(put_forward(tmp_path, bench, validation()), "against-peer")
+    assert result.status == "blocked" and reason in result.reason
+
+
+@pytest.mark.parametrize(("prompt", "status"), [(128, "pass"), (16, "blocked")])
+def test_a_short_prompt_is_no_prefill(prompt: int, status: str, tmp_path: Path) -> None:
+    bench, valid = bench_report(), validation()
+    bench["device"]["tier"] = "t1"
+    speed = {"tokens_per_second": 300.0, "prompt_tokens": prompt, "runs": [prompt / 300.0] * 5}
+    bench["results"] = [{"id": "prefill", "tier": "t1", "measure": speed}]
+    valid["details"]["devices"]["t1"] = valid["details"]["devices"].pop("t2")
+    for each in valid["results"]:
+        each["tier"] = "t1"
+    result = decided(put_forward(tmp_path, bench, valid), "prefill", "M2")
+    assert result.status == status
+    assert status == "pass" or "a prompt of 16 tokens" in result.reason
+
+
+STATEMENT = {
+    "schema": "zinc-rt-statement/1",
+    "criterion": "M0/laptop",
+    "by": "A",
+    "date": "2026-01-31",
+    "saw": "text",
+}
+
+
+def state(folder: Path, **changes: str) -> Given:
+    path = folder / "s.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in {**STATEMENT, **changes}.items()))
+    return Given(statements=collect([path])[1])
+
+
+def test_a_statement_passes_its_own_criterion_only(tmp_path: Path) -> None:
+    assert decided(state(tmp_path), "laptop", "M0").status == "pass"
+    assert decided(state(tmp_path, criterion="M7/peer"), "laptop", "M0").status == "blocked"
+    assert decided(state(tmp_path, criterion="M1/decode")).status == "blocked", (
+        "a speed is not a matter of opinion"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes", [{"date": "2999-01-01"}, {"by": '""'}, {"schema": "x"}, {"date": "lately"}, {"more": "1"}]
+)
+def test_a_statement_that_is_none_is_refused(changes: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no statement"):
+        state(tmp_path, **changes)
 
 
 def test_a_speed_without_a_validation_is_refused(tmp_path: Path) -> None:
