@@ -152,7 +152,7 @@ def _show(report: Report, out: TextIO) -> None:
     for result in report.results:
         print(f"  {result.id:<10}{_line(result.id, result.measure)}", file=out)
     made = report.details["predicted"]
-    if "reason" not in made and load["slots"] == 1:
+    if "reason" not in made and load["slots"] == 1 and device["tier"] != "t_cpu":
         likely, low, high = (made["tokens_per_second"][case] for case in ("likely", "pessimistic", "optimistic"))
         print(
             f"  predicted {likely:.1f} tok/s of decode on a {made['device']} ({low:.1f} to {high:.1f}), bound by "

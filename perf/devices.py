@@ -32,6 +32,7 @@ class DeviceRow:
     last_level_cache_mib: float
     board_w: float
     source: str
+    unified_memory: bool = False  # the host reads the same memory, cached
 
     @property
     def memory_gbps(self) -> float:

@@ -83,7 +83,7 @@ def parts_of(work: Work, device: DeviceRow, assumed: Mapping[str, float]) -> Par
         barrier=work.barriers * assumed["barrier_us"] * 1e-6,
         submit=assumed["submit_us"] * 1e-6,
         host=assumed["host_us"] * 1e-6,
-        readback=work.logits_bytes / (assumed["bar_read_mbps"] * 1e6),
+        readback=0.0 if device.unified_memory else work.logits_bytes / (assumed["bar_read_mbps"] * 1e6),
     )
 
 
@@ -100,7 +100,7 @@ def _notes(work: Work, device: DeviceRow) -> list[str]:
         notes.append("all it reads fits the last-level cache, which may serve it faster than memory")
     if work.read_bytes > device.memory_gb * 1e9:
         notes.append("a token reads more than the device holds: this model does not fit")
-    if work.logits_bytes > 64 << 10:
+    if work.logits_bytes > 64 << 10 and not device.unified_memory:
         notes.append(
             f"the host reads {work.logits_bytes:,} bytes of logits through the BAR each token; "
             "a token chosen on the device would be four"

@@ -92,6 +92,11 @@ def test_instructions_count_where_memory_does_not_hide_them(work: Work) -> None:
     assert parts_of(work, R9700, likely).issue < parts_of(replace(work, nodes=heavy), R9700, likely).issue
 
 
+def test_only_a_card_of_its_own_memory_pays_for_reading_logits_back(work: Work) -> None:
+    readback = {key: predict(work, row, table()).likely.readback for key, row in table().devices.items()}
+    assert readback["R9700"] > 0 and readback["Strix Halo"] == 0
+
+
 def test_every_change_is_worth_something_or_nothing_but_never_less(work: Work) -> None:
     changes = worth(work, R9700, table())
     assert [each.milestone for each in changes] == ["M1", "M2", "M4", "M5"]
