@@ -98,7 +98,9 @@ def _smallest(folder: str | None) -> Smallest | None:
 
 def _choice(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
     """Simulated where there is no AMD GPU at all (design §4.11); raises UnsupportedError saying why not."""
-    return choose_tier(spec.tier.value, arguments.device, simulate=True, sanitizer=arguments.sanitizer)
+    choice = choose_tier(spec.tier.value, arguments.device, simulate=True, **options.simulated_device(arguments))
+    options.check_simulated(choice, arguments)
+    return choice
 
 
 def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:

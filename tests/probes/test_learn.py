@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zinc_rt.commands import sim
+from zinc_rt.commands import options, sim
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.probes import command, learned
 from zinc_rt.probes.context import Options
@@ -20,9 +21,11 @@ from zinc_rt.probes.learn import PROBES, WMMA_PLACES, distances, sample
 from zinc_rt.probes.probe import T1, T2
 from zinc_rt.probes.runner import Plan, Runner
 from zinc_rt.report import Report
+from zinc_rt.ring.base import Tier
 from zinc_rt.sim import facts
 from zinc_rt.sim.facts import Behaviour, Fact, Facts
 from zinc_rt.sim.shader.wmma import ORDER
+from zinc_rt.tiers import Choice
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 BY_FACT = {probe.title: probe for probe in PROBES}
@@ -185,3 +188,17 @@ def test_a_served_device_refuses_a_bad_file(tmp_path: Path, capsys: Any) -> None
     path.write_text("{}")
     assert sim.main(["--socket", str(tmp_path / "gpu.sock"), "--facts", str(path)]) == 2
     assert "version None, this build reads 1" in capsys.readouterr().err
+
+
+def test_models_on_the_simulated_device_take_facts_too(tmp_path: Path) -> None:
+    path = tmp_path / "facts.json"
+    path.write_text(card(protected_fence="at once").to_json())
+    asked = argparse.Namespace(sanitizer="off", facts=str(path))
+    assert options.simulated_device(asked) == {"sanitizer": "off", "facts": str(path)}
+    options.check_simulated(Choice(Tier.T1, "", True), asked)
+    real = Choice(Tier.T1, "", gpu=object())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="only a simulated device"):
+        options.check_simulated(real, asked)
+    path.write_text(replace(card(), simulated=True).to_json())
+    with pytest.raises(UsageError, match="calibrates nothing"):
+        options.simulated_device(asked)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.errors import InputError, UsageError
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from zinc_rt.engine import Engine
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.settings import Settings
+    from zinc_rt.tiers import Choice
 
+SIMULATED_ARCH = "gfx1201"  # of --device sim
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
 
 
@@ -38,6 +41,9 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         choices=("off", "fast", "full"),
         default="fast",
         help="what the simulated device checks in shaders (default fast: bounds, alignment, initialisation)",
+    )
+    group.add_argument(
+        "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"
     )
     group.add_argument(
         "--ordering",
@@ -71,12 +77,31 @@ def threads(arguments: argparse.Namespace, settings: Settings) -> int:
     return arguments.threads or settings.cpu_workers
 
 
+def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What --sanitizer and --facts ask of a simulated device. Raises InputError and UsageError for a facts file
+    that is none, or is another chip's."""
+    asked = {"sanitizer": arguments.sanitizer}
+    if arguments.facts:
+        from zinc_rt.sim.facts import load
+
+        load(Path(arguments.facts), chip=SIMULATED_ARCH)
+        asked["facts"] = arguments.facts
+    return asked
+
+
+def check_simulated(choice: Choice, arguments: argparse.Namespace) -> None:
+    """Raises UsageError where --facts are to change a card."""
+    if arguments.facts and choice.gpu is not None:
+        raise UsageError("--facts: only a simulated device behaves by them", next="add --device sim")
+
+
 def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Settings, *, slots: int = 1) -> Engine:
     """The engine that --tier, --device, --ordering, --ctx and --threads describe."""
     from zinc_rt.engine import Engine
     from zinc_rt.tiers import choose_tier, open_backend
 
-    choice = choose_tier(arguments.tier or settings.tier, arguments.device, sanitizer=arguments.sanitizer)
+    choice = choose_tier(arguments.tier or settings.tier, arguments.device, **simulated_device(arguments))
+    check_simulated(choice, arguments)
     backend = open_backend(choice, arguments.ordering, threads=threads(arguments, settings))
     return Engine(gguf, backend, ctx=arguments.ctx, slots=slots, settings=settings)
 

@@ -120,7 +120,7 @@ def load(path: Path, *, chip: str = "", force: bool = False) -> Facts:
     if facts.simulated and not force:
         raise UsageError(
             f"{path}: learned from a simulated device, so it calibrates nothing",
-            next="learn it from a card, or add --force-facts to use it all the same",
+            next="learn it from a card (pm4-test and sim take it all the same with --force-facts)",
         )
     if chip and facts.chip != chip and not force:
         raise UsageError(
