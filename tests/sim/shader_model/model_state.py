@@ -188,10 +188,8 @@ def vector_reader(
         return lambda wave: wave.v[index] | wave.v[(index + 1) & 255].astype(np.uint64) << np.uint64(32)
     fixed = constant(operand, bits, is_float=is_float, signed=signed)
     if fixed is not None:
-        if bits == 16 and high and operand.kind is Kind.LITERAL:
-            fixed = int(operand.value or 0) >> 16
-        elif bits == 16 and high:
-            fixed = 0
+        if bits == 16 and high:  # of a float constant the upper half is 0, of an integer its sign
+            fixed = 0 if operand.kind is Kind.FLOAT else (constant(operand, 32) or 0) >> 16
         values = np.full(width, fixed, kind)
         return lambda wave: values
     if bits == 64 and operand.width == 1:
