@@ -72,7 +72,7 @@ class Found:
     def text(self) -> str:
         where = self.where
         if where is None and self.step >= 0:
-            return f"{self.tier}: step {self.step} differs, and no node of it does when run again: not repeatable"
+            return f"{self.tier}: step {self.step} is not t_cpu's, and no node could be named"
         if where is None:
             return f"{self.tier}: every step has t_cpu's bits"
         how = "" if where.tapped else ", only where memory is reused: aliasing, or a missing barrier"
@@ -109,7 +109,7 @@ class _Search:
         self.suspect = suspect
         self.oracle = oracle
         self.found = Found(suspect.backend.tier.value)
-        self._known = 0  # findings told before
+        self._known = len(suspect.backend.findings())  # told before: others may share the device
 
     def run(self, steps: list[Step]) -> Found:
         found = self.found
@@ -119,7 +119,14 @@ class _Search:
         for step in steps:
             before = self.oracle.state(self.oracle.variant(step.graph, step.key))
             right = self.oracle.run(step)
-            wrong = self.suspect.run(step)
+            try:
+                wrong = self.suspect.run(step)
+            except Exception as error:
+                found.step = step.number
+                self.suspect.lost = True
+                self._say(f"step {step.number} of {len(steps)} does not end: {_first_line(error)}")
+                self._unended(step, right, before, error)
+                break
             finding = self._new_finding()
             if finding or not self._same(step, right, wrong):
                 found.step = step.number
@@ -154,6 +161,30 @@ class _Search:
             return
         self._say("with every node's result kept it does not differ: the graph that reuses memory runs in parts")
         self._parts(step, right, before)
+
+    def _unended(self, step: Step, right: Variant, before: dict[str, bytes], error: Exception) -> None:
+        """Name the node at which the step stopped, where the tier can tell."""
+        wrong = self.suspect.variant(step.graph, step.key)
+        node = self.suspect.backend.culprit(wrong.program, wrong.built, error)
+        index = next((at for at, call in enumerate(wrong.program.calls) if call.node is node), None)
+        if index is None or node is None:
+            self._say("the tier cannot say at which node")
+            return
+        self.found.where = Where(
+            step.number,
+            step.graph,
+            step.key,
+            index,
+            node.label,
+            node.op.name,
+            node.outputs[0],
+            tapped=True,
+            kernels=_kernels(wrong.program.calls[index], wrong),
+            finding=_first_line(error),
+        )
+        self.found.before = before
+        self.found.given, self.found.made = self._operands(step, right, node, before, tapped=True)
+        self._say(f"node {index} of {len(right.program.calls)}: {node!r} does not end")
 
     def _again(self, step: Step, before: dict[str, bytes], variant: Variant) -> Variant:
         self.found.replays += 1
@@ -341,6 +372,10 @@ def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
     except (TypeError, AttributeError):
         return ()
     return tuple(dict.fromkeys(each.kernel for each in launches if isinstance(each, Launch)))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

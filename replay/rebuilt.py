@@ -48,6 +48,7 @@ class Rebuilt:
     ) -> None:
         self.tape = tape
         self.backend = opener(ordering or str(tape.header.get("ordering", "canonical-1")))
+        self.lost = False  # a replay ended badly: what closing says adds nothing
         self._log = log
         self._tapped = tapped
         self._heaps = heaps or (SEEN if tapped else None)
@@ -60,7 +61,11 @@ class Rebuilt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.backend.close()
+        try:
+            self.backend.close()
+        except Exception:
+            if not self.lost:
+                raise
 
     def variant(self, graph: int, key: tuple[int, ...]) -> Variant:
         """Built on first use. Raises UnsupportedError for a graph the tier cannot run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class Variant:
     replays: Graph
     key: tuple[int, ...]
     program: Program
+    built: Any = None  # the backend's own
 
     @property
     def graph(self) -> ir.Graph:
@@ -99,10 +101,11 @@ class Resident:
                 zeroed = role != "activation" and not name.startswith(CACHE)
                 kept[name] = backend.alloc_bo(allocation.size_bytes, allocation.heap, name, zeroed=zeroed)
             own[name] = kept[name]
-        replays.add(key, backend.build(program, {**self._weights, **own}))
+        built = backend.build(program, {**self._weights, **own})
+        replays.add(key, built)
         for name, buffer in own.items():
             replays.bind(port(name, key), buffer)
-        return Variant(replays, key, program)
+        return Variant(replays, key, program, built)
 
 
 def port(allocation: str, key: tuple[int, ...]) -> str:

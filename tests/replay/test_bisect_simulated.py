@@ -21,8 +21,10 @@ from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.lane import lane_trace
 from zinc_rt.replay.repro import emit_repro
 from zinc_rt.replay.run import replay
+from zinc_rt.replay.tape import read_tape
 from zinc_rt.ring.base import Backend
 from zinc_rt.tiers import ORACLE, choose_tier, open_backend
+from zinc_rt.trace.reader import LogReader
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
@@ -46,6 +48,31 @@ def test_a_wrong_instruction_is_traced_to_the_lane_that_stored_its_result(
         assert any("v_mul_i32_i24" in line for line in lane), "the planted instruction"
         assert [line for line in lane if line.strip() == f"{stored['pc']:x}  {stored['instruction']}"]
     assert replay(emitted.log, ORACLE).equal
+
+
+def test_a_node_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
+    simulated = choose_tier("t1", "sim", sanitizer="fast")
+    monkeypatch.chdir(tmp_path)  # where the hang reports go
+    monkeypatch.setattr(tiers, "kernel_set", with_an_illegal_swiglu)
+    found = bisect(log, simulated, until=0)
+    assert found.where is not None and found.where.label == "ffn_swiglu-0", found.lines
+    assert "stopped for good" in found.where.finding and found.replays <= found.allowed
+    emitted = emit_repro(log, found, tmp_path / "repro", simulated)
+    with LogReader(emitted.log) as alone:
+        (node,) = read_tape(alone).graphs[0].graph.nodes
+    assert node.label == "ffn_swiglu-0"
+
+
+def with_an_illegal_swiglu(arch: str) -> KernelSet | None:
+    real = kernel_set(arch)
+    assert real is not None
+
+    def read(name: str) -> Zrt:
+        zrt = real.read(name)
+        return replace(zrt, code=b"\xff" * 4 + zrt.code[4:]) if name == "swiglu" else zrt
+
+    return replace(real, read=read)
 
 
 def with_a_wrong_swiglu(arch: str) -> KernelSet | None:

@@ -6,6 +6,7 @@ own, so streams run independently, and one waits for another's fence on the GPU.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,7 @@ from zinc_rt.ring.reporter import Reporter
 from zinc_rt.ring.source_lines import with_source
 from zinc_rt.ring.transfer import Transfer
 
+_IN_IB = re.compile(r"at IB 0x[0-9a-f]+ dword 0x([0-9a-f]+)")
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
 SLOTS_BYTES = 4096
 WATCH_SECONDS = 0.25  # between two looks at what a simulated device found
@@ -128,6 +130,7 @@ class AmdBackend:
         self._findings = findings
         self._watch_stores, self._stores = watch, stores
         self._watch_at = 0.0
+        self._stopped_before = sum(each.rule in STOPPED for each in findings())  # other backends share the device
         self.reporter = Reporter(side, self.memory.addresses, tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
             self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
@@ -147,6 +150,13 @@ class AmdBackend:
 
     def _with_source(self, sentence: str) -> str:
         return with_source(sentence, self._kernels.read) if self._kernels is not None else sentence
+
+    def culprit(self, program: Program, variant: AmdVariant, error: BaseException) -> Node | None:
+        """By the place in the indirect buffer that the hang report names."""
+        found = _IN_IB.search(str(error))
+        if found is None:
+            return None
+        return graph_program.node_at(program, variant.ib.words, int(found[1], 16), self.generation)
 
     def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
         if self._watch_stores is None:
@@ -333,12 +343,11 @@ class AmdBackend:
         if not self.device.simulated or now < self._watch_at:
             return
         self._watch_at = now + WATCH_SECONDS
-        for each in self._findings():
-            if each.rule in STOPPED:
-                self.side.incidents.append(
-                    Incident("lost", f"a wave stopped for good: {self._with_source(each.sentence)}")
-                )
-                break
+        stopped = [each for each in self._findings() if each.rule in STOPPED]
+        for each in stopped[self._stopped_before :][:1]:
+            self.side.incidents.append(
+                Incident("lost", f"a wave stopped for good: {self._with_source(each.sentence)}")
+            )
 
     def _slot(self) -> tuple[int, int]:
         if self._closed:

@@ -94,6 +94,9 @@ class Backend(Protocol):
     def findings(self) -> list[str]:
         """What a simulated device found wrong so far. Nothing elsewhere."""
 
+    def culprit(self, program: Program, variant: Any, error: BaseException) -> Node | None:
+        """The node at which a replay of the variant ended by `error`, where the tier can tell."""
+
     def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
         """Have a simulated device note who stores to these bytes from now on; size 0 ends it. False elsewhere."""
 

@@ -121,6 +121,9 @@ class CpuBackend:
     def findings(self) -> list[str]:
         return []
 
+    def culprit(self, program: Program, variant: CpuVariant, error: BaseException) -> Node | None:
+        return None
+
     def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
         return False
 

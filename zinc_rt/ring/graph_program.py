@@ -8,7 +8,7 @@ their kernarg blocks, and the grids whose size is data, which a first dispatch w
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zinc_rt.errors import UnsupportedError
@@ -17,6 +17,7 @@ from zinc_rt.kernels.launch import Grid, Launch, Ref, Sync, Temp
 from zinc_rt.lower import Barrier, Program
 from zinc_rt.mem.suballocator import align_up
 from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.decode import decode_stream
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
@@ -210,6 +211,17 @@ def packets(
         else:
             stream.append(DispatchDirect(*step.grid, WAVE32))
     return stream
+
+
+def node_at(program: Program, words: Sequence[int], offset_dw: int, generation: Generation) -> Node | None:
+    """The node whose dispatch lies at that dword of the program's indirect buffer; None where none does."""
+    dispatches = (
+        item.offset
+        for item in decode_stream(words, generation)
+        if isinstance(item.packet, DispatchDirect | DispatchIndirect)
+    )
+    steps = dict(zip(dispatches, plan(program).dispatches, strict=False))
+    return steps[offset_dw].node if offset_dw in steps else None
 
 
 class _Registers:
