@@ -145,10 +145,11 @@ def gates(night: Night) -> list[Command]:
     return [Command("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]
 
 
+# The minutes add up to 25: what a night may take on two cores, whatever hangs.
 STAGES = (
-    Stage("probes", probes, lacking("pm4-test"), 8),
-    Stage("validate", validate, lacking("validate"), 8),
-    Stage("replay", replay, lacking("replay", "trace"), 6),
-    Stage("perf", perf, lacking("perf"), 6),
-    Stage("gates", gates, lacking("perf"), 6),
+    Stage("probes", probes, lacking("pm4-test"), 6),
+    Stage("validate", validate, lacking("validate"), 6),
+    Stage("replay", replay, lacking("replay", "trace"), 4),
+    Stage("perf", perf, lacking("perf"), 4),
+    Stage("gates", gates, lacking("perf"), 5),
 )

@@ -238,6 +238,12 @@ def test_the_workflow_runs_what_there_is() -> None:
     assert len(uploads) == 2 and all(step["if"] == "always()" for step in uploads)
 
 
+def test_a_night_takes_25_minutes_at_most() -> None:
+    program = "import nightly_stages; print(sum(stage.minutes for stage in nightly_stages.STAGES))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=CI, capture_output=True, text=True, check=True)
+    assert float(done.stdout) <= 25
+
+
 def test_the_command_is_one_of_run_py() -> None:
     done = subprocess.run(
         [sys.executable, CI / "nightly.py", "--help"], capture_output=True, text=True, check=True
