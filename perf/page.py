@@ -35,7 +35,13 @@ class Sources:
     summary: Mapping[str, Any] | None = None
 
     def of(self, command: str) -> list[Evidence]:
-        return [each for each in self.reports if each.command == command]
+        """Each once: a bundle holds a copy of its report."""
+        found: dict[tuple[object, ...], Evidence] = {}
+        for each in self.reports:
+            ids = tuple(result["id"] for result in each.results)
+            if each.command == command:
+                found.setdefault((each.started, each.model_digests, each.device.get("tier"), ids), each)
+        return list(found.values())
 
 
 def to_html(sources: Sources) -> str:

@@ -86,6 +86,14 @@ def test_everything_is_on_it(page: str) -> None:
     assert page.count('class="badge BLOCKED"') >= 2, "the page's verdict and the gate's"
 
 
+def test_a_report_and_its_copy_are_one(tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+    for path in (tmp_path / "b.json", tmp_path / "bundle" / "report.json"):
+        path.write_text(json.dumps(bench_report()))
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 0
+    assert (tmp_path / "p.html").read_text().count("<td>decode</td>") == 1
+
+
 def test_names_are_text(page: str) -> None:
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page
 
