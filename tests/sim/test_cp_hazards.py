@@ -317,6 +317,40 @@ def test_a_long_stream_with_its_barriers_stays_silent_and_its_records_few():
     assert len(bench.cp.device.hazards(bench.space)._records) <= 70
 
 
+SETTLE: list[Packet] = [*FLUSH, *inv(**V, **K)]
+
+
+def test_what_a_queue_has_settled_with_is_still_new_to_another():
+    bench = bench_with()
+    one, two = bench.queue(), bench.queue()
+    two.submit(*SETUP, run=False)
+    one.submit(*SETUP, *shader(A, B), *SETTLE, *shader(B, C), *SETTLE, *shader(A, C), *SETTLE, run=False)
+    two.submit(*shader(B, DATA + 0x3000), run=False)
+    bench.run()
+    bench.run()
+    assert bench.kernel.rules() == [BARRIER]
+
+
+def test_settled_work_does_not_excuse_newer_work_at_the_same_place():
+    bench = bench_with()
+    again = [*shader(A, B), *SETTLE, *shader(B, C), *SETTLE]
+    queue = bench.queue()
+    queue.submit(*SETUP, *again, *again)
+    assert bench.kernel.rules() == []
+    queue.submit(*again, *shader(A, B), *FLUSH, *shader(B, C))
+    assert bench.kernel.rules() == [CACHE]
+
+
+def test_code_that_was_clean_is_stale_once_it_is_written_again():
+    bench = bench_with()
+    written = [DmaData(A, CODE, SIZE), *TINYGRAD]
+    queue = bench.queue()
+    queue.submit(*SETUP, *written, *inv(GLI_INV=1), *shader(A, B), *SETTLE, *shader(A, B), *SETTLE)
+    assert bench.kernel.rules() == []
+    queue.submit(*written, *shader(A, B))
+    assert bench.kernel.rules() == [CACHE]
+
+
 def test_one_finding_for_a_pair_however_often_it_runs():
     bench = bench_with()
     bench.space.put(IB, *[0xFFFF1000] * 8)
