@@ -68,7 +68,7 @@ class Pending:
             used += 1
             if _advance(work):
                 self._items.remove(work)
-            elif self._random is None or len(self._items) == 1:
+            else:
                 break  # out of fuel: the rest of the device is next
         return used
 

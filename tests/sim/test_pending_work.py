@@ -1,0 +1,24 @@
+"""Launched work by turns: what runs out of fuel lets the rest of the device go on, in any order."""
+
+from __future__ import annotations
+
+import pytest
+
+from zinc_rt.sim.clocks import Lane
+from zinc_rt.sim.work import Pending, Work
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_endless_waves_with_a_fence_behind_them_have_one_turn_at_a_time(seed: int | None) -> None:
+    turns = []
+
+    def endless() -> bool:
+        turns.append(1)
+        return False
+
+    pending = Pending(seed)
+    pending.launch(Work(Lane.WAVES, "endless", endless))
+    pending.launch(Work(None, "fence", lambda: True))
+    turns.clear()
+    pending.run(64)
+    assert len(turns) == 1 and len(pending) == 2
