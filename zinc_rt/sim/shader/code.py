@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.isa import Target
-from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 from zinc_rt.sim.shader.cfg import graph_of
 
@@ -25,7 +25,7 @@ def fetched(space: AddressSpace, va: int, target: Target) -> bytes:
         reached = reached_bytes(code, target)
         if reached <= len(code) or len(code) >= MAX_BYTES:
             return code[:reached]
-        end += PAGE_BYTES * (1 + reached // PAGE_BYTES - len(code) // PAGE_BYTES)
+        end = round_up(va + reached, PAGE_BYTES)  # no page more: the next may not be mapped
 
 
 def reached_bytes(code: bytes, target: Target) -> int:
