@@ -100,7 +100,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _predicted(report: Report, model: str) -> dict[str, Any]:
-    """For the card that ran, else for an R9700, to stand beside what was measured; a reason where there is none."""
+    """For the card that ran, else an R9700, to stand beside what was measured; a reason where there is none."""
     from zinc_rt.errors import ZincError
     from zinc_rt.model.gguf import read_gguf
     from zinc_rt.perf.devices import table
