@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import run
+from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
 
 if TYPE_CHECKING:
@@ -42,18 +43,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--diff", metavar="OTHER", help="compare with another log, record by record")
     how = made.add_argument_group("how it runs")
     how.add_argument("--tiers", metavar="A,B", help="tiers to run it on (default: the one that recorded it)")
-    how.add_argument(
-        "--device",
-        choices=("auto", "cpu", "sim"),
-        default="auto",
-        help="the device behind a GPU tier (default auto: simulated where there is no AMD GPU)",
-    )
-    how.add_argument(
-        "--sanitizer",
-        choices=("off", "fast", "full"),
-        default="fast",
-        help="what the simulated device checks in shaders (default fast)",
-    )
+    options.add_device(how, "the device behind a GPU tier (default auto: simulated where there is no AMD GPU)")
     how.add_argument("--model", metavar="FILE", help="the recorded model, where it has moved")
     how.add_argument("--until", type=int, metavar="N", help="stop after step N (default: the last)")
     how.add_argument(

@@ -19,7 +19,6 @@ from zinc_rt.ring.cpu import CpuBackend
 GPU_TIERS = (Tier.T1, Tier.T2)
 BUILT = (Tier.T_CPU, *GPU_TIERS)
 PREFERENCE = (Tier.T2, Tier.T1, Tier.T_CPU)
-DEVICES = ("auto", "cpu", "sim")
 SANITIZERS = ("off", "fast", "full")
 SIMULATED = "simulated device: says nothing about hardware"
 _CHECKS: dict[Tier, Callable[[Driver, Gpu], Answer]] = {Tier.T1: check_kfd, Tier.T2: check_user_queues}

@@ -24,24 +24,24 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
     parser.add_argument("--model", metavar="FILE", required=required, help="the model, a GGUF file")
 
 
-def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
-    group = parser.add_argument_group("where and how it runs")
-    if tier:
-        group.add_argument(
-            "--tier", metavar="TIER", help="t_cpu, t1, t2 or auto (default: ZINC_RT_TIER, else auto)"
-        )
-    group.add_argument(
-        "--device",
-        choices=("auto", "cpu", "sim"),
-        default="auto",
-        help="the device behind the tier; sim: a simulated R9700, no word about hardware (default auto)",
-    )
+def add_device(group: argparse._ArgumentGroup, text: str) -> None:
+    """--device, with `text` as its help, and --sanitizer."""
+    group.add_argument("--device", choices=("auto", "cpu", "sim"), default="auto", help=text)
     group.add_argument(
         "--sanitizer",
         choices=("off", "fast", "full"),
         default="fast",
         help="what the simulated device checks in shaders (default fast: bounds, alignment, initialisation)",
     )
+
+
+def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
+    group = parser.add_argument_group("where and how it runs")
+    if tier:
+        group.add_argument(
+            "--tier", metavar="TIER", help="t_cpu, t1, t2 or auto (default: ZINC_RT_TIER, else auto)"
+        )
+    add_device(group, "the device behind the tier; sim: a simulated R9700, no word about hardware (default auto)")
     group.add_argument(
         "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"
     )

@@ -13,26 +13,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-import zinc_rt.kernels.gfx1201
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Node
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.kernels.gfx1201.repack import pack
-from zinc_rt.kernels.gfx1201.table import ENTRIES
+from zinc_rt.kernels.gfx1201.table import ENTRIES, read
 from zinc_rt.kernels.launch import Launch, Ref, Sync, Temp
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
+from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
 from zinc_rt.sim.shader.bare import EngineDevice
 
 ORDERING = "canonical-1"
-KERNELS = Path(zinc_rt.kernels.gfx1201.__file__).parent
 COUNTS = "step.counts"
 SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows"}  # how ir/op.py writes them
 GARBAGE = 0xFF  # bytes of NaN, and of index -1
@@ -99,10 +96,7 @@ class Bench:
         )
 
 
-@cache
-def load(name: str) -> Zrt:
-    path = KERNELS / f"{name}.zrt"
-    return read_zrt(path.read_bytes(), path.name)
+load = cache(read)
 
 
 def bench(

@@ -13,7 +13,7 @@ from zinc_rt.sim.shader.access import Addresses
 from zinc_rt.sim.shader.emitter import I32, I64, POINTER, Emitter, NotSimulated
 from zinc_rt.sim.shader.layout import M0
 from zinc_rt.sim.shader.marks import first_site
-from zinc_rt.sim.shader.memory import offset, set_loaded, stored
+from zinc_rt.sim.shader.memory import LOADS, STORES, offset, set_loaded, stored
 
 STRIDE = 64
 
@@ -171,14 +171,7 @@ def _refused(e: Emitter, i: Instruction) -> None:
 
 
 _LOADS = {
-    "u8": (1, False, None),
-    "i8": (1, True, None),
-    "u16": (2, False, None),
-    "i16": (2, True, None),
-    "b32": (4, False, None),
-    "b64": (8, False, None),
-    "b96": (12, False, None),
-    "b128": (16, False, None),
+    **{name: row for name, row in LOADS.items() if not name.startswith("d16")},  # the halves have other names here
     "u8_d16": (1, False, 0),
     "u8_d16_hi": (1, False, 1),
     "i8_d16": (1, True, 0),
@@ -187,12 +180,7 @@ _LOADS = {
     "u16_d16_hi": (2, False, 1),
 }
 _STORES = {
-    "b8": (1, False),
-    "b16": (2, False),
-    "b32": (4, False),
-    "b64": (8, False),
-    "b96": (12, False),
-    "b128": (16, False),
+    **{name: row for name, row in STORES.items() if not name.startswith("d16")},
     "b8_d16_hi": (1, True),
     "b16_d16_hi": (2, True),
 }
