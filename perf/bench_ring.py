@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.backends.amd.kernel_side import Incident
+from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.base import Device, Tier
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
@@ -21,10 +25,6 @@ from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
 from zinc_rt.pm4 import Generation, Sh
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import DispatchDirect, EventWrite, HdpFlush, ProtectedFenceSignal, SetShReg
-from zinc_rt.ring.amd import AmdBackend
-from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.kernel_side import Incident
-from zinc_rt.ring.packet_program import PacketProgram
 
 LIMIT_US, AIM_US = 5.0, 3.0
 ROUNDS = 5000

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from zinc_rt.backends.base import Device
 from zinc_rt.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Fence, Graph, Observer, Stream
@@ -17,7 +18,6 @@ from zinc_rt.golden.embedded import FOLDER, embedded
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.report import Result
-from zinc_rt.ring.base import Device
 from zinc_rt.settings import Settings
 from zinc_rt.tiers import choose_tier, open_backend
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from zinc_rt.backends.amd import graph_program
+from zinc_rt.backends.amd.graph_program import ProgramPlan
+from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
 from zinc_rt.engine import LOGITS
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Graph, Node
@@ -19,9 +22,6 @@ from zinc_rt.model.emitter import Limits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.pm4.generation import generation_of
-from zinc_rt.ring import graph_program
-from zinc_rt.ring.graph_program import ProgramPlan
-from zinc_rt.ring.kernel_code import KernelKey, LoadedKernel
 
 ARCH = "gfx1201"
 ORDERING = "canonical-1"

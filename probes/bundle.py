@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.errors import OutputError
 from zinc_rt.kmd.topology import NODES
 from zinc_rt.probes.device import DeviceSpec, names, read
 from zinc_rt.report import Report, to_json
-from zinc_rt.ring.hang import HangReport
 
 _FILES = (
     "/proc/version",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zinc_rt.backends.amd.packet_program import ACQUIRE_CACHES
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import ReleaseMem
@@ -11,7 +12,6 @@ from zinc_rt.probes.lane import FREE_AT
 from zinc_rt.probes.memory_access import POISON32, Memory, pattern
 from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, passed, symptom
 from zinc_rt.probes.shaders import Bench, on_gfx12
-from zinc_rt.ring.packet_program import ACQUIRE_CACHES
 
 FIRST, SECOND, THIRD = 0x0000_A0A0, 0x0000_B0B0, 0x0000_C0C0
 GLI_FIELD = 0b11  # of GCR_CNTL: instruction cache

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.backends.amd.addresses import AddressMap
+from zinc_rt.backends.amd.kernel_side import KernelSide, KfdSide, UserqSide
+from zinc_rt.backends.amd.reporter import Reporter
+from zinc_rt.backends.base import Device, Tier
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
@@ -22,10 +26,6 @@ from zinc_rt.probes.device import DeviceSpec, names
 from zinc_rt.probes.lane import Lane, open_lane
 from zinc_rt.probes.memory_access import Memory
 from zinc_rt.probes.probe import T1, T2
-from zinc_rt.ring.addresses import AddressMap
-from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.kernel_side import KernelSide, KfdSide, UserqSide
-from zinc_rt.ring.reporter import Reporter
 
 if TYPE_CHECKING:
     from zinc_rt.probes.simulated import Since

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from zinc_rt.backends.amd.fence import TimelineFence
 from zinc_rt.kmd.call import KFD_PATH
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
 from zinc_rt.kmd.errors import DriverError, errno_name
@@ -37,7 +38,6 @@ from zinc_rt.probes.probe import (
     symptom,
 )
 from zinc_rt.probes.shaders import Bench, generation_apart, no_kernels
-from zinc_rt.ring.fence import TimelineFence
 
 FAULT_SECONDS = 5.0
 RESET_SECONDS = 15.0

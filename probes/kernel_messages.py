@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from zinc_rt.ring.kernel_log import KernelLog
+from zinc_rt.backends.amd.kernel_log import KernelLog
 
 OURS = re.compile(r"amdgpu|kfd|\bMES\b|page fault|\bring\b|\bdrm\b", re.IGNORECASE)
 FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo dmesg` beside it"

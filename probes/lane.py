@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.backends.amd import examine
+from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
+from zinc_rt.backends.amd.publish import publisher
+from zinc_rt.backends.amd.ring import RELEASE_CACHES, AmdRing
+from zinc_rt.backends.amd.waiting import wait_until
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.pm4.generation import Generation, generation_of
@@ -13,11 +18,6 @@ from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, ReleaseMem
 from zinc_rt.probes.memory_access import POISON32, Memory
 from zinc_rt.probes.probe import Evidence, Outcome, Stuck
-from zinc_rt.ring import examine
-from zinc_rt.ring.amd_ring import RELEASE_CACHES, AmdRing
-from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
-from zinc_rt.ring.publish import publisher
-from zinc_rt.ring.waiting import wait_until
 
 if TYPE_CHECKING:
     from zinc_rt.probes.context import Context

@@ -11,8 +11,8 @@ from zinc_rt.errors import ZincError
 from zinc_rt.exec import DeadlineMissed
 
 if TYPE_CHECKING:
+    from zinc_rt.backends.amd.hang import HangReport
     from zinc_rt.probes.context import Context, Options
-    from zinc_rt.ring.hang import HangReport
 
 HOST, T1, T2 = "host", "t1", "t2"
 TIERS = (HOST, T1, T2)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import Ended, run_apart
@@ -17,7 +18,6 @@ from zinc_rt.probes.expect import Expectations
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.probe import HOST, T1, TIERS, Failed, Outcome, Probe, Stuck
 from zinc_rt.report import Result
-from zinc_rt.ring.hang import HangReport
 
 GIVE_BACK_SECONDS = 30.0  # a driver's own time-outs while a hung child is closed
 COMMAND = "zinc-rt-pm4-test"

@@ -14,6 +14,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.backends.amd.packet_program import ACQUIRE_CACHES
 from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
@@ -24,7 +25,6 @@ from zinc_rt.probes.context import Context
 from zinc_rt.probes.lane import Lane
 from zinc_rt.probes.memory_access import Memory
 from zinc_rt.probes.probe import Outcome, skipped
-from zinc_rt.ring.packet_program import ACQUIRE_CACHES
 
 KERNELS = Path(__file__).parent / "kernels"
 CODE_BYTES = 1 << 17

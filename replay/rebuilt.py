@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from zinc_rt.backends.base import Backend
 from zinc_rt.engine import STEP_TIMEOUT_SECONDS
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
@@ -16,7 +17,6 @@ from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.replay.sources import Sources
 from zinc_rt.replay.tape import Step, Tape, data_of
 from zinc_rt.resident import TAPPED_HEAPS, Resident, Variant, port
-from zinc_rt.ring.base import Backend
 from zinc_rt.tiers import Choice, open_backend
 from zinc_rt.trace.reader import LogReader
 

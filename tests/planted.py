@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.backends.base import Tier
+from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
-from zinc_rt.ring.base import Tier
-from zinc_rt.ring.cpu import BoundCall, CpuBackend, CpuVariant
 
 Code = Callable[..., Any]
 Resident = dict[str, Weight]

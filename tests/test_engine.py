@@ -9,12 +9,12 @@ import gguf
 import numpy as np
 import pytest
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import InputError, UnsupportedError, UsageError, ZincError
 from zinc_rt.golden.quantize import ggml_type, quantize
 from zinc_rt.golden.tiny import tiny, write_tiny
 from zinc_rt.model.gguf import GGUFFile, read_gguf
-from zinc_rt.ring.cpu import CpuBackend
 
 VOCAB = 512
 

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kmd": set(),
     "isa": set(),
     "sim": {"kmd", "pm4", "isa"},
-    "ring": {"exec", "lower", "kernels", "pm4", "kmd", "ir", "mem"},
+    "backends": {"exec", "lower", "kernels", "pm4", "kmd", "ir", "mem"},
     "model": {"ir", "kernels"},
 }
 EVERYBODY = {"errors", "folders"}

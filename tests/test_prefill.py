@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.golden.embedded import embedded
@@ -16,7 +17,6 @@ from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.prefill import TOLERANCES, compare, prefill, prefill_gate
-from zinc_rt.ring.cpu import CpuBackend
 from zinc_rt.settings import Settings
 
 TOKENS = [5, 6, 7, 8, 9, 10, 11]

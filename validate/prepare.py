@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from zinc_rt.backends.base import Tier
 from zinc_rt.commands import options
 from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import InputError, UsageError
@@ -16,7 +17,6 @@ from zinc_rt.golden.format import Golden, read_golden
 from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 from zinc_rt.model.hyper import Hyper
 from zinc_rt.model.registry import require_architecture
-from zinc_rt.ring.base import Tier
 from zinc_rt.settings import Settings
 from zinc_rt.tiers import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.validate.capture import Selection, capture, labels_of

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from zinc_rt.backends.base import Tier
 from zinc_rt.engine import Engine, Prefill
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.report import Result
-from zinc_rt.ring.base import Tier
 from zinc_rt.settings import Settings
 from zinc_rt.tiers import ORACLE, Choice, open_backend, parse_tier
 from zinc_rt.validate import cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-RUNTIME = ("engine.py", "variants.py", "exec", "ir", "kernels", "lower", "mem", "model", "ring")
+RUNTIME = ("engine.py", "variants.py", "exec", "ir", "kernels", "lower", "mem", "model", "backends")
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import Observer, Stream
 from zinc_rt.ir import graph as ir
@@ -25,7 +26,6 @@ from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.emitter import DeltaForm, Limits, Overrides
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.resident import Counts, Variant
-from zinc_rt.ring.base import Backend
 from zinc_rt.settings import Settings
 from zinc_rt.variants import Transform, Variants
 

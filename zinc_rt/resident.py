@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.backends.base import Backend
 from zinc_rt.exec import Buffer, Graph
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import SYMBOLS
@@ -15,7 +16,6 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program, lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.ring.base import Backend
 
 Counts = tuple[int, int, int]  # of a step, in the order of SYMBOLS: tokens, sequences, rows
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from zinc_rt.backends.base import Backend, Tier
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.kernels.sets import PACKAGES, kernel_set
 from zinc_rt.kmd.discover import Answer, Gpu, check_kfd, check_user_queues, find_gpus
 from zinc_rt.kmd.driver import Driver
-from zinc_rt.ring.base import Backend, Tier
-from zinc_rt.ring.cpu import CpuBackend
 
 GPU_TIERS = (Tier.T1, Tier.T2)
 BUILT = (Tier.T_CPU, *GPU_TIERS)
@@ -158,7 +158,7 @@ def open_backend(choice: Choice, ordering: str, *, threads: int = 0) -> Backend:
 
 
 def _open_gpu(choice: Choice, ordering: str) -> Backend:
-    from zinc_rt.ring.amd_open import first_gpu, open_t1, open_t2
+    from zinc_rt.backends.amd.open import first_gpu, open_t1, open_t2
 
     with ExitStack() as undo:
         driver: Driver

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from zinc_rt.backends.base import Backend
 from zinc_rt.exec import Graph, Observer
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import SYMBOLS, Stage
@@ -13,7 +14,6 @@ from zinc_rt.model.emitter import DeltaForm, Limits, Model, Overrides
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.resident import Resident, Variant
-from zinc_rt.ring.base import Backend
 
 Transform = Callable[[ir.Graph], ir.Graph]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.commands.run import main
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.ring.cpu import CpuBackend
 
 Capture = pytest.CaptureFixture[str]
 

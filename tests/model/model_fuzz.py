@@ -23,13 +23,13 @@ from types import FrameType
 
 import numpy as np
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.golden.tiny import Content, tiny, write_content
 from zinc_rt.golden.tiny_architectures import ARCHITECTURES
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.ring.cpu import CpuBackend
 
 EXTRA_MEMORY_BYTES = 2 << 30
 TIME_LIMIT_SECONDS = 20

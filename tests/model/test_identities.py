@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.golden.tiny import write_tiny
 from zinc_rt.golden.tiny_architectures import ARCHITECTURES
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.model.gguf import GGUFFile, read_gguf
-from zinc_rt.ring.cpu import CpuBackend
 
 RECURRENT = ("mamba", "qwen35", "qwen35moe", "qwen3next")
 CONTEXT = 64  # mistral3's tiny model reaches no further

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden import tiny
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.ring.cpu import CpuBackend
 
 Tensors = dict[str, np.ndarray]
 TOKENS = [5, 17, 300, 44, 17]

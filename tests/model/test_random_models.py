@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from support import Counts
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.golden.llama_cpp_import import import_llama_cpp
 from zinc_rt.golden.quantize import WRITABLE
 from zinc_rt.golden.tiny import write_tiny
 from zinc_rt.golden.tiny_architectures import ARCHITECTURES
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.ring.cpu import CpuBackend
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("llama_cpp") is None,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
@@ -21,7 +22,6 @@ from zinc_rt.perf.machine import Sampler, gpu_folder, machine
 from zinc_rt.perf.milestones import find_milestone
 from zinc_rt.perf.trends import series_of
 from zinc_rt.perf.versus import runner, speed_in
-from zinc_rt.ring.cpu import CpuBackend
 
 MODEL = FOLDER / "qwen3-q.gguf"
 

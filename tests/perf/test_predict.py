@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
@@ -15,7 +16,6 @@ from zinc_rt.perf import devices, original
 from zinc_rt.perf.devices import CASES, read_table, table
 from zinc_rt.perf.model import parts_of, predict, worth
 from zinc_rt.perf.work import Work, work_of
-from zinc_rt.ring.cpu import CpuBackend
 
 R9700 = table().device("R9700")
 

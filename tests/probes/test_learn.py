@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zinc_rt.backends.base import Tier
 from zinc_rt.commands import options, sim
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.probes import command, learned
@@ -21,7 +22,6 @@ from zinc_rt.probes.learn import PROBES, WMMA_PLACES, distances, sample
 from zinc_rt.probes.probe import T1, T2
 from zinc_rt.probes.runner import Plan, Runner
 from zinc_rt.report import Report
-from zinc_rt.ring.base import Tier
 from zinc_rt.sim import facts
 from zinc_rt.sim.facts import Behaviour, Fact, Facts
 from zinc_rt.sim.shader.wmma import ORDER

@@ -8,11 +8,11 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from zinc_rt.backends.amd.kernel_log import KernelLog
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.probes import command, mem_command
 from zinc_rt.probes.device import amd_gpus
 from zinc_rt.probes.kernel_messages import Messages
-from zinc_rt.ring.kernel_log import KernelLog
 
 NO_GPU = not amd_gpus(LinuxDriver())
 EARLY = "P01,P02,P03"  # quick, and nothing hazardous

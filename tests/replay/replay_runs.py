@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from zinc_rt.backends.base import Backend
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.ring.base import Backend
-from zinc_rt.ring.cpu import CpuBackend
 from zinc_rt.trace.levels import Level
 from zinc_rt.trace.recorder import record
 

@@ -23,13 +23,13 @@ from planted import (
 )
 from replay_runs import recorded
 
+from zinc_rt.backends.base import Tier
+from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
 from zinc_rt.exec import Buffer
 from zinc_rt.lower import Call, Program
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.repro import emit_repro
 from zinc_rt.replay.run import replay
-from zinc_rt.ring.base import Tier
-from zinc_rt.ring.cpu import BoundCall, CpuBackend, CpuVariant
 from zinc_rt.tiers import ORACLE
 
 

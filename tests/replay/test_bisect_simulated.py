@@ -12,6 +12,7 @@ from planted import Plant, bit_flipped, table_shifted
 from replay_runs import recorded
 
 from zinc_rt import tiers
+from zinc_rt.backends.base import Backend
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.kernels.sets import KernelSet, kernel_set
 from zinc_rt.kernels.weight import Weight
@@ -22,7 +23,6 @@ from zinc_rt.replay.lane import lane_trace
 from zinc_rt.replay.repro import emit_repro
 from zinc_rt.replay.run import replay
 from zinc_rt.replay.tape import read_tape
-from zinc_rt.ring.base import Backend
 from zinc_rt.tiers import ORACLE, choose_tier, open_backend
 from zinc_rt.trace.reader import LogReader
 

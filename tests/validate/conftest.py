@@ -10,8 +10,8 @@ from planted import Plant, PlantedBackend
 from seen import Judge, Planting, Seen, Validate
 
 from zinc_rt import tiers
+from zinc_rt.backends.base import Backend, Tier
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.ring.base import Backend, Tier
 from zinc_rt.tiers import Choice
 from zinc_rt.validate import run
 from zinc_rt.validate.command import main

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from seen import TWO, Capture, Validate, golden_of, refused
 
+from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.format import write_golden
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.ring.cpu import CpuBackend
 from zinc_rt.validate.capture import Selection, capture
 
 

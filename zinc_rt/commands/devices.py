@@ -104,8 +104,8 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
 
 def survey(machine: Machine, driver: Driver | None) -> list[Row]:
     """A row for each GPU and tier, then the CPU's, which is always usable."""
+    from zinc_rt.backends.base import Tier
     from zinc_rt.kmd.discover import check_kfd, check_user_queues
-    from zinc_rt.ring.base import Tier
     from zinc_rt.tiers import BUILT, available_cores
 
     rows = []

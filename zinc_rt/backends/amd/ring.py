@@ -14,6 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.backends.amd.fence import Timeline, TimelineFence
+from zinc_rt.backends.amd.kernel_side import KernelSide
+from zinc_rt.backends.amd.legal import refuse_illegal
+from zinc_rt.backends.amd.publish import Publish, Target
+from zinc_rt.backends.amd.waiting import wait_until
 from zinc_rt.errors import InputError
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.kmd.errors import DriverError
@@ -24,11 +29,6 @@ from zinc_rt.pm4.layout import EncodeError, Packet
 from zinc_rt.pm4.lint import Mapped
 from zinc_rt.pm4.lint import Queue as LintQueue
 from zinc_rt.pm4.packets import ReleaseMem
-from zinc_rt.ring.fence import Timeline, TimelineFence
-from zinc_rt.ring.kernel_side import KernelSide
-from zinc_rt.ring.legal import refuse_illegal
-from zinc_rt.ring.publish import Publish, Target
-from zinc_rt.ring.waiting import wait_until
 
 GONE = (errno.ETIME, errno.EIO)  # DESTROY_QUEUE of a queue that hangs, which is gone all the same
 KEPT = 8  # finished submissions remembered for a hang report

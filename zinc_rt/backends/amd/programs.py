@@ -8,6 +8,12 @@ from functools import partial
 
 import numpy as np
 
+from zinc_rt.backends.amd import examine, graph_program
+from zinc_rt.backends.amd.device_memory import DeviceMemory, Storage
+from zinc_rt.backends.amd.kernel_code import KernelCode
+from zinc_rt.backends.amd.legal import refuse_illegal
+from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram, ib_content
+from zinc_rt.backends.base import Device, Tier
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
@@ -17,12 +23,6 @@ from zinc_rt.lower import Program
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import Queue as LintQueue
-from zinc_rt.ring import examine, graph_program
-from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.device_memory import DeviceMemory, Storage
-from zinc_rt.ring.kernel_code import KernelCode
-from zinc_rt.ring.legal import refuse_illegal
-from zinc_rt.ring.packet_program import AmdVariant, PacketProgram, ib_content
 
 
 @dataclass(frozen=True, slots=True)

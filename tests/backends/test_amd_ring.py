@@ -9,13 +9,13 @@ from fake_gpu import GENERATION, FakeGpu, FakeSide
 from recording import RecordingPublish
 from support import Counts
 
+from zinc_rt.backends.amd.hang import Hang
+from zinc_rt.backends.amd.publish import Publish, publisher
+from zinc_rt.backends.amd.ring import AmdRing, Batch
 from zinc_rt.errors import InputError
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.layout import EncodeError
 from zinc_rt.pm4.packets import IndirectBuffer, Nop, WaitRegMem, WriteData
-from zinc_rt.ring.amd_ring import AmdRing, Batch
-from zinc_rt.ring.hang import Hang
-from zinc_rt.ring.publish import Publish, publisher
 
 RING_BYTES = 4096
 RING_DW = RING_BYTES // 4

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.backends.amd.kernel_side import KfdSide, UserqSide
+from zinc_rt.backends.base import Device, Tier
 from zinc_rt.errors import NothingRan
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.topology import Node, read_topology
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
-from zinc_rt.ring.amd import AmdBackend
-from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.kernel_side import KfdSide, UserqSide
 
 UNNAMED = ("", "ip discovery")  # what amdgpu calls every chip whose parts it finds by itself
 

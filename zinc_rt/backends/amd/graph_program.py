@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS, Node
 from zinc_rt.kernels.launch import Grid, Launch, Ref, Sync, Temp
@@ -22,7 +23,6 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
 from zinc_rt.pm4.registers import WAVE32, Sh
-from zinc_rt.ring.kernel_code import KernelKey, LoadedKernel
 
 COUNTS = "step.counts"
 RESIDENT = ("weight", "constant")  # roles whose buffers are allocations of their own

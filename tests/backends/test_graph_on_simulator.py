@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from zinc_rt.backends.amd.open import open_t1
 from zinc_rt.exec import Stream
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
@@ -15,7 +16,6 @@ from zinc_rt.kmd.driver import Expected
 from zinc_rt.lower import lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.ring.amd_open import open_t1
 from zinc_rt.sim.driver import SimDriver
 
 COUNT = 300

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zinc_rt.backends.amd.device_memory import Block, Storage
+from zinc_rt.backends.amd.examine import IndirectCode
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import AcquireMem, Nop
-from zinc_rt.ring.device_memory import Block, Storage
-from zinc_rt.ring.examine import IndirectCode
 
 IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned
 IB_MAX_DW = (1 << 20) - 1  # 20 bits of INDIRECT_BUFFER

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from zinc_rt.backends.amd.addresses import AddressMap, Region
 from zinc_rt.exec import Buffer
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Transport
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.mem.suballocator import align_up
-from zinc_rt.ring.addresses import AddressMap, Region
 
 ALIGNMENT = 256  # of suballocations: code needs it, and no two buffers share a cache line
 POOL_BYTES = 1 << 30  # larger allocations are one buffer's own

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zinc_rt.ring import examine
-from zinc_rt.ring.addresses import AddressMap
-from zinc_rt.ring.amd_ring import AmdRing
-from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.hang import Hang, HangReport
-from zinc_rt.ring.kernel_log import DriverLog, KernelLog, Log, core_dump, core_dumps
-from zinc_rt.ring.kernel_side import KernelSide
+from zinc_rt.backends.amd import examine
+from zinc_rt.backends.amd.addresses import AddressMap
+from zinc_rt.backends.amd.hang import Hang, HangReport
+from zinc_rt.backends.amd.kernel_log import DriverLog, KernelLog, Log, core_dump, core_dumps
+from zinc_rt.backends.amd.kernel_side import KernelSide
+from zinc_rt.backends.amd.ring import AmdRing
+from zinc_rt.backends.base import Device, Tier
 
 
 class Reporter:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.backends.base import Device
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.ring.base import Device
 
 SCHEMA = "zinc-rt-hang/1"
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from support import Counts
 
+from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.backends.amd.hang import Hang
+from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.packet_program import PacketProgram
 from zinc_rt.exec import Event, Graph, Stream
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packets import DmaData, Nop, WaitRegMem, WriteData
-from zinc_rt.ring.amd import AmdBackend
-from zinc_rt.ring.amd_open import open_t1, open_t2
-from zinc_rt.ring.hang import Hang
-from zinc_rt.ring.packet_program import PacketProgram
 from zinc_rt.sim.driver import SimDriver
 from zinc_rt.sim.files import DrmFile
 

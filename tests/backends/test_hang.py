@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from fake_gpu import FakeGpu, FakeSide
 
+from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.backends.amd.fence import FenceCorrupt
+from zinc_rt.backends.amd.hang import SCHEMA, Hang
+from zinc_rt.backends.amd.kernel_log import KernelLog, record_text
+from zinc_rt.backends.amd.kernel_side import Incident
+from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.base import Device, Tier
 from zinc_rt.exec import Stream
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
-from zinc_rt.ring.amd import AmdBackend
-from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.fence import FenceCorrupt
-from zinc_rt.ring.hang import SCHEMA, Hang
-from zinc_rt.ring.kernel_log import KernelLog, record_text
-from zinc_rt.ring.kernel_side import Incident
-from zinc_rt.ring.packet_program import PacketProgram
 
 SOON = 0.01
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zinc_rt.backends.base import Device, Store, Tier
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, Fence, HostExecutor, HostFence, Stream
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Graph, Node
@@ -22,7 +23,6 @@ from zinc_rt.kernels.reference.table import ENTRIES
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
 from zinc_rt.lower.lower import choose
-from zinc_rt.ring.base import Device, Store, Tier
 
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 

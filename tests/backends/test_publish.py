@@ -8,8 +8,8 @@ import re
 
 import pytest
 
+from zinc_rt.backends.amd.publish import Target, assembly, publisher, source
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.ring.publish import Target, assembly, publisher, source
 
 RING_DW = 64
 

@@ -15,6 +15,20 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from zinc_rt.backends.amd import graph_program
+from zinc_rt.backends.amd.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
+from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
+from zinc_rt.backends.amd.kernel_code import KernelCode
+from zinc_rt.backends.amd.kernel_log import Log
+from zinc_rt.backends.amd.kernel_side import Incident, KernelSide
+from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram
+from zinc_rt.backends.amd.programs import Programs
+from zinc_rt.backends.amd.publish import Publish, publisher
+from zinc_rt.backends.amd.reporter import Reporter
+from zinc_rt.backends.amd.ring import AmdRing, Batch
+from zinc_rt.backends.amd.source_lines import with_source
+from zinc_rt.backends.amd.transfer import Transfer
+from zinc_rt.backends.base import Device, Store, Tier
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.kernels.entry import Entry
@@ -30,20 +44,6 @@ from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
-from zinc_rt.ring import graph_program
-from zinc_rt.ring.amd_ring import AmdRing, Batch
-from zinc_rt.ring.base import Device, Store, Tier
-from zinc_rt.ring.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
-from zinc_rt.ring.fence import SLOT_BYTES, TimelineFence
-from zinc_rt.ring.kernel_code import KernelCode
-from zinc_rt.ring.kernel_log import Log
-from zinc_rt.ring.kernel_side import Incident, KernelSide
-from zinc_rt.ring.packet_program import AmdVariant, PacketProgram
-from zinc_rt.ring.programs import Programs
-from zinc_rt.ring.publish import Publish, publisher
-from zinc_rt.ring.reporter import Reporter
-from zinc_rt.ring.source_lines import with_source
-from zinc_rt.ring.transfer import Transfer
 
 _IN_IB = re.compile(r"at IB 0x[0-9a-f]+ dword 0x([0-9a-f]+)")
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight

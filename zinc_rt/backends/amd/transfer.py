@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from zinc_rt.backends.amd.fence import TimelineFence
+from zinc_rt.backends.amd.ring import AmdRing
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.pm4.packets import DmaData
-from zinc_rt.ring.amd_ring import AmdRing
-from zinc_rt.ring.fence import TimelineFence
 
 FILL_BYTES = 32 << 20  # a packet: byte_count has 26 bits
 FROM_ADDRESS, FROM_PACKET = 3, 2  # src_sel

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from zinc_rt.backends.amd import graph_program
+from zinc_rt.backends.amd.graph_program import InBlock, ProgramPlan
+from zinc_rt.backends.amd.kernel_code import LoadedKernel
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Builder, Graph, Node
 from zinc_rt.ir.op import Op
@@ -18,9 +21,6 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect, EventWrite, SetShReg
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.ring import graph_program
-from zinc_rt.ring.graph_program import InBlock, ProgramPlan
-from zinc_rt.ring.kernel_code import LoadedKernel
 
 VA = 0x7_0000_0000
 TAKES = {"first": (2, 2), "second": (3, 1), "step_grids": (3, 1)}  # buffers, constants

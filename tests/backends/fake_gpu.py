@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from zinc_rt.backends.amd.kernel_side import Incident, fault_text
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Fault, Placement, Queue, check_ring
 from zinc_rt.pm4 import Bad, Generation, decode
 from zinc_rt.pm4 import packets as pm4
 from zinc_rt.pm4.layout import Packet
-from zinc_rt.ring.kernel_side import Incident, fault_text
 
 FIRST_VA = 0x7_0000_0000
 GENERATION = Generation.GFX12

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from zinc_rt.backends.amd.source_lines import with_source
 from zinc_rt.kernels.sets import kernel_set
-from zinc_rt.ring.source_lines import with_source
 
 KERNELS = kernel_set("gfx1201")
 SENTENCE = (

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.backends.amd.device_memory import ALIGNMENT, DeviceMemory
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.mem.suballocator import align_up
-from zinc_rt.ring.device_memory import ALIGNMENT, DeviceMemory
 
 
 @dataclass(frozen=True, slots=True)

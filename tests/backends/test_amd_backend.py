@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 from fake_gpu import FakeGpu, FakeSide
 
+from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.backends.amd.hang import Hang
+from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.base import Device, Tier
 from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.exec import Event, Graph, HostFence, Stream
 from zinc_rt.ir.graph import Builder
@@ -16,10 +20,6 @@ from zinc_rt.lower import Program, lower
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.pm4.layout import EncodeError
 from zinc_rt.pm4.packets import AcquireMem, HdpFlush, IndirectBuffer, Nop, ReleaseMem, WaitRegMem64, WriteData
-from zinc_rt.ring.amd import AmdBackend
-from zinc_rt.ring.base import Device, Tier
-from zinc_rt.ring.hang import Hang
-from zinc_rt.ring.packet_program import PacketProgram
 
 KINDS = {"kfd": Tier.T1, "userq": Tier.T2}
 

@@ -8,6 +8,9 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zinc_rt.backends.amd.addresses import AddressMap
+from zinc_rt.backends.amd.hang import FaultState, FenceState, RingState, SubmissionState
+from zinc_rt.backends.amd.ring import AmdRing, Batch, Submission
 from zinc_rt.kmd.call import PAGE_BYTES
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.pm4.accesses import accesses
@@ -16,9 +19,6 @@ from zinc_rt.pm4.disassemble import item_texts
 from zinc_rt.pm4.disassemble import lines as disassembled
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import errors, lint
-from zinc_rt.ring.addresses import AddressMap
-from zinc_rt.ring.amd_ring import AmdRing, Batch, Submission
-from zinc_rt.ring.hang import FaultState, FenceState, RingState, SubmissionState
 
 SHOWN_BEFORE = 2  # submissions shown before the one that holds rptr
 SHOWN_DW = 256  # and dwords behind rptr
