@@ -3,7 +3,7 @@
 Nothing here knows a model, a session or a tier. Streams, graphs and plans belong to one host thread at a time.
 """
 
-from zinc_rt.exec.buffer import Buffer
+from zinc_rt.exec.buffer import Buffer, Usage
 from zinc_rt.exec.fence import DeadlineMissed, Fence, Joined
 from zinc_rt.exec.graph import Graph, InFlight, Launcher, MissingVariant, ShapeKey
 from zinc_rt.exec.host import HostExecutor, HostFence
@@ -28,4 +28,5 @@ __all__ = [
     "Plan",
     "ShapeKey",
     "Stream",
+    "Usage",
 ]
