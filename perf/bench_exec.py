@@ -33,8 +33,8 @@ class Idle:
     def submit(self, variant: Any, stream: Stream) -> Fence:
         return Done()
 
-    def map(self, buffer: Buffer) -> memoryview:
-        return memoryview(buffer.storage)
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        return memoryview(buffer.storage)[offset_bytes : offset_bytes + size_bytes].toreadonly()
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         buffer.storage[offset_bytes : offset_bytes + data.nbytes] = data

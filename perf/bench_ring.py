@@ -118,11 +118,11 @@ def dispatches(count: int) -> tuple[Packet, ...]:
     return one * count
 
 
-@pytest.mark.parametrize("reads", [False, True], ids=["replay", "output read before"])
+@pytest.mark.parametrize("writes", [False, True], ids=["replay", "BAR written before"])
 @pytest.mark.parametrize("count", [64, 256, 1500])
 @pytest.mark.parametrize(("kind", "tier"), [("kfd", Tier.T1), ("userq", Tier.T2)])
-def test_graph_replay(benchmark: Any, kind: str, tier: Tier, count: int, reads: bool) -> None:
-    """With `reads` the host looked at an output in the BAR since the last replay, so HDP is flushed."""
+def test_graph_replay(benchmark: Any, kind: str, tier: Tier, count: int, writes: bool) -> None:
+    """With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
     still, stream = Still(kind), Stream("main")
     device = Device("plain memory", "gfx1201", simulated=True)
     with AmdBackend(still, tier=tier, device=device, hang_folder=None) as backend:
@@ -130,14 +130,14 @@ def test_graph_replay(benchmark: Any, kind: str, tier: Tier, count: int, reads: 
         graph = Graph("decode", backend)
         graph.add((1,), backend.build(PacketProgram(dispatches(count), f"{count} dispatches"), {}))
         graph.bind("step", backend.alloc_bo(4096, "host_visible", "step"))
-        graph.bind("output", backend.alloc_bo(4096, "bar", "output"))
+        graph.bind("input", backend.alloc_bo(4096, "bar", "input"))
         replay, key = graph.replay, (1,)
         replay(key, stream)  # makes the queue
 
         def setup() -> None:
             still.finish(backend, stream)
-            if reads:
-                graph.view("output")
+            if writes:
+                graph.write("input", 0, b"zinc")
 
         ring = backend.ring(stream)
         before = ring.wptr_dw

@@ -71,6 +71,16 @@ def test_memory_comes_zeroed(bench: Bench, heap: str) -> None:
 def test_memory_the_cpu_cannot_reach_is_not_mapped(bench: Bench) -> None:
     with pytest.raises(ValueError, match="the CPU cannot reach it"):
         bench.backend.map(bench.backend.alloc_bo(16, "device_local", "weights"))
+    with pytest.raises(ValueError, match="the CPU cannot reach it"):
+        bench.backend.read(bench.backend.alloc_bo(16, "device_local", "weights"), 0, 16)
+
+
+def test_the_host_reads_a_part_and_changes_nothing(bench: Bench) -> None:
+    buffer = bench.counter()
+    bench.backend.write(buffer, 8, memoryview(b"zinc"))
+    view = bench.backend.read(buffer, 6, 4)
+    assert bytes(view) == b"\0\0zi" and view.readonly
+    view.release()
 
 
 def test_a_freed_buffer_goes_back_and_only_once(bench: Bench) -> None:
@@ -187,6 +197,7 @@ def test_what_the_host_writes_through_the_bar_is_flushed_before_the_replay(bench
     flushes = bench.gpu.hdp_flushes
     ran = bench.gpu.queues[-1].ran
     ran.clear()
+    bench.backend.read(step, 0, 4).release()  # reading is not writing
     bench.backend.submit(variant, stream).wait(1.0)
     assert not any(isinstance(packet, HdpFlush) for packet in ran) and bench.gpu.hdp_flushes == flushes
     bench.backend.map(step)[:4] = b"1234"

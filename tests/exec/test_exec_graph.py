@@ -252,6 +252,18 @@ def test_a_write_stays_inside_its_buffer(backend, offset, data):
         graph.write("step", offset, data)
 
 
+def test_a_view_is_as_large_as_asked_for(backend):
+    graph = Graph("decode", backend)
+    graph.bind("step", backend.buffer("step", 8))
+    graph.write("step", 0, b"abcdefgh")
+    assert bytes(graph.view("step", 2, 3)) == b"cde"
+    assert bytes(graph.view("step", 6)) == b"gh"
+    assert bytes(graph.view("step", 8)) == b""
+    for offset, size in ((-1, 2), (7, 2), (9, None), (0, -1)):
+        with pytest.raises(ValueError, match="pass the end of step, 8 bytes"):
+            graph.view("step", offset, size)
+
+
 def test_an_unknown_port_is_named(backend):
     graph = Graph("decode", backend)
     graph.bind("step", backend.buffer("step", 8))

@@ -74,6 +74,10 @@ class Backend(Protocol):
 
     def map(self, buffer: Buffer) -> memoryview: ...
 
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        """The bytes as they are now, read-only, not copied. Never counts as a write. ValueError for memory the CPU
+        cannot reach."""
+
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer; visible to what is submitted afterwards."""
 

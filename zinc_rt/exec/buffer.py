@@ -60,3 +60,11 @@ class Buffer:
     def busy(self) -> bool:
         """True while something that may read or write these bytes has not finished."""
         return self.usage.busy()
+
+    def check_inside(self, offset_bytes: int, size_bytes: int, what: str) -> None:
+        """Raises ValueError, `what` in front, for bytes this buffer has not."""
+        if offset_bytes < 0 or size_bytes < 0 or offset_bytes + size_bytes > self.size_bytes:
+            raise ValueError(
+                f"{what}: {size_bytes} bytes at offset {offset_bytes} pass the end of {self.name}, "
+                f"{self.size_bytes} bytes"
+            )

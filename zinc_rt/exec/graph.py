@@ -24,8 +24,8 @@ class Launcher(Protocol):
     def submit(self, variant: Any, stream: Stream) -> Fence:
         """Start after the stream's earlier submissions and every fence in `stream.waits`."""
 
-    def map(self, buffer: Buffer) -> memoryview:
-        """The buffer's bytes, writable, visible to what is submitted afterwards."""
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        """The bytes as they are now, read-only. Never counts as a write."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer."""
@@ -193,17 +193,18 @@ class Graph:
         """
         buffer = self._settled(port, "write")
         source = memoryview(data).cast("B").toreadonly()
-        if offset_bytes < 0 or offset_bytes + source.nbytes > buffer.size_bytes:
-            raise ValueError(
-                f"graph {self.name}: {source.nbytes} bytes at offset {offset_bytes} of {port} pass the end of "
-                f"{buffer.name}, {buffer.size_bytes} bytes"
-            )
+        buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
         self._launcher.write(buffer, offset_bytes, source)
         self._observer.wrote(buffer, offset_bytes, source)
 
-    def view(self, port: str) -> memoryview:
-        """A bound buffer's bytes, read-only, valid until the next replay. Raises InFlight as `write` does."""
-        return self._launcher.map(self._settled(port, "read")).toreadonly()
+    def view(self, port: str, offset_bytes: int = 0, size_bytes: int | None = None) -> memoryview:
+        """A bound buffer's bytes from `offset_bytes` on (all that follow, or so many), read-only, valid until the
+        next replay. Raises InFlight and ValueError as `write` does."""
+        buffer = self._settled(port, "read")
+        if size_bytes is None:
+            size_bytes = buffer.size_bytes - offset_bytes
+        buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, view of {port}")
+        return self._launcher.read(buffer, offset_bytes, size_bytes)
 
     def _settled(self, port: str, verb: str) -> Buffer:
         buffer = self._buffer(port)

@@ -194,6 +194,11 @@ class AmdBackend:
             self._touched_bar()
         return storage.view()
 
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        """ValueError for memory the CPU cannot reach (heap device_local)."""
+        storage: Storage = buffer.storage
+        return storage.view()[offset_bytes : offset_bytes + size_bytes].toreadonly()
+
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         storage: Storage = buffer.storage
         if storage.device.mapping is not None:

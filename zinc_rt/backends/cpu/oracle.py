@@ -86,6 +86,9 @@ class CpuBackend:
     def map(self, buffer: Buffer) -> memoryview:
         return memoryview(buffer.storage)
 
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        return memoryview(buffer.storage)[offset_bytes : offset_bytes + size_bytes].toreadonly()
+
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         self.map(buffer)[offset_bytes : offset_bytes + data.nbytes] = data
 
