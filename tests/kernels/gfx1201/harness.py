@@ -31,6 +31,7 @@ from zinc_rt.sim.shader.bare import EngineDevice
 
 ORDERING = "canonical-1"
 COUNTS = "step.counts"
+COUNTS_DWORDS = 8
 SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows", "E": "entries"}  # how ir/op.py writes them first
 GARBAGE = 0xFF  # bytes of NaN, and of index -1
 
@@ -158,7 +159,8 @@ def bench(
             made.place(name, array, initialised=name in inputs, write=write)
         else:  # in place: the input's own storage
             made.arrays[name], made.addresses[name] = array, made.addresses[first]
-    made.place(COUNTS, np.array([counts[symbol] for symbol in SYMBOLS], np.int32), write=False)
+    block = [counts[symbol] for symbol in SYMBOLS]
+    made.place(COUNTS, np.array([*block, *(0,) * (COUNTS_DWORDS - len(block))], np.int32), write=False)
     return made
 
 
