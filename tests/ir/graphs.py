@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from hypothesis import strategies as st
 
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Role
 from zinc_rt.ir.op import Op
 
 INTS = st.integers(-(2**63), 2**63 - 1)
@@ -26,7 +28,7 @@ def any_graphs(draw: st.DrawFn) -> Graph:
     dims = st.one_of(st.integers(0, 2**63 - 1), st.sampled_from(SYMBOLS))
     for name in names:
         shape = tuple(draw(st.lists(dims, max_size=3)))
-        role = draw(st.sampled_from(["weight", "constant", "state", "step", "activation", "output"]))
+        role = draw(st.sampled_from(get_args(Role)))
         g.buffer(name, shape, draw(st.sampled_from(["f32", "q8_0", "i32", "iq2_xxs"])), role)
     operands = st.lists(st.sampled_from([ABSENT, *names]), max_size=4).map(tuple)
     for _ in range(draw(st.integers(0, 5))):

@@ -15,7 +15,7 @@ from op_examples import example
 from zinc_rt.errors import InputError, OutputError
 from zinc_rt.ir.graph import BufferSpec, Graph, Node
 from zinc_rt.ir.op import OPS, Op
-from zinc_rt.ir.serial import HASHED_FROM, HEADER, RECORDS, SECTIONS, from_bytes, load, save, to_bytes
+from zinc_rt.ir.serial import HASHED_FROM, HEADER, RECORDS, ROLES, SECTIONS, from_bytes, load, save, to_bytes
 
 
 def resealed(data: bytes | bytearray) -> bytes:
@@ -45,6 +45,10 @@ def test_every_opcode_comes_back_the_same(op):
 @given(any_graphs())
 def test_any_graph_comes_back_the_same(graph):
     assert same(from_bytes(to_bytes(graph)), graph)
+
+
+def test_the_numbers_of_the_roles_are_those_of_the_doc():
+    assert ROLES == ("weight", "constant", "state", "step", "activation", "output", "table")
 
 
 def test_the_same_graph_has_the_same_bytes():
@@ -125,7 +129,7 @@ def in_header(field: str, value: int) -> bytes:
         (in_header("name", 10**6), "string 1000000 of"),
         (in_header("nodes", 2), "counts records for"),
         (patched("buffers", 0, 999), "string 999 of"),
-        (patched("buffers", 8, 6), "role 6 of 6"),
+        (patched("buffers", 8, 7), "role 7 of 7"),
         (patched("buffers", 12, 999), "dims 999 to 1001"),
         (patched("nodes", 0, 200), "opcode 200 is unknown"),
         (patched("nodes", 16, 0xFFFFFFFF), "operands 0 to 4294967296 of"),

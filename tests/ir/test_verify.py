@@ -48,7 +48,8 @@ def test_every_opcode_refuses_an_operand_too_few_or_too_many(op):
     for changes in (
         {"inputs": node.inputs[:-1]},
         {"inputs": (*node.inputs, node.inputs[0])},
-        {"outputs": node.outputs[:-1]},
+        *({"outputs": node.outputs[:-1]} for port in OPS[op].outputs[-1:] if not port.optional),
+        {"outputs": (*node.outputs, "act.extra")},
     ):
         assert "operand-count" in rules(with_node(graph, **changes))
 
@@ -325,6 +326,29 @@ def test_a_good_graph_passes_in_silence(graph):
 def test_a_ring_the_host_reads_is_updated_without_being_written_first():
     graph = with_buffer(example(Op.STREAM_OUT), "in.ring", role="output")
     verify(with_buffer(graph, "in.cursor", role="output"))
+
+
+def test_a_table_lives_on_as_state_does_and_needs_a_barrier_after_its_store():
+    store = with_buffer(example(Op.TABLE_STORE), "in.table", role="table")
+    verify(store)
+    load = Node(Op.LOAD_REQUEST_STATE, ("in.table", "step.slot"), ("act.row",))
+    buffers = {
+        **store.buffers,
+        "step.slot": BufferSpec("step.slot", ("sequences",), "i32", "step"),
+        "act.row": BufferSpec("act.row", ("sequences", 5), "i32", "activation"),
+    }
+    with pytest.raises(VerifyError, match="missing-barrier"):
+        verify(replace(store, buffers=buffers, nodes=(*store.nodes, load)))
+    verify(replace(store, buffers=buffers, nodes=(*store.nodes, Node(Op.BARRIER, ("in.table",), ()), load)))
+
+
+def test_an_optional_output_at_the_end_may_be_missing():
+    graph = example(Op.ARGMAX)
+    verify(graph)
+    short = with_node(graph, outputs=graph.nodes[0].outputs[:1])
+    verify(replace(short, buffers={name: spec for name, spec in short.buffers.items() if "nonfinite" not in name}))
+    with pytest.raises(VerifyError, match="wanted 2 outputs"):
+        verify(with_node(graph, outputs=()))
 
 
 def test_every_finding_is_listed_with_its_node():

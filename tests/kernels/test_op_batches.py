@@ -107,6 +107,7 @@ CASES: dict[Op, Callable[[], Case]] = {
     Op.MATMUL_WMMA_Q4K: lambda: ([x(1, 256), q4(2, 7, 256)], {}),
     Op.LOAD_REQUEST_STATE: lambda: ([floats(1, 9, 2, 3), indices(9)], {}),
     Op.STORE_REQUEST_STATE: lambda: ([x(1, 3), np.array([8, 0, 3, 4, 1, 7], np.int32), floats(2, 9, 3)], {}),
+    Op.TABLE_STORE: lambda: ([np.array([8, 0, 3, 4, 1, 7], np.int32), indices(9), np.zeros((3, 3), np.int32)], {}),
     Op.VERIFY_K: lambda: ([CHOICES, np.concatenate([CHOICES[:, :1], CHOICES[::-1]], axis=1)], {}),
     Op.MATMUL: lambda: ([x(1, 512), q4(2, 9, 512), f32(3, 9), f32(4, 1)], {}),
     Op.SWIGLU: lambda: ([x(1, 19), x(2, 19)], {}),
@@ -132,7 +133,7 @@ def rows_of(op: Op, pick: list[int], ordering: str, stores: list[np.ndarray] | N
     spec = OPS[op]
     inputs += [None] * (len(spec.inputs) - len(inputs))  # optional operands at the end
     leading = [port.shape[0] for port in spec.inputs]
-    tokens = next(symbol for symbol in ("L", "T", "S") if symbol in leading)
+    tokens = next(symbol for symbol in ("L", "T", "S", "E") if symbol in leading)
     updated = [i for i, port in enumerate(spec.inputs) if port.name in {out.inplace for out in spec.outputs}]
     for i, store in zip(updated, stores or [], strict=True):
         inputs[i] = store

@@ -50,10 +50,10 @@ def draw(
     top_p: float = 1,
     min_p: float = 0,
     seed: tuple[int, int] = (1, 0),
-    slot: Any = 0,
+    choice: Any = 0,
     position: Any = 0,
 ) -> np.ndarray:
-    """SAMPLE with the same settings for every row; slot and position may differ from row to row."""
+    """SAMPLE with the same settings for every row; choice and position may differ from row to row."""
     rows = len(logits)
     return run(
         Op.SAMPLE,
@@ -61,7 +61,7 @@ def draw(
         logits,
         np.tile(np.array(seed, np.uint32).view(np.int32), (rows, 1)),
         np.tile(np.array([temperature, top_k, top_p, min_p], np.float32), (rows, 1)),
-        np.broadcast_to(np.asarray(slot, np.int32), rows),
+        np.broadcast_to(np.asarray(choice, np.int32), rows),
         np.broadcast_to(np.asarray(position, np.int32), rows),
     )
 
@@ -105,13 +105,13 @@ def sample64(
 )
 def test_sample_draws_what_the_definition_draws(ordering: str, settings: dict[str, float]) -> None:
     logits = floats(3, 60, 67, scale=2)
-    slots, positions = np.arange(60) % 3, np.arange(60) * 7
+    choices, positions = np.arange(60) % 3, np.arange(60) * 7
     seed = (0xDEADBEEF, 0x80000001)
-    got = draw(ordering, logits, **settings, seed=seed, slot=slots, position=positions)
+    got = draw(ordering, logits, **settings, seed=seed, choice=choices, position=positions)
     full = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, **settings}
     sure = 0
     for i, row in enumerate(logits):
-        u = (philox_scalar([int(slots[i]), int(positions[i]), 0, 0], list(seed)) >> 8) / 2**24
+        u = (philox_scalar([int(choices[i]), int(positions[i]), 0, 0], list(seed)) >> 8) / 2**24
         want, margin = sample64(row, **full, u=u)  # type: ignore[arg-type]
         if margin > 1e-5:
             sure += 1
@@ -133,18 +133,18 @@ def test_the_frequencies_are_the_softmax(ordering: str, slow_counts: Any) -> Non
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-@pytest.mark.parametrize("change", ["seed", "high seed word", "slot", "position"])
-def test_a_draw_depends_on_seed_slot_and_position_and_nothing_else(ordering: str, change: str) -> None:
+@pytest.mark.parametrize("change", ["seed", "high seed word", "choice", "position"])
+def test_a_draw_depends_on_seed_choice_and_position_and_nothing_else(ordering: str, change: str) -> None:
     logits = np.tile(floats(1, 1, 200), (64, 1))
-    base: dict[str, Any] = {"seed": (5, 6), "slot": 3, "position": np.arange(64)}
+    base: dict[str, Any] = {"seed": (5, 6), "choice": 3, "position": np.arange(64)}
     other = dict(base)
     match change:
         case "seed":
             other["seed"] = (6, 6)
         case "high seed word":
             other["seed"] = (5, 7)
-        case "slot":
-            other["slot"] = 4
+        case "choice":
+            other["choice"] = 4
         case "position":
             other["position"] = np.arange(64) + 1
     first = draw(ordering, logits, **base)
@@ -178,7 +178,7 @@ def test_a_temperature_near_zero_is_argmax_too(ordering: str, temperature: float
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_ties_go_to_the_lower_id(ordering: str) -> None:
     logits = np.array([[1, 3, 3, 2, 3]], np.float32).repeat(40, axis=0)
-    assert run(Op.ARGMAX, ordering, logits).tolist() == [1] * 40
+    assert run(Op.ARGMAX, ordering, logits)[0].tolist() == [1] * 40
     for settings in ({"temperature": 0.0}, {"top_k": 1}, {"top_p": 0.0}):
         assert draw(ordering, logits, **settings, position=np.arange(40)).tolist() == [1] * 40
     assert set(draw(ordering, logits, top_k=2, position=np.arange(40)).tolist()) == {1, 2}
@@ -216,7 +216,7 @@ def test_a_forbidden_token_is_never_drawn(ordering: str) -> None:
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_a_vocabulary_of_one_leaves_no_choice(ordering: str) -> None:
     assert draw(ordering, np.array([[-7.5]], np.float32)).tolist() == [0]
-    assert run(Op.ARGMAX, ordering, np.array([[-7.5]], np.float32)).tolist() == [0]
+    assert run(Op.ARGMAX, ordering, np.array([[-7.5]], np.float32))[0].tolist() == [0]
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
@@ -226,11 +226,24 @@ def test_argmax_is_the_first_of_the_largest(ordering: str) -> None:
     logits[1] = -1e-45
     logits[1, 77] = 0  # above a negative denormal
     logits[2, 0] = np.inf
-    got = run(Op.ARGMAX, ordering, logits)
+    got, _ = run(Op.ARGMAX, ordering, logits)
     want = [max(range(131), key=lambda i: (row[i], -i)) for row in logits.tolist()]
     assert got.tolist() == want
     assert got[:3].tolist() == [9, 77, 0]
-    assert run(Op.ARGMAX, ordering, logits[:0]).shape == (0,)
+    assert [part.shape for part in run(Op.ARGMAX, ordering, logits[:0])] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_argmax_says_where_the_first_logit_that_is_no_number_lies(ordering: str) -> None:
+    logits = floats(7, 6, 131)
+    logits[1, 40] = np.nan
+    logits[2, 130] = np.inf
+    logits[3, 0] = -np.inf
+    logits[4, [9, 77, 100]] = np.nan, -np.inf, np.inf
+    logits[5] = 3e38
+    _, nonfinite = run(Op.ARGMAX, ordering, logits)
+    assert nonfinite.tolist() == [-1, 40, 130, 0, 9, -1]
+    assert nonfinite.dtype == np.int32
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

@@ -18,11 +18,12 @@ from zinc_rt.ir.op import Op
 Dim = int | str
 Shape = tuple[Dim, ...]
 Attrs = Mapping[str, int | float | bool | str]
-Role = Literal["weight", "constant", "state", "step", "activation", "output"]
+Role = Literal["weight", "constant", "state", "step", "activation", "output", "table"]  # new ones last: serial.py
 Stage = Literal["prefill", "decode", "both"]
 
-# What the host may vary without a new graph: tokens in the step, sequences they belong to, logit rows wanted.
-SYMBOLS = ("tokens", "sequences", "rows")
+# What the host may vary without a new graph: tokens in the step, sequences they belong to, logit rows wanted,
+# page-table entries that change. step.counts has them in this order; a graph or log of before may lack the last.
+SYMBOLS = ("tokens", "sequences", "rows", "entries")
 ABSENT = ""  # an optional operand that is not there
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*(\[[a-z0-9_]+\])?(\.[a-z_][a-z0-9_]*(\[[a-z0-9_]+\])?)*\Z")
@@ -35,7 +36,8 @@ def is_buffer_name(name: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
     """weight: from the file. constant: computed by the host once. state: lives across replays.
-    step: written by the host before a replay. activation: within one replay. output: read by the host."""
+    step: written by the host before a replay. activation: within one replay. output: read by the host.
+    table: lives across replays as state does, and a step's first dispatch brings it up to date."""
 
     name: str
     shape: Shape  # row-major, the last dimension contiguous

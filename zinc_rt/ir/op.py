@@ -63,6 +63,7 @@ class Op(IntEnum):
     SSM_CONV1D_UPDATE_IDS = 42
     SSM_DELTA_NET_INPLACE = 43
     SSM_DELTA_NET_INPLACE_IDS = 44
+    TABLE_STORE = 49
 
 
 Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggml type; index: i32
@@ -70,7 +71,8 @@ Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggm
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One operand. `inplace` names the input whose storage an output updates."""
+    """One operand. `inplace` names the input whose storage an output updates. Optional outputs at the end may be
+    missing from a node altogether: older graphs do not know them."""
 
     name: str
     shape: tuple[str, ...]
@@ -301,14 +303,18 @@ OPS: dict[Op, OpSpec] = {
             (_f("x", "T", "D"), _w("output_w", "V", "D"), _i("row", "L"), _w("bias", "V", optional=True)),
             (_f("logits", "L", "V"),),
         ),
-        OpSpec(Op.ARGMAX, (_f("logits", "L", "V"),), (_i("token", "L"),)),
+        OpSpec(
+            Op.ARGMAX,  # nonfinite: the index of the row's first logit that is NaN or infinite, -1 for none
+            (_f("logits", "L", "V"),),
+            (_i("token", "L"), Port("nonfinite", ("L",), "index", optional=True)),
+        ),
         OpSpec(
             Op.SAMPLE,
             (
                 _f("logits", "L", "V"),
                 _i("seed", "L", "two"),  # low and high 32 bits
                 _f("sampling", "L", "four"),  # temperature, top_k, top_p, min_p
-                _i("sample_slot", "L"),
+                _i("sample_choice", "L"),  # which of a prompt's answers, from 0
                 _i("sample_position", "L"),
             ),
             (_i("token", "L"),),
@@ -478,6 +484,11 @@ OPS: dict[Op, OpSpec] = {
                 _f("state_out", "slots", *_DELTA_STATE, inplace="state"),
             ),
             _DELTA_ATTRS,
+        ),
+        OpSpec(
+            Op.TABLE_STORE,  # table.flat[entry[i]] = value[i]; a step's entries are distinct and inside the table
+            (_i("entry", "E"), _i("value", "E"), _i("table", "slots", "pages")),
+            (_i("table_out", "slots", "pages", inplace="table"),),
         ),
     )
 }

@@ -1,6 +1,6 @@
 """Shape patterns: what op.py's dimension expressions mean, without ever evaluating code.
 
-A symbol (tokens, sequences, rows) is opaque: it equals itself only, and arithmetic on it is an error unless it
+A symbol (tokens, sequences, ...) is opaque: it equals itself only, and arithmetic on it is an error unless it
 changes nothing.
 """
 

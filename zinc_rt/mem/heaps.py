@@ -20,6 +20,7 @@ ROLE_HEAPS: Mapping[Role, Heap] = MappingProxyType(
         "weight": Heap.DEVICE_LOCAL,
         "constant": Heap.DEVICE_LOCAL,
         "state": Heap.DEVICE_LOCAL,
+        "table": Heap.DEVICE_LOCAL,
         "activation": Heap.DEVICE_LOCAL,
         "step": Heap.HOST_VISIBLE,
         "output": Heap.BAR,

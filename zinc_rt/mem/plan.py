@@ -1,8 +1,8 @@
 """The memory plan: where every buffer of a graph lives, decided before anything is allocated.
 
-One allocation per class of weight, constant, state and output (`model.attn.q_weight[*]`: all layers together),
-one for the whole step block, one arena for the activations. Buffers that share arena bytes are ordered by nothing
-but the nodes that touch them: lowering must treat overlapping placements as the same memory.
+One allocation per class of weight, constant, state, table and output (`model.attn.q_weight[*]`: all layers
+together), one for the whole step block, one arena for the activations. Buffers that share arena bytes are ordered
+by nothing but the nodes that touch them: lowering must treat overlapping placements as the same memory.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ from zinc_rt.sim.shader.bare import EngineDevice
 
 ORDERING = "canonical-1"
 COUNTS = "step.counts"
-SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows"}  # how ir/op.py writes them
+COUNTS_DWORDS = 8
+SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows", "E": "entries"}  # how ir/op.py writes them first
 GARBAGE = 0xFF  # bytes of NaN, and of index -1
 
 Operand = np.ndarray | Weight | None
@@ -115,7 +116,9 @@ def bench(
         operand = given.get(port.name)
         if isinstance(operand, np.ndarray):
             counts |= {
-                SYMBOL_OF_DIM[d]: n for d, n in zip(port.shape, operand.shape, strict=False) if d in SYMBOL_OF_DIM
+                SYMBOL_OF_DIM[d]: n
+                for d, n in zip(port.shape[:1], operand.shape, strict=False)
+                if d in SYMBOL_OF_DIM
             }
     if not counts["sequences"] and isinstance(numbers := given.get("sequence"), np.ndarray):
         counts["sequences"] = int(numbers.max()) + 1  # of cache rows: no operand is that long
@@ -156,7 +159,8 @@ def bench(
             made.place(name, array, initialised=name in inputs, write=write)
         else:  # in place: the input's own storage
             made.arrays[name], made.addresses[name] = array, made.addresses[first]
-    made.place(COUNTS, np.array([counts[symbol] for symbol in SYMBOLS], np.int32), write=False)
+    block = [counts[symbol] for symbol in SYMBOLS]
+    made.place(COUNTS, np.array([*block, *(0,) * (COUNTS_DWORDS - len(block))], np.int32), write=False)
     return made
 
 
@@ -232,7 +236,7 @@ def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
 def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
     """A copy at the capacity; what is not counted (everything where `blank`) is garbage."""
     shape = tuple(
-        room[SYMBOL_OF_DIM[port.shape[i]]] if i < len(port.shape) and port.shape[i] in SYMBOL_OF_DIM else size
+        room[SYMBOL_OF_DIM[port.shape[0]]] if i == 0 and port.shape[0] in SYMBOL_OF_DIM else size
         for i, size in enumerate(array.shape)
     )
     full = np.full(prod(shape) * array.itemsize, GARBAGE, np.uint8).view(array.dtype).reshape(shape)
@@ -243,7 +247,7 @@ def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: boo
 
 def _dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
     return tuple(
-        SYMBOL_OF_DIM[port.shape[i]] if i < len(port.shape) and port.shape[i] in SYMBOL_OF_DIM else size
+        SYMBOL_OF_DIM[port.shape[0]] if i == 0 and port.shape[0] in SYMBOL_OF_DIM else size
         for i, size in enumerate(array.shape)
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from harness import check
+from harness import bench, check, run
 from kernels.op_cases import floats
 
 from zinc_rt.ir.op import Op
@@ -18,13 +19,42 @@ def test_the_greedy_token(vocab: int) -> None:
     logits = floats(vocab, 3, vocab)
     logits[1] = -np.inf
     logits[2, vocab // 2 :] = 9.0  # a tie
-    (token,) = check(Op.ARGMAX, logits, capacity={"rows": 8})
-    assert token[1] == 0
+    token, nonfinite = check(Op.ARGMAX, logits, capacity={"rows": 8})
+    assert token[1] == 0 and nonfinite.tolist() == [-1, 0, -1]
 
 
 def test_the_greedy_token_of_zeros_denormals_and_nan() -> None:
     check(Op.ARGMAX, np.array([[-0.0, 0.0, -1e-45], [-1.0, -1e-45, -0.0], [1.0, np.nan, np.nan]], np.float32))
     check(Op.ARGMAX, np.array([[-np.inf, np.inf, np.inf], [np.nan, np.inf, 0.0], [-3.0, -2.0, -2.0]], np.float32))
+
+
+@pytest.mark.parametrize("at", [0, 1, 31, 32, 1023, 1024, 1500, 2999])
+def test_the_first_logit_that_is_no_number(at: int) -> None:
+    logits = floats(at, 4, 3000)
+    logits[0, at] = np.nan
+    logits[1, at:] = np.inf
+    logits[2, at::7] = -np.inf
+    logits[3] = 3.4e38
+    _, nonfinite = check(Op.ARGMAX, logits, capacity={"rows": 5})
+    assert nonfinite.tolist() == [at, at, at, -1]
+
+
+def test_the_greedy_token_alone_is_what_older_graphs_ask_for() -> None:
+    logits = floats(3, 2, 40)
+    made = bench(Op.ARGMAX, logits, outputs=(np.zeros(2, np.int32), np.zeros(2, np.int32)))
+    untouched = made.arrays["nonfinite"].copy()
+    made.node = replace(made.node, outputs=made.node.outputs[:1])
+    run(made)
+    assert made.arrays["token"].tolist() == logits.argmax(axis=1).tolist()
+    assert made.arrays["nonfinite"].tolist() == untouched.tolist()
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 100])
+def test_the_page_table_gets_its_new_entries(count: int) -> None:
+    table = np.arange(240, dtype=np.int32).reshape(6, 40)
+    entries = np.random.default_rng(count).permutation(240)[:count].astype(np.int32)
+    (stored,) = check(Op.TABLE_STORE, entries, entries - 1000, table, capacity={"entries": 120})
+    assert (stored != np.arange(240).reshape(6, 40)).sum() == count
 
 
 @pytest.mark.parametrize(("rows", "room", "cursor"), [(1, 4, 0), (3, 4, 3), (5, 3, 7), (2, 1000, 2_000_000_011)])
@@ -42,11 +72,11 @@ def test_a_draft_is_accepted_up_to_the_first_difference() -> None:
 
 
 def check_sample(logits: np.ndarray, sampling: np.ndarray, seed: int = 0) -> np.ndarray:
-    """SAMPLE of each row of `logits` with its row of `sampling`; seed, slot and position are random dwords."""
+    """SAMPLE of each row of `logits` with its row of `sampling`; seed, choice and position are random dwords."""
     dwords = np.random.default_rng(seed).integers(-(2**31), 2**31, (len(logits), 4)).astype(np.int32)
-    key, slot, position = (np.ascontiguousarray(part) for part in (dwords[:, :2], dwords[:, 2], dwords[:, 3]))
+    key, choice, position = (np.ascontiguousarray(part) for part in (dwords[:, :2], dwords[:, 2], dwords[:, 3]))
     (token,) = check(
-        Op.SAMPLE, logits, key, sampling.astype(np.float32), slot, position, capacity={"rows": len(logits) + 1}
+        Op.SAMPLE, logits, key, sampling.astype(np.float32), choice, position, capacity={"rows": len(logits) + 1}
     )
     return token
 

@@ -55,7 +55,7 @@ class BoundCall:
 @dataclass(frozen=True, slots=True)
 class CpuVariant:
     calls: tuple[BoundCall, ...]
-    counts: np.ndarray  # i32 [3], the step block's
+    counts: np.ndarray  # i32, the step block's, in the order of SYMBOLS
 
 
 class CpuBackend:
@@ -101,13 +101,13 @@ class CpuBackend:
         calls = []
         for call in program.calls:
             spec = OPS[call.node.op]
-            outputs = zip(spec.outputs, call.node.outputs, strict=True)
+            outputs = zip(spec.outputs, call.node.outputs, strict=False)  # optional ones may be left out
             calls.append(
                 BoundCall(
                     call.node,
                     call.entry.code,
                     tuple(None if name == ABSENT else bind(name) for name in call.node.inputs),
-                    tuple(_array(bind(name)) for port, name in outputs if port.inplace is None),
+                    tuple(_array(bind(name)) for port, name in outputs if port.inplace is None and name != ABSENT),
                 )
             )
         return CpuVariant(tuple(calls), _array(bind("step.counts")).array)

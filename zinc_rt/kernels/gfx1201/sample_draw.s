@@ -2,7 +2,7 @@
 // order of the sums is the definition. Rows at temperature 0 or below have their token from argmax already.
 //
 // buffers: pairs u32[L][P][2]; sampling f32[L][4]; weights f32[L][2 P] of sample_weights; seed i32[L][2];
-//     slot i32[L]; position i32[L]; token i32[L]
+//     choice i32[L]; position i32[L]; token i32[L]
 // constants: V; P; bytes of a row of pairs
 .include "zrt.inc"
 .include "sample.inc"
@@ -33,7 +33,7 @@ zrt_kernel name=sample_draw, buffers=7, constants=3, threads=32, vgprs=8, sgprs=
 .endm
 
     s_load_b256 s[4:11], s[0:1], 0x0                // pairs, sampling, weights, seed
-    s_load_b128 s[12:15], s[0:1], 0x20              // slot, position
+    s_load_b128 s[12:15], s[0:1], 0x20              // choice, position
     s_load_b64 s[16:17], s[0:1], 0x30               // token
     s_load_b96 s[20:22], s[0:1], 0x38               // V, P, bytes
     s_lshl_b32 s23, ttmp9, 2

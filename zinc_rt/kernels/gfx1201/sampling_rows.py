@@ -1,4 +1,4 @@
-"""From logits to tokens on gfx1201."""
+"""From logits to tokens on gfx1201, and the page table's upkeep."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ WEIGHTS_PER_GROUP = 1024
 
 
 def argmax(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    """A second output, where the first logit lies that is no number, is one that older graphs do not ask for."""
     rows, vocab = row_shape(graph, node.inputs[0])
-    yield Launch("argmax", (Ref(node.inputs[0]), Ref(node.outputs[0])), (vocab,), (rows, 1, 1))
+    token, nonfinite = (*(Ref(name) if name else None for name in node.outputs), None)[:2]
+    yield Launch("argmax", (Ref(node.inputs[0]), token, nonfinite), (vocab,), (rows, 1, 1))
 
 
 def sample(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     """Rows that are greedy have argmax's token, which the last kernel replaces in the others."""
-    logits, seed, sampling, slot, position = map(Ref, node.inputs)
+    logits, seed, sampling, choice, position = map(Ref, node.inputs)
     token = Ref(node.outputs[0])
     rows, vocab = row_shape(graph, logits.name)
     places = -(-vocab // WEIGHT_BLOCK) * WEIGHT_BLOCK
@@ -33,13 +35,13 @@ def sample(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[La
     room = row_bytes * (capacity[rows] if isinstance(rows, str) else rows)
     pairs, spare = Temp("pairs", room), Temp("spare", room)
     sizes = (vocab, places, row_bytes)
-    yield Launch("argmax", (logits, token), (vocab,), (rows, 1, 1))
+    yield Launch("argmax", (logits, token, None), (vocab,), (rows, 1, 1))
     yield Launch("sample_sort", (logits, sampling, pairs, spare), sizes, (rows, 1, 1))
     yield SYNC
     groups = -(-places // WEIGHTS_PER_GROUP)
     yield Launch("sample_weights", (pairs, sampling, spare), sizes, (rows, groups, 1))
     yield SYNC
-    yield Launch("sample_draw", (pairs, sampling, spare, seed, slot, position, token), sizes, (rows, 1, 1))
+    yield Launch("sample_draw", (pairs, sampling, spare, seed, choice, position, token), sizes, (rows, 1, 1))
 
 
 def _vocabulary(node: Node, graph: Graph) -> str | None:
@@ -56,6 +58,10 @@ def stream_out(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterato
     yield Launch("stream_out", tuple(map(Ref, (token, out_slot, ring, cursor, COUNTS))), (room,))
 
 
+def table_store(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    yield Launch("table_store", tuple(map(Ref, (*node.inputs, COUNTS))))
+
+
 def verify_k(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     sequences, drafted = row_shape(graph, node.inputs[0])
     yield Launch("verify_k", tuple(map(Ref, (*node.inputs, *node.outputs))), (drafted,), (sequences, 1, 1))
@@ -66,4 +72,5 @@ ROWS: tuple[Entry, ...] = (
     Entry(Op.SAMPLE, sample, ORDERINGS, rejects=_vocabulary),
     Entry(Op.STREAM_OUT, stream_out, ORDERINGS),
     Entry(Op.VERIFY_K, verify_k, ORDERINGS),
+    Entry(Op.TABLE_STORE, table_store, ORDERINGS),
 )

@@ -1,4 +1,4 @@
-"""ARGMAX: the greedy token."""
+"""ARGMAX: the greedy token, and whether the logits are sound."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import numpy as np
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
-def argmax(math: Arithmetic, logits: np.ndarray) -> np.ndarray:
-    """logits [L, V] -> i32 [L]; ties go to the lower id."""
-    return logits.argmax(axis=-1).astype(np.int32)
+def argmax(math: Arithmetic, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """logits [L, V] -> token i32 [L], ties go to the lower id; nonfinite i32 [L], -1 where all are finite."""
+    nonfinite = ~np.isfinite(logits)
+    first = np.where(nonfinite.any(axis=-1), nonfinite.argmax(axis=-1), -1)
+    return logits.argmax(axis=-1).astype(np.int32), first.astype(np.int32)

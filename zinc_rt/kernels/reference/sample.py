@@ -1,4 +1,4 @@
-"""SAMPLE: draw a token, reproducibly from (seed, slot, position)."""
+"""SAMPLE: draw a token, reproducibly from (seed, choice, position)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def sample(
     logits: np.ndarray,
     seed: np.ndarray,
     sampling: np.ndarray,
-    sample_slot: np.ndarray,
+    sample_choice: np.ndarray,
     sample_position: np.ndarray,
 ) -> np.ndarray:
     """logits [L, V], seed i32 [L, 2], sampling [L, 4] as (temperature, top_k, top_p, min_p) -> i32 [L].
 
     temperature 0 is argmax; top_k 0, top_p 1 and min_p 0 switch their filter off, and none drops the best one.
     Candidates are stably sorted by falling logit, cut by top_k, min_p, top_p in that order, and the first whose
-    running sum exceeds u times the total is drawn, u in [0, 1) being 24 bits of Philox on (seed; slot, position).
+    running sum exceeds u times the total is drawn, u in [0, 1) being 24 bits of Philox (seed; choice, position).
+    choice: which of a prompt's answers this is.
     """
     out = np.empty(len(logits), np.int32)
     for i, row in enumerate(logits):
@@ -55,7 +56,7 @@ def sample(
         if top_p < 1:
             enough = int(np.searchsorted(running, top_p * running[-1], side="left")) + 1
             running = running[:enough]
-        words = [int(word) & MASK for word in (*seed[i], sample_slot[i], sample_position[i])]
+        words = [int(word) & MASK for word in (*seed[i], sample_choice[i], sample_position[i])]
         bits = philox4x32((words[2], words[3], 0, 0), (words[0], words[1]))[0]
         u = np.float32((bits >> 8) * 2.0**-24)
         drawn = int(np.searchsorted(running, u * running[-1], side="right"))

@@ -46,6 +46,7 @@ from zinc_rt.kernels.reference.ssm_gated_norm import ssm_gated_norm
 from zinc_rt.kernels.reference.ssm_scan import ssm_scan
 from zinc_rt.kernels.reference.stream_out import stream_out
 from zinc_rt.kernels.reference.swiglu import swiglu
+from zinc_rt.kernels.reference.table_store import table_store
 from zinc_rt.kernels.reference.verify_k import verify_k
 
 # code(math, *inputs, **attrs) -> the outputs that are not in place, one array or a tuple of them
@@ -96,6 +97,7 @@ FUNCTIONS: dict[Op, Code] = {
     Op.SSM_CONV1D_UPDATE_IDS: ssm_conv1d_update_ids,
     Op.SSM_DELTA_NET_INPLACE: ssm_delta_net_inplace,
     Op.SSM_DELTA_NET_INPLACE_IDS: ssm_delta_net_inplace_ids,
+    Op.TABLE_STORE: table_store,
 }
 
 ENTRIES: tuple[Entry, ...] = tuple(Entry(op, code, frozenset(ORDERINGS)) for op, code in FUNCTIONS.items())

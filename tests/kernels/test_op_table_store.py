@@ -1,0 +1,32 @@
+"""The page table's entries that change in a step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from op_cases import ORDERINGS, run
+
+from zinc_rt.ir.op import Op
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("entries", [[], [11], [0, 5, 11, 4]], ids=len)
+def test_the_entries_named_change_and_no_other(ordering: str, entries: list[int]) -> None:
+    table = np.arange(100, 112, dtype=np.int32).reshape(3, 4)
+    want = [100 + at for at in range(12)]
+    for number, at in enumerate(entries):
+        want[at] = 7 * number
+    values = np.arange(len(entries), dtype=np.int32) * 7
+    assert run(Op.TABLE_STORE, ordering, np.array(entries, np.int32), values, table) is None
+    assert table.reshape(-1).tolist() == want
+
+
+@pytest.mark.parametrize(
+    ("entries", "saw"),
+    [([0, 12], "entry 12 of a table of 12"), ([-1], "entry -1 of"), ([3, 4, 3], "named twice")],
+)
+def test_entries_outside_the_table_or_named_twice_are_refused(entries: list[int], saw: str) -> None:
+    table = np.zeros((3, 4), np.int32)
+    with pytest.raises((IndexError, ValueError), match=saw):
+        run(Op.TABLE_STORE, ORDERINGS[0], np.array(entries, np.int32), np.ones(len(entries), np.int32), table)
+    assert not table.any()

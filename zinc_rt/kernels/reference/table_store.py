@@ -1,0 +1,20 @@
+"""TABLE_STORE: the page table's entries that change in this step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arithmetic import Arithmetic
+
+
+def table_store(math: Arithmetic, entry: np.ndarray, value: np.ndarray, table: np.ndarray) -> None:
+    """value i32 [E] into the elements entry i32 [E] of table i32 [slots, pages], counted row-major, in place.
+
+    Raises IndexError for an entry outside the table, ValueError for one named twice.
+    """
+    outside = entry[(entry < 0) | (entry >= table.size)]
+    if outside.size:
+        raise IndexError(f"TABLE_STORE: entry {outside[0]} of a table of {table.size}")
+    if np.unique(entry).size < entry.size:
+        raise ValueError("TABLE_STORE: an entry is named twice in one step")
+    table.reshape(-1)[entry] = value
