@@ -89,6 +89,10 @@ class SimDriver:
         """A suballocation [va, va + size_bytes); size 0 takes it back."""
         self.machine.announce(self.process, va, size_bytes, name)
 
+    def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
+        """Many at once."""
+        self.machine.announce_all(self.process, rows)
+
     def expect(self, kernels: Sequence[Expected]) -> None:
         """Kernels about to be dispatched, to be compiled beforehand."""
         self.machine.expect(self.process, kernels)
