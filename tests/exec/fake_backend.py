@@ -15,10 +15,10 @@ class FakeBackend:
         return self.executor.submit(variant, stream)
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
-        self.map(buffer)[offset_bytes : offset_bytes + data.nbytes] = data
+        memoryview(buffer.storage)[offset_bytes : offset_bytes + data.nbytes] = data
 
-    def map(self, buffer: Buffer) -> memoryview:
-        return memoryview(buffer.storage)
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        return memoryview(buffer.storage)[offset_bytes : offset_bytes + size_bytes].toreadonly()
 
     def buffer(self, name: str, size_bytes: int) -> Buffer:
         return Buffer(name, size_bytes, "host_visible", storage=bytearray(size_bytes))

@@ -24,8 +24,8 @@ class Launcher(Protocol):
     def submit(self, variant: Any, stream: Stream) -> Fence:
         """Start after the stream's earlier submissions and every fence in `stream.waits`."""
 
-    def map(self, buffer: Buffer) -> memoryview:
-        """The buffer's bytes, writable, visible to what is submitted afterwards."""
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        """A read-only view of what is there now."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer."""
@@ -171,7 +171,8 @@ class Graph:
 
     def view(self, port: str) -> memoryview:
         """A bound buffer's bytes, read-only, valid until the next replay. Raises InFlight as `write` does."""
-        return self._launcher.map(self._settled(port, "read")).toreadonly()
+        buffer = self._settled(port, "read")
+        return self._launcher.read(buffer, 0, buffer.size_bytes)
 
     def _settled(self, port: str, verb: str) -> Buffer:
         if port not in self._ports:
