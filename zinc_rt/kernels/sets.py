@@ -9,6 +9,7 @@ from importlib import import_module
 
 import numpy as np
 
+from zinc_rt.errors import InputError
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
@@ -26,6 +27,15 @@ class KernelSet:
     read: Callable[[str], Zrt]
     pack: Callable[[Weight], np.ndarray]
     packed_bytes: Callable[[Weight], int]  # of what `pack` gives, without packing
+
+
+def plain_set(arch: str, entries: tuple[Entry, ...] = ()) -> KernelSet:
+    """A set without kernel files: weights stay as the file has them."""
+    return KernelSet(arch, entries, _no_kernel, lambda weight: weight.raw, lambda weight: weight.nbytes)
+
+
+def _no_kernel(name: str) -> Zrt:
+    raise InputError(f"there is no kernel file {name}: this set has none")
 
 
 @cache

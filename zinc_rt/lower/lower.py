@@ -48,6 +48,12 @@ def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering:
     return Program(graph, plan, ordering, tuple(steps))
 
 
+def refusal(node: Node, graph: Graph, entries: Iterable[Entry], ordering: str) -> str | None:
+    """Why no entry of a kernel table runs the node; None where one does."""
+    chosen = choose(node, graph, [entry for entry in entries if entry.op is node.op], ordering)
+    return chosen if isinstance(chosen, str) else None
+
+
 def choose(node: Node, graph: Graph, candidates: list[Entry], ordering: str) -> Entry | str:
     """The first entry that takes the node, or why none does."""
     reasons = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
@@ -104,7 +104,7 @@ class SimDriver:
     def stores(self) -> list[StoreSeen]:
         return self.machine.stores(self.process)
 
-    def findings(self) -> Iterable[Finding]:
+    def findings(self) -> list[Finding]:
         return list(self.machine.findings)
 
     def exit(self) -> None:

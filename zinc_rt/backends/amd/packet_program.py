@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.backends.amd.device_memory import Block, Storage
@@ -39,6 +40,11 @@ class AmdVariant:
     ib: IndirectCode
     storage: Storage
     block: Block | None = None  # arguments, grids and temporaries of a graph's dispatches
+    code: Callable[[], dict[str, bytes]] = dict
+
+    def kernels(self) -> dict[str, bytes]:
+        """The machine code it dispatches, by kernel."""
+        return self.code()
 
 
 def ib_content(program: PacketProgram, generation: Generation) -> list[int]:

@@ -6,6 +6,7 @@ the other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +18,12 @@ from zinc_rt.pm4.packets import DmaData
 
 FILL_BYTES = 32 << 20  # a packet: byte_count has 26 bits
 FROM_ADDRESS, FROM_PACKET = 3, 2  # src_sel
+
+
+def zeros(gpu_va: int, size_bytes: int) -> Iterator[DmaData]:
+    """Packets that fill those bytes."""
+    for start in range(0, size_bytes, FILL_BYTES):
+        yield DmaData(0, gpu_va + start, min(FILL_BYTES, size_bytes - start), src_sel=FROM_PACKET)
 
 
 class Transfer:
@@ -42,9 +49,7 @@ class Transfer:
 
     def fill(self, gpu_va: int, size_bytes: int) -> None:
         """Zeros. Returns when they are there."""
-        for start in range(0, size_bytes, FILL_BYTES):
-            count = min(FILL_BYTES, size_bytes - start)
-            packet = DmaData(0, gpu_va + start, count, src_sel=FROM_PACKET)
+        for packet in zeros(gpu_va, size_bytes):
             self._ring.submit(self._ring.batch((packet,), "fill", dma=True))
         self.finish()
 
