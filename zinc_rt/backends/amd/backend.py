@@ -27,7 +27,7 @@ from zinc_rt.backends.amd.publish import Publish, publisher
 from zinc_rt.backends.amd.reporter import Reporter
 from zinc_rt.backends.amd.ring import AmdRing, Batch
 from zinc_rt.backends.amd.source_lines import with_source
-from zinc_rt.backends.amd.transfer import Transfer
+from zinc_rt.backends.amd.transfer import Transfer, copies
 from zinc_rt.backends.base import Device, Store, Tier
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Graph, Node
@@ -43,7 +43,7 @@ from zinc_rt.lower.lower import choose
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
+from zinc_rt.pm4.packets import EventWrite, IndirectBuffer, WaitRegMem64
 
 _IN_IB = re.compile(r"at IB 0x[0-9a-f]+ dword 0x([0-9a-f]+)")
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
@@ -185,6 +185,7 @@ class AmdBackend:
 
     def free_bo(self, buffer: Buffer) -> None:
         """The caller has waited for every replay that uses it."""
+        buffer.check_owned()
         self.memory.free(buffer)
 
     def map(self, buffer: Buffer) -> memoryview:
@@ -269,6 +270,31 @@ class AmdBackend:
         if batch is None:
             batch = lane.batches[variant] = self._batch(lane, variant)
         return lane.ring.submit(batch)
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> TimelineFence:
+        """By the command processor, behind the stream's waves; its queue goes on when the copy has ended."""
+        ring = self.ring(stream)
+        flush = self.side.flush_hdp() if self._bar_written else ()
+        packets = copies(
+            source.storage.gpu_va + source_offset_bytes, target.storage.gpu_va + target_offset_bytes, size_bytes
+        )
+        before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
+        batch = ring.batch((*before, *packets), f"copy {source.name} to {target.name}", dma=True)
+        # DMA runs beside the stream: a wait on the copy's own fence is what holds back who reads the bytes next
+        hold = WaitRegMem64(ring.timeline.gpu_va, ring.timeline.submitted + 1)
+        ring.reserve(batch.count_dw + len(hold.words(self.generation)), self._timeout_seconds)
+        fence = ring.submit(batch)
+        self._bar_written = self._before_submit = False
+        ring.run((hold,), "the end of that copy")
+        return fence
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)
