@@ -135,7 +135,7 @@ def test_weights_lie_in_one_allocation_byte_for_byte(bench: Bench) -> None:
 # Programs
 
 
-def test_a_program_is_an_indirect_buffer_that_starts_with_an_acquire(bench: Bench) -> None:
+def test_a_program_is_an_indirect_buffer_that_waits_for_earlier_waves_and_acquires(bench: Bench) -> None:
     counter = bench.counter()
     variant = bench.writes(counter, 5)
     assert len(variant.ib.words) % 8 == 0
@@ -143,7 +143,8 @@ def test_a_program_is_an_indirect_buffer_that_starts_with_an_acquire(bench: Benc
     bench.backend.submit(variant, Stream("main")).wait(1.0)
     assert word(bench, counter) == 5
     ran = bench.gpu.queues[-1].ran
-    assert [type(packet) for packet in ran if type(packet) not in (Nop, HdpFlush)][:4] == [
+    assert [type(packet) for packet in ran if type(packet) not in (Nop, HdpFlush)][:5] == [
+        EventWrite,
         AcquireMem,
         WriteData,
         IndirectBuffer,

@@ -100,3 +100,15 @@ def test_a_state_saved_on_a_side_stream_comes_back_bit_for_bit(tier: str) -> Non
     assert machine.bits() == first
     assert machine.backend.findings() == []
     machine.backend.close()
+
+
+@pytest.mark.parametrize("tier", OPENERS)
+def test_replays_submitted_in_a_row_run_one_after_another(tier: str) -> None:
+    machine = Machine(tier)
+    step = np.random.default_rng(2).standard_normal(COUNT, np.float32)
+    machine.graph.write("step.a", machine.step_at, step)
+    for _ in range(3):  # each writes the same bytes
+        machine.graph.replay((1,), machine.main)
+    assert machine.bits() == step.tobytes()
+    assert machine.backend.findings() == []
+    machine.backend.close()
