@@ -4,6 +4,7 @@ Nothing here knows a model, a session or a tier. Streams, graphs and plans belon
 """
 
 from zinc_rt.exec.buffer import Buffer, Usage, wrap
+from zinc_rt.exec.cache import GraphCache
 from zinc_rt.exec.copy import Copier, copy
 from zinc_rt.exec.fence import DeadlineMissed, Fence, Joined
 from zinc_rt.exec.graph import Graph, InFlight, Launcher, MissingVariant, ShapeKey
@@ -19,6 +20,7 @@ __all__ = [
     "Event",
     "Fence",
     "Graph",
+    "GraphCache",
     "HostExecutor",
     "HostFence",
     "InFlight",
