@@ -25,8 +25,8 @@ ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or an
 
 @dataclass(frozen=True, slots=True)
 class PacketProgram:
-    """Raw packets, run as they stand; before them the backend puts a wait for the queue's earlier waves and a cache
-    invalidation."""
+    """Raw packets, run as they stand; the backend puts a wait for the queue's earlier waves before them, and a
+    cache invalidation."""
 
     packets: tuple[Packet, ...]
     name: str = "packets"
