@@ -12,7 +12,7 @@ from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.amd.packet_program import PacketProgram
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError, ZincError
-from zinc_rt.exec import Event, Graph, HostFence, Stream
+from zinc_rt.exec import Event, Graph, HostFence, Stream, copy, wrap
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
@@ -20,7 +20,18 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import Program, lower, refusal
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.pm4.layout import EncodeError
-from zinc_rt.pm4.packets import AcquireMem, HdpFlush, IndirectBuffer, Nop, ReleaseMem, WaitRegMem64, WriteData
+from zinc_rt.pm4.packets import (
+    AcquireMem,
+    DmaData,
+    EventWrite,
+    HdpFlush,
+    IndirectBuffer,
+    Nop,
+    ProtectedFenceSignal,
+    ReleaseMem,
+    WaitRegMem64,
+    WriteData,
+)
 
 KINDS = {"kfd": "t1", "userq": "t2"}
 
@@ -123,7 +134,7 @@ def test_weights_lie_in_one_allocation_byte_for_byte(bench: Bench) -> None:
 # Programs
 
 
-def test_a_program_is_an_indirect_buffer_that_starts_with_an_acquire(bench: Bench) -> None:
+def test_a_program_is_an_indirect_buffer_that_waits_for_earlier_waves_and_acquires(bench: Bench) -> None:
     counter = bench.counter()
     variant = bench.writes(counter, 5)
     assert len(variant.ib.words) % 8 == 0
@@ -131,7 +142,8 @@ def test_a_program_is_an_indirect_buffer_that_starts_with_an_acquire(bench: Benc
     bench.backend.submit(variant, Stream("main")).wait(1.0)
     assert word(bench, counter) == 5
     ran = bench.gpu.queues[-1].ran
-    assert [type(packet) for packet in ran if type(packet) not in (Nop, HdpFlush)][:4] == [
+    assert [type(packet) for packet in ran if type(packet) not in (Nop, HdpFlush)][:5] == [
+        EventWrite,
         AcquireMem,
         WriteData,
         IndirectBuffer,
@@ -170,6 +182,80 @@ def test_a_freed_variant_gives_its_memory_back(bench: Bench) -> None:
     before = bench.gpu.resources()["buffer"]
     bench.backend.unload(variant)
     assert bench.gpu.resources()["buffer"] == before - 1
+
+
+# Copy
+
+
+def test_a_copy_runs_behind_the_streams_waves_and_holds_what_follows(bench: Bench) -> None:
+    source = bench.backend.alloc_bo(4096, "device_local", "source")
+    target = bench.counter("target")
+    bench.backend.write(source, 0, memoryview(bytes(range(256))))
+    stream = Stream("main")
+    ring = bench.backend.ring(stream)
+    ran = bench.gpu.queues[-1].ran
+    ran.clear()
+    fence = copy(bench.backend, source, 3, target, 100, 200, stream)
+    assert not fence.done() and source.busy() and target.busy()
+    fence.wait(1.0)
+    ring.idle(1.0)
+    bench.gpu.run()
+    assert bytes(bench.backend.read(target, 100, 200)) == bytes(range(3, 203))
+    assert bytes(bench.backend.read(target, 0, 100)) == bytes(100)
+    kinds = [type(packet) for packet in ran if not isinstance(packet, ProtectedFenceSignal)]
+    assert kinds == [EventWrite, DmaData, ReleaseMem, WaitRegMem64]
+    release, hold = (packet for packet in ran if isinstance(packet, ReleaseMem | WaitRegMem64))
+    assert isinstance(release, ReleaseMem) and release.wait_sync == 1
+    assert isinstance(hold, WaitRegMem64) and (hold.address, hold.reference) == (release.address, fence.value)
+
+
+def test_a_copy_sees_what_the_host_wrote_through_the_bar(bench: Bench) -> None:
+    source, target = (bench.backend.alloc_bo(64, "bar", name) for name in ("source", "target"))
+    stream = Stream("main")
+    copy(bench.backend, source, 0, target, 0, 64, stream).wait(1.0)
+    flushes, ran = bench.gpu.hdp_flushes, bench.gpu.queues[-1].ran
+    bench.gpu.run()
+    ran.clear()
+    bench.backend.write(source, 0, memoryview(b"1234"))
+    copy(bench.backend, source, 0, target, 0, 64, stream).wait(1.0)
+    if bench.gpu.kind == "kfd":
+        assert bench.gpu.hdp_flushes == flushes + 1
+    else:
+        assert isinstance(ran[0], HdpFlush)
+    assert bytes(bench.backend.read(target, 0, 4)) == b"1234"
+
+
+def test_a_copy_waits_for_another_streams_event(bench: Bench) -> None:
+    first, second, event = Stream("first"), Stream("second"), Event()
+    source, target = bench.counter("source"), bench.counter("target")
+    graph = Graph("writer", bench.backend)
+    graph.add((1,), bench.writes(source, 77))
+    bench.side.works = False
+    graph.replay((1,), first)
+    event.record(first)
+    second.wait(event)
+    fence = copy(bench.backend, source, 0, target, 0, 4, second)
+    assert second.waits == ()
+    bench.side.works = True
+    fence.wait(1.0)
+    assert word(bench, target) == 77
+
+
+def test_many_copies_go_round_a_small_ring(bench: Bench) -> None:
+    source, target, stream = bench.counter("source"), bench.counter("target"), Stream("main")
+    for number in range(300):  # some 30 dwords each, the ring holds 1,024
+        fence = copy(bench.backend, source, 0, target, 4 * (number % 8), 4, stream)
+    fence.wait(1.0)
+    assert fence.value == 300
+
+
+def test_a_wrapped_buffer_is_not_freed_here(bench: Bench) -> None:
+    whole = bench.counter("whole")
+    window = wrap("window", whole.storage, 16, whole.heap, whole.gpu_va, usage=whole.usage)
+    with pytest.raises(ValueError, match="window wraps memory that somebody else owns"):
+        bench.backend.free_bo(window)
+    copy(bench.backend, window, 0, bench.counter("target"), 0, 16, Stream("main")).wait(1.0)
+    bench.backend.free_bo(whole)
 
 
 # Replay

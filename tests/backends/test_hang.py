@@ -105,10 +105,10 @@ def test_the_window_begins_at_a_packet_also_where_the_ring_wraps(bench: Bench) -
 def test_an_illegal_packet_is_found_in_the_indirect_buffer(bench: Bench) -> None:
     variant = bench.backend.build(PacketProgram((Nop(),), "broken"), {})
     view = variant.storage.view().cast("I")
-    view[8] = 0xC0000000 | BAD_OPCODE << 8
+    view[10] = 0xC0000000 | BAD_OPCODE << 8
     report = bench.hang(bench.backend.submit(variant, bench.stream)).report
-    assert report.why.startswith("an illegal packet stops the queue: indirect buffer 0x0008: opcode")
-    assert "OVERWRITTEN: 1 dwords differ from what was built, first 0x0008" in report.ib
+    assert report.why.startswith("an illegal packet stops the queue: indirect buffer 0x000a: opcode")
+    assert "OVERWRITTEN: 1 dwords differ from what was built, first 0x000a" in report.ib
     assert "BAD: opcode" in report.ib
     view.release()
 

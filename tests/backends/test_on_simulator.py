@@ -169,11 +169,11 @@ def test_the_kernel_sees_the_end_of_a_user_queues_submission(tmp_path: Path) -> 
 def test_an_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) -> None:
     bench = Bench(tier, tmp_path)
     variant = bench.backend.build(PacketProgram((Nop(),), "broken"), {})
-    variant.storage.view().cast("I")[8] = 0xC0000000 | BAD_OPCODE << 8
+    variant.storage.view().cast("I")[10] = 0xC0000000 | BAD_OPCODE << 8
     fence = bench.backend.submit(variant, Stream("main"))
     with pytest.raises(Hang) as caught:
         fence.wait(0.1)
-    assert "indirect buffer 0x0008: opcode" in str(caught.value)
+    assert "indirect buffer 0x000a: opcode" in str(caught.value)
     assert caught.value.bundle is not None and "BAD: opcode" in (caught.value.bundle / "report.txt").read_text()
     with pytest.raises(Hang):
         bench.backend.close(drain_seconds=0.01)

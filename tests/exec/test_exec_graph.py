@@ -93,6 +93,26 @@ def test_the_least_recently_used_variant_goes_first(backend):
     assert graph.has((1,)) and not graph.has((2,))
 
 
+def test_a_thousand_evictions_each_call_back_once_and_never_for_one_in_flight(backend):
+    gate, dropped = threading.Event(), []
+    graph = Graph("decode", backend, max_variants=4, evicted=lambda key, variant: dropped.append((key, variant)))
+    graph.add((-1,), lambda: gate.wait(30) and None)
+    slow = graph.replay((-1,), Stream("slow"))
+    quick = Stream("quick")
+    for number in range(1003):
+        graph.add((number,), lambda: None)
+        if number % 3 == 0:
+            graph.replay((number,), quick).wait(1)
+    assert not slow.done() and graph.has((-1,))
+    assert len(dropped) == 1000 and len({key for key, _ in dropped}) == 1000
+    assert len({id(variant) for _, variant in dropped}) == 1000
+    assert {key for key, _ in dropped}.isdisjoint(graph.keys)
+    gate.set()
+    slow.wait(1)
+    graph.add((2000,), nothing)  # the slow one is the least recently used by now
+    assert dropped[-1][0] == (-1,)
+
+
 def test_a_variant_in_flight_is_never_dropped():
     graph = Graph("decode", DeadBackend(), max_variants=2)
     graph.add((1,), nothing)

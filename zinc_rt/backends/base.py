@@ -114,6 +114,17 @@ class Backend(Protocol):
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
         """Zeros, in the stream's order."""
 
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> Fence:
+        """On the device, in the stream's order. `zinc_rt.exec.copy` checks the ranges and tells the buffers."""
+
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
 

@@ -47,6 +47,7 @@ class Buffer:
     """Two graphs share data by binding the same Buffer.
 
     `storage` is the backend's own handle and opaque here; `gpu_va` is None where the tier has no GPU addresses.
+    `owned`: by the backend that allocated it, which frees it; else the memory is somebody else's, see `wrap`.
     Whoever allocates several buffers that live and die together may give them one `usage`, before they are bound.
     """
 
@@ -56,6 +57,7 @@ class Buffer:
     storage: Any = field(default=None, repr=False)
     gpu_va: int | None = None
     usage: Usage = field(default_factory=Usage, repr=False)
+    owned: bool = True
 
     def busy(self) -> bool:
         """True while something that may read or write these bytes has not finished."""
@@ -68,3 +70,25 @@ class Buffer:
                 f"{what}: {size_bytes} bytes at offset {offset_bytes} pass the end of {self.name}, "
                 f"{self.size_bytes} bytes"
             )
+
+    def check_owned(self) -> None:
+        """For who frees buffers. Raises ValueError for a wrapped one."""
+        if not self.owned:
+            raise ValueError(f"{self.name} wraps memory that somebody else owns: its owner frees it")
+
+
+def wrap(
+    name: str,
+    storage: Any,
+    size_bytes: int,
+    heap: str,
+    gpu_va: int | None = None,
+    *,
+    usage: Usage | None = None,
+) -> Buffer:
+    """A buffer over memory that somebody else owns, keeps alive and frees; nothing is copied.
+
+    `storage` is of the kind that the backend's own buffers hold: on T-CPU a NumPy array of uint8. A window on
+    another buffer's memory takes that buffer's `usage`.
+    """
+    return Buffer(name, size_bytes, heap, storage, gpu_va, usage or Usage(), owned=False)

@@ -226,6 +226,10 @@ class Graph:
 
     # Retirement
 
+    def busy(self) -> bool:
+        """True while one of its replays has not finished."""
+        return any(not fence.done() for fence, _ in self._replays)
+
     def wait(self, timeout_seconds: float) -> None:
         """Wait for every replay of this graph, oldest first, within one timeout.
 

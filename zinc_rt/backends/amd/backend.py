@@ -28,7 +28,7 @@ from zinc_rt.backends.amd.programs import Programs
 from zinc_rt.backends.amd.publish import Publish, publisher
 from zinc_rt.backends.amd.reporter import Reporter
 from zinc_rt.backends.amd.ring import AmdRing, Batch
-from zinc_rt.backends.amd.transfer import Transfer, zeros
+from zinc_rt.backends.amd.transfer import Transfer, copies, zeros
 from zinc_rt.backends.base import Device, Finding
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
@@ -151,12 +151,8 @@ class AmdBackend:
 
     def free(self, buffer: Buffer) -> None:
         """The caller has waited for every replay that uses it."""
+        buffer.check_owned()
         self.memory.free(buffer)
-
-    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """ValueError for memory the CPU cannot reach (heap device_local)."""
-        storage: Storage = buffer.storage
-        return storage.view()[offset_bytes : offset_bytes + size_bytes].toreadonly()
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
         """ValueError for memory the CPU cannot reach (heap device_local)."""
@@ -239,6 +235,31 @@ class AmdBackend:
         if batch is None:
             batch = lane.batches[variant] = self._batch(lane, variant)
         return lane.ring.submit(batch)
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> TimelineFence:
+        """By the command processor, behind the stream's waves; its queue goes on when the copy has ended."""
+        ring = self.ring(stream)
+        flush = self.side.flush_hdp() if self._bar_written else ()
+        packets = copies(
+            source.storage.gpu_va + source_offset_bytes, target.storage.gpu_va + target_offset_bytes, size_bytes
+        )
+        before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
+        batch = ring.batch((*before, *packets), f"copy {source.name} to {target.name}", dma=True)
+        # DMA runs beside the stream: a wait on the copy's own fence is what holds back who reads the bytes next
+        hold = WaitRegMem64(ring.timeline.gpu_va, ring.timeline.submitted + 1)
+        ring.reserve(batch.count_dw + len(hold.words(self.generation)), self._timeout_seconds)
+        fence = ring.submit(batch)
+        self._bar_written = self._before_submit = False
+        ring.run((hold,), "the end of that copy")
+        return fence
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)

@@ -11,7 +11,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import AcquireMem, Nop
+from zinc_rt.pm4.packets import AcquireMem, EventWrite, Nop
 
 IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned
 IB_MAX_DW = (1 << 20) - 1  # 20 bits of INDIRECT_BUFFER
@@ -26,7 +26,8 @@ ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or an
 
 @dataclass(frozen=True, slots=True)
 class PacketProgram:
-    """Raw packets, run as they stand; the backend puts a cache invalidation before them."""
+    """Raw packets, run as they stand; the backend puts a wait for the queue's earlier waves before them, and a
+    cache invalidation."""
 
     packets: tuple[Packet, ...]
     name: str = "packets"
@@ -49,7 +50,8 @@ class AmdVariant:
 
 def ib_content(program: PacketProgram, generation: Generation) -> list[int]:
     """The dwords of the buffer, a multiple of IB_ALIGN_DW. Raises UnsupportedError where they are too many."""
-    packets = (AcquireMem(ACQUIRE_CACHES[generation]), *program.packets)
+    # a fence orders nothing after it: without the flush two replays submitted in a row would overlap
+    packets = (EventWrite.cs_partial_flush(), AcquireMem(ACQUIRE_CACHES[generation]), *program.packets)
     words = [word for packet in packets for word in packet.words(generation)]
     words += Nop().words(generation) * (-len(words) % IB_ALIGN_DW)
     if len(words) > IB_MAX_DW:

@@ -91,6 +91,7 @@ class CpuBackend:
         return Buffer(name, size_bytes, heap, storage=np.zeros(size_bytes, np.uint8))
 
     def free(self, buffer: Buffer) -> None:
+        buffer.check_owned()
         buffer.storage = None
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
@@ -102,6 +103,20 @@ class CpuBackend:
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> HostFence:
         storage: np.ndarray = buffer.storage
         return self._executor.submit(partial(storage[offset_bytes : offset_bytes + size_bytes].fill, 0), stream)
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> HostFence:
+        """Raises ValueError for weights: they are the file's own bytes here."""
+        read = _plain(source)[source_offset_bytes : source_offset_bytes + size_bytes]
+        written = _plain(target)[target_offset_bytes : target_offset_bytes + size_bytes]
+        return self._executor.submit(partial(np.copyto, written, read), stream)
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         operands = {**weights, **{name: Weight("f32", a.shape, a) for name, a in constants.items()}}
@@ -161,6 +176,12 @@ def _processor() -> str:
             if key.strip() == "model name":
                 return value.strip()
     return platform.processor() or platform.machine()
+
+
+def _plain(buffer: Buffer) -> np.ndarray:
+    if not isinstance(buffer.storage, np.ndarray):
+        raise ValueError(f"{buffer.name} is no memory that t_cpu copies; it copies what was allocated or wrapped")
+    return buffer.storage
 
 
 def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Operand | Weight:
