@@ -12,7 +12,7 @@ from typing import Any
 from zinc_rt.backends.base import Backend, Tier
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.errors import UnsupportedError, UsageError
-from zinc_rt.kernels.sets import PACKAGES, kernel_set
+from zinc_rt.kernels.sets import AMD_TARGETS, BinaryKernelSet, kernel_set
 from zinc_rt.kmd.discover import Answer, Gpu, check_kfd, check_user_queues, find_gpus
 from zinc_rt.kmd.driver import Driver
 
@@ -121,8 +121,10 @@ def _state(tier: Tier, device: str) -> TierState:
     assert driver is not None
     state = TierState(tier, False, "")
     for gpu in gpus:
-        if gpu.arch not in PACKAGES:
-            why = f"{gpu.name} is {gpu.arch or 'of an unknown kind'}, there are kernels for {', '.join(PACKAGES)}"
+        if gpu.arch not in AMD_TARGETS:
+            why = (
+                f"{gpu.name} is {gpu.arch or 'of an unknown kind'}, there are kernels for {', '.join(AMD_TARGETS)}"
+            )
             state = state if state.why else TierState(tier, False, why)
             continue
         answer = _CHECKS[tier](driver, gpu)
@@ -174,6 +176,7 @@ def _open_gpu(choice: Choice, ordering: str) -> Backend:
             driver = found
         node = choice.gpu.node if choice.gpu is not None and choice.gpu.node is not None else first_gpu(driver)
         kernels = kernel_set(node.arch)
+        assert kernels is None or isinstance(kernels, BinaryKernelSet), node.arch
         opener = open_t1 if choice.tier is Tier.T1 else open_t2
         return opener(driver, node=node, ordering=ordering, kernels=kernels, after=undo.pop_all().close)
 

@@ -32,7 +32,7 @@ from zinc_rt.backends.base import Device, Store, Tier
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.kmd.driver import Expected
@@ -87,7 +87,7 @@ class AmdBackend:
         tier: Tier,
         device: Device,
         ordering: str = "",
-        kernels: KernelSet | None = None,
+        kernels: BinaryKernelSet | None = None,
         hang_folder: Path | None = Path("zinc-rt-hangs"),
         ring_bytes: int = RING_BYTES,
         timeout_seconds: float = TIMEOUT_SECONDS,
@@ -114,7 +114,7 @@ class AmdBackend:
         self.generation = generation_of(arch_name(side.transport.generation))
         self.memory = DeviceMemory(side.transport, announce)
         self._kernels = kernels
-        code = KernelCode(kernels.read, self.memory, self._put) if kernels is not None else None
+        code = KernelCode(kernels.load, self.memory, self._put) if kernels is not None else None
         self._programs = Programs(self.memory, code, self._put, expect, self.generation, tier, device, debug)
         self._ring_bytes = ring_bytes
         self._timeout_seconds = timeout_seconds
@@ -149,7 +149,7 @@ class AmdBackend:
         return list(dict.fromkeys(f"{each.rule}: {self._with_source(each.sentence)}" for each in self._findings()))
 
     def _with_source(self, sentence: str) -> str:
-        return with_source(sentence, self._kernels.read) if self._kernels is not None else sentence
+        return with_source(sentence, self._kernels.load) if self._kernels is not None else sentence
 
     def culprit(self, program: Program, variant: AmdVariant, error: BaseException) -> Node | None:
         """By the place in the indirect buffer that the hang report names."""
@@ -249,9 +249,9 @@ class AmdBackend:
     def code_of(self, program: Program) -> dict[str, bytes]:
         if self._kernels is None:
             return {}
-        read = self._kernels.read
+        load = self._kernels.load
         used = sorted({step.kernel for step in graph_program.plan(program).dispatches})
-        return {name: patched(read(name), dict(patches)) for name, patches in used}
+        return {name: patched(load(name), dict(patches)) for name, patches in used}
 
     # Submission
 
