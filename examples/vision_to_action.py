@@ -31,7 +31,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import lower
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.tiers import choose_tier, open_backend
+from zinc_rt.devices import choose_tier, open_backend
 
 PATCHES, PIXELS, WIDTH, HIDDEN, JOINTS = 16, 48, 64, 96, 7
 EPS, CAP = 1e-6, 1.0

@@ -14,7 +14,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.isa.report import KernelReport, report
 from zinc_rt.isa.target import target_of
-from zinc_rt.kernels.sets import KernelSet, kernel_set
+from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
 from zinc_rt.lower import lower
 from zinc_rt.mem.plan import plan_memory, size_bytes
 from zinc_rt.mem.traffic import Traffic, decode_traffic
@@ -70,7 +70,7 @@ class Work:
 def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Work:
     """Raises UnsupportedError for a chip without kernels, or a node none of them runs, saying which."""
     rows = kernel_set(arch)
-    if rows is None:
+    if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
     graph = build_model(gguf, Limits(ctx=ctx), "decode").graph
     program = lower(
@@ -137,8 +137,8 @@ def _instructions_a_byte(kernel: KernelReport) -> float:
 @cache
 def _report(arch: str, name: str) -> KernelReport:
     rows = kernel_set(arch)
-    assert rows is not None
-    zrt = rows.read(name)
+    assert isinstance(rows, BinaryKernelSet)
+    zrt = rows.load(name)
     return report(
         zrt.code,
         target_of(arch, zrt.wave),
@@ -150,11 +150,11 @@ def _report(arch: str, name: str) -> KernelReport:
     )
 
 
-def _loaded(plan: ProgramPlan, rows: KernelSet) -> dict[KernelKey, LoadedKernel]:
+def _loaded(plan: ProgramPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
     """As on a device, at made-up addresses."""
     loaded = {}
     for number, key in enumerate(dict.fromkeys(step.kernel for step in plan.dispatches)):
-        zrt = rows.read(key[0])
+        zrt = rows.load(key[0])
         x, y, z = zrt.workgroup
         loaded[key] = LoadedKernel(
             key[0],

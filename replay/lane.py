@@ -15,7 +15,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.launch import Launch, Ref, Temp
-from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
 from zinc_rt.mem.plan import size_bytes
@@ -34,7 +34,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx120
     UnsupportedError where there are no kernels for the node.
     """
     kernels = sets.kernel_set(arch)
-    if kernels is None:
+    if not isinstance(kernels, BinaryKernelSet):
         raise UnsupportedError(f"there are no kernels for {arch}")
     with LogReader(node_log) as log:
         tape = read_tape(log)
@@ -43,7 +43,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx120
     return list(_of_lane(node.traced(stored), int(stored["lane"])))
 
 
-def _memory(log: LogReader, tape: Tape, step: Step, kernels: KernelSet) -> dict[str, np.ndarray]:
+def _memory(log: LogReader, tape: Tape, step: Step, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
     """u8 [bytes] by buffer, at full capacity, as the host left it."""
     capacity = dict(zip(SYMBOLS, step.key, strict=True))
     weights, constants = sources_of(log, tape)
@@ -64,7 +64,7 @@ def _memory(log: LogReader, tape: Tape, step: Step, kernels: KernelSet) -> dict[
 
 @dataclass(slots=True)
 class _Node:
-    kernels: KernelSet
+    kernels: BinaryKernelSet
     tape: Tape
     step: Step
     memory: dict[str, np.ndarray]
@@ -98,13 +98,13 @@ class _Node:
         return tuple(counts[dim] if isinstance(dim, str) else dim for dim in launch.grid)
 
     def _wave_index(self, launch: Launch, group: list[int], wave: int) -> int:
-        zrt = self.kernels.read(launch.kernel)
+        zrt = self.kernels.load(launch.kernel)
         across, down, _ = self._grid(launch)
         number = group[0] + across * (group[1] + down * group[2])
         return number * -(-int(np.prod(zrt.workgroup)) // zrt.wave) + wave
 
     def _dispatch(self, device: Any, launch: Launch) -> None:
-        zrt = self.kernels.read(launch.kernel)
+        zrt = self.kernels.load(launch.kernel)
         block = np.frombuffer(launch.kernarg(self._address(device)), np.uint8)
         va = device.place(block, "arguments", write=False)
         device.run(

@@ -188,7 +188,7 @@ def test_a_freed_variant_gives_its_memory_back(bench: Bench) -> None:
 
 
 def test_a_copy_runs_behind_the_streams_waves_and_holds_what_follows(bench: Bench) -> None:
-    source = bench.backend.alloc_bo(4096, "device_local", "source")
+    source = bench.backend.alloc(4096, "device_local", "source")
     target = bench.counter("target")
     bench.backend.write(source, 0, memoryview(bytes(range(256))))
     stream = Stream("main")
@@ -210,7 +210,7 @@ def test_a_copy_runs_behind_the_streams_waves_and_holds_what_follows(bench: Benc
 
 
 def test_a_copy_sees_what_the_host_wrote_through_the_bar(bench: Bench) -> None:
-    source, target = (bench.backend.alloc_bo(64, "bar", name) for name in ("source", "target"))
+    source, target = (bench.backend.alloc(64, "bar", name) for name in ("source", "target"))
     stream = Stream("main")
     copy(bench.backend, source, 0, target, 0, 64, stream).wait(1.0)
     flushes, ran = bench.gpu.hdp_flushes, bench.gpu.queues[-1].ran
@@ -253,9 +253,9 @@ def test_a_wrapped_buffer_is_not_freed_here(bench: Bench) -> None:
     whole = bench.counter("whole")
     window = wrap("window", whole.storage, 16, whole.heap, whole.gpu_va, usage=whole.usage)
     with pytest.raises(ValueError, match="window wraps memory that somebody else owns"):
-        bench.backend.free_bo(window)
+        bench.backend.free(window)
     copy(bench.backend, window, 0, bench.counter("target"), 0, 16, Stream("main")).wait(1.0)
-    bench.backend.free_bo(whole)
+    bench.backend.free(whole)
 
 
 # Replay

@@ -53,14 +53,14 @@ class Machine:
         verify(graph)
         plan = plan_memory(graph, capacity={})
         program = lower(graph, self.backend.entries(), plan, ordering=ORDERING, tier=tier)
-        own = {n: self.backend.alloc_bo(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
+        own = {n: self.backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         self.graph = Graph("advance", self.backend)
         self.graph.add((1,), self.backend.build(program, own))
         for name, place in plan.placements.items():
             self.graph.bind(name, own[place.allocation])
         self.state, self.next = (own[plan.placements[name].allocation] for name in ("state.x", "out.y"))
         self.step_at = plan.placements["step.a"].offset_bytes
-        self.saved = self.backend.alloc_bo(BYTES, Heap.DEVICE_LOCAL, "saved")
+        self.saved = self.backend.alloc(BYTES, Heap.DEVICE_LOCAL, "saved")
         self.main, self.side = Stream("main"), Stream("side")
 
     def advance(self) -> None:

@@ -13,7 +13,7 @@ SENTENCE = (
 
 def test_a_pc_in_a_kernel_of_ours_has_its_line() -> None:
     assert KERNELS is not None
-    said = with_source(SENTENCE.format("argmax", "0x0"), KERNELS.read)
+    said = with_source(SENTENCE.format("argmax", "0x0"), KERNELS.load)
     assert " at pc 0x0 (argmax.s:" in said and said.endswith("`v_add_f32 v0`, wave 0")
 
 
@@ -24,4 +24,4 @@ def test_what_is_not_ours_stays_as_it_is() -> None:
         SENTENCE.format("argmax", "0xfffff0"),
         "missing-barrier: dispatch 1 reads what dispatch 0 writes",
     ):
-        assert with_source(sentence, KERNELS.read) == sentence
+        assert with_source(sentence, KERNELS.load) == sentence

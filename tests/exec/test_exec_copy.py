@@ -89,7 +89,7 @@ def test_an_empty_copy_is_only_a_place_in_the_stream(backend):
 
 
 def test_the_oracle_copies_through_its_streams(oracle):
-    source, target = (oracle.alloc_bo(16, "host_visible", name) for name in ("source", "target"))
+    source, target = (oracle.alloc(16, "host_visible", name) for name in ("source", "target"))
     oracle.write(source, 0, memoryview(bytes(range(16))))
     copy(oracle, source, 4, target, 0, 12, Stream("main")).wait(1)
     assert bytes(oracle.read(target, 0, 16)) == bytes(range(4, 16)) + bytes(4)
@@ -97,7 +97,7 @@ def test_the_oracle_copies_through_its_streams(oracle):
 
 def test_the_oracle_copies_no_weights(oracle):
     weight = oracle.upload({"w": Weight("f32", (1,), np.ones(1, np.float32))}, {})["w"]
-    target = oracle.alloc_bo(4, "host_visible", "target")
+    target = oracle.alloc(4, "host_visible", "target")
     with pytest.raises(ValueError, match="w is no memory that t_cpu copies"):
         copy(oracle, weight, 0, target, 0, 4, Stream("main"))
 
@@ -111,7 +111,7 @@ def test_wrapped_memory_is_the_callers_own(oracle):
     assert array.tobytes() == b"\0\0\0abc\0\0"
     array[0] = 7
     assert graph.view("frame")[0] == 7
-    target = oracle.alloc_bo(8, "host_visible", "target")
+    target = oracle.alloc(8, "host_visible", "target")
     copy(oracle, buffer, 0, target, 0, 8, Stream("main")).wait(1)
     assert bytes(oracle.read(target, 0, 8)) == array.tobytes()
 
@@ -121,7 +121,7 @@ def test_a_wrapped_buffer_is_freed_by_its_owner(oracle):
     buffer = wrap("frame", array, array.nbytes, "host_visible")
     assert not buffer.owned
     with pytest.raises(ValueError, match="frame wraps memory that somebody else owns: its owner frees it"):
-        oracle.free_bo(buffer)
+        oracle.free(buffer)
     assert buffer.storage is array
 
 

@@ -68,11 +68,11 @@ def with_an_illegal_swiglu(arch: str) -> KernelSet | None:
     real = kernel_set(arch)
     assert real is not None
 
-    def read(name: str) -> Zrt:
-        zrt = real.read(name)
+    def load(name: str) -> Zrt:
+        zrt = real.load(name)
         return replace(zrt, code=b"\xff" * 4 + zrt.code[4:]) if name == "swiglu" else zrt
 
-    return replace(real, read=read)
+    return replace(real, load=load)
 
 
 def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
@@ -80,8 +80,8 @@ def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
     real = kernel_set(arch)
     assert real is not None
 
-    def read(name: str) -> Zrt:
-        zrt = real.read(name)
+    def load(name: str) -> Zrt:
+        zrt = real.load(name)
         if name != "swiglu":
             return zrt
         first = next(
@@ -93,7 +93,7 @@ def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
         code[first.at + 3] ^= 1 << 1
         return replace(zrt, code=bytes(code))
 
-    return replace(real, read=read)
+    return replace(real, load=load)
 
 
 def test_a_dropped_barrier_is_a_finding_that_names_the_node(tmp_path: Path) -> None:

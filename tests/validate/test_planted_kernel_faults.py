@@ -68,10 +68,10 @@ def test_one_bit_in_a_kernel_is_found_and_its_node_named(
     whole = kernel_set("gfx1201")
     assert whole is not None
 
-    def read(name: str) -> Zrt:
-        return flipped(whole.read(name), fault) if name == fault.kernel else whole.read(name)
+    def load(name: str) -> Zrt:
+        return flipped(whole.load(name), fault) if name == fault.kernel else whole.load(name)
 
-    monkeypatch.setattr(sets, "kernel_set", lambda arch: replace(whole, read=read))
+    monkeypatch.setattr(sets, "kernel_set", lambda arch: replace(whole, load=load))
     monkeypatch.setattr(devices, "amd_gpus", tuple)
     model = str(FOLDER / f"{fault.model}.gguf")
     seen = validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0")
@@ -85,11 +85,11 @@ def test_a_wave_that_stops_for_good_ends_the_run_at_once_with_its_report(
     whole = kernel_set("gfx1201")
     assert whole is not None
 
-    def read(name: str) -> Zrt:
-        zrt = whole.read(name)
+    def load(name: str) -> Zrt:
+        zrt = whole.load(name)
         return replace(zrt, code=b"\xff" * 4 + zrt.code[4:]) if name == "swiglu" else zrt
 
-    monkeypatch.setattr(sets, "kernel_set", lambda arch: replace(whole, read=read))
+    monkeypatch.setattr(sets, "kernel_set", lambda arch: replace(whole, load=load))
     monkeypatch.setattr(devices, "amd_gpus", tuple)
     monkeypatch.chdir(tmp_path)
     assert main(["--model", str(FOLDER / "qwen3-q.gguf"), "--tiers", "t1,t_cpu", "--tokens", "3,1"]) == 1

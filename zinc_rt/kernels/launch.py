@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from zinc_rt.ir.graph import Graph, Node
 
+COUNTS = "step.counts"  # how many of each symbol a step has: ir.graph.SYMBOLS
+
 Grid = tuple[int | str, int | str, int | str]
 """Workgroups of each axis. A symbol of ir.graph.SYMBOLS is that count of the step, never its capacity."""
 

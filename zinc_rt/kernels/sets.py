@@ -1,4 +1,4 @@
-"""The kernel sets of GPU tiers: one row a chip."""
+"""What a kernel set is, and the sets there are by name: a chip's, and the oracle's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,34 +15,71 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
 
-PACKAGES = {"gfx1201": "zinc_rt.kernels.gfx1201"}
+# Modules with KERNELS, imported when a set is asked for.
+SETS = {
+    "reference": "zinc_rt.kernels.reference.table",
+    "gfx1201": "zinc_rt.kernels.gfx1201.table",
+}
+AMD_TARGETS = tuple(name for name in SETS if name.startswith("gfx"))
+
+
+class KernelSet(Protocol):
+    """`target`: the instruction set, or what else runs them. `entries`: which nodes run, and how."""
+
+    @property
+    def target(self) -> str: ...
+
+    @property
+    def entries(self) -> tuple[Entry, ...]: ...
+
+    def pack(self, weight: Weight, /) -> np.ndarray:
+        """A weight's bytes as the kernels read them, lossless: uint8, 1-D."""
+        ...
+
+    def packed_bytes(self, weight: Weight, /) -> int:
+        """Of what `pack` gives, without packing."""
+        ...
+
+
+@runtime_checkable
+class BinaryKernelSet(KernelSet, Protocol):
+    """One whose entries yield launches of assembled kernels."""
+
+    def load(self, name: str, /) -> Zrt:
+        """A kernel by the name that a launch gives. Raises UnsupportedError where there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSet:
-    """`entries`: which nodes run, as functions that yield launches. `read`: a kernel by the name a launch gives.
-    `pack`: a weight's bytes as the kernels read them, lossless."""
+class Kernels:
+    """A KernelSet."""
 
-    arch: str
+    target: str
     entries: tuple[Entry, ...]
-    read: Callable[[str], Zrt]
     pack: Callable[[Weight], np.ndarray]
-    packed_bytes: Callable[[Weight], int]  # of what `pack` gives, without packing
+    packed_bytes: Callable[[Weight], int]
 
 
-def plain_set(arch: str, entries: tuple[Entry, ...] = ()) -> KernelSet:
-    """A set without kernel files: weights stay as the file has them."""
-    return KernelSet(arch, entries, _no_kernel, lambda weight: weight.raw, lambda weight: weight.nbytes)
+@dataclass(frozen=True, slots=True)
+class BinaryKernels(Kernels):
+    """A BinaryKernelSet."""
+
+    load: Callable[[str], Zrt]
 
 
-def _no_kernel(name: str) -> Zrt:
-    raise InputError(f"there is no kernel file {name}: this set has none")
+def no_kernels(target: str) -> BinaryKernels:
+    """The set of a target that has none: weights stay as the file has them."""
+
+    def load(name: str) -> Zrt:
+        raise InputError(f"there is no kernel {name} for {target}")
+
+    return BinaryKernels(target, (), lambda weight: weight.raw, lambda weight: weight.nbytes, load)
 
 
 @cache
-def kernel_set(arch: str) -> KernelSet | None:
-    """None for a chip without kernels. Its package's table.py has ENTRIES, read, pack and packed_bytes."""
-    if arch not in PACKAGES:
+def kernel_set(name: str) -> KernelSet | None:
+    """None for a target without kernels."""
+    if name not in SETS:
         return None
-    table = import_module(f"{PACKAGES[arch]}.table")
-    return KernelSet(arch, table.ENTRIES, cache(table.read), table.pack, table.packed_bytes)
+    found: KernelSet = import_module(SETS[name]).KERNELS
+    return found

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from math import prod
 from typing import Any, Protocol
 
@@ -19,18 +18,17 @@ import numpy as np
 
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Node
 from zinc_rt.ir.op import OPS, Op, Port
-from zinc_rt.kernels.gfx1201.repack import pack
-from zinc_rt.kernels.gfx1201.table import ENTRIES, read
-from zinc_rt.kernels.launch import Launch, Ref, Sync, Temp
+from zinc_rt.kernels.gfx1201.table import KERNELS
+from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
+from zinc_rt.kernels.rows.repack import pack
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
 from zinc_rt.sim.shader.bare import EngineDevice
 
 ORDERING = "canonical-1"
-COUNTS = "step.counts"
 COUNTS_DWORDS = 8
 SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows", "E": "entries"}  # how ir/op.py writes them first
 GARBAGE = 0xFF  # bytes of NaN, and of index -1
@@ -73,7 +71,7 @@ class Bench:
 
     def dispatch(self, launch: Launch) -> list[Any]:
         """Runs it and returns the device's findings."""
-        kernel = load(launch.kernel)
+        kernel = KERNELS.load(launch.kernel)
         assert len(launch.buffers) == kernel.buffers, f"{launch.kernel} declares {kernel.buffers} buffers"
         assert 4 * len(launch.constants) == kernel.constant_bytes, (
             f"{launch.kernel}: {kernel.constant_bytes // 4} constants"
@@ -95,9 +93,6 @@ class Bench:
             entry=kernel.entry_offset,
             name=kernel.name,
         )
-
-
-load = cache(read)
 
 
 def bench(
@@ -166,7 +161,8 @@ def bench(
 
 def run(made: Bench) -> None:
     """Every launch of the node; those without a SYNC between run in reverse, as they may. No finding may come."""
-    entry = choose(made.node, made.graph, [entry for entry in ENTRIES if entry.op is made.node.op], ORDERING)
+    candidates = [entry for entry in KERNELS.entries if entry.op is made.node.op]
+    entry = choose(made.node, made.graph, candidates, ORDERING)
     assert not isinstance(entry, str), f"{made.node!r} is refused: {entry}"
     together: list[Launch] = []
     for step in (*entry.code(made.node, made.graph, made.capacity), Sync()):

@@ -14,7 +14,7 @@ from kernels.op_cases import floats, weight
 
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gfx1201.attention_rows import ROWS
+from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.lower.lower import choose
 
 EDGES = np.array([0, -0.0, 1e-45, -1e-42, 3e38, -3e38, np.inf, np.nan, 1, -2], np.float32)
@@ -249,5 +249,5 @@ def test_what_attention_refuses(change: dict[str, int], reason: str) -> None:
     names = [builder.buffer(name, ("tokens", 64), "f32", "activation") for name in "abcdefg"]
     builder.node(Op.FLASH_ATTN, tuple(names[:6]), (names[6],), **attrs)
     graph = builder.build()
-    entries = [row for row in ROWS if row.op is Op.FLASH_ATTN]
+    entries = [row for row in KERNELS.entries if row.op is Op.FLASH_ATTN]
     assert choose(graph.nodes[0], graph, entries, "canonical-1") == reason

@@ -11,8 +11,9 @@ from kernels.op_cases import floats, weight
 
 from zinc_rt.ir.graph import Builder, Node
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gfx1201.elementwise_rows import ROWS, add_launch, sigmoid_mul_launch, swiglu_launch
+from zinc_rt.kernels.gfx1201.table import KERNELS, TUNING
 from zinc_rt.kernels.launch import Ref
+from zinc_rt.kernels.rows.elementwise import add_launch, sigmoid_mul_launch, swiglu_launch
 
 COLUMNS = [1, 3, 31, 32, 33, 127, 128, 255, 256, 257, 300, 512, 1029]
 GATED = [Op.SWIGLU, Op.GEGLU, Op.SIGMOID_MUL, Op.ADD]
@@ -74,7 +75,8 @@ def test_the_logits_have_their_own_rows() -> None:
     x, y = (builder.buffer(name, ("rows", 40), "f32", "activation") for name in "xy")
     builder.node(Op.SOFTCAP, (x,), (y,), cap=30.0)
     graph = builder.build()
-    (launch,) = next(row for row in ROWS if row.op is Op.SOFTCAP).code(graph.nodes[0], graph, {"rows": 9})
+    softcap = next(row for row in KERNELS.entries if row.op is Op.SOFTCAP)
+    (launch,) = softcap.code(graph.nodes[0], graph, {"rows": 9})
     assert launch.grid == (1, "rows", 1)
 
 
@@ -100,10 +102,10 @@ def test_helpers_name_the_same_kernels_as_the_rows() -> None:
         builder.buffer(name, ("tokens", 300), "f32", "activation")
     graph = builder.build()
     for op, launch in {
-        Op.SWIGLU: swiglu_launch(a, b, y, rows="tokens", columns=300),
-        Op.GEGLU: swiglu_launch(a, b, y, rows="tokens", columns=300, activation="gelu"),
-        Op.SIGMOID_MUL: sigmoid_mul_launch(a, b, y, rows="tokens", columns=300),
-        Op.ADD: add_launch(a, b, y, rows="tokens", columns=300),
+        Op.SWIGLU: swiglu_launch(TUNING, a, b, y, rows="tokens", columns=300),
+        Op.GEGLU: swiglu_launch(TUNING, a, b, y, rows="tokens", columns=300, activation="gelu"),
+        Op.SIGMOID_MUL: sigmoid_mul_launch(TUNING, a, b, y, rows="tokens", columns=300),
+        Op.ADD: add_launch(TUNING, a, b, y, rows="tokens", columns=300),
     }.items():
         node = Node(op, ("a", "b"), ("y",), MappingProxyType({}))
-        assert list(next(row for row in ROWS if row.op is op).code(node, graph, {})) == [launch]
+        assert list(next(row for row in KERNELS.entries if row.op is op).code(node, graph, {})) == [launch]

@@ -9,11 +9,11 @@ from kernels.op_cases import floats, weight
 
 from zinc_rt.ir.dtypes import row_bytes
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gfx1201.matvec_rows import DTYPES, ROWS, TILE_CAPACITY
+from zinc_rt.kernels.gfx1201.table import KERNELS, TUNING
 from zinc_rt.kernels.weight import Weight
 
-QUANTISED = DTYPES[3:]
-PLAIN = DTYPES[:3]
+QUANTISED = TUNING.weight_dtypes[3:]
+PLAIN = TUNING.weight_dtypes[:3]
 EXPERTS = np.array([[4, 0], [2, 4], [4, 3]], np.int32)  # expert 1 is nobody's, 4 everybody's
 
 
@@ -57,10 +57,10 @@ def test_blocks_of_256(dtype: str, n: int, k: int) -> None:
     check(Op.MATMUL, unkind(1, k), any_bytes(dtype, n, k))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TUNING.weight_dtypes)
 @pytest.mark.parametrize(("tokens", "n", "k"), [(1, 1, 256), (7, 19, 1280), (8, 6, 1024), (5, 9, 2816)])
 def test_steps_of_many_tokens(dtype: str, tokens: int, n: int, k: int) -> None:
-    room = {"tokens": TILE_CAPACITY + 3}
+    room = {"tokens": TUNING.matmul_capacity + 3}
     check(Op.MATMUL, unkind(tokens, k), any_bytes(dtype, n, k), capacity=room)
     check(Op.MATMUL, floats(1, tokens, k), weight(floats(2, n, k), dtype), capacity=room)
 
@@ -75,8 +75,8 @@ def test_steps_of_many_tokens_at_odd_widths(dtype: str, k: int) -> None:
         weight(floats(3, 5), "bf16"),
         weight(floats(4, 1), "f16"),
     ]
-    check(Op.MATMUL, *operands, capacity={"tokens": TILE_CAPACITY})
-    check(Op.MATMUL, *operands[:3], capacity={"tokens": TILE_CAPACITY})
+    check(Op.MATMUL, *operands, capacity={"tokens": TUNING.matmul_capacity})
+    check(Op.MATMUL, *operands[:3], capacity={"tokens": TUNING.matmul_capacity})
 
 
 @pytest.mark.parametrize("dtype", PLAIN)
@@ -95,7 +95,7 @@ def test_logits_of_the_rows_asked_for(dtype: str) -> None:
     check(Op.LM_HEAD, x, w, np.array([3], np.int32))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TUNING.weight_dtypes)
 @pytest.mark.parametrize("k", [256, 1024, 1280])
 def test_embedding_rows(dtype: str, k: int) -> None:
     ids = np.array([8, 0, 3, 3], np.int32)
@@ -163,7 +163,7 @@ def test_shared_expert(dtype: str, gated: bool, residual: bool) -> None:
 
 def refusal(op: Op, *operands: np.ndarray | Weight | None) -> str:
     made = bench(op, *operands, outputs=(np.zeros((1, 4), np.float32),))
-    (entry,) = (row for row in ROWS if row.op is op)
+    (entry,) = (row for row in KERNELS.entries if row.op is op)
     return entry.rejects(made.node, made.graph) or ""
 
 

@@ -32,6 +32,6 @@ class Pages:
 def test_a_long_branch_over_a_page_does_not_cut_the_code(offset: int) -> None:
     kernels = kernel_set("gfx1201")
     assert kernels is not None
-    code = kernels.read("matvec_q8_0").code
+    code = kernels.load("matvec_q8_0").code
     space: Any = Pages(0x10000 + offset, code)
     assert fetched(space, space.start, target_of("gfx1201", wave=32)) == code

@@ -33,7 +33,7 @@ from zinc_rt.backends.base import Device, Finding
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Node
-from zinc_rt.kernels.sets import KernelSet, plain_set
+from zinc_rt.kernels.sets import BinaryKernelSet, no_kernels
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.kmd.driver import SideChannel
@@ -78,7 +78,7 @@ class AmdBackend:
         spec: BackendSpec,
         device: Device,
         ordering: str = "",
-        kernels: KernelSet | None = None,
+        kernels: BinaryKernelSet | None = None,
         hang_folder: Path | None = Path("zinc-rt-hangs"),
         ring_bytes: int = RING_BYTES,
         timeout_seconds: float = TIMEOUT_SECONDS,
@@ -98,11 +98,11 @@ class AmdBackend:
         self.ordering = ordering
         self.generation = generation_of(arch_name(side.transport.generation))
         self.memory = DeviceMemory(side.transport, channel.announce if channel is not None else None)
-        self.kernels = kernels if kernels is not None else plain_set(device.arch)
-        self.instrument = AmdInstrument(channel, self.kernels.read) if channel is not None else None
+        self.kernels = kernels if kernels is not None else no_kernels(device.arch)
+        self.instrument = AmdInstrument(channel, self.kernels.load) if channel is not None else None
         self._programs = Programs(
             self.memory,
-            KernelCode(self.kernels.read, self.memory, self._put) if self.kernels.entries else None,
+            KernelCode(self.kernels.load, self.memory, self._put) if self.kernels.entries else None,
             self._put,
             channel.expect if channel is not None else lambda kernels: None,
             self.generation,
@@ -220,9 +220,9 @@ class AmdBackend:
         self._programs.free(variant)
 
     def _code_of(self, program: Program) -> dict[str, bytes]:
-        read = self.kernels.read
+        load = self.kernels.load
         used = sorted({step.kernel for step in graph_program.plan(program).dispatches})
-        return {name: patched(read(name), dict(patches)) for name, patches in used}
+        return {name: patched(load(name), dict(patches)) for name, patches in used}
 
     # Submission
 

@@ -21,7 +21,7 @@ from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
 from zinc_rt.kernels.reference.table import ENTRIES
-from zinc_rt.kernels.sets import plain_set
+from zinc_rt.kernels.reference.table import KERNELS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
 
@@ -80,7 +80,7 @@ class CpuBackend:
 
     def __init__(self, ordering: str, *, threads: int = 1, spec: BackendSpec | None = None) -> None:
         self.spec = spec or registry.spec("t_cpu")
-        self.kernels = plain_set(self.spec.kernel_sets[0], ENTRIES)
+        self.kernels = KERNELS
         self.math: Arithmetic = arithmetic(ordering, threads=threads)
         self.ordering = ordering
         self.device = Device(name=_processor(), arch=platform.machine())

@@ -1,45 +1,52 @@
-"""Which gfx1201 kernels run which opcode: the rows of every family, in the order lowering tries them."""
+"""The kernels of gfx1201: where they lie, and the numbers of theirs that the rows need."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.gfx1201 import (
-    attention_rows,
-    elementwise_rows,
-    embed_rows,
-    matvec_rows,
-    moe_rows,
-    norm_rows,
-    recurrent_rows,
-    sampling_rows,
-)
-from zinc_rt.kernels.gfx1201.repack import pack_weight as pack
-from zinc_rt.kernels.gfx1201.repack import packed_bytes
+from zinc_rt.kernels.rows.repack import pack_weight, packed_bytes
+from zinc_rt.kernels.rows.table import rows_of
+from zinc_rt.kernels.rows.tuning import Tuning
+from zinc_rt.kernels.sets import BinaryKernels
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
-__all__ = ["ENTRIES", "pack", "packed_bytes", "read"]
-
-# A family is one file with ROWS. Adding one: its import above, its name here.
-FAMILIES = (
-    embed_rows,
-    matvec_rows,
-    norm_rows,
-    elementwise_rows,
-    attention_rows,
-    moe_rows,
-    recurrent_rows,
-    sampling_rows,
+TUNING = Tuning(
+    orderings=frozenset({"canonical-1"}),
+    weight_dtypes=("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"),
+    columns=256,  # elementwise.inc
+    slice_columns=512,
+    embed_columns=256,
+    copy_columns=512,  # kv_write.s
+    expert_columns=128,
+    matvec_rows=16,  # four waves of four rows
+    matmul_rows=8,
+    matmul_tokens=4,
+    matmul_capacity=64,
+    grid_rows=0xFFFF,
+    flash_widths=(128, 512),
+    flash_batch=8,  # flash_attn.inc
+    experts_maximum=1024,
+    choices_maximum=128,
+    conv_taps=4,
+    state_columns=256,
+    gate_heads=32,
+    delta_values=4,
+    delta_head_maximum=128,  # a wave holds one element of a dot's 128 accumulators each
+    vocabulary_maximum=1 << 18,  # 256 logits a work-item
+    sample_block=16,
+    sample_columns=1024,
 )
 
-ENTRIES: tuple[Entry, ...] = tuple(row for family in FAMILIES for row in family.ROWS)
 
-
-def read(name: str) -> Zrt:
+@cache
+def load(name: str) -> Zrt:
     """The kernel `name` as committed. Raises UnsupportedError where there is none."""
     file = files(__package__).joinpath(f"{name}.zrt")
     if not file.is_file():
         raise UnsupportedError(f"no gfx1201 kernel {name}", next="assemble it: zinc-rt asm --all")
     return read_zrt(file.read_bytes(), file.name)
+
+
+KERNELS = BinaryKernels("gfx1201", rows_of(TUNING), pack_weight, packed_bytes, load)

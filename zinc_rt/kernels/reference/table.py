@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.reference.add import add
@@ -48,6 +50,8 @@ from zinc_rt.kernels.reference.stream_out import stream_out
 from zinc_rt.kernels.reference.swiglu import swiglu
 from zinc_rt.kernels.reference.table_store import table_store
 from zinc_rt.kernels.reference.verify_k import verify_k
+from zinc_rt.kernels.sets import Kernels
+from zinc_rt.kernels.weight import Weight
 
 # code(math, *inputs, **attrs) -> the outputs that are not in place, one array or a tuple of them
 Code = Callable[..., Any]
@@ -101,3 +105,11 @@ FUNCTIONS: dict[Op, Code] = {
 }
 
 ENTRIES: tuple[Entry, ...] = tuple(Entry(op, code, frozenset(ORDERINGS)) for op, code in FUNCTIONS.items())
+
+
+def own_bytes(weight: Weight) -> np.ndarray:
+    """As in the file."""
+    return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)
+
+
+KERNELS = Kernels("reference", ENTRIES, own_bytes, lambda weight: weight.nbytes)

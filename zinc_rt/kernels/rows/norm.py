@@ -1,4 +1,4 @@
-"""RMS norms on gfx1201: nodes to launches. norm.inc describes the kernels."""
+"""RMS norms: nodes to launches. norm.inc describes the kernels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from zinc_rt.ir.graph import ABSENT, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.gfx1201.elementwise_rows import Buffer, Count, row_shape
 from zinc_rt.kernels.launch import Launch, Ref
-
-ORDERINGS = frozenset({"canonical-1"})
+from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
+from zinc_rt.kernels.rows.tuning import Tuning
 
 
 def norm_launch(
@@ -57,7 +56,8 @@ def residual_rms_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> 
     yield residual_norm_launch(x, residual, weight, hidden, y, rows=rows, columns=columns, eps=eps)
 
 
-ROWS: tuple[Entry, ...] = (
-    Entry(Op.RMS_NORM, rms_norm, ORDERINGS, weight_dtypes=frozenset({"f32"})),
-    Entry(Op.RESIDUAL_RMS_NORM, residual_rms_norm, ORDERINGS, weight_dtypes=frozenset({"f32"})),
-)
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    return (
+        Entry(Op.RMS_NORM, rms_norm, tuning.orderings, F32),
+        Entry(Op.RESIDUAL_RMS_NORM, residual_rms_norm, tuning.orderings, F32),
+    )

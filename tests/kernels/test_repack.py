@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.ir.dtypes import block_of, row_bytes
-from zinc_rt.kernels.gfx1201 import repack
+from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.weight import Weight
 
 SIZES = {"q8_0": (32, 96, 256, 896, 1024, 1056, 2816), "q4_0": (32, 160, 768, 1024, 3072, 1120)}

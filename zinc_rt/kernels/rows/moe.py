@@ -1,25 +1,23 @@
-"""The router on gfx1201: its projection, then probabilities and the chosen experts. moe_topk.s says how."""
+"""The router: its projection, then probabilities and the chosen experts. moe_topk.s says how."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from zinc_rt.ir.graph import ABSENT, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.gfx1201.matvec_rows import projection, weight_refusal
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
-
-ORDERINGS = frozenset({"canonical-1"})
-EXPERTS_MAXIMUM = 1024
-CHOICES_MAXIMUM = 128
+from zinc_rt.kernels.rows.matvec import projection, weight_refusal
+from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def gate_topk(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def gate_topk(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, gate_w, bias = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts, k = (int(dim) for dim in graph.buffers[gate_w].shape)
-    yield projection(graph, Ref(x), gate_w, logits, rows=experts, k=k, tokens="tokens")
+    yield projection(tuning, graph, Ref(x), gate_w, logits, rows=experts, k=k, tokens="tokens")
     yield SYNC
     scale = float(node.attrs.get("scale", 1.0)) or 1.0  # 0 switches it off, as 1 does
     yield Launch(
@@ -30,18 +28,21 @@ def gate_topk(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator
     )
 
 
-def _rejects(node: Node, graph: Graph) -> str | None:
+def _rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
     _, gate_w, bias = node.inputs
     experts, k = int(graph.buffers[gate_w].shape[0]), int(node.attrs["k"])
     if node.attrs.get("gating", "softmax") != "softmax":
         return f"{node.attrs['gating']} gating; the kernel has softmax"
     if int(node.attrs.get("groups", 1)) > 1:
         return "expert groups"
-    if experts > EXPERTS_MAXIMUM or k > CHOICES_MAXIMUM:
-        return f"{k} of {experts} experts; the kernel takes up to {CHOICES_MAXIMUM} of {EXPERTS_MAXIMUM}"
+    most, of = tuning.choices_maximum, tuning.experts_maximum
+    if experts > of or k > most:
+        return f"{k} of {experts} experts; the kernel takes up to {most} of {of}"
     if bias != ABSENT and graph.buffers[bias].dtype != "f32":
         return f"{bias} is {graph.buffers[bias].dtype}, not f32"
-    return weight_refusal(graph, gate_w)
+    return weight_refusal(tuning, graph, gate_w)
 
 
-ROWS: tuple[Entry, ...] = (Entry(Op.MOE_GATE_TOPK, gate_topk, ORDERINGS, rejects=_rejects),)
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    rejects = partial(_rejects, tuning)
+    return (Entry(Op.MOE_GATE_TOPK, partial(gate_topk, tuning), tuning.orderings, rejects=rejects),)

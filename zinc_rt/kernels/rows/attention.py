@@ -1,21 +1,18 @@
-"""RoPE, the paged cache and attention on gfx1201: nodes to launches. The sources' headers describe the kernels."""
+"""RoPE, the paged cache and attention: nodes to launches. The sources' headers describe the kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from zinc_rt.ir.graph import ABSENT, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.gfx1201.elementwise_rows import Buffer, Count, row_shape
 from zinc_rt.kernels.launch import Launch, Ref
+from zinc_rt.kernels.rows.operands import F32, Buffer, Count, last_dim, row_shape
+from zinc_rt.kernels.rows.tuning import Tuning
 
-ORDERINGS = frozenset({"canonical-1"})
-WEIGHTS = frozenset({"f32"})
-COPY_COLUMNS = 512  # of one row to a workgroup; kv_write.s
-FLASH_WIDTHS = (128, 512)  # longest head of each flash_attn kernel
 PAGE_TOKENS = 16  # ir.op's default
-BATCH_KEYS = 8  # neighbours that flash_attn.inc takes from one page
 
 
 def pair_bytes(mode: str, pairs: int) -> tuple[int, int]:
@@ -47,6 +44,7 @@ def rope_launch(
 
 
 def kv_write_launch(
+    tuning: Tuning,
     k: Buffer,
     v: Buffer,
     position: Buffer,
@@ -65,7 +63,7 @@ def kv_write_launch(
         "kv_write",
         (k, kv_k, v, kv_v, position, slot, page_table),
         (*columns, page_tokens.bit_length() - 1, pages),
-        (2, tokens, -(-max(columns) // COPY_COLUMNS)),
+        (2, tokens, -(-max(columns) // tuning.copy_columns)),
     )
 
 
@@ -81,16 +79,17 @@ def rope(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Laun
         tokens=tokens,
         columns=columns,
         head_dim=int(node.attrs["head_dim"]),
-        pairs=_last_dim(graph, node.inputs[2]),
+        pairs=last_dim(graph, node.inputs[2]),
         mode=str(node.attrs["mode"]),
         offset=int(node.attrs.get("offset", 0)),
     )
 
 
-def kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def kv_write(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     k, v, position, slot, page_table, kv_k, kv_v = (Ref(name) for name in node.inputs)
     tokens, k_columns = row_shape(graph, node.inputs[0])
     yield kv_write_launch(
+        tuning,
         k,
         v,
         position,
@@ -101,14 +100,14 @@ def kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[
         tokens=tokens,
         columns=(k_columns, row_shape(graph, node.inputs[1])[1]),
         page_tokens=_page_tokens(node),
-        pages=_last_dim(graph, node.inputs[4]),
+        pages=last_dim(graph, node.inputs[4]),
     )
 
 
-def norm_rope_kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def norm_rope_kv_write(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
     head_dim, page_tokens = int(node.attrs["head_dim"]), _page_tokens(node)
-    pairs = _last_dim(graph, cos)
+    pairs = last_dim(graph, cos)
     tokens, q_columns = row_shape(graph, q)
     k_columns, v_columns = (row_shape(graph, name)[1] for name in (k, v))
     heads = q_columns // head_dim, k_columns // head_dim
@@ -127,19 +126,19 @@ def norm_rope_kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) ->
             *heads,
             v_columns,
             page_tokens.bit_length() - 1,
-            _last_dim(graph, page_table),
+            last_dim(graph, page_table),
         ),
-        (sum(heads) - (-v_columns // COPY_COLUMNS), tokens, 1),
+        (sum(heads) - (-v_columns // tuning.copy_columns), tokens, 1),
     )
 
 
-def flash_attn(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def flash_attn(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     q, kv_k, kv_v, position, slot, page_table = (Ref(name) for name in node.inputs)
     heads, kv_heads, head_dim, value_dim = (
         int(node.attrs[name]) for name in ("heads", "kv_heads", "head_dim", "value_dim")
     )
     group = heads // kv_heads
-    width = next(width for width in FLASH_WIDTHS if width >= max(head_dim, value_dim))
+    width = next(width for width in tuning.flash_widths if width >= max(head_dim, value_dim))
     yield Launch(
         f"flash_attn_{width}",
         (q, kv_k, kv_v, position, slot, page_table, Ref(node.outputs[0])),
@@ -151,14 +150,10 @@ def flash_attn(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterato
             float(node.attrs["scale"]),
             int(node.attrs.get("window", 0)),
             _page_tokens(node).bit_length() - 1,
-            _last_dim(graph, node.inputs[5]),
+            last_dim(graph, node.inputs[5]),
         ),
         (group, row_shape(graph, node.inputs[0])[0], kv_heads),
     )
-
-
-def _last_dim(graph: Graph, name: str) -> int:
-    return int(graph.buffers[name].shape[-1])
 
 
 def _page_tokens(node: Node) -> int:
@@ -172,19 +167,27 @@ def page_refusal(node: Node, graph: Graph) -> str | None:
     return None
 
 
-def flash_refusal(node: Node, graph: Graph) -> str | None:
+def flash_refusal(tuning: Tuning, node: Node, graph: Graph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
-    if head_dim % 4 or value_dim % 4 or not 0 < max(head_dim, value_dim) <= FLASH_WIDTHS[-1]:
-        return f"head_dim {head_dim}, value_dim {value_dim}: wanted multiples of 4 up to {FLASH_WIDTHS[-1]}"
-    if _page_tokens(node) < BATCH_KEYS:
-        return f"page_tokens is {_page_tokens(node)}, wanted {BATCH_KEYS} or more"
+    if head_dim % 4 or value_dim % 4 or not 0 < max(head_dim, value_dim) <= tuning.flash_widths[-1]:
+        return f"head_dim {head_dim}, value_dim {value_dim}: wanted multiples of 4 up to {tuning.flash_widths[-1]}"
+    if _page_tokens(node) < tuning.flash_batch:
+        return f"page_tokens is {_page_tokens(node)}, wanted {tuning.flash_batch} or more"
     return page_refusal(node, graph)
 
 
-ROWS: tuple[Entry, ...] = (
-    Entry(Op.ROPE, rope, ORDERINGS, WEIGHTS),
-    Entry(Op.KV_WRITE_BATCHED, kv_write, ORDERINGS, WEIGHTS, rejects=page_refusal),
-    Entry(Op.RMS_NORM_FUSED_ROPE_KV_WRITE, norm_rope_kv_write, ORDERINGS, WEIGHTS, rejects=page_refusal),
-    Entry(Op.FLASH_ATTN, flash_attn, ORDERINGS, WEIGHTS, rejects=flash_refusal),
-    Entry(Op.FLASH_ATTN_BATCHED, flash_attn, ORDERINGS, WEIGHTS, rejects=flash_refusal),
-)
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    flash = partial(flash_attn, tuning), tuning.orderings, F32
+    return (
+        Entry(Op.ROPE, rope, tuning.orderings, F32),
+        Entry(Op.KV_WRITE_BATCHED, partial(kv_write, tuning), tuning.orderings, F32, rejects=page_refusal),
+        Entry(
+            Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+            partial(norm_rope_kv_write, tuning),
+            tuning.orderings,
+            F32,
+            rejects=page_refusal,
+        ),
+        Entry(Op.FLASH_ATTN, *flash, rejects=partial(flash_refusal, tuning)),
+        Entry(Op.FLASH_ATTN_BATCHED, *flash, rejects=partial(flash_refusal, tuning)),
+    )

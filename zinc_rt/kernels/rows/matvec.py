@@ -1,35 +1,29 @@
-"""Projections on gfx1201: nodes to launches. matvec.inc and matmul.inc describe the kernels."""
+"""Projections: nodes to launches. matvec.inc and matmul.inc describe the kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
 from zinc_rt.ir.graph import ABSENT, Graph, Node
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.gfx1201.elementwise_rows import swiglu_launch
-from zinc_rt.kernels.gfx1201.norm_rows import norm_launch
-from zinc_rt.kernels.gfx1201.repack import Plane, layout
-from zinc_rt.kernels.launch import SYNC, Launch, Launches, Ref, Sync, Temp
+from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.rows.elementwise import swiglu_launch
+from zinc_rt.kernels.rows.norm import norm_launch
+from zinc_rt.kernels.rows.operands import Buffer, last_dim
+from zinc_rt.kernels.rows.repack import Plane, layout
+from zinc_rt.kernels.rows.tuning import Tuning
 
-ORDERINGS = frozenset({"canonical-1"})
-DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k")
 PLAIN_DTYPES = ("f32", "f16", "bf16")  # of biases and scales; the index is the kernels' code for it
-ROWS_PER_GROUP = 16  # four waves of four rows
-TILE_TOKENS, TILE_ROWS_PER_GROUP = 4, 8
-TILE_CAPACITY = 64  # steps of so many tokens are worth another kernel
-MAX_ROWS = 0xFFFF * TILE_ROWS_PER_GROUP
-COLUMNS_PER_GROUP = 128  # of expert_sum and expert_gate
 PLANES = 3
-COUNTS = "step.counts"
 _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
-
-Buffer = Ref | Temp
 
 
 def projection(
+    tuning: Tuning,
     graph: Graph,
     x: Buffer,
     weight: str,
@@ -48,8 +42,8 @@ def projection(
     """out f32 [tokens][choices][rows] = (dot(x, weight's row) * scale[e]) + bias[row of the weight].
 
     x is f32 [tokens][k], or [tokens][choices][k] where `x_by_choice`; with `row` i32 [tokens] it is x[row[token]].
-    `weight` (rows, k) or (experts, rows, k) by name, in one of DTYPES; with `ids` i32 [tokens][choices] the expert
-    e is ids[token][choice], else 0. `bias` (rows) and `scale` (experts or 1) by name, ABSENT or None to leave out.
+    `weight` (rows, k) or (experts, rows, k) by name; with `ids` i32 [tokens][choices] the expert e is
+    ids[token][choice], else 0. `bias` (rows) and `scale` (experts or 1) by name, ABSENT or None to leave out.
     Whoever calls it for a node refuses what `weight_refusal` and `plain_refusal` refuse.
     """
     spec = graph.buffers[weight]
@@ -60,11 +54,12 @@ def projection(
         f"matvec_{spec.dtype}",
         (x, Ref(weight), out, Ref(scale) if scale else None, Ref(bias) if bias else None, ids, row),
         (rows, k, planes[0].row_bytes, *plane_constants(planes[1:]), choices, flags, 0),
-        (tokens, -(-rows // ROWS_PER_GROUP), choices),
+        (tokens, -(-rows // tuning.matvec_rows), choices),
     )
 
 
 def tiled_projection(
+    tuning: Tuning,
     graph: Graph,
     x: Buffer,
     weight: str,
@@ -83,7 +78,7 @@ def tiled_projection(
         f"matmul_{spec.dtype}",
         (x, Ref(weight), out, Ref(scale) if scale else None, Ref(bias) if bias else None, Ref(COUNTS)),
         (rows, k, planes[0].row_bytes, *plane_constants(planes[1:]), _plain_types(graph, scale, bias)),
-        (-(-capacity // TILE_TOKENS), -(-rows // TILE_ROWS_PER_GROUP), 1),
+        (-(-capacity // tuning.matmul_tokens), -(-rows // tuning.matmul_rows), 1),
     )
 
 
@@ -99,17 +94,18 @@ def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
     return (*(value for plane in planes for value in (plane.offset_bytes, plane.row_bytes)), *(0, 0) * missing)
 
 
-def weight_refusal(graph: Graph, name: str) -> str | None:
+def weight_refusal(tuning: Tuning, graph: Graph, name: str) -> str | None:
     """Why no projection by weight `name` is possible."""
     spec = graph.buffers[name]
-    if spec.dtype not in DTYPES:
-        return f"{name} is {spec.dtype}; projections take {', '.join(DTYPES)}"
+    if spec.dtype not in tuning.weight_dtypes:
+        return f"{name} is {spec.dtype}; projections take {', '.join(tuning.weight_dtypes)}"
     shape = tuple(int(dim) for dim in spec.shape)
     place = layout(spec.dtype, prod(shape[:-1]), shape[-1])
     if place.planes[-1].offset_bytes >= 1 << 32:
         return f"{name} has {place.size_bytes} bytes; a plane must begin below 4 GiB"
-    if len(shape) > 1 and shape[-2] > MAX_ROWS:
-        return f"{name} has {shape[-2]} rows, more than the {MAX_ROWS} that a grid holds"
+    rows_maximum = tuning.grid_rows * min(tuning.matvec_rows, tuning.matmul_rows)
+    if len(shape) > 1 and shape[-2] > rows_maximum:
+        return f"{name} has {shape[-2]} rows, more than the {rows_maximum} that a grid holds"
     return None
 
 
@@ -120,97 +116,106 @@ def plain_refusal(graph: Graph, name: str) -> str | None:
     return f"{name} is {graph.buffers[name].dtype}; biases and scales are {', '.join(PLAIN_DTYPES)}"
 
 
-def _matmul(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _matmul(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, w, bias, scale = node.inputs
-    yield _of_tokens(graph, capacity, Ref(x), w, Ref(node.outputs[0]), bias=bias, scale=scale)
+    yield _of_tokens(tuning, graph, capacity, Ref(x), w, Ref(node.outputs[0]), bias=bias, scale=scale)
 
 
-def _lm_head(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _lm_head(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, w, row, bias = node.inputs
-    yield _plain(graph, Ref(x), w, Ref(node.outputs[0]), tokens="rows", bias=bias, row=Ref(row))
+    yield _plain(tuning, graph, Ref(x), w, Ref(node.outputs[0]), tokens="rows", bias=bias, row=Ref(row))
 
 
 def _norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> tuple[Launch, Temp]:
     """The norm at the head of a fused node, and where its result lies."""
     x, weight = node.inputs[:2]
-    k = _width(graph, x)
+    k = last_dim(graph, x)
     normed = Temp("normed", 4 * capacity["tokens"] * k)
     eps = float(node.attrs["eps"])
     return norm_launch(Ref(x), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=eps), normed
 
 
-def _fused_qkv(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _fused_qkv(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     norm, normed = _norm(node, graph, capacity)
     yield norm
     yield SYNC
     for w, bias, out in zip(node.inputs[2:5], node.inputs[5:8], node.outputs, strict=True):
-        yield _of_tokens(graph, capacity, normed, w, Ref(out), bias=bias)
+        yield _of_tokens(tuning, graph, capacity, normed, w, Ref(out), bias=bias)
 
 
-def _fused_gate_up(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _fused_gate_up(
+    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+) -> Iterator[Launch | Sync]:
     norm, normed = _norm(node, graph, capacity)
     yield norm
     yield SYNC
     for w, out in zip(node.inputs[2:4], node.outputs, strict=True):
-        yield _of_tokens(graph, capacity, normed, w, Ref(out))
+        yield _of_tokens(tuning, graph, capacity, normed, w, Ref(out))
 
 
-def _moe_gate_up(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _moe_gate_up(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, gate_w, up_w, ids, gate_scale, up_scale = node.inputs
-    choices = _width(graph, ids)
+    choices = last_dim(graph, ids)
     for w, scale, out in zip((gate_w, up_w), (gate_scale, up_scale), node.outputs, strict=True):
-        yield _plain(graph, Ref(x), w, Ref(out), scale=scale, ids=Ref(ids), choices=choices)
+        yield _plain(tuning, graph, Ref(x), w, Ref(out), scale=scale, ids=Ref(ids), choices=choices)
 
 
-def _moe_down_acc(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _moe_down_acc(
+    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+) -> Iterator[Launch | Sync]:
     x, down_w, ids, weights, expert_scale, hidden = node.inputs
-    choices, width = _width(graph, ids), int(graph.buffers[down_w].shape[1])
+    choices, width = last_dim(graph, ids), int(graph.buffers[down_w].shape[1])
     down = Temp("down", 4 * capacity["tokens"] * choices * width)
-    yield _plain(graph, Ref(x), down_w, down, scale=expert_scale, ids=Ref(ids), choices=choices, x_by_choice=True)
+    yield _plain(
+        tuning, graph, Ref(x), down_w, down, scale=expert_scale, ids=Ref(ids), choices=choices, x_by_choice=True
+    )
     yield SYNC
     yield Launch(
         "expert_sum",
         (down, Ref(weights), Ref(hidden) if hidden else None, Ref(node.outputs[0])),
         (width, choices),
-        (-(-width // COLUMNS_PER_GROUP), "tokens", 1),
+        (-(-width // tuning.expert_columns), "tokens", 1),
     )
 
 
-def _shared_expert(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _shared_expert(
+    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+) -> Iterator[Launch | Sync]:
     x, gate_w, up_w, down_w, gate_inp, hidden, gate_scale, up_scale, down_scale = node.inputs
     tokens = capacity["tokens"]
     inner, width = (int(graph.buffers[w].shape[0]) for w in (gate_w, down_w))
     gate, up, act = (Temp(name, 4 * tokens * inner) for name in ("gate", "up", "act"))
     out, score = Ref(node.outputs[0]), Temp("score", 4 * tokens)
     down = Temp("down", 4 * tokens * width) if gate_inp or hidden else out
-    yield _of_tokens(graph, capacity, Ref(x), gate_w, gate, scale=gate_scale)
-    yield _of_tokens(graph, capacity, Ref(x), up_w, up, scale=up_scale)
+    yield _of_tokens(tuning, graph, capacity, Ref(x), gate_w, gate, scale=gate_scale)
+    yield _of_tokens(tuning, graph, capacity, Ref(x), up_w, up, scale=up_scale)
     if gate_inp:
-        yield _plain(graph, Ref(x), gate_inp, score)
+        yield _plain(tuning, graph, Ref(x), gate_inp, score)
     yield SYNC
-    yield swiglu_launch(gate, up, act, rows="tokens", columns=inner)
+    yield swiglu_launch(tuning, gate, up, act, rows="tokens", columns=inner)
     yield SYNC
-    yield _of_tokens(graph, capacity, act, down_w, down, scale=down_scale)
+    yield _of_tokens(tuning, graph, capacity, act, down_w, down, scale=down_scale)
     if isinstance(down, Temp):
         yield SYNC
         yield Launch(
             "expert_gate",
             (down, score if gate_inp else None, Ref(hidden) if hidden else None, out),
             (width,),
-            (-(-width // COLUMNS_PER_GROUP), "tokens", 1),
+            (-(-width // tuning.expert_columns), "tokens", 1),
         )
 
 
 def _plain(
-    graph: Graph, x: Buffer, weight: str, out: Buffer, *, tokens: int | str = "tokens", **more: Any
+    tuning: Tuning, graph: Graph, x: Buffer, weight: str, out: Buffer, *, tokens: int | str = "tokens", **more: Any
 ) -> Launch:
     """`projection` by all of a weight: (rows, k), (experts, rows, k), or (k,) for one row."""
     shape = tuple(int(dim) for dim in graph.buffers[weight].shape)
     rows = shape[-2] if len(shape) > 1 else 1
-    return projection(graph, x, weight, out, rows=rows, k=shape[-1], tokens=tokens, **more)
+    return projection(tuning, graph, x, weight, out, rows=rows, k=shape[-1], tokens=tokens, **more)
 
 
 def _of_tokens(
+    tuning: Tuning,
     graph: Graph,
     capacity: Mapping[str, int],
     x: Buffer,
@@ -223,16 +228,12 @@ def _of_tokens(
     """All of a weight (rows, k) for every token, by the kernel that suits the capacity."""
     rows, k = (int(dim) for dim in graph.buffers[weight].shape)
     tokens = capacity["tokens"]
-    if tokens < TILE_CAPACITY:
-        return projection(graph, x, weight, out, rows=rows, k=k, tokens="tokens", bias=bias, scale=scale)
-    return tiled_projection(graph, x, weight, out, rows=rows, k=k, capacity=tokens, bias=bias, scale=scale)
+    if tokens < tuning.matmul_capacity:
+        return projection(tuning, graph, x, weight, out, rows=rows, k=k, tokens="tokens", bias=bias, scale=scale)
+    return tiled_projection(tuning, graph, x, weight, out, rows=rows, k=k, capacity=tokens, bias=bias, scale=scale)
 
 
-def _width(graph: Graph, name: str) -> int:
-    return int(graph.buffers[name].shape[-1])
-
-
-def _rejects(node: Node, graph: Graph) -> str | None:
+def _rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
     """By port: matrices must be of a type with a kernel, biases and scales plain."""
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
         if port.kind != "weight" or name == ABSENT:
@@ -242,7 +243,7 @@ def _rejects(node: Node, graph: Graph) -> str | None:
                 None if graph.buffers[name].dtype == "f32" else f"{name} is {graph.buffers[name].dtype}, not f32"
             )
         elif len(port.shape) > 1 or port.name == "gate_inp":
-            reason = weight_refusal(graph, name)
+            reason = weight_refusal(tuning, graph, name)
         else:
             reason = plain_refusal(graph, name)
         if reason:
@@ -250,7 +251,7 @@ def _rejects(node: Node, graph: Graph) -> str | None:
     return None
 
 
-CODES: dict[Op, Launches] = {
+CODES: dict[Op, Callable[..., Iterator[Launch | Sync]]] = {
     Op.MATMUL: _matmul,
     Op.LM_HEAD: _lm_head,
     Op.RMS_NORM_FUSED_QKV: _fused_qkv,
@@ -259,4 +260,8 @@ CODES: dict[Op, Launches] = {
     Op.MOE_DOWN_ACC: _moe_down_acc,
     Op.SHARED_EXPERT: _shared_expert,
 }
-ROWS: tuple[Entry, ...] = tuple(Entry(op, code, ORDERINGS, rejects=_rejects) for op, code in CODES.items())
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    rejects = partial(_rejects, tuning)
+    return tuple(Entry(op, partial(code, tuning), tuning.orderings, rejects=rejects) for op, code in CODES.items())

@@ -1,26 +1,20 @@
-"""Convolution and the gated delta rule on gfx1201: nodes to launches, in every form of the recurrent state."""
+"""Convolution and the gated delta rule: nodes to launches, in every form of the recurrent state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod, sqrt
 
 from zinc_rt.ir.graph import ABSENT, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.gfx1201.elementwise_rows import Buffer, row_shape, swiglu_launch
-from zinc_rt.kernels.gfx1201.norm_rows import norm_launch
-from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-
-ORDERINGS = frozenset({"canonical-1"})
-COUNTS = "step.counts"
-TAPS = 4
-CHANNELS = 256  # of a group of conv1d
-HEADS = 32  # of a group of delta_gates
-VALUES = 4  # of a group of delta_net
-HEAD_MAXIMUM = 128  # a wave holds one element of a dot's 128 accumulators each
-F32 = frozenset({"f32"})
+from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.rows.elementwise import swiglu_launch
+from zinc_rt.kernels.rows.norm import norm_launch
+from zinc_rt.kernels.rows.operands import F32, Buffer, row_shape
+from zinc_rt.kernels.rows.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +29,13 @@ class _State:
 
 
 def _state(
-    node: Node, graph: Graph, capacity: Mapping[str, int], state: str, source: str = "", target: str = ""
+    tuning: Tuning,
+    node: Node,
+    graph: Graph,
+    capacity: Mapping[str, int],
+    state: str,
+    source: str = "",
+    target: str = "",
 ) -> _State:
     """With ids every row is read before any is written, so more than one sequence goes through a temporary."""
     out = Ref(node.outputs[1])
@@ -46,18 +46,20 @@ def _state(
         return _State(Ref(state), out, Ref(source), Ref(target))
     elements = prod(int(dim) for dim in graph.buffers[state].shape[1:])
     made = Temp("state", 4 * sequences * elements)
-    return _State(Ref(state), made, Ref(source), None, rows_launch("store_rows", made, target, out, elements))
+    return _State(
+        Ref(state), made, Ref(source), None, rows_launch(tuning, "store_rows", made, target, out, elements)
+    )
 
 
-def rows_launch(kernel: str, a: Buffer, ids: str, b: Buffer, dwords: int) -> Launch:
+def rows_launch(tuning: Tuning, kernel: str, a: Buffer, ids: str, b: Buffer, dwords: int) -> Launch:
     """load_rows: b[s] = a[ids[s]]; store_rows: b[ids[s]] = a[s]; a row of `dwords` dwords for each sequence s."""
-    return Launch(kernel, (a, Ref(ids), b), (dwords,), (-(-dwords // CHANNELS), "sequences", 1))
+    return Launch(kernel, (a, Ref(ids), b), (dwords,), (-(-dwords // tuning.state_columns), "sequences", 1))
 
 
-def conv1d(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def conv1d(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, weight, state, sequence, *ids, bias = node.inputs
     channels = row_shape(graph, x)[1]
-    place = _state(node, graph, capacity, state, *ids)
+    place = _state(tuning, node, graph, capacity, state, *ids)
     yield Launch(
         "conv1d",
         (
@@ -73,20 +75,20 @@ def conv1d(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[La
             Ref(COUNTS),
         ),
         (channels, int(node.attrs.get("silu", True))),
-        (-(-channels // CHANNELS), "sequences", 1),
+        (-(-channels // tuning.state_columns), "sequences", 1),
     )
     if place.scatter is not None:
         yield SYNC
         yield place.scatter
 
 
-def delta_net(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def delta_net(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     conv_out, beta, alpha, dt_bias, a, state, sequence, *ids = node.inputs
     k_heads, v_heads, d = (int(node.attrs[name]) for name in ("k_heads", "v_heads", "head_dim"))
     tokens, row = capacity["tokens"], row_shape(graph, conv_out)[1]
     unit = Temp("unit", 4 * tokens * 2 * k_heads * d)
     gates = Temp("gates", 8 * tokens * v_heads)
-    place = _state(node, graph, capacity, state, *ids)
+    place = _state(tuning, node, graph, capacity, state, *ids)
     heads = 2 * k_heads
     yield Launch(
         "delta_unit", (Ref(conv_out), unit), (d, row, heads, float(node.attrs["eps"])), (heads, "tokens", 1)
@@ -95,7 +97,7 @@ def delta_net(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator
         "delta_gates",
         (Ref(beta), Ref(alpha), Ref(dt_bias), Ref(a), gates),
         (v_heads,),
-        (-(-v_heads // HEADS), "tokens", 1),
+        (-(-v_heads // tuning.gate_heads), "tokens", 1),
     )
     yield SYNC
     grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
@@ -114,14 +116,14 @@ def delta_net(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator
             Ref(COUNTS),
         ),
         (d, row, k_heads, v_heads, grouped, 1.0 / sqrt(d)),
-        (-(-d // VALUES), v_heads, "sequences"),
+        (-(-d // tuning.delta_values), v_heads, "sequences"),
     )
     if place.scatter is not None:
         yield SYNC
         yield place.scatter
 
 
-def gated_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def gated_norm(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, z, weight = node.inputs
     rows, columns = row_shape(graph, x)
     size = int(graph.buffers[weight].shape[0])
@@ -129,41 +131,52 @@ def gated_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterato
     eps = float(node.attrs["eps"])
     yield norm_launch(Ref(x), Ref(weight), normed, rows=rows, columns=columns, size=size, eps=eps)
     yield SYNC
-    yield swiglu_launch(Ref(z), normed, Ref(node.outputs[0]), rows=rows, columns=columns)
+    yield swiglu_launch(tuning, Ref(z), normed, Ref(node.outputs[0]), rows=rows, columns=columns)
 
 
-def load_request_state(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def load_request_state(
+    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+) -> Iterator[Launch | Sync]:
     table, slot = node.inputs
-    yield rows_launch("load_rows", Ref(table), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
+    yield rows_launch(tuning, "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
 
 
-def store_request_state(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def store_request_state(
+    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+) -> Iterator[Launch | Sync]:
     value, slot, table = node.inputs
-    yield rows_launch("store_rows", Ref(value), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
+    yield rows_launch(tuning, "store_rows", Ref(value), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
 
 
-def _conv_rejects(node: Node, graph: Graph) -> str | None:
+def _conv_rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
     taps = graph.buffers[node.inputs[1]].shape[1]
-    return None if taps == TAPS else f"a convolution of width {taps}; the kernel has {TAPS} taps"
+    return (
+        None
+        if taps == tuning.conv_taps
+        else f"a convolution of width {taps}; the kernel has {tuning.conv_taps} taps"
+    )
 
 
-def _delta_rejects(node: Node, graph: Graph) -> str | None:
+def _delta_rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
     d = int(node.attrs["head_dim"])
-    if d % 4 or d > HEAD_MAXIMUM:
-        return f"heads of {d}; the kernel takes multiples of 4 up to {HEAD_MAXIMUM}"
+    if d % 4 or d > tuning.delta_head_maximum:
+        return f"heads of {d}; the kernel takes multiples of 4 up to {tuning.delta_head_maximum}"
     return None
 
 
-ROWS: tuple[Entry, ...] = (
-    *(
-        Entry(op, conv1d, ORDERINGS, F32, rejects=_conv_rejects)
-        for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
-    ),
-    *(
-        Entry(op, delta_net, ORDERINGS, F32, rejects=_delta_rejects)
-        for op in (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
-    ),
-    Entry(Op.SSM_GATED_NORM, gated_norm, ORDERINGS, F32),
-    Entry(Op.LOAD_REQUEST_STATE, load_request_state, ORDERINGS),
-    Entry(Op.STORE_REQUEST_STATE, store_request_state, ORDERINGS),
-)
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    orderings = tuning.orderings
+    conv, delta = partial(conv1d, tuning), partial(delta_net, tuning)
+    return (
+        *(
+            Entry(op, conv, orderings, F32, rejects=partial(_conv_rejects, tuning))
+            for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
+        ),
+        *(
+            Entry(op, delta, orderings, F32, rejects=partial(_delta_rejects, tuning))
+            for op in (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
+        ),
+        Entry(Op.SSM_GATED_NORM, partial(gated_norm, tuning), orderings, F32),
+        Entry(Op.LOAD_REQUEST_STATE, partial(load_request_state, tuning), orderings),
+        Entry(Op.STORE_REQUEST_STATE, partial(store_request_state, tuning), orderings),
+    )

@@ -1,0 +1,39 @@
+"""The kernel sets by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels.op_cases import floats, weight
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kernels.sets import AMD_TARGETS, SETS, BinaryKernelSet, kernel_set
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_has_its_name_and_packs_as_many_bytes_as_it_says(name: str) -> None:
+    kernels = kernel_set(name)
+    assert kernels is not None and kernels.target == name and kernels.entries
+    for dtype in ("f32", "bf16", "q8_0", "q4_k"):
+        given = weight(floats(1, 3, 5, 256), dtype)[1:]
+        packed = kernels.pack(given)
+        assert packed.dtype == np.uint8 and packed.shape == (kernels.packed_bytes(given),)
+
+
+def test_the_oracle_reads_a_weight_as_it_lies_in_the_file() -> None:
+    kernels, given = kernel_set("reference"), weight(floats(1, 3, 256), "q4_k")
+    assert kernels is not None and kernels.pack(given).tobytes() == given.raw.tobytes()
+    assert not isinstance(kernels, BinaryKernelSet)
+
+
+@pytest.mark.parametrize("name", AMD_TARGETS)
+def test_a_chips_set_loads_its_kernels_by_name(name: str) -> None:
+    kernels = kernel_set(name)
+    assert isinstance(kernels, BinaryKernelSet)
+    assert kernels.load("argmax").target == name
+    with pytest.raises(UnsupportedError, match="no gfx1201 kernel nosuch"):
+        kernels.load("nosuch")
+
+
+def test_a_chip_without_kernels_has_no_set() -> None:
+    assert kernel_set("gfx906") is None

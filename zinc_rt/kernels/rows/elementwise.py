@@ -1,0 +1,118 @@
+"""Elementwise opcodes: nodes to launches. elementwise.inc describes the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import Launch, Ref
+from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
+from zinc_rt.kernels.rows.tuning import Tuning
+
+ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu"}
+
+
+def rowwise(
+    tuning: Tuning,
+    kernel: str,
+    buffers: tuple[Buffer | None, ...],
+    rows: Count,
+    columns: int,
+    *constants: int | float,
+) -> Launch:
+    """One of the elementwise kernels over f32 [rows, columns] buffers."""
+    return Launch(kernel, buffers, (columns, *constants), (-(-columns // tuning.columns), rows, 1))
+
+
+def swiglu_launch(
+    tuning: Tuning, gate: Buffer, up: Buffer, y: Buffer, *, rows: Count, columns: int, activation: str = "silu"
+) -> Launch:
+    """y = activation(gate) * up over f32 [rows, columns]; activation silu or gelu."""
+    return rowwise(tuning, ACTIVATIONS[activation], (gate, up, y), rows, columns)
+
+
+def add_launch(tuning: Tuning, a: Buffer, b: Buffer, y: Buffer, *, rows: Count, columns: int) -> Launch:
+    """y = a + b over f32 [rows, columns]."""
+    return rowwise(tuning, "add", (a, b, y), rows, columns)
+
+
+def sigmoid_mul_launch(tuning: Tuning, x: Buffer, gate: Buffer, y: Buffer, *, rows: Count, columns: int) -> Launch:
+    """y = x * sigmoid(gate) over f32 [rows, columns]."""
+    return rowwise(tuning, "sigmoid_mul", (x, gate, y), rows, columns)
+
+
+def _binary(tuning: Tuning, kernel: str, node: Node, graph: Graph) -> Iterator[Launch]:
+    a, b = (Ref(name) for name in node.inputs)
+    yield rowwise(tuning, kernel, (a, b, Ref(node.outputs[0])), *row_shape(graph, node.inputs[0]))
+
+
+def swiglu(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    yield from _binary(tuning, "swiglu", node, graph)
+
+
+def geglu(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    yield from _binary(tuning, "geglu", node, graph)
+
+
+def moe_swiglu(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    yield from _binary(tuning, ACTIVATIONS[str(node.attrs.get("activation", "silu"))], node, graph)
+
+
+def sigmoid_mul(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    yield from _binary(tuning, "sigmoid_mul", node, graph)
+
+
+def add(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    yield from _binary(tuning, "add", node, graph)
+
+
+def scale(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    x, weight = node.inputs
+    buffers = (Ref(x), Ref(node.outputs[0]), None if weight == ABSENT else Ref(weight))
+    yield rowwise(tuning, "scale", buffers, *row_shape(graph, x), float(node.attrs.get("factor", 1.0)))
+
+
+def row_scale(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    x, position, table = node.inputs
+    buffers = (Ref(x), Ref(node.outputs[0]), Ref(position), Ref(table))
+    yield rowwise(tuning, "row_scale", buffers, *row_shape(graph, x))
+
+
+def softcap(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    (x,) = node.inputs
+    buffers = (Ref(x), Ref(node.outputs[0]))
+    yield rowwise(tuning, "softcap", buffers, *row_shape(graph, x), float(node.attrs["cap"]))
+
+
+def slice_columns(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    (x,), (y,) = node.inputs, node.outputs
+    group, offset, size = (int(node.attrs[name]) for name in ("group", "offset", "size"))
+    rows, columns = row_shape(graph, x)
+    groups = columns // group
+    if groups and size:
+        yield Launch(
+            "slice",
+            (Ref(x), Ref(y)),
+            (group, offset, size, columns, groups * size),
+            (groups, rows, -(-size // tuning.slice_columns)),
+        )
+
+
+CODES: dict[Op, Callable[..., Iterator[Launch]]] = {
+    Op.SWIGLU: swiglu,
+    Op.GEGLU: geglu,
+    Op.MOE_SWIGLU: moe_swiglu,
+    Op.SIGMOID_MUL: sigmoid_mul,
+    Op.ADD: add,
+    Op.SCALE: scale,
+    Op.ROW_SCALE: row_scale,
+    Op.SLICE: slice_columns,
+    Op.SOFTCAP: softcap,
+}
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    return tuple(Entry(op, partial(code, tuning), tuning.orderings, F32) for op, code in CODES.items())

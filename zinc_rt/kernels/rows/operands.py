@@ -1,0 +1,22 @@
+"""What the rows have in common: a launch's buffers, and the shapes they are read off."""
+
+from __future__ import annotations
+
+from math import prod
+
+from zinc_rt.ir.graph import Graph
+from zinc_rt.kernels.launch import Ref, Temp
+
+Buffer = Ref | Temp
+Count = int | str
+F32 = frozenset({"f32"})
+
+
+def row_shape(graph: Graph, name: str) -> tuple[Count, int]:
+    """(rows: a number or a symbol, columns) of a buffer seen as a matrix: the first dimension by all others."""
+    first, *others = graph.buffers[name].shape
+    return first, prod(int(dim) for dim in others)
+
+
+def last_dim(graph: Graph, name: str) -> int:
+    return int(graph.buffers[name].shape[-1])

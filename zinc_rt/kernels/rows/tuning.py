@@ -1,0 +1,45 @@
+"""The numbers that belong to a kernel set: how much of a node a workgroup takes, and the most a kernel takes.
+
+Kernel names, the order of buffers and constants, and the layout of packed weights (repack.py) are the same in
+every set that uses these rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """`columns` and its kin: of a row to a workgroup."""
+
+    orderings: frozenset[str]
+    weight_dtypes: tuple[str, ...]  # of the weights that projections and embeddings read
+
+    columns: int  # of the elementwise kernels
+    slice_columns: int
+    embed_columns: int  # of a table that is not packed
+    copy_columns: int  # of keys and values into the cache
+    expert_columns: int  # of expert_sum and expert_gate
+
+    matvec_rows: int  # of a weight to a workgroup
+    matmul_rows: int
+    matmul_tokens: int
+    matmul_capacity: int  # steps of so many tokens are worth matmul instead of matvec
+    grid_rows: int  # the most workgroups along y or z
+
+    flash_widths: tuple[int, ...]  # longest head of each flash_attn kernel, rising
+    flash_batch: int  # neighbouring keys that it takes from one page
+
+    experts_maximum: int
+    choices_maximum: int
+
+    conv_taps: int
+    state_columns: int  # of a row of conv1d, load_rows, store_rows
+    gate_heads: int  # of a token to a workgroup of delta_gates
+    delta_values: int  # of a head to a workgroup of delta_net
+    delta_head_maximum: int
+
+    vocabulary_maximum: int  # of the sort
+    sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
+    sample_columns: int  # of sample_weights
