@@ -83,6 +83,14 @@ def test_a_copy_onto_itself_is_refused_and_a_copy_beside_itself_is_not(backend):
     assert bytes(buffer.storage) == b"abcdabcd"
 
 
+def test_a_window_and_what_it_looks_into_overlap_by_their_addresses(backend):
+    whole, main = Buffer("whole", 64, "bar", bytearray(64), 0x1000), Stream("main")
+    window = wrap("window", whole.storage, 32, "bar", 0x1020, usage=whole.usage)
+    copy(backend, whole, 0, window, 0, 32, main).wait(1)
+    with pytest.raises(ValueError, match="32 bytes from offset 1 to 0 overlap"):
+        copy(backend, whole, 1, window, 0, 32, main)
+
+
 def test_an_empty_copy_is_only_a_place_in_the_stream(backend):
     buffer = backend.buffer("state", 8)
     copy(backend, buffer, 8, buffer, 8, 0, Stream("main")).wait(1)

@@ -42,7 +42,11 @@ def copy(
     what = f"copy {source.name} to {target.name}"
     source.check_inside(source_offset_bytes, size_bytes, what)
     target.check_inside(target_offset_bytes, size_bytes, what)
-    if source is target and abs(source_offset_bytes - target_offset_bytes) < size_bytes:
+    distance = target_offset_bytes - source_offset_bytes
+    comparable = source is target
+    if source.gpu_va is not None and target.gpu_va is not None:  # a window may lie on the other one
+        comparable, distance = True, distance + target.gpu_va - source.gpu_va
+    if comparable and abs(distance) < size_bytes:
         raise ValueError(
             f"{what}: {size_bytes} bytes from offset {source_offset_bytes} to {target_offset_bytes} overlap, and "
             "the result would depend on the order; copy through another buffer"
