@@ -20,6 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from zinc_rt.backends.base import Backend
+from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, Graph, Plan, Stream
 from zinc_rt.ir import graph as ir
@@ -31,7 +32,6 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import lower
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.devices import choose_tier, open_backend
 
 PATCHES, PIXELS, WIDTH, HIDDEN, JOINTS = 16, 48, 64, 96, 7
 EPS, CAP = 1e-6, 1.0
@@ -128,8 +128,8 @@ class Robot:
         self._weights = backend.upload({name: Weight("f32", w.shape, w) for name, w in weights.items()}, {})
         self._offsets: dict[str, int] = {}
         size_bytes = 4 * PATCHES * WIDTH
-        features = backend.alloc_bo(size_bytes, Heap.DEVICE_LOCAL, "features")
-        thought = backend.alloc_bo(size_bytes, Heap.DEVICE_LOCAL, "thought")
+        features = backend.alloc(size_bytes, Heap.DEVICE_LOCAL, "features")
+        thought = backend.alloc(size_bytes, Heap.DEVICE_LOCAL, "thought")
         self.vision = self._built(vision(), PATCHES, {"out.features": features})
         self.encoder = self._built(encoder(), PATCHES, {"state.features": features, "out.thought": thought})
         self.action = self._built(action(), 1, {"state.thought": thought})
@@ -146,11 +146,11 @@ class Robot:
         backend = self.backend
         verify(graph)
         plan = plan_memory(graph, capacity={ROWS: rows})
-        program = lower(graph, backend.entries(), plan, ordering=ORDERING, tier=backend.tier.value)
+        program = lower(graph, backend.kernels.entries, plan, ordering=ORDERING, tier=backend.spec.tier)
         buffers = {plan.placements[name].allocation: buffer for name, buffer in shared.items()}
         for name, allocation in plan.allocations.items():
             if not name.startswith("weight/") and name not in buffers:
-                buffers[name] = backend.alloc_bo(allocation.size_bytes, allocation.heap, f"{graph.name} {name}")
+                buffers[name] = backend.alloc(allocation.size_bytes, allocation.heap, f"{graph.name} {name}")
         built = Graph(graph.name, backend, ir=graph)
         built.add((rows,), backend.build(program, {**self._weights, **buffers}))
         for name, place in plan.placements.items():

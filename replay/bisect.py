@@ -23,10 +23,10 @@ from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value
 from zinc_rt.replay.run import chosen
 from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
-from zinc_rt.resident import Variant, port
+from zinc_rt.resident import KEPT, Variant, port
 from zinc_rt.trace.reader import LogReader
 
-LEFT_BEHIND = ("activation", "output", "state")
+LEFT_BEHIND = ("activation", "output", *KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ class _Search:
         """What T-CPU's node read and made; state that it updates as the step found it. Untapped: what the whole
         step made."""
         buffers = right.graph.buffers
-        results = node.outputs if tapped else [spec.name for spec in right.graph.by_role("output", "state")]
+        results = node.outputs if tapped else [spec.name for spec in right.graph.by_role("output", *KEPT)]
         made = {name: value_of(right, name, step).copy() for name in results}
         if not tapped:
             return {}, made

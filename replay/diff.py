@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.replay.tape import Step, Tape, data_of, read_tape
+from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 
@@ -80,8 +80,12 @@ def _written(log: LogReader, step: Step) -> dict[tuple[str, int, int], str]:
     """sha256 by buffer, offset and length."""
     found: dict[tuple[str, int, int], str] = {}
     for write in step.writes:
-        digest = write.sha256 or write.blob or hashlib.sha256(data_of(log, write)).hexdigest()
-        found[write.buffer, write.offset_bytes, write.size_bytes] = digest
+        if all(part.sha256 for part in write.pieces):
+            digests = [part.sha256 for part in write.pieces]
+        else:
+            digests = [hashlib.sha256(data).hexdigest() for _, _, data in pieces_of(log, write)]
+        for part, digest in zip(write.pieces, digests, strict=True):
+            found[part.buffer, part.offset_bytes, part.size_bytes] = digest
     return found
 
 

@@ -20,7 +20,7 @@ from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
 from zinc_rt.mem.plan import size_bytes
 from zinc_rt.replay.sources import sources_of
-from zinc_rt.replay.tape import Step, Tape, data_of, read_tape
+from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
 from zinc_rt.trace.reader import LogReader
 
 _REGISTER = re.compile(r"^ {8}(\S+) +((?:[0-9a-f]{8} ?)+)$")
@@ -45,7 +45,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx120
 
 def _memory(log: LogReader, tape: Tape, step: Step, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
     """u8 [bytes] by buffer, at full capacity, as the host left it."""
-    capacity = dict(zip(SYMBOLS, step.key, strict=True))
+    capacity = dict(zip(SYMBOLS, step.key, strict=False))
     weights, constants = sources_of(log, tape)
     memory: dict[str, np.ndarray] = {}
     for spec in tape.graphs[step.graph].graph.buffers.values():
@@ -57,8 +57,8 @@ def _memory(log: LogReader, tape: Tape, step: Step, kernels: BinaryKernelSet) ->
             content = np.zeros(size_bytes(spec, capacity), np.uint8)
         memory[spec.name] = np.ascontiguousarray(content).reshape(-1).view(np.uint8).copy()
     for write in step.writes:
-        data = data_of(log, write)
-        memory[write.buffer][write.offset_bytes : write.offset_bytes + len(data)] = np.frombuffer(data, np.uint8)
+        for buffer, offset, data in pieces_of(log, write):
+            memory[buffer][offset : offset + len(data)] = np.frombuffer(data, np.uint8)
     return memory
 
 
@@ -90,11 +90,11 @@ class _Node:
         entry = choose(node, graph, candidates, str(self.tape.header.get("ordering", "")))
         if isinstance(entry, str):
             raise UnsupportedError(f"{node!r}: {entry}")
-        capacity = dict(zip(SYMBOLS, self.step.key, strict=True))
+        capacity = dict(zip(SYMBOLS, self.step.key, strict=False))
         return (each for each in entry.code(node, graph, capacity) if isinstance(each, Launch))
 
     def _grid(self, launch: Launch) -> tuple[int, ...]:
-        counts = dict(zip(SYMBOLS, self.step.counts, strict=True))
+        counts = dict(zip(SYMBOLS, self.step.counts, strict=False))
         return tuple(counts[dim] if isinstance(dim, str) else dim for dim in launch.grid)
 
     def _wave_index(self, launch: Launch, group: list[int], wave: int) -> int:

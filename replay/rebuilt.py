@@ -10,19 +10,20 @@ import numpy as np
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.devices import Choice, open_backend
-from zinc_rt.engine import STEP_TIMEOUT_SECONDS
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.verify import verify
 from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.replay.sources import Sources
-from zinc_rt.replay.tape import Step, Tape, data_of
-from zinc_rt.resident import TAPPED_HEAPS, Resident, Variant, port
+from zinc_rt.replay.tape import Step, Tape, pieces_of
+from zinc_rt.resident import KEPT, TAPPED_HEAPS, Resident, Variant, port
+from zinc_rt.runner import Deadlines
 from zinc_rt.trace.reader import LogReader
 
 Opener = Callable[[str], Backend]  # by ordering
-SEEN: Mapping[ir.Role, Heap] = {**TAPPED_HEAPS, "state": Heap.BAR}  # every byte a node may have written
-ARENA_SEEN: Mapping[ir.Role, Heap] = {**ROLE_HEAPS, "activation": Heap.BAR, "state": Heap.BAR}
+STATE_SEEN: Mapping[ir.Role, Heap] = {**ROLE_HEAPS, "state": Heap.BAR, "table": Heap.BAR}
+SEEN: Mapping[ir.Role, Heap] = {**TAPPED_HEAPS, **STATE_SEEN, "activation": Heap.BAR}  # all that a node may write
+ARENA_SEEN: Mapping[ir.Role, Heap] = {**STATE_SEEN, "activation": Heap.BAR}
 
 
 def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
@@ -45,6 +46,7 @@ class Rebuilt:
         tapped: bool | None = None,
         heaps: Mapping[ir.Role, Heap] | None = None,
         ordering: str = "",
+        timeout_seconds: float | None = None,
     ) -> None:
         self.tape = tape
         self.backend = opener(ordering or str(tape.header.get("ordering", "canonical-1")))
@@ -56,6 +58,7 @@ class Rebuilt:
         self._replays: dict[int, Graph] = {}
         self._variants: dict[tuple[int, tuple[int, ...]], Variant] = {}
         self._streams: dict[str, Stream] = {}
+        self._deadlines = Deadlines(timeout_seconds)
 
     def __enter__(self) -> Rebuilt:
         return self
@@ -74,7 +77,7 @@ class Rebuilt:
             recorded = self.tape.graphs[graph]
             if graph not in self._replays:
                 verify(recorded.graph)
-                self._replays[graph] = Graph(recorded.graph.name, self.backend, ir=recorded.graph)
+                self._replays[graph] = self._resident.graph(recorded.graph.name, recorded.graph)
             tapped = recorded.tapped if self._tapped is None else self._tapped
             known = self._resident.build(
                 recorded.graph, key, self._replays[graph], tapped=tapped, heaps=self._heaps_of(tapped)
@@ -102,16 +105,16 @@ class Rebuilt:
         if self._heaps is not None:
             return self._heaps
         watched = {output.buffer for step in self.tape.steps[:1] for output in step.outputs}
-        states = {spec.name for each in self.tape.graphs.values() for spec in each.graph.by_role("state")}
+        states = {spec.name for each in self.tape.graphs.values() for spec in each.graph.by_role(*KEPT)}
         if watched & states:
-            return SEEN if tapped else {**ROLE_HEAPS, "state": Heap.BAR}
+            return SEEN if tapped else STATE_SEEN
         return None
 
     def other(self, step: Step, *, tapped: bool = False, steps: int | None = None) -> Variant:
         """The step's graph built once more over the same weights and state, to be run in the step's place:
         tapped, or only the first `steps` of its program. All it leaves behind can be read."""
         recorded = self.tape.graphs[step.graph]
-        replays = Graph(recorded.graph.name, self.backend, ir=recorded.graph)
+        replays = self._resident.graph(recorded.graph.name, recorded.graph)
         heaps = SEEN if tapped else ARENA_SEEN
         return self._resident.build(recorded.graph, step.key, replays, tapped=tapped, heaps=heaps, steps=steps)
 
@@ -121,12 +124,13 @@ class Rebuilt:
         for write in step.writes:
             same = (write.graph, write.key) == (step.graph, step.key)
             variant = own if same else self.variant(write.graph, write.key)
-            variant.write(write.buffer, data_of(self._log, write), offset_bytes=write.offset_bytes)
+            for buffer, offset_bytes, data in pieces_of(self._log, write):
+                variant.write(buffer, data, offset_bytes=offset_bytes)
         return own
 
     def state(self, variant: Variant) -> dict[str, bytes]:
-        """What state holds now, by allocation. Needs heaps in reach (SEEN, ARENA_SEEN)."""
-        names = (name for name in variant.program.plan.allocations if name.startswith("state/"))
+        """What state and tables hold now, by allocation. Needs heaps in reach (SEEN, ARENA_SEEN)."""
+        names = (name for name in variant.program.plan.allocations if name.partition("/")[0] in KEPT)
         return {name: bytes(variant.replays.view(port(name, variant.key))) for name in names}
 
     def restore(self, variant: Variant, state: Mapping[str, bytes]) -> None:
@@ -135,8 +139,9 @@ class Rebuilt:
 
     def submit(self, step: Step, variant: Variant) -> None:
         """Run it to its end."""
-        variant.replays.replay(variant.key, self.stream(step.stream))
-        variant.replays.wait(STEP_TIMEOUT_SECONDS)
+        variant.submit(self.stream(step.stream))
+        variant.replays.wait(self._deadlines.seconds(self.backend, variant, step.counts))
+        variant.ran = True
 
     def run(self, step: Step, instead: Variant | None = None) -> Variant:
         variant = self.write(step, instead)
@@ -149,8 +154,7 @@ class Rebuilt:
 
 def value_of(variant: Variant, name: str, step: Step) -> np.ndarray:
     """What a buffer holds after the step: the rows it counted."""
-    counts = (step.counts[0], step.counts[1], step.counts[2])
-    return np.ascontiguousarray(variant.read(name, counts))
+    return np.ascontiguousarray(variant.read(name, step.counts))
 
 
 def sha256_of(value: np.ndarray) -> str:

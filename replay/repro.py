@@ -20,7 +20,8 @@ from zinc_rt.mem.plan import plan_memory
 from zinc_rt.replay.bisect import Found, Where
 from zinc_rt.replay.rebuilt import Opener, sha256_of
 from zinc_rt.replay.sources import Sources, sources_of
-from zinc_rt.replay.tape import Step, Tape, data_of, read_tape
+from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
+from zinc_rt.resident import KEPT
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import COUNTS
@@ -72,7 +73,8 @@ def emit_repro(
         if where.tapped:
             graph = one_node(graph, [each for each in graph.nodes if each.op is not ir.Op.BARRIER][where.node])
         else:  # what is wrong lies between nodes
-            given = {write.buffer: data_of(log, write) for write in step.writes if not write.offset_bytes}
+            pieces = (piece for write in step.writes for piece in pieces_of(log, write))
+            given = {name: data for name, offset, data in pieces if not offset}
             given |= _state(graph, step, found.before)
         _write(written, tape, where, step, graph, found, given, sources_of(log, tape, model))
     tier, device = found.tier, "sim" if isinstance(choice, Choice) and choice.simulated else "auto"
@@ -102,9 +104,9 @@ def one_node(graph: Graph, node: Node) -> Graph:
 
 
 def _state(graph: Graph, step: Step, before: dict[str, bytes]) -> dict[str, bytes]:
-    """By buffer, from what each allocation held."""
-    plan = plan_memory(graph, capacity=dict(zip(SYMBOLS, step.key, strict=True)))
-    places = {spec.name: plan.placements[spec.name] for spec in graph.by_role("state")}
+    """By buffer, from what each allocation of state and tables held."""
+    plan = plan_memory(graph, capacity=dict(zip(SYMBOLS, step.key, strict=False)))
+    places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
     return {
         name: before[place.allocation][place.offset_bytes : place.offset_bytes + place.size_bytes]
         for name, place in places.items()

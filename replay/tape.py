@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
+
+KEYS = (3, len(SYMBOLS))  # numbers in a key: format 1 had no table entries
 
 
 @dataclass(slots=True)
@@ -66,15 +68,15 @@ def read_tape(log: LogReader) -> Tape:
     for record in log:
         match record:
             case records.GraphCreated():
-                tape.graphs[record.graph] = Recorded(
-                    from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}"), record.tapped
-                )
+                graph = from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}")
+                tape.graphs[record.graph] = Recorded(graph, record.tapped)
             case records.Weight():
                 tape.weights[record.name] = record
             case records.Kernel():
                 tape.kernels[record.name] = record
             case records.Wrote():
-                _check(log, tape, record.graph, record.buffer, record.key)
+                for part in record.pieces:
+                    _check(log, tape, record.graph, part.buffer, record.key)
                 tape.unused.append(record)
             case records.Replayed():
                 _check(log, tape, record.graph, "", record.key)
@@ -108,7 +110,7 @@ def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, 
             raise InputError(f"{log.path}: a record speaks of graph {graph}, which it lacks")
     elif buffer and buffer not in tape.graphs[graph].graph.buffers:
         raise InputError(f"{log.path}: a record speaks of {buffer}, which graph {graph} has not")
-    if len(key) != len(SYMBOLS) or min(key) < 1:
+    if len(key) not in KEYS or min(key) < 1:
         raise InputError(f"{log.path}: {key} is no key of a graph")
 
 
@@ -136,6 +138,14 @@ def data_of(log: LogReader, write: records.Wrote) -> bytes:
     if len(data) != write.size_bytes:
         raise InputError(f"{log.path}: {len(data)} bytes for {write.buffer}, {write.size_bytes} were written")
     return data
+
+
+def pieces_of(log: LogReader, write: records.Wrote) -> Iterator[tuple[str, int, bytes]]:
+    """(buffer, offset in it, bytes) of every buffer a write covers. Raises InputError as data_of."""
+    data, at = data_of(log, write), 0
+    for part in write.pieces:
+        yield part.buffer, part.offset_bytes, data[at : at + part.size_bytes]
+        at += part.size_bytes
 
 
 def named_outputs(outputs: Iterable[records.Output]) -> dict[str, records.Output]:

@@ -10,12 +10,12 @@ from zinc_rt.generate import Sampling
 
 
 def draws(sampling: Sampling, logits: np.ndarray, count: int = 2000) -> np.ndarray:
-    found = [sampling.draw(logits, slot=0, position=position) for position in range(count)]
+    found = [sampling.draw(logits, position=position) for position in range(count)]
     return np.bincount(found, minlength=len(logits)) / count
 
 
 def test_greedy_takes_the_first_of_equal_maxima() -> None:
-    assert Sampling().draw(np.array([0, 3, 3, 1], np.float32), slot=0, position=9) == 1
+    assert Sampling().draw(np.array([0, 3, 3, 1], np.float32), position=9) == 1
 
 
 def test_draws_follow_the_softmax() -> None:
@@ -36,18 +36,18 @@ def test_a_filter_leaves_the_likeliest(sampling: Sampling, kept: set[int]) -> No
     assert set(np.flatnonzero(draws(sampling, logits, 400)).tolist()) == kept
 
 
-def test_both_halves_of_the_seed_the_slot_and_the_position_matter() -> None:
+def test_both_halves_of_the_seed_the_choice_and_the_position_matter() -> None:
     logits = np.zeros(1000, np.float32)
 
-    def drawn(seed: int, slot: int = 0, position: int = 5) -> int:
-        return Sampling(temperature=1.0, seed=seed).draw(logits, slot=slot, position=position)
+    def drawn(seed: int, choice: int = 0, position: int = 5) -> int:
+        return Sampling(temperature=1.0, seed=seed).draw(logits, choice=choice, position=position)
 
     base = drawn(1)
     assert base == drawn(1)
-    others = [drawn(2), drawn(1 + (1 << 32)), drawn((1 << 64) - 1), drawn(1, slot=1), drawn(1, position=6)]
+    others = [drawn(2), drawn(1 + (1 << 32)), drawn((1 << 64) - 1), drawn(1, choice=1), drawn(1, position=6)]
     assert base not in others and len(set(others)) == len(others)
 
 
 def test_a_logit_that_is_no_number_stops_with_its_index() -> None:
     with pytest.raises(CheckFailed, match="position 4: logit 1 is not a number"):
-        Sampling().draw(np.array([0, np.nan, 1], np.float32), slot=0, position=4)
+        Sampling().draw(np.array([0, np.nan, 1], np.float32), position=4)

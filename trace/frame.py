@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 from zinc_rt.errors import InputError
 
 MAGIC = b"ZLOG"
-VERSION = 1
+VERSION = 2  # of what is written: a Wrote may cover several buffers
+READ = (1, 2)
 MARK = b"ZREC"
 END_MARK = b"ZEND"
 _FILE = struct.Struct("<4sIII")  # magic, version, bytes of the JSON that follows, CRC-32 of that JSON
@@ -58,9 +59,10 @@ def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
     magic, version, size, crc = _FILE.unpack(head)
     if magic != MAGIC:
         raise InputError(f"{name}: not a log: it begins with {head[:4]!r}, wanted {MAGIC!r}")
-    if version != VERSION:
+    if version not in READ:
+        known = " and ".join(map(str, READ))
         raise InputError(
-            f"{name}: log format {version}, this build reads {VERSION}", next="use the build that wrote it"
+            f"{name}: log format {version}, this build reads {known}", next="use the build that wrote it"
         )
     text = file.read(size)
     if len(text) < size:

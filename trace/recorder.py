@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import shlex
 import time
 from bisect import bisect_right
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,10 +24,11 @@ from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import Buffer, Fence, Graph, Observer, Stream
 from zinc_rt.exec.graph import InFlight, ShapeKey
+from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import to_bytes
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import digest
-from zinc_rt.resident import Counts, Variant
+from zinc_rt.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.trace import records
 from zinc_rt.trace.levels import LEVELS, Level
 from zinc_rt.trace.weights import bytes_of, weight_digests
@@ -33,6 +36,7 @@ from zinc_rt.trace.writer import LogWriter, warn
 
 INLINE_BYTES = 256  # longer writes are blobs: a page table that did not change costs one record's length
 COUNTS = "step.counts"
+NO_COUNTS = (0,) * len(SYMBOLS)
 Place = tuple[int, ShapeKey, str]  # graph, key, allocation
 
 
@@ -113,7 +117,7 @@ class Recorder(Observer):
     ) -> None:
         if level not in LEVELS:
             raise UsageError(f"no level is called {level!r}", next=f"one of {', '.join(LEVELS)}")
-        if engine.variants.observed:
+        if engine.variants.observer is not None:
             raise UsageError("this engine is being recorded already")
         started = [sequence.slot for sequence in engine.sequences if sequence.position]
         if started and level != "digest":
@@ -171,21 +175,42 @@ class Recorder(Observer):
         number = self._define(graph, key)
         name, start = self._name(number, key, allocation, offset_bytes)
         if name == COUNTS:
-            counts = np.frombuffer(data, np.int32)
-            self._counts[number, key] = (int(counts[0]), int(counts[1]), int(counts[2]))
+            self._counts[number, key] = counts_of(data)
         offset = offset_bytes - start
+        placed = self._variants[number, key].program.plan.placements[name].size_bytes
+        parts: tuple[records.Part, ...] = ()
+        if offset + data.nbytes > placed:
+            parts, data = self._parts(number, key, allocation, offset_bytes, data)
+            name, offset = parts[0].buffer, parts[0].offset_bytes
+        wrote = partial(records.Wrote, number, key, name, offset, data.nbytes, parts=parts)
         if self.level == "digest":
-            sha256 = hashlib.sha256(data).hexdigest()
-            self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, sha256=sha256), hold=True)
+            self.writer.write(wrote() if parts else wrote(sha256=hashlib.sha256(data).hexdigest()), hold=True)
         elif data.nbytes > INLINE_BYTES:
-            blob = self.writer.blob(data)
-            self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, blob=blob))
+            self.writer.write(wrote(blob=self.writer.blob(data)))
         else:
-            self.writer.write(records.Wrote(number, key, name, offset, data.nbytes, data=bytes(data)))
+            self.writer.write(wrote(data=bytes(data)))
+
+    def _parts(
+        self, number: int, key: ShapeKey, allocation: str, offset_bytes: int, data: memoryview
+    ) -> tuple[tuple[records.Part, ...], memoryview]:
+        """The buffers that a write covers, as far as its step counts, and their bytes one behind the other."""
+        variant, counts = self._variants[number, key], self._counts.get((number, key), NO_COUNTS)
+        parts, pieces = [], []
+        _, names = self._names[number, key, allocation]
+        for name in names:
+            place, spec = variant.program.plan.placements[name], variant.graph.buffers[name]
+            size_bytes = NUMPY_DTYPES[spec.dtype].itemsize * math.prod(variant.shape(name, counts))
+            begin = place.offset_bytes - offset_bytes
+            if size_bytes and begin >= 0 and begin + size_bytes <= data.nbytes:
+                piece = data[begin : begin + size_bytes]
+                sha256 = hashlib.sha256(piece).hexdigest() if self.level == "digest" else ""
+                parts.append(records.Part(name, 0, size_bytes, sha256))
+                pieces.append(piece)
+        return tuple(parts), memoryview(b"".join(pieces))
 
     def replayed(self, graph: Graph, key: ShapeKey, stream: Stream, fence: Fence) -> None:
         number = self._define(graph, key)
-        counts = self._counts.get((number, key), (0, 0, 0))
+        counts = self._counts.get((number, key), NO_COUNTS)
         self._running[id(fence)] = (self.steps, number, key)
         self.writer.write(records.Replayed(self.steps, number, key, stream.name, counts, self._now()))
         self.steps += 1
@@ -196,7 +221,7 @@ class Recorder(Observer):
             return
         step, number, key = running
         at = self._now()
-        variant, counts = self._variants[number, key], self._counts.get((number, key), (0, 0, 0))
+        variant, counts = self._variants[number, key], self._counts.get((number, key), NO_COUNTS)
         try:
             self._outputs(step, variant, counts)
         except InFlight as error:  # the next step uses the same bytes already
@@ -308,3 +333,8 @@ class Recorder(Observer):
         dtype = variant.graph.buffers[name].dtype
         output = records.Output(step, name, dtype, value.shape, sha256, node, label, blob)
         self.writer.write(output, hold=True)  # until the step's Retired
+
+
+def counts_of(data: memoryview) -> tuple[int, ...]:
+    """Of what was written into step.counts, or of a step block, which begins with it."""
+    return tuple(int(count) for count in np.frombuffer(data[: 4 * len(SYMBOLS)], np.int32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar
 
@@ -38,8 +38,21 @@ class VariantAdded(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One buffer's share of a write; `sha256` where only digests are kept."""
+
+    buffer: str
+    offset_bytes: int
+    size_bytes: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Wrote(Record):
-    """The host wrote into a buffer. The bytes are `data`, or the blob `blob`, or only their digest `sha256`."""
+    """The host wrote into a buffer. The bytes are `data`, or the blob `blob`, or only their digest `sha256`.
+
+    `parts` of a write that covers several buffers, their bytes one behind the other. Format 2; without parts it is
+    one buffer's."""
 
     KIND: ClassVar[int] = 18
     graph: int
@@ -49,12 +62,18 @@ class Wrote(Record):
     size_bytes: int
     sha256: str = ""
     blob: str = ""
+    parts: tuple[Part, ...] = ()
     data: bytes = b""
+
+    @property
+    def pieces(self) -> tuple[Part, ...]:
+        """Every buffer it covers."""
+        return self.parts or (Part(self.buffer, self.offset_bytes, self.size_bytes, self.sha256 or self.blob),)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed(Record):
-    """Step `step` was submitted. `counts`: tokens, sequences and rows it has."""
+    """Step `step` was submitted. `counts`: tokens, sequences, rows and (format 2) table entries it has."""
 
     KIND: ClassVar[int] = 19
     step: int
@@ -145,6 +164,8 @@ def to_fields(record: Record) -> tuple[dict[str, Any], bytes]:
     """JSON-ready fields, and the binary part."""
     values = {name: getattr(record, name) for name in _names(record.KIND)}
     data = values.pop("data", b"")
+    if "parts" in values:
+        values["parts"] = [asdict(part) for part in values["parts"]]
     return values, data
 
 
@@ -163,8 +184,13 @@ def from_fields(kind: int, values: dict[str, Any], data: bytes) -> Record:
         values = {**values, "data": data}
     if unknown := set(values) - known:
         raise ValueError(f"{cls.__name__} has no field {sorted(unknown)[0]}")
-    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
-        return cls(**lists)
+        return cls(**{name: _read(value) for name, value in values.items()})
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from error
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(Part(**each) if isinstance(each, dict) else each for each in value)
+    return value

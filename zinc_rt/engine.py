@@ -17,22 +17,19 @@ import numpy as np
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
-from zinc_rt.exec import Observer, Stream
+from zinc_rt.exec import Observer
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
-from zinc_rt.ir.rewrite import injected_name
 from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.emitter import DeltaForm, Limits, Overrides
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.resident import Counts, Variant
+from zinc_rt.runner import LOGITS, Runner, StepBlock, StepOutput
 from zinc_rt.settings import Settings
-from zinc_rt.variants import Transform, Variants
+from zinc_rt.variants import CAPACITIES, Transform, Variants
 
-CAPACITIES = (1, 16, 128, 512)  # tokens a variant holds; the actual count is data
 DEFAULT_CTX = 4096
-STEP_TIMEOUT_SECONDS = 3600.0
-LOGITS = "request[slot].logits"
 RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a slot
 
 # tap(node, buffer name, array): graph order, the array valid during the call
@@ -72,8 +69,12 @@ class Engine:
         observer: Observer | None = None,
         transform: Transform | None = None,
         settings: Settings | None = None,
+        timeout_seconds: float | None = None,
+        slow: Callable[[str], None] = lambda line: None,
+        share_arenas: bool = True,
     ) -> None:
-        """`transform` may replace each stage's graph before it is lowered, to run a part of the model."""
+        """`transform` may replace each stage's graph before it is lowered, to run a part of the model.
+        `timeout_seconds`, `slow`: as Runner has them; `share_arenas`: as Resident has it."""
         self.backend = backend
         self.limits = Limits(ctx=default_ctx(gguf, ctx), slots=slots)
         self.settings = settings or Settings()
@@ -85,8 +86,9 @@ class Engine:
             overrides=overrides_of(self.settings),
             observer=observer,
             transform=transform,
+            share_arenas=share_arenas,
         )
-        self._stream = Stream("main")
+        self.runner = Runner(self.variants, timeout_seconds=timeout_seconds, slow=slow)
         self._free_slots = list(range(slots))
         self._open: set[Request] = set()
         pages = slots * self.limits.pages_per_slot
@@ -113,6 +115,14 @@ class Engine:
     def close(self) -> None:
         self._around.close()
         self.backend.close()
+
+    def unload(self) -> None:
+        """Give all that the model holds back to the backend, which stays open for another. Raises UsageError while
+        sequences are open, InFlight while a step runs."""
+        if self._open:
+            raise UsageError(f"{len(self._open)} sequences are open", next="release them, then unload the model")
+        self.variants.unload()
+        self._kv.changes.clear()
 
     @property
     def sequences(self) -> tuple[Request, ...]:
@@ -148,13 +158,9 @@ class Engine:
 
     def _zero_slot(self, slot: int) -> None:
         """Recurrent state starts at zero. Cached keys need nothing: a query sees only its own positions."""
-        variant = self.variants.any()
-        if variant is None:  # nothing has run yet, and fresh memory is zero
-            return
-        for spec in variant.graph.by_role("state"):
+        for spec in self.model.graph.by_role("state"):
             if spec.shape[0] == self.limits.slots and spec.name.startswith(RECURRENT):
-                per_slot = variant.program.plan.placements[spec.name].size_bytes // self.limits.slots
-                variant.write(spec.name, bytes(per_slot), offset_bytes=slot * per_slot)
+                self.variants.zero_row(spec, slot, self.runner.stream)
 
     # --- running -------------------------------------------------------------------------------------------
 
@@ -215,40 +221,54 @@ class Engine:
         Raises UsageError for what `check` refuses, a sequence named twice, more tokens than a step takes, a row
         the batch has not, more rows than tokens, or an injected value of another shape.
         """
+        output = self.advance(batch, rows, tap=tap, inject=inject)
+        if LOGITS not in output.handle.variant.graph.buffers:
+            return np.empty((0, self.model.vocab), np.float32)
+        return output.logits().copy()
+
+    def advance(
+        self,
+        batch: Iterable[tuple[Request, Sequence[int]]],
+        rows: Sequence[int],
+        *,
+        tap: Tap | None = None,
+        inject: Mapping[str, np.ndarray] | None = None,
+    ) -> StepOutput:
+        """As `step`, with the likeliest token of each row; no logits are read unless they are asked for.
+
+        A step with one token a sequence is decode whatever its size; both stages have the same bits.
+        """
         batch = [(sequence, tokens) for sequence, tokens in batch if len(tokens)]
         total = sum(len(tokens) for _, tokens in batch)
         for sequence, tokens in batch:
             self.check(sequence, tokens)
-        fits = [size for size in CAPACITIES if size >= total]
-        if not total or not fits:
+        if not 0 < total <= CAPACITIES[-1]:
             raise UsageError(f"a step takes 1 to {CAPACITIES[-1]} tokens, not {total}")
         _check_step(batch, rows, total)
-        capacity = {
-            "tokens": fits[0],
-            "sequences": min(self.limits.slots, fits[0]),
-            "rows": _room(len(rows), fits[0]),
-        }
-        counts = (total, len(batch), len(rows))
-        variant = self.variants.get(
-            "decode" if fits[0] == 1 else "prefill", capacity, inject=tuple(inject or ()), tapped=tap is not None
-        )
-        for label, value in (inject or {}).items():
-            wanted = variant.shape(injected_name(label), counts)
-            if np.shape(value) != wanted:
-                raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, wanted {wanted}")
+        inject = inject or {}
         for sequence, tokens in batch:
             self._kv.ensure(sequence.slot, sequence.position + len(tokens))
-        self._write_step(variant, batch, rows, inject or {})
-        variant.replays.replay(variant.key, self._stream)
-        variant.replays.wait(STEP_TIMEOUT_SECONDS)
+        block = self.runner.block(
+            "decode" if total == len(batch) else "prefill",
+            tokens=total,
+            sequences=len(batch),
+            rows=len(rows),
+            entries=len(self._kv.changes),
+            inject=tuple(inject),
+            tapped=tap is not None,
+        )
+        self._fill(block, batch, rows)
+        for label, value in inject.items():
+            block.inject(label, value)
+        handle = self.runner.submit(block)
+        self._kv.changes.clear()  # on their way
+        output = self.runner.collect(handle)
         for sequence, tokens in batch:
             sequence.position += len(tokens)
             sequence.tokens.extend(tokens)
         if tap is not None:
-            _tell(variant, tap, counts)
-        if LOGITS not in variant.graph.buffers:
-            return np.empty((0, self.model.vocab), np.float32)
-        return variant.read(LOGITS, counts).copy()
+            _tell(handle.variant, tap, handle.counts)
+        return output
 
     def check(self, sequence: Request, tokens: Sequence[int]) -> None:
         """Raises UsageError for a released sequence, ids outside the vocabulary or more tokens than the context
@@ -264,33 +284,31 @@ class Engine:
                 next="give a larger --ctx, or fewer tokens",
             )
 
-    def _write_step(
+    def _fill(
         self,
-        variant: Variant,
+        block: StepBlock,
         batch: list[tuple[Request, Sequence[int]]],
         rows: Sequence[int],
-        inject: Mapping[str, np.ndarray],
     ) -> None:
+        changes = self._kv.changes
         lengths = [len(tokens) for _, tokens in batch]
-        slots = [sequence.slot for sequence, _ in batch]
-        values: dict[str, np.ndarray] = {
-            "step.counts": np.array([sum(lengths), len(batch), len(rows)], np.int32),
-            "request[slot].token_id": np.concatenate([np.asarray(tokens, np.int32) for _, tokens in batch]),
-            "request[slot].position": np.concatenate(
-                [np.arange(s.position, s.position + len(tokens), dtype=np.int32) for s, tokens in batch]
-            ),
-            "request[slot].slot": np.repeat(np.array(slots, np.int32), lengths),
-            "request[slot].sequence": np.repeat(np.arange(len(batch), dtype=np.int32), lengths),
-            "request[slot].state_source": np.array(slots, np.int32),
-            "request[slot].state_target": np.array(slots, np.int32),
-            "request[slot].logit_row": np.asarray(rows, np.int32),
-            "state.page_table": self._kv.table,
-        }
-        for label, value in inject.items():
-            values[injected_name(label)] = np.ascontiguousarray(value, np.float32)
-        for spec in variant.graph.by_role("step"):
-            if values[spec.name].size:
-                variant.write(spec.name, values[spec.name])
+        slots = np.array([sequence.slot for sequence, _ in batch], np.int32)
+        positions = [np.arange(s.position, s.position + len(tokens), dtype=np.int32) for s, tokens in batch]
+        block.set(
+            sum(lengths),
+            len(batch),
+            len(rows),
+            len(changes),
+            token_id=np.concatenate([np.asarray(tokens, np.int32) for _, tokens in batch]),
+            position=np.concatenate(positions),
+            slot=np.repeat(slots, lengths),
+            sequence=np.repeat(np.arange(len(batch), dtype=np.int32), lengths),
+            state_source=slots,
+            state_target=slots,
+            logit_row=np.asarray(rows, np.int32),
+            table_entry=np.array(list(changes), np.int32),
+            table_value=np.array(list(changes.values()), np.int32),
+        )
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.Graph:
         """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
@@ -310,15 +328,27 @@ def overrides_of(settings: Settings) -> Overrides:
     )
 
 
-def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
-    """`ctx` if given, else min(the model's context_length, 4096). Raises UsageError outside 1..context_length."""
+def trained_ctx(gguf: GGUFFile) -> int:
+    """The context a model was trained for, DEFAULT_CTX where its file does not say."""
     trained = gguf.metadata.get(f"{gguf.architecture}.context_length")
-    longest = trained if isinstance(trained, int) and trained > 0 else DEFAULT_CTX
+    return trained if isinstance(trained, int) and trained > 0 else DEFAULT_CTX
+
+
+def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
+    """`ctx` if given, else min(the model's context_length, 4096). Raises UsageError for less than one token."""
     if ctx is None:
-        return min(longest, DEFAULT_CTX)
-    if not 0 < ctx <= longest:
-        raise UsageError(f"--ctx {ctx}: this model's context is 1 to {longest} tokens")
+        return min(trained_ctx(gguf), DEFAULT_CTX)
+    if ctx < 1:
+        raise UsageError(f"--ctx {ctx}: wanted 1 token or more; this model was trained for {trained_ctx(gguf)}")
     return ctx
+
+
+def ctx_warning(gguf: GGUFFile, ctx: int) -> str:
+    """What to say of a context beyond the model's training; "" within it."""
+    trained = trained_ctx(gguf)
+    if ctx <= trained:
+        return ""
+    return f"--ctx {ctx} is beyond the {trained} tokens this model was trained for: text may fall apart there"
 
 
 def _check_step(batch: list[tuple[Request, Sequence[int]]], rows: Sequence[int], total: int) -> None:
@@ -336,7 +366,3 @@ def _tell(variant: Variant, tap: Tap, counts: Counts) -> None:
         for name in call.node.outputs:
             if variant.graph.buffers[name].role in ("activation", "output"):
                 tap(call.node, name, variant.read(name, counts))
-
-
-def _room(rows: int, tokens: int) -> int:
-    return 1 if rows <= 1 else tokens

@@ -12,6 +12,7 @@ from zinc_rt.engine import Engine, Request
 from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.sample import sample
+from zinc_rt.runner import StepOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,12 @@ class Sampling:
             if not fits:
                 raise UsageError(f"{name} {value}: wanted {range_}")
 
-    def draw(self, logits: np.ndarray, *, slot: int, position: int) -> int:
-        """A token from logits f32 [V] by the oracle's SAMPLE kernel, fixed by seed, slot and position."""
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def draw(self, logits: np.ndarray, *, choice: int = 0, position: int) -> int:
+        """A token from logits f32 [V] by the oracle's SAMPLE kernel, fixed by seed, choice and position."""
         if np.isnan(logits).any():
             raise CheckFailed(
                 f"position {position}: logit {int(np.isnan(logits).argmax())} is not a number",
@@ -51,7 +56,7 @@ class Sampling:
                 logits[None],
                 halves[None],
                 np.array([[self.temperature, self.top_k, self.top_p, self.min_p]], np.float32),
-                np.array([slot], np.int32),
+                np.array([choice], np.int32),
                 np.array([position], np.int32),
             )[0]
         )
@@ -67,14 +72,23 @@ def generate(
     end_ids: Container[int],
     emit: Callable[[int], None],
 ) -> str:
-    """`emit` gets each token as it is drawn, an end token too; why it stopped is returned."""
+    """`logits` f32 [V]: the prompt's last. `emit` gets each token as it is drawn, an end token too; why it stopped
+    is returned."""
+    token = sampling.draw(logits, position=sequence.position)
     for count in range(max_tokens):
-        token = sampling.draw(logits, slot=sequence.slot, position=sequence.position)
         emit(token)
         if token in end_ids:
             return "end"
         if count + 1 < max_tokens:
             if sequence.position >= engine.limits.ctx:
                 return "context"
-            logits = engine.step([(sequence, [token])], [0])[0]
+            token = choose(engine.advance([(sequence, [token])], [0]), sampling, position=sequence.position)
     return "max_tokens"
+
+
+def choose(output: StepOutput, sampling: Sampling, *, position: int) -> int:
+    """The token after a step with one row. The likeliest one comes from the device; logits are read only to draw
+    from them, or where one is no number."""
+    if sampling.greedy and output.nonfinite[0] < 0:
+        return int(output.tokens[0])
+    return sampling.draw(output.logits()[0], position=position)

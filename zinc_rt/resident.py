@@ -2,54 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.exec import Buffer, Graph
+from zinc_rt.exec import Buffer, Fence, Graph, InFlight, Observer, Stream, Usage
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program, lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
-from zinc_rt.mem.plan import plan_memory
+from zinc_rt.mem.plan import ARENA, STEP, Allocation, plan_memory
 
-Counts = tuple[int, int, int]  # of a step, in the order of SYMBOLS: tokens, sequences, rows
+Counts = Sequence[int]  # of a step, in the order of SYMBOLS; those of old logs end early
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 RESIDENT = ("weight", "constant")  # roles that are uploaded, not allocated by the plan
+KEPT = ("state", "table")  # roles that live across replays, shared by all variants
+MAX_VARIANTS = 64  # of one graph
 CACHE = "state/state.kv_"  # a query sees only rows that were written
 TAPPED_HEAPS = {**ROLE_HEAPS, "activation": Heap.BAR}  # the host looks at them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
+class Arena:
+    """Activation memory that variants take turns in: they are never in flight together. Every buffer of theirs
+    has its usage."""
+
+    buffer: Buffer
+    usage: Usage
+    users: int = 0
+    last: object = None  # the variant that ran in it last
+
+
+@dataclass(slots=True, eq=False)
 class Variant:
-    """One lowered graph of one capacity, and the host's way to its buffers."""
+    """One lowered graph of one capacity, and the host's way to its buffers. `blocks`: what a runner keeps for it;
+    `ran`: whether it was ever replayed to its end."""
 
     replays: Graph
     key: tuple[int, ...]
     program: Program
+    backend: Backend
     built: Any = None  # the backend's own
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)  # by allocation; state's are shared
+    arena: Arena | None = None
+    blocks: list[Any] = field(default_factory=list)
+    ran: bool = False
 
     @property
     def graph(self) -> ir.Graph:
         return self.program.graph
+
+    def submit(self, stream: Stream) -> Fence:
+        """Replay it once. What another variant left in a shared arena counts as never written from here on."""
+        arena = self.arena
+        if arena is not None and arena.last is not self:
+            if arena.last is not None and self.backend.instrument is not None:
+                self.backend.instrument.discard(arena.buffer, 0, arena.buffer.size_bytes)
+            arena.last = self
+        return self.replays.replay(self.key, stream)
 
     def write(self, name: str, data: np.ndarray | bytes, *, offset_bytes: int = 0) -> None:
         """Into a buffer by its logical name; refused while a replay may still read it (exec.InFlight)."""
         place = self.program.plan.placements[name]
         self.replays.write(port(place.allocation, self.key), place.offset_bytes + offset_bytes, data)
 
+    def write_step(self, block: np.ndarray) -> None:
+        """The whole step block, u8 as the plan lays it out, in one go."""
+        self.replays.write(port(STEP, self.key), 0, block)
+
     def read(self, name: str, counts: Counts) -> np.ndarray:
         """A view of the rows a step of `counts` filled, valid until the next replay."""
         spec, place = self.graph.buffers[name], self.program.plan.placements[name]
-        capacity = self.program.plan.capacity
-        shape = tuple(capacity[dim] if isinstance(dim, str) else dim for dim in spec.shape)
-        view = self.replays.view(port(place.allocation, self.key))
-        flat = np.frombuffer(view, NUMPY_DTYPES[spec.dtype], int(np.prod(shape)), place.offset_bytes)
-        return flat.reshape(shape)[: self.shape(name, counts)[0]]
+        shape = self.shape(name, counts)
+        dtype = NUMPY_DTYPES[spec.dtype]
+        size_bytes = dtype.itemsize * int(np.prod(shape))
+        view = self.replays.view(port(place.allocation, self.key), place.offset_bytes, size_bytes)
+        return np.frombuffer(view, dtype).reshape(shape)
 
     def shape(self, name: str, counts: Counts) -> tuple[int, ...]:
         """A buffer's shape in a step of `counts`."""
@@ -61,12 +94,48 @@ class Resident:
     """Weights go to the device with the first variant. State is shared by all, the rest is each one's own."""
 
     def __init__(
-        self, backend: Backend, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]
+        self,
+        backend: Backend,
+        weights: Mapping[str, Weight],
+        constants: Mapping[str, np.ndarray],
+        *,
+        share_arenas: bool = False,
     ) -> None:
+        """`share_arenas`: variants take turns in activation memory. Where a stale byte must not hide, they do
+        not."""
         self.backend = backend
+        self._share_arenas = share_arenas
         self._given = (weights, constants)
         self._weights: dict[str, Buffer] = {}
-        self._state: dict[str, Buffer] = {}
+        self._kept: dict[str, Buffer] = {}
+        self._kept_usage = Usage()
+        self._arenas: list[Arena] = []
+        self._variants: dict[tuple[int, tuple[int, ...]], Variant] = {}
+
+    def graph(
+        self,
+        name: str,
+        graph: ir.Graph,
+        *,
+        max_variants: int = 0,
+        observer: Observer | None = None,
+        dropped: Callable[[tuple[int, ...]], object] = lambda key: None,
+    ) -> Graph:
+        """An executable graph to `build` variants into. One that it drops for another gives its memory back, and
+        `dropped` is told its key."""
+
+        def evicted(key: tuple[int, ...], built: Any) -> None:
+            self._free(self._variants[id(built), key])
+            dropped(key)
+
+        return Graph(
+            name,
+            self.backend,
+            max_variants=max_variants or MAX_VARIANTS,
+            ir=graph,
+            observer=observer,
+            evicted=evicted,
+        )
 
     def build(
         self,
@@ -79,33 +148,118 @@ class Resident:
         steps: int | None = None,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
-        tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them all. `heaps`
-        instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at what is left
-        behind."""
+        tokens, sequences, rows and table entries. `tapped`: no activation shares memory, and the host reaches them
+        all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
+        what is left behind. A variant with any of these has its arena for itself."""
         backend = self.backend
-        capacity = dict(zip(SYMBOLS, key, strict=True))
-        heaps = heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
-        plan = plan_memory(graph, capacity=capacity, tap=tapped, heaps=heaps)
+        plan = plan_memory(
+            graph, capacity=dict(zip(SYMBOLS, key, strict=False)), tap=tapped, heaps=heaps or _heaps(tapped)
+        )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
         if steps is not None:
             program = replace(program, steps=program.steps[:steps])
         if not self._weights:
             self._weights = backend.upload(*self._given)
-        own: dict[str, Buffer] = {}
-        for name, allocation in plan.allocations.items():
-            role = name.partition("/")[0]
-            if role in RESIDENT:
-                continue
-            kept = self._state if role == "state" else own
-            if name not in kept:
-                zeroed = role != "activation" and not name.startswith(CACHE)
-                kept[name] = backend.alloc(allocation.size_bytes, allocation.heap, name, zeroed=zeroed)
-            own[name] = kept[name]
-        built = backend.build(program, {**self._weights, **own})
-        replays.add(key, built)
+        with ExitStack() as undo:
+            arena = None
+            own: dict[str, Buffer] = {}
+            if self._share_arenas and ARENA in plan.allocations and not tapped and heaps is None and steps is None:
+                arena = self._take(plan.allocations[ARENA])
+                undo.callback(self._give, arena)
+                own[ARENA] = arena.buffer
+            usage = arena.usage if arena is not None else Usage()
+            for name, allocation in plan.allocations.items():
+                role = name.partition("/")[0]
+                if role in RESIDENT or name in own:
+                    continue
+                if role in KEPT:
+                    own[name] = self._keep(name, allocation)
+                else:
+                    own[name] = self._alloc(name, allocation, usage)
+                    undo.callback(backend.free, own[name])
+            built = backend.build(program, {**self._weights, **own})
+            undo.callback(backend.unload, built)
+            variant = Variant(replays, key, program, backend, built, own, arena)
+            replays.add(key, built)
+            undo.pop_all()
+        self._variants[id(built), key] = variant
         for name, buffer in own.items():
             replays.bind(port(name, key), buffer)
-        return Variant(replays, key, program, built)
+        return variant
+
+    def drop(self, variant: Variant) -> None:
+        """Give a variant's memory back. Raises InFlight while its last replay runs."""
+        variant.replays.remove(variant.key)
+        self._free(variant)
+
+    def zero(self, spec: ir.BufferSpec, row: int, stream: Stream) -> None:
+        """One row of a state buffer is zero for what is submitted to `stream` from here on. Nothing is done before
+        the first variant, when all is zero anyway."""
+        for variant in self._variants.values():
+            place = variant.program.plan.placements[spec.name]
+            size_bytes = place.size_bytes // int(spec.shape[0])
+            allocation = port(place.allocation, variant.key)
+            variant.replays.fill(allocation, place.offset_bytes + row * size_bytes, size_bytes, stream)
+            return
+
+    def unload(self) -> None:
+        """Everything back to the backend: variants, state, weights. Raises InFlight while a replay runs."""
+        busy = [variant for variant in self._variants.values() if any(b.busy() for b in variant.buffers.values())]
+        if busy:
+            raise InFlight(
+                f"cannot unload: a replay of {busy[0].graph.name} is in flight", next="wait for it, then unload"
+            )
+        for variant in list(self._variants.values()):
+            self.drop(variant)
+        for buffer in (*self._kept.values(), *self._weights.values()):
+            self.backend.free(buffer)
+        self._kept.clear()
+        self._weights.clear()
+
+    # --- inside ---
+
+    def _free(self, variant: Variant) -> None:
+        del self._variants[id(variant.built), variant.key]
+        self.backend.unload(variant.built)
+        for name, buffer in variant.buffers.items():
+            variant.replays.unbind(port(name, variant.key))
+            if name.partition("/")[0] not in KEPT and (variant.arena is None or name != ARENA):
+                self.backend.free(buffer)
+        if variant.arena is not None:
+            self._give(variant.arena)
+
+    def _keep(self, name: str, allocation: Allocation) -> Buffer:
+        if name not in self._kept:
+            zeroed = not name.startswith(CACHE)
+            self._kept[name] = self._alloc(name, allocation, self._kept_usage, zeroed=zeroed)
+        return self._kept[name]
+
+    def _alloc(self, name: str, allocation: Allocation, usage: Usage, *, zeroed: bool | None = None) -> Buffer:
+        zeroed = name != ARENA if zeroed is None else zeroed
+        buffer = self.backend.alloc(allocation.size_bytes, allocation.heap, name, zeroed=zeroed)
+        buffer.usage = usage
+        return buffer
+
+    def _take(self, wanted: Allocation) -> Arena:
+        """The smallest arena that is large enough, else a new one."""
+        fits = [arena for arena in self._arenas if arena.buffer.size_bytes >= wanted.size_bytes]
+        arena = min(fits, key=lambda arena: arena.buffer.size_bytes, default=None)
+        if arena is None:
+            usage = Usage()
+            arena = Arena(self._alloc(ARENA, wanted, usage), usage)
+            self._arenas.append(arena)
+        arena.users += 1
+        return arena
+
+    def _give(self, arena: Arena) -> None:
+        arena.users -= 1
+        if not arena.users:
+            self._arenas.remove(arena)
+            self.backend.free(arena.buffer)
+
+
+def _heaps(tapped: bool) -> Mapping[ir.Role, Heap]:
+    return TAPPED_HEAPS if tapped else ROLE_HEAPS
 
 
 def port(allocation: str, key: tuple[int, ...]) -> str:

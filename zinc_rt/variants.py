@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.exec import Graph, Observer
+from zinc_rt.errors import UsageError
+from zinc_rt.exec import Graph, Observer, Stream
 from zinc_rt.ir import graph as ir
-from zinc_rt.ir.graph import SYMBOLS, Stage
+from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
 from zinc_rt.model.emitter import DeltaForm, Limits, Model, Overrides
@@ -15,6 +16,7 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.resident import Resident, Variant
 
+CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds; the actual count is data
 Transform = Callable[[ir.Graph], ir.Graph]
 
 
@@ -31,14 +33,16 @@ class Variants:
         overrides: Overrides | None = None,
         observer: Observer | None = None,
         transform: Transform | None = None,
+        share_arenas: bool = True,
     ) -> None:
         self._gguf = gguf
-        self._backend = backend
-        self._limits = limits
+        self.backend = backend
+        self.limits = limits
         self.delta_form: DeltaForm = delta_form
         self._overrides = overrides
         self._observer = observer
         self._transform = transform
+        self._share_arenas = share_arenas
         self.tap_always = False  # whatever is asked for: a recorder wants to see every node
         self._models: dict[Stage, Model] = {}
         self._resident: Resident | None = None
@@ -47,7 +51,7 @@ class Variants:
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:
             self._models[stage] = build_model(
-                self._gguf, self._limits, stage, delta_form=self.delta_form, overrides=self._overrides
+                self._gguf, self.limits, stage, delta_form=self.delta_form, overrides=self._overrides
             )
         return self._models[stage]
 
@@ -58,30 +62,67 @@ class Variants:
             graph = inject_labels(graph, inject)
         return graph if self._transform is None else self._transform(graph)
 
-    def any(self) -> Variant | None:
-        """One that was built, to reach the shared state through; None before the first."""
-        return next((variant for table in self._built.values() for variant in table.values()), None)
+    @property
+    def resident(self) -> Resident:
+        """What lies on the device; weights go there with the first variant."""
+        if self._resident is None:
+            model = self.model("prefill")
+            self._resident = Resident(
+                self.backend, model.weights, model.constants, share_arenas=self._share_arenas
+            )
+        return self._resident
+
+    def fitting(
+        self,
+        stage: Stage,
+        tokens: int,
+        sequences: int,
+        rows: int,
+        entries: int,
+        *,
+        inject: tuple[str, ...] = (),
+        tapped: bool = False,
+    ) -> Variant:
+        """The variant of the smallest capacity that holds so many, as `get`."""
+        room = _least(tokens)
+        limits = self.limits
+        usual = min(limits.slots, room) - (-room // limits.page_tokens)  # one begun page each, and those filled
+        key = (room, min(limits.slots, room), min(room, _least(rows)), max(usual, _power_of_two(entries)))
+        return self.get(stage, key, inject=inject, tapped=tapped)
 
     def get(
-        self, stage: Stage, capacity: dict[str, int], *, inject: tuple[str, ...] = (), tapped: bool = False
+        self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
     ) -> Variant:
-        """`tapped`: no activation shares memory with another, so all can be looked at after a replay."""
+        """`key`: the most tokens, sequences, rows of logits and table entries. `tapped`: no activation shares
+        memory with another, so all can be looked at after a replay."""
         tapped = tapped or self.tap_always
+        table = self._built.get((stage, inject, tapped))
+        known = table.get(key) if table is not None else None
+        return known or self._build(stage, key, inject, tapped)
+
+    def _build(self, stage: Stage, key: tuple[int, ...], inject: tuple[str, ...], tapped: bool) -> Variant:
         table = self._built.setdefault((stage, inject, tapped), {})
-        key = tuple(capacity[symbol] for symbol in SYMBOLS)
-        if key not in table:
-            graph = self.graph(stage, inject)
-            if inject or self._transform is not None:
-                verify(graph)
-            known = next(iter(table.values()), None)
-            replays = (
-                known.replays if known else Graph(graph.name, self._backend, ir=graph, observer=self._observer)
-            )
-            if self._resident is None:
-                model = self.model(stage)
-                self._resident = Resident(self._backend, model.weights, model.constants)
-            table[key] = self._resident.build(graph, key, replays, tapped=tapped)
+        graph = self.graph(stage, inject)
+        if inject or self._transform is not None:
+            verify(graph)
+        known = next(iter(table.values()), None)
+        replays = (
+            known.replays
+            if known
+            else self.resident.graph(graph.name, graph, observer=self._observer, dropped=table.pop)
+        )
+        table[key] = self.resident.build(graph, key, replays, tapped=tapped)
         return table[key]
+
+    def zero_row(self, spec: ir.BufferSpec, row: int, stream: Stream) -> None:
+        """One row of a state buffer is zero for what is submitted to `stream` from here on."""
+        self.resident.zero(spec, row, stream)
+
+    def unload(self) -> None:
+        """Give everything on the device back. Raises InFlight while a replay runs."""
+        if self._resident is not None:
+            self._resident.unload()
+        self._built.clear()
 
     def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
         """What was built for that key of an executable graph. Raises KeyError."""
@@ -91,8 +132,8 @@ class Variants:
         raise KeyError(f"{replays.name} {key}")
 
     @property
-    def observed(self) -> bool:
-        return self._observer is not None
+    def observer(self) -> Observer | None:
+        return self._observer
 
     def observe(self, observer: Observer | None) -> None:
         """Tell `observer` instead from here on, first of what is built already."""
@@ -101,3 +142,15 @@ class Variants:
             id(v.replays): v.replays for table in self._built.values() for v in table.values()
         }.values():
             replays.observe(observer or Observer())
+
+
+def _least(count: int) -> int:
+    """Raises UsageError for more than the largest variant takes."""
+    for capacity in CAPACITIES:
+        if capacity >= count:
+            return capacity
+    raise UsageError(f"a step takes 1 to {CAPACITIES[-1]} tokens, not {count}")
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length() if count > 0 else 0

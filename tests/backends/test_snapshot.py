@@ -52,7 +52,7 @@ class Machine:
         graph = builder.build()
         verify(graph)
         plan = plan_memory(graph, capacity={})
-        program = lower(graph, self.backend.entries(), plan, ordering=ORDERING, tier=tier)
+        program = lower(graph, self.backend.kernels.entries, plan, ordering=ORDERING, tier=tier)
         own = {n: self.backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         self.graph = Graph("advance", self.backend)
         self.graph.add((1,), self.backend.build(program, own))

@@ -59,9 +59,9 @@ def nothing() -> None:
 
 def test_memory_is_allocated_with_a_name_a_size_and_a_heap():
     cpu = CpuBackend("canonical-1")
-    buffer = cpu.alloc_bo(64, "host_visible", "state")
+    buffer = cpu.alloc(64, "host_visible", "state")
     assert (buffer.name, buffer.size_bytes, buffer.heap, buffer.owned) == ("state", 64, "host_visible", True)
-    cpu.free_bo(buffer)
+    cpu.free(buffer)
     assert buffer.storage is None
     cpu.close()
 

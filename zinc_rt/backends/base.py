@@ -26,6 +26,7 @@ class Device:
     profile: str = ""
     kernel: str = ""
     firmware: str = ""
+    memory_bytes_per_second: float = 0.0  # 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,16 @@ class Executable(Protocol):
         """The machine code it dispatches, by kernel; nothing where there is none."""
 
 
+@dataclass(slots=True)
+class Submissions:
+    """What was submitted so far. `fast`: with nothing to settle, wait for or flush first; `careful`: the others;
+    `doorbells`: rung for both."""
+
+    fast: int = 0
+    careful: int = 0
+    doorbells: int = 0
+
+
 class Backend(Protocol):
     """One tier on one device. It owns what it allocated; one host thread drives it."""
 
@@ -94,6 +105,9 @@ class Backend(Protocol):
     def instrument(self) -> Instrument | None:
         """None on silicon, and where there is no device."""
 
+    @property
+    def submissions(self) -> Submissions: ...
+
     def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
         """Memory; without `zeroed` its bytes are undefined, and a simulated device finds reads of them."""
 
@@ -106,10 +120,6 @@ class Backend(Protocol):
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer; visible to what is submitted afterwards."""
-
-    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """A read-only view of what is there now; marks nothing written. ValueError for memory the CPU cannot
-        reach."""
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
         """Zeros, in the stream's order."""

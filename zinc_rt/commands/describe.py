@@ -35,4 +35,4 @@ def describe_run(report: Report, engine: Engine) -> None:
     nodes = [node for node in engine.graph("decode").nodes if node.op is not Op.BARRIER]
     report.model_execution = f"{tier}: every node of the model, in {engine.backend.ordering}"
     report.direct_compute_ops = len(nodes)
-    report.direct_compute_kind = engine.backend.kernels.arch
+    report.direct_compute_kind = engine.backend.kernels.target

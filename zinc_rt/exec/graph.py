@@ -30,6 +30,9 @@ class Launcher(Protocol):
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer."""
 
+    def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
+        """Zeros, after the stream's earlier submissions."""
+
 
 class MissingVariant(ZincError):
     """Replay of a shape key nothing was built for."""
@@ -196,6 +199,17 @@ class Graph:
         buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
         self._launcher.write(buffer, offset_bytes, source)
         self._observer.wrote(buffer, offset_bytes, source)
+
+    def fill(self, port: str, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
+        """Zeros into a part of a bound buffer, by the device and in the stream's order. The observer is told of a
+        write. Raises ValueError out of bounds."""
+        buffer = self._buffer(port)
+        buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, fill of {port}")
+        fence = self._launcher.fill(buffer, offset_bytes, size_bytes, stream)
+        stream.advanced(fence)
+        buffer.usage.used_until(fence)
+        self._observer.wrote(buffer, offset_bytes, memoryview(bytes(size_bytes)))
+        return fence
 
     def view(self, port: str, offset_bytes: int = 0, size_bytes: int | None = None) -> memoryview:
         """A bound buffer's bytes from `offset_bytes` on (all that follow, or so many), read-only, valid until the

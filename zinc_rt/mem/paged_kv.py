@@ -18,8 +18,10 @@ class OutOfPages(ZincError):
 class PagedKV:
     """A pool of `pages` pages of `page_tokens` tokens, shared by `slots` sequences of at most `pages_per_slot`.
 
-    `table` is the int32 [slots, pages_per_slot] array that kernels read, UNSET where there is no page; copy it to
-    the device after a change. A page keeps its id until its last user releases it; the lowest free id goes first.
+    `table` is the int32 [slots, pages_per_slot] array that kernels read a copy of, UNSET where there is no page.
+    `changes` are its entries that the copy lacks, row-major number -> page: whoever brings them over clears them.
+    A freed entry is none, since nothing reads it before it is set again. A page keeps its id until its last user
+    releases it; the lowest free id goes first.
     """
 
     def __init__(self, pages: int, *, slots: int, pages_per_slot: int, page_tokens: int = 16) -> None:
@@ -34,6 +36,7 @@ class PagedKV:
         self.pages = pages
         self.page_tokens = page_tokens
         self.table = np.full((slots, pages_per_slot), UNSET, dtype=np.int32)
+        self.changes: dict[int, int] = {}
         self._users = np.zeros(pages, dtype=np.int32)
         self._free = list(range(pages))  # a heap
         self._counts = [0] * slots  # pages held by each slot
@@ -69,7 +72,7 @@ class PagedKV:
         for place in range(have, wanted):
             page = heapq.heappop(self._free)
             self._users[page] = 1
-            self.table[slot, place] = page
+            self._set(slot, place, page)
         self._counts[slot] = max(have, wanted)
 
     def share(self, source: int, target: int, tokens: int) -> int:
@@ -87,7 +90,8 @@ class PagedKV:
             )
         if tokens < 0 or count > self._counts[source]:
             raise ValueError(f"slot {source} has room for {self.tokens(source)} tokens, not {tokens}")
-        self.table[target, :count] = self.table[source, :count]
+        for place in range(count):
+            self._set(target, place, int(self.table[source, place]))
         np.add.at(self._users, self.table[source, :count], 1)
         self._counts[target] = count
         return count * self.page_tokens
@@ -97,6 +101,7 @@ class PagedKV:
         self._check(slot)
         for place in range(self._counts[slot]):
             page = int(self.table[slot, place])
+            self.changes.pop(slot * self.table.shape[1] + place, None)
             self._users[page] -= 1
             if self._users[page] == 0:
                 heapq.heappush(self._free, page)
@@ -111,6 +116,10 @@ class PagedKV:
             raise ValueError(f"slot {slot}: positions {positions.min()}..{positions.max()} of {self.tokens(slot)}")
         pages = self.table[slot, positions // self.page_tokens].astype(np.int64)
         return pages * self.page_tokens + positions % self.page_tokens
+
+    def _set(self, slot: int, place: int, page: int) -> None:
+        self.table[slot, place] = page
+        self.changes[slot * self.table.shape[1] + place] = page
 
     def _check(self, slot: int) -> None:
         if not 0 <= slot < len(self._counts):

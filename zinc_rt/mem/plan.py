@@ -31,7 +31,7 @@ STEP_ALIGNMENT = 16  # the block is small and written in one go; four dwords kee
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One alloc_bo. `payload_bytes`: those that belong to a buffer at some time; the rest is padding."""
+    """`payload_bytes`: those that belong to a buffer at some time; the rest is padding."""
 
     heap: Heap
     size_bytes: int

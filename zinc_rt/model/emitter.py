@@ -109,12 +109,24 @@ class Emitter:
         def step(name: str, *shape: Dim) -> str:
             return self.builder.buffer(name, shape, INDEX, "step")
 
-        self.builder.buffer("step.counts", (3,), INDEX, "step")  # tokens, sequences, rows in this step
+        self.builder.buffer("step.counts", (8,), INDEX, "step")  # of SYMBOLS, in their order; the rest is 0
         self.token_id = step("request[slot].token_id", "tokens")
         self.position = step("request[slot].position", "tokens")
         self.slot = step("request[slot].slot", "tokens")
         self.row = step("request[slot].logit_row", "rows")
-        self.page_table = step("state.page_table", self.limits.slots, self.limits.pages_per_slot)
+        self._page_table = ""
+
+    @property
+    def page_table(self) -> str:
+        """i32 [slots, pages]. The first who asks has the graph store the step's changes in it."""
+        if not self._page_table:
+            shape = (self.limits.slots, self.limits.pages_per_slot)
+            table = self._page_table = self.builder.buffer("state.page_table", shape, INDEX, "table")
+            entry = self.builder.buffer("step.table_entry", ("entries",), INDEX, "step")
+            value = self.builder.buffer("step.table_value", ("entries",), INDEX, "step")
+            self.node(Op.TABLE_STORE, (entry, value, table), (table,), "table_store")
+            self.builder.node(Op.BARRIER, (table,), ())
+        return self._page_table
 
     def sequences(self) -> tuple[str, str, str]:
         """For recurrent state: each token's sequence in this step, each sequence's source and target slot."""
@@ -299,7 +311,8 @@ class Emitter:
         else:
             self.node(Op.LM_HEAD, (x, weight, self.row, bias), (logits,), "result_output")
         token = self.builder.buffer("request[slot].next_token", ("rows",), INDEX, "output")
-        self.node(Op.ARGMAX, (logits,), (token,), "next_token")
+        nonfinite = self.builder.buffer("request[slot].nonfinite", ("rows",), INDEX, "output")
+        self.node(Op.ARGMAX, (logits,), (token, nonfinite), "next_token")
 
     def model(self) -> Model:
         self._check_all_read()

@@ -29,7 +29,7 @@ from zinc_rt.backends.amd.publish import Publish, publisher
 from zinc_rt.backends.amd.reporter import Reporter
 from zinc_rt.backends.amd.ring import AmdRing, Batch
 from zinc_rt.backends.amd.transfer import Transfer, copies, zeros
-from zinc_rt.backends.base import Device, Finding
+from zinc_rt.backends.base import Device, Finding, Submissions
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Node
@@ -56,11 +56,10 @@ TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full 
 class _Lane:
     """A stream's queue, and its ready-made batches by variant."""
 
-    __slots__ = ("batches", "copies", "flushing", "ring")
+    __slots__ = ("batches", "flushing", "ring")
 
     def __init__(self, ring: AmdRing) -> None:
         self.ring = ring
-        self.copies: TimelineFence | None = None  # of the command processor, which kernels do not wait for
         self.batches: dict[AmdVariant, Batch] = {}
         self.flushing: dict[AmdVariant, Batch] = {}  # with an HDP flush in front
 
@@ -120,6 +119,7 @@ class AmdBackend:
         self._before_submit = False  # an allocation to settle, or a BAR write to flush
         self._bar_written = False
         self._closed = False
+        self.submissions = Submissions()
         self.owner: Callable[[], None] = lambda: None
         self._watch_at = 0.0
         self._stopped_before = len(self._stopped())  # other backends share the device
@@ -229,12 +229,15 @@ class AmdBackend:
     def submit(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
         """INDIRECT_BUFFER, fence, doorbell. Raises Hang where the ring stays full."""
         lane = self._lanes.get(stream)
-        if lane is None or stream.waits or self._before_submit or lane.copies is not None:
+        if lane is None or stream.waits or self._before_submit:
             return self._submit_with_care(variant, stream)
         batch = lane.batches.get(variant)
         if batch is None:
             batch = lane.batches[variant] = self._batch(lane, variant)
-        return lane.ring.submit(batch)
+        fence = lane.ring.submit(batch)
+        self.submissions.fast += 1
+        self.submissions.doorbells += 1
+        return fence
 
     def copy(
         self,
@@ -245,21 +248,10 @@ class AmdBackend:
         size_bytes: int,
         stream: Stream,
     ) -> TimelineFence:
-        """By the command processor, behind the stream's waves; its queue goes on when the copy has ended."""
-        ring = self.ring(stream)
-        flush = self.side.flush_hdp() if self._bar_written else ()
         packets = copies(
             source.storage.gpu_va + source_offset_bytes, target.storage.gpu_va + target_offset_bytes, size_bytes
         )
-        before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
-        batch = ring.batch((*before, *packets), f"copy {source.name} to {target.name}", dma=True)
-        # DMA runs beside the stream: a wait on the copy's own fence is what holds back who reads the bytes next
-        hold = WaitRegMem64(ring.timeline.gpu_va, ring.timeline.submitted + 1)
-        ring.reserve(batch.count_dw + len(hold.words(self.generation)), self._timeout_seconds)
-        fence = ring.submit(batch)
-        self._bar_written = self._before_submit = False
-        ring.run((hold,), "the end of that copy")
-        return fence
+        return self._dma(f"copy {source.name} to {target.name}", packets, stream)
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)
@@ -280,9 +272,6 @@ class AmdBackend:
         if self._bar_written:
             flush = self.side.flush_hdp()
         waits = self._waits(stream, ring)
-        if lane.copies is not None:
-            waits.append(WaitRegMem64(lane.copies.timeline.gpu_va, lane.copies.value))
-            lane.copies = None
         if waits:
             batch = self._batch(lane, variant, (*waits, *flush))
         else:
@@ -290,17 +279,22 @@ class AmdBackend:
             batch = kept.get(variant) or kept.setdefault(variant, self._batch(lane, variant, flush))
         fence = ring.submit(batch)
         self._bar_written = self._before_submit = False
+        self.submissions.careful += 1
+        self.submissions.doorbells += 1
         return fence
 
     def _dma(self, name: str, packets: Iterable[Packet], stream: Stream) -> TimelineFence:
-        """The command processor's own work, once the stream's earlier kernels have ended; those that come next
-        wait for it."""
+        """By the command processor, behind the stream's waves; its queue goes on when that has ended."""
         ring = self.ring(stream)
         flush = self.side.flush_hdp() if self._bar_written else ()
         before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
-        fence = ring.submit(ring.batch((*before, *packets), name, dma=True))
+        batch = ring.batch((*before, *packets), name, dma=True)
+        # DMA runs beside the stream: a wait on its own fence is what holds back who touches the bytes next
+        hold = WaitRegMem64(ring.timeline.gpu_va, ring.timeline.submitted + 1)
+        ring.reserve(batch.count_dw + len(hold.words(self.generation)), self._timeout_seconds)
+        fence = ring.submit(batch)
         self._bar_written = self._before_submit = False
-        self._lanes[stream].copies = fence
+        ring.run((hold,), f"the end of {name}")
         return fence
 
     def _batch(self, lane: _Lane, variant: AmdVariant, before: Iterable[Packet] = ()) -> Batch:

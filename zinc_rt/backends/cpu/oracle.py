@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.backends import registry
-from zinc_rt.backends.base import Device
+from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening, available_cores
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, Fence, HostExecutor, HostFence, Stream
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
-from zinc_rt.kernels.reference.table import ENTRIES
 from zinc_rt.kernels.reference.table import KERNELS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
@@ -85,6 +84,7 @@ class CpuBackend:
         self.ordering = ordering
         self.device = Device(name=_processor(), arch=platform.machine())
         self._executor = HostExecutor(self.spec.tier)
+        self.submissions = Submissions()
         self._stopping = threading.Event()
 
     def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
@@ -142,6 +142,7 @@ class CpuBackend:
         """It holds nothing of its own."""
 
     def submit(self, variant: CpuVariant, stream: Stream) -> HostFence:
+        self.submissions.fast += 1
         return self._executor.submit(partial(self._run, variant), stream)
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:

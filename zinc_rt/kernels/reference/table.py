@@ -112,4 +112,4 @@ def own_bytes(weight: Weight) -> np.ndarray:
     return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)
 
 
-KERNELS = Kernels("reference", ENTRIES, own_bytes, lambda weight: weight.nbytes)
+KERNELS = Kernels("numpy-reference", ENTRIES, own_bytes, lambda weight: weight.nbytes)

@@ -1,0 +1,254 @@
+"""Steps of a model on a backend: one write of the step block, one replay, and what comes back. No policy.
+
+    block = runner.block("decode", tokens=2, sequences=2, rows=2)
+    block.set(token_id=tokens, position=positions, slot=slots, ...)
+    output = runner.collect(runner.submit(block))
+
+Who is in a step, which pages it has and what happens with its tokens is the caller's. A block is host memory with
+the layout of the variant's step block on the device; each variant has two, so the next step is prepared while one
+runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.backends.base import Backend
+from zinc_rt.errors import UsageError
+from zinc_rt.exec import DeadlineMissed, Fence, InFlight, Stream
+from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.rewrite import injected_name
+from zinc_rt.mem.plan import STEP
+from zinc_rt.resident import NUMPY_DTYPES, Counts, Variant
+from zinc_rt.variants import Variants
+
+COUNTS = "step.counts"
+LOGITS = "request[slot].logits"
+TOKEN = "request[slot].next_token"
+NONFINITE = "request[slot].nonfinite"
+TABLE = "state.page_table"
+PARTS = {  # what `StepBlock.set` takes, by buffer name
+    "token_id": "request[slot].token_id",
+    "position": "request[slot].position",
+    "slot": "request[slot].slot",
+    "sequence": "request[slot].sequence",
+    "state_source": "request[slot].state_source",
+    "state_target": "request[slot].state_target",
+    "logit_row": "request[slot].logit_row",
+    "table_entry": "step.table_entry",
+    "table_value": "step.table_value",
+}
+SLOW_SECONDS = 2.0  # a step without a deadline says that it still runs after so long
+FIRST_SIMULATED_SECONDS, SIMULATED_SECONDS = 600.0, 60.0  # a simulated device compiles kernels it has not seen
+SILICON_SECONDS, SILICON_FACTOR = 2.0, 50.0
+
+
+class StepBlock:
+    """One step's input, filled by whoever schedules. `raw` has the bytes, `views` the arrays in it by buffer."""
+
+    __slots__ = ("_named", "counts", "raw", "variant", "views")
+
+    def __init__(self, variant: Variant) -> None:
+        plan, graph = variant.program.plan, variant.graph
+        self.variant = variant
+        self.raw = np.zeros(plan.allocations[STEP].size_bytes, np.uint8)
+        self.views: dict[str, np.ndarray] = {}
+        capacity = [*variant.key, *[0] * 4][:4]
+        for spec in graph.by_role("step"):
+            place = plan.placements[spec.name]
+            part = self.raw[place.offset_bytes : place.offset_bytes + place.size_bytes]
+            self.views[spec.name] = part.view(NUMPY_DTYPES[spec.dtype]).reshape(variant.shape(spec.name, capacity))
+        self.counts = self.views[COUNTS]
+        self._named = {name: self.views[buffer] for name, buffer in PARTS.items() if buffer in self.views}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The parts that this graph reads: those of recurrent layers are not everybody's."""
+        return frozenset(self._named)
+
+    def set(self, tokens: int, sequences: int, rows: int, entries: int, **parts: np.ndarray) -> None:
+        """The step's counts, and i32 arrays by the names of PARTS. One that the graph does not read is ignored."""
+        counts, named = self.counts, self._named
+        counts[0], counts[1], counts[2], counts[3] = tokens, sequences, rows, entries
+        for name, values in parts.items():
+            view = named.get(name)
+            if view is not None:
+                view[: len(values)] = values
+        if not rows:
+            named["logit_row"][0] = 0  # a row of logits nobody asked for is computed of the first token
+
+    def inject(self, label: str, value: np.ndarray) -> None:
+        """What consumers of a labelled value read instead, f32 [tokens, ...]. UsageError for another shape."""
+        name = injected_name(label)
+        wanted = self.variant.shape(name, self.counts.tolist())
+        if np.shape(value) != wanted:
+            raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, wanted {wanted}")
+        self.views[name][: wanted[0]] = value
+
+
+@dataclass(frozen=True, slots=True)
+class StepHandle:
+    """A step in flight. `counts` in the order of SYMBOLS."""
+
+    variant: Variant
+    counts: tuple[int, ...]
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """`tokens` i32 [rows]: the likeliest of each row. `nonfinite` i32 [rows]: the first logit that is none, -1
+    where all are numbers. `logits` reads f32 [rows, V] from the device, valid until the next step."""
+
+    tokens: np.ndarray
+    nonfinite: np.ndarray
+    handle: StepHandle
+
+    def logits(self) -> np.ndarray:
+        """Raises UsageError where the layers that ran do not reach the head."""
+        if LOGITS not in self.handle.variant.graph.buffers:
+            raise UsageError("there are no logits: the layers that ran do not reach the head")
+        return self.handle.variant.read(LOGITS, self.handle.counts)
+
+
+_NONE = np.empty(0, np.int32)
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """How long a step may take. `override`: the user's, in seconds; None where the kind of device decides."""
+
+    override: float | None = None
+
+    def of(self, backend: Backend, variant: Variant, counts: Counts) -> float | None:
+        """Seconds; None for a host's own processor, where a step is late only for somebody who waits."""
+        if self.override is not None:
+            return self.override
+        if not backend.spec.simulable:
+            return None
+        if backend.device.simulated:
+            return SIMULATED_SECONDS if variant.ran else FIRST_SIMULATED_SECONDS
+        return max(SILICON_SECONDS, SILICON_FACTOR * _predicted_seconds(backend, variant, counts))
+
+    def seconds(self, backend: Backend, variant: Variant, counts: Counts) -> float:
+        """As `of`; where there is none, as long as a wait can be."""
+        allowed = self.of(backend, variant, counts)
+        return threading.TIMEOUT_MAX if allowed is None else allowed
+
+
+def _predicted_seconds(backend: Backend, variant: Variant, counts: Counts) -> float:
+    """From above: every token reads every weight once, at the memory's bandwidth. 0 where that is unknown."""
+    if not backend.device.memory_bytes_per_second:
+        return 0.0
+    allocations = variant.program.plan.allocations
+    weights = sum(each.size_bytes for name, each in allocations.items() if name.startswith("weight/"))
+    return weights * max(1, counts[0]) / backend.device.memory_bytes_per_second
+
+
+class Runner:
+    """Drives one model's variants on one stream. Not thread-safe: one host thread."""
+
+    def __init__(
+        self,
+        variants: Variants,
+        *,
+        timeout_seconds: float | None = None,
+        slow: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`slow` is told, in a sentence, of a step that has no deadline and takes longer than SLOW_SECONDS."""
+        self.variants = variants
+        self.backend = variants.backend
+        self.stream = Stream("main")
+        self.deadlines = Deadlines(timeout_seconds)
+        self.steps = self.host_writes = 0
+        self._slow = slow
+        self._running: StepHandle | None = None
+
+    def block(
+        self,
+        stage: Stage,
+        *,
+        tokens: int,
+        sequences: int,
+        rows: int,
+        entries: int = 0,
+        inject: tuple[str, ...] = (),
+        tapped: bool = False,
+    ) -> StepBlock:
+        """A block that holds so many, of the smallest variant that does; built where there is none yet."""
+        variant = self.variants.fitting(stage, tokens, sequences, rows, entries, inject=inject, tapped=tapped)
+        blocks: list[StepBlock] = variant.blocks
+        if not blocks:
+            blocks += [StepBlock(variant), StepBlock(variant)]
+        blocks.reverse()
+        return blocks[0]
+
+    def submit(self, block: StepBlock) -> StepHandle:
+        """One write and one replay. Raises InFlight while the step before has not been collected."""
+        if self._running is not None:
+            raise InFlight("a step is in flight", next="collect it before the next is submitted")
+        variant = block.variant
+        variant.write_step(block.raw)
+        self.host_writes += 1
+        fence = variant.submit(self.stream)
+        self.steps += 1
+        self._running = handle = StepHandle(variant, tuple(block.counts.tolist()), fence)
+        return handle
+
+    def collect(self, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
+        """Wait for a step, at most `timeout_seconds` (default: its deadline), and read its tokens.
+
+        Raises DeadlineMissed with what the tier knows of it; the step then still counts as in flight.
+        """
+        variant = handle.variant
+        self._wait(handle, timeout_seconds)
+        self._running = None
+        variant.ran = True
+        rows = handle.counts[2]
+        if not rows or TOKEN not in variant.graph.buffers:
+            return StepOutput(_NONE, _NONE, handle)
+        tokens, nonfinite = variant.read(TOKEN, handle.counts), variant.read(NONFINITE, handle.counts)
+        return StepOutput(tokens.copy(), nonfinite.copy(), handle)
+
+    @property
+    def submission(self) -> dict[str, int]:
+        """What steps cost the host so far, for reports: Submissions of the backend, and writes and steps here."""
+        made = self.backend.submissions
+        return {
+            "fast": made.fast,
+            "careful": made.careful,
+            "host_writes": self.host_writes,
+            "doorbells": made.doorbells,
+            "steps": self.steps,
+        }
+
+    def _wait(self, handle: StepHandle, timeout_seconds: float | None) -> None:
+        replays = handle.variant.replays
+        if timeout_seconds is None:
+            timeout_seconds = self.deadlines.of(self.backend, handle.variant, handle.counts)
+        if timeout_seconds is not None:
+            replays.wait(timeout_seconds)
+            return
+        started, told = time.monotonic(), SLOW_SECONDS
+        while not handle.fence.done():
+            if _wait_at_most(handle.fence, told - (time.monotonic() - started)):
+                break
+            self._slow(f"step {self.steps}: {time.monotonic() - started:.0f} s so far, {handle.counts[0]} tokens")
+            told *= 2
+        replays.wait(threading.TIMEOUT_MAX)
+
+
+def _wait_at_most(fence: Fence, seconds: float) -> bool:
+    """Whether it was reached. What the work ended with is for whoever waits last."""
+    try:
+        fence.wait(max(0.0, seconds))
+    except DeadlineMissed:
+        return fence.done()
+    except Exception:
+        return True
+    return True
