@@ -15,7 +15,6 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from zinc_rt.backends.amd import graph_program
 from zinc_rt.backends.amd.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.backends.amd.kernel_code import KernelCode
@@ -38,7 +37,7 @@ from zinc_rt.kernels.zrt import patched
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import Program
+from zinc_rt.lower import Program, dispatch_plan
 from zinc_rt.lower.lower import choose
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
@@ -156,7 +155,7 @@ class AmdBackend:
         found = _IN_IB.search(str(error))
         if found is None:
             return None
-        return graph_program.node_at(program, variant.ib.words, int(found[1], 16), self.generation)
+        return dict(variant.nodes).get(int(found[1], 16))
 
     def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
         if self._watch_stores is None:
@@ -250,7 +249,7 @@ class AmdBackend:
         if self._kernels is None:
             return {}
         load = self._kernels.load
-        used = sorted({step.kernel for step in graph_program.plan(program).dispatches})
+        used = sorted({step.code for step in dispatch_plan(program).dispatches})
         return {name: patched(load(name), dict(patches)) for name, patches in used}
 
     # Submission
