@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import ABSENT, Graph, Node
@@ -20,9 +21,7 @@ from zinc_rt.mem.plan import MemoryPlan
 
 def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering: str, tier: str) -> Program:
     """Raises UnsupportedError naming every node the table cannot run, with each candidate's reason."""
-    table: dict[Op, list[Entry]] = {}
-    for entry in entries:
-        table.setdefault(entry.op, []).append(entry)
+    entries = tuple(entries)
     refused: list[str] = []
     steps: list[Call | Barrier] = []
     pending = _Pending(plan)
@@ -32,7 +31,7 @@ def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering:
                 steps.append(Barrier(node.inputs))
                 pending.clear()
             continue
-        chosen = choose(node, graph, table.get(node.op, []), ordering)
+        chosen = choose(node, graph, entries, ordering)
         if isinstance(chosen, str):
             refused.append(f"{node!r}: {chosen}")
             continue
@@ -48,15 +47,31 @@ def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering:
     return Program(graph, plan, ordering, tuple(steps))
 
 
-def choose(node: Node, graph: Graph, candidates: list[Entry], ordering: str) -> Entry | str:
+def refusal(node: Node, graph: Graph, entries: Iterable[Entry], ordering: str) -> str | None:
+    """Why no entry takes the node; None where one does, and for a BARRIER, which needs none."""
+    if node.op is Op.BARRIER:
+        return None
+    chosen = choose(node, graph, entries, ordering)
+    return chosen if isinstance(chosen, str) else None
+
+
+def choose(node: Node, graph: Graph, entries: Iterable[Entry], ordering: str) -> Entry | str:
     """The first entry that takes the node, or why none does."""
     reasons = []
-    for entry in candidates:
+    for entry in _by_op(tuple(entries)).get(node.op, ()):
         reason = _refusal(entry, node, graph, ordering)
         if reason is None:
             return entry
         reasons.append(f"{entry.variant}: {reason}" if entry.variant else reason)
     return "; ".join(reasons) or "no kernel for this opcode"
+
+
+@lru_cache(maxsize=16)
+def _by_op(entries: tuple[Entry, ...]) -> dict[Op, list[Entry]]:
+    table: dict[Op, list[Entry]] = {}
+    for entry in entries:
+        table.setdefault(entry.op, []).append(entry)
+    return table
 
 
 def _refusal(entry: Entry, node: Node, graph: Graph, ordering: str) -> str | None:
