@@ -10,12 +10,12 @@ import numpy as np
 
 from zinc_rt import __version__
 from zinc_rt.code_version import code_version
+from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.format import write_golden
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.settings import Settings
-from zinc_rt.tiers import ORACLE, open_backend
 
 SOURCE = "zinc-rt t_cpu"
 ALWAYS = ("l_out-*", "ffn_moe_topk-*", "result_norm")

@@ -59,13 +59,13 @@ def add(actions: Any) -> None:
 
 def _bench(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_model, describe_run
+    from zinc_rt.devices import SIMULATED
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
     from zinc_rt.perf.bench import Workload, nodes_of
     from zinc_rt.perf.machine import Sampler, machine
     from zinc_rt.perf.versus import runner
     from zinc_rt.report import Report
-    from zinc_rt.tiers import SIMULATED
 
     check_writable(report=arguments.json)
     if arguments.vs_figure and not arguments.vs:
@@ -90,7 +90,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         }
         _measure(engine, report, sampler, theirs, load, arguments.vs)
         report.details["samples"] = sampler.samples
-        report.details["findings"] = engine.backend.findings()
+        instrument = engine.backend.instrument
+        report.details["findings"] = [each.text for each in instrument.findings()] if instrument else []
     report.model = describe_model(gguf)
     report.details["predicted"] = _predicted(report, arguments.model)
     _show(report, out)
@@ -122,7 +123,7 @@ def _predicted(report: Report, model: str) -> dict[str, Any]:
 def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load: Any, command: str) -> None:
     from zinc_rt.perf.bench import against, alternate, results, runs
 
-    tier = engine.backend.tier.value
+    tier = engine.backend.spec.tier
     if theirs is None:
         *_, timed = runs(engine, load, sampler)
         report.results += results(timed, load, tier, sampler)

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.devices import available_cores
 from zinc_rt.engine import Engine
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
-from zinc_rt.tiers import available_cores
 
 PROMPT = list(range(1, 129))
 CTX = 512

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.kernel_side import Incident
 from zinc_rt.backends.amd.packet_program import PacketProgram
-from zinc_rt.backends.base import Device, Tier
+from zinc_rt.backends.base import Device
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
@@ -118,26 +119,26 @@ def dispatches(count: int) -> tuple[Packet, ...]:
     return one * count
 
 
-@pytest.mark.parametrize("reads", [False, True], ids=["replay", "output read before"])
+@pytest.mark.parametrize("writes", [False, True], ids=["replay", "BAR written before"])
 @pytest.mark.parametrize("count", [64, 256, 1500])
-@pytest.mark.parametrize(("kind", "tier"), [("kfd", Tier.T1), ("userq", Tier.T2)])
-def test_graph_replay(benchmark: Any, kind: str, tier: Tier, count: int, reads: bool) -> None:
-    """With `reads` the host looked at an output in the BAR since the last replay, so HDP is flushed."""
+@pytest.mark.parametrize(("kind", "tier"), [("kfd", "t1"), ("userq", "t2")])
+def test_graph_replay(benchmark: Any, kind: str, tier: str, count: int, writes: bool) -> None:
+    """With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
     still, stream = Still(kind), Stream("main")
     device = Device("plain memory", "gfx1201", simulated=True)
-    with AmdBackend(still, tier=tier, device=device, hang_folder=None) as backend:
+    with AmdBackend(still, spec=registry.spec(tier), device=device, hang_folder=None) as backend:
         assert backend.generation is Generation.GFX12
         graph = Graph("decode", backend)
         graph.add((1,), backend.build(PacketProgram(dispatches(count), f"{count} dispatches"), {}))
-        graph.bind("step", backend.alloc_bo(4096, "host_visible", "step"))
-        graph.bind("output", backend.alloc_bo(4096, "bar", "output"))
+        graph.bind("step", backend.alloc(4096, "host_visible", "step"))
+        graph.bind("input", backend.alloc(4096, "bar", "input"))
         replay, key = graph.replay, (1,)
         replay(key, stream)  # makes the queue
 
         def setup() -> None:
             still.finish(backend, stream)
-            if reads:
-                graph.view("output")
+            if writes:
+                graph.write("input", 0, b"zinc")
 
         ring = backend.ring(stream)
         before = ring.wptr_dw

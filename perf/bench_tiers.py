@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from zinc_rt.devices import SANITIZERS, available_cores, choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
-from zinc_rt.tiers import SANITIZERS, available_cores, choose_tier, open_backend
 
 ORDERING = "canonical-1"
 CTX = 512

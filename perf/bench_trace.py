@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.devices import ORACLE
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
-from zinc_rt.tiers import ORACLE
 from zinc_rt.trace.command import main as trace
 from zinc_rt.trace.levels import LEVELS, Level
 from zinc_rt.trace.recorder import record

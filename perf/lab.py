@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from zinc_rt.backends.base import Device
+from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Fence, Graph, Observer, Stream
@@ -19,7 +20,6 @@ from zinc_rt.kmd.transport import Queue
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
-from zinc_rt.tiers import choose_tier, open_backend
 
 DEFAULT_MODEL = FOLDER / "qwen3-q.gguf"
 ORDERING = "canonical-1"

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.backends import registry
 from zinc_rt.engine import CAPACITIES, LOGITS
 from zinc_rt.ir.findings import VerifyError
 from zinc_rt.ir.graph import ABSENT, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
+from zinc_rt.lower import refusal
 from zinc_rt.perf.lab import Bench, CannotMeasure, Lab
 
 PROMPT_TOKENS = 4
@@ -89,14 +91,14 @@ PLANTS: Mapping[str, Callable[[Graph], Graph]] = {
 
 
 def ops_without_kernel(lab: Lab, tier: str) -> Found:
-    have = {entry.op for entry in lab.bench(tier).engine.backend.entries()}
+    have = {entry.op for entry in lab.bench(tier).engine.backend.kernels.entries}
     lacking = [op.name for op in Op if op not in have and op is not Op.BARRIER]
     return Found(len(lacking), f"{len(Op) - 1 - len(lacking)} of {len(Op) - 1} opcodes have a kernel on {tier}",
                  {"lacking": lacking})  # fmt: skip
 
 
 def op_kernels(lab: Lab, tier: str, ops: Sequence[str]) -> Found:
-    have = {entry.op.name for entry in lab.bench(tier).engine.backend.entries()}
+    have = {entry.op.name for entry in lab.bench(tier).engine.backend.kernels.entries}
     found = [name for name in ops if name in have]
     if not found:
         raise CannotMeasure(f"{', '.join(ops)}: no kernel on {tier} in this version")
@@ -117,16 +119,12 @@ def matrix_kernels(lab: Lab) -> Found:
 
 
 def rank_of_tier(lab: Lab, tier: str) -> Found:
-    from zinc_rt.tiers import PREFERENCE
-
-    order = [each.value for each in PREFERENCE]
+    order = [row.tier for row in registry.preferred()]
     return Found(order.index(tier) + 1, f"auto tries {', '.join(order)}")
 
 
 def tier_built(lab: Lab, tier: str) -> Found:
-    from zinc_rt.tiers import BUILT
-
-    if tier not in [each.value for each in BUILT]:
+    if not registry.spec(tier).built:
         raise CannotMeasure(f"tier {tier} is not built in this version")
     return Found(1, f"tier {tier} is built")
 
@@ -336,12 +334,12 @@ def nodes_off_tier(lab: Lab, tier: str, models: str = "") -> Found:
     for model in lab.models(models):
         engine = lab.bench(tier, model=model).engine
         for stage in ("decode", "prefill"):
-            graph = engine.graph(stage)
+            graph, kernels = engine.graph(stage), engine.backend.kernels
             for node in graph.nodes:
                 if node.op is Op.BARRIER:
                     continue
                 total += 1
-                if (reason := engine.backend.rejects(node, graph)) is not None:
+                if (reason := refusal(node, graph, kernels.entries, engine.backend.ordering)) is not None:
                     refused[f"{Path(model).stem}/{stage}/{node.label or node.op.name}"] = reason
     how = f"{total - len(refused)} of {total} nodes of {len(lab.models(models))} models run on {tier}"
     return Found(len(refused), how, {"refused": refused})

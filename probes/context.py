@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.kernel_side import KernelSide, KfdSide, UserqSide
 from zinc_rt.backends.amd.reporter import Reporter
-from zinc_rt.backends.base import Device, Tier
+from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
@@ -125,7 +125,7 @@ class Context:
     def reporter(self) -> Reporter:
         arch = arch_name(self.transport.generation)
         device = Device(name=arch, arch=arch, simulated=self.driver.simulated, profile=self.spec.profile)
-        made = Reporter(self.side, self.addresses, Tier(self.tier), device, folder=None)
+        made = Reporter(self.side, self.addresses, self.tier, device, folder=None)
         self._stack.callback(made.close)
         return made
 

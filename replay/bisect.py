@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.devices import ORACLE, Choice
 from zinc_rt.ir.graph import Node
 from zinc_rt.lower import Call, Program
 from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
@@ -23,7 +24,6 @@ from zinc_rt.replay.run import chosen
 from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
 from zinc_rt.resident import Variant, port
-from zinc_rt.tiers import ORACLE, Choice
 from zinc_rt.trace.reader import LogReader
 
 LEFT_BEHIND = ("activation", "output", "state")
@@ -108,8 +108,8 @@ class _Search:
         self.tape = tape
         self.suspect = suspect
         self.oracle = oracle
-        self.found = Found(suspect.backend.tier.value)
-        self._known = len(suspect.backend.findings())  # told before: others may share the device
+        self.found = Found(suspect.backend.spec.tier)
+        self._known = len(suspect.findings())  # told before: others may share the device
 
     def run(self, steps: list[Step]) -> Found:
         found = self.found
@@ -148,7 +148,7 @@ class _Search:
 
     def _new_finding(self) -> str:
         """The first thing the simulated device has found since the last call."""
-        findings = self.suspect.backend.findings()
+        findings = self.suspect.findings()
         new, self._known = findings[self._known :], len(findings)
         return new[0] if new else ""
 
@@ -281,12 +281,13 @@ class _Search:
         """Who stored an element last, on a simulated device: the step runs once more, watched."""
         place = variant.program.plan.placements[name]
         buffer = variant.replays.ports[port(place.allocation, variant.key)]
-        backend = self.suspect.backend
-        if not backend.watch(buffer, place.offset_bytes + 4 * element, 4):
+        instrument = self.suspect.backend.instrument
+        if instrument is None:
             return {}
+        instrument.watch(buffer, place.offset_bytes + 4 * element, 4)
         self._again(step, before, variant)
-        stores = backend.stores()
-        backend.watch(buffer, 0, 0)
+        stores = instrument.stores()
+        instrument.watch(buffer, 0, 0)
         if not stores:
             self._say(f"no wave stored to element {element} of {name}")
             return {}

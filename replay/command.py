@@ -11,10 +11,10 @@ from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
 
 if TYPE_CHECKING:
+    from zinc_rt.devices import Choice
     from zinc_rt.replay.bisect import Found
     from zinc_rt.replay.run import Outcome
     from zinc_rt.report import Report, Result
-    from zinc_rt.tiers import Choice
 
 EXAMPLES = """\
 The log names buffers as the model does, so what one tier recorded runs on another. Weights come from the model
@@ -136,7 +136,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     choices = _choices(arguments, str(tape.header.get("tier", "t_cpu")))
     for choice in choices:
         if choice.simulated:
-            report.shortcuts.append(f"{choice.tier.value}: simulated device: says nothing about hardware")
+            report.shortcuts.append(f"{choice.tier}: simulated device: says nothing about hardware")
     if arguments.bisect:
         _bisect(arguments, choices, report)
     else:
@@ -152,12 +152,13 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
-    from zinc_rt.tiers import choose_tier
+    from zinc_rt.devices import ORACLE, choose_tier
 
     names = arguments.tiers.split(",") if arguments.tiers else [recorded]
-    return [
-        choose_tier(name.strip(), arguments.device, simulate=True, sanitizer=arguments.sanitizer) for name in names
-    ]
+    simulator = {"sanitizer": arguments.sanitizer or options.DEFAULT_SANITIZER}
+    choices = [choose_tier(name.strip(), arguments.device, simulate=True, **simulator) for name in names]
+    options.check_taken([*choices, ORACLE] if arguments.bisect else choices, arguments)
+    return choices
 
 
 def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Report, steps: int) -> None:
@@ -167,7 +168,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
     out = words(arguments)
     print(f"{'tier':<6} {'steps':>6} {'outputs':>8} {'differ':>7} {'seconds':>9}  recorded", file=out)
     for choice in choices:
-        with progress(steps, f"replay {choice.tier.value}", "step") as advance:
+        with progress(steps, f"replay {choice.tier}", "step") as advance:
             outcome = replay(
                 arguments.log,
                 choice,
@@ -241,10 +242,10 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
         for line in found.lines:
             print(line, file=out)
         result = Result(
-            f"bisect/{choice.tier.value}",
+            f"bisect/{choice.tier}",
             "bisect",
             "fail" if found.where is not None else "pass",
-            tier=choice.tier.value,
+            tier=choice.tier,
             reference="t_cpu",
             reason=found.text,
             measure={"replays": found.replays, "allowed": found.allowed},
@@ -257,7 +258,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
             result.repro = emitted.command
         if arguments.trace_lane:
             lane = _lane(arguments, found, choice)
-            report.details.setdefault("lane", {})[choice.tier.value] = lane
+            report.details.setdefault("lane", {})[choice.tier] = lane
             for line in lane:
                 print(f"  {line}", file=out)
         report.results.append(result)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt import tiers
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS
+from zinc_rt.kernels import sets
 from zinc_rt.kernels.launch import Launch, Ref, Temp
 from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.zrt import patched
@@ -33,7 +33,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx120
     `node_log`: a one-node log (repro.py). `stored`: kernel, group, wave and lane, as bisect found them. Raises
     UnsupportedError where there are no kernels for the node.
     """
-    kernels = tiers.kernel_set(arch)
+    kernels = sets.kernel_set(arch)
     if not isinstance(kernels, BinaryKernelSet):
         raise UnsupportedError(f"there are no kernels for {arch}")
     with LogReader(node_log) as log:

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from zinc_rt.backends.base import Backend
+from zinc_rt.devices import Choice, open_backend
 from zinc_rt.engine import STEP_TIMEOUT_SECONDS
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
@@ -17,7 +18,6 @@ from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.replay.sources import Sources
 from zinc_rt.replay.tape import Step, Tape, data_of
 from zinc_rt.resident import TAPPED_HEAPS, Resident, Variant, port
-from zinc_rt.tiers import Choice, open_backend
 from zinc_rt.trace.reader import LogReader
 
 Opener = Callable[[str], Backend]  # by ordering
@@ -86,11 +86,16 @@ class Rebuilt:
         """Kernels that are not the recorded ones, of those that both have."""
         changed: set[str] = set()
         for variant in self._variants.values():
-            for name, code in self.backend.code_of(variant.program).items():
+            for name, code in variant.built.kernels().items():
                 known = self.tape.kernels.get(name)
                 if known is not None and known.arch == self.backend.device.arch:
                     changed |= {name} if known.sha256 != hashlib.sha256(code).hexdigest() else set()
         return sorted(changed)
+
+    def findings(self) -> list[str]:
+        """What a simulated device found wrong so far."""
+        instrument = self.backend.instrument
+        return [each.text for each in instrument.findings()] if instrument is not None else []
 
     def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, Heap] | None:
         """State in reach where the log says what it was: in one-node logs."""

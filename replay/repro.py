@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from zinc_rt.devices import Choice
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Graph, Node
@@ -20,7 +21,6 @@ from zinc_rt.replay.bisect import Found, Where
 from zinc_rt.replay.rebuilt import Opener, sha256_of
 from zinc_rt.replay.sources import Sources, sources_of
 from zinc_rt.replay.tape import Step, Tape, data_of, read_tape
-from zinc_rt.tiers import Choice
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import COUNTS
@@ -157,7 +157,7 @@ Made by zinc-rt-replay --bisect --emit-repro: node.zlog holds the one node, its 
 from pathlib import Path
 
 from zinc_rt.replay.run import replay
-from zinc_rt.tiers import choose_tier
+from zinc_rt.devices import choose_tier
 
 
 def test_the_node_has_the_bits_of_the_oracle():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from zinc_rt.tiers import Choice
+from zinc_rt.devices import Choice
 
 
 def bisect_command(arguments: argparse.Namespace, choice: Choice) -> str:
-    words = ["zinc-rt-replay", str(arguments.log), "--tiers", choice.tier.value, "--bisect"]
+    words = ["zinc-rt-replay", str(arguments.log), "--tiers", choice.tier, "--bisect"]
     if choice.simulated:
         words += ["--device", "sim"]
     if arguments.model:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zinc_rt.devices import Choice, choose_tier
 from zinc_rt.errors import UsageError
 from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
 from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
 from zinc_rt.resident import Variant
-from zinc_rt.tiers import Choice, choose_tier
 from zinc_rt.trace.reader import LogReader
 
 
@@ -74,7 +74,7 @@ def replay(
 ) -> Outcome:
     """Steps 0 to `until` (inclusive, default all) on a tier; outputs are compared from step `start` on.
 
-    `log_path`: also a recorder. `choice`: of zinc_rt.tiers, or what opens a backend for an ordering; else `tier`
+    `log_path`: also a recorder. `choice`: of zinc_rt.devices, or what opens a backend for an ordering; else `tier`
     by its name, else the recorded one, simulated where there is no GPU for it. `model`: where the recorded model
     lies now. Raises InputError for a log or a model file that cannot be used, UnsupportedError for what the tier
     cannot run, and whatever a replay ends by.
@@ -87,9 +87,9 @@ def replay(
         sources = sources_of(log, tape, model)
         with Rebuilt(log, tape, sources, opener_of(choice, threads=threads)) as rebuilt:
             outcome = Outcome(
-                rebuilt.backend.tier.value, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
+                rebuilt.backend.spec.tier, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
             )
-            known = set(rebuilt.backend.findings())  # of others that share the device
+            known = set(rebuilt.findings())  # of others that share the device
             for step in steps:
                 variant = rebuilt.write(step)
                 began = time.monotonic()
@@ -100,7 +100,7 @@ def replay(
                 if step.number >= start:
                     _compare(outcome, step, variant)
                 advance(1)
-            outcome.findings = [each for each in rebuilt.backend.findings() if each not in known]
+            outcome.findings = [each for each in rebuilt.findings() if each not in known]
             if changed := rebuilt.other_kernels():
                 outcome.problems.append(f"not the kernels that were recorded: {', '.join(changed)}")
         outcome.problems += log.problems

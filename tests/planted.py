@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.backends.base import Tier
+from zinc_rt.backends import registry
 from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.weight import Weight
@@ -39,10 +39,8 @@ class Plant:
 
 
 class PlantedBackend(CpuBackend):
-    tier = Tier.T1
-
     def __init__(self, ordering: str, plant: Plant) -> None:
-        super().__init__(ordering)
+        super().__init__(ordering, spec=registry.spec("t1"))
         self.plant = plant
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:

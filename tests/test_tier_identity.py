@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from support import Counts
 
+from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.ir.graph import Node
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.tiers import choose_tier, open_backend
 
 ARCHITECTURES = ("llama", "mixtral", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "gemma4", "gemma4moe")
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page, and no power of two
@@ -34,7 +34,7 @@ def everything(model: Path, tier: str, steps: int) -> tuple[dict[str, np.ndarray
             values[f"{step} logits"] = logits
             tokens = [int(logits[-1].argmax())]
             generated += tokens
-        return values, generated, engine.backend.findings()
+        return values, generated, engine.backend.instrument.findings() if engine.backend.instrument else []
 
 
 def assert_the_same(model: Path, tier: str, steps: int) -> None:

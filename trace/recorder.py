@@ -81,7 +81,7 @@ def header(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "level": level,
         "argv": list(argv),
-        "tier": engine.backend.tier.value,
+        "tier": engine.backend.spec.tier,
         "device": asdict(engine.backend.device),
         "ordering": engine.backend.ordering,
         "ctx": limits.ctx,
@@ -252,7 +252,7 @@ class Recorder(Observer):
 
     def _kernels_of(self, variant: Variant) -> None:
         backend = self._engine.backend
-        for name, code in backend.code_of(variant.program).items():
+        for name, code in variant.built.kernels().items():
             if name not in self._kernels:
                 self._kernels.add(name)
                 blob = self.writer.blob(code)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from zinc_rt.commands.describe import describe_model, describe_run
+from zinc_rt.devices import SIMULATED, available_cores
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.report import Report
-from zinc_rt.tiers import SIMULATED, available_cores
 from zinc_rt.validate.estimate import LONG_SECONDS, Estimate, estimate
 from zinc_rt.validate.run import Job, Runner
 

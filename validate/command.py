@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
         "--tiers",
         default="t_cpu",
         metavar="A,B",
-        help="tiers to judge, each NAME or NAME:ORDERING (default t_cpu)",
+        help="tiers to judge, each TIER[:KERNELSET][:ORDERING] (default t_cpu)",
     )
     what = made.add_argument_group("what runs")
     prompt = what.add_mutually_exclusive_group()

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from zinc_rt.backends.base import Tier
 from zinc_rt.commands import options
+from zinc_rt.devices import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.engine import Engine, default_ctx
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import embedded
@@ -18,7 +18,6 @@ from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
 from zinc_rt.model.hyper import Hyper
 from zinc_rt.model.registry import require_architecture
 from zinc_rt.settings import Settings
-from zinc_rt.tiers import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.validate.capture import Selection, capture, labels_of
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
 from zinc_rt.validate.run import Job, Smallest, TierSpec, model_name, parse_tiers
@@ -64,6 +63,10 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
         golden, dropped = None, golden is not None
     if golden is not None and tokens != [int(token) for token in golden.ids]:
         raise UsageError(f"{golden.path.name} was made for other tokens", next="leave out --tokens and --prompt")
+    reference = _reference(tiers, golden, arguments)
+    oracle = arguments.input == "oracle" or (len(tiers) == 1 and golden is None)  # judges, or feeds the layers
+    run = [spec.choice for spec in (*tiers, *([reference] if reference is not None else []))]
+    options.check_taken([*run, ORACLE] if oracle else run, arguments)
     selection = Selection(("l_out-*", "ffn_moe_topk-*", *arguments.nodes), layers.first, layers.last)
     if arguments.nodes:
         _refuse_unknown_nodes(gguf, layers, ctx, arguments.nodes)
@@ -77,7 +80,7 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
         layers=layers,
         selection=selection,
         golden=golden,
-        reference=_reference(tiers, golden, arguments),
+        reference=reference,
         first_input=first_input,
         resync=arguments.resync,
         threads=options.threads(arguments, settings),
@@ -98,9 +101,7 @@ def _smallest(folder: str | None) -> Smallest | None:
 
 def _choice(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
     """Simulated where there is no AMD GPU at all (design §4.11); raises UnsupportedError saying why not."""
-    choice = choose_tier(spec.tier.value, arguments.device, simulate=True, **options.simulated_device(arguments))
-    options.check_simulated(choice, arguments)
-    return choice
+    return choose_tier(spec.name, arguments.device, simulate=True, **options.simulated_device(arguments))
 
 
 def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
@@ -177,7 +178,7 @@ def _reference(tiers: list[TierSpec], golden: Golden | None, arguments: argparse
         return replace(spec, choice=_choice(spec, arguments))
     if len(tiers) == 1:
         return None
-    return next((spec for spec in tiers if spec.text == Tier.T_CPU.value), tiers[-1])
+    return next((spec for spec in tiers if spec.text == ORACLE.tier), tiers[-1])
 
 
 def _tokens(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace) -> list[int]:

@@ -26,7 +26,7 @@ def with_repro(runner: Runner, spec: TierSpec, follow: list[int], result: Result
     with record(runner.engine(spec), log):
         capture(runner.engine(spec), job.tokens, None, steps=job.steps, follow=follow, inject=runner.inject())
     found = bisect(log, spec.choice, threads=job.threads)
-    artifacts, repro = [str(log)], f"zinc-rt-replay {log} --tiers {spec.tier.value} --bisect"
+    artifacts, repro = [str(log)], f"zinc-rt-replay {log} --tiers {spec.name} --bisect"
     if found.where is not None:
         emitted = emit_repro(log, found, here, spec.choice)
         artifacts, repro = [*artifacts, *map(str, emitted.paths)], emitted.command

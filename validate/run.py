@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.backends.base import Tier
+from zinc_rt.backends import registry
+from zinc_rt.devices import ORACLE, Choice, open_backend
 from zinc_rt.engine import Engine, Prefill
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
-from zinc_rt.tiers import ORACLE, Choice, open_backend, parse_tier
 from zinc_rt.validate import cache
 from zinc_rt.validate.capture import Run, Selection, capture
 from zinc_rt.validate.checks import (
@@ -42,22 +42,34 @@ SIMULATED_ID = "simulated device"
 
 @dataclass(frozen=True, slots=True)
 class TierSpec:
-    """A tier and the ordering it computes in: "t_cpu" or "t_cpu:float32-dequant" on the command line."""
+    """A tier, its kernels and the ordering it computes in: TIER[:KERNELSET][:ORDERING] on the command line."""
 
-    tier: Tier
+    tier: str
     ordering: str
     text: str = field(compare=False)
+    kernel_set: str = ""
     choice: Choice = field(default=ORACLE, compare=False)  # the device behind it
+
+    @property
+    def name(self) -> str:
+        """As the registry parses it."""
+        return f"{self.tier}:{self.kernel_set}" if self.kernel_set else self.tier
 
 
 def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSpec]:
-    """Raises UsageError for an unknown or repeated tier or ordering, UnsupportedError for one not built."""
+    """Raises UsageError for an unknown or repeated tier, kernel set or ordering, UnsupportedError for a tier that
+    is not built."""
     specs: list[TierSpec] = []
     for part in text.split(","):
-        name, _, own = part.strip().partition(":")
-        if own and own not in known:
-            raise UsageError(f"--tiers {part}: no ordering {own!r}", next="orderings: " + ", ".join(known))
-        spec = TierSpec(parse_tier(name), own or ordering, part.strip())
+        name, *rest = part.strip().split(":")
+        own = rest.pop() if rest and rest[-1] in known else ordering
+        row, _ = registry.parse(name)
+        if len(rest) > 1 or not set(rest) <= set(row.kernel_sets):
+            raise UsageError(
+                f"--tiers {part}: no ordering and no kernel set of {row.tier} is called {':'.join(rest)!r}",
+                next=f"orderings: {', '.join(known)}; kernel sets: {', '.join(row.kernel_sets)}",
+            )
+        spec = TierSpec(row.tier, own, part.strip(), "".join(rest))
         if spec in specs:
             raise UsageError(
                 f"--tiers names {spec.text} twice, in one ordering",
@@ -138,7 +150,7 @@ class Runner:
         inject = {**(inject or {}), **self.inject()}
         key = cache.key_of(
             model=digest(self.job.gguf),
-            tier=spec.tier.value,
+            tier=spec.name,
             tokens=self.job.tokens,
             ordering=spec.ordering,
             ctx=self.job.ctx,
@@ -150,7 +162,7 @@ class Runner:
             steps=steps,
             settings=repr(self.job.settings),
         )
-        on_disk = self.job.use_cache and spec.tier is Tier.T_CPU
+        on_disk = self.job.use_cache and spec.tier == ORACLE.tier
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
             return known
@@ -183,7 +195,8 @@ class Runner:
     def findings(self) -> list[str]:
         """What the simulated device behind them found so far: they share it."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
-        return self.engine(spec).backend.findings() if spec is not None else []
+        instrument = self.engine(spec).backend.instrument if spec is not None else None
+        return [each.text for each in instrument.findings()] if instrument is not None else []
 
 
 def validate(runner: Runner) -> Iterator[Result]:
@@ -301,7 +314,7 @@ def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[
             same, "stepwise", "prefill", tapped, stepwise, "one pass over the prompt and token by token differ"
         )
     if second_opinion and spec.ordering != SECOND_OPINION:
-        other = TierSpec(Tier.T_CPU, SECOND_OPINION, f"{Tier.T_CPU.value}:{SECOND_OPINION}")
+        other = TierSpec(ORACLE.tier, SECOND_OPINION, f"{ORACLE.tier}:{SECOND_OPINION}")
         subject = Subject(job.name, spec.text, other.text, between(spec.ordering, SECOND_OPINION), job.repro)
         reference = reference_from_run(runner.run(other, "second opinion", selection=job.selection))
         yield from node_checks(subject, tapped, reference, None)

@@ -16,6 +16,7 @@ from zinc_rt.engine import CAPACITIES, Engine, Request
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
+from zinc_rt.lower import refusal
 
 Mode = Literal["off", "on", "validate"]
 Advance = Callable[[int], None]
@@ -53,14 +54,15 @@ def prefill_gate(engine: Engine) -> list[str]:
     if engine.limits.ctx < 2:
         reasons.append(f"the context of {engine.limits.ctx} token has no room for two tokens in a step")
     graph = engine.graph("prefill")
+    kernels, ordering = engine.backend.kernels, engine.backend.ordering
     refused: dict[tuple[str, str], list[str]] = {}
     for node in graph.nodes:
-        reason = None if node.op is Op.BARRIER else engine.backend.rejects(node, graph)
+        reason = None if node.op is Op.BARRIER else refusal(node, graph, kernels.entries, ordering)
         if reason is not None:
             refused.setdefault((node.op.name, reason), []).append(node.label or repr(node))
     for (op, reason), labels in refused.items():
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        reasons.append(f"{engine.backend.tier.value} cannot run {op} at {labels[0]}{more}: {reason}")
+        reasons.append(f"{engine.backend.spec.tier} cannot run {op} at {labels[0]}{more}: {reason}")
     return reasons
 
 

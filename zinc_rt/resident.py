@@ -86,7 +86,7 @@ class Resident:
         capacity = dict(zip(SYMBOLS, key, strict=True))
         heaps = heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
         plan = plan_memory(graph, capacity=capacity, tap=tapped, heaps=heaps)
-        program = lower(graph, backend.entries(), plan, ordering=backend.ordering, tier=backend.tier.value)
+        program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
         if steps is not None:
             program = replace(program, steps=program.steps[:steps])
         if not self._weights:
@@ -99,7 +99,7 @@ class Resident:
             kept = self._state if role == "state" else own
             if name not in kept:
                 zeroed = role != "activation" and not name.startswith(CACHE)
-                kept[name] = backend.alloc_bo(allocation.size_bytes, allocation.heap, name, zeroed=zeroed)
+                kept[name] = backend.alloc(allocation.size_bytes, allocation.heap, name, zeroed=zeroed)
             own[name] = kept[name]
         built = backend.build(program, {**self._weights, **own})
         replays.add(key, built)

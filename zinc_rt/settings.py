@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.backends import registry
 from zinc_rt.errors import UsageError
 
 
@@ -58,6 +59,12 @@ def _one_of(**values: str) -> Callable[[str], str]:
     return parse
 
 
+def _tier(text: str) -> str:
+    if text != "auto":
+        registry.spec(text.partition(":")[0])
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Knob:
     name: str
@@ -67,14 +74,12 @@ class Knob:
     effect: str
 
 
-TIER_NAMES = ("auto", "t1", "t2", "t_cpu", "t_metal", "t_intel", "t_cuda")
-
 KNOBS = (
     Knob(
         "ZINC_RT_TIER",
         "tier",
-        _one_of(**{name: name for name in TIER_NAMES}),
-        "one of " + ", ".join(TIER_NAMES),
+        _tier,
+        "auto, or a tier that `zinc-rt run --probe-tier` names",
         "the tier to run on, where no --tier is given",
     ),
     Knob("ZINC_RT_CPU_WORKERS", "cpu_workers", _count, "a count, 0 for every core", "T-CPU threads"),
@@ -135,6 +140,6 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
             continue
         try:
             values[knob.field] = knob.parse(text.strip())
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, UsageError) as error:
             raise UsageError(f"{knob.name}={text!r}: wanted {knob.wanted}") from error
     return Settings(**values)

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from fake_gpu import FakeGpu, FakeSide
 
+from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.fence import FenceCorrupt
 from zinc_rt.backends.amd.hang import SCHEMA, Hang
 from zinc_rt.backends.amd.kernel_log import KernelLog, record_text
 from zinc_rt.backends.amd.kernel_side import Incident
 from zinc_rt.backends.amd.packet_program import PacketProgram
-from zinc_rt.backends.base import Device, Tier
+from zinc_rt.backends.base import Device
 from zinc_rt.exec import Stream
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
@@ -36,7 +37,7 @@ class Bench:
         self.side = FakeSide(self.gpu)
         self.backend = AmdBackend(
             self.side,
-            tier=Tier.T1,
+            spec=registry.spec("t1"),
             device=Device("fake", "gfx1201", simulated=True, profile="plain memory"),
             hang_folder=folder,
             ring_bytes=4096,
@@ -44,7 +45,7 @@ class Bench:
             **options,
         )
         self.stream = Stream("main")
-        self.flag = self.backend.alloc_bo(4096, "host_visible", "flag")
+        self.flag = self.backend.alloc(4096, "host_visible", "flag")
 
     def submit(self, *packets, name: str = "program"):
         variant = self.backend.build(PacketProgram(packets, name), {})
@@ -104,16 +105,16 @@ def test_the_window_begins_at_a_packet_also_where_the_ring_wraps(bench: Bench) -
 def test_an_illegal_packet_is_found_in_the_indirect_buffer(bench: Bench) -> None:
     variant = bench.backend.build(PacketProgram((Nop(),), "broken"), {})
     view = variant.storage.view().cast("I")
-    view[8] = 0xC0000000 | BAD_OPCODE << 8
+    view[10] = 0xC0000000 | BAD_OPCODE << 8
     report = bench.hang(bench.backend.submit(variant, bench.stream)).report
-    assert report.why.startswith("an illegal packet stops the queue: indirect buffer 0x0008: opcode")
-    assert "OVERWRITTEN: 1 dwords differ from what was built, first 0x0008" in report.ib
+    assert report.why.startswith("an illegal packet stops the queue: indirect buffer 0x000a: opcode")
+    assert "OVERWRITTEN: 1 dwords differ from what was built, first 0x000a" in report.ib
     assert "BAD: opcode" in report.ib
     view.release()
 
 
 def test_a_fault_ends_the_wait_at_once_and_names_allocation_and_submission(bench: Bench) -> None:
-    weights = bench.backend.alloc_bo(4096, "device_local", "weights")
+    weights = bench.backend.alloc(4096, "device_local", "weights")
     bench.submit(WriteData(bench.flag.gpu_va, (1,)), name="innocent").wait(1.0)
     fence = bench.submit(WriteData(weights.gpu_va + 4096 - 4, (1, 2, 3)), name="culprit")
     behind = bench.submit(Nop(), name="behind")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt import tiers
+from zinc_rt import devices
 from zinc_rt.golden.embedded import FOLDER
 
 Damage = Callable[[bytes, bytes], str]
@@ -17,7 +17,7 @@ Damage = Callable[[bytes, bytes], str]
 @pytest.fixture(autouse=True)
 def _no_amd_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command says about this machine's tiers must not depend on the machine."""
-    monkeypatch.setattr(tiers, "amd_gpus", tuple)
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
 
 
 @pytest.fixture

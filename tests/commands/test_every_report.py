@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from zinc_rt import __version__
+from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.report import Report, to_json
-from zinc_rt.tiers import ORACLE, open_backend
 from zinc_rt.trace.recorder import record
 
 Capture = pytest.CaptureFixture[str]

@@ -15,10 +15,25 @@ class FakeBackend:
         return self.executor.submit(variant, stream)
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
-        self.map(buffer)[offset_bytes : offset_bytes + data.nbytes] = data
+        buffer.storage[offset_bytes : offset_bytes + data.nbytes] = data
 
-    def map(self, buffer: Buffer) -> memoryview:
-        return memoryview(buffer.storage)
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        return memoryview(buffer.storage)[offset_bytes : offset_bytes + size_bytes].toreadonly()
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> Fence:
+        def run() -> None:
+            read = source.storage[source_offset_bytes : source_offset_bytes + size_bytes]
+            target.storage[target_offset_bytes : target_offset_bytes + size_bytes] = read
+
+        return self.submit(run, stream)
 
     def buffer(self, name: str, size_bytes: int) -> Buffer:
         return Buffer(name, size_bytes, "host_visible", storage=bytearray(size_bytes))

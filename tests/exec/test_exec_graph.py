@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from fake_backend import DeadBackend, FakeBackend
 
-from zinc_rt.exec import DeadlineMissed, Event, Graph, InFlight, MissingVariant, Observer, Observers, Stream
+from zinc_rt.exec import (
+    DeadlineMissed,
+    Event,
+    Graph,
+    InFlight,
+    MissingVariant,
+    Observer,
+    Observers,
+    Stream,
+    Usage,
+)
 
 
 @pytest.fixture
@@ -83,6 +93,26 @@ def test_the_least_recently_used_variant_goes_first(backend):
     assert graph.has((1,)) and not graph.has((2,))
 
 
+def test_a_thousand_evictions_each_call_back_once_and_never_for_one_in_flight(backend):
+    gate, dropped = threading.Event(), []
+    graph = Graph("decode", backend, max_variants=4, evicted=lambda key, variant: dropped.append((key, variant)))
+    graph.add((-1,), lambda: gate.wait(30) and None)
+    slow = graph.replay((-1,), Stream("slow"))
+    quick = Stream("quick")
+    for number in range(1003):
+        graph.add((number,), lambda: None)
+        if number % 3 == 0:
+            graph.replay((number,), quick).wait(1)
+    assert not slow.done() and graph.has((-1,))
+    assert len(dropped) == 1000 and len({key for key, _ in dropped}) == 1000
+    assert len({id(variant) for _, variant in dropped}) == 1000
+    assert {key for key, _ in dropped}.isdisjoint(graph.keys)
+    gate.set()
+    slow.wait(1)
+    graph.add((2000,), nothing)  # the slow one is the least recently used by now
+    assert dropped[-1][0] == (-1,)
+
+
 def test_a_variant_in_flight_is_never_dropped():
     graph = Graph("decode", DeadBackend(), max_variants=2)
     graph.add((1,), nothing)
@@ -136,12 +166,122 @@ def test_a_step_buffer_two_graphs_share_is_guarded_for_both(backend):
     decode.write("step", 0, b"x")
 
 
+def test_buffers_that_share_a_usage_are_busy_together(backend):
+    release = threading.Event()
+    shared = Usage()
+    state, scratch, apart = (backend.buffer(name, 8) for name in ("state", "scratch", "apart"))
+    state.usage = scratch.usage = shared
+    graph = Graph("decode", backend)
+    graph.bind("state", state)
+    graph.add((1,), lambda: release.wait(5) and None)
+    graph.replay((1,), Stream("main"))
+    assert state.busy() and scratch.busy() and not apart.busy()
+    other = Graph("other", backend)
+    other.bind("scratch", scratch)
+    with pytest.raises(InFlight, match="cannot write scratch"):
+        other.write("scratch", 0, b"x")
+    release.set()
+    graph.wait(1)
+    assert not scratch.busy() and shared.in_flight == ()
+    other.write("scratch", 0, b"x")
+
+
+def test_a_usage_is_busy_until_the_last_of_several_streams_ends(backend):
+    usage = Usage()
+    first, second = threading.Event(), threading.Event()
+    fences = [backend.submit(lambda e=e: e.wait(5) and None, Stream(n)) for e, n in ((first, "a"), (second, "b"))]
+    for fence in fences:
+        usage.used_until(fence)
+    second.set()
+    fences[1].wait(1)
+    assert usage.busy() and usage.in_flight == (fences[0],)
+    first.set()
+    fences[0].wait(1)
+    assert not usage.busy()
+
+
+def test_a_port_bound_anew_is_the_one_that_counts():
+    graph, backend = Graph("decode", DeadBackend()), FakeBackend()
+    before, after = backend.buffer("before", 8), backend.buffer("after", 8)
+    graph.add((1,), nothing)
+    graph.bind("step", before)
+    graph.bind("step", after)
+    graph.replay((1,), Stream("main"))
+    assert after.busy() and not before.busy()
+
+
+def test_an_unbound_buffer_stays_busy_with_what_was_submitted_before():
+    graph, backend = Graph("decode", DeadBackend()), FakeBackend()
+    step, kept = backend.buffer("step", 8), backend.buffer("kept", 8)
+    graph.add((1,), nothing)
+    graph.bind("step", step)
+    graph.replay((1,), Stream("main"))
+    assert graph.unbind("step") is step and dict(graph.ports) == {}
+    assert step.busy()
+    step.usage = Usage()
+    graph.bind("kept", kept)
+    graph.replay((1,), Stream("main"))
+    assert not step.busy() and kept.busy()
+    with pytest.raises(ValueError, match="no port step; it has kept"):
+        graph.unbind("step")
+
+
+def test_a_removed_variant_is_the_callers_and_its_key_is_free(backend):
+    dropped = []
+    graph = Graph("decode", backend, evicted=lambda key, variant: dropped.append(key))
+    graph.add((1,), nothing)
+    graph.replay((1,), Stream("main")).wait(1)
+    assert graph.remove((1,)) is nothing
+    assert not graph.has((1,)) and dropped == []
+    graph.add((1,), nothing)
+    with pytest.raises(MissingVariant, match=r"no variant for key \(2,\)"):
+        graph.remove((2,))
+
+
+def test_a_variant_in_flight_is_not_removed():
+    graph = Graph("decode", DeadBackend())
+    graph.add((1,), nothing)
+    graph.replay((1,), Stream("main"))
+    with pytest.raises(InFlight, match=r"cannot remove \(1,\): its last replay is in flight"):
+        graph.remove((1,))
+    assert graph.has((1,))
+
+
+def test_replays_of_two_streams_retire_as_they_finish(backend):
+    release = threading.Event()
+    diary = Diary()
+    graph = Graph("decode", backend, observer=diary)
+    graph.add((1,), lambda: release.wait(5) and None)
+    graph.add((2,), nothing)
+    graph.replay((1,), Stream("slow"))
+    quick = Stream("quick")
+    for _ in range(3):
+        graph.replay((2,), quick).wait(1)
+    graph.retire()
+    release.set()
+    graph.wait(1)
+    retired = [entry for entry in diary.entries if entry[0] == "retired"]
+    assert retired == [("retired", 1), ("retired", 2), ("retired", 3), ("retired", 1)]  # the slow one last
+
+
 @pytest.mark.parametrize(("offset", "data"), [(-1, b"a"), (8, b"a"), (5, b"abcd")])
 def test_a_write_stays_inside_its_buffer(backend, offset, data):
     graph = Graph("decode", backend)
     graph.bind("step", backend.buffer("step", 8))
     with pytest.raises(ValueError, match="pass the end of step, 8 bytes"):
         graph.write("step", offset, data)
+
+
+def test_a_view_is_as_large_as_asked_for(backend):
+    graph = Graph("decode", backend)
+    graph.bind("step", backend.buffer("step", 8))
+    graph.write("step", 0, b"abcdefgh")
+    assert bytes(graph.view("step", 2, 3)) == b"cde"
+    assert bytes(graph.view("step", 6)) == b"gh"
+    assert bytes(graph.view("step", 8)) == b""
+    for offset, size in ((-1, 2), (7, 2), (9, None), (0, -1)):
+        with pytest.raises(ValueError, match="pass the end of step, 8 bytes"):
+            graph.view("step", offset, size)
 
 
 def test_an_unknown_port_is_named(backend):

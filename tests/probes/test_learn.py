@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zinc_rt.backends.base import Tier
+from zinc_rt.backends import registry
 from zinc_rt.commands import options, sim
+from zinc_rt.devices import Choice
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.probes import command, learned
 from zinc_rt.probes.context import Options
@@ -25,7 +26,6 @@ from zinc_rt.report import Report
 from zinc_rt.sim import facts
 from zinc_rt.sim.facts import Behaviour, Fact, Facts
 from zinc_rt.sim.shader.wmma import ORDER
-from zinc_rt.tiers import Choice
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 BY_FACT = {probe.title: probe for probe in PROBES}
@@ -193,12 +193,12 @@ def test_a_served_device_refuses_a_bad_file(tmp_path: Path, capsys: Any) -> None
 def test_models_on_the_simulated_device_take_facts_too(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_text(card(protected_fence="at once").to_json())
-    asked = argparse.Namespace(sanitizer="off", facts=str(path))
+    asked = argparse.Namespace(sanitizer="off", facts=str(path), threads=None)
     assert options.simulated_device(asked) == {"sanitizer": "off", "facts": str(path)}
-    options.check_simulated(Choice(Tier.T1, "", True), asked)
-    real = Choice(Tier.T1, "", gpu=object())  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="only a simulated device"):
-        options.check_simulated(real, asked)
+    options.check_taken([Choice(registry.spec("t1"), "", True)], asked)
+    real = Choice(registry.spec("t1"), "", gpu=object())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--sanitizer is for a simulated device, and t1 runs on none"):
+        options.check_taken([real], asked)
     path.write_text(replace(card(), simulated=True).to_json())
     with pytest.raises(UsageError, match="calibrates nothing"):
         options.simulated_device(asked)

@@ -23,14 +23,14 @@ from planted import (
 )
 from replay_runs import recorded
 
-from zinc_rt.backends.base import Tier
+from zinc_rt.backends import registry
 from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
+from zinc_rt.devices import ORACLE
 from zinc_rt.exec import Buffer
 from zinc_rt.lower import Call, Program
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.repro import emit_repro
 from zinc_rt.replay.run import replay
-from zinc_rt.tiers import ORACLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,8 @@ def test_the_emitted_test_fails_with_the_defect_and_passes_without(
 class LastFirst(CpuBackend):
     """Runs what no barrier separates in the opposite order; the barrier before the node `without` is dropped."""
 
-    tier = Tier.T1
-
     def __init__(self, ordering: str, without: str = "") -> None:
-        super().__init__(ordering)
+        super().__init__(ordering, spec=registry.spec("t1"))
         self._without = without
 
     def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:

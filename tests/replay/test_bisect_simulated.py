@@ -11,9 +11,10 @@ import pytest
 from planted import Plant, bit_flipped, table_shifted
 from replay_runs import recorded
 
-from zinc_rt import tiers
 from zinc_rt.backends.base import Backend
+from zinc_rt.devices import ORACLE, choose_tier, open_backend
 from zinc_rt.isa import decode_stream, target_of
+from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import KernelSet, kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
@@ -23,7 +24,6 @@ from zinc_rt.replay.lane import lane_trace
 from zinc_rt.replay.repro import emit_repro
 from zinc_rt.replay.run import replay
 from zinc_rt.replay.tape import read_tape
-from zinc_rt.tiers import ORACLE, choose_tier, open_backend
 from zinc_rt.trace.reader import LogReader
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
@@ -35,7 +35,7 @@ def test_a_wrong_instruction_is_traced_to_the_lane_that_stored_its_result(
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     with monkeypatch.context() as planted:
-        planted.setattr(tiers, "kernel_set", with_a_wrong_swiglu)
+        planted.setattr(sets, "kernel_set", with_a_wrong_swiglu)
         found = bisect(log, simulated, until=0)
         assert found.where is not None and found.where.label == "ffn_swiglu-0", found.lines
         stored = found.where.stored
@@ -54,7 +54,7 @@ def test_a_node_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     monkeypatch.chdir(tmp_path)  # where the hang reports go
-    monkeypatch.setattr(tiers, "kernel_set", with_an_illegal_swiglu)
+    monkeypatch.setattr(sets, "kernel_set", with_an_illegal_swiglu)
     found = bisect(log, simulated, until=0)
     assert found.where is not None and found.where.label == "ffn_swiglu-0", found.lines
     assert "stopped for good" in found.where.finding and found.replays <= found.allowed

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend, CpuVariant
+from zinc_rt.devices import ORACLE
 from zinc_rt.engine import Engine
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.golden.embedded import FOLDER
@@ -20,7 +21,6 @@ from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay import command as replay_command
 from zinc_rt.replay.run import replay
 from zinc_rt.replay.tape import read_tape
-from zinc_rt.tiers import ORACLE
 from zinc_rt.trace.command import main
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record

@@ -9,10 +9,10 @@ import pytest
 from planted import Plant, PlantedBackend
 from seen import Judge, Planting, Seen, Validate
 
-from zinc_rt import tiers
-from zinc_rt.backends.base import Backend, Tier
+from zinc_rt import devices
+from zinc_rt.backends.base import Backend
+from zinc_rt.devices import Choice
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.tiers import Choice
 from zinc_rt.validate import run
 from zinc_rt.validate.command import main
 
@@ -61,10 +61,10 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Planting:
     """From here on T1 is there, with this wrong in it."""
 
     def planted(what: Plant) -> None:
-        def opened(choice: Choice, ordering: str, *, threads: int = 0) -> Backend:
-            if choice.tier is Tier.T1:
+        def opened(choice: Choice, ordering: str, **options: int) -> Backend:
+            if choice.tier == "t1":
                 return PlantedBackend(ordering, what)
-            return tiers.open_backend(choice, ordering, threads=threads)
+            return devices.open_backend(choice, ordering, **options)
 
         monkeypatch.setattr(run, "open_backend", opened)
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from seen import Validate
 
-from zinc_rt import tiers
+from zinc_rt import devices
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.isa import decode_stream, target_of
+from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.validate.command import main
@@ -70,8 +71,8 @@ def test_one_bit_in_a_kernel_is_found_and_its_node_named(
     def load(name: str) -> Zrt:
         return flipped(whole.load(name), fault) if name == fault.kernel else whole.load(name)
 
-    monkeypatch.setattr(tiers, "kernel_set", lambda arch: replace(whole, load=load))
-    monkeypatch.setattr(tiers, "amd_gpus", tuple)
+    monkeypatch.setattr(sets, "kernel_set", lambda arch: replace(whole, load=load))
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
     model = str(FOLDER / f"{fault.model}.gguf")
     seen = validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0")
     assert seen.exit == 1
@@ -88,8 +89,8 @@ def test_a_wave_that_stops_for_good_ends_the_run_at_once_with_its_report(
         zrt = whole.load(name)
         return replace(zrt, code=b"\xff" * 4 + zrt.code[4:]) if name == "swiglu" else zrt
 
-    monkeypatch.setattr(tiers, "kernel_set", lambda arch: replace(whole, load=load))
-    monkeypatch.setattr(tiers, "amd_gpus", tuple)
+    monkeypatch.setattr(sets, "kernel_set", lambda arch: replace(whole, load=load))
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
     monkeypatch.chdir(tmp_path)
     assert main(["--model", str(FOLDER / "qwen3-q.gguf"), "--tiers", "t1,t_cpu", "--tokens", "3,1"]) == 1
     said = capsys.readouterr().err

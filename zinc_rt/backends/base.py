@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
 
+from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.exec import Buffer, Fence, Stream
-from zinc_rt.ir.graph import Graph, Node
-from zinc_rt.kernels.entry import Entry
+from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
-
-
-class Tier(Enum):
-    T1 = "t1"
-    T2 = "t2"
-    T_CPU = "t_cpu"
-    T_METAL = "t_metal"
-    T_INTEL = "t_intel"
-    T_CUDA = "t_cuda"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +26,18 @@ class Device:
     profile: str = ""
     kernel: str = ""
     firmware: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a simulated device found wrong."""
+
+    rule: str
+    sentence: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.rule}: {self.sentence}"
 
 
 class Store(Protocol):
@@ -57,53 +60,87 @@ class Store(Protocol):
     def value(self) -> int: ...
 
 
+class Instrument(Protocol):
+    """What only a simulated device can do."""
+
+    def findings(self) -> list[Finding]:
+        """What it found wrong so far, each once, in order; also what others that share the device did."""
+
+    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
+        """Note who stores to these bytes from now on; size 0 ends it."""
+
+    def stores(self) -> list[Store]:
+        """What was noted since, in order."""
+
+
+class Executable(Protocol):
+    """A built program, opaque but for this."""
+
+    def kernels(self) -> dict[str, bytes]:
+        """The machine code it dispatches, by kernel; nothing where there is none."""
+
+
 class Backend(Protocol):
-    tier: Tier
+    """One tier on one device. It owns what it allocated; one host thread drives it."""
+
+    @property
+    def spec(self) -> BackendSpec: ...
+
     device: Device
     ordering: str
+    kernels: KernelSet
 
-    def entries(self) -> tuple[Entry, ...]:
-        """The kernel table; `rejects` answers for one node of a graph."""
+    @property
+    def instrument(self) -> Instrument | None:
+        """None on silicon, and where there is no device."""
 
-    def rejects(self, node: Node, graph: Graph) -> str | None: ...
-
-    def alloc_bo(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
+    def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
         """Memory; without `zeroed` its bytes are undefined, and a simulated device finds reads of them."""
 
-    def free_bo(self, buffer: Buffer) -> None: ...
+    def free(self, buffer: Buffer) -> None:
+        """The caller has waited for every replay that uses it."""
 
-    def map(self, buffer: Buffer) -> memoryview: ...
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        """The bytes as they are now, read-only, not copied. Never counts as a write. ValueError for memory the CPU
+        cannot reach."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer; visible to what is submitted afterwards."""
+
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        """A read-only view of what is there now; marks nothing written. ValueError for memory the CPU cannot
+        reach."""
+
+    def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
+        """Zeros, in the stream's order."""
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> Fence:
+        """On the device, in the stream's order. `zinc_rt.exec.copy` checks the ranges and tells the buffers."""
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
 
     def build(self, program: Program, buffers: Mapping[str, Buffer]) -> Any:
-        """A variant to submit. `buffers` holds the plan's allocations and the resident weights by name."""
+        """An Executable to submit. `buffers` holds the plan's allocations and the resident weights by name."""
 
-    def code_of(self, program: Program) -> dict[str, bytes]:
-        """The machine code a program dispatches, by kernel; nothing where there is none."""
+    def unload(self, executable: Any) -> None:
+        """Give back what `build` took. The caller has waited for its replays."""
 
-    def submit(self, variant: Any, stream: Stream) -> Fence: ...
+    def submit(self, executable: Any, stream: Stream) -> Fence:
+        """Start after the stream's earlier submissions and every fence in `stream.waits`."""
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         """Raises DeadlineMissed with the tier's report."""
 
-    def findings(self) -> list[str]:
-        """What a simulated device found wrong so far. Nothing elsewhere."""
-
-    def culprit(self, program: Program, variant: Any, error: BaseException) -> Node | None:
-        """The node at which a replay of the variant ended by `error`, where the tier can tell."""
-
-    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
-        """Have a simulated device note who stores to these bytes from now on; size 0 ends it. False elsewhere."""
-
-    def stores(self) -> list[Store]:
-        """What was noted since, in order."""
+    def culprit(self, program: Program, executable: Any, error: BaseException) -> Node | None:
+        """The node at which a replay ended by `error`, where the tier can tell."""
 
     def close(self) -> None: ...
-
-
-Opener = Callable[[], Backend]

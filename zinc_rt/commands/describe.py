@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.report import Report
 
-KINDS = {"t_cpu": "numpy-reference"}  # tier -> what runs its nodes
-
 
 def describe_model(gguf: GGUFFile) -> dict[str, Any]:
     """Reads the whole file once, for its digest."""
@@ -28,7 +26,7 @@ def describe_model(gguf: GGUFFile) -> dict[str, Any]:
 
 def describe_run(report: Report, engine: Engine) -> None:
     """Fill in the device, the ordering, the context, the clamps, the code, and what computed the model."""
-    tier = engine.backend.tier.value
+    tier = engine.backend.spec.tier
     report.device = {"tier": tier, **asdict(engine.backend.device)}
     report.ordering = engine.backend.ordering
     report.ctx = engine.limits.ctx
@@ -37,4 +35,4 @@ def describe_run(report: Report, engine: Engine) -> None:
     nodes = [node for node in engine.graph("decode").nodes if node.op is not Op.BARRIER]
     report.model_execution = f"{tier}: every node of the model, in {engine.backend.ordering}"
     report.direct_compute_ops = len(nodes)
-    report.direct_compute_kind = KINDS.get(tier, tier)
+    report.direct_compute_kind = engine.backend.kernels.arch

@@ -103,25 +103,21 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
 
 
 def survey(machine: Machine, driver: Driver | None) -> list[Row]:
-    """A row for each GPU and tier, then the CPU's, which is always usable."""
-    from zinc_rt.backends.base import Tier
-    from zinc_rt.kmd.discover import check_kfd, check_user_queues
-    from zinc_rt.tiers import BUILT, available_cores
+    """A row for each GPU and tier, then what runs elsewhere."""
+    from zinc_rt.backends import registry
+    from zinc_rt.backends.spec import Host, OnDevice, available_cores
 
-    rows = []
-    for gpu in machine.gpus:
-        assert driver is not None
-        label = f"{gpu.name} {gpu.arch}".strip()
-        for tier, check in ((Tier.T2, check_user_queues), (Tier.T1, check_kfd)):
-            answer = check(driver, gpu)
-            if answer.usable and tier not in BUILT:
-                why = f"the driver is ready ({answer.why}), but this version has no kernels to run models with"
-                next_ = f"zinc-rt pm4-test --tiers {tier.value} brings the card up; models run with --tier t_cpu"
-                rows.append(Row(label, tier.value, False, why, next_, answer.facts))
-            else:
-                rows.append(Row(label, tier.value, answer.usable, answer.why, answer.next, answer.facts))
-    rows.append(Row("cpu", Tier.T_CPU.value, True, f"the NumPy oracle, {available_cores()} cores"))
-    return rows
+    host = Host(available_cores(), driver, machine.gpus)
+    rows: list[Row] = []
+    for spec in registry.built():
+        found = spec.probe(host)
+        alone = [OnDevice("host", True, found.why)] if found.usable else []
+        rows += [
+            Row(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
+            for each in found.devices or alone
+        ]
+    order = list(dict.fromkeys(f"{gpu.name} {gpu.arch}".strip() for gpu in machine.gpus))
+    return sorted(rows, key=lambda row: order.index(row.device) if row.device in order else len(order))
 
 
 def _table(rows: list[Row]) -> str:

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.backends import registry
 from zinc_rt.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from zinc_rt.devices import Choice
     from zinc_rt.engine import Engine
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.settings import Settings
-    from zinc_rt.tiers import Choice
 
+DEFAULT_SANITIZER = "fast"
 SIMULATED_ARCH = "gfx1201"  # of --device sim
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
 
@@ -26,11 +28,10 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
 
 def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     """--device, with `text` as its help, and --sanitizer."""
-    group.add_argument("--device", choices=("auto", "cpu", "sim"), default="auto", help=text)
+    group.add_argument("--device", choices=("auto", "hw", "cpu", "sim"), default="auto", help=text)
     group.add_argument(
         "--sanitizer",
         choices=("off", "fast", "full"),
-        default="fast",
         help="what the simulated device checks in shaders (default fast: bounds, alignment, initialisation)",
     )
 
@@ -39,9 +40,15 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
     group = parser.add_argument_group("where and how it runs")
     if tier:
         group.add_argument(
-            "--tier", metavar="TIER", help="t_cpu, t1, t2 or auto (default: ZINC_RT_TIER, else auto)"
+            "--tier",
+            metavar="TIER",
+            help=f"{', '.join(row.tier for row in registry.built())} or auto (default: ZINC_RT_TIER, else auto)",
         )
-    add_device(group, "the device behind the tier; sim: a simulated R9700, no word about hardware (default auto)")
+    add_device(
+        group,
+        "the device behind the tier; hw: never a simulated one; sim: a simulated R9700, no word about hardware "
+        "(default auto)",
+    )
     group.add_argument(
         "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"
     )
@@ -80,7 +87,7 @@ def threads(arguments: argparse.Namespace, settings: Settings) -> int:
 def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
     """What --sanitizer and --facts ask of a simulated device. Raises InputError and UsageError for a facts file
     that is none, or is another chip's."""
-    asked = {"sanitizer": arguments.sanitizer}
+    asked = {"sanitizer": arguments.sanitizer or DEFAULT_SANITIZER}
     if arguments.facts:
         from zinc_rt.sim.facts import load
 
@@ -89,19 +96,28 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
     return asked
 
 
-def check_simulated(choice: Choice, arguments: argparse.Namespace) -> None:
-    """Raises UsageError where --facts are to change a card."""
-    if arguments.facts and choice.gpu is not None:
-        raise UsageError("--facts: only a simulated device behaves by them", next="add --device sim")
+def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
+    """Raises UsageError for an option that was given and that none of the tiers takes, nor their device."""
+    tiers = ", ".join(dict.fromkeys(choice.tier for choice in choices))
+    takes = "take" if "," in tiers else "takes"
+    if arguments.threads and not any("threads" in choice.spec.options for choice in choices):
+        takers = ", ".join(row.tier for row in registry.built() if "threads" in row.options)
+        raise UsageError(f"tier {tiers} {takes} no --threads", next=f"leave it out, or use {takers}")
+    for name in ("sanitizer", "facts"):
+        if getattr(arguments, name, None) and not any(choice.simulated for choice in choices):
+            raise UsageError(
+                f"--{name} is for a simulated device, and {tiers} {'run' if ',' in tiers else 'runs'} on none",
+                next=f"add --device sim, or leave out --{name}",
+            )
 
 
 def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Settings, *, slots: int = 1) -> Engine:
     """The engine that --tier, --device, --ordering, --ctx and --threads describe."""
+    from zinc_rt.devices import choose_tier, open_backend
     from zinc_rt.engine import Engine
-    from zinc_rt.tiers import choose_tier, open_backend
 
     choice = choose_tier(arguments.tier or settings.tier, arguments.device, **simulated_device(arguments))
-    check_simulated(choice, arguments)
+    check_taken([choice], arguments)
     backend = open_backend(choice, arguments.ordering, threads=threads(arguments, settings))
     return Engine(gguf, backend, ctx=arguments.ctx, slots=slots, settings=settings)
 

@@ -100,11 +100,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.commands.describe import describe_model, describe_run
+    from zinc_rt.devices import choose_tier
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Sampling, generate
     from zinc_rt.prefill import prefill
     from zinc_rt.report import Report, Result
-    from zinc_rt.tiers import choose_tier
 
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
     sampling.check()
@@ -145,7 +145,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         describe_run(report, engine)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier = str(report.device["tier"])
-    where = _execution(tier, simulated=bool(report.device["simulated"]))
+    where = f"{tier} on a simulated device" if report.device["simulated"] else engine.backend.spec.title
     _say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s")
     _say(
         f"generated {len(text.ids)} tokens in {seconds:.2f} s, {len(text.ids) / max(seconds, 1e-9):.2f} tokens/s "
@@ -197,10 +197,6 @@ def _prefill_result(check: PrefillCheck, tier: str) -> Result:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _execution(tier: str, *, simulated: bool) -> str:
-    return "T-CPU oracle" if tier == "t_cpu" else f"{tier} on a simulated device" if simulated else tier
 
 
 def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: int) -> str:

@@ -3,7 +3,9 @@
 Nothing here knows a model, a session or a tier. Streams, graphs and plans belong to one host thread at a time.
 """
 
-from zinc_rt.exec.buffer import Buffer
+from zinc_rt.exec.buffer import Buffer, Usage, wrap
+from zinc_rt.exec.cache import GraphCache
+from zinc_rt.exec.copy import Copier, copy
 from zinc_rt.exec.fence import DeadlineMissed, Fence, Joined
 from zinc_rt.exec.graph import Graph, InFlight, Launcher, MissingVariant, ShapeKey
 from zinc_rt.exec.host import HostExecutor, HostFence
@@ -13,10 +15,12 @@ from zinc_rt.exec.stream import Event, Stream
 
 __all__ = [
     "Buffer",
+    "Copier",
     "DeadlineMissed",
     "Event",
     "Fence",
     "Graph",
+    "GraphCache",
     "HostExecutor",
     "HostFence",
     "InFlight",
@@ -28,4 +32,7 @@ __all__ = [
     "Plan",
     "ShapeKey",
     "Stream",
+    "Usage",
+    "copy",
+    "wrap",
 ]

@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.exec.fence import Fence
 
 
+class Usage:
+    """What was submitted over some memory and may still touch it.
+
+    Buffers that live and die together (an arena's parts, say) share one, so a submission marks that one and not
+    each of them. Sharing only ever makes the host wait for more than it had to.
+    """
+
+    __slots__ = ("_fences",)
+
+    def __init__(self) -> None:
+        self._fences: deque[Fence] = deque()  # in the order of submission; the first one is not done
+
+    @property
+    def in_flight(self) -> tuple[Fence, ...]:
+        return tuple(fence for fence in self._fences if not fence.done())
+
+    def busy(self) -> bool:
+        """True while something that may read or write the memory has not finished."""
+        fences = self._fences
+        while fences:
+            if not fences[0].done():
+                return True
+            fences.popleft()
+        return False
+
+    def used_until(self, fence: Fence) -> None:
+        """Something that uses the memory was submitted and ends at `fence`."""
+        fences = self._fences
+        while fences and fences[0].done():
+            fences.popleft()
+        fences.append(fence)
+
+
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Owned by the backend that allocated it; two graphs share data by binding the same Buffer.
+    """Two graphs share data by binding the same Buffer.
 
     `storage` is the backend's own handle and opaque here; `gpu_va` is None where the tier has no GPU addresses.
-    `in_flight` holds the replays that may still touch the bytes.
+    `owned`: by the backend that allocated it, which frees it; else the memory is somebody else's, see `wrap`.
+    Whoever allocates several buffers that live and die together may give them one `usage`, before they are bound.
     """
 
     name: str
@@ -21,14 +56,39 @@ class Buffer:
     heap: str
     storage: Any = field(default=None, repr=False)
     gpu_va: int | None = None
-    in_flight: list[Fence] = field(default_factory=list, repr=False)
+    usage: Usage = field(default_factory=Usage, repr=False)
+    owned: bool = True
 
     def busy(self) -> bool:
-        """True while a replay that may read or write these bytes has not retired."""
-        self.in_flight[:] = [fence for fence in self.in_flight if not fence.done()]
-        return bool(self.in_flight)
+        """True while something that may read or write these bytes has not finished."""
+        return self.usage.busy()
 
-    def used_until(self, fence: Fence) -> None:
-        """A replay that binds this buffer was submitted and ends at `fence`."""
-        self.busy()
-        self.in_flight.append(fence)
+    def check_inside(self, offset_bytes: int, size_bytes: int, what: str) -> None:
+        """Raises ValueError, `what` in front, for bytes this buffer has not."""
+        if offset_bytes < 0 or size_bytes < 0 or offset_bytes + size_bytes > self.size_bytes:
+            raise ValueError(
+                f"{what}: {size_bytes} bytes at offset {offset_bytes} pass the end of {self.name}, "
+                f"{self.size_bytes} bytes"
+            )
+
+    def check_owned(self) -> None:
+        """For who frees buffers. Raises ValueError for a wrapped one."""
+        if not self.owned:
+            raise ValueError(f"{self.name} wraps memory that somebody else owns: its owner frees it")
+
+
+def wrap(
+    name: str,
+    storage: Any,
+    size_bytes: int,
+    heap: str,
+    gpu_va: int | None = None,
+    *,
+    usage: Usage | None = None,
+) -> Buffer:
+    """A buffer over memory that somebody else owns, keeps alive and frees; nothing is copied.
+
+    `storage` is of the kind that the backend's own buffers hold: on T-CPU a NumPy array of uint8. A window on
+    another buffer's memory takes that buffer's `usage`.
+    """
+    return Buffer(name, size_bytes, heap, storage, gpu_va, usage or Usage(), owned=False)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from zinc_rt.errors import ZincError
-from zinc_rt.exec.buffer import Buffer
+from zinc_rt.exec.buffer import Buffer, Usage
 from zinc_rt.exec.fence import Fence
 from zinc_rt.exec.observer import Observer
 from zinc_rt.exec.stream import Stream
@@ -24,8 +24,8 @@ class Launcher(Protocol):
     def submit(self, variant: Any, stream: Stream) -> Fence:
         """Start after the stream's earlier submissions and every fence in `stream.waits`."""
 
-    def map(self, buffer: Buffer) -> memoryview:
-        """The buffer's bytes, writable, visible to what is submitted afterwards."""
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        """The bytes as they are now, read-only. Never counts as a write."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         """Copy bytes in, also where the host does not map the buffer."""
@@ -39,10 +39,13 @@ class InFlight(ZincError):
     """The host wanted bytes, or a variant's place, that a replay still uses."""
 
 
-@dataclass(slots=True)
-class _Replay:
-    fence: Fence
-    started: float  # time.monotonic()
+@dataclass(eq=False, slots=True)
+class _Entry:
+    variant: Any
+    last: Fence | None = None  # the end of its last replay
+
+    def in_flight(self) -> bool:
+        return self.last is not None and not self.last.done()
 
 
 class Graph:
@@ -69,10 +72,10 @@ class Graph:
         self._launcher = launcher
         self._observer = observer or Observer()
         self._evicted = evicted
-        self._variants: OrderedDict[ShapeKey, Any] = OrderedDict()  # least recently used first
-        self._last: dict[ShapeKey, Fence] = {}
+        self._variants: OrderedDict[ShapeKey, _Entry] = OrderedDict()  # least recently used first
         self._ports: dict[str, Buffer] = {}
-        self._replays: list[_Replay] = []
+        self._usages: tuple[Usage, ...] | None = ()  # of the ports, each once; None: to be gathered
+        self._replays: deque[tuple[Fence, float]] = deque()  # with time.monotonic() at submission
         self._ir = ir
         self._observer.created(self, ir)
 
@@ -106,17 +109,29 @@ class Graph:
             raise ValueError(f"graph {self.name}: {key} already has a variant")
         if len(self._variants) >= self.max_variants:
             self._evict_one()
-        self._variants[key] = variant
+        self._variants[key] = _Entry(variant)
         self._observer.added(self, key)
 
+    def remove(self, key: ShapeKey) -> Any:
+        """Give the variant back to the caller, who frees it: `evicted` is not called.
+
+        Raises MissingVariant, or InFlight while its last replay runs.
+        """
+        entry = self._entry(key)
+        if entry.in_flight():
+            raise InFlight(
+                f"graph {self.name}: cannot remove {key}: its last replay is in flight",
+                next="wait for that replay first",
+            )
+        del self._variants[key]
+        return entry.variant
+
     def _evict_one(self) -> None:
-        for key in self._variants:
-            last = self._last.get(key)
-            if last is None or last.done():
-                variant = self._variants.pop(key)
-                self._last.pop(key, None)
+        for key, entry in self._variants.items():
+            if not entry.in_flight():
+                del self._variants[key]
                 if self._evicted is not None:
-                    self._evicted(key, variant)
+                    self._evicted(key, entry.variant)
                 return
         raise InFlight(
             f"graph {self.name}: no room for another variant, all {self.max_variants} are in flight",
@@ -125,22 +140,31 @@ class Graph:
 
     def replay(self, key: ShapeKey, stream: Stream) -> Fence:
         """Submit the variant for exactly this key. Raises MissingVariant: there is never a nearest match."""
-        if key not in self._variants:
+        entry = self._entry(key)
+        if self._replays:
+            self.retire()
+        started = time.monotonic()
+        fence = self._launcher.submit(entry.variant, stream)
+        stream.advanced(fence)
+        entry.last = fence
+        self._variants.move_to_end(key)
+        self._replays.append((fence, started))
+        usages = self._usages
+        if usages is None:
+            usages = self._usages = tuple(dict.fromkeys(buffer.usage for buffer in self._ports.values()))
+        for usage in usages:
+            usage.used_until(fence)
+        self._observer.replayed(self, key, stream, fence)
+        return fence
+
+    def _entry(self, key: ShapeKey) -> _Entry:
+        entry = self._variants.get(key)
+        if entry is None:
             raise MissingVariant(
                 f"graph {self.name}: no variant for key {key}; it has {', '.join(map(str, self.keys)) or 'none'}",
                 next="build the variant and add it under this key",
             )
-        self.retire()
-        started = time.monotonic()
-        fence = self._launcher.submit(self._variants[key], stream)
-        stream.advanced(fence)
-        self._variants.move_to_end(key)
-        self._last[key] = fence
-        self._replays.append(_Replay(fence, started))
-        for buffer in set(self._ports.values()):
-            buffer.used_until(fence)
-        self._observer.replayed(self, key, stream, fence)
-        return fence
+        return entry
 
     # Ports
 
@@ -151,7 +175,15 @@ class Graph:
     def bind(self, port: str, buffer: Buffer) -> None:
         """Name a buffer the variants were built over, for the host to write and read. Binding again replaces."""
         self._ports[port] = buffer
+        self._usages = None
         self._observer.bound(self, port, buffer)
+
+    def unbind(self, port: str) -> Buffer:
+        """Forget the name; the buffer, which others may bind too, is returned. Its replays still count for it."""
+        buffer = self._buffer(port)
+        del self._ports[port]
+        self._usages = None
+        return buffer
 
     def write(self, port: str, offset_bytes: int, data: Any) -> None:
         """Copy `data` (bytes-like, C-contiguous) into a bound buffer.
@@ -161,70 +193,80 @@ class Graph:
         """
         buffer = self._settled(port, "write")
         source = memoryview(data).cast("B").toreadonly()
-        if offset_bytes < 0 or offset_bytes + source.nbytes > buffer.size_bytes:
-            raise ValueError(
-                f"graph {self.name}: {source.nbytes} bytes at offset {offset_bytes} of {port} pass the end of "
-                f"{buffer.name}, {buffer.size_bytes} bytes"
-            )
+        buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
         self._launcher.write(buffer, offset_bytes, source)
         self._observer.wrote(buffer, offset_bytes, source)
 
-    def view(self, port: str) -> memoryview:
-        """A bound buffer's bytes, read-only, valid until the next replay. Raises InFlight as `write` does."""
-        return self._launcher.map(self._settled(port, "read")).toreadonly()
+    def view(self, port: str, offset_bytes: int = 0, size_bytes: int | None = None) -> memoryview:
+        """A bound buffer's bytes from `offset_bytes` on (all that follow, or so many), read-only, valid until the
+        next replay. Raises InFlight and ValueError as `write` does."""
+        buffer = self._settled(port, "read")
+        if size_bytes is None:
+            size_bytes = buffer.size_bytes - offset_bytes
+        buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, view of {port}")
+        return self._launcher.read(buffer, offset_bytes, size_bytes)
 
     def _settled(self, port: str, verb: str) -> Buffer:
-        if port not in self._ports:
-            raise ValueError(f"graph {self.name}: no port {port}; it has {', '.join(self._ports) or 'none'}")
-        self.retire()
-        buffer = self._ports[port]
-        if buffer.busy():
+        buffer = self._buffer(port)
+        if self._replays:
+            self.retire()
+        if buffer.usage.busy():
             raise InFlight(
                 f"graph {self.name}: cannot {verb} {port} ({buffer.name}): a replay that uses it is in flight, "
-                f"up to fence {max(fence.value for fence in buffer.in_flight)}",
+                f"up to fence {max((fence.value for fence in buffer.usage.in_flight), default=0)}",
                 next="wait for that fence first",
             )
         return buffer
 
+    def _buffer(self, port: str) -> Buffer:
+        buffer = self._ports.get(port)
+        if buffer is None:
+            raise ValueError(f"graph {self.name}: no port {port}; it has {', '.join(self._ports) or 'none'}")
+        return buffer
+
     # Retirement
+
+    def busy(self) -> bool:
+        """True while one of its replays has not finished."""
+        return any(not fence.done() for fence, _ in self._replays)
 
     def wait(self, timeout_seconds: float) -> None:
         """Wait for every replay of this graph, oldest first, within one timeout.
 
         Raises what the first bad fence raises. After a missed deadline the replay still counts as in flight.
         """
+        replays = self._replays
+        left = timeout_seconds
         deadline = time.monotonic() + timeout_seconds
-        while self._replays:
-            replay = self._replays[0]
+        while replays:
+            fence, started = replays[0]
             try:
-                replay.fence.wait(max(0.0, deadline - time.monotonic()))
+                fence.wait(left)
             except Exception as error:
-                if replay.fence.done():
-                    self._replays.pop(0)
+                if fence.done():
+                    replays.popleft()
                 self._observer.fault(error)
                 raise
-            self._replays.pop(0)
-            self._observer.retired(replay.fence, time.monotonic() - replay.started)
+            replays.popleft()
+            now = time.monotonic()
+            self._observer.retired(fence, now - started)
+            left = max(0.0, deadline - now)
 
     def retire(self) -> None:
         """Tell the observer about replays that have finished. Never blocks, never raises a replay's own error:
         that is for whoever waits on its fence."""
-        running: list[_Replay] = []
-        finished: list[_Replay] = []
-        for replay in self._replays:
-            (finished if replay.fence.done() else running).append(replay)
-        self._replays = running
-        for replay in finished:
-            error = _error_of(replay.fence)
-            if error is None:
-                self._observer.retired(replay.fence, time.monotonic() - replay.started)
-            else:
-                self._observer.fault(error)
+        replays = self._replays
+        while replays and replays[0][0].done():
+            self._tell(*replays.popleft())
+        if len(replays) > 1:  # another stream may have finished later ones
+            for replay in [each for each in replays if each[0].done()]:
+                replays.remove(replay)
+                self._tell(*replay)
 
-
-def _error_of(fence: Fence) -> BaseException | None:
-    try:
-        fence.wait(0.0)
-    except Exception as error:
-        return error
-    return None
+    def _tell(self, fence: Fence, started: float) -> None:
+        try:
+            fence.wait(0.0)
+        except Exception as error:
+            self._observer.fault(error)
+        else:
+            self._observer.retired(fence, time.monotonic() - started)

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from zinc_rt.errors import InputError
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
@@ -64,6 +65,15 @@ class BinaryKernels(Kernels):
     """A BinaryKernelSet."""
 
     load: Callable[[str], Zrt]
+
+
+def no_kernels(target: str) -> BinaryKernels:
+    """The set of a target that has none: weights stay as the file has them."""
+
+    def load(name: str) -> Zrt:
+        raise InputError(f"there is no kernel {name} for {target}")
+
+    return BinaryKernels(target, (), lambda weight: weight.raw, lambda weight: weight.nbytes, load)
 
 
 @cache

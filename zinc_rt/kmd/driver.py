@@ -19,7 +19,7 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 # mmap(2); asm-generic/mman-common.h
 PROT_NONE = 0
@@ -66,6 +66,27 @@ class Expected:
     rsrc2: int
     threads: tuple[int, int, int]
     wave32: bool = True
+
+
+@runtime_checkable
+class SideChannel(Protocol):
+    """What a simulated device takes and tells beside the system calls: its Driver has this too, the kernel's not.
+    Addresses are those of the process behind the Driver."""
+
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        """A suballocation [va, va + size_bytes), for bounds checks; size 0 takes it back."""
+
+    def expect(self, kernels: Sequence[Expected]) -> None:
+        """Kernels about to be dispatched, which it may compile beforehand."""
+
+    def watch(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
+
+    def stores(self) -> Sequence[Any]:
+        """What was noted since, in order."""
+
+    def findings(self) -> Sequence[Any]:
+        """What it found wrong so far, in order; also what other clients of the device did."""
 
 
 class Driver(Protocol):

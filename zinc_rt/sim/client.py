@@ -277,7 +277,11 @@ class SimClient:
     # --- what no hardware has ---
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
-        self._checked({"op": "announce", "va": va, "size": size_bytes, "name": name})
+        self.announce_all([(va, size_bytes, name)])
+
+    def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
+        """Many at once."""
+        self._checked({"op": "announce", "rows": list(rows)})
 
     def expect(self, kernels: Sequence[Expected]) -> None:
         """Kernels about to be dispatched, to be compiled beforehand. Returns when they are."""

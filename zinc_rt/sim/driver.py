@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
@@ -89,6 +89,10 @@ class SimDriver:
         """A suballocation [va, va + size_bytes); size 0 takes it back."""
         self.machine.announce(self.process, va, size_bytes, name)
 
+    def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
+        """Many at once."""
+        self.machine.announce_all(self.process, rows)
+
     def expect(self, kernels: Sequence[Expected]) -> None:
         """Kernels about to be dispatched, to be compiled beforehand."""
         self.machine.expect(self.process, kernels)
@@ -100,7 +104,7 @@ class SimDriver:
     def stores(self) -> list[StoreSeen]:
         return self.machine.stores(self.process)
 
-    def findings(self) -> Iterable[Finding]:
+    def findings(self) -> list[Finding]:
         return list(self.machine.findings)
 
     def exit(self) -> None:

@@ -341,10 +341,13 @@ class Machine:
 
     def announce(self, process: Process, va: int, size_bytes: int, name: str) -> None:
         """A suballocation, by name: what hardware lacks. Every address space of the process learns it."""
+        self.announce_all(process, [(va, size_bytes, name)])
+
+    def announce_all(self, process: Process, rows: Sequence[tuple[int, int, str]]) -> None:
         with self.lock:
             for file in process.files.values():
                 if isinstance(file, DrmFile):
-                    file.vm.announce(va, size_bytes, name)
+                    file.vm.announce_all(rows)
 
     def watch(self, process: Process, va: int, size_bytes: int) -> None:
         """Every store of the process's waves to these bytes is to be remembered; size 0: no more."""

@@ -217,8 +217,8 @@ class Server:
         return {"names": self.machine.list_dir(str(message.header["path"]))}, b"", []
 
     def _announce(self, session: Session, message: wire.Message) -> Answer:
-        va, size = int(message.header["va"]), int(message.header["size"])
-        self.machine.announce(session.process, va, size, str(message.header["name"]))
+        rows = [(int(va), int(size), str(name)) for va, size, name in message.header["rows"]]
+        self.machine.announce_all(session.process, rows)
         return {}, b"", []
 
     def _expect(self, session: Session, message: wire.Message) -> Answer:

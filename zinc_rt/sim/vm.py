@@ -73,7 +73,9 @@ class GpuVm:
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
         self._keeps_code = keeps_code
         self._icache: dict[int, bytes] = {}  # page number: as first fetched
-        self._announced: tuple[Announced, ...] = ()
+        self._announced: dict[tuple[int, str], Announced] = {}  # by address and name, the latest last
+        self._described: dict[int, str] = {}
+        self._described_at = 0
         self.version = 0  # counts changes of the mappings and the announcements
         self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
         self.users = 1  # the render file, and KFD after ACQUIRE_VM
@@ -114,13 +116,20 @@ class GpuVm:
         if len(kept) == len(self._table.spans):
             raise OSError(errno.EINVAL, "not mapped")
         self._table = _Table(tuple(each.start for each in kept), tuple(kept))
+        self._forget_names(span.start, span.end)
         self.version += 1
         pages = range(span.start // PAGE_BYTES, span.end // PAGE_BYTES)
         for page in [page for page in list(self._icache) if page in pages]:
             self._icache.pop(page, None)
 
+    def _forget_names(self, start: int, end: int) -> None:
+        """Of what lay there: the next to lie there has names of its own."""
+        for key in [key for key, each in self._announced.items() if start <= each.va < end]:
+            del self._announced[key]
+
     def clear(self) -> list[Span]:
         spans, self._table = list(self._table.spans), _Table()
+        self._announced.clear()
         self.version += 1
         self._icache.clear()
         return spans
@@ -152,12 +161,27 @@ class GpuVm:
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """A suballocation, for bounds checks and messages; size 0 takes back those that start there, and what they
         held is nobody's then: uninitialised, but for what still lies in another one."""
-        gone = [each for each in self._announced if each.va == va and size_bytes == 0]
-        kept = tuple(each for each in self._announced if each.va != va or (size_bytes and each.name != name))
-        self._announced = (*kept, Announced(va, size_bytes, name)) if size_bytes else kept
+        self.announce_all([(va, size_bytes, name)])
+
+    def announce_all(self, rows: Iterable[tuple[int, int, str]]) -> None:
+        """As `announce` for each (VA, bytes, name), in order."""
+        for va, size_bytes, name in rows:
+            if size_bytes:
+                self._announced.pop((va, name), None)
+                self._announced[va, name] = Announced(va, size_bytes, name)
+            else:
+                self._take_back([key for key in self._announced if key[0] == va])
+        self.version += 1
+
+    def _take_back(self, keys: list[tuple[int, str]]) -> None:
+        gone = [self._announced.pop(key) for key in keys]
         for each in gone:
-            for start, end in _without(each.va, each.va + each.size_bytes, kept):
+            for start, end in _without(each.va, each.va + each.size_bytes, self._announced.values()):
                 self._forget(start, end)
+
+    def discard(self, va: int, size_bytes: int) -> None:
+        """What lies there is nobody's: uninitialised, until it is written again."""
+        self._forget(va, va + size_bytes)
         self.version += 1
 
     def _forget(self, start: int, end: int) -> None:
@@ -169,7 +193,7 @@ class GpuVm:
 
     @property
     def announced(self) -> tuple[Announced, ...]:
-        return self._announced
+        return tuple(self._announced.values())
 
     # --- the hardware's side: AddressSpace ---
 
@@ -229,7 +253,17 @@ class GpuVm:
         return self._icache[page]
 
     def describe(self, va: int) -> str:
-        inside = [each for each in self._announced if each.va <= va < each.va + each.size_bytes]
+        """The same addresses are asked for again and again: those of kernels."""
+        if self._described_at != self.version:
+            self._described.clear()
+            self._described_at = self.version
+        known = self._described.get(va)
+        if known is None:
+            known = self._described[va] = self._describe(va)
+        return known
+
+    def _describe(self, va: int) -> str:
+        inside = [each for each in self._announced.values() if each.va <= va < each.va + each.size_bytes]
         if inside:
             smallest = min(inside, key=lambda each: each.size_bytes)
             return f"{smallest.name}+0x{va - smallest.va:x}"
@@ -244,7 +278,7 @@ class GpuVm:
             (va - each.va - each.size_bytes, each.name, "past the end of")
             if va > each.va
             else (each.va - va, each.name, "before")
-            for each in self._announced
+            for each in self._announced.values()
             if each.va < span.end and each.va + each.size_bytes > span.start
         ]
         if not distances:

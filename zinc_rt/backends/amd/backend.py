@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
-from zinc_rt.backends.amd.device_memory import PLACEMENTS, Announce, DeviceMemory, Storage, packed
+from zinc_rt.backends.amd.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
+from zinc_rt.backends.amd.instrument import AmdInstrument
 from zinc_rt.backends.amd.kernel_code import KernelCode
 from zinc_rt.backends.amd.kernel_log import Log
 from zinc_rt.backends.amd.kernel_side import Incident, KernelSide
@@ -25,24 +27,22 @@ from zinc_rt.backends.amd.programs import Programs
 from zinc_rt.backends.amd.publish import Publish, publisher
 from zinc_rt.backends.amd.reporter import Reporter
 from zinc_rt.backends.amd.ring import AmdRing, Batch
-from zinc_rt.backends.amd.source_lines import with_source
-from zinc_rt.backends.amd.transfer import Transfer
-from zinc_rt.backends.base import Device, Store, Tier
+from zinc_rt.backends.amd.transfer import Transfer, copies, zeros
+from zinc_rt.backends.base import Device, Finding
+from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
-from zinc_rt.ir.graph import Graph, Node
-from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.sets import BinaryKernelSet
+from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.sets import BinaryKernelSet, no_kernels
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import Program, dispatch_plan
-from zinc_rt.lower.lower import choose
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import IndirectBuffer, WaitRegMem64
+from zinc_rt.pm4.packets import EventWrite, IndirectBuffer, WaitRegMem64
 
 _IN_IB = re.compile(r"at IB 0x[0-9a-f]+ dword 0x([0-9a-f]+)")
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
@@ -52,23 +52,14 @@ STOPPED = ("illegal", "halt")  # its rules after which a wave never ends
 TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full ring
 
 
-class Finding(Protocol):
-    """What a simulated device found wrong."""
-
-    @property
-    def rule(self) -> str: ...
-
-    @property
-    def sentence(self) -> str: ...
-
-
 class _Lane:
     """A stream's queue, and its ready-made batches by variant."""
 
-    __slots__ = ("batches", "flushing", "ring")
+    __slots__ = ("batches", "copies", "flushing", "ring")
 
     def __init__(self, ring: AmdRing) -> None:
         self.ring = ring
+        self.copies: TimelineFence | None = None  # of the command processor, which kernels do not wait for
         self.batches: dict[AmdVariant, Batch] = {}
         self.flushing: dict[AmdVariant, Batch] = {}  # with an HDP flush in front
 
@@ -83,7 +74,7 @@ class AmdBackend:
         self,
         side: KernelSide,
         *,
-        tier: Tier,
+        spec: BackendSpec,
         device: Device,
         ordering: str = "",
         kernels: BinaryKernelSet | None = None,
@@ -93,28 +84,31 @@ class AmdBackend:
         log: Log | None = None,
         publish: Publish | None = None,
         debug: bool = False,
-        announce: Announce | None = None,
-        findings: Callable[[], Iterable[Finding]] = tuple,
-        expect: Callable[[Sequence[Expected]], None] = lambda kernels: None,
-        watch: Callable[[int, int], None] | None = None,
-        stores: Callable[[], Iterable[Store]] = tuple,
+        channel: SideChannel | None = None,
     ) -> None:
         """Takes `side` over; `owner` closes what lies behind it, last of all.
 
         `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
-        the kernel's, where it is not this machine's. `announce`, `findings`, `expect`, `watch`, `stores`: a
-        simulated device's, for suballocations, for what it found wrong, for kernels that it may compile
-        beforehand, and for who stored to some bytes.
+        the kernel's, where it is not this machine's. `channel`: a simulated device's.
         """
         self.side = side
-        self.tier = tier
+        self.spec = spec
         self.device = device
         self.ordering = ordering
         self.generation = generation_of(arch_name(side.transport.generation))
-        self.memory = DeviceMemory(side.transport, announce)
-        self._kernels = kernels
-        code = KernelCode(kernels.load, self.memory, self._put) if kernels is not None else None
-        self._programs = Programs(self.memory, code, self._put, expect, self.generation, tier, device, debug)
+        self.memory = DeviceMemory(side.transport, channel.announce if channel is not None else None)
+        self.kernels = kernels if kernels is not None else no_kernels(device.arch)
+        self.instrument = AmdInstrument(channel, self.kernels.load) if channel is not None else None
+        self._programs = Programs(
+            self.memory,
+            KernelCode(self.kernels.load, self.memory, self._put) if self.kernels.entries else None,
+            self._put,
+            channel.expect if channel is not None else lambda kernels: None,
+            self.generation,
+            spec.tier,
+            device,
+            debug,
+        )
         self._ring_bytes = ring_bytes
         self._timeout_seconds = timeout_seconds
         self._debug = debug
@@ -126,29 +120,11 @@ class AmdBackend:
         self._bar_written = False
         self._closed = False
         self.owner: Callable[[], None] = lambda: None
-        self._findings = findings
-        self._watch_stores, self._stores = watch, stores
         self._watch_at = 0.0
-        self._stopped_before = sum(each.rule in STOPPED for each in findings())  # other backends share the device
-        self.reporter = Reporter(side, self.memory.addresses, tier, device, folder=hang_folder, log=log)
+        self._stopped_before = len(self._stopped())  # other backends share the device
+        self.reporter = Reporter(side, self.memory.addresses, spec.tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
             self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
-
-    # Kernels
-
-    def entries(self) -> tuple[Entry, ...]:
-        return self._kernels.entries if self._kernels is not None else ()
-
-    def rejects(self, node: Node, graph: Graph) -> str | None:
-        chosen = choose(node, graph, [entry for entry in self.entries() if entry.op is node.op], self.ordering)
-        return chosen if isinstance(chosen, str) else None
-
-    def findings(self) -> list[str]:
-        """What a simulated device found wrong so far, each once. Hardware finds nothing."""
-        return list(dict.fromkeys(f"{each.rule}: {self._with_source(each.sentence)}" for each in self._findings()))
-
-    def _with_source(self, sentence: str) -> str:
-        return with_source(sentence, self._kernels.load) if self._kernels is not None else sentence
 
     def culprit(self, program: Program, variant: AmdVariant, error: BaseException) -> Node | None:
         """By the place in the indirect buffer that the hang report names."""
@@ -157,19 +133,9 @@ class AmdBackend:
             return None
         return dict(variant.nodes).get(int(found[1], 16))
 
-    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
-        if self._watch_stores is None:
-            return False
-        storage: Storage = buffer.storage
-        self._watch_stores(storage.gpu_va + offset_bytes, size_bytes)
-        return True
-
-    def stores(self) -> list[Store]:
-        return list(self._stores())
-
     # Memory
 
-    def alloc_bo(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
+    def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
         """VRAM is zeroed by the GPU."""
         buffer = self._alloc(size_bytes, heap, name)
         device = buffer.storage.device
@@ -182,24 +148,30 @@ class AmdBackend:
             self._touched_bar()
         return buffer
 
-    def free_bo(self, buffer: Buffer) -> None:
+    def free(self, buffer: Buffer) -> None:
         """The caller has waited for every replay that uses it."""
+        buffer.check_owned()
         self.memory.free(buffer)
 
-    def map(self, buffer: Buffer) -> memoryview:
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
         """ValueError for memory the CPU cannot reach (heap device_local)."""
         storage: Storage = buffer.storage
-        if storage.device.placement is Placement.VRAM_BAR:
-            self._touched_bar()
-        return storage.view()
+        return storage.view()[offset_bytes : offset_bytes + size_bytes].toreadonly()
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         storage: Storage = buffer.storage
         if storage.device.mapping is not None:
-            self.map(buffer)[offset_bytes : offset_bytes + data.nbytes] = data
+            storage.view()[offset_bytes : offset_bytes + data.nbytes] = data
+            if storage.device.placement is Placement.VRAM_BAR:
+                self._touched_bar()
             return
         self._transfers().write(storage.gpu_va + offset_bytes, np.frombuffer(data, np.uint8))
         self._transfers().finish()
+
+    def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> TimelineFence:
+        """By the command processor: no kernel is needed."""
+        storage: Storage = buffer.storage
+        return self._dma(f"fill {buffer.name}", zeros(storage.gpu_va + offset_bytes, size_bytes), stream)
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Copies, as the kernels want each type, into as few allocations as POOL_BYTES allows."""
@@ -220,35 +192,34 @@ class AmdBackend:
     def _packed(self, array: Weight | np.ndarray) -> np.ndarray:
         if isinstance(array, np.ndarray):
             return array
-        return array.raw if self._kernels is None else self._kernels.pack(array)
+        return self.kernels.pack(array)
 
     def _packed_bytes(self, array: Weight | np.ndarray) -> int:
-        if isinstance(array, np.ndarray) or self._kernels is None:
-            return array.nbytes
-        return self._kernels.packed_bytes(array)
+        return array.nbytes if isinstance(array, np.ndarray) else self.kernels.packed_bytes(array)
 
     # Programs
 
     def build(self, program: Program | PacketProgram, buffers: Mapping[str, Buffer]) -> AmdVariant:
         """An indirect buffer in GPU memory."""
         self._touched_bar()
-        return self._programs.build(program, buffers)
+        variant = self._programs.build(program, buffers)
+        if isinstance(program, Program):
+            variant.code = partial(self._code_of, program)
+        return variant
 
     def _put(self, gpu_va: int, content: np.ndarray) -> None:
         self._transfers().write(gpu_va, content)
         self._transfers().finish()
 
-    def free(self, variant: AmdVariant) -> None:
+    def unload(self, variant: AmdVariant) -> None:
         """Give a variant's indirect buffer back. The caller has waited for its replays."""
         for lane in self._lanes.values():
             lane.batches.pop(variant, None)
             lane.flushing.pop(variant, None)
         self._programs.free(variant)
 
-    def code_of(self, program: Program) -> dict[str, bytes]:
-        if self._kernels is None:
-            return {}
-        load = self._kernels.load
+    def _code_of(self, program: Program) -> dict[str, bytes]:
+        load = self.kernels.load
         used = sorted({step.code for step in dispatch_plan(program).dispatches})
         return {name: patched(load(name), dict(patches)) for name, patches in used}
 
@@ -257,12 +228,37 @@ class AmdBackend:
     def submit(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
         """INDIRECT_BUFFER, fence, doorbell. Raises Hang where the ring stays full."""
         lane = self._lanes.get(stream)
-        if lane is None or stream.waits or self._before_submit:
+        if lane is None or stream.waits or self._before_submit or lane.copies is not None:
             return self._submit_with_care(variant, stream)
         batch = lane.batches.get(variant)
         if batch is None:
             batch = lane.batches[variant] = self._batch(lane, variant)
         return lane.ring.submit(batch)
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> TimelineFence:
+        """By the command processor, behind the stream's waves; its queue goes on when the copy has ended."""
+        ring = self.ring(stream)
+        flush = self.side.flush_hdp() if self._bar_written else ()
+        packets = copies(
+            source.storage.gpu_va + source_offset_bytes, target.storage.gpu_va + target_offset_bytes, size_bytes
+        )
+        before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
+        batch = ring.batch((*before, *packets), f"copy {source.name} to {target.name}", dma=True)
+        # DMA runs beside the stream: a wait on the copy's own fence is what holds back who reads the bytes next
+        hold = WaitRegMem64(ring.timeline.gpu_va, ring.timeline.submitted + 1)
+        ring.reserve(batch.count_dw + len(hold.words(self.generation)), self._timeout_seconds)
+        fence = ring.submit(batch)
+        self._bar_written = self._before_submit = False
+        ring.run((hold,), "the end of that copy")
+        return fence
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)
@@ -283,6 +279,9 @@ class AmdBackend:
         if self._bar_written:
             flush = self.side.flush_hdp()
         waits = self._waits(stream, ring)
+        if lane.copies is not None:
+            waits.append(WaitRegMem64(lane.copies.timeline.gpu_va, lane.copies.value))
+            lane.copies = None
         if waits:
             batch = self._batch(lane, variant, (*waits, *flush))
         else:
@@ -290,6 +289,17 @@ class AmdBackend:
             batch = kept.get(variant) or kept.setdefault(variant, self._batch(lane, variant, flush))
         fence = ring.submit(batch)
         self._bar_written = self._before_submit = False
+        return fence
+
+    def _dma(self, name: str, packets: Iterable[Packet], stream: Stream) -> TimelineFence:
+        """The command processor's own work, once the stream's earlier kernels have ended; those that come next
+        wait for it."""
+        ring = self.ring(stream)
+        flush = self.side.flush_hdp() if self._bar_written else ()
+        before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
+        fence = ring.submit(ring.batch((*before, *packets), name, dma=True))
+        self._bar_written = self._before_submit = False
+        self._lanes[stream].copies = fence
         return fence
 
     def _batch(self, lane: _Lane, variant: AmdVariant, before: Iterable[Packet] = ()) -> Batch:
@@ -324,7 +334,7 @@ class AmdBackend:
         ring = AmdRing(
             queue,
             self.side,
-            name=f"{self.tier.value}, stream {name}",
+            name=f"{self.spec.tier}, stream {name}",
             generation=self.generation,
             slot=slot,
             publish=self._publish,
@@ -339,18 +349,19 @@ class AmdBackend:
     def _watch(self) -> None:
         """A simulated device knows at once that a wave stopped for good; hardware leaves it to the deadline."""
         now = time.monotonic()
-        if not self.device.simulated or now < self._watch_at:
+        if self.instrument is None or now < self._watch_at:
             return
         self._watch_at = now + WATCH_SECONDS
-        stopped = [each for each in self._findings() if each.rule in STOPPED]
-        for each in stopped[self._stopped_before :][:1]:
-            self.side.incidents.append(
-                Incident("lost", f"a wave stopped for good: {self._with_source(each.sentence)}")
-            )
+        for each in self._stopped()[self._stopped_before :][:1]:
+            self.side.incidents.append(Incident("lost", f"a wave stopped for good: {each.sentence}"))
+
+    def _stopped(self) -> list[Finding]:
+        found = self.instrument.findings() if self.instrument is not None else []
+        return [each for each in found if each.rule in STOPPED]
 
     def _slot(self) -> tuple[int, int]:
         if self._closed:
-            raise ValueError(f"{self.tier.value} is closed")
+            raise ValueError(f"{self.spec.tier} is closed")
         if not self._slots:
             page = self.memory.block(SLOTS_BYTES, Placement.GTT, f"fences {len(self._lanes)}").device
             self.side.settle()
@@ -423,7 +434,7 @@ class AmdBackend:
         try:
             self.close(drain_seconds=0.0)
         except Exception as failure:  # the block's own error goes first
-            error.add_note(f"and while closing {self.tier.value}: {failure}")
+            error.add_note(f"and while closing {self.spec.tier}: {failure}")
 
 
 def _single(fences: Iterable[Fence]) -> Iterable[Fence]:

@@ -6,17 +6,64 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.kernel_side import KfdSide, UserqSide
-from zinc_rt.backends.base import Device, Tier
-from zinc_rt.errors import NothingRan
-from zinc_rt.kmd.driver import Driver
+from zinc_rt.backends.base import Device
+from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
+from zinc_rt.errors import NothingRan, UnsupportedError
+from zinc_rt.kernels import sets
+from zinc_rt.kmd.discover import Answer, Gpu
+from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.topology import Node, read_topology
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
 
 UNNAMED = ("", "ip discovery")  # what amdgpu calls every chip whose parts it finds by itself
+Check = Callable[[Driver, Gpu], Answer]  # kmd.discover's
+
+
+def availability(host: Host, tier: str, check: Check) -> Availability:
+    """What a tier's check says of every AMD GPU: the first usable one counts, else the first that has kernels."""
+    driver = host.driver
+    if driver is None or not host.gpus:
+        return Availability(False, "no AMD GPU here", "zinc-rt devices shows what was looked at")
+    known = registry.spec(tier).kernel_sets
+    devices = tuple(_on_device(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
+    ordered = sorted(devices, key=lambda each: (not each.usable, each.gpu is None or each.gpu.arch not in known))
+    best = ordered[0]
+    return Availability(best.usable, f"{best.device}: {best.why}", best.next, best.gpu, devices)
+
+
+def _on_device(answer: Answer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
+    label = f"{gpu.name} {gpu.arch}".strip()
+    if answer.usable and gpu.arch not in known:
+        why = (
+            f"the driver is ready ({answer.why}), but kernels to run models with are there for {', '.join(known)}"
+        )
+        next_ = f"zinc-rt pm4-test --tiers {tier} brings the card up; models run with --tier t_cpu"
+        return OnDevice(label, False, why, next_, answer.facts, gpu)
+    return OnDevice(label, answer.usable, answer.why, answer.next, answer.facts, gpu)
+
+
+def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
+    """`opener`: open_t1 or open_t2. Raises UnsupportedError for a kernel set of another chip."""
+    with ExitStack() as undo:
+        undo.callback(opening.after)
+        driver = opening.driver
+        if driver is None:
+            raise UnsupportedError(f"tier {opening.spec.tier} needs Linux", next="use --tier t_cpu")
+        node = opening.gpu.node if opening.gpu is not None else None
+        node = node or first_gpu(driver)
+        if opening.kernel_set not in ("", node.arch):
+            raise UnsupportedError(
+                f"tier {opening.spec.tier}: the kernels of {opening.kernel_set} do not run on this {node.arch}",
+                next=f"use --tier {opening.spec.tier}",
+            )
+        kernels = sets.kernel_set(node.arch)
+        undo.pop_all()
+    return opener(driver, node=node, ordering=opening.ordering, kernels=kernels, after=opening.after)
 
 
 def open_t1(
@@ -36,7 +83,7 @@ def open_t1(
         gpu = process.open_gpu(node or first_gpu(driver))
         side = KfdSide(gpu, interrupts=interrupts)
         device = device_of(driver, gpu.node)
-        backend = AmdBackend(side, tier=Tier.T1, device=device, **_extras(driver), **options)
+        backend = AmdBackend(side, spec=registry.spec("t1"), device=device, channel=_channel(driver), **options)
         backend.owner = undo.pop_all().close
     return backend
 
@@ -51,7 +98,9 @@ def open_t2(
         gpu = UserqGpu(driver, node.render_path)
         undo.callback(gpu.close)
         device = device_of(driver, node)
-        backend = AmdBackend(UserqSide(gpu), tier=Tier.T2, device=device, **_extras(driver), **options)
+        backend = AmdBackend(
+            UserqSide(gpu), spec=registry.spec("t2"), device=device, channel=_channel(driver), **options
+        )
         backend.owner = undo.pop_all().close
     return backend
 
@@ -70,10 +119,8 @@ def first_gpu(driver: Driver) -> Node:
     )
 
 
-def _extras(driver: Driver) -> dict[str, Any]:
-    """What a simulated device has beside the Driver protocol."""
-    names = ("announce", "findings", "expect", "watch", "stores")
-    return {name: getattr(driver, name) for name in names if hasattr(driver, name)}
+def _channel(driver: Driver) -> SideChannel | None:
+    return driver if isinstance(driver, SideChannel) else None
 
 
 def device_of(driver: Driver, node: Node) -> Device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from zinc_rt.backends.amd.device_memory import Block, Storage
@@ -13,7 +13,7 @@ from zinc_rt.lower.dispatch_plan import Dispatch
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import AcquireMem, Nop
+from zinc_rt.pm4.packets import AcquireMem, EventWrite, Nop
 
 IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned
 IB_MAX_DW = (1 << 20) - 1  # 20 bits of INDIRECT_BUFFER
@@ -28,8 +28,8 @@ ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or an
 
 @dataclass(frozen=True, slots=True)
 class PacketProgram:
-    """Raw packets, run as they stand; the backend puts a cache invalidation before them. `dispatches`: which of
-    them, by index, are a plan's."""
+    """Raw packets, run as they stand; the backend puts a wait for the queue's earlier waves before them, and a
+    cache invalidation. `dispatches`: which of them, by index, are a plan's."""
 
     packets: tuple[Packet, ...]
     name: str = "packets"
@@ -45,6 +45,11 @@ class AmdVariant:
     storage: Storage
     nodes: tuple[tuple[int, Node | None], ...] = ()  # by the dword at which a dispatch of theirs begins
     block: Block | None = None  # arguments, grids and temporaries of a graph's dispatches
+    code: Callable[[], dict[str, bytes]] = dict
+
+    def kernels(self) -> dict[str, bytes]:
+        """The machine code it dispatches, by kernel."""
+        return self.code()
 
 
 def ib_content(
@@ -54,7 +59,9 @@ def ib_content(
 
     Raises UnsupportedError where they are too many.
     """
-    words = AcquireMem(ACQUIRE_CACHES[generation]).words(generation)
+    # a fence orders nothing after it: without the flush two replays submitted in a row would overlap
+    before = (EventWrite.cs_partial_flush(), AcquireMem(ACQUIRE_CACHES[generation]))
+    words = [word for packet in before for word in packet.words(generation)]
     nodes = []
     for index, packet in enumerate(program.packets):
         if index in program.dispatches:

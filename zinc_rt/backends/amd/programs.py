@@ -13,7 +13,7 @@ from zinc_rt.backends.amd.device_memory import DeviceMemory, Storage
 from zinc_rt.backends.amd.kernel_code import KernelCode
 from zinc_rt.backends.amd.legal import refuse_illegal
 from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram, ib_content
-from zinc_rt.backends.base import Device, Tier
+from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
@@ -36,7 +36,7 @@ class Programs:
     put: Callable[[int, np.ndarray], None]
     expect: Callable[[Sequence[Expected]], None]
     generation: Generation
-    tier: Tier
+    tier: str
     device: Device
     debug: bool = False
 
@@ -52,7 +52,7 @@ class Programs:
     def _graph(self, program: Program, buffers: Mapping[str, Buffer]) -> AmdVariant:
         if self.code is None:
             raise UnsupportedError(
-                f"tier {self.tier.value} has no kernels for {self.device.arch}",
+                f"tier {self.tier} has no kernels for {self.device.arch}",
                 next="run models with --tier t_cpu",
             )
         plan = dispatch_plan(program)
@@ -71,7 +71,7 @@ class Programs:
     def _packets(self, program: PacketProgram) -> AmdVariant:
         words, nodes = ib_content(program, self.generation)
         if self.debug:
-            kind: LintQueue = "userq" if self.tier is Tier.T2 else "kfd"
+            kind: LintQueue = "userq" if self.tier == "t2" else "kfd"
             mapped = self.memory.addresses.refusal
             refuse_illegal(words, program.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)

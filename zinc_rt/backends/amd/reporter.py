@@ -10,7 +10,7 @@ from zinc_rt.backends.amd.hang import Hang, HangReport
 from zinc_rt.backends.amd.kernel_log import DriverLog, KernelLog, Log, core_dump, core_dumps
 from zinc_rt.backends.amd.kernel_side import KernelSide
 from zinc_rt.backends.amd.ring import AmdRing
-from zinc_rt.backends.base import Device, Tier
+from zinc_rt.backends.base import Device
 
 
 class Reporter:
@@ -20,7 +20,7 @@ class Reporter:
         self,
         side: KernelSide,
         addresses: AddressMap,
-        tier: Tier,
+        tier: str,
         device: Device,
         *,
         folder: Path | None,
@@ -68,7 +68,7 @@ class Reporter:
             faults=faults,
             generation=ring.generation,
             device=self._device,
-            tier=self._tier.value,
+            tier=self._tier,
             kernel_log=self._log.lines(),
             kernel_log_missing=self._log.missing,
             ring_words=bytes(ring.queue.ring.host.view),

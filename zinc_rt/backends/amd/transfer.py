@@ -6,6 +6,7 @@ the other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -13,10 +14,25 @@ import numpy as np
 from zinc_rt.backends.amd.fence import TimelineFence
 from zinc_rt.backends.amd.ring import AmdRing
 from zinc_rt.kmd.transport import DeviceBuffer
+from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import DmaData
 
-FILL_BYTES = 32 << 20  # a packet: byte_count has 26 bits
+PACKET_BYTES = 32 << 20  # byte_count has 26 bits
 FROM_ADDRESS, FROM_PACKET = 3, 2  # src_sel
+
+
+def zeros(gpu_va: int, size_bytes: int) -> Iterator[Packet]:
+    """Packets that fill those bytes."""
+    for start in range(0, size_bytes, PACKET_BYTES):
+        yield DmaData(0, gpu_va + start, min(PACKET_BYTES, size_bytes - start), src_sel=FROM_PACKET)
+
+
+def copies(source_va: int, target_va: int, size_bytes: int) -> list[Packet]:
+    """Through L2, past none of its lines."""
+    return [
+        DmaData(source_va + start, target_va + start, min(PACKET_BYTES, size_bytes - start), src_sel=FROM_ADDRESS)
+        for start in range(0, size_bytes, PACKET_BYTES)
+    ]
 
 
 class Transfer:
@@ -42,9 +58,7 @@ class Transfer:
 
     def fill(self, gpu_va: int, size_bytes: int) -> None:
         """Zeros. Returns when they are there."""
-        for start in range(0, size_bytes, FILL_BYTES):
-            count = min(FILL_BYTES, size_bytes - start)
-            packet = DmaData(0, gpu_va + start, count, src_sel=FROM_PACKET)
+        for packet in zeros(gpu_va, size_bytes):
             self._ring.submit(self._ring.batch((packet,), "fill", dma=True))
         self.finish()
 

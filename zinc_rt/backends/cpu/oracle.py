@@ -12,19 +12,31 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.backends.base import Device, Store, Tier
+from zinc_rt.backends import registry
+from zinc_rt.backends.base import Device
+from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening, available_cores
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, Fence, HostExecutor, HostFence, Stream
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Graph, Node
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node
 from zinc_rt.ir.op import OPS
-from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
 from zinc_rt.kernels.reference.table import ENTRIES
+from zinc_rt.kernels.reference.table import KERNELS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
-from zinc_rt.lower.lower import choose
 
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
+
+
+def probe(host: Host) -> Availability:
+    here = OnDevice("cpu", True, f"the NumPy oracle, {host.cores} cores")
+    return Availability(True, here.why, devices=(here,))
+
+
+def open(opening: Opening) -> CpuBackend:
+    """Option `threads`: every core this process may use, unless given."""
+    threads = opening.options.get("threads") or available_cores()
+    return CpuBackend(opening.ordering, threads=threads, spec=opening.spec)
 
 
 class Stopped(ZincError):
@@ -57,37 +69,54 @@ class CpuVariant:
     calls: tuple[BoundCall, ...]
     counts: np.ndarray  # i32, the step block's, in the order of SYMBOLS
 
+    def kernels(self) -> dict[str, bytes]:
+        return {}
+
 
 class CpuBackend:
     """Weights stay where the file is mapped; everything else is host memory."""
 
-    tier = Tier.T_CPU
+    instrument: None = None
 
-    def __init__(self, ordering: str, *, threads: int = 1) -> None:
+    def __init__(self, ordering: str, *, threads: int = 1, spec: BackendSpec | None = None) -> None:
+        self.spec = spec or registry.spec("t_cpu")
+        self.kernels = KERNELS
         self.math: Arithmetic = arithmetic(ordering, threads=threads)
         self.ordering = ordering
         self.device = Device(name=_processor(), arch=platform.machine())
-        self._executor = HostExecutor("t_cpu")
+        self._executor = HostExecutor(self.spec.tier)
         self._stopping = threading.Event()
 
-    def entries(self) -> tuple[Entry, ...]:
-        return ENTRIES
-
-    def rejects(self, node: Node, graph: Graph) -> str | None:
-        chosen = choose(node, graph, [entry for entry in ENTRIES if entry.op is node.op], self.ordering)
-        return chosen if isinstance(chosen, str) else None
-
-    def alloc_bo(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
+    def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
         return Buffer(name, size_bytes, heap, storage=np.zeros(size_bytes, np.uint8))
 
-    def free_bo(self, buffer: Buffer) -> None:
+    def free(self, buffer: Buffer) -> None:
+        buffer.check_owned()
         buffer.storage = None
 
-    def map(self, buffer: Buffer) -> memoryview:
-        return memoryview(buffer.storage)
-
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
-        self.map(buffer)[offset_bytes : offset_bytes + data.nbytes] = data
+        memoryview(buffer.storage)[offset_bytes : offset_bytes + data.nbytes] = data
+
+    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
+        return memoryview(buffer.storage)[offset_bytes : offset_bytes + size_bytes].toreadonly()
+
+    def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> HostFence:
+        storage: np.ndarray = buffer.storage
+        return self._executor.submit(partial(storage[offset_bytes : offset_bytes + size_bytes].fill, 0), stream)
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> HostFence:
+        """Raises ValueError for weights: they are the file's own bytes here."""
+        read = _plain(source)[source_offset_bytes : source_offset_bytes + size_bytes]
+        written = _plain(target)[target_offset_bytes : target_offset_bytes + size_bytes]
+        return self._executor.submit(partial(np.copyto, written, read), stream)
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         operands = {**weights, **{name: Weight("f32", a.shape, a) for name, a in constants.items()}}
@@ -109,8 +138,8 @@ class CpuBackend:
             )
         return CpuVariant(tuple(calls), _array(bind("step.counts")).array)
 
-    def code_of(self, program: Program) -> dict[str, bytes]:
-        return {}
+    def unload(self, variant: CpuVariant) -> None:
+        """It holds nothing of its own."""
 
     def submit(self, variant: CpuVariant, stream: Stream) -> HostFence:
         return self._executor.submit(partial(self._run, variant), stream)
@@ -118,17 +147,8 @@ class CpuBackend:
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)
 
-    def findings(self) -> list[str]:
-        return []
-
     def culprit(self, program: Program, variant: CpuVariant, error: BaseException) -> Node | None:
         return None
-
-    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bool:
-        return False
-
-    def stores(self) -> list[Store]:
-        return []
 
     def close(self) -> None:
         self._stopping.set()
@@ -138,7 +158,7 @@ class CpuBackend:
         counts = variant.counts
         for call in variant.calls:
             if self._stopping.is_set():
-                raise Stopped("t_cpu was closed before this replay ended")
+                raise Stopped(f"{self.spec.tier} was closed before this replay ended")
             inputs = (operand.now(counts) if isinstance(operand, Operand) else operand for operand in call.inputs)
             with np.errstate(all="ignore"):  # overflow and NaN are results to report, not warnings
                 results = call.code(self.math, *inputs, **call.node.attrs)
@@ -156,6 +176,12 @@ def _processor() -> str:
             if key.strip() == "model name":
                 return value.strip()
     return platform.processor() or platform.machine()
+
+
+def _plain(buffer: Buffer) -> np.ndarray:
+    if not isinstance(buffer.storage, np.ndarray):
+        raise ValueError(f"{buffer.name} is no memory that t_cpu copies; it copies what was allocated or wrapped")
+    return buffer.storage
 
 
 def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Operand | Weight:

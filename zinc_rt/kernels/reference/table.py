@@ -50,7 +50,7 @@ from zinc_rt.kernels.reference.stream_out import stream_out
 from zinc_rt.kernels.reference.swiglu import swiglu
 from zinc_rt.kernels.reference.table_store import table_store
 from zinc_rt.kernels.reference.verify_k import verify_k
-from zinc_rt.kernels.sets import Kernels
+from zinc_rt.kernels.sets import Kernels, KernelSet
 from zinc_rt.kernels.weight import Weight
 
 # code(math, *inputs, **attrs) -> the outputs that are not in place, one array or a tuple of them
@@ -112,4 +112,4 @@ def own_bytes(weight: Weight) -> np.ndarray:
     return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)
 
 
-KERNELS = Kernels("reference", ENTRIES, own_bytes, lambda weight: weight.nbytes)
+KERNELS: KernelSet = Kernels("reference", ENTRIES, own_bytes, lambda weight: weight.nbytes)

@@ -16,7 +16,7 @@ from zinc_rt.kmd.driver import Expected
 from zinc_rt.pm4.registers import USER_DATA_COUNT, Sh
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, Fault
-from zinc_rt.sim.shader.code import fetched
+from zinc_rt.sim.shader.code import KnownCode, fetched
 from zinc_rt.sim.shader.crash import CrashRecord
 from zinc_rt.sim.shader.findings import Teller, group_id, text_at
 from zinc_rt.sim.shader.group import Stop
@@ -104,6 +104,7 @@ class GfxEngine:
         self._idle: dict[Hashable, list[Run]] = {}
         self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
         self._counters: dict[bytes, Counters] = {}
+        self._known = KnownCode()
         self._told: dict[tuple[bytes, int], int] = {}
         self._linted: set[Wanted] = set()
         self._serials = itertools.count(1)
@@ -179,7 +180,7 @@ class GfxEngine:
             target = target_of("gfx1201", wave=32 if each.wave32 else 64)
             with suppress(Refused, Fault):  # the dispatch will say so
                 launch = of_registers(each.rsrc1, each.rsrc2, each.threads, wave32=each.wave32)
-                code = fetched(space, each.program_va, target)
+                code = fetched(space, each.program_va, target, self._known)
                 self._memory(space).codes[each.program_va] = code
                 launches.append((code, launch))
         self.prepare(launches)
@@ -263,7 +264,7 @@ class GfxEngine:
             except Fault:
                 pass  # other code
         wave = 32 if dispatch.wave32 else 64
-        code = codes[va] = fetched(space, va, target_of("gfx1201", wave=wave))
+        code = codes[va] = fetched(space, va, target_of("gfx1201", wave=wave), self._known)
         return code
 
     def _memory(self, space: AddressSpace) -> _Memory:

@@ -1,0 +1,253 @@
+"""A host of its own: what a camera sees becomes a movement, by three graphs that hand on buffers without a copy.
+
+    python examples/vision_to_action.py
+    python examples/vision_to_action.py --tier t1 --device sim
+
+    frame --> [vision] --features--> [encoder] --thought--> [action] --> movement
+                                                   goal -------^
+
+`features` and `thought` are one buffer each, bound by the graph that writes it and the one that reads it. Vision
+runs on a stream of its own; the encoder waits for it there, on the device. The goal is a buffer too: the host
+overwrites it between two runs, and nothing is built again. Every movement is compared with NumPy's, bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+
+from zinc_rt.backends.base import Backend
+from zinc_rt.errors import ZincError
+from zinc_rt.exec import Buffer, Graph, Plan, Stream
+from zinc_rt.ir import graph as ir
+from zinc_rt.ir.graph import ABSENT, Builder
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.verify import verify
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower import lower
+from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.plan import plan_memory
+from zinc_rt.devices import choose_tier, open_backend
+
+PATCHES, PIXELS, WIDTH, HIDDEN, JOINTS = 16, 48, 64, 96, 7
+EPS, CAP = 1e-6, 1.0
+ORDERING = "canonical-1"
+ROWS = "tokens"  # what the IR calls the rows that a step works on: patches here, and one in `action`
+TIMEOUT_SECONDS = 120.0
+SHAPES = {  # of the weights, (out, in)
+    "model.patch_w": (WIDTH, PIXELS),
+    "model.patch_b": (WIDTH,),
+    "model.gate_w": (HIDDEN, WIDTH),
+    "model.up_w": (HIDDEN, WIDTH),
+    "model.down_w": (WIDTH, HIDDEN),
+    "model.look_w": (WIDTH, PATCHES * WIDTH),
+    "model.move_w": (JOINTS, WIDTH),
+}
+Weights = Mapping[str, np.ndarray]
+
+
+def declare(name: str, buffers: Mapping[str, tuple[ir.Role, int]]) -> Builder:
+    """A builder with the step block's counts and these f32 buffers, so many columns each."""
+    builder = Builder(name)
+    builder.buffer("step.counts", (3,), "i32", "step")
+    for buffer, (role, columns) in buffers.items():
+        builder.buffer(buffer, (ROWS, columns), "f32", role)
+    return builder
+
+
+def weight(builder: Builder, name: str) -> str:
+    return builder.buffer(f"model.{name}", SHAPES[f"model.{name}"], "f32", "weight")
+
+
+def vision() -> ir.Graph:
+    """Patches of a frame become features."""
+    b = declare(
+        "vision",
+        {
+            "step.frame": ("step", PIXELS),
+            "act.patches": ("activation", WIDTH),
+            "out.features": ("output", WIDTH),
+        },
+    )
+    patches = ("step.frame", weight(b, "patch_w"), weight(b, "patch_b"), ABSENT)
+    b.node(Op.MATMUL, patches, ("act.patches",), label="patches")
+    b.node(Op.RMS_NORM, ("act.patches", ABSENT), ("out.features",), label="features", eps=EPS, size=WIDTH)
+    return b.build()
+
+
+def encoder() -> ir.Graph:
+    """A gated layer over each patch's features, added to them."""
+    b = declare(
+        "encoder",
+        {
+            "state.features": ("state", WIDTH),
+            "act.gate": ("activation", HIDDEN),
+            "act.up": ("activation", HIDDEN),
+            "act.inner": ("activation", HIDDEN),
+            "act.change": ("activation", WIDTH),
+            "out.thought": ("output", WIDTH),
+        },
+    )
+    for name in ("gate", "up"):
+        b.node(Op.MATMUL, ("state.features", weight(b, f"{name}_w"), ABSENT, ABSENT), (f"act.{name}",), label=name)
+    b.node(Op.SWIGLU, ("act.gate", "act.up"), ("act.inner",), label="inner")
+    b.node(Op.MATMUL, ("act.inner", weight(b, "down_w"), ABSENT, ABSENT), ("act.change",), label="change")
+    b.node(Op.ADD, ("state.features", "act.change"), ("out.thought",), label="thought")
+    return b.build()
+
+
+def action() -> ir.Graph:
+    """Every patch's thought, as one row, and the goal become a movement of each joint, within -1 and 1."""
+    b = declare(
+        "action",
+        {
+            "state.thought": ("state", PATCHES * WIDTH),  # the encoder's bytes, read as one row
+            "step.goal": ("step", WIDTH),
+            "act.look": ("activation", WIDTH),
+            "act.wish": ("activation", WIDTH),
+            "act.move": ("activation", JOINTS),
+            "out.movement": ("output", JOINTS),
+        },
+    )
+    b.node(Op.MATMUL, ("state.thought", weight(b, "look_w"), ABSENT, ABSENT), ("act.look",), label="look")
+    b.node(Op.ADD, ("act.look", "step.goal"), ("act.wish",), label="wish")
+    b.node(Op.MATMUL, ("act.wish", weight(b, "move_w"), ABSENT, ABSENT), ("act.move",), label="move")
+    b.node(Op.SOFTCAP, ("act.move",), ("out.movement",), label="movement", cap=CAP)
+    return b.build()
+
+
+class Robot:
+    """Three graphs, built once over shared buffers, and the plan that runs them."""
+
+    def __init__(self, backend: Backend, weights: Weights) -> None:
+        self.backend = backend
+        self._weights = backend.upload({name: Weight("f32", w.shape, w) for name, w in weights.items()}, {})
+        self._offsets: dict[str, int] = {}
+        size_bytes = 4 * PATCHES * WIDTH
+        features = backend.alloc_bo(size_bytes, Heap.DEVICE_LOCAL, "features")
+        thought = backend.alloc_bo(size_bytes, Heap.DEVICE_LOCAL, "thought")
+        self.vision = self._built(vision(), PATCHES, {"out.features": features})
+        self.encoder = self._built(encoder(), PATCHES, {"state.features": features, "out.thought": thought})
+        self.action = self._built(action(), 1, {"state.thought": thought})
+        eyes, hands = Stream("eyes"), Stream("hands", priority=1)
+        self._plan = Plan()
+        see = self._plan.add(self.vision, (PATCHES,), eyes)
+        think = self._plan.add(self.encoder, (PATCHES,), hands)
+        move = self._plan.add(self.action, (1,), hands)
+        self._plan.after(think, see)
+        self._plan.after(move, think)
+
+    def _built(self, graph: ir.Graph, rows: int, shared: Mapping[str, Buffer]) -> Graph:
+        """Verify, place, lower and build one variant; the host's ports are the graph's own buffer names."""
+        backend = self.backend
+        verify(graph)
+        plan = plan_memory(graph, capacity={ROWS: rows})
+        program = lower(graph, backend.entries(), plan, ordering=ORDERING, tier=backend.tier.value)
+        buffers = {plan.placements[name].allocation: buffer for name, buffer in shared.items()}
+        for name, allocation in plan.allocations.items():
+            if not name.startswith("weight/") and name not in buffers:
+                buffers[name] = backend.alloc_bo(allocation.size_bytes, allocation.heap, f"{graph.name} {name}")
+        built = Graph(graph.name, backend, ir=graph)
+        built.add((rows,), backend.build(program, {**self._weights, **buffers}))
+        for name, place in plan.placements.items():
+            if place.allocation in buffers:
+                built.bind(name, buffers[place.allocation])
+                self._offsets[f"{graph.name} {name}"] = place.offset_bytes
+        self._write(built, "step.counts", np.array([rows, 0, 0], np.int32))
+        return built
+
+    def show(self, frame: np.ndarray) -> None:
+        self._write(self.vision, "step.frame", frame)
+
+    def aim(self, goal: np.ndarray) -> None:
+        self._write(self.action, "step.goal", goal)
+
+    def _write(self, graph: Graph, port: str, value: np.ndarray) -> None:
+        graph.write(port, self._offsets[f"{graph.name} {port}"], np.ascontiguousarray(value))
+
+    def act(self) -> np.ndarray:
+        """A movement, f32 [JOINTS], for the frame and the goal that were given last."""
+        self._plan.execute().wait(TIMEOUT_SECONDS)
+        return np.frombuffer(bytes(self.action.view("out.movement", 0, 4 * JOINTS)), np.float32)
+
+
+def expected(frame: np.ndarray, goal: np.ndarray, weights: Weights) -> np.ndarray:
+    """The same in NumPy, with the sums and functions of canonical-1."""
+    math = arithmetic(ORDERING)
+
+    def linear(x: np.ndarray, name: str) -> np.ndarray:
+        w = weights[f"model.{name}"]
+        return math.linear(x, Weight("f32", w.shape, w))
+
+    patches = linear(frame, "patch_w") + weights["model.patch_b"]
+    mean_square = math.dot(patches, patches) / np.float32(WIDTH)
+    features = patches * math.rsqrt(mean_square + np.float32(EPS))[:, None]
+    inner = math.silu(linear(features, "gate_w")) * linear(features, "up_w")
+    thought = (features + linear(inner, "down_w")).reshape(1, -1)
+    move = linear(linear(thought, "look_w") + goal, "move_w")
+    return (math.tanh(move / np.float32(CAP)) * np.float32(CAP))[0]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="vision_to_action.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--tier", default="t_cpu", help="t_cpu, t1, t2 or auto (default t_cpu)")
+    parser.add_argument("--device", choices=("auto", "cpu", "sim"), default="auto", help="sim: a simulated GPU")
+    parser.add_argument("--frames", type=int, default=4, metavar="N", help="to look at (default 4)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of weights, frames, goals (default 1)")
+    arguments = parser.parse_args(argv)
+    if arguments.frames < 1:
+        parser.error(f"--frames {arguments.frames}: wanted 1 or more")
+    try:
+        return drive(arguments)
+    except ZincError as error:
+        print(f"vision_to_action.py: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def drive(arguments: argparse.Namespace) -> int:
+    random = np.random.default_rng(arguments.seed)
+    weights = {
+        name: random.standard_normal(shape, np.float32) / np.float32(shape[-1] ** 0.5)
+        for name, shape in SHAPES.items()
+    }
+    choice = choose_tier(arguments.tier, arguments.device)
+    print(f"tier      {choice.why}")
+    backend = open_backend(choice, ORDERING)
+    wrong = 0
+    try:
+        robot = Robot(backend, weights)
+        for number in range(arguments.frames):
+            if number % 2 == 0:  # somebody changes their mind every other frame
+                goal = random.standard_normal((1, WIDTH), np.float32)
+                robot.aim(goal)
+            frame = random.standard_normal((PATCHES, PIXELS), np.float32)
+            robot.show(frame)
+            movement = robot.act()
+            same = movement.tobytes() == expected(frame, goal, weights).tobytes()
+            wrong += not same
+            shown = " ".join(f"{joint:+.3f}" for joint in movement)
+            print(f"frame {number:<4}goal {number // 2}  {shown}  {'as NumPy' if same else 'DIFFERENT'}")
+        findings = backend.findings()
+    finally:
+        backend.close()
+    for finding in findings:
+        print(f"finding   {finding}")
+    failed = bool(wrong or findings)
+    right = arguments.frames - wrong
+    print(
+        f"{'FAIL' if failed else 'PASS'}      3 graphs built once; {right} of {arguments.frames} movements are "
+        "NumPy's, bit for bit"
+    )
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

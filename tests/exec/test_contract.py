@@ -1,0 +1,383 @@
+"""The execution contract, line by line: what it must be able to do, and what must never get into it."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_backend import FakeBackend
+
+import zinc_rt.exec
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.errors import ZincError
+from zinc_rt.exec import (
+    Buffer,
+    Event,
+    Fence,
+    Graph,
+    GraphCache,
+    HostExecutor,
+    MissingVariant,
+    Plan,
+    Stream,
+    Usage,
+    copy,
+    wrap,
+)
+
+FOLDER = Path(zinc_rt.exec.__file__).parent
+FILES = sorted(FOLDER.glob("*.py"))
+
+
+@pytest.fixture
+def backend():
+    backend = FakeBackend(workers=2)
+    yield backend
+    backend.close()
+
+
+def graph(backend: FakeBackend, name: str, call, **options) -> Graph:
+    made = Graph(name, backend, **options)
+    made.add((1,), call)
+    return made
+
+
+def nothing() -> None:
+    pass
+
+
+# What it must be able to do
+
+
+def test_memory_is_allocated_with_a_name_a_size_and_a_heap():
+    cpu = CpuBackend("canonical-1")
+    buffer = cpu.alloc_bo(64, "host_visible", "state")
+    assert (buffer.name, buffer.size_bytes, buffer.heap, buffer.owned) == ("state", 64, "host_visible", True)
+    cpu.free_bo(buffer)
+    assert buffer.storage is None
+    cpu.close()
+
+
+def test_memory_of_somebody_else_is_wrapped_not_copied():
+    array = np.arange(8, dtype=np.uint8)
+    buffer = wrap("frame", array, 8, "host_visible", 0x1000)
+    assert buffer.storage is array and buffer.gpu_va == 0x1000 and not buffer.owned
+
+
+def test_bytes_go_from_buffer_to_buffer_in_a_streams_order(backend):
+    a, b, main = backend.buffer("a", 4), backend.buffer("b", 4), Stream("main")
+    graph(backend, "write", lambda: a.storage.__setitem__(slice(0, 4), b"abcd")).replay((1,), main)
+    copy(backend, a, 0, b, 0, 4, main)
+    graph(backend, "erase", lambda: a.storage.__setitem__(slice(0, 4), b"----")).replay((1,), main).wait(1)
+    assert bytes(b.storage) == b"abcd"
+
+
+def test_a_variant_is_whatever_a_backend_built_and_stays_its_owners(backend):
+    class Built:
+        calls = 0
+
+        def __call__(self) -> None:
+            self.calls += 1
+
+    built = Built()
+    main = Stream("main")
+    made = graph(backend, "decode", built)
+    made.replay((1,), main)
+    made.replay((1,), main).wait(1)
+    assert built.calls == 2
+    assert made.remove((1,)) is built and built.calls == 2
+
+
+def test_a_missing_key_is_an_error_and_never_the_nearest_match(backend):
+    ran: list[int] = []
+    made = Graph("decode", backend)
+    for size in (16, 128):
+        made.add((1, size), lambda size=size: ran.append(size))
+    main = Stream("main")
+    for key in ((1, 17), (1, 15), (2, 16), (1,), (16, 1), ()):
+        with pytest.raises(MissingVariant):
+            made.replay(key, main)
+    assert ran == [] and main.last is None
+
+
+def test_how_many_at_once_is_one_more_number_in_the_key(backend):
+    ran: list[tuple[int, int]] = []
+    made = Graph("decode", backend)
+    for key in ((1, 16), (2, 16), (8, 16)):
+        made.add(key, lambda key=key: ran.append(key))
+    made.replay((2, 16), Stream("main")).wait(1)
+    assert ran == [(2, 16)] and made.has((8, 16)) and not made.has((4, 16))
+
+
+def test_the_table_is_bounded_and_the_least_recently_used_goes(backend):
+    gone: list[object] = []
+    made = Graph("decode", backend, max_variants=3, evicted=lambda key, variant: gone.append(key))
+    main = Stream("main")
+    for position in range(3):
+        made.add((position,), nothing)
+    made.replay((0,), main).wait(1)
+    made.add((3,), nothing)
+    made.add((4,), nothing)
+    assert gone == [(1,), (2,)] and made.keys == ((0,), (3,), (4,))
+
+
+def test_two_graphs_share_data_by_binding_one_buffer(backend):
+    features = backend.buffer("features", 4)
+    vision = graph(backend, "vision", lambda: features.storage.__setitem__(slice(0, 4), b"seen"))
+    seen: list[bytes] = []
+    action = graph(backend, "action", lambda: seen.append(bytes(features.storage)))
+    vision.bind("out", features)
+    action.bind("in", features)
+    assert vision.ports["out"] is action.ports["in"]
+    main = Stream("main")
+    vision.replay((1,), main)
+    action.replay((1,), main)
+    action.wait(1)
+    vision.wait(1)
+    assert seen == [b"seen"] and bytes(action.view("in")) == b"seen"
+
+
+def test_a_plan_orders_replays_over_streams_by_data_alone_and_runs_again_and_again(backend):
+    ran: list[str] = []
+    eyes, hands = Stream("eyes"), Stream("hands")
+    plan = Plan()
+    see = plan.add(graph(backend, "vision", lambda: ran.append("vision")), (1,), eyes)
+    think = plan.add(graph(backend, "encoder", lambda: ran.append("encoder")), (1,), hands)
+    move = plan.add(graph(backend, "action", lambda: ran.append("action")), (1,), eyes)
+    plan.after(think, see)
+    plan.after(move, think)
+    for _ in range(5):
+        plan.execute().wait(5)
+    assert ran == ["vision", "encoder", "action"] * 5
+
+
+def test_an_event_orders_two_streams_outside_any_plan(backend):
+    gate = threading.Event()
+    ran: list[str] = []
+    main, side, event = Stream("main"), Stream("side"), Event()
+
+    def first() -> None:
+        assert gate.wait(5)
+        ran.append("main")
+
+    graph(backend, "first", first).replay((1,), main)
+    event.record(main)
+    side.wait(event)
+    last = graph(backend, "second", lambda: ran.append("side")).replay((1,), side)
+    gate.set()
+    last.wait(5)
+    assert ran == ["main", "side"] and event.done()
+
+
+def test_a_stream_that_matters_more_goes_first_at_the_next_replay():
+    """What a hard interruption needs: the host submits no more, and waits for one short replay at most."""
+    gate, ran = threading.Event(), []
+    backend = FakeBackend(workers=1)
+    slow = graph(backend, "running", lambda: gate.wait(5) and None)
+    step = graph(backend, "step", lambda: ran.append("step"))
+    stop = graph(backend, "stop", lambda: ran.append("stop"))
+    normal, urgent = Stream("normal"), Stream("urgent", priority=1)
+    slow.replay((1,), normal)
+    for _ in range(3):
+        last = step.replay((1,), normal)
+    stop.replay((1,), urgent)
+    gate.set()
+    last.wait(5)
+    backend.close()
+    assert ran == ["stop", "step", "step", "step"]
+
+
+def test_a_stream_is_anybodys_to_make_and_two_threads_of_work_run_at_once(backend):
+    meet = threading.Barrier(2)
+    fences = [graph(backend, n, lambda: meet.wait(5) and None).replay((1,), Stream(n)) for n in ("hear", "move")]
+    for fence in fences:
+        fence.wait(5)
+
+
+def test_a_goal_is_a_buffer_that_the_host_overwrites_between_two_replays(backend):
+    goal = backend.buffer("goal", 5)
+    seen: list[bytes] = []
+    built = graph(backend, "action", lambda: seen.append(bytes(goal.storage)))
+    built.bind("goal", goal)
+    main = Stream("main")
+    for wanted in (b"left ", b"right"):
+        built.write("goal", 0, wanted)
+        built.replay((1,), main)
+        built.wait(1)
+    assert seen == [b"left ", b"right"] and built.keys == ((1,),)
+
+
+def test_guess_check_and_roll_back_is_host_code_over_copies(backend):
+    """Speculation: a snapshot beside the work, a check, a copy back, and the same bits as without the guess."""
+    state, saved = backend.buffer("state", 1), backend.buffer("saved", 1)
+
+    def step() -> None:
+        state.storage[0] += 1
+
+    advance = graph(backend, "advance", step)
+    main, side, before, done = Stream("main"), Stream("side"), Event(), Event()
+    advance.replay((1,), main)
+    before.record(main)
+    side.wait(before)
+    copy(backend, state, 0, saved, 0, 1, side)
+    done.record(side)
+    main.wait(done)
+    for _ in range(3):
+        advance.replay((1,), main).wait(1)
+    assert state.storage[0] == 4
+    copy(backend, saved, 0, state, 0, 1, main).wait(1)
+    advance.replay((1,), main).wait(1)
+    assert state.storage[0] == 2
+
+
+def test_a_replay_costs_the_same_however_many_ports_there_are(backend):
+    class Counted(Usage):
+        told = 0
+
+        def used_until(self, fence: Fence) -> None:
+            Counted.told += 1
+            super().used_until(fence)
+
+    made = graph(backend, "decode", nothing)
+    usages = Counted(), Counted()
+    for number in range(120):
+        buffer = Buffer(f"b{number}", 4, "host_visible", bytearray(4), usage=usages[number % 2])
+        made.bind(buffer.name, buffer)
+    made.replay((1,), Stream("main")).wait(1)
+    assert Counted.told == 2
+
+
+def test_nothing_is_left_behind():
+    threads = set(threading.enumerate())
+    backend = FakeBackend()
+    cache = GraphCache(2)
+    state = backend.buffer("state", 4)
+    made = cache.get("a", lambda: graph(backend, "decode", nothing))
+    made.bind("state", state)
+    plan = Plan()
+    plan.add(made, (1,), Stream("main"))
+    plan.execute().wait(1)
+    made.wait(1)
+    backend.close()
+    backend.close()
+    assert set(threading.enumerate()) <= threads
+    alive = [weakref.ref(each) for each in (made, plan, cache)]
+    del made, plan, cache
+    gc.collect()
+    assert [each() for each in alive] == [None, None, None] and not state.busy()
+
+
+def test_what_is_queued_at_the_end_fails_and_says_so():
+    gate = threading.Event()
+    backend = FakeBackend(workers=1)
+    main = Stream("main")
+    graph(backend, "running", lambda: gate.wait(5) and None).replay((1,), main)
+    queued = graph(backend, "queued", nothing).replay((1,), main)
+    closing = threading.Thread(target=backend.close)
+    closing.start()
+    with pytest.raises(ZincError, match="was closed before this call ran"):
+        queued.wait(5)
+    gate.set()
+    closing.join(5)
+
+
+# What must never get into it
+
+POLICY = [
+    "session",
+    "tenant",
+    "kv",
+    "token",
+    "model",
+    "schedul",
+    "prefix",
+    "prompt",
+    "page",
+    "request",
+    "agent",
+    "tool",
+    "sensor",
+    "cadence",
+    "episode",
+    "robot",
+    "latency",
+    "hint",
+    "family",
+    "preempt",
+    "quota",
+    "budget",
+    "user",
+    "http",
+    "chat",
+    "layer",
+    "sampl",
+]  # in any public name
+
+# Everything that may be said of each object. A scenario that wants one more field wants policy: it belongs above.
+PARAMETERS = {
+    Buffer: "name size_bytes heap storage gpu_va usage owned",
+    Usage: "",
+    wrap: "name storage size_bytes heap gpu_va usage",
+    copy: "copier source source_offset_bytes target target_offset_bytes size_bytes stream",
+    Graph: "name launcher max_variants ir observer evicted",
+    Graph.add: "self key variant",
+    Graph.remove: "self key",
+    Graph.bind: "self port buffer",
+    Graph.unbind: "self port",
+    Graph.replay: "self key stream",
+    Graph.write: "self port offset_bytes data",
+    Graph.view: "self port offset_bytes size_bytes",
+    GraphCache: "max_graphs dropped",
+    Plan: "",
+    Plan.add: "self graph key stream",
+    Plan.after: "self step earlier",
+    Plan.execute: "self",
+    Stream: "name priority",
+    Event: "",
+    HostExecutor: "name workers",
+}
+
+
+def public_names(path: Path) -> Iterator[str]:
+    """Classes, functions, parameters, fields and constants of a file, those that start with _ left out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef():
+                yield node.name
+            case ast.arg():
+                yield node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_contract_imports_no_other_room_and_nothing_to_install(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert all(alias.name.split(".")[0] in sys.stdlib_module_names for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = str(node.module)
+            own = module == "zinc_rt.errors" or module.startswith("zinc_rt.exec")
+            assert own or module.split(".")[0] in sys.stdlib_module_names, module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_name_of_the_contract_speaks_of_a_scenario(path: Path) -> None:
+    names = [name for name in public_names(path) if not name.startswith("_")]
+    assert [name for name in names if any(word in name.lower() for word in POLICY)] == []
+    assert "priority" not in names or path.stem == "stream", "only a stream has a priority"
+
+
+@pytest.mark.parametrize("thing", PARAMETERS, ids=lambda thing: thing.__qualname__)
+def test_an_object_takes_just_what_its_mechanism_needs(thing) -> None:
+    assert " ".join(inspect.signature(thing).parameters) == PARAMETERS[thing]

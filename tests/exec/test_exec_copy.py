@@ -1,0 +1,142 @@
+"""Copies and wrapped memory, on exec's own fake and on T-CPU."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from fake_backend import DeadBackend, FakeBackend
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.exec import Buffer, Graph, InFlight, Stream, Usage, copy, wrap
+from zinc_rt.kernels.weight import Weight
+
+
+@pytest.fixture
+def backend():
+    backend = FakeBackend()
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def oracle():
+    backend = CpuBackend("canonical-1")
+    yield backend
+    backend.close()
+
+
+def test_a_copy_moves_just_the_range(backend):
+    source, target = backend.buffer("source", 8), backend.buffer("target", 8)
+    source.storage[:] = b"abcdefgh"
+    fence = copy(backend, source, 2, target, 5, 3, Stream("main"))
+    fence.wait(1)
+    assert bytes(target.storage) == b"\0\0\0\0\0cde"
+
+
+def test_a_copy_comes_after_what_its_stream_runs_already(backend):
+    release = threading.Event()
+    source, target = backend.buffer("source", 1), backend.buffer("target", 1)
+    graph, main = Graph("decode", backend), Stream("main")
+
+    def slow() -> None:
+        assert release.wait(5)
+        source.storage[:] = b"x"
+
+    graph.add((1,), slow)
+    graph.replay((1,), main)
+    fence = copy(backend, source, 0, target, 0, 1, main)
+    assert main.last is fence
+    release.set()
+    fence.wait(1)
+    assert bytes(target.storage) == b"x"
+
+
+def test_the_host_keeps_its_hands_off_both_ends_until_the_copy_is_over():
+    backend = DeadBackend()
+    source, target, other = (backend.buffer(name, 8) for name in ("source", "target", "other"))
+    graph = Graph("decode", backend)
+    for buffer in (source, target, other):
+        graph.bind(buffer.name, buffer)
+    copy(backend, source, 0, target, 0, 8, Stream("main"))
+    for port in ("source", "target"):
+        with pytest.raises(InFlight, match=f"cannot write {port}"):
+            graph.write(port, 0, b"x")
+    graph.write("other", 0, b"x")
+
+
+@pytest.mark.parametrize(("source_at", "target_at", "size"), [(-1, 0, 1), (0, 8, 1), (4, 0, 5), (0, 0, -1)])
+def test_a_copy_stays_inside_both_buffers(backend, source_at, target_at, size):
+    source, target, main = backend.buffer("source", 8), backend.buffer("target", 8), Stream("main")
+    with pytest.raises(ValueError, match=r"copy source to target: .* pass the end of"):
+        copy(backend, source, source_at, target, target_at, size, main)
+    assert main.last is None and not source.busy()
+
+
+def test_a_copy_onto_itself_is_refused_and_a_copy_beside_itself_is_not(backend):
+    buffer = backend.buffer("state", 8)
+    buffer.storage[:] = b"abcdefgh"
+    with pytest.raises(ValueError, match="4 bytes from offset 0 to 3 overlap"):
+        copy(backend, buffer, 0, buffer, 3, 4, Stream("main"))
+    copy(backend, buffer, 0, buffer, 4, 4, Stream("main")).wait(1)
+    assert bytes(buffer.storage) == b"abcdabcd"
+
+
+def test_a_window_and_what_it_looks_into_overlap_by_their_addresses(backend):
+    whole, main = Buffer("whole", 64, "bar", bytearray(64), 0x1000), Stream("main")
+    window = wrap("window", whole.storage, 32, "bar", 0x1020, usage=whole.usage)
+    copy(backend, whole, 0, window, 0, 32, main).wait(1)
+    with pytest.raises(ValueError, match="32 bytes from offset 1 to 0 overlap"):
+        copy(backend, whole, 1, window, 0, 32, main)
+
+
+def test_an_empty_copy_is_only_a_place_in_the_stream(backend):
+    buffer = backend.buffer("state", 8)
+    copy(backend, buffer, 8, buffer, 8, 0, Stream("main")).wait(1)
+
+
+def test_the_oracle_copies_through_its_streams(oracle):
+    source, target = (oracle.alloc(16, "host_visible", name) for name in ("source", "target"))
+    oracle.write(source, 0, memoryview(bytes(range(16))))
+    copy(oracle, source, 4, target, 0, 12, Stream("main")).wait(1)
+    assert bytes(oracle.read(target, 0, 16)) == bytes(range(4, 16)) + bytes(4)
+
+
+def test_the_oracle_copies_no_weights(oracle):
+    weight = oracle.upload({"w": Weight("f32", (1,), np.ones(1, np.float32))}, {})["w"]
+    target = oracle.alloc(4, "host_visible", "target")
+    with pytest.raises(ValueError, match="w is no memory that t_cpu copies"):
+        copy(oracle, weight, 0, target, 0, 4, Stream("main"))
+
+
+def test_wrapped_memory_is_the_callers_own(oracle):
+    array = np.zeros(8, np.uint8)
+    buffer = wrap("frame", array, array.nbytes, "host_visible")
+    graph = Graph("vision", oracle)
+    graph.bind("frame", buffer)
+    graph.write("frame", 3, b"abc")
+    assert array.tobytes() == b"\0\0\0abc\0\0"
+    array[0] = 7
+    assert graph.view("frame")[0] == 7
+    target = oracle.alloc(8, "host_visible", "target")
+    copy(oracle, buffer, 0, target, 0, 8, Stream("main")).wait(1)
+    assert bytes(oracle.read(target, 0, 8)) == array.tobytes()
+
+
+def test_a_wrapped_buffer_is_freed_by_its_owner(oracle):
+    array = np.zeros(8, np.uint8)
+    buffer = wrap("frame", array, array.nbytes, "host_visible")
+    assert not buffer.owned
+    with pytest.raises(ValueError, match="frame wraps memory that somebody else owns: its owner frees it"):
+        oracle.free(buffer)
+    assert buffer.storage is array
+
+
+def test_a_window_is_busy_with_what_it_looks_into():
+    backend = DeadBackend()
+    whole = backend.buffer("whole", 8)
+    window = wrap("window", whole.storage, 8, "host_visible", usage=whole.usage)
+    assert isinstance(window, Buffer) and isinstance(window.usage, Usage)
+    copy(backend, whole, 0, backend.buffer("other", 8), 0, 8, Stream("main"))
+    assert window.busy()

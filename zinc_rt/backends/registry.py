@@ -1,0 +1,61 @@
+"""Every tier there is, one row each; nothing else lists, orders or checks tiers.
+
+A tier is named TIER or TIER:KERNELSET. Devices are chosen by --device, never in a tier's name.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.errors import UnsupportedError, UsageError
+
+AMD_SETS = ("gfx1201",)
+
+SPECS: tuple[BackendSpec, ...] = (
+    BackendSpec("t2", "AMD user queues", "zinc_rt.backends.amd.t2", 40, AMD_SETS, simulable=True),
+    BackendSpec("t1", "AMD through /dev/kfd", "zinc_rt.backends.amd.t1", 30, AMD_SETS, simulable=True),
+    BackendSpec("t_cpu_native", "this machine's CPU, in machine code", preference=20),
+    BackendSpec("t_cpu", "T-CPU oracle", "zinc_rt.backends.cpu.oracle", 10, ("numpy-reference",), ("threads",)),
+    BackendSpec("vulkan", "any GPU through Vulkan"),
+    BackendSpec("t_cuda", "NVIDIA through CUDA"),
+    BackendSpec("t_metal", "Apple through Metal"),
+    BackendSpec("t_intel", "Intel Xe"),
+)
+
+
+def names() -> tuple[str, ...]:
+    return tuple(row.tier for row in SPECS)
+
+
+def built() -> tuple[BackendSpec, ...]:
+    return tuple(row for row in SPECS if row.built)
+
+
+def preferred() -> tuple[BackendSpec, ...]:
+    """Those that auto tries, in its order."""
+    return tuple(sorted((row for row in built() if row.preference), key=lambda row: -row.preference))
+
+
+def spec(name: str) -> BackendSpec:
+    """Raises UsageError for an unknown name."""
+    for row in SPECS:
+        if row.tier == name:
+            return row
+    raise UsageError(f"no tier is called {name!r}; tiers: {', '.join(names())}")
+
+
+def parse(text: str) -> tuple[BackendSpec, str]:
+    """The tier and the kernel set it names, "" for none. Raises UsageError for unknown ones, UnsupportedError for
+    a tier that is not built in this version."""
+    name, _, kernel_set = text.partition(":")
+    row = spec(name)
+    if not row.built:
+        raise UnsupportedError(f"tier {name} is not built in this version", next=use_built())
+    if kernel_set and kernel_set not in row.kernel_sets:
+        raise UsageError(
+            f"{text}: {name} has no kernel set {kernel_set!r}", next=f"kernel sets: {', '.join(row.kernel_sets)}"
+        )
+    return row, kernel_set
+
+
+def use_built() -> str:
+    return "use " + ", ".join(row.tier for row in built())

@@ -1,0 +1,104 @@
+"""A tier as data: its name, where its code is, how it is chosen. Imports nothing heavy: --help reads it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zinc_rt.backends.base import Backend
+    from zinc_rt.kmd.discover import Gpu
+    from zinc_rt.kmd.driver import Driver
+
+
+def available_cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a probe may look at. `driver` and AMD's `gpus` are there for tiers that use them (`simulable`)."""
+
+    cores: int
+    driver: Driver | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OnDevice:
+    """What a tier says of one device."""
+
+    device: str
+    usable: bool
+    why: str
+    next: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether a tier can run models here, why, what to do where it cannot, and on which device it would."""
+
+    usable: bool
+    why: str
+    next: str = ""
+    gpu: Gpu | None = None
+    devices: tuple[OnDevice, ...] = ()  # all that it looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a tier's `open` is given. `kernel_set` "": what fits the device. `gpu` None: the first it can use, of
+    `driver`. `after` is called when the backend has closed, or could not be opened."""
+
+    spec: BackendSpec
+    ordering: str
+    kernel_set: str = ""
+    driver: Driver | None = None
+    gpu: Gpu | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    after: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSpec:
+    """One row of the registry. `module` has `probe(host) -> Availability` and `open(opening) -> Backend`; "" is a
+    tier that is not built in this version. `preference`: auto tries the highest first, and never 0."""
+
+    tier: str
+    title: str
+    module: str = ""
+    preference: int = 0
+    kernel_sets: tuple[str, ...] = ()  # the first where the device does not decide
+    options: tuple[str, ...] = ()  # names of those its `open` takes
+    simulable: bool = False  # its device is reached through kmd.Driver: a simulated one can stand in
+
+    @property
+    def built(self) -> bool:
+        return bool(self.module)
+
+    def probe(self, host: Host) -> Availability:
+        """Of a tier that is built."""
+        found: Availability = import_module(self.module).probe(host)
+        return found
+
+    def open(
+        self,
+        ordering: str,
+        *,
+        kernel_set: str = "",
+        driver: Driver | None = None,
+        gpu: Gpu | None = None,
+        options: Mapping[str, Any] | None = None,
+        after: Callable[[], None] = lambda: None,
+    ) -> Backend:
+        """A backend of its own, for its `options`; others are left out. Raises UnsupportedError saying why not."""
+        taken = {name: value for name, value in (options or {}).items() if name in self.options}
+        opening = Opening(self, ordering, kernel_set, driver, gpu, taken, after)
+        backend: Backend = import_module(self.module).open(opening)
+        return backend

@@ -1,0 +1,55 @@
+"""Whole graphs by key, built when first asked for; the least recently asked for makes room."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from zinc_rt.exec.graph import Graph, InFlight
+
+
+class GraphCache:
+    """At most `max_graphs` at a time. A graph with a replay in flight is never dropped.
+
+    `dropped(key, graph)` hears of each one that goes, to free what belongs to it. What a key stands for is the
+    caller's business.
+    """
+
+    def __init__(self, max_graphs: int, *, dropped: Callable[[Hashable, Graph], None] | None = None) -> None:
+        if max_graphs < 1:
+            raise ValueError(f"a cache holds at least 1 graph, not {max_graphs}")
+        self.max_graphs = max_graphs
+        self._dropped = dropped
+        self._graphs: OrderedDict[Hashable, Graph] = OrderedDict()  # least recently asked for first
+
+    @property
+    def keys(self) -> tuple[Hashable, ...]:
+        """Least recently asked for first."""
+        return tuple(self._graphs)
+
+    def get(self, key: Hashable, build: Callable[[], Graph]) -> Graph:
+        """The graph of exactly this key, from `build` where there is none.
+
+        Room is made before `build` is called, which may need what the dropped one held. Raises InFlight where
+        every graph has a replay in flight, and what `build` raises; then nothing is kept under the key.
+        """
+        graph = self._graphs.get(key)
+        if graph is not None:
+            self._graphs.move_to_end(key)
+            return graph
+        while len(self._graphs) >= self.max_graphs:
+            self._drop_one()
+        graph = self._graphs[key] = build()
+        return graph
+
+    def _drop_one(self) -> None:
+        for key, graph in self._graphs.items():
+            if not graph.busy():
+                del self._graphs[key]
+                if self._dropped is not None:
+                    self._dropped(key, graph)
+                return
+        raise InFlight(
+            f"no room for another graph: all {len(self._graphs)} have a replay in flight",
+            next="wait for one of them, or raise max_graphs",
+        )

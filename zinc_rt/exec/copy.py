@@ -1,0 +1,59 @@
+"""Bytes from one buffer to another, on the device and in a stream's order."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from zinc_rt.exec.buffer import Buffer
+from zinc_rt.exec.fence import Fence
+from zinc_rt.exec.stream import Stream
+
+
+class Copier(Protocol):
+    """What a copy needs of a backend."""
+
+    def copy(
+        self,
+        source: Buffer,
+        source_offset_bytes: int,
+        target: Buffer,
+        target_offset_bytes: int,
+        size_bytes: int,
+        stream: Stream,
+    ) -> Fence:
+        """Start after the stream's earlier submissions and every fence in `stream.waits`; later ones on the stream
+        find the bytes there."""
+
+
+def copy(
+    copier: Copier,
+    source: Buffer,
+    source_offset_bytes: int,
+    target: Buffer,
+    target_offset_bytes: int,
+    size_bytes: int,
+    stream: Stream,
+) -> Fence:
+    """Submit a copy without waiting. It is ordered as a replay is: by its stream, and by events among streams.
+
+    Both buffers count as in flight until the fence: the host's writes and views are refused. Raises ValueError
+    for bytes that a buffer has not, and for a source and a target that overlap.
+    """
+    what = f"copy {source.name} to {target.name}"
+    source.check_inside(source_offset_bytes, size_bytes, what)
+    target.check_inside(target_offset_bytes, size_bytes, what)
+    distance = target_offset_bytes - source_offset_bytes
+    comparable = source is target
+    if source.gpu_va is not None and target.gpu_va is not None:  # a window may lie on the other one
+        comparable, distance = True, distance + target.gpu_va - source.gpu_va
+    if comparable and abs(distance) < size_bytes:
+        raise ValueError(
+            f"{what}: {size_bytes} bytes from offset {source_offset_bytes} to {target_offset_bytes} overlap, and "
+            "the result would depend on the order; copy through another buffer"
+        )
+    fence = copier.copy(source, source_offset_bytes, target, target_offset_bytes, size_bytes, stream)
+    stream.advanced(fence)
+    source.usage.used_until(fence)
+    if target.usage is not source.usage:
+        target.usage.used_until(fence)
+    return fence
