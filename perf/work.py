@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from zinc_rt.backends.amd import graph_program
-from zinc_rt.backends.amd.graph_program import ProgramPlan
+from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
 from zinc_rt.engine import LOGITS
 from zinc_rt.errors import UnsupportedError
@@ -15,13 +14,14 @@ from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.isa.report import KernelReport, report
 from zinc_rt.isa.target import target_of
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
-from zinc_rt.lower import lower
+from zinc_rt.lower import Barrier, DispatchPlan, dispatch_plan, lower
 from zinc_rt.mem.plan import plan_memory, size_bytes
 from zinc_rt.mem.traffic import Traffic, decode_traffic
 from zinc_rt.model.emitter import Limits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.pm4.generation import generation_of
+from zinc_rt.resident import capacity_of
 
 ARCH = "gfx1201"
 ORDERING = "canonical-1"
@@ -76,13 +76,13 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Wor
     program = lower(
         graph,
         rows.entries,
-        plan_memory(graph, capacity={"tokens": 1, "sequences": 1, "rows": 1}),
+        plan_memory(graph, capacity=capacity_of((1, 1, 1))),
         ordering=ORDERING,
         tier="t1",
     )
-    plan = graph_program.plan(program)
+    plan = dispatch_plan(program)
     loaded = _loaded(plan, rows)
-    stream = graph_program.packets(plan, SOMEWHERE, loaded, generation_of(arch))
+    stream = command_stream.packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
     reports = {name: _report(arch, name) for name, _ in loaded}
     launched: dict[int, list[str]] = {}
     for step in plan.dispatches:
@@ -98,10 +98,10 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Wor
         nodes=nodes,
         traffic=decode_traffic(graph, position=position),
         dispatches=sum(1 for _ in plan.dispatches),
-        barriers=sum(step is None for step in plan.steps),
+        barriers=sum(isinstance(step, Barrier) for step in plan.steps),
         ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
         packets=len(stream),
-        logits_bytes=size_bytes(graph.buffers[LOGITS], {"tokens": 1, "sequences": 1, "rows": 1}),
+        logits_bytes=size_bytes(graph.buffers[LOGITS], capacity_of((1, 1, 1))),
         kernels=reports,
     )
 
@@ -150,10 +150,10 @@ def _report(arch: str, name: str) -> KernelReport:
     )
 
 
-def _loaded(plan: ProgramPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
+def _loaded(plan: DispatchPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
     """As on a device, at made-up addresses."""
     loaded = {}
-    for number, key in enumerate(dict.fromkeys(step.kernel for step in plan.dispatches)):
+    for number, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches)):
         zrt = rows.load(key[0])
         x, y, z = zrt.workgroup
         loaded[key] = LoadedKernel(

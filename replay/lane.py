@@ -21,6 +21,7 @@ from zinc_rt.lower.lower import choose
 from zinc_rt.mem.plan import size_bytes
 from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
+from zinc_rt.resident import capacity_of
 from zinc_rt.trace.reader import LogReader
 
 _REGISTER = re.compile(r"^ {8}(\S+) +((?:[0-9a-f]{8} ?)+)$")
@@ -45,7 +46,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx120
 
 def _memory(log: LogReader, tape: Tape, step: Step, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
     """u8 [bytes] by buffer, at full capacity, as the host left it."""
-    capacity = dict(zip(SYMBOLS, step.key, strict=False))
+    capacity = capacity_of(step.key)
     weights, constants = sources_of(log, tape)
     memory: dict[str, np.ndarray] = {}
     for spec in tape.graphs[step.graph].graph.buffers.values():
@@ -90,7 +91,7 @@ class _Node:
         entry = choose(node, graph, candidates, str(self.tape.header.get("ordering", "")))
         if isinstance(entry, str):
             raise UnsupportedError(f"{node!r}: {entry}")
-        capacity = dict(zip(SYMBOLS, self.step.key, strict=False))
+        capacity = capacity_of(self.step.key)
         return (each for each in entry.code(node, graph, capacity) if isinstance(each, Launch))
 
     def _grid(self, launch: Launch) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from zinc_rt.devices import Choice
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.ir import graph as ir
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Graph, Node
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Node
 from zinc_rt.ir.serial import to_bytes
 from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.weight import Weight
@@ -21,7 +21,7 @@ from zinc_rt.replay.bisect import Found, Where
 from zinc_rt.replay.rebuilt import Opener, sha256_of
 from zinc_rt.replay.sources import Sources, sources_of
 from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
-from zinc_rt.resident import KEPT
+from zinc_rt.resident import KEPT, capacity_of
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import COUNTS
@@ -105,7 +105,7 @@ def one_node(graph: Graph, node: Node) -> Graph:
 
 def _state(graph: Graph, step: Step, before: dict[str, bytes]) -> dict[str, bytes]:
     """By buffer, from what each allocation of state and tables held."""
-    plan = plan_memory(graph, capacity=dict(zip(SYMBOLS, step.key, strict=False)))
+    plan = plan_memory(graph, capacity=capacity_of(step.key))
     places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
     return {
         name: before[place.allocation][place.offset_bytes : place.offset_bytes + place.size_bytes]

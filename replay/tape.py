@@ -8,12 +8,11 @@ from typing import Any
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir import graph as ir
-from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 
-KEYS = (3, len(SYMBOLS))  # numbers in a key: format 1 had no table entries
+KEY_NUMBERS = 3  # the most tokens, sequences and rows
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, 
             raise InputError(f"{log.path}: a record speaks of graph {graph}, which it lacks")
     elif buffer and buffer not in tape.graphs[graph].graph.buffers:
         raise InputError(f"{log.path}: a record speaks of {buffer}, which graph {graph} has not")
-    if len(key) not in KEYS or min(key) < 1:
+    if len(key) != KEY_NUMBERS or min(key) < 1:
         raise InputError(f"{log.path}: {key} is no key of a graph")
 
 

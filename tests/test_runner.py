@@ -106,7 +106,7 @@ def test_the_next_block_is_another_one_so_it_can_be_filled_while_a_step_runs(eng
 
 def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> None:
     runner = engine.runner
-    block = runner.block("decode", tokens=1, sequences=1, rows=1, entries=1)
+    block = runner.block("decode", tokens=1, sequences=1, rows=1)
     block.set(1, 1, 1, 1, table_entry=np.zeros(1, np.int32), table_value=np.zeros(1, np.int32))
     handle = runner.submit(block)
     with pytest.raises(InFlight, match="a step is in flight"):
@@ -267,7 +267,7 @@ def test_a_thousand_evictions_leave_no_memory_behind(hybrid: GGUFFile, monkeypat
     with Engine(hybrid, Counting(), ctx=40) as engine:
         backend: Any = engine.backend
         variants = engine.variants
-        keys = [(16, 1, 1, 2), (16, 1, 16, 2), (16, 1, 1, 4)]
+        keys = [(16, 1, 1), (16, 1, 16), (1, 1, 1)]
         for key in keys:
             variants.get("prefill", key)
         before = sorted(backend.held.values()), backend.built
@@ -295,7 +295,7 @@ def test_unloading_with_open_sequences_or_a_step_in_flight_is_refused(engine: En
         engine.unload()
     engine.release(sequence)
     runner = engine.runner
-    block = runner.block("prefill", tokens=16, sequences=1, rows=1, entries=1)
+    block = runner.block("prefill", tokens=16, sequences=1, rows=1)
     block.set(16, 1, 1, 1, table_entry=np.zeros(1, np.int32), table_value=np.zeros(1, np.int32))
     handle = runner.submit(block)
     if not handle.fence.done():

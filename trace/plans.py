@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zinc_rt.commands.output import size
-from zinc_rt.ir.graph import SYMBOLS, Graph
+from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
+from zinc_rt.resident import capacity_of
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 
@@ -22,7 +23,7 @@ def memory_maps(log: LogReader) -> Iterator[str]:
             graphs[record.graph] = (from_bytes(log.blob(record.ir)), record.tapped)
         elif isinstance(record, records.VariantAdded) and record.graph in graphs:
             graph, tapped = graphs[record.graph]
-            plan = plan_memory(graph, capacity=dict(zip(SYMBOLS, record.key, strict=True)), tap=tapped)
+            plan = plan_memory(graph, capacity=capacity_of(record.key), tap=tapped)
             yield from _map(plan, record.key, tapped)
 
 

@@ -9,6 +9,7 @@ from zinc_rt.commands.describe import describe_model, describe_run
 from zinc_rt.devices import SIMULATED, available_cores
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.report import Report
+from zinc_rt.resident import capacity_of
 from zinc_rt.validate.estimate import LONG_SECONDS, Estimate, estimate
 from zinc_rt.validate.run import Job, Runner
 
@@ -55,7 +56,7 @@ def _simulated(runner: Runner) -> list[str]:
 def _cost(job: Job, runner: Runner) -> Estimate:
     engine = runner.engine(job.tiers[0])
     graph = engine.graph("prefill", (job.layers.feed,) if job.layers.feed else ())
-    capacity = {"tokens": len(job.tokens), "sequences": 1, "rows": len(job.tokens)}
+    capacity = capacity_of((len(job.tokens), 1, len(job.tokens)))
     return estimate(
         engine.model,
         graph,

@@ -24,7 +24,7 @@ from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.emitter import DeltaForm, Limits, Overrides
 from zinc_rt.model.gguf import GGUFFile
-from zinc_rt.resident import Counts, Variant
+from zinc_rt.resident import Counts, Variant, capacity_of
 from zinc_rt.runner import LOGITS, Runner, StepBlock, StepOutput
 from zinc_rt.settings import Settings
 from zinc_rt.variants import CAPACITIES, Transform, Variants
@@ -253,7 +253,6 @@ class Engine:
             tokens=total,
             sequences=len(batch),
             rows=len(rows),
-            entries=len(self._kv.changes),
             inject=tuple(inject),
             tapped=tap is not None,
         )
@@ -315,7 +314,7 @@ class Engine:
         return self.variants.graph(stage, inject)
 
     def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
-        capacity = {"tokens": tokens, "sequences": min(self.limits.slots, tokens), "rows": rows}
+        capacity = capacity_of((tokens, min(self.limits.slots, tokens), rows))
         return plan_memory(self.graph(stage), capacity=capacity)
 
 

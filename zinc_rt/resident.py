@@ -148,13 +148,11 @@ class Resident:
         steps: int | None = None,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
-        tokens, sequences, rows and table entries. `tapped`: no activation shares memory, and the host reaches them
+        tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them
         all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
         what is left behind. A variant with any of these has its arena for itself."""
         backend = self.backend
-        plan = plan_memory(
-            graph, capacity=dict(zip(SYMBOLS, key, strict=False)), tap=tapped, heaps=heaps or _heaps(tapped)
-        )
+        plan = plan_memory(graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or _heaps(tapped))
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
         if steps is not None:
             program = replace(program, steps=program.steps[:steps])
@@ -256,6 +254,13 @@ class Resident:
         if not arena.users:
             self._arenas.remove(arena)
             self.backend.free(arena.buffer)
+
+
+def capacity_of(key: tuple[int, ...]) -> dict[str, int]:
+    """The most that a variant holds of each symbol. `key`: tokens, sequences and rows of logits; every token may
+    begin a page, and every sequence may have been given one before."""
+    tokens, sequences, rows = key
+    return {"tokens": tokens, "sequences": sequences, "rows": rows, "entries": tokens + sequences}
 
 
 def _heaps(tapped: bool) -> Mapping[ir.Role, Heap]:

@@ -58,7 +58,7 @@ class StepBlock:
         self.variant = variant
         self.raw = np.zeros(plan.allocations[STEP].size_bytes, np.uint8)
         self.views: dict[str, np.ndarray] = {}
-        capacity = [*variant.key, *[0] * 4][:4]
+        capacity = list(plan.capacity.values())
         for spec in graph.by_role("step"):
             place = plan.placements[spec.name]
             part = self.raw[place.offset_bytes : place.offset_bytes + place.size_bytes]
@@ -176,12 +176,11 @@ class Runner:
         tokens: int,
         sequences: int,
         rows: int,
-        entries: int = 0,
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> StepBlock:
         """A block that holds so many, of the smallest variant that does; built where there is none yet."""
-        variant = self.variants.fitting(stage, tokens, sequences, rows, entries, inject=inject, tapped=tapped)
+        variant = self.variants.fitting(stage, tokens, sequences, rows, inject=inject, tapped=tapped)
         blocks: list[StepBlock] = variant.blocks
         if not blocks:
             blocks += [StepBlock(variant), StepBlock(variant)]

@@ -78,23 +78,20 @@ class Variants:
         tokens: int,
         sequences: int,
         rows: int,
-        entries: int,
         *,
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> Variant:
         """The variant of the smallest capacity that holds so many, as `get`."""
-        room = _least(tokens)
-        limits = self.limits
-        usual = min(limits.slots, room) - (-room // limits.page_tokens)  # one begun page each, and those filled
-        key = (room, min(limits.slots, room), min(room, _least(rows)), max(usual, _power_of_two(entries)))
+        room = _least(max(tokens, sequences))
+        key = (room, min(self.limits.slots, room), min(room, _least(rows)))
         return self.get(stage, key, inject=inject, tapped=tapped)
 
     def get(
         self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
     ) -> Variant:
-        """`key`: the most tokens, sequences, rows of logits and table entries. `tapped`: no activation shares
-        memory with another, so all can be looked at after a replay."""
+        """`key`: the most tokens, sequences and rows of logits. `tapped`: no activation shares memory with
+        another, so all can be looked at after a replay."""
         tapped = tapped or self.tap_always
         table = self._built.get((stage, inject, tapped))
         known = table.get(key) if table is not None else None
@@ -150,7 +147,3 @@ def _least(count: int) -> int:
         if capacity >= count:
             return capacity
     raise UsageError(f"a step takes 1 to {CAPACITIES[-1]} tokens, not {count}")
-
-
-def _power_of_two(count: int) -> int:
-    return 1 << (count - 1).bit_length() if count > 0 else 0

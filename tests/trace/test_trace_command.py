@@ -122,7 +122,7 @@ def test_a_report_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureF
     main(["-o", str(path), "--", *RUN])
     assert replay_command.main([str(path), "--tiers", "t_cpu", "--json", str(tmp_path / "r.json")]) == 0
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["results"][0]["measure"]["outputs"] == 8 and report["verdict"]["status"] == "PASS"
+    assert report["results"][0]["measure"]["outputs"] == 12 and report["verdict"]["status"] == "PASS"
     assert replay_command.main([str(path), "--bisect"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "PASS      t_cpu: every step has t_cpu's bits"
 

@@ -217,6 +217,7 @@ class _Planned:
         from zinc_rt.mem.traffic import decode_traffic
         from zinc_rt.model.emitter import Limits, Overrides
         from zinc_rt.model.registry import build_model
+        from zinc_rt.resident import capacity_of
 
         if not gguf.tensors:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
@@ -225,7 +226,7 @@ class _Planned:
         tokens = arguments.step_tokens
         decode = build_model(gguf, limits, "decode", overrides=overrides)
         self.model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
-        capacity = {"tokens": tokens, "sequences": min(limits.slots, tokens), "rows": 1}
+        capacity = capacity_of((tokens, min(limits.slots, tokens), 1))
         self.plan = plan_memory(self.model.graph, capacity=capacity)
         self.ctx, self.slots = limits.ctx, limits.slots
         self.position = limits.ctx - 1 if arguments.position is None else arguments.position

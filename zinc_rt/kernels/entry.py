@@ -16,9 +16,10 @@ def rejects_nothing(node: Node, graph: Graph) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """`code` is what the tier runs: a Python function on T-CPU, an assembled kernel on a GPU tier."""
+    """`code` is what the tier runs: the computation itself on T-CPU, a function that yields launches elsewhere. An
+    entry equals itself only: tables of them are quick to look up."""
 
     op: Op
     code: Any

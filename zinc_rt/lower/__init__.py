@@ -1,6 +1,7 @@
-"""Lowering: which kernel runs each node, in what order, with which barriers."""
+"""Lowering: which kernel runs each node, in what order, with which barriers, as which dispatches."""
 
+from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, dispatch_plan
 from zinc_rt.lower.lower import lower, refusal
 from zinc_rt.lower.program import Barrier, Call, Program
 
-__all__ = ["Barrier", "Call", "Program", "lower", "refusal"]
+__all__ = ["Barrier", "Call", "Dispatch", "DispatchPlan", "Program", "dispatch_plan", "lower", "refusal"]

@@ -8,7 +8,7 @@ plan put in one place conflict like one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import ABSENT, Graph, Node
@@ -20,9 +20,7 @@ from zinc_rt.mem.plan import MemoryPlan
 
 def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering: str, tier: str) -> Program:
     """Raises UnsupportedError naming every node the table cannot run, with each candidate's reason."""
-    table: dict[Op, list[Entry]] = {}
-    for entry in entries:
-        table.setdefault(entry.op, []).append(entry)
+    entries = tuple(entries)
     refused: list[str] = []
     steps: list[Call | Barrier] = []
     pending = _Pending(plan)
@@ -32,7 +30,7 @@ def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering:
                 steps.append(Barrier(node.inputs))
                 pending.clear()
             continue
-        chosen = choose(node, graph, table.get(node.op, []), ordering)
+        chosen = choose(node, graph, entries, ordering)
         if isinstance(chosen, str):
             refused.append(f"{node!r}: {chosen}")
             continue
@@ -49,20 +47,30 @@ def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering:
 
 
 def refusal(node: Node, graph: Graph, entries: Iterable[Entry], ordering: str) -> str | None:
-    """Why no entry of a kernel table runs the node; None where one does."""
-    chosen = choose(node, graph, [entry for entry in entries if entry.op is node.op], ordering)
+    """Why no entry takes the node; None where one does, and for a BARRIER, which needs none."""
+    if node.op is Op.BARRIER:
+        return None
+    chosen = choose(node, graph, entries, ordering)
     return chosen if isinstance(chosen, str) else None
 
 
-def choose(node: Node, graph: Graph, candidates: list[Entry], ordering: str) -> Entry | str:
+def choose(node: Node, graph: Graph, entries: Iterable[Entry], ordering: str) -> Entry | str:
     """The first entry that takes the node, or why none does."""
     reasons = []
-    for entry in candidates:
+    for entry in _by_op(tuple(entries)).get(node.op, ()):
         reason = _refusal(entry, node, graph, ordering)
         if reason is None:
             return entry
         reasons.append(f"{entry.variant}: {reason}" if entry.variant else reason)
     return "; ".join(reasons) or "no kernel for this opcode"
+
+
+@lru_cache(maxsize=16)
+def _by_op(entries: tuple[Entry, ...]) -> dict[Op, list[Entry]]:
+    table: dict[Op, list[Entry]] = {}
+    for entry in entries:
+        table.setdefault(entry.op, []).append(entry)
+    return table
 
 
 def _refusal(entry: Entry, node: Node, graph: Graph, ordering: str) -> str | None:
@@ -75,49 +83,42 @@ def _refusal(entry: Entry, node: Node, graph: Graph, ordering: str) -> str | Non
     return entry.rejects(node, graph)
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    allocation: str
-    start: int
-    end: int
-    name: str
-
-    def meets(self, other: _Span) -> bool:
-        return self.allocation == other.allocation and self.start < other.end and other.start < self.end
+Ranges = dict[str, list[tuple[int, int]]]  # by allocation: first byte, and the one behind the last
 
 
 class _Pending:
     """Byte ranges touched since the last barrier."""
 
     def __init__(self, plan: MemoryPlan) -> None:
-        self._plan = plan
+        self._places = plan.placements
         self.clear()
 
     def clear(self) -> None:
-        self._read: list[_Span] = []
-        self._written: list[_Span] = []
-
-    def _spans(self, names: Iterable[str]) -> list[_Span]:
-        spans = []
-        for name in names:
-            place = self._plan.placements[name] if name != ABSENT else None
-            if place is not None:
-                end = place.offset_bytes + place.size_bytes
-                spans.append(_Span(place.allocation, place.offset_bytes, end, name))
-        return spans
+        self._read: Ranges = {}
+        self._written: Ranges = {}
 
     def add(self, node: Node) -> None:
-        self._read += self._spans(node.inputs)
-        self._written += self._spans(node.outputs)
+        for ranges, names in ((self._read, node.inputs), (self._written, node.outputs)):
+            for name in names:
+                if name != ABSENT:
+                    place = self._places[name]
+                    touched = place.offset_bytes, place.offset_bytes + place.size_bytes
+                    ranges.setdefault(place.allocation, []).append(touched)
 
     def conflicts(self, node: Node) -> tuple[str, ...]:
-        reads, writes = self._spans(node.inputs), self._spans(node.outputs)
-        hit = {new.name for new in reads for old in self._written if new.meets(old)}
-        hit |= {new.name for new in writes for old in (*self._written, *self._read) if new.meets(old)}
+        hit = {name for name in node.inputs if self._meets(name, self._written)}
+        hit |= {name for name in node.outputs if self._meets(name, self._written) or self._meets(name, self._read)}
         return tuple(sorted(hit))
 
     def touches_any(self, names: tuple[str, ...]) -> bool:
         """Whether an explicit barrier over `names` (none: everything) has anything to order."""
         if not names:
             return bool(self._written or self._read)
-        return any(new.meets(old) for new in self._spans(names) for old in self._written)
+        return any(self._meets(name, self._written) for name in names)
+
+    def _meets(self, name: str, ranges: Ranges) -> bool:
+        if name == ABSENT:
+            return False
+        place = self._places[name]
+        start, end = place.offset_bytes, place.offset_bytes + place.size_bytes
+        return any(first < end and start < behind for first, behind in ranges.get(place.allocation, ()))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
@@ -47,23 +45,31 @@ def pack(lifetimes: Sequence[Lifetime]) -> list[int]:
 
 
 def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
-    placed = np.zeros((len(lifetimes), 4), dtype=np.int64)  # first, last, offset, end
+    alive: dict[int, list[tuple[int, int]]] = {}  # by node: ranges in use there
+    begun: dict[int, list[tuple[int, int]]] = {}  # by node: ranges in use from there on
     offsets = [0] * len(lifetimes)
-    for count, number in enumerate(order):
+    for number in order:
         life = lifetimes[number]
-        known = placed[:count]
-        beside = known[(known[:, 0] <= life.last) & (known[:, 1] >= life.first)]
-        offset = _lowest_gap(beside[np.argsort(beside[:, 2], kind="stable")], life.size_bytes)
-        placed[count] = life.first, life.last, offset, offset + life.size_bytes
+        beside = list(alive.get(life.first, ()))
+        for node in range(life.first + 1, life.last + 1):
+            beside += begun.get(node, ())
+        offset = _lowest_gap(sorted(beside), life.size_bytes)
+        taken = offset, offset + life.size_bytes
+        for node in range(life.first, life.last + 1):
+            alive.setdefault(node, []).append(taken)
+        begun.setdefault(life.first, []).append(taken)
         offsets[number] = offset
     return offsets
 
 
-def _lowest_gap(beside: np.ndarray, size_bytes: int) -> int:
+def _lowest_gap(beside: list[tuple[int, int]], size_bytes: int) -> int:
     """Lowest offset with `size_bytes` free, given the ranges in use sorted by offset."""
-    ends = np.maximum.accumulate(np.concatenate(([0], beside[:, 3])))
-    fits = np.flatnonzero(beside[:, 2] - ends[:-1] >= size_bytes)
-    return int(ends[fits[0]] if fits.size else ends[-1])
+    free = 0
+    for offset, end in beside:
+        if offset - free >= size_bytes:
+            break
+        free = max(free, end)
+    return free
 
 
 def floor_bytes(lifetimes: Sequence[Lifetime]) -> int:

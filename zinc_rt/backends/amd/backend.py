@@ -16,7 +16,6 @@ from typing import Self
 
 import numpy as np
 
-from zinc_rt.backends.amd import graph_program
 from zinc_rt.backends.amd.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.backends.amd.instrument import AmdInstrument
@@ -39,7 +38,7 @@ from zinc_rt.kernels.zrt import patched
 from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import Program
+from zinc_rt.lower import Program, dispatch_plan
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
@@ -132,7 +131,7 @@ class AmdBackend:
         found = _IN_IB.search(str(error))
         if found is None:
             return None
-        return graph_program.node_at(program, variant.ib.words, int(found[1], 16), self.generation)
+        return dict(variant.nodes).get(int(found[1], 16))
 
     # Memory
 
@@ -221,7 +220,7 @@ class AmdBackend:
 
     def _code_of(self, program: Program) -> dict[str, bytes]:
         load = self.kernels.load
-        used = sorted({step.kernel for step in graph_program.plan(program).dispatches})
+        used = sorted({step.code for step in dispatch_plan(program).dispatches})
         return {name: patched(load(name), dict(patches)) for name, patches in used}
 
     # Submission

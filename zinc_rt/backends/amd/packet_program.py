@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from zinc_rt.backends.amd.device_memory import Block, Storage
 from zinc_rt.backends.amd.examine import IndirectCode
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.graph import Node
+from zinc_rt.lower.dispatch_plan import Dispatch
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
@@ -27,10 +29,11 @@ ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or an
 @dataclass(frozen=True, slots=True)
 class PacketProgram:
     """Raw packets, run as they stand; the backend puts a wait for the queue's earlier waves before them, and a
-    cache invalidation."""
+    cache invalidation. `dispatches`: which of them, by index, are a plan's."""
 
     packets: tuple[Packet, ...]
     name: str = "packets"
+    dispatches: Mapping[int, Dispatch] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +43,7 @@ class AmdVariant:
     name: str
     ib: IndirectCode
     storage: Storage
+    nodes: tuple[tuple[int, Node | None], ...] = ()  # by the dword at which a dispatch of theirs begins
     block: Block | None = None  # arguments, grids and temporaries of a graph's dispatches
     code: Callable[[], dict[str, bytes]] = dict
 
@@ -48,14 +52,24 @@ class AmdVariant:
         return self.code()
 
 
-def ib_content(program: PacketProgram, generation: Generation) -> list[int]:
-    """The dwords of the buffer, a multiple of IB_ALIGN_DW. Raises UnsupportedError where they are too many."""
+def ib_content(
+    program: PacketProgram, generation: Generation
+) -> tuple[list[int], tuple[tuple[int, Node | None], ...]]:
+    """The dwords of the buffer, a multiple of IB_ALIGN_DW, and at which of them each dispatch of a node begins.
+
+    Raises UnsupportedError where they are too many.
+    """
     # a fence orders nothing after it: without the flush two replays submitted in a row would overlap
-    packets = (EventWrite.cs_partial_flush(), AcquireMem(ACQUIRE_CACHES[generation]), *program.packets)
-    words = [word for packet in packets for word in packet.words(generation)]
+    before = (EventWrite.cs_partial_flush(), AcquireMem(ACQUIRE_CACHES[generation]))
+    words = [word for packet in before for word in packet.words(generation)]
+    nodes = []
+    for index, packet in enumerate(program.packets):
+        if index in program.dispatches:
+            nodes.append((len(words), program.dispatches[index].node))
+        words += packet.words(generation)
     words += Nop().words(generation) * (-len(words) % IB_ALIGN_DW)
     if len(words) > IB_MAX_DW:
         raise UnsupportedError(
             f"{program.name} has {len(words)} dwords, an indirect buffer holds {IB_MAX_DW}", next="split the graph"
         )
-    return words
+    return words, tuple(nodes)

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from zinc_rt.backends.amd import examine, graph_program
+from zinc_rt.backends.amd import command_stream, examine
 from zinc_rt.backends.amd.device_memory import DeviceMemory, Storage
 from zinc_rt.backends.amd.kernel_code import KernelCode
 from zinc_rt.backends.amd.legal import refuse_illegal
@@ -19,7 +19,8 @@ from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import Program
+from zinc_rt.lower import Program, dispatch_plan
+from zinc_rt.lower.dispatch_plan import places
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import Queue as LintQueue
@@ -54,22 +55,21 @@ class Programs:
                 f"tier {self.tier} has no kernels for {self.device.arch}",
                 next="run models with --tier t_cpu",
             )
-        plan = graph_program.plan(program)
-        kernels = self.code.load(step.kernel for step in plan.dispatches)
+        plan = dispatch_plan(program)
+        kernels = self.code.load(step.code for step in plan.dispatches)
         self.expect([kernel.expected for kernel in kernels.values()])
         block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
         va = block.device.gpu_va
-        for allocation, offset, size_bytes, name in graph_program.places(plan, program):
+        for allocation, offset, size_bytes, name in places(plan, program):
             self.memory.announce((_va(buffers[allocation]) if allocation else va) + offset, size_bytes, name)
-        image = graph_program.content(plan, va, partial(_address, program, buffers))
+        image = command_stream.content(plan, va, partial(_address, program, buffers))
         self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
-        stream = graph_program.packets(plan, va, kernels, self.generation)
-        variant = self._packets(PacketProgram(tuple(stream), plan.name))
+        variant = self._packets(command_stream.packets(plan, va, kernels, self.generation))
         variant.block = block
         return variant
 
     def _packets(self, program: PacketProgram) -> AmdVariant:
-        words = ib_content(program, self.generation)
+        words, nodes = ib_content(program, self.generation)
         if self.debug:
             kind: LintQueue = "userq" if self.tier == "t2" else "kfd"
             mapped = self.memory.addresses.refusal
@@ -78,7 +78,8 @@ class Programs:
         buffer = self.memory.buffer(block, 0, 4 * len(words), Heap.BAR, f"ib {program.name}")
         storage: Storage = buffer.storage
         storage.view()[:] = examine.as_bytes(words)
-        return AmdVariant(program.name, examine.IndirectCode(program.name, storage.device, tuple(words)), storage)
+        code = examine.IndirectCode(program.name, storage.device, tuple(words))
+        return AmdVariant(program.name, code, storage, nodes)
 
 
 def _va(buffer: Buffer) -> int:

@@ -9,7 +9,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.kernels.rows.repack import pack_weight, packed_bytes
 from zinc_rt.kernels.rows.table import rows_of
 from zinc_rt.kernels.rows.tuning import Tuning
-from zinc_rt.kernels.sets import BinaryKernels
+from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 TUNING = Tuning(
@@ -49,4 +49,4 @@ def load(name: str) -> Zrt:
     return read_zrt(file.read_bytes(), file.name)
 
 
-KERNELS = BinaryKernels("gfx1201", rows_of(TUNING), pack_weight, packed_bytes, load)
+KERNELS: BinaryKernelSet = BinaryKernels("gfx1201", rows_of(TUNING), pack_weight, packed_bytes, load)

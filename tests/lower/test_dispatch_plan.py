@@ -1,0 +1,81 @@
+"""A lowered graph as dispatches: what lies where, which barriers there are, which grids are data."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from lower.chains import ONE, chain, planned
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kernels.launch import Grid, Ref, Temp
+from zinc_rt.lower import Barrier, Dispatch, dispatch_plan
+from zinc_rt.lower.dispatch_plan import GridInBlock, places
+
+
+def test_steps_alternate_with_barriers_and_temporaries_are_used_again_behind_one() -> None:
+    plan = planned((5, 1, 1))
+    assert [step.launch.kernel if isinstance(step, Dispatch) else step.buffers for step in plan.steps] == [
+        "first", (), "second", ("act.x[1]", "act.x[2]"), "first", (), "second",
+    ]  # fmt: skip
+    assert {step.temps["half"] for step in plan.dispatches} == {0}
+    assert plan.temps_bytes == 1024 and plan.grids == ()
+
+
+def test_each_dispatch_knows_its_node() -> None:
+    program = chain((5, "tokens", 1), {**ONE, "tokens": 16})
+    first, second = (call.node for call in program.calls)
+    assert [step.node for step in dispatch_plan(program).dispatches] == [None, first, first, second, second]
+
+
+def test_arguments_have_a_place_of_their_own_behind_temporaries_and_grids() -> None:
+    plan = planned((5, "tokens", 1), {**ONE, "tokens": 16})
+    ends = [plan.temps_bytes, plan.specs_offset + 12, plan.grids_offset + 12]
+    for step in plan.dispatches:
+        assert step.arguments_offset % 64 == 0 and step.arguments_offset >= max(ends)
+        ends.append(step.arguments_offset + step.launch.kernarg_bytes)
+    assert ends[-1] <= plan.size_bytes
+
+
+def test_a_count_that_can_be_only_one_needs_no_grid_in_memory() -> None:
+    assert {step.grid for step in planned((5, "tokens", 1)).dispatches} == {(5, 1, 1)}
+
+
+def test_a_count_of_the_step_is_read_from_memory_that_a_first_dispatch_writes() -> None:
+    plan = planned((5, "tokens", 3), {**ONE, "tokens": 16})
+    first, barrier, *others = plan.steps
+    assert isinstance(first, Dispatch) and barrier == Barrier(()) and first.node is None
+    assert first.launch.kernel == "step_grids" and first.launch.constants == (1,)
+    assert first.launch.buffers == (Ref("step.counts"), Temp("specs", 12), Temp("grids", 12))
+    assert first.temps == {"specs": plan.specs_offset, "grids": plan.grids_offset}
+    grid = GridInBlock(plan.grids_offset, (5, "tokens", 3))
+    assert {step.grid for step in others if isinstance(step, Dispatch)} == {grid}
+    assert struct.unpack("<3I", plan.grid_specs) == (5, 1 << 31, 3)
+
+
+def test_a_grid_of_a_count_that_the_first_dispatch_does_not_read_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="a grid of entries: step_grids reads tokens, sequences, rows"):
+        planned(("entries", 1, 1), {**ONE, "entries": 2})
+
+
+@pytest.mark.parametrize("grid", [(0, 1, 1), (1, 65536, 1), (1, 1, 65536), (1 << 32, 1, 1)])
+def test_a_grid_that_no_dispatch_can_have_is_refused_with_its_kernel(grid: Grid) -> None:
+    with pytest.raises(UnsupportedError, match=r"x-0: first wants .* workgroups"):
+        planned(grid)
+
+
+def test_what_lies_in_the_block_has_a_name() -> None:
+    program = chain((5, "tokens", 1), {**ONE, "tokens": 16}, adds=1)
+    plan = dispatch_plan(program)
+    block = [(offset + size_bytes, name) for where, offset, size_bytes, name in places(plan, program) if not where]
+    assert [name for _, name in block] == [
+        "arguments of step_grids for chain 16,1,1,1",
+        "specs of chain 16,1,1,1",
+        "grids of chain 16,1,1,1",
+        "arguments of first for x-0",
+        "half of x-0",
+        "arguments of second for x-0",
+        "half of x-0",
+        "grids of chain 16,1,1,1",
+    ]
+    assert max(end for end, _ in block) <= plan.size_bytes

@@ -1,0 +1,52 @@
+"""Which entry of a kernel set takes a node, and why none does."""
+
+from __future__ import annotations
+
+import pytest
+from lower.chains import ONE, chain
+
+from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.lower import refusal
+from zinc_rt.lower.lower import choose
+
+CANONICAL = frozenset({"canonical-1"})
+
+
+def never(node: Node, graph: Graph) -> str:
+    return "not today"
+
+
+GOOD = Entry(Op.ADD, None, CANONICAL)
+NEVER = Entry(Op.ADD, None, CANONICAL, variant="wide", rejects=never)
+OTHER = Entry(Op.SCALE, None, CANONICAL)
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ((GOOD,), None),
+        ((NEVER, GOOD), None),
+        ((NEVER,), "wide: not today"),
+        ((NEVER, NEVER), "wide: not today; wide: not today"),
+        ((OTHER,), "no kernel for this opcode"),
+        ((), "no kernel for this opcode"),
+        ((Entry(Op.ADD, None, frozenset({"float32-dequant"})),), "no kernel in ordering canonical-1"),
+    ],
+)
+def test_a_node_is_refused_where_no_entry_takes_it(entries: tuple[Entry, ...], why: str | None) -> None:
+    graph = chain((1, 1, 1), ONE).graph
+    assert refusal(graph.nodes[0], graph, entries, "canonical-1") == why
+
+
+def test_the_first_entry_that_takes_a_node_runs_it() -> None:
+    graph = chain((1, 1, 1), ONE).graph
+    assert (
+        choose(graph.nodes[0], graph, (OTHER, NEVER, GOOD, Entry(Op.ADD, None, CANONICAL)), "canonical-1") is GOOD
+    )
+
+
+def test_a_barrier_needs_no_kernel() -> None:
+    graph = chain((1, 1, 1), ONE).graph
+    assert refusal(Node(Op.BARRIER, (), ()), graph, (), "canonical-1") is None

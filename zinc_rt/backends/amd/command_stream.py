@@ -1,0 +1,87 @@
+"""A dispatch plan as PM4: `content` fills the plan's block, `packets` writes the command stream over it.
+
+Both once addresses are known: the block's own, and those of kernels and buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
+from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.kernels.launch import Ref, Temp
+from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
+from zinc_rt.lower.program import Barrier
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
+from zinc_rt.pm4.registers import WAVE32, Sh
+
+STORES_OF_BEFORE = {  # caches that may hold older bytes: stores have gone through to L2
+    Generation.GFX11: gcr.acquire(Generation.GFX11, GLK_INV=1, GLV_INV=1, GL1_INV=1),
+    Generation.GFX12: gcr.acquire(Generation.GFX12, GLK_INV=1, GLV_INV=1),
+}
+
+
+def content(plan: DispatchPlan, va: int, address: Callable[[Ref], int]) -> bytes:
+    """What the host writes into the block at `va`, from byte `specs_offset` on."""
+    image = bytearray(plan.size_bytes)
+
+    for step in plan.dispatches:
+
+        def resolve(place: Ref | Temp, temps: Mapping[str, int] = step.temps) -> int:
+            return va + temps[place.name] if isinstance(place, Temp) else address(place)
+
+        block = step.launch.kernarg(resolve)
+        image[step.arguments_offset : step.arguments_offset + len(block)] = block
+    image[plan.specs_offset : plan.specs_offset + len(plan.grid_specs)] = plan.grid_specs
+    return bytes(image[plan.specs_offset :])
+
+
+def packets(
+    plan: DispatchPlan, va: int, kernels: Mapping[KernelKey, LoadedKernel], generation: Generation
+) -> PacketProgram:
+    """The command stream, to run behind a cache invalidation that includes instructions, and what each of its
+    dispatches is for. Raises ValueError where a kernel takes other arguments than its row gives."""
+    wait = (EventWrite.cs_partial_flush(), AcquireMem(STORES_OF_BEFORE[generation]))
+    registers = _Registers()
+    stream: list[Packet] = [*registers.set(Sh.RESTART_X, 0, 0, 0), *registers.set(Sh.RESOURCE_LIMITS, 0)]
+    dispatches: dict[int, Dispatch] = {}
+    for step in plan.steps:
+        if isinstance(step, Barrier):
+            stream += wait
+            continue
+        kernel = kernels[step.code]
+        given = len(step.launch.buffers), len(step.launch.constants)
+        if given != (kernel.buffers, kernel.constants):
+            raise ValueError(
+                f"{step.node!r}: {kernel.name} takes {kernel.buffers} buffers and {kernel.constants} constants, "
+                f"its row gives {given[0]} and {given[1]}"
+            )
+        arguments = va + step.arguments_offset
+        stream += registers.set(Sh.PGM_LO, kernel.program_va >> 8 & 0xFFFFFFFF, kernel.program_va >> 40)
+        stream += registers.set(Sh.PGM_RSRC1, *kernel.rsrc[:2])
+        stream += registers.set(Sh.PGM_RSRC3, kernel.rsrc[2])
+        stream += registers.set(Sh.TMPRING_SIZE, 0)
+        stream += registers.set(Sh.START_X, 0, 0, 0, *kernel.threads, 0, 0)
+        stream += registers.set(Sh.USER_DATA_0, arguments & 0xFFFFFFFF, arguments >> 32)
+        dispatches[len(stream)] = step
+        if isinstance(step.grid, GridInBlock):
+            stream.append(DispatchIndirect(va + step.grid.offset_bytes, WAVE32))
+        else:
+            stream.append(DispatchDirect(*step.grid, WAVE32))
+    return PacketProgram(tuple(stream), plan.name, dispatches)
+
+
+class _Registers:
+    """What the stream has set so far: a dispatch sets only what it changes."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[int, ...]] = {}
+
+    def set(self, register: int, *values: int) -> list[Packet]:
+        if self._values.get(register) == values:
+            return []
+        self._values[register] = values
+        return [SetShReg(register, values)]

@@ -1,0 +1,177 @@
+"""A lowered program as dispatches: every launch with its arguments' place and its grid, and barriers.
+
+All of it is true of any target: PM4, a CUDA graph, a Vulkan command buffer and a walk over native code encode the
+same plan. It decides what lies where in a block of memory of the program's own: what a node's launches share, the
+grids whose size is data, which a first dispatch writes, and each launch's arguments.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.graph import SYMBOLS, Node
+from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
+from zinc_rt.lower.program import Barrier, Program
+from zinc_rt.mem.suballocator import align_up
+
+RESIDENT = ("weight", "constant")  # roles whose buffers are allocations of their own
+GRIDS_KERNEL = "step_grids"  # buffers: counts, specs, grids; constants: how many. One lane a grid
+GRIDS_THREADS = 32
+GRID_COUNTS = SYMBOLS[:3]  # those that it reads
+GRID_BYTES = 12
+ARGUMENT_ALIGNMENT = 64  # a scalar cache line
+TEMP_ALIGNMENT = 256
+IS_COUNT = 1 << 31
+AXIS_MAXIMUM = (0xFFFFFFFF, 0xFFFF, 0xFFFF)  # workgroups
+
+
+@dataclass(frozen=True, slots=True)
+class GridInBlock:
+    """Three dwords in the plan's block, there when the first dispatch is done; `dims` says of which counts."""
+
+    offset_bytes: int
+    dims: Grid
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """`launch` gives kernel, patches, buffers and constants. `temps`: where its Temps lie in the plan's block.
+    `node` is None for what the plan adds."""
+
+    node: Node | None
+    launch: Launch
+    temps: Mapping[str, int]
+    arguments_offset: int  # of launch.kernarg_bytes: the buffers' addresses, then the constants
+    grid: tuple[int, int, int] | GridInBlock
+
+    @property
+    def code(self) -> tuple[str, tuple[tuple[str, int], ...]]:
+        """Kernel and patches."""
+        return self.launch.kernel, self.launch.patches
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchPlan:
+    """`steps` in order. Of the block's `size_bytes`, those before `temps_bytes` are temporaries, which the device
+    writes before it reads them; what the grids are made from, the grids and the arguments follow."""
+
+    name: str
+    steps: tuple[Dispatch | Barrier, ...]
+    grids: tuple[Grid, ...]
+    temps_bytes: int
+    specs_offset: int
+    grids_offset: int
+    size_bytes: int
+
+    @property
+    def dispatches(self) -> Iterator[Dispatch]:
+        return (step for step in self.steps if isinstance(step, Dispatch))
+
+    @property
+    def grid_specs(self) -> bytes:
+        """What the first dispatch makes the grids from: a number, or a mark and the index of a count."""
+        dims = (
+            IS_COUNT | SYMBOLS.index(dim) if isinstance(dim, str) else dim for grid in self.grids for dim in grid
+        )
+        return b"".join(struct.pack("<I", dim) for dim in dims)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A launch whose temporaries have their place."""
+
+    node: Node | None
+    launch: Launch
+    temps: Mapping[str, int]
+
+
+def dispatch_plan(program: Program) -> DispatchPlan:
+    """Raises UnsupportedError for a grid that no dispatch can have."""
+    capacity = program.plan.capacity
+    placed, temps_bytes = _launches(program)
+    wanted = (each.launch.grid for each in placed if isinstance(each, _Placed))
+    grids = tuple(dict.fromkeys(grid for grid in wanted if _is_data(grid, capacity)))
+    specs_offset = align_up(temps_bytes, TEMP_ALIGNMENT)
+    grids_offset = align_up(specs_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
+    end = align_up(grids_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
+    if grids:
+        placed[:0] = [_grids_launch(len(grids), specs_offset, grids_offset), Barrier(())]
+    in_block = {grid: GridInBlock(grids_offset + GRID_BYTES * number, grid) for number, grid in enumerate(grids)}
+    steps: list[Dispatch | Barrier] = []
+    for each in placed:
+        if isinstance(each, Barrier):
+            steps.append(each)
+            continue
+        grid = in_block.get(each.launch.grid) or _fixed(each, capacity)
+        steps.append(Dispatch(each.node, each.launch, each.temps, end, grid))
+        end = align_up(end + each.launch.kernarg_bytes, ARGUMENT_ALIGNMENT)
+    name = f"{program.graph.name} {','.join(str(capacity[symbol]) for symbol in SYMBOLS if symbol in capacity)}"
+    return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
+
+
+def places(plan: DispatchPlan, program: Program) -> Iterator[tuple[str, int, int, str]]:
+    """What has a name: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
+    for name, place in program.plan.placements.items():
+        if program.graph.buffers[name].role not in RESIDENT:
+            yield place.allocation, place.offset_bytes, place.size_bytes, name
+    for step in plan.dispatches:
+        what = f"{step.node.label or step.node.op.name}" if step.node is not None else plan.name
+        yield "", step.arguments_offset, step.launch.kernarg_bytes, f"arguments of {step.launch.kernel} for {what}"
+        for buffer in step.launch.buffers:
+            if isinstance(buffer, Temp):
+                yield "", step.temps[buffer.name], buffer.size_bytes, f"{buffer.name} of {what}"
+    if plan.grids:
+        yield "", plan.grids_offset, GRID_BYTES * len(plan.grids), f"grids of {plan.name}"
+
+
+def _launches(program: Program) -> tuple[list[_Placed | Barrier], int]:
+    """Every launch with its temporaries placed, and where those end. Past a barrier their bytes are free again."""
+    steps: list[_Placed | Barrier] = []
+    end = most = 0
+    for step in program.steps:
+        if isinstance(step, Barrier):
+            _barrier(steps, step)
+            end = 0
+            continue
+        temps: dict[str, int] = {}
+        for each in step.entry.code(step.node, program.graph, program.plan.capacity):
+            if isinstance(each, Sync):
+                _barrier(steps, Barrier(()))
+                continue
+            for buffer in each.buffers:
+                if isinstance(buffer, Temp) and buffer.name not in temps:
+                    temps[buffer.name] = end
+                    end = align_up(end + buffer.size_bytes, TEMP_ALIGNMENT)
+            steps.append(_Placed(step.node, each, temps))
+        most = max(most, end)
+    return steps, most
+
+
+def _barrier(steps: list[_Placed | Barrier], barrier: Barrier) -> None:
+    if steps and not isinstance(steps[-1], Barrier):
+        steps.append(barrier)
+
+
+def _grids_launch(count: int, specs_offset: int, grids_offset: int) -> _Placed:
+    groups = -(-count // GRIDS_THREADS)
+    specs, made = Temp("specs", GRID_BYTES * count), Temp("grids", GRID_BYTES * count)
+    launch = Launch(GRIDS_KERNEL, (Ref(COUNTS), specs, made), (count,), (groups, 1, 1))
+    return _Placed(None, launch, {"specs": specs_offset, "grids": grids_offset})
+
+
+def _is_data(grid: Grid, capacity: Mapping[str, int]) -> bool:
+    """A count that can be only 1 is none: a row of logits nobody wants costs less than a grid in memory."""
+    counts = [dim for dim in grid if isinstance(dim, str) and capacity[dim] > 1]
+    if not set(counts) <= set(GRID_COUNTS):
+        raise UnsupportedError(f"a grid of {counts[0]}: {GRIDS_KERNEL} reads {', '.join(GRID_COUNTS)}")
+    return bool(counts)
+
+
+def _fixed(each: _Placed, capacity: Mapping[str, int]) -> tuple[int, int, int]:
+    x, y, z = (capacity[dim] if isinstance(dim, str) else dim for dim in each.launch.grid)
+    if min(x, y, z) < 1 or any(size > most for size, most in zip((x, y, z), AXIS_MAXIMUM, strict=True)):
+        raise UnsupportedError(f"{each.node!r}: {each.launch.kernel} wants {x} x {y} x {z} workgroups")
+    return x, y, z
