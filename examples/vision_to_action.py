@@ -235,7 +235,7 @@ def drive(arguments: argparse.Namespace) -> int:
             wrong += not same
             shown = " ".join(f"{joint:+.3f}" for joint in movement)
             print(f"frame {number:<4}goal {number // 2}  {shown}  {'as NumPy' if same else 'DIFFERENT'}")
-        findings = backend.findings()
+        findings = backend.instrument.findings() if backend.instrument is not None else []
     finally:
         backend.close()
     for finding in findings:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine import Engine
+from zinc_rt.engine import Engine, ctx_warning
 from zinc_rt.errors import InputError, UnsupportedError, UsageError, ZincError
 from zinc_rt.golden.quantize import ggml_type, quantize
 from zinc_rt.golden.tiny import tiny, write_tiny
@@ -54,10 +54,17 @@ def test_a_sequence_may_fill_its_context_and_no_more(engine: Engine) -> None:
         engine.forward([1] * 41)
 
 
-@pytest.mark.parametrize("ctx", [0, -5, 257])
-def test_a_context_the_model_does_not_have_is_refused(qwen35: GGUFFile, ctx: int) -> None:
+@pytest.mark.parametrize("ctx", [0, -5])
+def test_a_context_of_no_tokens_is_refused(qwen35: GGUFFile, ctx: int) -> None:
     with pytest.raises(UsageError, match=rf"--ctx {ctx}: this model's context is 1 to 256 tokens"):
         Engine(qwen35, CpuBackend("canonical-1"), ctx=ctx)
+
+
+def test_a_context_beyond_the_training_is_allowed_and_warned_of(qwen35: GGUFFile) -> None:
+    with Engine(qwen35, CpuBackend("canonical-1"), ctx=300) as engine:
+        assert np.isfinite(engine.forward([1] * 300, rows="last")).all()
+    assert "--ctx 300 is beyond the 256 tokens" in ctx_warning(qwen35, 300)
+    assert ctx_warning(qwen35, 256) == ctx_warning(qwen35, None) == ""
 
 
 def test_a_step_takes_no_more_tokens_than_the_largest_variant(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_a_slow_step_without_a_deadline_says_that_it_runs(
     lines: list[str] = []
     with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=600, slow=lines.append) as engine:
         engine.advance([(engine.open(), [1] * 500)], [499])
-    assert lines and lines[0].startswith("step 1: ") and "500 tokens" in lines[0]
+    assert lines and lines[0].startswith("step 1 has taken ") and "500 tokens" in lines[0]
 
 
 class _Spec:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zinc_rt.commands import options
 from zinc_rt.devices import ORACLE, Choice, choose_tier, open_backend
-from zinc_rt.engine import Engine, default_ctx
+from zinc_rt.engine import Engine, default_ctx, trained_ctx
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import Golden, read_golden
@@ -168,7 +168,10 @@ def _ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
     """What was asked for, else what the golden was made with, else the default."""
     if asked is None and golden is not None and golden.ctx is not None:
         return min(default_ctx(gguf, None), golden.ctx)
-    return default_ctx(gguf, asked)
+    ctx = default_ctx(gguf, asked)
+    if ctx > trained_ctx(gguf):  # nobody's values are known there
+        raise UsageError(f"--ctx {ctx}: this model's context is 1 to {trained_ctx(gguf)} tokens")
+    return ctx
 
 
 def _reference(tiers: list[TierSpec], golden: Golden | None, arguments: argparse.Namespace) -> TierSpec | None:

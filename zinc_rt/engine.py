@@ -138,7 +138,8 @@ class Engine:
                 f"all {self.limits.slots} slots are taken", next="close a sequence, or use more slots"
             )
         slot = self._free_slots.pop(0)
-        self._zero_slot(slot)
+        # cached keys need nothing: a query sees only its own positions
+        self.variants.resident.zero(RECURRENT, slot, self.limits.slots, self.runner.stream)
         sequence = Request(slot)
         self._open.add(sequence)
         return sequence
@@ -155,12 +156,6 @@ class Engine:
             raise UsageError(
                 f"this sequence was released: slot {sequence.slot} may be another's by now", next="open a new one"
             )
-
-    def _zero_slot(self, slot: int) -> None:
-        """Recurrent state starts at zero. Cached keys need nothing: a query sees only its own positions."""
-        for spec in self.model.graph.by_role("state"):
-            if spec.shape[0] == self.limits.slots and spec.name.startswith(RECURRENT):
-                self.variants.zero_row(spec, slot, self.runner.stream)
 
     # --- running -------------------------------------------------------------------------------------------
 
@@ -338,14 +333,14 @@ def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
     if ctx is None:
         return min(trained_ctx(gguf), DEFAULT_CTX)
     if ctx < 1:
-        raise UsageError(f"--ctx {ctx}: wanted 1 token or more; this model was trained for {trained_ctx(gguf)}")
+        raise UsageError(f"--ctx {ctx}: this model's context is 1 to {trained_ctx(gguf)} tokens")
     return ctx
 
 
-def ctx_warning(gguf: GGUFFile, ctx: int) -> str:
+def ctx_warning(gguf: GGUFFile, ctx: int | None) -> str:
     """What to say of a context beyond the model's training; "" within it."""
     trained = trained_ctx(gguf)
-    if ctx <= trained:
+    if ctx is None or ctx <= trained:
         return ""
     return f"--ctx {ctx} is beyond the {trained} tokens this model was trained for: text may fall apart there"
 

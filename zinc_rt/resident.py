@@ -190,15 +190,18 @@ class Resident:
         variant.replays.remove(variant.key)
         self._free(variant)
 
-    def zero(self, spec: ir.BufferSpec, row: int, stream: Stream) -> None:
-        """One row of a state buffer is zero for what is submitted to `stream` from here on. Nothing is done before
-        the first variant, when all is zero anyway."""
-        for variant in self._variants.values():
-            place = variant.program.plan.placements[spec.name]
-            size_bytes = place.size_bytes // int(spec.shape[0])
-            allocation = port(place.allocation, variant.key)
-            variant.replays.fill(allocation, place.offset_bytes + row * size_bytes, size_bytes, stream)
+    def zero(self, prefix: str, row: int, rows: int, stream: Stream) -> None:
+        """Row `row` of every state buffer of `rows` rows whose name begins so is zero for what is submitted to
+        `stream` from here on. Nothing is done before the first variant, when all is zero anyway."""
+        variant = next(iter(self._variants.values()), None)
+        if variant is None:
             return
+        for spec in variant.graph.by_role("state"):
+            if spec.name.startswith(prefix) and spec.shape[0] == rows:
+                place = variant.program.plan.placements[spec.name]
+                size_bytes = place.size_bytes // rows
+                allocation = port(place.allocation, variant.key)
+                variant.replays.fill(allocation, place.offset_bytes + row * size_bytes, size_bytes, stream)
 
     def unload(self) -> None:
         """Everything back to the backend: variants, state, weights. Raises InFlight while a replay runs."""
@@ -257,10 +260,8 @@ class Resident:
 
 
 def capacity_of(key: tuple[int, ...]) -> dict[str, int]:
-    """The most that a variant holds of each symbol. `key`: tokens, sequences and rows of logits; every token may
-    begin a page, and every sequence may have been given one before."""
-    tokens, sequences, rows = key
-    return {"tokens": tokens, "sequences": sequences, "rows": rows, "entries": tokens + sequences}
+    """The most that a variant holds. `key`: tokens, sequences and rows of logits."""
+    return dict(zip(SYMBOLS, key, strict=False))
 
 
 def _heaps(tapped: bool) -> Mapping[ir.Role, Heap]:

@@ -21,7 +21,7 @@ import numpy as np
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import DeadlineMissed, Fence, InFlight, Stream
-from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.graph import SYMBOLS, Stage, most
 from zinc_rt.ir.rewrite import injected_name
 from zinc_rt.mem.plan import STEP
 from zinc_rt.resident import NUMPY_DTYPES, Counts, Variant
@@ -58,7 +58,7 @@ class StepBlock:
         self.variant = variant
         self.raw = np.zeros(plan.allocations[STEP].size_bytes, np.uint8)
         self.views: dict[str, np.ndarray] = {}
-        capacity = list(plan.capacity.values())
+        capacity = [most(symbol, plan.capacity) or 0 for symbol in SYMBOLS]
         for spec in graph.by_role("step"):
             place = plan.placements[spec.name]
             part = self.raw[place.offset_bytes : place.offset_bytes + place.size_bytes]
@@ -167,6 +167,7 @@ class Runner:
         self.deadlines = Deadlines(timeout_seconds)
         self.steps = self.host_writes = 0
         self._slow = slow
+        self._slow_seconds = SLOW_SECONDS
         self._running: StepHandle | None = None
 
     def block(
@@ -233,12 +234,13 @@ class Runner:
         if timeout_seconds is not None:
             replays.wait(timeout_seconds)
             return
-        started, told = time.monotonic(), SLOW_SECONDS
+        started = time.monotonic()
         while not handle.fence.done():
-            if _wait_at_most(handle.fence, told - (time.monotonic() - started)):
+            if _wait_at_most(handle.fence, self._slow_seconds - (time.monotonic() - started)):
                 break
-            self._slow(f"step {self.steps}: {time.monotonic() - started:.0f} s so far, {handle.counts[0]} tokens")
-            told *= 2
+            seconds = time.monotonic() - started
+            self._slow(f"step {self.steps} has taken {seconds:.0f} s so far, {handle.counts[0]} tokens at once")
+            self._slow_seconds *= 2  # steps that are all as slow are told of once
         replays.wait(threading.TIMEOUT_MAX)
 
 

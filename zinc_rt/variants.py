@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
-from zinc_rt.exec import Graph, Observer, Stream
+from zinc_rt.exec import Graph, Observer
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.rewrite import inject as inject_labels
@@ -110,10 +110,6 @@ class Variants:
         )
         table[key] = self.resident.build(graph, key, replays, tapped=tapped)
         return table[key]
-
-    def zero_row(self, spec: ir.BufferSpec, row: int, stream: Stream) -> None:
-        """One row of a state buffer is zero for what is submitted to `stream` from here on."""
-        self.resident.zero(spec, row, stream)
 
     def unload(self) -> None:
         """Give everything on the device back. Raises InFlight while a replay runs."""

@@ -101,7 +101,7 @@ def test_control_characters_in_a_file_do_not_reach_the_terminal(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--ctx", "257"], "--ctx 257: this model's context is 1 to 256 tokens"),
+        (["--ctx", "0"], "--ctx 0: this model's context is 1 to 256 tokens"),
         (["--slots", "0"], "--slots 0: wanted 1 or more"),
         (["--step-tokens", "0"], "--step-tokens 0: wanted 1 or more"),
         (["--position", "256"], "--position 256: wanted 0 to 255"),
@@ -114,6 +114,11 @@ def test_a_mistake_is_one_sentence_and_exit_2(
 ) -> None:
     assert main(["--model", qwen3, *options]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_context_beyond_the_training_is_planned_and_warned_of(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, "--ctx", "300"]) == 0
+    assert "warning   --ctx 300 is beyond the 256 tokens" in capsys.readouterr().err
 
 
 def test_every_golden_can_be_inspected(data_dir: Path, capsys: Capture) -> None:

@@ -111,6 +111,35 @@ def test_it_stops_where_the_context_ends(qwen3: str, capsys: Capture) -> None:
     assert "the context of 5 tokens is full" in seen.err
 
 
+def test_a_context_beyond_the_training_is_warned_of(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, "--tokens", "5,6", "--ctx", "300", "--max-tokens", "1"]) == 0
+    assert "warning   --ctx 300 is beyond the 256 tokens this model was trained for" in capsys.readouterr().err
+
+
+def test_a_step_that_passes_its_timeout_is_one_sentence(qwen3: str, capsys: Capture) -> None:
+    tokens = ",".join(["5"] * 200)
+    assert main(["--model", qwen3, "--tokens", tokens, "--timeout", "0.0001"]) == 1
+    seen = capsys.readouterr().err
+    assert "fence 1 not reached within 0.0001 s" in seen and "Traceback" not in seen
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_every_decode_submission_takes_the_fast_path(tier: str, qwen3: str, tmp_path: Path) -> None:
+    """Three steps of warm-up: the prompt, the first decoded token, one more."""
+
+    def submission(steps: int) -> dict[str, int]:
+        path = tmp_path / f"{steps}.json"
+        tokens = ["--tokens", "5,6,7", "--max-tokens", str(steps), "--ignore-eos", "--json", str(path)]
+        assert main(["--model", qwen3, "--tier", tier, "--device", "sim", *tokens]) == 0
+        found: dict[str, int] = json.loads(path.read_text())["details"]["submission"]
+        return found
+
+    warm, whole = submission(3), submission(20)
+    assert whole["steps"] - warm["steps"] == whole["fast"] - warm["fast"] == 17
+    assert whole["careful"] == warm["careful"] <= 3
+    assert whole["host_writes"] == whole["steps"] == whole["doorbells"] == 20
+
+
 def test_clamps_are_named_and_in_the_report(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZINC_RT_MAX_DECODE_TOKENS", "2")
     monkeypatch.setenv("ZINC_RT_LM_HEAD_ROWS", "100")
@@ -181,19 +210,19 @@ def test_a_validate_that_exceeds_its_tolerance_exits_1(
 def test_ctrl_c_leaves_what_was_generated_and_exits_130(
     qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, decoded = Engine.step, iter(range(100))
+    advance, decoded = Engine.advance, iter(range(100))
 
     def interrupted(self, batch, rows, **options):
         batch = list(batch)
         if len(batch[0][1]) == 1 and next(decoded) == 3:
             raise KeyboardInterrupt
-        return step(self, batch, rows, **options)
+        return advance(self, batch, rows, **options)
 
-    monkeypatch.setattr(Engine, "step", interrupted)
+    monkeypatch.setattr(Engine, "advance", interrupted)
     assert main(["--model", qwen3, "--tokens", "5,6,7"]) == 130
     seen = capsys.readouterr()
     tokenizer = Tokenizer.from_metadata(read_gguf(qwen3).metadata)
-    monkeypatch.setattr(Engine, "step", step)
+    monkeypatch.setattr(Engine, "advance", advance)
     assert seen.out == tokenizer.decode(greedy(qwen3, [5, 6, 7], 4)) + "\n"
     assert seen.err.endswith("zinc-rt run: interrupted\n")
 
@@ -224,7 +253,8 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--model", "MODEL", "--tokens", "1,512"], "token id 512 is outside the vocabulary of 512"),
         (["--model", "MODEL", "--tokens=-1"], "token id -1 is outside the vocabulary"),
         (["--model", "MODEL", "--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
-        (["--model", "MODEL", "--prompt", "x", "--ctx", "257"], "--ctx 257: this model's context is 1 to 256"),
+        (["--model", "MODEL", "--prompt", "x", "--ctx", "0"], "--ctx 0: this model's context is 1 to 256"),
+        (["--model", "MODEL", "--prompt", "x", "--timeout", "0"], "--timeout 0: wanted seconds, more than 0"),
         (["--model", "MODEL", "--prompt", "x", "--tier", "t2"], "tier t2: no AMD GPU here"),
         (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "no tier is called 't9'"),
         (

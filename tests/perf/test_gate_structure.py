@@ -14,6 +14,7 @@ from zinc_rt.perf.lab import Lab
 from zinc_rt.perf.milestones import find_milestone, milestones
 from zinc_rt.perf.structure import MEASURES
 from zinc_rt.report import Result
+from zinc_rt.runner import Runner, StepBlock, StepHandle
 from zinc_rt.settings import Settings
 
 
@@ -49,14 +50,13 @@ def test_a_token_costs_one_submission_on_the_simulated_device(lab: Lab, tier: st
 
 
 def test_a_second_submission_a_token_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Engine._write_step
+    real = Runner.submit
 
-    def twice(self: Engine, variant: Any, *rest: Any) -> None:
-        real(self, variant, *rest)
-        variant.replays.replay(variant.key, self._stream)
-        variant.replays.wait(60)
+    def twice(self: Runner, block: StepBlock) -> StepHandle:
+        self.collect(real(self, block))
+        return real(self, block)
 
-    monkeypatch.setattr(Engine, "_write_step", twice)
+    monkeypatch.setattr(Runner, "submit", twice)
     result = decided(lab, "M1/one-submit")
     assert (result.status, result.measure["value"]) == ("fail", 2)
 

@@ -212,7 +212,8 @@ class _Planned:
         return planned
 
     def _fill(self, gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> None:
-        from zinc_rt.engine import default_ctx
+        from zinc_rt.commands.options import say
+        from zinc_rt.engine import ctx_warning, default_ctx
         from zinc_rt.mem.plan import plan_memory
         from zinc_rt.mem.traffic import decode_traffic
         from zinc_rt.model.emitter import Limits, Overrides
@@ -222,6 +223,8 @@ class _Planned:
         if not gguf.tensors:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
         limits = Limits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
+        if warning := ctx_warning(gguf, arguments.ctx):
+            say(f"warning   {warning}")
         overrides = Overrides(knobs.lm_head_rows, knobs.decode_topk, knobs.gemma4_attn_scale)
         tokens = arguments.step_tokens
         decode = build_model(gguf, limits, "decode", overrides=overrides)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,13 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
     )
     group.add_argument("--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)")
     group.add_argument(
+        "--timeout",
+        type=float,
+        metavar="S",
+        help="seconds that one step may take (default: by the device; a card 2 or more, a simulated one 60, and 600 "
+        "where it may have to compile; t_cpu as long as it takes)",
+    )
+    group.add_argument(
         "--threads", type=int, metavar="N", help="T-CPU threads (default: every core); results do not depend on it"
     )
 
@@ -114,12 +122,38 @@ def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> Non
 def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Settings, *, slots: int = 1) -> Engine:
     """The engine that --tier, --device, --ordering, --ctx and --threads describe."""
     from zinc_rt.devices import choose_tier, open_backend
-    from zinc_rt.engine import Engine
+    from zinc_rt.engine import Engine, ctx_warning
 
     choice = choose_tier(arguments.tier or settings.tier, arguments.device, **simulated_device(arguments))
     check_taken([choice], arguments)
+    if warning := ctx_warning(gguf, arguments.ctx):
+        say(f"warning   {warning}")
     backend = open_backend(choice, arguments.ordering, threads=threads(arguments, settings))
-    return Engine(gguf, backend, ctx=arguments.ctx, slots=slots, settings=settings)
+    try:
+        return Engine(
+            gguf,
+            backend,
+            ctx=arguments.ctx,
+            slots=slots,
+            settings=settings,
+            timeout_seconds=timeout(arguments),
+            slow=lambda line: say(f"waiting   {line}"),
+        )
+    except BaseException:
+        backend.close()
+        raise
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def timeout(arguments: argparse.Namespace) -> float | None:
+    """--timeout in seconds, None where it is not given. Raises UsageError."""
+    seconds: float | None = arguments.timeout
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise UsageError(f"--timeout {seconds:g}: wanted seconds, more than 0")
+    return seconds
 
 
 def read_model(path: str) -> GGUFFile:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli import run
-from zinc_rt.commands.options import add_engine, open_engine, read_model, settings, token_list
+from zinc_rt.commands.options import add_engine, open_engine, read_model, say, settings, token_list
 from zinc_rt.commands.output import add_json, finish, words
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import UsageError
@@ -118,16 +117,16 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     end_ids = tokenizer.eog_ids if tokenizer is not None and not arguments.ignore_eos else frozenset()
     text = _Stream(tokenizer, words(arguments))
     with open_engine(gguf, arguments, knobs, slots=2 if knobs.batched_prefill == "validate" else 1) as engine:
-        _say(f"tier      {why}")
+        say(f"tier      {why}")
         for clamp in knobs.clamps():
-            _say(f"shortcut  {clamp}")
+            say(f"shortcut  {clamp}")
         sequence = engine.open()
         started = time.monotonic()
         with progress(len(tokens), "prompt") as advance:
             logits, check = prefill(engine, sequence, tokens, knobs.batched_prefill, advance=advance)
         prompt_seconds = time.monotonic() - started
         if check is not None:
-            _say(check.line())
+            say(check.line())
         started = time.monotonic()
         try:
             stopped = generate(
@@ -142,16 +141,17 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         finally:
             text.close()
         seconds = time.monotonic() - started
+        submission = engine.runner.submission
         describe_run(report, engine)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier = str(report.device["tier"])
     where = f"{tier} on a simulated device" if report.device["simulated"] else engine.backend.spec.title
-    _say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s")
-    _say(
+    say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s")
+    say(
         f"generated {len(text.ids)} tokens in {seconds:.2f} s, {len(text.ids) / max(seconds, 1e-9):.2f} tokens/s "
         f"(wall time on this machine, {where}, not a performance figure)"
     )
-    _say(f"stopped   {reason}")
+    say(f"stopped   {reason}")
     report.results.append(
         Result(
             "generate",
@@ -169,6 +169,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         report.model = describe_model(gguf)
         report.details = {
             "tier_choice": why,
+            "submission": submission,
             "prompt_ids": tokens,
             "generated_ids": text.ids,
             "text": text.text,
@@ -195,10 +196,6 @@ def _prefill_result(check: PrefillCheck, tier: str) -> Result:
     )
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: int) -> str:
     if stopped == "end":
         return "at an end-of-generation token"
@@ -219,10 +216,10 @@ def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
     except ZincError as error:
         if needed:
             raise
-        _say(f"tokenizer none, ids are printed: {str(error).splitlines()[0]}")
+        say(f"tokenizer none, ids are printed: {str(error).splitlines()[0]}")
         return None
     for warning in tokenizer.warnings:
-        _say(f"tokenizer {warning}")
+        say(f"tokenizer {warning}")
     return tokenizer
 
 

@@ -26,6 +26,17 @@ Stage = Literal["prefill", "decode", "both"]
 SYMBOLS = ("tokens", "sequences", "rows", "entries")
 ABSENT = ""  # an optional operand that is not there
 
+
+def most(dim: Dim, capacity: Mapping[str, int]) -> int | None:
+    """The largest value of a dimension; None for a symbol without capacity. `entries` needs none of its own: every
+    token of a step may begin a page, and every sequence may have been given one before."""
+    if isinstance(dim, int):
+        return dim
+    if dim == "entries" and dim not in capacity and "tokens" in capacity:
+        return capacity["tokens"] + capacity.get("sequences", 0)
+    return capacity.get(dim)
+
+
 _NAME = re.compile(r"[a-z_][a-z0-9_]*(\[[a-z0-9_]+\])?(\.[a-z_][a-z0-9_]*(\[[a-z0-9_]+\])?)*\Z")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir.dtypes import row_bytes
-from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Role
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Role, most
 from zinc_rt.mem.arena import Lifetime, floor_bytes, pack
 from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.mem.suballocator import align_up
@@ -208,7 +208,7 @@ def size_bytes(spec: BufferSpec, capacity: Mapping[str, int]) -> int:
     """Bytes at full capacity. Raises InputError as plan_memory does."""
     dims: list[int] = []
     for dim in spec.shape:
-        value = capacity.get(dim) if isinstance(dim, str) else dim
+        value = most(dim, capacity)
         if value is None:
             raise InputError(f"{spec.name}: no capacity given for {dim!r}; given: {', '.join(capacity) or 'none'}")
         if value < 1:

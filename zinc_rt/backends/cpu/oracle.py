@@ -17,7 +17,7 @@ from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening, available_cores
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, Fence, HostExecutor, HostFence, Stream
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, most
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
 from zinc_rt.kernels.reference.table import KERNELS
@@ -203,7 +203,7 @@ def _array(operand: Operand | Weight) -> Operand:
 
 
 def _capacity(spec: BufferSpec, capacity: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(capacity[dim] if isinstance(dim, str) else dim for dim in spec.shape)
+    return tuple(most(dim, capacity) or 0 for dim in spec.shape)
 
 
 def _symbol(spec: BufferSpec) -> int | None:
