@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,7 @@ class Runner:
                 ctx=self.job.ctx,
                 transform=transform(self.job.layers),
                 settings=self.job.settings,
+                share_arenas=False,  # a stale byte must not hide
             )
             self._engines[spec] = self._stack.enter_context(engine)
         return self._engines[spec]
@@ -148,7 +150,8 @@ class Runner:
         steps: int = 0,
     ) -> Run:
         inject = {**(inject or {}), **self.inject()}
-        key = cache.key_of(
+        key_of = partial(
+            cache.key_of,
             model=digest(self.job.gguf),
             tier=spec.name,
             tokens=self.job.tokens,
@@ -158,10 +161,10 @@ class Runner:
             selection=repr(selection),
             prefill=prefill,
             inject=inject,
-            follow=follow,
             steps=steps,
             settings=repr(self.job.settings),
         )
+        key = key_of(follow=follow)
         on_disk = self.job.use_cache and spec.tier == ORACLE.tier
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
@@ -176,7 +179,7 @@ class Runner:
             steps=steps,
             follow=follow,
         )
-        self._runs[key] = result
+        self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
             cache.store(key, result)
         return result

@@ -64,8 +64,8 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         "--timeout",
         type=float,
         metavar="S",
-        help="seconds that one step may take (default: by the device; a card 2 or more, a simulated one 60, and 600 "
-        "where it may have to compile; t_cpu as long as it takes)",
+        help="seconds that one step may take (default: 2 or more on a card, 60 on a simulated one and 600 for the "
+        "first, on t_cpu as long as it takes)",
     )
     group.add_argument(
         "--threads", type=int, metavar="N", help="T-CPU threads (default: every core); results do not depend on it"
