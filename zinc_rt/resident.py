@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,19 @@ class Arena:
     last: object = None  # the variant that ran in it last
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the host finds a buffer: rows of `inner` elements, as many as the count `symbol`, or always `rows`."""
+
+    port: str
+    offset_bytes: int
+    dtype: np.dtype[Any]
+    symbol: int | None
+    rows: int
+    inner: tuple[int, ...]
+    row_bytes: int
+
+
 @dataclass(slots=True, eq=False)
 class Variant:
     """One lowered graph of one capacity, and the host's way to its buffers. `blocks`: what a runner keeps for it;
@@ -52,6 +66,11 @@ class Variant:
     arena: Arena | None = None
     blocks: list[Any] = field(default_factory=list)
     ran: bool = False
+    _step_port: str = field(init=False)
+    _places: dict[str, _Place] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._step_port = port(STEP, self.key)
 
     @property
     def graph(self) -> ir.Graph:
@@ -73,21 +92,36 @@ class Variant:
 
     def write_step(self, block: np.ndarray) -> None:
         """The whole step block, u8 as the plan lays it out, in one go."""
-        self.replays.write(port(STEP, self.key), 0, block)
+        self.replays.write(self._step_port, 0, block)
 
     def read(self, name: str, counts: Counts) -> np.ndarray:
         """A view of the rows a step of `counts` filled, valid until the next replay."""
-        spec, place = self.graph.buffers[name], self.program.plan.placements[name]
-        shape = self.shape(name, counts)
-        dtype = NUMPY_DTYPES[spec.dtype]
-        size_bytes = dtype.itemsize * int(np.prod(shape))
-        view = self.replays.view(port(place.allocation, self.key), place.offset_bytes, size_bytes)
-        return np.frombuffer(view, dtype).reshape(shape)
+        place = self._places.get(name) or self._place(name)
+        rows = place.rows if place.symbol is None else counts[place.symbol]
+        view = self.replays.view(place.port, place.offset_bytes, rows * place.row_bytes)
+        return np.frombuffer(view, place.dtype).reshape(rows, *place.inner)
 
     def shape(self, name: str, counts: Counts) -> tuple[int, ...]:
         """A buffer's shape in a step of `counts`."""
-        dims = self.graph.buffers[name].shape
-        return tuple(counts[SYMBOLS.index(dim)] if isinstance(dim, str) else dim for dim in dims)
+        place = self._places.get(name) or self._place(name)
+        return place.rows if place.symbol is None else counts[place.symbol], *place.inner
+
+    def _place(self, name: str) -> _Place:
+        spec, placed = self.graph.buffers[name], self.program.plan.placements[name]
+        first, *inner = spec.shape
+        sizes = tuple(int(dim) for dim in inner)  # only a first dimension is a symbol
+        dtype = NUMPY_DTYPES[spec.dtype]
+        symbol = SYMBOLS.index(first) if isinstance(first, str) else None
+        place = self._places[name] = _Place(
+            port(placed.allocation, self.key),
+            placed.offset_bytes,
+            dtype,
+            symbol,
+            first if isinstance(first, int) else 0,
+            sizes,
+            dtype.itemsize * math.prod(sizes),
+        )
+        return place
 
 
 class Resident:

@@ -47,6 +47,7 @@ class Variants:
         self._models: dict[Stage, Model] = {}
         self._resident: Resident | None = None
         self._built: dict[tuple[Stage, tuple[str, ...], bool], dict[tuple[int, ...], Variant]] = {}
+        self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
 
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:
@@ -83,9 +84,13 @@ class Variants:
         tapped: bool = False,
     ) -> Variant:
         """The variant of the smallest capacity that holds so many, as `get`."""
-        room = _least(max(tokens, sequences))
-        key = (room, min(self.limits.slots, room), min(room, _least(rows)))
-        return self.get(stage, key, inject=inject, tapped=tapped)
+        asked = stage, tokens, sequences, rows, inject, tapped or self.tap_always
+        variant = self._fitting.get(asked)
+        if variant is None:
+            room = _least(max(tokens, sequences))
+            key = (room, min(self.limits.slots, room), min(room, _least(rows)))
+            variant = self._fitting[asked] = self.get(stage, key, inject=inject, tapped=tapped)
+        return variant
 
     def get(
         self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
@@ -99,6 +104,11 @@ class Variants:
 
     def _build(self, stage: Stage, key: tuple[int, ...], inject: tuple[str, ...], tapped: bool) -> Variant:
         table = self._built.setdefault((stage, inject, tapped), {})
+
+        def dropped(key: tuple[int, ...]) -> None:
+            del table[key]
+            self._fitting.clear()
+
         graph = self.graph(stage, inject)
         if inject or self._transform is not None:
             verify(graph)
@@ -106,7 +116,7 @@ class Variants:
         replays = (
             known.replays
             if known
-            else self.resident.graph(graph.name, graph, observer=self._observer, dropped=table.pop)
+            else self.resident.graph(graph.name, graph, observer=self._observer, dropped=dropped)
         )
         table[key] = self.resident.build(graph, key, replays, tapped=tapped)
         return table[key]
@@ -116,6 +126,7 @@ class Variants:
         if self._resident is not None:
             self._resident.unload()
         self._built.clear()
+        self._fitting.clear()
 
     def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
         """What was built for that key of an executable graph. Raises KeyError."""

@@ -196,7 +196,8 @@ class Graph:
         """
         buffer = self._settled(port, "write")
         source = memoryview(data).cast("B").toreadonly()
-        buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
+        if not 0 <= offset_bytes <= buffer.size_bytes - source.nbytes:
+            buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
         self._launcher.write(buffer, offset_bytes, source)
         self._observer.wrote(buffer, offset_bytes, source)
 
@@ -217,7 +218,8 @@ class Graph:
         buffer = self._settled(port, "read")
         if size_bytes is None:
             size_bytes = buffer.size_bytes - offset_bytes
-        buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, view of {port}")
+        if not (0 <= offset_bytes <= buffer.size_bytes - size_bytes and size_bytes >= 0):
+            buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, view of {port}")
         return self._launcher.read(buffer, offset_bytes, size_bytes)
 
     def _settled(self, port: str, verb: str) -> Buffer:
