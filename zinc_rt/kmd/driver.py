@@ -79,6 +79,9 @@ class SideChannel(Protocol):
     def expect(self, kernels: Sequence[Expected]) -> None:
         """Kernels about to be dispatched, which it may compile beforehand."""
 
+    def discard(self, va: int, size_bytes: int) -> None:
+        """These bytes count as uninitialised from now on, but where the host maps them."""
+
     def watch(self, va: int, size_bytes: int) -> None:
         """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
 

@@ -160,6 +160,11 @@ class GpuVm:
                 self._forget(start, end)
         self.version += 1
 
+    def discard(self, va: int, size_bytes: int) -> None:
+        """What these bytes hold is nobody's any more: uninitialised, as fresh memory is."""
+        self._forget(va, va + size_bytes)
+        self.version += 1  # what was known to be written all over is to be looked at again
+
     def _forget(self, start: int, end: int) -> None:
         """Whole dwords only."""
         for span in self.overlapping(start, end - start):
