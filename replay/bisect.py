@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.devices import ORACLE, Choice
+from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
 from zinc_rt.lower import Call, Program
 from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
@@ -165,11 +166,12 @@ class _Search:
     def _unended(self, step: Step, right: Variant, before: dict[str, bytes], error: Exception) -> None:
         """Name the node at which the step stopped, where the tier can tell."""
         wrong = self.suspect.variant(step.graph, step.key)
-        node = self.suspect.backend.culprit(wrong.program, wrong.built, error)
-        index = next((at for at, call in enumerate(wrong.program.calls) if call.node is node), None)
-        if index is None or node is None:
+        named = error.node if isinstance(error, DeadlineMissed) else None
+        index = next((at for at, call in enumerate(wrong.program.calls) if call.node is named), None)
+        if index is None:
             self._say("the tier cannot say at which node")
             return
+        node = wrong.program.calls[index].node
         self.found.where = Where(
             step.number,
             step.graph,
@@ -293,7 +295,7 @@ class _Search:
             return {}
         last = stores[-1]
         return {
-            "kernel": last.kernel.removeprefix("kernel ").partition("+")[0],
+            "kernel": last.kernel,
             "group": list(last.group),
             "wave": last.wave,
             "lane": last.lane,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS
+from zinc_rt.isa import Target, decode
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.launch import Launch, Ref, Temp
 from zinc_rt.kernels.sets import BinaryKernelSet
@@ -24,8 +24,8 @@ from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
 from zinc_rt.resident import capacity_of
 from zinc_rt.trace.reader import LogReader
 
-_REGISTER = re.compile(r"^ {8}(\S+) +((?:[0-9a-f]{8} ?)+)$")
-_INSTRUCTION = re.compile(r"^ *([0-9a-f]+)  exec ([0-9a-f]+)  (.*)$")
+if TYPE_CHECKING:
+    from zinc_rt.sim.shader.trace import Step as Traced
 
 
 def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx1201") -> list[str]:
@@ -41,7 +41,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx120
         tape = read_tape(log)
         (step,) = tape.steps
         node = _Node(kernels, tape, step, _memory(log, tape, step, kernels))
-    return list(_of_lane(node.traced(stored), int(stored["lane"])))
+    return list(node.traced(stored))
 
 
 def _memory(log: LogReader, tape: Tape, step: Step, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
@@ -71,7 +71,7 @@ class _Node:
     memory: dict[str, np.ndarray]
     _addresses: dict[str, int] = field(default_factory=dict)
 
-    def traced(self, stored: dict[str, Any]) -> list[str]:
+    def traced(self, stored: dict[str, Any]) -> Iterator[str]:
         from zinc_rt.sim.shader.bare import EngineDevice
 
         launches = list(self._launches())
@@ -82,7 +82,9 @@ class _Node:
             self._addresses[name] = device.place(array, name)
         for launch in launches[: last + 1]:
             self._dispatch(device, launch)
-        return device.traced
+        zrt = self.kernels.load(stored["kernel"])
+        code = patched(zrt, dict(launches[last].patches))
+        return _of_lane(device.steps, code, zrt.wave, int(stored["lane"]))
 
     def _launches(self) -> Iterator[Launch]:
         graph = self.tape.graphs[self.step.graph].graph
@@ -133,18 +135,18 @@ class _Node:
         return resolve
 
 
-def _of_lane(lines: list[str], lane: int) -> Iterator[str]:
+def _of_lane(steps: Iterable[Traced], code: bytes, wave: int, lane: int) -> Iterator[str]:
     """Of a wave's trace what one lane sees: instructions it took part in, registers as it has them."""
-    active = True
-    for line in lines:
-        instruction, register = _INSTRUCTION.match(line), _REGISTER.match(line)
-        if instruction is not None:
-            scalar = instruction[3].startswith(("s_", "?"))
-            active = scalar or bool(int(instruction[2], 16) >> lane & 1)
+    active, last = True, -1
+    for step in steps:
+        if step.pc != last or not step.name:
+            instruction = decode(code, step.pc, Target(12, wave))
+            text = "?" if instruction is None else instruction.text
+            active = text.startswith(("s_", "?")) or bool(step.exec >> lane & 1)
             if active:
-                yield f"{int(instruction[1], 16):6x}  {instruction[3]}"
-        elif register is not None and active:
-            values = register[2].split()
-            value = int(values[lane] if len(values) > 1 else values[0], 16)
+                yield f"{step.pc:6x}  {text}"
+        last = step.pc
+        if step.name and active:
+            value = int(step.values[lane if len(step.values) > 1 else 0])
             (number,) = struct.unpack("<f", struct.pack("<I", value))
-            yield f"        {register[1]:7s} {value:08x}  {number:.9g}"
+            yield f"        {step.name:7s} {value:08x}  {number:.9g}"

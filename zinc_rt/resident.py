@@ -22,7 +22,7 @@ from zinc_rt.mem.plan import ARENA, STEP, Allocation, plan_memory
 Counts = Sequence[int]  # of a step, in the order of SYMBOLS; those of old logs end early
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 RESIDENT = ("weight", "constant")  # roles that are uploaded, not allocated by the plan
-KEPT = ("state", "table")  # roles that live across replays, shared by all variants
+KEPT: tuple[ir.Role, ...] = ("state", "table")  # roles that live across replays, shared by all variants
 MAX_VARIANTS = 64  # of one graph
 CACHE = "state/state.kv_"  # a query sees only rows that were written
 TAPPED_HEAPS = {**ROLE_HEAPS, "activation": Heap.BAR}  # the host looks at them
@@ -36,7 +36,7 @@ class Arena:
     buffer: Buffer
     usage: Usage
     users: int = 0
-    last: object = None  # the variant that ran in it last
+    last: Any = None  # the executable that ran in it last
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class Variant:
     def submit(self, stream: Stream) -> Fence:
         """Replay it once. What another variant left in a shared arena counts as never written from here on."""
         arena = self.arena
-        if arena is not None and arena.last is not self:
-            if arena.last is not None and self.backend.instrument is not None:
-                self.backend.instrument.discard(arena.buffer, 0, arena.buffer.size_bytes)
-            arena.last = self
+        if arena is not None and arena.last is not self.built:
+            if self.backend.instrument is not None:
+                self.backend.instrument.hand_over(arena.buffer, arena.last, self.built)
+            arena.last = self.built
         return self.replays.replay(self.key, stream)
 
     def write(self, name: str, data: np.ndarray | bytes, *, offset_bytes: int = 0) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from zinc_rt.backends.amd.open import open_t1
+from zinc_rt.backends.amd.open import open_t1, open_t2
 from zinc_rt.exec import Stream
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
@@ -19,6 +19,7 @@ from zinc_rt.mem.plan import plan_memory
 from zinc_rt.sim.driver import SimDriver
 
 COUNT = 300
+OPENERS = {"t1": open_t1, "t2": open_t2}
 
 
 def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,16 +32,16 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
     driver = SimDriver()
     expected: list[Expected] = []
     announced: list[str] = []
-    announce = driver.announce
+    announce = driver.announce_all
 
-    def listen(va: int, size_bytes: int, name: str) -> None:
-        announced.append(name)
-        announce(va, size_bytes, name)
+    def listen(rows: Sequence[tuple[int, int, str]]) -> None:
+        announced.extend(name for _, _, name in rows)
+        announce(rows)
 
     def hear(kernels: Sequence[Expected]) -> None:
         expected.extend(kernels)
 
-    monkeypatch.setattr(driver, "announce", listen)
+    monkeypatch.setattr(driver, "announce_all", listen)
     monkeypatch.setattr(driver, "expect", hear)
     with open_t1(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all) as backend:
         program = lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier="t1")
@@ -59,3 +60,40 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
         seen.release()  # the mapping goes with the backend
         assert got == (a + b).tobytes()
         assert backend.instrument is not None and backend.instrument.findings() == []
+
+
+@pytest.mark.parametrize("tier", OPENERS)
+def test_what_is_discarded_is_found_by_its_reader_until_it_is_filled(tier: str) -> None:
+    builder = Builder("sum")
+    for name, role in (("step.a", "step"), ("step.b", "step"), ("out.y", "output")):
+        builder.buffer(name, (1, COUNT), "f32", role)  # type: ignore[arg-type]
+    builder.node(Op.ADD, ("step.a", "step.b"), ("out.y",), label="sum")
+    graph = builder.build()
+    plan = plan_memory(graph, capacity={}, heaps={**ROLE_HEAPS, "step": Heap.DEVICE_LOCAL, "output": Heap.BAR})
+    driver = SimDriver(sanitizer="fast")
+    opener, stream = OPENERS[tier], Stream("main")
+    with opener(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all) as backend:
+        buffers = {n: backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
+        variant = backend.build(
+            lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier=tier), buffers
+        )
+        place, out = plan.placements["step.a"], plan.placements["out.y"]
+        for name in ("step.a", "step.b"):
+            to = plan.placements[name]
+            ones = memoryview(np.ones(COUNT, np.float32)).cast("B")
+            backend.write(buffers[to.allocation], to.offset_bytes, ones)
+        backend.submit(variant, stream).wait(60.0)
+        assert backend.instrument is not None and backend.instrument.findings() == []
+
+        backend.instrument.discard(buffers[place.allocation], place.offset_bytes, 4 * COUNT)
+        backend.submit(variant, stream).wait(60.0)
+        found = backend.instrument.findings()
+        assert found and {each.rule for each in found} == {"uninitialised-memory"}
+        assert found[0].kernel == "add" and found[0].source and found[0].source in found[0].text
+        assert found[0].node is not None and found[0].node.label == "sum"
+
+        backend.fill(buffers[place.allocation], place.offset_bytes, 4 * COUNT, stream)
+        backend.submit(variant, stream).wait(60.0)
+        assert backend.instrument.findings() == found
+        seen = backend.read(buffers[out.allocation], out.offset_bytes, 4 * COUNT).tobytes()
+        assert seen == np.ones(COUNT, np.float32).tobytes()

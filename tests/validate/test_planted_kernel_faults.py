@@ -5,6 +5,7 @@ The bit is one that the assembler would never question: in a constant, a registe
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -96,4 +97,5 @@ def test_a_wave_that_stops_for_good_ends_the_run_at_once_with_its_report(
     said = capsys.readouterr().err
     assert "a wave stopped for good" in said and "kernel swiglu" in said
     [report] = tmp_path.glob("zinc-rt-hangs/*/report.txt")
-    assert "swiglu" in report.read_text()
+    assert "swiglu" in report.read_text() and "\nnode     SWIGLU" in report.read_text()
+    assert "ffn_swiglu-0" in json.loads(report.with_name("report.json").read_text())["node"]

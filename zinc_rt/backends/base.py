@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from zinc_rt.exec import Buffer, Fence, Stream
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
+from zinc_rt.kmd.driver import Expected
 from zinc_rt.lower import Program
 
 
@@ -31,34 +32,39 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that a simulated device found wrong."""
+    """Something that a simulated device found wrong. What follows the sentence is said in it too, as far as it is
+    known: `pc` is a byte offset in the kernel, `source` its line (moe_topk.s:97), `wave` a number in the
+    workgroup, `lanes` a bit each. `node`: whose dispatch it was."""
 
     rule: str
     sentence: str
+    kernel: str = ""
+    pc: int | None = None
+    instruction: str = ""
+    source: str = ""
+    group: tuple[int, int, int] | None = None
+    wave: int | None = None
+    lanes: int = 0
+    address: int | None = None
+    node: Node | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
         return f"{self.rule}: {self.sentence}"
 
 
-class Store(Protocol):
+@dataclass(frozen=True, slots=True)
+class Store:
     """One lane's store, as a simulated device saw it. `pc`: a byte offset in the kernel; `group`: the workgroup's
-    id; `wave`: its number in that; `value`: the lowest 8 bytes stored at `address`."""
+    id; `wave`: its number in that; `value`: the lowest 8 bytes stored."""
 
-    @property
-    def kernel(self) -> str: ...
-    @property
-    def instruction(self) -> str: ...
-    @property
-    def pc(self) -> int: ...
-    @property
-    def group(self) -> tuple[int, int, int]: ...
-    @property
-    def wave(self) -> int: ...
-    @property
-    def lane(self) -> int: ...
-    @property
-    def value(self) -> int: ...
+    kernel: str
+    pc: int
+    instruction: str
+    group: tuple[int, int, int]
+    wave: int
+    lane: int
+    value: int
 
 
 class Instrument(Protocol):
@@ -72,6 +78,16 @@ class Instrument(Protocol):
 
     def stores(self) -> list[Store]:
         """What was noted since, in order."""
+
+    def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
+        """These bytes count as uninitialised from now on. In memory that the host maps nothing does."""
+
+    def hand_over(self, buffer: Buffer, before: Any, after: Any) -> None:
+        """A buffer that executables take turns in is `after`'s from here on: nothing in it counts as written, and
+        it holds what `after` puts there, no longer what `before` (None: nobody) did."""
+
+    def expect(self, kernels: Sequence[Expected]) -> None:
+        """Kernels about to run, which the device may compile beforehand."""
 
 
 class Executable(Protocol):
@@ -99,7 +115,9 @@ class Backend(Protocol):
 
     device: Device
     ordering: str
-    kernels: KernelSet
+
+    @property
+    def kernels(self) -> KernelSet: ...
 
     @property
     def instrument(self) -> Instrument | None:
@@ -148,9 +166,6 @@ class Backend(Protocol):
         """Start after the stream's earlier submissions and every fence in `stream.waits`."""
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
-        """Raises DeadlineMissed with the tier's report."""
-
-    def culprit(self, program: Program, executable: Any, error: BaseException) -> Node | None:
-        """The node at which a replay ended by `error`, where the tier can tell."""
+        """Raises DeadlineMissed with the tier's report, and the node at which a replay stopped where it knows."""
 
     def close(self) -> None: ...

@@ -13,6 +13,8 @@ class DeadlineMissed(ZincError):
     """A fence was not reached in time. A tier that can say why raises a subclass carrying its hang report."""
 
     exit_code = 1
+    node: object = None
+    """The node of the graph at which a replay stopped, where the tier knows."""
 
 
 class Fence(Protocol):

@@ -76,8 +76,14 @@ class SideChannel(Protocol):
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """A suballocation [va, va + size_bytes), for bounds checks; size 0 takes it back."""
 
+    def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
+        """As `announce` for each (VA, bytes, name), in order."""
+
     def expect(self, kernels: Sequence[Expected]) -> None:
         """Kernels about to be dispatched, which it may compile beforehand."""
+
+    def discard(self, va: int, size_bytes: int) -> None:
+        """These bytes count as uninitialised from now on, but where the host maps them."""
 
     def watch(self, va: int, size_bytes: int) -> None:
         """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""

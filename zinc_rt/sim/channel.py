@@ -14,7 +14,7 @@ from zinc_rt.sim.device import Device
 from zinc_rt.sim.fetch import WINDOW_DW, Frame, Ring
 from zinc_rt.sim.hang import Stop, report
 from zinc_rt.sim.hazards import Record
-from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, QueueKind, QueueState, Severity
+from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, Place, QueueKind, QueueState, Severity
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Ranges
 from zinc_rt.sim.stops import FaultIn, Illegal, Wait
 from zinc_rt.sim.work import Pending, Work
@@ -232,6 +232,7 @@ class Channel:
             self.label(),
             self.queue.queue_id,
             self.at[1] * self.UNIT,
+            self.at[0].va(self.at[1]),
             past_l2,
             code,
         )
@@ -260,6 +261,7 @@ class Channel:
             self.label(),
             self.queue.queue_id,
             self.at[1] * self.UNIT,
+            self.at[0].va(self.at[1]),
             past_l2,
         )
         self.hazards.add(record)
@@ -280,15 +282,25 @@ class Channel:
         return f"queue {self.queue.queue_id} {name} at {frame.place(position)}"
 
     def finding(
-        self, rule: str, sentence: str, severity: Severity = Severity.FINDING, *, once: object = None
+        self,
+        rule: str,
+        sentence: str,
+        severity: Severity = Severity.FINDING,
+        *,
+        once: object = None,
+        at: tuple[Frame, int] | None = None,
+        place: Place | None = None,
     ) -> None:
-        """`once`: further findings of the rule with the same value are not told again."""
+        """`once`: further findings of the rule with the same value are not told again. `at`: the packet that it is
+        about, where that is not the present one."""
         key = (rule, sentence if once is None else once)
         if key in self._told or len(self._told) >= FINDINGS_KEPT:
             return
         self._told.add(key)
-        position = self.at[1] * self.UNIT
-        self.outbox.finding(Finding(severity, rule, self.queue.queue_id, position, sentence))
+        frame, position = at or self.at
+        self.outbox.finding(
+            Finding(severity, rule, self.queue.queue_id, position * self.UNIT, sentence, frame.va(position), place)
+        )
 
     def broken(self, error: Exception) -> None:
         """Executing a packet raised what it never should: this queue ends, the device goes on."""

@@ -22,7 +22,7 @@ from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.layout import Way, request_key, request_size_bytes
 from zinc_rt.sim import wire
-from zinc_rt.sim.interfaces import Finding, Severity
+from zinc_rt.sim.interfaces import Finding, Place, Severity
 from zinc_rt.sim.shader import crash
 from zinc_rt.sim.shared_pages import SharedPages
 from zinc_rt.sim.socket_lock import only_one
@@ -287,6 +287,10 @@ class SimClient:
         """Kernels about to be dispatched, to be compiled beforehand. Returns when they are."""
         self._checked({"op": "expect", "kernels": [asdict(each) for each in kernels]})
 
+    def discard(self, va: int, size_bytes: int) -> None:
+        """These bytes count as uninitialised from now on, but where the host maps them."""
+        self._checked({"op": "discard", "va": va, "size": size_bytes})
+
     def watch(self, va: int, size_bytes: int) -> None:
         """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
         self._checked({"op": "watch", "va": va, "size": size_bytes})
@@ -297,7 +301,7 @@ class SimClient:
 
     def findings(self) -> list[Finding]:
         rows = self._checked({"op": "findings"}).header["findings"]
-        return [Finding(Severity(row[0]), *row[1:]) for row in rows]
+        return [_finding(row) for row in rows]
 
     def inject(self, name: str) -> None:
         self._checked({"op": "inject", "name": name})
@@ -310,6 +314,13 @@ class SimClient:
                 each.close()
             self._sockets.clear()
         self.open_fds.clear()
+
+
+def _finding(row: dict[str, Any]) -> Finding:
+    place = row["place"]
+    if place is not None:
+        place = Place(**{**place, "group": tuple(place["group"]) if place["group"] is not None else None})
+    return Finding(**{**row, "severity": Severity(row["severity"]), "place": place})
 
 
 def _raise_errno(answer: wire.Message) -> None:

@@ -65,4 +65,6 @@ class Device:
         self._spaces.pop(id(space), None)
 
     def _report(self, later: Record, rule: str, sentence: str) -> None:
-        self.outbox.finding(Finding(Severity.FINDING, rule, later.queue_id, later.position, sentence))
+        self.outbox.finding(
+            Finding(Severity.FINDING, rule, later.queue_id, later.position, sentence, later.packet_va)
+        )

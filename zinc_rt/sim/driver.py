@@ -97,6 +97,10 @@ class SimDriver:
         """Kernels about to be dispatched, to be compiled beforehand."""
         self.machine.expect(self.process, kernels)
 
+    def discard(self, va: int, size_bytes: int) -> None:
+        """These bytes count as uninitialised from now on, but where the host maps them."""
+        self.machine.discard(self.process, va, size_bytes)
+
     def watch(self, va: int, size_bytes: int) -> None:
         """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
         self.machine.watch(self.process, va, size_bytes)

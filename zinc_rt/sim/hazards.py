@@ -53,6 +53,7 @@ class Record:
     label: str
     queue_id: int
     position: int  # as in Finding
+    packet_va: int
     past_l2: bool = False
     code: Ranges = ()
     cleaned: dict[Cache, int] = field(default_factory=dict)  # cache -> issue number of the first operation

@@ -99,12 +99,28 @@ class Severity(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a kernel. `kernel` as AddressSpace.describe calls its first byte, `pc` a byte offset in it, `lanes`
+    a bit each, `address` the first lane's; None and "" where there is none."""
+
+    kernel: str
+    pc: int
+    instruction: str = ""
+    group: tuple[int, int, int] | None = None
+    wave: int | None = None  # in its workgroup
+    lanes: int = 0
+    address: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     severity: Severity
     rule: str  # short, stable: "missing-barrier", "reserved-bits", "stale-hdp"
     queue_id: int
     position: int  # dword (SDMA: byte) in the ring or IB where the packet starts
     sentence: str
+    packet_va: int = 0  # where that packet lies
+    place: Place | None = None
 
 
 class Kernel(Protocol):

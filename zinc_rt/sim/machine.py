@@ -349,6 +349,13 @@ class Machine:
                 if isinstance(file, DrmFile):
                     file.vm.announce_all(rows)
 
+    def discard(self, process: Process, va: int, size_bytes: int) -> None:
+        """These bytes count as uninitialised again, for reads from now on."""
+        with self.lock:
+            for file in process.files.values():
+                if isinstance(file, DrmFile):
+                    file.vm.discard(va, size_bytes)
+
     def watch(self, process: Process, va: int, size_bytes: int) -> None:
         """Every store of the process's waves to these bytes is to be remembered; size 0: no more."""
         for file in self._drm_files(process):

@@ -77,6 +77,7 @@ class Server:
             "announce": self._announce,
             "expect": self._expect,
             "findings": self._findings,
+            "discard": self._discard,
             "watch": self._watch,
             "stores": self._stores,
             "inject": self._inject,
@@ -227,11 +228,12 @@ class Server:
         return {}, b"", []
 
     def _findings(self, session: Session, message: wire.Message) -> Answer:
-        rows = [
-            [each.severity.value, each.rule, each.queue_id, each.position, each.sentence]
-            for each in self.machine.findings
-        ]
+        rows = [{**asdict(each), "severity": each.severity.value} for each in self.machine.findings]
         return {"findings": rows, "dmesg": self.machine.dmesg[-1000:]}, b"", []
+
+    def _discard(self, session: Session, message: wire.Message) -> Answer:
+        self.machine.discard(session.process, int(message.header["va"]), int(message.header["size"]))
+        return {}, b"", []
 
     def _watch(self, session: Session, message: wire.Message) -> Answer:
         self.machine.watch(session.process, int(message.header["va"]), int(message.header["size"]))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import USER_DATA_COUNT, Sh
-from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue
+from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue, Place
 
 Ranges = tuple[tuple[int, int], ...]
 """(va, size in bytes) each."""
@@ -37,6 +37,12 @@ LEVELS = ("off", "fast", "full")
 """Of the sanitizer: virtual memory only; bounds, alignment, initialised reads; races and lint too."""
 
 
+class Report(Protocol):
+    """A finding at a dispatch."""
+
+    def __call__(self, rule: str, sentence: str, *, place: Place | None = None) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Dispatch:
     """One launch, with the registers as they were at its packet. Compared by identity.
@@ -61,7 +67,7 @@ class Dispatch:
     initiator: int
     registers: Mapping[int, int]  # SH offset -> value; read through `register`
     label: str  # "DISPATCH_DIRECT at ring dword 0x1c (position 28)"
-    report: Callable[[str, str], None]  # (rule, sentence): a finding at this dispatch
+    report: Report
 
     def register(self, offset: int) -> int:
         return self.registers.get(offset, 0)

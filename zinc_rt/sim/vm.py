@@ -180,9 +180,9 @@ class GpuVm:
                 self._forget(start, end)
 
     def discard(self, va: int, size_bytes: int) -> None:
-        """What lies there is nobody's: uninitialised, until it is written again."""
+        """What these bytes hold is nobody's any more: uninitialised, as fresh memory is."""
         self._forget(va, va + size_bytes)
-        self.version += 1
+        self.version += 1  # what was known to be written all over is to be looked at again
 
     def _forget(self, start: int, end: int) -> None:
         """Whole dwords only."""

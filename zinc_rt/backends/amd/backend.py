@@ -6,7 +6,6 @@ own, so streams run independently, and one waits for another's fence on the GPU.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -44,7 +43,6 @@ from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import EventWrite, IndirectBuffer, WaitRegMem64
 
-_IN_IB = re.compile(r"at IB 0x[0-9a-f]+ dword 0x([0-9a-f]+)")
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
 SLOTS_BYTES = 4096
 WATCH_SECONDS = 0.25  # between two looks at what a simulated device found
@@ -95,14 +93,17 @@ class AmdBackend:
         self.device = device
         self.ordering = ordering
         self.generation = generation_of(arch_name(side.transport.generation))
-        self.memory = DeviceMemory(side.transport, channel.announce if channel is not None else None)
+        self.memory = DeviceMemory(side.transport, channel.announce_all if channel is not None else None)
         self.kernels = kernels if kernels is not None else no_kernels(device.arch)
-        self.instrument = AmdInstrument(channel, self.kernels.load) if channel is not None else None
+        self.instrument: AmdInstrument | None = None
+        if channel is not None:
+            self.instrument = AmdInstrument(channel, self.kernels.load, self._node_at)
+        self._graphs: set[AmdVariant] = set()
         self._programs = Programs(
             self.memory,
             KernelCode(self.kernels.load, self.memory, self._put) if self.kernels.entries else None,
             self._put,
-            channel.expect if channel is not None else lambda kernels: None,
+            self.instrument.expect if self.instrument is not None else lambda kernels: None,
             self.generation,
             spec.tier,
             device,
@@ -125,13 +126,6 @@ class AmdBackend:
         self.reporter = Reporter(side, self.memory.addresses, spec.tier, device, folder=hang_folder, log=log)
         for buffer in side.buffers():
             self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
-
-    def culprit(self, program: Program, variant: AmdVariant, error: BaseException) -> Node | None:
-        """By the place in the indirect buffer that the hang report names."""
-        found = _IN_IB.search(str(error))
-        if found is None:
-            return None
-        return dict(variant.nodes).get(int(found[1], 16))
 
     # Memory
 
@@ -204,6 +198,7 @@ class AmdBackend:
         self._touched_bar()
         variant = self._programs.build(program, buffers)
         if isinstance(program, Program):
+            self._graphs.add(variant)
             variant.code = partial(self._code_of, program)
         return variant
 
@@ -216,7 +211,18 @@ class AmdBackend:
         for lane in self._lanes.values():
             lane.batches.pop(variant, None)
             lane.flushing.pop(variant, None)
+        self._graphs.discard(variant)
         self._programs.free(variant)
+
+    def _node_at(self, queue_id: int, packet_va: int) -> Node | None:
+        """Whose dispatch lies at that address, of the graphs that are built."""
+        if queue_id not in {lane.ring.queue.queue_id for lane in self._lanes.values()}:
+            return None
+        for variant in self._graphs:
+            offset_dw = (packet_va - variant.ib.gpu_va) // 4
+            if 0 <= offset_dw < len(variant.ib.words):
+                return dict(variant.nodes).get(offset_dw)
+        return None
 
     def _code_of(self, program: Program) -> dict[str, bytes]:
         load = self.kernels.load
@@ -347,7 +353,8 @@ class AmdBackend:
             return
         self._watch_at = now + WATCH_SECONDS
         for each in self._stopped()[self._stopped_before :][:1]:
-            self.side.incidents.append(Incident("lost", f"a wave stopped for good: {each.sentence}"))
+            text = f"a wave stopped for good: {each.sentence}"
+            self.side.incidents.append(Incident("lost", text, node=each.node))
 
     def _stopped(self) -> list[Finding]:
         found = self.instrument.findings() if self.instrument is not None else []

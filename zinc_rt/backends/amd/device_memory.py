@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.backends.amd.addresses import AddressMap, Region
@@ -21,8 +21,8 @@ PLACEMENTS: Mapping[str, tuple[Placement, Placement | None]] = {  # and where el
 }
 
 
-Announce = Callable[[int, int, str], None]
-"""(VA, size in bytes, name); size 0 takes it back. Hardware has no such channel (design §5)."""
+Announce = Callable[[Sequence[tuple[int, int, str]]], None]
+"""(VA, size in bytes, name) each; size 0 takes it back. Hardware has no such channel (design §5)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -76,15 +76,14 @@ class DeviceMemory:
         storage = Storage(block, offset_bytes, size_bytes)
         if name != block.region.name:
             storage.region = self.addresses.add(storage.gpu_va, size_bytes, name)
-            if self._announce is not None:
-                self._announce(storage.gpu_va, size_bytes, name)
+            self.announce([(storage.gpu_va, size_bytes, name)])
         block.users += 1
         return Buffer(name, size_bytes, heap, storage=storage, gpu_va=storage.gpu_va)
 
-    def announce(self, va: int, size_bytes: int, name: str) -> None:
-        """A part of an allocation that has a name of its own, where the device can use that."""
+    def announce(self, rows: Sequence[tuple[int, int, str]]) -> None:
+        """Parts of allocations that have names of their own, where the device can use that."""
         if self._announce is not None:
-            self._announce(va, size_bytes, name)
+            self._announce(rows)
 
     def free(self, buffer: Buffer) -> None:
         """Raises ValueError for one that is not allocated here, or was freed."""
@@ -94,8 +93,7 @@ class DeviceMemory:
         buffer.storage = buffer.gpu_va = None
         if storage.region is not None:
             self.addresses.remove(storage.region)
-            if self._announce is not None:
-                self._announce(storage.region.va, 0, storage.region.name)
+            self.announce([(storage.region.va, 0, storage.region.name)])
         storage.block.users -= 1
         if storage.block.users == 0:
             self.give_back(storage.block)

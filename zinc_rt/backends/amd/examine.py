@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from zinc_rt.pm4.lint import errors, lint
 SHOWN_BEFORE = 2  # submissions shown before the one that holds rptr
 SHOWN_DW = 256  # and dwords behind rptr
 IB_SHOWN_LINES = 400
-_ZERO = re.compile(r"=(0|\w+\(0\))$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ def one_line(item: Item, ring: AmdRing, addresses: AddressMap) -> str:
     """A packet with those of its fields that are not 0."""
     texts = item_texts(item, ring.generation, addresses.name)
     words = [word for index in sorted(texts) for word in texts[index].split()]
-    return " ".join(word for word in words if not _ZERO.search(word))
+    return " ".join(word for word in words if not word.endswith(("=0", "(0)")))
 
 
 def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addresses: AddressMap) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import DeadlineMissed
+from zinc_rt.ir.graph import Node
 from zinc_rt.pm4.generation import Generation
 
 SCHEMA = "zinc-rt-hang/1"
@@ -86,6 +87,7 @@ class HangReport:
     ring_words: bytes = field(default=b"", repr=False)
     ib_words: bytes = field(default=b"", repr=False)
     core_dump: bytes = field(default=b"", repr=False)
+    node: Node | None = None  # at which a replay stopped, where that is known
     seen_at: float = field(default_factory=time.time)
 
     def text(self) -> str:
@@ -96,6 +98,7 @@ class HangReport:
             f"hang     {self.what}",
             f"why      {self.why}",
             f"packet   {self.last_packet}",
+            *([f"node     {self.node!r}"] if self.node is not None else []),
             f"device   {self.device.name} {self.device.arch}{simulated}, tier {self.tier}",
             f"queue    {ring.kind} {ring.queue_id}, ring of {ring.ring_dw} dwords at {ring.ring_va:#x}",
             f"wptr     {ring.wptr_dw} (place {ring.wptr_dw % ring.ring_dw:#x}), in memory {ring.wptr_memory}",
@@ -121,7 +124,8 @@ class HangReport:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; the raw bytes are files of their own."""
-        body = {"schema": SCHEMA, **asdict(self)}
+        body = {"schema": SCHEMA, **asdict(replace(self, node=None))}
+        body["node"] = repr(self.node) if self.node is not None else ""
         for name in ("ring_words", "ib_words", "core_dump"):
             body[f"{name}_bytes"] = len(body.pop(name))
         body["generation"] = self.generation.name.lower()
@@ -160,6 +164,7 @@ class Hang(DeadlineMissed):
 
     def __init__(self, report: HangReport, bundle: Path | None, not_saved: str = "") -> None:
         self.report = report
+        self.node = report.node
         self.bundle = bundle
         where = f"read {bundle / 'report.txt'}" if bundle else f"no bundle was saved: {not_saved}"
         super().__init__(f"{report.what}: {report.why}; at {report.last_packet}", next=where)

@@ -1,28 +1,103 @@
-"""What a simulated device says that no hardware can, in the words of a backend."""
+"""What a simulated device says that no hardware can, in the words of a backend: kernels, source lines, nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from zinc_rt.backends.amd.source_lines import with_source
+from zinc_rt.backends.amd.packet_program import AmdVariant
 from zinc_rt.backends.base import Finding, Store
+from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer
+from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.zrt import Zrt
-from zinc_rt.kmd.driver import SideChannel
+from zinc_rt.kmd.driver import Expected, SideChannel
+
+KERNEL = "kernel "  # as kernel_code names what it loads
 
 
 class AmdInstrument:
-    def __init__(self, device: SideChannel, read: Callable[[str], Zrt]) -> None:
-        """`device`: the driver's side channel. `read`: a kernel by name, for the lines of its source."""
+    def __init__(
+        self, device: SideChannel, read: Callable[[str], Zrt], node_at: Callable[[int, int], Node | None]
+    ) -> None:
+        """`read`: a kernel by name, for the lines of its source. `node_at`: by a queue's id and a packet's
+        address, whose dispatch it is. Other backends may share the device."""
         self._device = device
         self._read = read
+        self._node_at = node_at
+        self._known: dict[Any, Finding] = {}
 
     def findings(self) -> list[Finding]:
-        found = (Finding(each.rule, with_source(each.sentence, self._read)) for each in self._device.findings())
-        return list(dict.fromkeys(found))
+        """Each once."""
+        return list(dict.fromkeys(map(self._finding, self._device.findings())))
 
     def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         self._device.watch(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
     def stores(self) -> list[Store]:
-        return list(self._device.stores())
+        return [
+            Store(
+                _kernel(each.kernel) or each.kernel,
+                each.pc,
+                each.instruction,
+                each.group,
+                each.wave,
+                each.lane,
+                each.value,
+            )
+            for each in self._device.stores()
+        ]
+
+    def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
+        self._device.discard(buffer.storage.gpu_va + offset_bytes, size_bytes)
+
+    def hand_over(self, buffer: Buffer, before: AmdVariant | None, after: AmdVariant) -> None:
+        start = buffer.storage.gpu_va
+        end = start + buffer.size_bytes
+        old = [] if before is None else [(va, 0, name) for va, _, name in before.placed if start <= va < end]
+        new = [(va, size_bytes, name) for va, size_bytes, name in after.placed if start <= va < end]
+        self._device.announce_all([*old, *new])
+        self._device.discard(start, buffer.size_bytes)
+
+    def expect(self, kernels: Sequence[Expected]) -> None:
+        self._device.expect(kernels)
+
+    def _finding(self, each: Any) -> Finding:
+        if each not in self._known:
+            self._known[each] = self._made(each)
+        return self._known[each]
+
+    def _made(self, each: Any) -> Finding:
+        node, place = self._node_at(each.queue_id, each.packet_va), each.place
+        if place is None:
+            return Finding(each.rule, each.sentence, node=node)
+        kernel = _kernel(place.kernel)
+        source = self._source(kernel, place.pc)
+        mark = f"pc 0x{place.pc:x} `"
+        return Finding(
+            each.rule,
+            each.sentence.replace(mark, f"{mark[:-2]} ({source}) `", 1) if source else each.sentence,
+            kernel,
+            place.pc,
+            place.instruction,
+            source,
+            place.group,
+            place.wave,
+            place.lanes,
+            place.address,
+            node,
+        )
+
+    def _source(self, kernel: str, pc: int) -> str:
+        if not kernel:
+            return ""
+        try:
+            return self._read(kernel).place_at(pc)
+        except ZincError:  # a kernel of somebody else's by that name
+            return ""
+
+
+def _kernel(described: str) -> str:
+    """The name of a kernel of ours whose first byte an address space calls so; "" for anything else."""
+    name, _, offset = described.rpartition("+")
+    return name.removeprefix(KERNEL) if name.startswith(KERNEL) and offset == "0x0" else ""

@@ -1,7 +1,8 @@
-"""Kernels in GPU memory: each once, with its constants patched, as long as the backend lives."""
+"""Kernels in GPU memory: each once, with its constants patched, as long as a program dispatches it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from zinc_rt.backends.amd.device_memory import ALIGNMENT, DeviceMemory
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.transport import Placement
@@ -44,10 +46,12 @@ class KernelCode:
         self._read = read
         self._memory = memory
         self._write = write
-        self._loaded: dict[KernelKey, LoadedKernel] = {}
+        self._loaded: dict[KernelKey, tuple[LoadedKernel, Buffer]] = {}
+        self._users: Counter[KernelKey] = Counter()
 
     def load(self, keys: Iterable[KernelKey]) -> dict[KernelKey, LoadedKernel]:
-        """Those that are new go into one allocation. Raises UnsupportedError for one that needs scratch."""
+        """Those that are new go into one allocation; `release` gives them up. Raises UnsupportedError for one that
+        needs scratch."""
         wanted = list(dict.fromkeys(keys))
         fresh = [(key, self._read(key[0])) for key in wanted if key not in self._loaded]
         offsets, end = [], 0
@@ -66,7 +70,7 @@ class KernelCode:
                 buffer = self._memory.buffer(block, offset, len(code), Heap.DEVICE_LOCAL, f"kernel {key[0]}")
                 assert buffer.gpu_va is not None
                 self._write(buffer.gpu_va, np.frombuffer(code, np.uint8))
-                self._loaded[key] = LoadedKernel(
+                kernel = LoadedKernel(
                     key[0],
                     buffer.gpu_va + zrt.entry_offset,
                     (zrt.rsrc1, zrt.rsrc2, zrt.rsrc3),
@@ -74,4 +78,14 @@ class KernelCode:
                     zrt.buffers,
                     zrt.constant_bytes // 4,
                 )
-        return {key: self._loaded[key] for key in wanted}
+                self._loaded[key] = kernel, buffer
+        self._users.update(wanted)
+        return {key: self._loaded[key][0] for key in wanted}
+
+    def release(self, keys: Iterable[KernelKey]) -> None:
+        """One user less of each: the memory of those that nobody dispatches any more goes back."""
+        for key in keys:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+                self._memory.free(self._loaded.pop(key)[1])

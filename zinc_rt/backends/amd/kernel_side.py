@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.events import Event, EventKind, Reset
 from zinc_rt.kmd.kfd import KfdGpu
@@ -31,6 +32,7 @@ class Incident:
     kind: Literal["fault", "reset", "lost"]
     text: str
     fault: Fault | None = None
+    node: Node | None = None  # at which a replay stopped, where a simulated device said so
 
 
 class KernelSide(Protocol):

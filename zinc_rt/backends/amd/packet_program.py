@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from zinc_rt.backends.amd.device_memory import Block, Storage
 from zinc_rt.backends.amd.examine import IndirectCode
+from zinc_rt.backends.amd.kernel_code import KernelKey
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Node
 from zinc_rt.lower.dispatch_plan import Dispatch
@@ -45,7 +46,9 @@ class AmdVariant:
     storage: Storage
     nodes: tuple[tuple[int, Node | None], ...] = ()  # by the dword at which a dispatch of theirs begins
     block: Block | None = None  # arguments, grids and temporaries of a graph's dispatches
+    placed: tuple[tuple[int, int, str], ...] = ()  # (VA, bytes, name) of what a graph keeps in shared buffers
     code: Callable[[], dict[str, bytes]] = dict
+    loaded: tuple[KernelKey, ...] = ()  # kernels that it holds
 
     def kernels(self) -> dict[str, bytes]:
         """The machine code it dispatches, by kernel."""

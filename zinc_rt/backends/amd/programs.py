@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,6 +49,8 @@ class Programs:
         self.memory.give_back(variant.storage.block)
         if variant.block is not None:
             self.memory.give_back(variant.block)
+        if self.code is not None:
+            self.code.release(variant.loaded)
 
     def _graph(self, program: Program, buffers: Mapping[str, Buffer]) -> AmdVariant:
         if self.code is None:
@@ -56,16 +59,25 @@ class Programs:
                 next="run models with --tier t_cpu",
             )
         plan = dispatch_plan(program)
-        kernels = self.code.load(step.code for step in plan.dispatches)
-        self.expect([kernel.expected for kernel in kernels.values()])
-        block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
-        va = block.device.gpu_va
-        for allocation, offset, size_bytes, name in places(plan, program):
-            self.memory.announce((_va(buffers[allocation]) if allocation else va) + offset, size_bytes, name)
-        image = command_stream.content(plan, va, partial(_address, program, buffers))
-        self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
-        variant = self._packets(command_stream.packets(plan, va, kernels, self.generation))
-        variant.block = block
+        with ExitStack() as undo:
+            kernels = self.code.load(step.code for step in plan.dispatches)
+            undo.callback(self.code.release, kernels)
+            self.expect([kernel.expected for kernel in kernels.values()])
+            block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
+            undo.callback(self.memory.give_back, block)
+            va = block.device.gpu_va
+            shared, own = [], []
+            for allocation, offset, size_bytes, name in places(plan, program):
+                if allocation:
+                    shared.append((_va(buffers[allocation]) + offset, size_bytes, name))
+                else:
+                    own.append((va + offset, size_bytes, name))
+            self.memory.announce([*shared, *own])
+            image = command_stream.content(plan, va, partial(_address, program, buffers))
+            self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
+            variant = self._packets(command_stream.packets(plan, va, kernels, self.generation))
+            variant.block, variant.placed, variant.loaded = block, tuple(shared), tuple(kernels)
+            undo.pop_all()
         return variant
 
     def _packets(self, program: PacketProgram) -> AmdVariant:

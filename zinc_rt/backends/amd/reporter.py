@@ -74,6 +74,7 @@ class Reporter:
             ring_words=bytes(ring.queue.ring.host.view),
             ib_words=examine.as_bytes(code),
             core_dump=core_dump(self._side.transport.driver, self._old_dumps),
+            node=next((each.node for each in self._side.incidents if each.node is not None), None),
         )
 
     def close(self) -> None:

@@ -148,9 +148,6 @@ class CpuBackend:
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)
 
-    def culprit(self, program: Program, variant: CpuVariant, error: BaseException) -> Node | None:
-        return None
-
     def close(self) -> None:
         self._stopping.set()
         self._executor.close()

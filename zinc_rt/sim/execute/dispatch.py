@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         initiator,
         dict(sh),
         channel.label(),
-        lambda rule, sentence: channel.finding(rule, sentence),
+        functools.partial(channel.finding, at=channel.at),
     )
     engine = channel.device.engine
     channel.launch(

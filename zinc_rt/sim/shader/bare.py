@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.interfaces import Place
 from zinc_rt.sim.shader.findings import Finding, Teller
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, wanted_for
@@ -23,6 +24,7 @@ from zinc_rt.sim.shader.launch import FLOAT_MODE, Launch
 from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.ranges import Placed, RangeTable, of_arrays
 from zinc_rt.sim.shader.run import Crew, Run
+from zinc_rt.sim.shader.trace import Step
 from zinc_rt.sim.shader.watch import Stored, StoreWatch
 from zinc_rt.sim.written import Written
 
@@ -58,6 +60,7 @@ class EngineDevice:
         self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None)
         self._trace = trace
         self.traced: list[str] = []
+        self.steps: list[Step] = []  # of it, as data
         self._watch: StoreWatch | None = None
         self.stores: list[Stored] = []
         self._seed, self._fuel = perturb, fuel
@@ -150,7 +153,7 @@ class EngineDevice:
             left = None if left is None else 0
         self._table.refresh()
         if self._trace is not None:
-            self.traced = run.trace()
+            self.traced, self.steps = run.trace(), run.steps()
         if self._watch is not None:
             self.stores = self._watch.stores(run.kernel.sites)
         return self._told(run, run.kernel, name, stop)
@@ -185,8 +188,7 @@ class EngineDevice:
             if stop is Stop.FAULT:
                 raise run.fault()
             site = kernel.sites[int(state["site"])]
-            sentence = teller.sentence(site, int(state["wave_in_group"]), int(state["group"]))
-            found.append(Finding(site.rule, sentence, site.pc))
+            found.append(teller.at(site, int(state["wave_in_group"]), int(state["group"])))
         elif stop is Stop.STUCK:
             found.append(_standing(teller, run.standing(), "barrier-stuck"))
         elif stop is Stop.FUEL:
@@ -196,10 +198,8 @@ class EngineDevice:
 
 def _standing(teller: Teller, header: np.void | None, rule: str) -> Finding:
     if header is None:
-        return Finding(rule, f"{teller.name}: {rule}", 0)
-    site = Site(int(header["pc"]), rule)
-    sentence = teller.sentence(site, int(header["wave_in_group"]), int(header["group"]))
-    return Finding(rule, sentence, site.pc)
+        return Finding(rule, f"{teller.name}: {rule}", Place(teller.name, 0))
+    return teller.at(Site(int(header["pc"]), rule), int(header["wave_in_group"]), int(header["group"]))
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:

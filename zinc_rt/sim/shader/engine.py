@@ -18,7 +18,7 @@ from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 from zinc_rt.sim.shader.code import KnownCode, fetched
 from zinc_rt.sim.shader.crash import CrashRecord
-from zinc_rt.sim.shader.findings import Teller, group_id, text_at
+from zinc_rt.sim.shader.findings import Finding, Teller, group_id, text_at
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, Wanted, wanted_for
 from zinc_rt.sim.shader.launch import Launch, Refused, of_dispatch, of_registers
@@ -237,7 +237,7 @@ class GfxEngine:
         if self.checks.fast and kernel.wanted not in self._linted:
             self._linted.add(kernel.wanted)
             for finding in static_findings(code, name, launch, self.kernels.cache):
-                self._say(dispatch, code, finding.pc, finding.rule, finding.sentence)
+                self._say(dispatch, code, finding)
         return Run(kernel, launch, self._crew, mode=launch.mode, seed=self._seed)
 
     def _ids_enabled(self, dispatch: Dispatch) -> tuple[int, int, int]:
@@ -288,7 +288,7 @@ class GfxEngine:
         teller = self._teller(dispatch, run.kernel, run.launch)
         code = run.kernel.wanted.code
         for finding in teller.of_records(records, total):
-            self._say(dispatch, code, finding.pc, finding.rule, finding.sentence)
+            self._say(dispatch, code, finding)
         self._counters[code].findings += total
         if stop is Stop.STUCK:
             header = run.standing()
@@ -300,8 +300,7 @@ class GfxEngine:
             site = run.kernel.sites[int(header["site"])]
         else:
             return
-        sentence = teller.sentence(site, int(header["wave_in_group"]), int(header["group"]))
-        self._say(dispatch, code, site.pc, site.rule, sentence)
+        self._say(dispatch, code, teller.at(site, int(header["wave_in_group"]), int(header["group"])))
 
     def _note_stores(self, dispatch: Dispatch, run: Run, watch: StoreWatch) -> None:
         kept = self._stores.setdefault(dispatch.space, [])
@@ -315,11 +314,11 @@ class GfxEngine:
                 )
             )
 
-    def _say(self, dispatch: Dispatch, code: bytes, pc: int, rule: str, sentence: str) -> None:
-        key = (code, hash((pc, rule)))
+    def _say(self, dispatch: Dispatch, code: bytes, finding: Finding) -> None:
+        key = (code, hash((finding.pc, finding.rule)))
         self._told[key] = self._told.get(key, 0) + 1
         if self._told[key] <= SENTENCES_OF_SITE:
-            dispatch.report(rule, f"{dispatch.label}: {sentence}")
+            dispatch.report(finding.rule, f"{dispatch.label}: {finding.sentence}", place=finding.place)
 
     def _teller(self, dispatch: Dispatch, kernel: Kernel, launch: Launch) -> Teller:
         space = dispatch.space

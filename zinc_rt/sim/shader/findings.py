@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.isa import Target, decode, target_of
+from zinc_rt.sim.interfaces import Place
 from zinc_rt.sim.shader.group import SITE_BARRIER
 from zinc_rt.sim.shader.layout import Site
 
@@ -23,13 +24,21 @@ RULES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`pc`: byte offset in the kernel. `lanes`: a bit each. `address`: of the first lane, None without any."""
-
     rule: str
     sentence: str
-    pc: int
-    lanes: int = 0
-    address: int | None = None
+    place: Place
+
+    @property
+    def pc(self) -> int:
+        return self.place.pc
+
+    @property
+    def lanes(self) -> int:
+        return self.place.lanes
+
+    @property
+    def address(self) -> int | None:
+        return self.place.address
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +67,13 @@ class Teller:
             yield Finding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} times more at {self._instruction(place.pc)}",
-                place.pc,
+                Place(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
             )
         lost = total - len(records)
         if lost > 0:
-            yield Finding("findings-lost", f"{self.name}: {lost} findings more were not recorded", 0)
+            yield Finding(
+                "findings-lost", f"{self.name}: {lost} findings more were not recorded", Place(self.name, 0)
+            )
 
     def _site(self, number: int) -> Site:
         return Site(0, "barrier-mismatch") if number == SITE_BARRIER else self.sites[number]
@@ -70,14 +81,26 @@ class Teller:
     def _of_record(self, record: np.void, number: int) -> Finding:
         site = self._site(number)
         if number == SITE_BARRIER:
-            sentence = f"{self.name}: {RULES[site.rule]}, workgroup {self._group(int(record['group']))}"
-            return Finding(site.rule, sentence, 0)
+            group = self._group(int(record["group"]))
+            sentence = f"{self.name}: {RULES[site.rule]}, workgroup {group}"
+            return Finding(site.rule, sentence, Place(self.name, 0, group=group))
         lanes, address = int(record["lanes"]), int(record["address"])
-        sentence = self.sentence(site, int(record["wave"]), int(record["group"]), lanes, address)
-        return Finding(site.rule, sentence, site.pc, lanes, address or None)
+        return self.at(site, int(record["wave"]), int(record["group"]), lanes, address)
 
-    def sentence(self, site: Site, wave: int, group: int, lanes: int = 0, address: int = 0) -> str:
-        """Of one place in one wave; `group` linear."""
+    def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int = 0) -> Finding:
+        """One place in one wave; `group` linear."""
+        place = Place(
+            self.name,
+            site.pc,
+            text_at(self.code, site.pc, self.wave),
+            self._group(group),
+            wave,
+            lanes,
+            address or None,
+        )
+        return Finding(site.rule, self._sentence(site, wave, group, lanes, address), place)
+
+    def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int) -> str:
         parts = [f"{self.name}: {site.rule} at {self._instruction(site.pc)}"]
         text = site.text or RULES.get(site.rule, "")
         parts.append(f"wave {wave} of workgroup {self._group(group)}")
@@ -87,8 +110,8 @@ class Teller:
             parts.append(f"address 0x{address:x} ({self.describe(address)})")
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 
-    def _group(self, number: int) -> str:
-        return str(group_id(number, self.groups, self.start))
+    def _group(self, number: int) -> tuple[int, int, int]:
+        return group_id(number, self.groups, self.start)
 
     def _instruction(self, pc: int) -> str:
         return f"pc 0x{pc:x} `{text_at(self.code, pc, self.wave)}`"

@@ -36,7 +36,7 @@ from zinc_rt.sim.shader.layout import (
 )
 from zinc_rt.sim.shader.profile import Weights, weights_of
 from zinc_rt.sim.shader.ranges import RangeTable
-from zinc_rt.sim.shader.trace import lines
+from zinc_rt.sim.shader.trace import Step, lines, steps
 from zinc_rt.sim.shader.watch import StoreWatch, detach
 from zinc_rt.sim.shader_engine import Accesses
 
@@ -310,6 +310,14 @@ class Run:
         for thread in self.threads:
             thread.blocks_run.fill(0)
         return int(total @ self._weights.instructions), int(total @ self._weights.bytes)
+
+    def steps(self) -> list[Step]:
+        """What the traced wave did so far, as data."""
+        return [
+            step
+            for thread in self.threads
+            for step in steps(thread.trace, thread.block["trace_count"], self.launch.wave)
+        ]
 
     def trace(self) -> list[str]:
         """What the traced wave did so far, to read."""

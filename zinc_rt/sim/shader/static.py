@@ -7,7 +7,8 @@ import json
 
 from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
-from zinc_rt.sim.shader.findings import Finding
+from zinc_rt.sim.interfaces import Place
+from zinc_rt.sim.shader.findings import Finding, text_at
 from zinc_rt.sim.shader.kernel import own_sources
 from zinc_rt.sim.shader.launch import Launch
 from zinc_rt.sim.shader.object_cache import ObjectCache
@@ -32,7 +33,10 @@ def static_findings(
         found = _found(code, launch.wave, limits) if kept is None else json.loads(kept)
         if kept is None:
             cache.store(key, json.dumps(found).encode())
-    return tuple(Finding(rule, f"{name}: {sentence}", pc) for rule, sentence, pc in found)
+    return tuple(
+        Finding(rule, f"{name}: {sentence}", Place(name, pc, text_at(code, pc, launch.wave)))
+        for rule, sentence, pc in found
+    )
 
 
 def _found(code: bytes, wave: int, limits: Limits) -> list[tuple[str, str, int]]:

@@ -1,0 +1,73 @@
+"""What a simulated device says of a kernel: its name, the line it was written in, the node, all as fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from zinc_rt.backends.amd.instrument import AmdInstrument
+from zinc_rt.ir.graph import Node
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.sim.interfaces import Finding, Place, Severity
+from zinc_rt.sim.stores import StoreSeen
+
+KERNELS = kernel_set("gfx1201")
+NODE = Node(Op.ADD, ("a", "b"), ("c",), label="sum")
+PACKET = 0x8000
+
+
+class Device:
+    """A side channel that has found this much."""
+
+    def __init__(self, *findings: Finding) -> None:
+        self.found = findings
+
+    def findings(self) -> Sequence[Finding]:
+        return self.found
+
+    def stores(self) -> Sequence[StoreSeen]:
+        return [StoreSeen("kernel swiglu+0x0", "", "global_store_b32", 0x20, (3, 0, 0), 1, 7, 0x100, 5)]
+
+
+def finding(kernel: str, pc: int) -> Finding:
+    sentence = f"queue 1 at dword 0x20c: {kernel}: uninitialised-vgpr at pc 0x{pc:x} `v_add_f32 v0`, wave 0"
+    place = Place(kernel, pc, "v_add_f32 v0", (2, 0, 0), 0, 0xF)
+    return Finding(Severity.FINDING, "uninitialised-vgpr", 1, 0x20C, sentence, PACKET, place)
+
+
+def instrument(*found: Finding) -> AmdInstrument:
+    assert KERNELS is not None
+    device: Any = Device(*found)
+    return AmdInstrument(device, KERNELS.load, lambda queue, va: NODE if (queue, va) == (1, PACKET) else None)
+
+
+def test_a_pc_in_a_kernel_of_ours_has_its_line() -> None:
+    [said] = instrument(finding("kernel argmax+0x0", 0)).findings()
+    assert said.text.startswith("uninitialised-vgpr: queue 1 at dword 0x20c: kernel argmax+0x0: ")
+    assert f" at pc 0x0 ({said.source}) `v_add_f32 v0`, wave 0" in said.sentence
+    assert said.source.startswith("argmax.s:")
+    assert (said.kernel, said.pc, said.instruction) == ("argmax", 0, "v_add_f32 v0")
+    assert (said.group, said.wave, said.lanes, said.node) == ((2, 0, 0), 0, 0xF, NODE)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pc"), [("kernel somebody_elses+0x0", 0), ("kernel argmax+0x0", 0xFFFFF0), ("user code+0x40", 0)]
+)
+def test_what_is_not_ours_stays_as_it_is(kernel: str, pc: int) -> None:
+    given = finding(kernel, pc)
+    [said] = instrument(given).findings()
+    assert said.sentence == given.sentence and not said.source
+
+
+def test_what_lies_in_no_kernel_has_no_place() -> None:
+    given = Finding(Severity.FINDING, "missing-barrier", 2, 0, "dispatch 1 reads what dispatch 0 writes", PACKET)
+    [said] = instrument(given, given).findings()
+    assert (said.text, said.pc, said.node) == (f"missing-barrier: {given.sentence}", None, None)
+
+
+def test_a_store_names_the_kernel_alone() -> None:
+    [store] = instrument().stores()
+    assert (store.kernel, store.pc, store.wave, store.lane, store.value) == ("swiglu", 0x20, 1, 7, 5)

@@ -1,0 +1,46 @@
+"""What a device says of a wave, as fields: in this process, and served."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from shader_launch import STORE_IDS, Stage, gpu_of, halves, machine
+
+from zinc_rt.sim.client import SimClient
+from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.interfaces import Place
+
+
+def check(driver: Any) -> None:
+    with gpu_of(driver) as gpu:
+        stage = Stage(gpu)
+        va, _ = stage.buffer()
+        driver.announce(va, 64, "small")
+        stage.run(stage.load(STORE_IDS, "store ids"), halves(va))
+        [found] = driver.findings()
+        assert found.rule == "out-of-bounds" and found.packet_va
+        assert found.place == Place(
+            found.place.kernel, 0x10, "global_store_b32 v1, v2, s[0:1]", (0, 0, 0), 0, 0xFFFF0000, va + 64
+        )
+        assert found.place.kernel in found.sentence
+
+
+def in_process(check: Callable[[Any], None]) -> None:
+    with machine(sanitizer="fast") as owner:
+        check(SimDriver(owner))
+
+
+def from_a_client(check: Callable[[Any], None]) -> None:
+    client = SimClient(name=f"channel-{os.getpid()}", time_scale=0.02, sanitizer="fast")
+    try:
+        check(client)
+    finally:
+        client.close_all()
+
+
+@pytest.mark.parametrize("how", [in_process, from_a_client])
+def test_a_finding_says_where_as_fields(how: Callable[[Callable[[Any], None]], None]) -> None:
+    how(check)
