@@ -39,6 +39,9 @@ class Idle:
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         buffer.storage[offset_bytes : offset_bytes + data.nbytes] = data
 
+    def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
+        return Done()
+
 
 def graph_of(ports: int) -> Graph:
     graph = Graph("decode", Idle())

@@ -140,7 +140,7 @@ class Recorder(Observer):
         self._kernels: set[str] = set()
         self._places: dict[int, tuple[Graph, ShapeKey, str]] = {}  # id(buffer) -> where it was bound last
         self._names: dict[Place, tuple[list[int], list[str]]] = {}
-        self._counts: dict[tuple[int, ShapeKey], Counts] = {}
+        self._counts: dict[tuple[int, ShapeKey], tuple[int, ...]] = {}
         self._running: dict[int, tuple[int, int, ShapeKey]] = {}  # id(fence) -> step, graph, key
         self._digests: dict[str, str] | None = None
         self._told = False
