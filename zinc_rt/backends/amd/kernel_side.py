@@ -21,8 +21,7 @@ from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import HdpFlush, ProtectedFenceSignal, ReleaseMem
 
 KFD_PRIORITY = 7  # normal, of 0 to 15 (libhsakmt)
-KFD_WAIT_SECONDS = 1e-3  # the unit of WAIT_EVENTS: shorter pauses only sleep
-ASK_SECONDS = 0.02  # how often T2 asks for a fault while it waits: an ioctl each
+ASK_SECONDS = 0.02  # how often a fault is asked for while somebody waits: an ioctl each
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,7 @@ class KfdSide:
         self._events = gpu.process.events
         self._signal: Event | None = None
         self._watched: list[Event] = []
+        self._asked = time.monotonic()
         with gpu.ledger.all_or_nothing():
             self._watched = [self._events.create(EventKind.MEMORY), self._events.create(EventKind.HW_EXCEPTION)]
             if interrupts:
@@ -98,12 +98,15 @@ class KfdSide:
         return (page,) if page is not None else ()
 
     def pause(self, seconds: float) -> None:
-        if self._signal is None and seconds < KFD_WAIT_SECONDS:
-            time.sleep(seconds)
-        else:
+        if self._signal is not None:
             self._collect(seconds)
+            return
+        time.sleep(seconds)
+        if time.monotonic() - self._asked > ASK_SECONDS:
+            self.look()
 
     def look(self) -> None:
+        self._asked = time.monotonic()
         self._collect(0.0)
 
     def close(self) -> None:
