@@ -279,6 +279,21 @@ def test_a_thousand_evictions_leave_no_memory_behind(hybrid: GGUFFile, monkeypat
         assert sorted(backend.held.values()) == before[0]
 
 
+def test_whole_graphs_make_room_for_others(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that taps, injects and decodes keeps as many graphs as it is allowed to."""
+    monkeypatch.setattr("zinc_rt.variants.MAX_GRAPHS", 2)
+    with Engine(hybrid, Counting(), ctx=40) as engine:
+        backend: Any = engine.backend
+        want = engine.forward(PROMPT).tobytes()
+        value = {"l_out-0": np.ones((len(PROMPT), 32), np.float32)}
+        for _ in range(3):
+            engine.forward(PROMPT, tap=lambda node, name, array: None)
+            engine.forward(PROMPT, inject=value)
+            engine.forward(PROMPT[:1])
+            assert engine.forward(PROMPT).tobytes() == want
+            assert backend.built == 2
+
+
 def test_a_model_unloads_and_loads_again_with_the_same_bits(hybrid: GGUFFile) -> None:
     with Engine(hybrid, Counting(), ctx=40) as engine:
         backend: Any = engine.backend

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
-from zinc_rt.exec import Graph, Observer
+from zinc_rt.exec import Graph, GraphCache, Observer
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.rewrite import inject as inject_labels
@@ -17,7 +18,9 @@ from zinc_rt.model.registry import build_model
 from zinc_rt.resident import Resident, Variant
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds; the actual count is data
+MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
 Transform = Callable[[ir.Graph], ir.Graph]
+Built = tuple[Stage, tuple[str, ...], bool]  # stage, injected labels, tapped
 
 
 class Variants:
@@ -46,7 +49,8 @@ class Variants:
         self.tap_always = False  # whatever is asked for: a recorder wants to see every node
         self._models: dict[Stage, Model] = {}
         self._resident: Resident | None = None
-        self._built: dict[tuple[Stage, tuple[str, ...], bool], dict[tuple[int, ...], Variant]] = {}
+        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
+        self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
         self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
 
     def model(self, stage: Stage) -> Model:
@@ -109,17 +113,21 @@ class Variants:
             del table[key]
             self._fitting.clear()
 
+        def made() -> Graph:
+            return self.resident.graph(graph.name, graph, observer=self._observer, dropped=dropped)
+
         graph = self.graph(stage, inject)
         if inject or self._transform is not None:
             verify(graph)
-        known = next(iter(table.values()), None)
-        replays = (
-            known.replays
-            if known
-            else self.resident.graph(graph.name, graph, observer=self._observer, dropped=dropped)
-        )
+        replays = self._graphs.get((stage, inject, tapped), made)
         table[key] = self.resident.build(graph, key, replays, tapped=tapped)
         return table[key]
+
+    def _dropped(self, built: Any, graph: Graph) -> None:
+        """The least recently built graph made room for another."""
+        for variant in self._built.pop(built).values():
+            self.resident.drop(variant)
+        self._fitting.clear()
 
     def unload(self) -> None:
         """Give everything on the device back. Raises InFlight while a replay runs."""
@@ -127,6 +135,7 @@ class Variants:
             self._resident.unload()
         self._built.clear()
         self._fitting.clear()
+        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
 
     def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
         """What was built for that key of an executable graph. Raises KeyError."""
