@@ -276,7 +276,7 @@ def _same_chip(expectations: Expectations, device: dict[str, Any]) -> None:
 
 def _device(spec: DeviceSpec) -> dict[str, Any]:
     from zinc_rt.probes.child import run_apart
-    from zinc_rt.probes.device import describe
+    from zinc_rt.probes.describe import describe
 
     healthy = replace(
         spec, inject=(), shared=""

@@ -132,6 +132,7 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
         elif choice.spec.simulable:
             driver = linux_driver()
         after = undo.pop_all().close
-        return choice.spec.open(
+        backend: Backend = choice.spec.open(
             ordering, kernel_set=choice.kernel_set, driver=driver, gpu=choice.gpu, options=given, after=after
         )
+    return backend
