@@ -67,10 +67,10 @@ def parse(
         raise UsageError("--facts: only a simulated device behaves by them", next="add --device sim")
     if inject:
         raise UsageError("--inject: faults can be ordered only from a simulated device", next="add --device sim")
-    if text == "auto":
+    if text in ("auto", "hw"):
         return DeviceSpec()
     if not _RENDER.fullmatch(text):
-        raise UsageError(f"--device {text!r}: wanted auto, sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN")
+        raise UsageError(f"--device {text!r}: wanted auto, hw, sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN")
     return DeviceSpec(render_path=text)
 
 

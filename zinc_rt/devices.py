@@ -39,7 +39,7 @@ class Choice:
         return self.spec.tier
 
 
-ORACLE = Choice(registry.spec("t_cpu"), "t_cpu: the oracle")
+ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle")
 
 
 def probe_tiers(device: str = "auto") -> tuple[tuple[BackendSpec, Availability], ...]:

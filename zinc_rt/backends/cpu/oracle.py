@@ -79,7 +79,7 @@ class CpuBackend:
     instrument: None = None
 
     def __init__(self, ordering: str, *, threads: int = 1, spec: BackendSpec | None = None) -> None:
-        self.spec = spec or registry.spec("t_cpu")
+        self.spec = spec or registry.spec(registry.ORACLE)
         self.kernels = plain_set(self.spec.kernel_sets[0], ENTRIES)
         self.math: Arithmetic = arithmetic(ordering, threads=threads)
         self.ordering = ordering
