@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         prog="ci/run.py nightly", description=__doc__, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    made.add_argument("--device", choices=("sim", "auto"), default="sim", help="default sim")
+    made.add_argument("--device", choices=("sim", "auto", "hw"), default="sim", help="default sim")
     made.add_argument(
         "--expect", metavar="CHIP", help="expectations by chip or file (default: sim for --device sim)"
     )

@@ -139,7 +139,7 @@ def gates(night: Night) -> list[Command]:
     folder = night.of("gates")
     names = "M0" if night.quick else GATES
     evidence = [path for stage in ("perf", "validate") if any((path := night.of(stage)).glob("*.json"))]
-    line = zinc("perf", "gate", "--milestone", names, "--device", "sim" if night.device == "sim" else "auto")
+    line = zinc("perf", "gate", "--milestone", names, "--device", night.device)
     given = ["--evidence", *map(str, evidence)] if evidence else []
     recorded = ["--history", str(night.history)] if night.history.exists() else []
     return [Command("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt.backends import registry
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
 
@@ -153,7 +154,7 @@ def _show(report: Report, out: TextIO) -> None:
     for result in report.results:
         print(f"  {result.id:<10}{_line(result.id, result.measure)}", file=out)
     made = report.details["predicted"]
-    if "reason" not in made and load["slots"] == 1 and device["tier"] != "t_cpu":
+    if "reason" not in made and load["slots"] == 1 and device["tier"] != registry.ORACLE:
         likely, low, high = (made["tokens_per_second"][case] for case in ("likely", "pessimistic", "optimistic"))
         print(
             f"  predicted {likely:.1f} tok/s of decode on a {made['device']} ({low:.1f} to {high:.1f}), bound by "

@@ -50,7 +50,10 @@ def add(actions: Any) -> None:
     how = parser.add_argument_group("how structural criteria run")
     how.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
     how.add_argument(
-        "--device", choices=("auto", "sim"), default="auto", help="auto: the GPU, simulated where there is none"
+        "--device",
+        choices=("auto", "hw", "cpu", "sim"),
+        default="auto",
+        help="auto: the GPU, simulated where there is none; hw: never simulated",
     )
     add_json(parser)
     parser.set_defaults(body=_gate)

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
@@ -68,7 +69,7 @@ class Bench:
 
 
 class Lab:
-    """`device`: auto, cpu or sim, as every command takes it. Where there is no AMD GPU, auto simulates one."""
+    """`device`: auto, hw, cpu or sim, as every command takes it. Where there is no AMD GPU, auto simulates one."""
 
     def __init__(
         self, *, device: str = "auto", model: Path | None = None, settings: Settings | None = None
@@ -152,7 +153,7 @@ class Lab:
 
     def described(self) -> dict[str, Any]:
         """The device behind the GPU tiers, else what there is, with `simulated` true if any part of it was."""
-        named = [self.devices[tier] for tier in sorted(self.devices) if tier != "t_cpu"]
+        named = [self.devices[tier] for tier in sorted(self.devices) if tier != registry.ORACLE]
         device = (named or list(self.devices.values()) or [Device("none", "")])[0]
         return {
             "name": device.name,

@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from zinc_rt.backends import registry
 from zinc_rt.perf.charts import svg
 from zinc_rt.perf.evidence import Evidence
 from zinc_rt.perf.history import History
@@ -69,7 +70,7 @@ def _head(sources: Sources, gates: list[dict[str, Any]]) -> dict[str, Any]:
     devices = {
         f"{device.get('name')} ({device.get('arch')})": bool(device.get("simulated"))
         for each in sources.reports
-        if (device := each.device).get("name") and device.get("tier") != "t_cpu"
+        if (device := each.device).get("name") and device.get("tier") != registry.ORACLE
     }
     codes = {str(each.details["code"])[:12] for each in sources.reports if each.details.get("code")}
     statuses = {gate["verdict"] for gate in gates}
@@ -157,7 +158,7 @@ def _speeds(sources: Sources) -> list[dict[str, Any]]:
                     "spread": f"{measure['spread']:.0%}" if "spread" in measure else "",
                     "p99": f"{1e3 * measure['p99_seconds']:.1f} ms" if "p99_seconds" in measure else "",
                     "predicted": f"{made['tokens_per_second']:.0f} tok/s on an R9700"
-                    if result["id"] == "decode" and made and result["tier"] != "t_cpu"
+                    if result["id"] == "decode" and made and result["tier"] != registry.ORACLE
                     else "",
                 }
             )

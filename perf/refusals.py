@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.backends import registry
 from zinc_rt.perf.evidence import Evidence
 from zinc_rt.perf.figures import FIGURES, figure, speeds
 from zinc_rt.perf.history import History
@@ -149,7 +150,7 @@ def _not_proof(case: Case, other: Evidence) -> str | None:
         return "of other code"
     if case.history is not None and not case.history.holds(other.digest):
         return "not in the history"
-    mine = [r for r in other.results if r["tier"] == tier and r["reference"] == "t_cpu"]
+    mine = [r for r in other.results if r["tier"] == tier and r["reference"] == registry.ORACLE]
     logits = [r for r in mine if r["kind"] == "logits"]
     layers = [r for r in mine if r["kind"] == "layer"]
     if not logits or not layers:

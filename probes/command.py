@@ -64,7 +64,7 @@ def add_choice(made: argparse.ArgumentParser) -> None:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="auto, sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN (default auto: never simulated)",
+        help="auto or hw (never simulated), sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN (default auto)",
     )
     made.add_argument("--tiers", metavar="t1,t2", help="t1 (KFD), t2 (user queues); named ones must exist")
     made.add_argument("-k", default="", metavar="WHAT", dest="select", help="ids, ranges or words of a title")
@@ -276,7 +276,7 @@ def _same_chip(expectations: Expectations, device: dict[str, Any]) -> None:
 
 def _device(spec: DeviceSpec) -> dict[str, Any]:
     from zinc_rt.probes.child import run_apart
-    from zinc_rt.probes.device import describe
+    from zinc_rt.probes.describe import describe
 
     healthy = replace(
         spec, inject=(), shared=""

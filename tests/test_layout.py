@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-HARNESS = ("golden", "perf", "probes", "replay", "trace", "validate")
+from zinc_rt import code_version
+from zinc_rt import rooms as rooms_of_the_package
+from zinc_rt.rooms import EVERYBODY, HARNESS, ROOMS, SUFFIXES
 
-# A room of the runtime -> the rooms it may import, besides itself and what everybody may. A room's own tests and
-# the files directly in zinc_rt/ (engine, command line, settings) are above all of them.
-MAY_IMPORT: dict[str, set[str]] = {
-    "ir": set(),
-    "kernels": {"ir", "isa"},  # isa: the assembler reads code objects, the .zrt header knows occupancy
-    "mem": {"ir"},
-    "exec": set(),
-    "lower": {"ir", "kernels", "mem"},
-    "pm4": set(),
-    "kmd": set(),
-    "isa": set(),
-    "sim": {"kmd", "pm4", "isa"},
-    "backends": {"exec", "lower", "kernels", "pm4", "kmd", "ir", "mem"},
-    "model": {"ir", "kernels"},
+ROOT = Path(__file__).resolve().parent.parent
+# Files that import each other, type annotations included, are one file in several. These still do, no more may.
+KNOTS = {
+    frozenset({"exec.graph", "exec.observer"}),
+    frozenset(f"kmd.{name}" for name in ("events", "kfd", "kfd_memory", "kfd_queue")),
+    frozenset(f"probes.{name}" for name in ("context", "lane", "probe")),
+    frozenset({"probes.device", "probes.simulated"}),
+    frozenset(f"sim.shader.{name}" for name in ("analysis", "emitter", "flow", "quads", "registers")),
+    frozenset(
+        f"sim.{name}"
+        for name in (
+            *("call", "drm_info", "drm_ioctls", "drm_memory", "files", "kfd_events", "kfd_ioctls", "kfd_memory"),
+            *(
+                "kfd_process",
+                "kfd_queues",
+                "kfd_state",
+                "machine",
+                "syncobj",
+                "sysfs",
+                "userq_ioctls",
+                "userq_state",
+            ),
+        )
+    ),
 }
-EVERYBODY = {"errors", "folders"}
 
 
 def modules(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Every zinc_rt module a file imports at run time, wherever in the file."""
+def imported(path: Path, *, types: bool = False) -> Iterator[str]:
+    """Every zinc_rt module a file imports at run time, wherever in the file; with `types` also for annotations."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     typing_only = {
         inner
@@ -44,7 +55,7 @@ def imported(path: Path) -> Iterator[str]:
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if node in typing_only:
+        if node in typing_only and not types:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("zinc_rt"))
@@ -60,11 +71,15 @@ def is_module(name: str) -> bool:
 
 
 def rooms() -> list[str]:
-    return sorted(
-        path.name
-        for path in (ROOT / "zinc_rt").iterdir()
-        if path.is_dir() and not path.is_symlink() and any(modules(path)) and path.name != "commands"
-    )
+    """Folders, and files beside them."""
+    there = [path for path in (ROOT / "zinc_rt").iterdir() if not path.is_symlink()]
+    folders = {path.name for path in there if path.is_dir() and any(modules(path))}
+    return sorted(folders | {path.stem for path in there if path.suffix == ".py"} - {"__init__"})
+
+
+def files(room: str) -> list[Path]:
+    folder = ROOT / "zinc_rt" / room
+    return list(modules(folder)) if folder.is_dir() else [folder.with_suffix(".py")]
 
 
 def test_pyproject_lists_every_package() -> None:
@@ -89,14 +104,46 @@ def test_a_harness_folder_is_linked_into_the_package(name: str) -> None:
 
 @pytest.mark.parametrize("room", rooms())
 def test_a_room_imports_only_what_it_may(room: str) -> None:
-    allowed = MAY_IMPORT[room] | EVERYBODY | {room}
+    assert room in ROOMS, f"zinc_rt/rooms.py has no row for {room}"
+    allowed = ROOMS[room].imports | EVERYBODY | {room}
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
-        for path in modules(ROOT / "zinc_rt" / room)
+        for path in files(room)
         for name in imported(path)
         if "." in name and name.split(".")[1] not in allowed
     ]
     assert not wrong
+
+
+def test_rooms_that_decide_values_import_only_such_and_those_that_talk_to_devices() -> None:
+    """Else a change elsewhere could change a value unseen."""
+    harmless = {"isa", "pm4", "kmd", "spirv", "settings", "devices"} | EVERYBODY
+    for name, room in ROOMS.items():
+        if room.computes:
+            assert {other for other in room.imports if not ROOMS[other].computes} <= harmless, name
+
+
+def test_every_kind_of_package_data_counts_for_the_version_of_the_code() -> None:
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    patterns = [pattern for name, each in data.items() if name.split(".")[1:2] != [] for pattern in each]
+    of_rooms = [p for name, each in data.items() if name.split(".")[-1] not in HARNESS for p in each]
+    assert patterns and {Path(p).suffix for p in of_rooms} - {".typed"} <= set(SUFFIXES)
+
+
+def test_a_changed_kernel_is_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(
+        ROOT / "zinc_rt" / "kernels", tmp_path / "kernels", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    monkeypatch.setattr(rooms_of_the_package, "ROOT", tmp_path)
+    monkeypatch.setattr(code_version, "ROOT", tmp_path)
+    seen = set()
+    for name in ("reference/table.py", "gfx1201/add.zrt", "gfx1201/add.s"):
+        code_version.code_version.cache_clear()
+        seen.add(code_version.code_version())
+        (tmp_path / "kernels" / name).write_bytes(b"other")
+    code_version.code_version.cache_clear()
+    assert len(seen | {code_version.code_version()}) == 4
+    code_version.code_version.cache_clear()
 
 
 def test_the_runtime_names_no_harness_folder() -> None:
@@ -110,22 +157,39 @@ def test_the_runtime_names_no_harness_folder() -> None:
     assert not wrong
 
 
-def test_there_are_no_import_cycles_between_files() -> None:
+def import_graph(*, types: bool) -> dict[str, set[str]]:
+    """Of every file, the harness's included: what it imports, by name below zinc_rt."""
+    paths = [*modules(ROOT / "zinc_rt"), *(path for name in HARNESS for path in modules(ROOT / name))]
     graph: dict[str, set[str]] = {}
-    for path in modules(ROOT / "zinc_rt"):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        graph[name] = set(imported(path))
-    known = set(graph)
-    edges = {name: {t for t in targets if t in known and t != name} for name, targets in graph.items()}
-    done: set[str] = set()
+    for path in paths:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(part for part in parts if part not in ("zinc_rt", "__init__"))
+        graph[name] = {each.removeprefix("zinc_rt.") for each in imported(path, types=types)}
+    return {name: {t for t in targets if t in graph and t != name} for name, targets in graph.items()}
 
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        if name in trail:
-            raise AssertionError(" -> ".join((*trail[trail.index(name) :], name)))
-        if name not in done:
-            for target in sorted(edges[name]):
-                visit(target, (*trail, name))
-            done.add(name)
 
-    for name in sorted(edges):
-        visit(name, ())
+def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Groups of files of which each imports all others, directly or not."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        left = [start]
+        while left:
+            for target in graph[left.pop()] - seen:
+                seen.add(target)
+                left.append(target)
+        return seen
+
+    reach = {name: reached(name) for name in graph}
+    return {
+        frozenset(other for other in reach[name] if name in reach[other]) for name in graph if name in reach[name]
+    }
+
+
+def test_there_are_no_import_cycles_between_files() -> None:
+    assert not knots(import_graph(types=False))
+
+
+def test_no_more_files_know_each_other_by_type_than_did() -> None:
+    for knot in knots(import_graph(types=True)):
+        assert any(knot <= known for known in KNOTS), sorted(knot)

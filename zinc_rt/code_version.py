@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import os
+from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
-RUNTIME = ("engine.py", "variants.py", "exec", "ir", "kernels", "lower", "mem", "model", "backends")
+from zinc_rt.rooms import ROOMS, ROOT, files_of
 
 
 @cache
 def code_version() -> str:
-    """Digest of the runtime's own source: any change of the oracle is another oracle."""
-    root = Path(__file__).parent
-    digest = hashlib.sha256(np.__version__.encode())
-    for name in RUNTIME:
-        path = root / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
-
-
-MEASURED = (".py", ".zrt", ".s", ".inc")
+    """Digest of what decides a model's values: any change of the oracle is another oracle."""
+    return _digest(name for name, room in ROOMS.items() if room.computes)
 
 
 @cache
 def runtime_version() -> str:
     """Digest of everything that runs below the harness, kernels included: what a speed or a bit was shown of."""
-    root = Path(__file__).parent
-    files = [
-        Path(folder, name)
-        for folder, _, names in os.walk(root)  # does not follow the links to the harness
-        for name in names
-        if name.endswith(MEASURED)
-    ]
+    return _digest(ROOMS)
+
+
+def _digest(rooms: Iterable[str]) -> str:
     digest = hashlib.sha256(np.__version__.encode())
-    for file in sorted(files):
-        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    for room in sorted(rooms):
+        for file in files_of(room):
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()

@@ -39,7 +39,7 @@ class Choice:
         return self.spec.tier
 
 
-ORACLE = Choice(registry.spec("t_cpu"), "t_cpu: the oracle")
+ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle")
 
 
 def probe_tiers(device: str = "auto") -> tuple[tuple[BackendSpec, Availability], ...]:
@@ -132,6 +132,7 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
         elif choice.spec.simulable:
             driver = linux_driver()
         after = undo.pop_all().close
-        return choice.spec.open(
+        backend: Backend = choice.spec.open(
             ordering, kernel_set=choice.kernel_set, driver=driver, gpu=choice.gpu, options=given, after=after
         )
+    return backend

@@ -31,7 +31,7 @@ def test_without_an_amd_gpu_it_says_so_and_how_to_simulate(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--device", "gpu0"], "wanted auto, sim"),
+        (["--device", "gpu0"], "wanted auto, hw, sim"),
         (["--device", "sim:gfx9999"], "no chip 'gfx9999'"),
         (["--device", "sim:@2.4"], "no kernel '2.4'"),
         (["--device", "sim", "--inject", "gremlins"], "no injection 'gremlins'"),

@@ -27,7 +27,7 @@ class Device:
     profile: str = ""
     kernel: str = ""
     firmware: str = ""
-    memory_bytes_per_second: float = 0.0  # 0: unknown
+    memory_bytes_per_second: float = 0.0  # as specified; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.base import Backend
     from zinc_rt.kmd.discover import Gpu
     from zinc_rt.kmd.driver import Driver
 
@@ -96,9 +95,9 @@ class BackendSpec:
         gpu: Gpu | None = None,
         options: Mapping[str, Any] | None = None,
         after: Callable[[], None] = lambda: None,
-    ) -> Backend:
-        """A backend of its own, for its `options`; others are left out. Raises UnsupportedError saying why not."""
+    ) -> Any:
+        """A Backend (backends.base) of its own. Of `options` it takes its own. Raises UnsupportedError saying why
+        it cannot be."""
         taken = {name: value for name, value in (options or {}).items() if name in self.options}
         opening = Opening(self, ordering, kernel_set, driver, gpu, taken, after)
-        backend: Backend = import_module(self.module).open(opening)
-        return backend
+        return import_module(self.module).open(opening)

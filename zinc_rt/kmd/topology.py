@@ -13,6 +13,11 @@ NODES = "/sys/devices/virtual/kfd/kfd/topology/nodes"
 HEAP_PUBLIC, HEAP_PRIVATE = 1, 2  # HSA_MEM_HEAP_TYPE_FB_* in amdkfd/kfd_crat.h: VRAM in the BAR, and beyond it
 
 
+# Bits a pin moves in a cycle of mem_clk_max. GDDR6, which these chips have: 16 (ac_memory_ops_per_clock in Mesa,
+# after PAL's MemoryOpsPerClockTable). An R9700 says 1258 MHz on 256 bits: 644 GB/s, its maker says 640.
+TRANSFERS_PER_CLOCK = dict.fromkeys(("gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"), 16)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One GPU. `properties` holds every line as it stands; names newer than this code are kept."""
@@ -22,6 +27,7 @@ class Node:
     name: str
     properties: dict[str, int] = field(repr=False)
     heaps: dict[int, int] = field(default_factory=dict, repr=False)  # heap type → bytes
+    memory_clock: tuple[int, int] = (0, 0)  # of VRAM: bits of its bus, MHz at most
 
     def __getitem__(self, name: str) -> int:
         try:
@@ -61,6 +67,12 @@ class Node:
     @property
     def vram_bytes(self) -> int:
         return sum(self.heaps.get(kind, 0) for kind in (HEAP_PUBLIC, HEAP_PRIVATE))
+
+    @property
+    def memory_bytes_per_second(self) -> float:
+        """What VRAM gives at most; 0.0 where the node, or this code, does not know."""
+        bits, mhz = self.memory_clock
+        return bits / 8 * mhz * 1e6 * TRANSFERS_PER_CLOCK.get(self.arch, 0)
 
     @property
     def small_bar(self) -> bool | None:
@@ -104,7 +116,7 @@ def read_topology(driver: Driver) -> Topology:
         except PermissionError as error:
             hidden.append(f"node {index}: {error.strerror or 'not allowed'} (device cgroup of a container?)")
             continue
-        gpus.append(Node(index, int(gpu_id), name, properties, _heaps(driver, path)))
+        gpus.append(Node(index, int(gpu_id), name, properties, *_memory(_banks(driver, path))))
     return Topology(tuple(gpus), tuple(hidden))
 
 
@@ -118,16 +130,24 @@ def parse_properties(text: bytes, where: str) -> dict[str, int]:
     return properties
 
 
-def _heaps(driver: Driver, path: str) -> dict[int, int]:
-    """Bytes by heap type; empty where the kernel or a container hides the banks."""
-    heaps: dict[int, int] = {}
+def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
+    """None where the kernel or a container hides them."""
     try:
-        for bank in driver.list_dir(f"{path}/mem_banks"):
-            properties = parse_properties(
-                driver.read_file(f"{path}/mem_banks/{bank}/properties"), f"{path}/mem_banks/{bank}"
-            )
-            kind = properties.get("heap_type", 0)
-            heaps[kind] = heaps.get(kind, 0) + properties.get("size_in_bytes", 0)
+        return [
+            parse_properties(driver.read_file(f"{path}/mem_banks/{bank}/properties"), f"{path}/mem_banks/{bank}")
+            for bank in driver.list_dir(f"{path}/mem_banks")
+        ]
     except OSError:
-        return {}
-    return heaps
+        return []
+
+
+def _memory(banks: list[dict[str, int]]) -> tuple[dict[int, int], tuple[int, int]]:
+    """Bytes by heap type, and the clock of VRAM."""
+    heaps: dict[int, int] = {}
+    clock = (0, 0)
+    for bank in banks:
+        kind = bank.get("heap_type", 0)
+        heaps[kind] = heaps.get(kind, 0) + bank.get("size_in_bytes", 0)
+        if kind in (HEAP_PUBLIC, HEAP_PRIVATE):
+            clock = (bank.get("width", 0), bank.get("mem_clk_max", 0))
+    return heaps, clock

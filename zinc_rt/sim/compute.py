@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from zinc_rt.pm4.decode import Bad, decode
 from zinc_rt.pm4.generation import Generation
@@ -11,7 +12,6 @@ from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import PACKETS
 from zinc_rt.sim.channel import Channel
 from zinc_rt.sim.device import Device
-from zinc_rt.sim.execute import EXECUTE
 from zinc_rt.sim.fetch import Frame
 from zinc_rt.sim.interfaces import HardwareQueue
 from zinc_rt.sim.registers import RegisterFile
@@ -21,8 +21,16 @@ from zinc_rt.sim.stops import Illegal
 class ComputeChannel(Channel):
     """A KFD or user queue that takes PM4."""
 
-    def __init__(self, queue: HardwareQueue, device: Device, number: int) -> None:
+    def __init__(
+        self,
+        execute: Mapping[type[Packet], Callable[[ComputeChannel, Any], None]],
+        queue: HardwareQueue,
+        device: Device,
+        number: int,
+    ) -> None:
+        """`execute`: what each packet does. One that is not there stops the queue."""
         super().__init__(queue, device, number)
+        self._do = execute
         self.registers = RegisterFile(device.generation)
         self.atomic_return = 0
         self._named = _NAMED[device.generation]
@@ -47,7 +55,7 @@ class ComputeChannel(Channel):
                 if getattr(packet, name) not in names:
                     self._unusual(packet)
                     break
-        execute = EXECUTE.get(cls)
+        execute = self._do.get(cls)
         if execute is None:
             raise Illegal(f"{packet.NAME} is not simulated: this device does not know what it does")
         execute(self, packet)

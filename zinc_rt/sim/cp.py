@@ -14,11 +14,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.channel import Channel
 from zinc_rt.sim.compute import ComputeChannel
 from zinc_rt.sim.device import Device
+from zinc_rt.sim.execute import EXECUTE
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import Fault, HardwareQueue, Kernel, QueueKind, QueueState
 from zinc_rt.sim.scheduler import Scheduler
@@ -30,9 +32,9 @@ SLEEP_SECONDS = 1e-3
 WAIT_SLEEP_SECONDS = 50e-6  # between looks at memory that a queue waits for, growing to SLEEP_SECONDS
 HARDWARE_QUEUES = 8  # compute slots MES schedules on with amdgpu.user_queue=2 on gfx12 (userq.md §3)
 
-CHANNELS: dict[QueueKind, type[Channel]] = {
-    QueueKind.KFD_COMPUTE: ComputeChannel,
-    QueueKind.USERQ_COMPUTE: ComputeChannel,
+CHANNELS: dict[QueueKind, Callable[[HardwareQueue, Device, int], Channel]] = {
+    QueueKind.KFD_COMPUTE: partial(ComputeChannel, EXECUTE),
+    QueueKind.USERQ_COMPUTE: partial(ComputeChannel, EXECUTE),
     QueueKind.KFD_SDMA: SdmaChannel,
 }
 

@@ -129,4 +129,11 @@ def device_of(driver: Driver, node: Node) -> Device:
         release = driver.read_file("/proc/sys/kernel/osrelease").decode().strip()
     firmware = f"MEC {node.properties['fw_version']}" if "fw_version" in node.properties else ""
     name = node.name if node.name not in UNNAMED else f"AMD {node.arch}"
-    return Device(name, node.arch, driver.simulated, kernel=release, firmware=firmware)
+    return Device(
+        name,
+        node.arch,
+        driver.simulated,
+        kernel=release,
+        firmware=firmware,
+        memory_bytes_per_second=node.memory_bytes_per_second,
+    )

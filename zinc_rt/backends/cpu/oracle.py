@@ -78,7 +78,7 @@ class CpuBackend:
     instrument: None = None
 
     def __init__(self, ordering: str, *, threads: int = 1, spec: BackendSpec | None = None) -> None:
-        self.spec = spec or registry.spec("t_cpu")
+        self.spec = spec or registry.spec(registry.ORACLE)
         self.kernels = KERNELS
         self.math: Arithmetic = arithmetic(ordering, threads=threads)
         self.ordering = ordering

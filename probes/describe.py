@@ -1,0 +1,47 @@
+"""What a report says of the device under test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.probes.context import choose
+from zinc_rt.probes.device import DeviceSpec, names, read
+
+
+def displays(driver: Driver, render_path: str) -> list[str]:
+    """Connectors of this GPU that show a picture now."""
+    device = f"/sys/class/drm/{Path(render_path).name}/device/drm"
+    lit = []
+    for card in names(driver, device):
+        for connector in names(driver, f"{device}/{card}"):
+            where = f"{device}/{card}/{connector}"
+            if connector.startswith(f"{card}-") and read(driver, f"{where}/status") == "connected":
+                lit.append(connector)
+    return lit
+
+
+def describe(spec: DeviceSpec) -> dict[str, Any]:
+    """The report's device: name, arch, simulated, profile, kernel, firmware. Run in a child."""
+    driver = spec.open()
+    said: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
+    said["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
+    said["problem"] = ""
+    try:
+        node, render_path = choose(driver, spec)
+        said["render_path"] = render_path
+        said["displays"] = displays(driver, render_path)
+        if node is not None:
+            said["arch"] = node.arch
+            said["name"] = (
+                read(driver, f"/sys/class/drm/{Path(render_path).name}/device/product_name") or node.name
+            )
+        render = RenderNode(driver, render_path)
+        said["firmware"] = {name: each.version for name, each in render.firmware().items()}
+        said["driver"] = ".".join(map(str, render.version))
+        render.close()
+    except Exception as error:  # the probes say what is wrong, one by one; here it is only not described
+        said["problem"] = str(error).splitlines()[0]
+    return said

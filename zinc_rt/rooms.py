@@ -1,0 +1,92 @@
+"""The rooms of the house: what each may import, and whether its files decide what a model computes.
+
+A room is a folder of zinc_rt, or a file directly in it. tests/test_layout.py holds the code to this table, and
+code_version.py hashes by it. A room that is to come has its row already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent
+HARNESS = ("golden", "perf", "probes", "replay", "trace", "validate")  # may import every room; none imports them
+EVERYBODY = frozenset({"errors", "folders"})  # may be imported from everywhere
+# What package data is made of; whatever else lies in a folder is nobody's.
+SUFFIXES = (
+    ".py", ".s", ".inc", ".zrt", ".c", ".h", ".comp", ".glsl", ".spv", ".cu", ".json", ".yaml", ".toml", ".html",
+    ".js", ".css", ".jinja",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """`computes`: other files here may give other values, so what was computed by others is another result."""
+
+    imports: frozenset[str]
+    computes: bool = False
+
+
+def _room(imports: str = "", *, computes: bool = False) -> Room:
+    return Room(frozenset(imports.split()), computes)
+
+
+_CORE = "backends exec ir kernels lower mem model settings"
+_ENGINE = f"{_CORE} resident runner variants prefill generate engine devices"
+_ALL = f"{_ENGINE} llm text sched serve spirv sim kmd pm4 isa cli commands files report code_version rooms"
+
+ROOMS: dict[str, Room] = {
+    # what a model is and what computes it
+    "ir": _room(computes=True),
+    "kernels": _room(
+        "ir isa spirv", computes=True
+    ),  # isa: code objects, and what the .zrt header says of occupancy
+    "mem": _room("ir", computes=True),
+    "exec": _room(computes=True),
+    "lower": _room("ir kernels mem", computes=True),
+    "model": _room("ir kernels", computes=True),
+    "backends": _room("exec lower kernels pm4 kmd ir mem spirv", computes=True),
+    # machines, real and simulated
+    "spirv": _room(),
+    "pm4": _room(),
+    "kmd": _room(),
+    "isa": _room(),
+    "sim": _room("kmd pm4 isa"),
+    # one model on one device
+    "settings": _room("backends"),
+    "devices": _room("backends kmd sim"),
+    "resident": _room(_CORE, computes=True),
+    "variants": _room(f"{_CORE} resident", computes=True),
+    "runner": _room(f"{_CORE} resident variants", computes=True),
+    "engine": _room(f"{_CORE} resident variants runner", computes=True),
+    "prefill": _room(_ENGINE, computes=True),
+    "generate": _room(_ENGINE, computes=True),
+    "text": _room("model"),
+    "llm": _room(f"{_ENGINE} text"),
+    # many requests
+    "sched": _room("exec mem"),
+    "serve": _room(f"{_ENGINE} sched text llm files report"),
+    # what people use
+    "files": _room(),
+    "report": _room("files"),
+    "junit": _room("report"),
+    "rooms": _room(),
+    "code_version": _room("rooms"),
+    "cli": _room("settings"),
+    "commands": _room(_ALL),
+    "examples": _room(_ALL),
+    "errors": _room(),
+    "folders": _room(),
+}
+
+
+def files_of(room: str) -> Iterator[Path]:
+    """Sources and package data, in a fixed order. Nothing where the room is still to come."""
+    folder = ROOT / room
+    found = folder.rglob("*") if folder.is_dir() else [folder.with_suffix(".py")]
+    return (
+        path
+        for path in sorted(found)
+        if path.suffix in SUFFIXES and path.is_file() and "__pycache__" not in path.parts
+    )
