@@ -91,6 +91,7 @@ def bisect(
     model: str | Path | None = None,
     until: int | None = None,
     threads: int = 0,
+    timeout_seconds: float | None = None,
 ) -> Found:
     """Find where `choice` first parts from T-CPU. Raises what `replay` raises."""
     with LogReader(log_path) as log, ExitStack() as stack:
@@ -98,7 +99,15 @@ def bisect(
         require_inputs(log, tape)
         sources = sources_of(log, tape, model)
         suspect = stack.enter_context(
-            Rebuilt(log, tape, sources, opener_of(choice, threads=threads), tapped=False, heaps=ARENA_SEEN)
+            Rebuilt(
+                log,
+                tape,
+                sources,
+                opener_of(choice, threads=threads),
+                tapped=False,
+                heaps=ARENA_SEEN,
+                timeout_seconds=timeout_seconds,
+            )
         )
         oracle = stack.enter_context(Rebuilt(log, tape, sources, opener_of(ORACLE, threads=threads), tapped=True))
         return _Search(tape, suspect, oracle).run(chosen(tape, until, 0))

@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         "--from", dest="start", type=int, default=0, metavar="N",
         help="compare from step N on; those before run too, since state follows from them (default 0)",
     )  # fmt: skip
+    options.add_timeout(how)
     how.add_argument("--threads", type=int, default=0, metavar="N", help="T-CPU threads (default: every core)")
     find = made.add_argument_group("where it parts")
     find.add_argument(
@@ -176,6 +177,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
                 until=arguments.until,
                 start=arguments.start,
                 threads=arguments.threads,
+                timeout_seconds=options.timeout(arguments),
                 advance=advance,
             )
         print(
@@ -237,7 +239,12 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
     out = words(arguments)
     for choice in choices:
         found = bisect(
-            arguments.log, choice, model=arguments.model, until=arguments.until, threads=arguments.threads
+            arguments.log,
+            choice,
+            model=arguments.model,
+            until=arguments.until,
+            threads=arguments.threads,
+            timeout_seconds=options.timeout(arguments),
         )
         for line in found.lines:
             print(line, file=out)

@@ -70,14 +70,15 @@ def replay(
     until: int | None = None,
     start: int = 0,
     threads: int = 0,
+    timeout_seconds: float | None = None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> Outcome:
     """Steps 0 to `until` (inclusive, default all) on a tier; outputs are compared from step `start` on.
 
     `log_path`: also a recorder. `choice`: of zinc_rt.devices, or what opens a backend for an ordering; else `tier`
     by its name, else the recorded one, simulated where there is no GPU for it. `model`: where the recorded model
-    lies now. Raises InputError for a log or a model file that cannot be used, UnsupportedError for what the tier
-    cannot run, and whatever a replay ends by.
+    lies now. `timeout_seconds`: of a step; None: by the device. Raises InputError for a log or a model file that
+    cannot be used, UnsupportedError for what the tier cannot run, and whatever a replay ends by.
     """
     with LogReader(log_path) as log:
         tape = read_tape(log)
@@ -85,7 +86,8 @@ def replay(
         choice = choice or choose_tier(tier or str(tape.header.get("tier", "")), simulate=True)
         steps = chosen(tape, until, start)
         sources = sources_of(log, tape, model)
-        with Rebuilt(log, tape, sources, opener_of(choice, threads=threads)) as rebuilt:
+        opener = opener_of(choice, threads=threads)
+        with Rebuilt(log, tape, sources, opener, timeout_seconds=timeout_seconds) as rebuilt:
             outcome = Outcome(
                 rebuilt.backend.spec.tier, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
             )

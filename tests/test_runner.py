@@ -12,6 +12,7 @@ import pytest
 
 from zinc_rt.backends.base import Device
 from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.exec import Buffer, DeadlineMissed, InFlight, Observer
@@ -74,26 +75,35 @@ def test_tokens_come_from_the_device_and_are_the_likeliest(engine: Engine) -> No
     assert output.nonfinite.tolist() == [-1, -1]
 
 
-def test_a_step_with_one_token_a_sequence_is_decode_and_has_the_bits_of_prefill(engine: Engine) -> None:
-    def logits(stage: str) -> bytes:
-        sequences = [engine.open() for _ in range(3)]
-        for length, sequence in enumerate(sequences, 3):
-            engine.extend(sequence, PROMPT[:length], rows="last")
-        if stage == "decode":
-            output = engine.advance([(s, [7]) for s in sequences], [0, 1, 2])
-            assert output.handle.variant.graph.stage == "decode"
-            found = output.logits().copy()
-        else:
-            block = engine.runner.block
-            engine.runner.block = lambda asked, **options: block("prefill", **options)  # type: ignore[method-assign, assignment]
-            output = engine.advance([(s, [7]) for s in sequences], [0, 1, 2])
-            assert output.handle.variant.graph.stage == "prefill"
-            found = output.logits().copy()
-        for sequence in sequences:
-            engine.release(sequence)
-        return found.tobytes()
+def three_at_once(engine: Engine, stage: str) -> bytes:
+    """Logits of one token for each of three sequences of unlike lengths, by that stage's graph."""
+    runner, block = engine.runner, engine.runner.block
+    sequences = [engine.open() for _ in range(3)]
+    for length, sequence in enumerate(sequences, 3):
+        engine.extend(sequence, PROMPT[:length], rows="last")
+    with pytest.MonkeyPatch.context() as patch:
+        if stage == "prefill":
+            patch.setattr(runner, "block", lambda asked, **options: block("prefill", **options))
+        output = engine.advance([(sequence, [7]) for sequence in sequences], [0, 1, 2])
+    assert output.handle.variant.graph.stage == stage
+    logits = output.logits().tobytes()
+    for sequence in sequences:
+        engine.release(sequence)
+    return logits
 
-    assert logits("decode") == logits("prefill")
+
+def test_a_step_with_one_token_a_sequence_is_decode_and_has_the_bits_of_prefill(engine: Engine) -> None:
+    assert three_at_once(engine, "decode") == three_at_once(engine, "prefill")
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_both_stages_have_equal_bits_on_a_simulated_card(tier: str, hybrid: GGUFFile) -> None:
+    with Engine(hybrid, CpuBackend("canonical-1", threads=1), ctx=64, slots=3) as engine:
+        want = three_at_once(engine, "decode")
+    backend = open_backend(choose_tier(tier, "sim"), "canonical-1")
+    with Engine(hybrid, backend, ctx=64, slots=3) as engine:
+        assert three_at_once(engine, "decode") == three_at_once(engine, "prefill") == want
+        assert backend.instrument is not None and backend.instrument.findings() == []
 
 
 def test_the_next_block_is_another_one_so_it_can_be_filled_while_a_step_runs(engine: Engine) -> None:

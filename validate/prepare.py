@@ -84,6 +84,7 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
         first_input=first_input,
         resync=arguments.resync,
         threads=options.threads(arguments, settings),
+        timeout_seconds=options.timeout(arguments),
         settings=settings,
         use_cache=not arguments.no_cache,
         smallest=_smallest(arguments.emit_repro),

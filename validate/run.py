@@ -101,6 +101,7 @@ class Job:
     first_input: Input | None = None
     resync: bool = False
     threads: int = 0
+    timeout_seconds: float | None = None  # of a step; None: by the device
     settings: Settings = field(default_factory=Settings)
     use_cache: bool = True
     smallest: Smallest | None = None  # adds the smallest case that shows a failure again
@@ -133,6 +134,8 @@ class Runner:
                 ctx=self.job.ctx,
                 transform=transform(self.job.layers),
                 settings=self.job.settings,
+                timeout_seconds=self.job.timeout_seconds,
+                slow=self.say,
                 share_arenas=False,  # a stale byte must not hide
             )
             self._engines[spec] = self._stack.enter_context(engine)

@@ -7,10 +7,12 @@ import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from zinc_rt.backends.amd.kernel_side import KfdSide, UserqSide
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.commands.run import main
 from zinc_rt.engine import Engine
@@ -124,19 +126,31 @@ def test_a_step_that_passes_its_timeout_is_one_sentence(qwen3: str, capsys: Capt
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
-def test_every_decode_submission_takes_the_fast_path(tier: str, qwen3: str, tmp_path: Path) -> None:
+def test_every_decode_submission_takes_the_fast_path(
+    tier: str, qwen3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three steps of warm-up: the prompt, the first decoded token, one more."""
+    flushes: list[int] = []
+    for side in (KfdSide, UserqSide):
+
+        def counted(self: Any, real: Callable[[Any], Any] = side.flush_hdp) -> Any:
+            flushes.append(1)
+            return real(self)
+
+        monkeypatch.setattr(side, "flush_hdp", counted)
 
     def submission(steps: int) -> dict[str, int]:
         path = tmp_path / f"{steps}.json"
         tokens = ["--tokens", "5,6,7", "--max-tokens", str(steps), "--ignore-eos", "--json", str(path)]
         assert main(["--model", qwen3, "--tier", tier, "--device", "sim", *tokens]) == 0
         found: dict[str, int] = json.loads(path.read_text())["details"]["submission"]
+        found["flushes"] = len(flushes)
+        flushes.clear()
         return found
 
     warm, whole = submission(3), submission(20)
     assert whole["steps"] - warm["steps"] == whole["fast"] - warm["fast"] == 17
-    assert whole["careful"] == warm["careful"] <= 3
+    assert whole["careful"] == warm["careful"] <= 3 and whole["flushes"] == warm["flushes"]
     assert whole["host_writes"] == whole["steps"] == whole["doorbells"] == 20
 
 

@@ -60,15 +60,19 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         help="the arithmetic ordering, docs/canonical-1.md (default canonical-1; float32-dequant is fast)",
     )
     group.add_argument("--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)")
+    add_timeout(group)
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="T-CPU threads (default: every core); results do not depend on it"
+    )
+
+
+def add_timeout(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--timeout",
         type=float,
         metavar="S",
         help="seconds that one step may take (default: 2 or more on a card, 60 on a simulated one and 600 for the "
         "first, on t_cpu as long as it takes)",
-    )
-    group.add_argument(
-        "--threads", type=int, metavar="N", help="T-CPU threads (default: every core); results do not depend on it"
     )
 
 
