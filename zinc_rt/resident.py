@@ -36,7 +36,7 @@ class Arena:
     buffer: Buffer
     usage: Usage
     users: int = 0
-    last: Any = None  # the executable that ran in it last
+    last: Any = None  # the executable that ran in it last, and nothing was built over it since
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Variant:
         arena = self.arena
         if arena is not None and arena.last is not self.built:
             if self.backend.instrument is not None:
-                self.backend.instrument.hand_over(arena.buffer, arena.last, self.built)
+                self.backend.instrument.hand_over(arena.buffer, self.built)
             arena.last = self.built
         return self.replays.replay(self.key, stream)
 
@@ -214,6 +214,8 @@ class Resident:
             variant = Variant(replays, key, program, backend, built, own, arena)
             replays.add(key, built)
             undo.pop_all()
+        if arena is not None:
+            arena.last = None  # the new one's names are there too, until the next is handed the memory
         self._variants[id(built), key] = variant
         for name, buffer in own.items():
             replays.bind(port(name, key), buffer)

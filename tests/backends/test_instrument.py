@@ -41,7 +41,10 @@ def finding(kernel: str, pc: int) -> Finding:
 def instrument(*found: Finding) -> AmdInstrument:
     assert KERNELS is not None
     device: Any = Device(*found)
-    return AmdInstrument(device, KERNELS.load, lambda queue, va: NODE if (queue, va) == (1, PACKET) else None)
+    named: Any = None  # nothing is handed over here
+    return AmdInstrument(
+        device, KERNELS.load, lambda queue, va: NODE if (queue, va) == (1, PACKET) else None, named
+    )
 
 
 def test_a_pc_in_a_kernel_of_ours_has_its_line() -> None:

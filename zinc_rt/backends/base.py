@@ -82,9 +82,9 @@ class Instrument(Protocol):
     def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         """These bytes count as uninitialised from now on. In memory that the host maps nothing does."""
 
-    def hand_over(self, buffer: Buffer, before: Any, after: Any) -> None:
+    def hand_over(self, buffer: Buffer, after: Any) -> None:
         """A buffer that executables take turns in is `after`'s from here on: nothing in it counts as written, and
-        it holds what `after` puts there, no longer what `before` (None: nobody) did."""
+        it holds what `after` puts there, and nothing that others built over it do."""
 
     def expect(self, kernels: Sequence[Expected]) -> None:
         """Kernels about to run, which the device may compile beforehand."""

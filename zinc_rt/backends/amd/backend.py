@@ -97,7 +97,7 @@ class AmdBackend:
         self.kernels = kernels if kernels is not None else no_kernels(device.arch)
         self.instrument: AmdInstrument | None = None
         if channel is not None:
-            self.instrument = AmdInstrument(channel, self.kernels.load, self._node_at)
+            self.instrument = AmdInstrument(channel, self.kernels.load, self._node_at, self.memory.name_parts)
         self._graphs: set[AmdVariant] = set()
         self._programs = Programs(
             self.memory,
@@ -177,10 +177,18 @@ class AmdBackend:
             block = self.memory.block(size_bytes, Placement.VRAM, f"weights {number}")
             self._before_submit = True
             for name, offset in pool:
+                size_bytes = self._packed_bytes(arrays[name])
+                buffers[name] = self.memory.buffer(block, offset, size_bytes, Heap.DEVICE_LOCAL, name)
+        try:
+            for name, buffer in buffers.items():
                 content = self._packed(arrays[name])  # one at a time: a model may be most of the host's memory
-                buffers[name] = self.memory.buffer(block, offset, content.nbytes, Heap.DEVICE_LOCAL, name)
-                self._transfers().write(block.device.gpu_va + offset, content)
-        self._transfers().finish()
+                self._transfers().write(buffer.storage.gpu_va, content)
+            self._transfers().finish()
+        except BaseException:
+            self._transfers().finish()  # what is on its way must not land in somebody else's memory
+            for buffer in buffers.values():
+                self.memory.free(buffer)
+            raise
         return buffers
 
     def _packed(self, array: Weight | np.ndarray) -> np.ndarray:

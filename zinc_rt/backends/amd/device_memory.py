@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.backends.amd.addresses import AddressMap, Region
@@ -25,6 +25,10 @@ Announce = Callable[[Sequence[tuple[int, int, str]]], None]
 """(VA, size in bytes, name) each; size 0 takes it back. Hardware has no such channel (design §5)."""
 
 
+Part = tuple[int, int, str]
+"""(VA, size in bytes, name) of an executable's buffer inside one of the backend's."""
+
+
 @dataclass(eq=False, slots=True)
 class Block:
     """One allocation of the transport, given back with the last buffer in it."""
@@ -42,6 +46,7 @@ class Storage:
     offset_bytes: int
     size_bytes: int
     region: Region | None = field(default=None, repr=False)  # its own name inside the block
+    parts: set[Part] = field(default_factory=set, repr=False)  # what executables call their places in it
 
     @property
     def device(self) -> DeviceBuffer:
@@ -84,6 +89,13 @@ class DeviceMemory:
         """Parts of allocations that have names of their own, where the device can use that."""
         if self._announce is not None:
             self._announce(rows)
+
+    def name_parts(self, buffer: Buffer, parts: Iterable[Part], *, alone: bool = False) -> None:
+        """What an executable keeps where in a buffer. `alone`: nobody else's names count there any more."""
+        storage: Storage = buffer.storage
+        before = storage.parts if alone else set()
+        storage.parts = {*storage.parts.difference(before), *parts}
+        self.announce([*((va, 0, name) for va, _, name in sorted(before)), *sorted(storage.parts)])
 
     def free(self, buffer: Buffer) -> None:
         """Raises ValueError for one that is not allocated here, or was freed."""

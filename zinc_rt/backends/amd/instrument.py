@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
+from zinc_rt.backends.amd.device_memory import Part
 from zinc_rt.backends.amd.packet_program import AmdVariant
 from zinc_rt.backends.base import Finding, Store
 from zinc_rt.errors import ZincError
@@ -16,15 +17,24 @@ from zinc_rt.kmd.driver import Expected, SideChannel
 KERNEL = "kernel "  # as kernel_code names what it loads
 
 
+class NameParts(Protocol):
+    def __call__(self, buffer: Buffer, parts: Iterable[Part], *, alone: bool = False) -> None: ...
+
+
 class AmdInstrument:
     def __init__(
-        self, device: SideChannel, read: Callable[[str], Zrt], node_at: Callable[[int, int], Node | None]
+        self,
+        device: SideChannel,
+        read: Callable[[str], Zrt],
+        node_at: Callable[[int, int], Node | None],
+        name_parts: NameParts,
     ) -> None:
         """`read`: a kernel by name, for the lines of its source. `node_at`: by a queue's id and a packet's
-        address, whose dispatch it is. Other backends may share the device."""
+        address, whose dispatch it is. `name_parts`: DeviceMemory's. Other backends may share the device."""
         self._device = device
         self._read = read
         self._node_at = node_at
+        self._name_parts = name_parts
         self._known: dict[Any, Finding] = {}
 
     def findings(self) -> list[Finding]:
@@ -51,13 +61,9 @@ class AmdInstrument:
     def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         self._device.discard(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
-    def hand_over(self, buffer: Buffer, before: AmdVariant | None, after: AmdVariant) -> None:
-        start = buffer.storage.gpu_va
-        end = start + buffer.size_bytes
-        old = [] if before is None else [(va, 0, name) for va, _, name in before.placed if start <= va < end]
-        new = [(va, size_bytes, name) for va, size_bytes, name in after.placed if start <= va < end]
-        self._device.announce_all([*old, *new])
-        self._device.discard(start, buffer.size_bytes)
+    def hand_over(self, buffer: Buffer, after: AmdVariant) -> None:
+        self._name_parts(buffer, after.placed.get(buffer, ()), alone=True)
+        self.discard(buffer, 0, buffer.size_bytes)
 
     def expect(self, kernels: Sequence[Expected]) -> None:
         self._device.expect(kernels)

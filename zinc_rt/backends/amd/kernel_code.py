@@ -64,23 +64,34 @@ class KernelCode:
             offsets.append(end)
             end = align_up(end + len(zrt.image), ALIGNMENT)
         if fresh:
-            block = self._memory.block(end, Placement.VRAM, "kernels")
-            for (key, zrt), offset in zip(fresh, offsets, strict=True):
-                code = patched(zrt, dict(key[1]))
-                buffer = self._memory.buffer(block, offset, len(code), Heap.DEVICE_LOCAL, f"kernel {key[0]}")
-                assert buffer.gpu_va is not None
-                self._write(buffer.gpu_va, np.frombuffer(code, np.uint8))
-                kernel = LoadedKernel(
-                    key[0],
-                    buffer.gpu_va + zrt.entry_offset,
-                    (zrt.rsrc1, zrt.rsrc2, zrt.rsrc3),
-                    zrt.workgroup,
-                    zrt.buffers,
-                    zrt.constant_bytes // 4,
-                )
-                self._loaded[key] = kernel, buffer
+            self._put(fresh, offsets, end)
         self._users.update(wanted)
         return {key: self._loaded[key][0] for key in wanted}
+
+    def _put(self, fresh: list[tuple[KernelKey, Zrt]], offsets: list[int], size_bytes: int) -> None:
+        images = [patched(zrt, dict(patches)) for (_, patches), zrt in fresh]
+        block = self._memory.block(size_bytes, Placement.VRAM, "kernels")
+        buffers = [
+            self._memory.buffer(block, offset, len(code), Heap.DEVICE_LOCAL, f"kernel {name}")
+            for ((name, _), _), offset, code in zip(fresh, offsets, images, strict=True)
+        ]
+        try:
+            for buffer, code in zip(buffers, images, strict=True):
+                self._write(_va(buffer), np.frombuffer(code, np.uint8))
+        except BaseException:
+            for buffer in buffers:
+                self._memory.free(buffer)
+            raise
+        for (key, zrt), buffer in zip(fresh, buffers, strict=True):
+            kernel = LoadedKernel(
+                key[0],
+                _va(buffer) + zrt.entry_offset,
+                (zrt.rsrc1, zrt.rsrc2, zrt.rsrc3),
+                zrt.workgroup,
+                zrt.buffers,
+                zrt.constant_bytes // 4,
+            )
+            self._loaded[key] = kernel, buffer
 
     def release(self, keys: Iterable[KernelKey]) -> None:
         """One user less of each: the memory of those that nobody dispatches any more goes back."""
@@ -89,3 +100,8 @@ class KernelCode:
             if not self._users[key]:
                 del self._users[key]
                 self._memory.free(self._loaded.pop(key)[1])
+
+
+def _va(buffer: Buffer) -> int:
+    assert buffer.gpu_va is not None, buffer.name
+    return buffer.gpu_va

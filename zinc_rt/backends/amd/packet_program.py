@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from zinc_rt.backends.amd.device_memory import Block, Storage
+from zinc_rt.backends.amd.device_memory import Block, Part, Storage
 from zinc_rt.backends.amd.examine import IndirectCode
 from zinc_rt.backends.amd.kernel_code import KernelKey
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
 from zinc_rt.lower.dispatch_plan import Dispatch
 from zinc_rt.pm4 import gcr
@@ -46,7 +47,7 @@ class AmdVariant:
     storage: Storage
     nodes: tuple[tuple[int, Node | None], ...] = ()  # by the dword at which a dispatch of theirs begins
     block: Block | None = None  # arguments, grids and temporaries of a graph's dispatches
-    placed: tuple[tuple[int, int, str], ...] = ()  # (VA, bytes, name) of what a graph keeps in shared buffers
+    placed: dict[Buffer, list[Part]] = field(default_factory=dict)  # what a graph keeps in buffers given to it
     code: Callable[[], dict[str, bytes]] = dict
     loaded: tuple[KernelKey, ...] = ()  # kernels that it holds
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from zinc_rt.backends.amd import command_stream, examine
-from zinc_rt.backends.amd.device_memory import DeviceMemory, Storage
+from zinc_rt.backends.amd.device_memory import DeviceMemory, Part, Storage
 from zinc_rt.backends.amd.kernel_code import KernelCode
 from zinc_rt.backends.amd.legal import refuse_illegal
 from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram, ib_content
@@ -20,7 +20,7 @@ from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import Program, dispatch_plan
+from zinc_rt.lower import DispatchPlan, Program, dispatch_plan
 from zinc_rt.lower.dispatch_plan import places
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import Generation
@@ -66,19 +66,28 @@ class Programs:
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va
-            shared, own = [], []
-            for allocation, offset, size_bytes, name in places(plan, program):
-                if allocation:
-                    shared.append((_va(buffers[allocation]) + offset, size_bytes, name))
-                else:
-                    own.append((va + offset, size_bytes, name))
-            self.memory.announce([*shared, *own])
             image = command_stream.content(plan, va, partial(_address, program, buffers))
             self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
             variant = self._packets(command_stream.packets(plan, va, kernels, self.generation))
-            variant.block, variant.placed, variant.loaded = block, tuple(shared), tuple(kernels)
+            variant.block, variant.loaded = block, tuple(kernels)
             undo.pop_all()
+        self._name(plan, program, buffers, variant, va)
         return variant
+
+    def _name(
+        self, plan: DispatchPlan, program: Program, buffers: Mapping[str, Buffer], variant: AmdVariant, va: int
+    ) -> None:
+        """Announce what lies where, last of all: in buffers that others use too a failed build leaves no names."""
+        own: list[Part] = []
+        for allocation, offset, size_bytes, name in places(plan, program):
+            if allocation:
+                buffer = buffers[allocation]
+                variant.placed.setdefault(buffer, []).append((_va(buffer) + offset, size_bytes, name))
+            else:
+                own.append((va + offset, size_bytes, name))
+        self.memory.announce(own)
+        for buffer, parts in variant.placed.items():
+            self.memory.name_parts(buffer, parts)
 
     def _packets(self, program: PacketProgram) -> AmdVariant:
         words, nodes = ib_content(program, self.generation)
