@@ -187,6 +187,24 @@ def test_a_freed_variant_gives_its_memory_back(bench: Bench) -> None:
 # Copy
 
 
+def test_every_queue_flushes_for_itself(bench: Bench) -> None:
+    """A flush that is a packet orders the queue it is in, and no other."""
+    step, target = bench.backend.alloc(64, "bar", "step"), bench.counter()
+    streams = Stream("first"), Stream("second")
+    built = bench.writes(target, 1)
+    for stream in streams:
+        bench.backend.submit(built, stream).wait(1.0)
+    queues = bench.gpu.queues[-2:]
+    for queue in queues:
+        queue.ran.clear()
+    flushes = bench.gpu.hdp_flushes
+    bench.backend.write(step, 0, memoryview(b"1234"))
+    for stream in (*streams, *streams):
+        bench.backend.submit(built, stream).wait(1.0)
+    seen = [sum(isinstance(packet, HdpFlush) for packet in queue.ran) for queue in queues]
+    assert (seen, bench.gpu.hdp_flushes - flushes) in (([1, 1], 0), ([0, 0], 2))
+
+
 def test_a_copy_runs_behind_the_streams_waves_and_holds_what_follows(bench: Bench) -> None:
     source = bench.backend.alloc(4096, "device_local", "source")
     target = bench.counter("target")

@@ -53,10 +53,11 @@ TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full 
 class _Lane:
     """A stream's queue, and its ready-made batches by variant."""
 
-    __slots__ = ("batches", "flushing", "ring")
+    __slots__ = ("batches", "flushed", "flushing", "ring")
 
     def __init__(self, ring: AmdRing) -> None:
         self.ring = ring
+        self.flushed = 0  # the host's BAR writes that this queue sees
         self.batches: dict[AmdVariant, Batch] = {}
         self.flushing: dict[AmdVariant, Batch] = {}  # with an HDP flush in front
 
@@ -116,8 +117,8 @@ class AmdBackend:
         self._lanes: dict[Stream, _Lane] = {}
         self._slots: list[tuple[int, int]] = []  # free fence slots: host address, VA
         self._transfer: Transfer | None = None
-        self._before_submit = False  # an allocation to settle, or a BAR write to flush
-        self._bar_written = False
+        self._before_submit = False  # an allocation to settle
+        self._bar_writes = 0  # by the host; a queue that knows of fewer flushes HDP before it goes on
         self._closed = False
         self.submissions = Submissions()
         self.owner: Callable[[], None] = lambda: None
@@ -242,7 +243,7 @@ class AmdBackend:
     def submit(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
         """INDIRECT_BUFFER, fence, doorbell. Raises Hang where the ring stays full."""
         lane = self._lanes.get(stream)
-        if lane is None or stream.waits or self._before_submit:
+        if lane is None or stream.waits or self._before_submit or lane.flushed != self._bar_writes:
             return self._submit_with_care(variant, stream)
         batch = lane.batches.get(variant)
         if batch is None:
@@ -281,9 +282,7 @@ class AmdBackend:
         """The first on a stream, one that waits for other streams, or one with host writes to be seen."""
         ring = self.ring(stream)
         lane = self._lanes[stream]
-        flush: tuple[Packet, ...] = ()
-        if self._bar_written:
-            flush = self.side.flush_hdp()
+        flush = self._flush(lane)
         waits = self._waits(stream, ring)
         if waits:
             batch = self._batch(lane, variant, (*waits, *flush))
@@ -291,7 +290,7 @@ class AmdBackend:
             kept = lane.flushing if flush else lane.batches
             batch = kept.get(variant) or kept.setdefault(variant, self._batch(lane, variant, flush))
         fence = ring.submit(batch)
-        self._bar_written = self._before_submit = False
+        lane.flushed = self._bar_writes
         self.submissions.careful += 1
         self.submissions.doorbells += 1
         return fence
@@ -299,16 +298,21 @@ class AmdBackend:
     def _dma(self, name: str, packets: Iterable[Packet], stream: Stream) -> TimelineFence:
         """By the command processor, behind the stream's waves; its queue goes on when that has ended."""
         ring = self.ring(stream)
-        flush = self.side.flush_hdp() if self._bar_written else ()
+        lane = self._lanes[stream]
+        flush = self._flush(lane)
         before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
         batch = ring.batch((*before, *packets), name, dma=True)
         # DMA runs beside the stream: a wait on its own fence is what holds back who touches the bytes next
         hold = WaitRegMem64(ring.timeline.gpu_va, ring.timeline.submitted + 1)
         ring.reserve(batch.count_dw + len(hold.words(self.generation)), self._timeout_seconds)
         fence = ring.submit(batch)
-        self._bar_written = self._before_submit = False
+        lane.flushed = self._bar_writes
         ring.run((hold,), f"the end of {name}")
         return fence
+
+    def _flush(self, lane: _Lane) -> tuple[Packet, ...]:
+        """What makes the host's BAR writes seen by this queue. A packet in another queue orders nothing here."""
+        return self.side.flush_hdp() if lane.flushed != self._bar_writes else ()
 
     def _batch(self, lane: _Lane, variant: AmdVariant, before: Iterable[Packet] = ()) -> Batch:
         call = IndirectBuffer(
@@ -396,12 +400,12 @@ class AmdBackend:
         return self._transfer
 
     def _touched_bar(self) -> None:
-        self._bar_written = self._before_submit = True
+        self._bar_writes += 1
 
     def _settle(self) -> None:
         if self._before_submit:
             self.side.settle()
-            self._before_submit = self._bar_written
+            self._before_submit = False
 
     # End
 
