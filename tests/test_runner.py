@@ -125,6 +125,15 @@ def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> Non
     runner.collect(runner.submit(runner.block("decode", tokens=1, sequences=1, rows=1)))
 
 
+def test_a_step_that_ends_badly_does_not_block_the_next(engine: Engine) -> None:
+    runner = engine.runner
+    block = runner.block("decode", tokens=1, sequences=1, rows=1)
+    block.set(1, 1, 1, 1, table_entry=np.array([1 << 20], np.int32), table_value=np.zeros(1, np.int32))
+    with pytest.raises(IndexError, match="TABLE_STORE: entry 1048576"):
+        runner.collect(runner.submit(block))
+    engine.forward(PROMPT)
+
+
 def test_a_page_goes_to_the_device_once(engine: Engine) -> None:
     if not any(spec.role == "table" for spec in engine.model.graph.buffers.values()):
         pytest.skip("no attention, no pages")
@@ -212,7 +221,7 @@ def test_a_slow_step_without_a_deadline_says_that_it_runs(
 
 
 class _Spec:
-    simulable = True
+    deadline = True
 
 
 class _Backend:

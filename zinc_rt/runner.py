@@ -1,7 +1,7 @@
 """Steps of a model on a backend: one write of the step block, one replay, and what comes back. No policy.
 
     block = runner.block("decode", tokens=2, sequences=2, rows=2)
-    block.set(token_id=tokens, position=positions, slot=slots, ...)
+    block.set(2, 2, 2, 0, token_id=tokens, position=positions, slot=slots, logit_row=rows)
     output = runner.collect(runner.submit(block))
 
 Who is in a step, which pages it has and what happens with its tokens is the caller's. A block is host memory with
@@ -31,7 +31,6 @@ COUNTS = "step.counts"
 LOGITS = "request[slot].logits"
 TOKEN = "request[slot].next_token"
 NONFINITE = "request[slot].nonfinite"
-TABLE = "state.page_table"
 PARTS = {  # what `StepBlock.set` takes, by buffer name
     "token_id": "request[slot].token_id",
     "position": "request[slot].position",
@@ -65,11 +64,6 @@ class StepBlock:
             self.views[spec.name] = part.view(NUMPY_DTYPES[spec.dtype]).reshape(variant.shape(spec.name, capacity))
         self.counts = self.views[COUNTS]
         self._named = {name: self.views[buffer] for name, buffer in PARTS.items() if buffer in self.views}
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The parts that this graph reads: those of recurrent layers are not everybody's."""
-        return frozenset(self._named)
 
     def set(self, tokens: int, sequences: int, rows: int, entries: int, **parts: np.ndarray) -> None:
         """The step's counts, and i32 arrays by the names of PARTS. One that the graph does not read is ignored."""
@@ -129,7 +123,7 @@ class Deadlines:
         """Seconds; None for a host's own processor, where a step is late only for somebody who waits."""
         if self.override is not None:
             return self.override
-        if not backend.spec.simulable:
+        if not backend.spec.deadline:
             return None
         if backend.device.simulated:
             return SIMULATED_SECONDS if variant.ran else FIRST_SIMULATED_SECONDS
@@ -206,7 +200,12 @@ class Runner:
         Raises DeadlineMissed with what the tier knows of it; the step then still counts as in flight.
         """
         variant = handle.variant
-        self._wait(handle, timeout_seconds)
+        try:
+            self._wait(handle, timeout_seconds)
+        except BaseException:
+            if handle.fence.done():  # it ended, badly
+                self._running = None
+            raise
         self._running = None
         variant.ran = True
         rows = handle.counts[2]

@@ -14,8 +14,10 @@ AMD_SETS = ("gfx1201",)
 SPECS: tuple[BackendSpec, ...] = (
     BackendSpec("t2", "AMD user queues", "zinc_rt.backends.amd.t2", 40, AMD_SETS, simulable=True),
     BackendSpec("t1", "AMD through /dev/kfd", "zinc_rt.backends.amd.t1", 30, AMD_SETS, simulable=True),
-    BackendSpec("t_cpu_native", "this machine's CPU, in machine code", preference=20),
-    BackendSpec(ORACLE, "T-CPU oracle", "zinc_rt.backends.cpu.oracle", 10, ("reference",), ("threads",)),
+    BackendSpec("t_cpu_native", "this machine's CPU, in machine code", preference=20, deadline=False),
+    BackendSpec(
+        ORACLE, "T-CPU oracle", "zinc_rt.backends.cpu.oracle", 10, ("reference",), ("threads",), deadline=False
+    ),
     BackendSpec("vulkan", "any GPU through Vulkan"),
     BackendSpec("t_cuda", "NVIDIA through CUDA"),
     BackendSpec("t_metal", "Apple through Metal"),

@@ -76,6 +76,7 @@ class BackendSpec:
     kernel_sets: tuple[str, ...] = ()  # the first where the device does not decide
     options: tuple[str, ...] = ()  # names of those its `open` takes
     simulable: bool = False  # its device is reached through kmd.Driver: a simulated one can stand in
+    deadline: bool = True  # a step that takes long is late; not where the host itself computes
 
     @property
     def built(self) -> bool:
