@@ -269,9 +269,9 @@ class Engine:
         still holds."""
         self._check_open(sequence)
         vocab, ctx = self.model.vocab, self.limits.ctx
-        wrong = [token for token in tokens if not 0 <= token < vocab]
-        if wrong:
-            raise UsageError(f"token id {wrong[0]} is outside the vocabulary of {vocab}")
+        if min(tokens, default=0) < 0 or max(tokens, default=0) >= vocab:
+            wrong = next(token for token in tokens if not 0 <= token < vocab)
+            raise UsageError(f"token id {wrong} is outside the vocabulary of {vocab}")
         if sequence.position + len(tokens) > ctx:
             raise UsageError(
                 f"{sequence.position} + {len(tokens)} tokens do not fit the context of {ctx}",
@@ -287,16 +287,24 @@ class Engine:
         changes = self._kv.changes
         lengths = [len(tokens) for _, tokens in batch]
         slots = np.array([sequence.slot for sequence, _ in batch], np.int32)
-        positions = [np.arange(s.position, s.position + len(tokens), dtype=np.int32) for s, tokens in batch]
+        ordinals = np.arange(len(batch), dtype=np.int32)
+        starts = np.array([sequence.position for sequence, _ in batch], np.int32)
+        total = sum(lengths)
+        within = np.arange(total, dtype=np.int32)
+        if total > len(batch):  # else each sequence has one
+            within -= np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
+            ordinals = np.repeat(ordinals, lengths)
+        else:
+            within[:] = 0
         block.set(
-            sum(lengths),
+            total,
             len(batch),
             len(rows),
             len(changes),
-            token_id=np.concatenate([np.asarray(tokens, np.int32) for _, tokens in batch]),
-            position=np.concatenate(positions),
-            slot=np.repeat(slots, lengths),
-            sequence=np.repeat(np.arange(len(batch), dtype=np.int32), lengths),
+            token_id=np.array([token for _, tokens in batch for token in tokens], np.int32),
+            position=starts[ordinals] + within,
+            slot=slots[ordinals],
+            sequence=ordinals,
             state_source=slots,
             state_target=slots,
             logit_row=np.asarray(rows, np.int32),

@@ -58,6 +58,8 @@ class PagedKV:
         self._check(slot)
         wanted = -(-tokens // self.page_tokens)
         have = self._counts[slot]
+        if wanted <= have:
+            return
         if wanted > self.table.shape[1]:
             raise OutOfPages(
                 f"slot {slot}: {tokens} tokens need {wanted} pages, a slot has at most {self.table.shape[1]}",
@@ -73,7 +75,7 @@ class PagedKV:
             page = heapq.heappop(self._free)
             self._users[page] = 1
             self._set(slot, place, page)
-        self._counts[slot] = max(have, wanted)
+        self._counts[slot] = wanted
 
     def share(self, source: int, target: int, tokens: int) -> int:
         """Let the empty slot `target` start with the pages holding the first `tokens` tokens of `source`.
