@@ -84,8 +84,8 @@ def _run(engine: Engine, load: Workload, sampler: Sampler, timed: Timed) -> None
     for _ in range(load.tokens):
         sampler.look()
         started = clock()
-        step = engine.step([(s, [t]) for s, t in zip(sequences, tokens, strict=True)], rows)
-        tokens = [int(token) for token in step.argmax(axis=-1)]
+        batch = [(sequence, [token]) for sequence, token in zip(sequences, tokens, strict=True)]
+        tokens = engine.advance(batch, rows).tokens.tolist()
         seconds.append(clock() - started)
     timed.tokens.append(seconds)
     for sequence in sequences:

@@ -61,16 +61,18 @@ class Prediction:
 
 
 def predict(work: Work, device: DeviceRow, table: Table) -> Prediction:
-    """Decode of one stream, as the engine runs it: logits read by the host, the token chosen there."""
+    """Greedy decode of one stream, as the engine runs it: the device chooses the token and keeps its logits."""
     cases = {case: parts_of(work, device, table.case(case)) for case in CASES}
     moved = work.read_bytes + work.written_bytes
-    return Prediction(device, cases, ceiling(moved, device.memory_gbps), tuple(_notes(work, device)))
+    sampled = parts_of(work, device, table.case("likely"), sampled=True)
+    return Prediction(device, cases, ceiling(moved, device.memory_gbps), tuple(_notes(work, device, sampled)))
 
 
-def parts_of(work: Work, device: DeviceRow, assumed: Mapping[str, float]) -> Parts:
-    """One token's time with these values for the assumptions."""
+def parts_of(work: Work, device: DeviceRow, assumed: Mapping[str, float], *, sampled: bool = False) -> Parts:
+    """One token's time with these values for the assumptions. `sampled`: the host reads the logits to draw it."""
     memory_rate = device.memory_gbps * 1e9 * assumed["read_efficiency"]
     issue_rate = device.issues_a_second * assumed["issue_share"]
+    readback_bytes = work.readback_bytes + work.logits_bytes * sampled
     memory = issue = 0.0
     for node in work.nodes:
         by_memory = (node.read_bytes + node.written_bytes) / memory_rate
@@ -83,7 +85,7 @@ def parts_of(work: Work, device: DeviceRow, assumed: Mapping[str, float]) -> Par
         barrier=work.barriers * assumed["barrier_us"] * 1e-6,
         submit=assumed["submit_us"] * 1e-6,
         host=assumed["host_us"] * 1e-6,
-        readback=0.0 if device.unified_memory else work.logits_bytes / (assumed["bar_read_mbps"] * 1e6),
+        readback=0.0 if device.unified_memory else readback_bytes / (assumed["bar_read_mbps"] * 1e6),
     )
 
 
@@ -92,7 +94,7 @@ def ceiling(bytes_a_token: float, gbps: float) -> float:
     return gbps * 1e9 / bytes_a_token
 
 
-def _notes(work: Work, device: DeviceRow) -> list[str]:
+def _notes(work: Work, device: DeviceRow, sampled: Parts) -> list[str]:
     notes = []
     if device.arch != "gfx1201":
         notes.append(f"{device.arch} has no kernels here yet: dispatches and instructions are gfx1201's")
@@ -102,8 +104,8 @@ def _notes(work: Work, device: DeviceRow) -> list[str]:
         notes.append("a token reads more than the device holds: this model does not fit")
     if work.logits_bytes > 64 << 10 and not device.unified_memory:
         notes.append(
-            f"the host reads {work.logits_bytes:,} bytes of logits through the BAR each token; "
-            "a token chosen on the device would be four"
+            f"greedy: the host reads {work.readback_bytes} bytes a token; where it samples it reads "
+            f"{work.logits_bytes:,} bytes of logits through the BAR too, {sampled.tokens_per_second:.1f} tok/s"
         )
     return notes
 
@@ -120,7 +122,7 @@ class Worth:
 
 CHANGES = (
     ("M1", "one submission replayed, not one for each dispatch", "submit_each"),
-    ("M2", "the token chosen on the device, four bytes read back", "readback"),
+    ("M2", "the token chosen on the device, its logits left there", "readback"),
     ("M4", "loops that hide every instruction behind memory", "issue"),
     ("M5", "one persistent kernel: no dispatch, no submission, no host in the loop", "persistent"),
 )
@@ -128,8 +130,10 @@ CHANGES = (
 
 def worth(work: Work, device: DeviceRow, table: Table) -> list[Worth]:
     """What each milestone's structural change is worth for one stream, in tok/s and likely assumptions, from
-    submitting every dispatch on. Barriers stay: a persistent kernel has to wait for its own results too."""
-    parts = parts_of(work, device, table.case("likely")).as_dict()
+    submitting every dispatch and reading the logits of every token on. Barriers stay: a persistent kernel has to
+    wait for its own results too."""
+    assumed = table.case("likely")
+    parts = parts_of(work, device, assumed, sampled=True).as_dict()
     parts["submit"] *= work.dispatches
     found = []
     for milestone, change, what in CHANGES:
@@ -137,7 +141,7 @@ def worth(work: Work, device: DeviceRow, table: Table) -> list[Worth]:
         if what == "submit_each":
             parts["submit"] /= work.dispatches
         elif what == "readback":
-            parts["readback"] *= 4 / work.logits_bytes
+            parts["readback"] = parts_of(work, device, assumed).readback
         elif what == "issue":
             parts["issue"] = 0.0
         else:

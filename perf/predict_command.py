@@ -155,6 +155,7 @@ def _work(work: Work) -> dict[str, Any]:
         "barriers": work.barriers,
         "packets": work.packets,
         "ib_dwords": work.ib_dwords,
+        "readback_bytes": work.readback_bytes,
         "logits_bytes": work.logits_bytes,
         "nodes": [asdict(node) for node in work.nodes],
         "kernels": {

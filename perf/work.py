@@ -8,7 +8,6 @@ from functools import cache
 
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
-from zinc_rt.engine import LOGITS
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.isa.report import KernelReport, report
@@ -22,6 +21,7 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.resident import capacity_of
+from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
 
 ARCH = "gfx1201"
 ORDERING = "canonical-1"
@@ -44,7 +44,8 @@ class NodeWork:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One token of one stream at a position. `traffic` by class and type; `kernels` by name."""
+    """One token of one stream at a position. `traffic` by class and type; `kernels` by name. `readback_bytes` are
+    what the host reads of each step, `logits_bytes` what it reads besides where it samples."""
 
     model: str
     architecture: str
@@ -55,6 +56,7 @@ class Work:
     barriers: int
     ib_dwords: int
     packets: int
+    readback_bytes: int
     logits_bytes: int
     kernels: Mapping[str, KernelReport]
 
@@ -72,11 +74,11 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Wor
     rows = kernel_set(arch)
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
-    graph = build_model(gguf, Limits(ctx=ctx), "decode").graph
+    graph, capacity = build_model(gguf, Limits(ctx=ctx), "decode").graph, capacity_of((1, 1, 1))
     program = lower(
         graph,
         rows.entries,
-        plan_memory(graph, capacity=capacity_of((1, 1, 1))),
+        plan_memory(graph, capacity=capacity),
         ordering=ORDERING,
         tier="t1",
     )
@@ -101,7 +103,8 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Wor
         barriers=sum(isinstance(step, Barrier) for step in plan.steps),
         ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
         packets=len(stream),
-        logits_bytes=size_bytes(graph.buffers[LOGITS], capacity_of((1, 1, 1))),
+        readback_bytes=sum(size_bytes(graph.buffers[name], capacity) for name in (TOKEN, NONFINITE)),
+        logits_bytes=size_bytes(graph.buffers[LOGITS], capacity),
         kernels=reports,
     )
 

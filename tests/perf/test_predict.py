@@ -92,9 +92,32 @@ def test_instructions_count_where_memory_does_not_hide_them(work: Work) -> None:
     assert parts_of(work, R9700, likely).issue < parts_of(replace(work, nodes=heavy), R9700, likely).issue
 
 
-def test_only_a_card_of_its_own_memory_pays_for_reading_logits_back(work: Work) -> None:
-    readback = {key: predict(work, row, table()).likely.readback for key, row in table().devices.items()}
-    assert readback["R9700"] > 0 and readback["Strix Halo"] == 0
+def test_a_greedy_token_and_whether_it_is_one_are_all_the_host_reads(work: Work) -> None:
+    assert work.readback_bytes == 8 and work.logits_bytes == 4 * 512
+    likely = table().case("likely")
+    assert predict(work, R9700, table()).likely == parts_of(work, R9700, likely)
+    assert parts_of(work, R9700, likely).readback == pytest.approx(8 / 100e6)
+    sampled = parts_of(work, R9700, likely, sampled=True)
+    assert sampled.readback == pytest.approx((8 + 4 * 512) / 100e6)
+    other = sampled.as_dict() | {"readback": parts_of(work, R9700, likely).readback}
+    assert other == parts_of(work, R9700, likely).as_dict()
+
+
+def test_only_a_card_of_its_own_memory_pays_for_reading_back(work: Work) -> None:
+    for sampled in (False, True):
+        readback = {
+            key: parts_of(work, row, table().case("likely"), sampled=sampled).readback
+            for key, row in table().devices.items()
+        }
+        assert readback["R9700"] > 0 and readback["Strix Halo"] == 0
+
+
+def test_a_large_vocabulary_is_told_what_sampling_costs(work: Work) -> None:
+    wide = replace(work, logits_bytes=4 * 151_936)
+    [note] = [note for note in predict(wide, R9700, table()).notes if "samples" in note]
+    slower = parts_of(wide, R9700, table().case("likely"), sampled=True).tokens_per_second
+    assert "reads 8 bytes a token" in note and "607,744 bytes" in note and note.endswith(f"{slower:.1f} tok/s")
+    assert not any("samples" in note for note in predict(work, R9700, table()).notes)
 
 
 def test_every_change_is_worth_something_or_nothing_but_never_less(work: Work) -> None:
@@ -102,7 +125,14 @@ def test_every_change_is_worth_something_or_nothing_but_never_less(work: Work) -
     assert [each.milestone for each in changes] == ["M1", "M2", "M4", "M5"]
     assert all(each.after >= each.before for each in changes)
     assert changes[0].after > changes[0].before * 1.5, "122 submissions against one"
+    assert changes[1].after > changes[1].before, "logits against eight bytes"
     assert changes[-1].after > changes[-1].before
+
+
+def test_the_prediction_is_what_the_changes_made_so_far_come_to(work: Work) -> None:
+    assert worth(work, R9700, table())[1].after == pytest.approx(
+        predict(work, R9700, table()).likely.tokens_per_second
+    )
 
 
 def test_an_unknown_device_names_those_there_are() -> None:

@@ -1,0 +1,132 @@
+"""The step block is one write over many buffers: a log says of each what the step counts, and nothing more."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.replay.diff import diff
+from zinc_rt.trace.levels import LEVELS, Level
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.recorder import record
+from zinc_rt.trace.records import (
+    GraphCreated,
+    Output,
+    Part,
+    Record,
+    Replayed,
+    Retired,
+    Wrote,
+    from_fields,
+    to_fields,
+)
+from zinc_rt.trace.writer import LogWriter
+
+FIRST, SECOND = [3, 1, 4], [5]
+TOKENS, SEQUENCES, ROWS = 4, 2, 1
+STEP = {  # what the step counts, bytes by buffer
+    "step.counts": 32,
+    "request[slot].token_id": 4 * TOKENS,
+    "request[slot].position": 4 * TOKENS,
+    "request[slot].slot": 4 * TOKENS,
+    "request[slot].logit_row": 4 * ROWS,
+    "step.table_entry": 4 * SEQUENCES,
+    "step.table_value": 4 * SEQUENCES,
+}
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, Path]:
+    """The same step of two sequences at each level, after one that leaves other bytes behind it in the block."""
+    folder = tmp_path_factory.mktemp("writes")
+    made = {level: folder / f"{level}.zlog" for level in LEVELS}
+    for level, path in made.items():
+        with (
+            Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1"), ctx=32, slots=3) as engine,
+            record(engine, path, level, warn=lambda text: None),
+        ):
+            before = engine.open()
+            engine.advance([(before, [9] * 16)], [15])
+            one, two = engine.open(), engine.open()
+            engine.advance([(one, FIRST), (two, SECOND)], [TOKENS - 1])
+    return made
+
+
+def read(path: Path) -> list[Record]:
+    with LogReader(path) as log:
+        assert not log.problems
+        return list(log)
+
+
+def block(path: Path) -> Wrote:
+    """The last write of a step block."""
+    return [each for each in read(path) if isinstance(each, Wrote) and each.parts][-1]
+
+
+def pieces(path: Path) -> Iterator[tuple[Part, bytes]]:
+    wrote = block(path)
+    with LogReader(path) as log:
+        data = wrote.data or log.blob(wrote.blob)
+    assert len(data) == wrote.size_bytes == sum(part.size_bytes for part in wrote.parts)
+    for part in wrote.parts:
+        yield part, data[: part.size_bytes]
+        data = data[part.size_bytes :]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_parts_are_what_the_step_counts(level: Level, logs: dict[Level, Path]) -> None:
+    wrote = block(logs[level])
+    assert {part.buffer: part.size_bytes for part in wrote.parts} == STEP
+    assert all(part.offset_bytes == 0 and bool(part.sha256) == (level == "digest") for part in wrote.parts)
+    assert not wrote.sha256 and bool(wrote.data or wrote.blob) == (level != "digest")
+
+
+@pytest.mark.parametrize("level", ["inputs", "full"])
+def test_their_bytes_are_the_steps_and_none_of_the_one_before(level: Level, logs: dict[Level, Path]) -> None:
+    found = {part.buffer: np.frombuffer(data, np.int32).tolist() for part, data in pieces(logs[level])}
+    assert found["step.counts"][:4] == [TOKENS, SEQUENCES, ROWS, SEQUENCES]
+    assert found["request[slot].token_id"] == FIRST + SECOND
+    assert found["request[slot].position"] == [0, 1, 2, 0]
+    assert found["request[slot].logit_row"] == [TOKENS - 1]
+
+
+def test_digests_are_those_of_the_bytes(logs: dict[Level, Path]) -> None:
+    want = {part.buffer: hashlib.sha256(data).hexdigest() for part, data in pieces(logs["inputs"])}
+    assert {part.buffer: part.sha256 for part in block(logs["digest"]).parts} == want
+
+
+@pytest.mark.parametrize("other", ["inputs", "full"])
+def test_a_log_of_digests_agrees_with_the_others(other: Level, logs: dict[Level, Path]) -> None:
+    found = diff(logs["digest"], logs[other])
+    assert not found.first and found.compared > len(STEP), found.lines
+
+
+@pytest.mark.parametrize("buffer", ["request[slot].token_id", "step.table_value"])
+def test_a_difference_names_the_buffer(buffer: str, logs: dict[Level, Path], tmp_path: Path) -> None:
+    path, changed = tmp_path / "changed.zlog", block(logs["digest"])
+    parts = tuple(replace(part, sha256="0" * 64) if part.buffer == buffer else part for part in changed.parts)
+    with LogReader(logs["digest"]) as log, LogWriter(path, log.header) as writer:
+        for each in log:
+            if isinstance(each, GraphCreated):
+                writer.blob(log.blob(each.ir))
+            writer.write(replace(changed, parts=parts) if each == changed else each)
+    assert diff(path, logs["inputs"]).first == f"step 1: the host wrote other bytes into {buffer}"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_record_survives_being_written_and_read(level: Level, logs: dict[Level, Path]) -> None:
+    kinds = set()
+    for each in read(logs[level]):
+        kinds.add(each.KIND)
+        fields, data = to_fields(each)
+        assert from_fields(each.KIND, fields, data) == each
+    assert kinds >= {each.KIND for each in (Wrote, Replayed, Output, Retired)}
