@@ -56,7 +56,7 @@ class AtOnce:
     spec = registry.spec("t_cpu")
     device = Device("plain memory", "none")
     ordering = "canonical-1"
-    kernels = kernel_set("reference")
+    kernels = kernel_set("numpy-reference")
     instrument = None
 
     def __init__(self) -> None:

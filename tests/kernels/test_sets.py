@@ -21,7 +21,7 @@ def test_a_set_has_its_name_and_packs_as_many_bytes_as_it_says(name: str) -> Non
 
 
 def test_the_oracle_reads_a_weight_as_it_lies_in_the_file() -> None:
-    kernels, given = kernel_set("reference"), weight(floats(1, 3, 256), "q4_k")
+    kernels, given = kernel_set("numpy-reference"), weight(floats(1, 3, 256), "q4_k")
     assert kernels is not None and kernels.pack(given).tobytes() == given.raw.tobytes()
     assert not isinstance(kernels, BinaryKernelSet)
 

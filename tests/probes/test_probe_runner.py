@@ -163,8 +163,10 @@ def test_ctrl_c_around_the_fork_is_not_lost() -> None:
 
     pressed = [True]
     os.register_at_fork(after_in_parent=press)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started without it
     try:
         with pytest.raises(KeyboardInterrupt):
             run_apart(lambda: time.sleep(60), 30.0)
     finally:
         pressed.clear()
+        signal.signal(signal.SIGINT, before)

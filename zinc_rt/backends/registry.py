@@ -16,7 +16,13 @@ SPECS: tuple[BackendSpec, ...] = (
     BackendSpec("t1", "AMD through /dev/kfd", "zinc_rt.backends.amd.t1", 30, AMD_SETS, simulable=True),
     BackendSpec("t_cpu_native", "this machine's CPU, in machine code", preference=20, deadline=False),
     BackendSpec(
-        ORACLE, "T-CPU oracle", "zinc_rt.backends.cpu.oracle", 10, ("reference",), ("threads",), deadline=False
+        ORACLE,
+        "T-CPU oracle",
+        "zinc_rt.backends.cpu.oracle",
+        10,
+        ("numpy-reference",),
+        ("threads",),
+        deadline=False,
     ),
     BackendSpec("vulkan", "any GPU through Vulkan"),
     BackendSpec("t_cuda", "NVIDIA through CUDA"),

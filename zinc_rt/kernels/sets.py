@@ -17,7 +17,7 @@ from zinc_rt.kernels.zrt import Zrt
 
 # Modules with KERNELS, imported when a set is asked for.
 SETS = {
-    "reference": "zinc_rt.kernels.reference.table",
+    "numpy-reference": "zinc_rt.kernels.reference.table",
     "gfx1201": "zinc_rt.kernels.gfx1201.table",
 }
 AMD_TARGETS = tuple(name for name in SETS if name.startswith("gfx"))
