@@ -21,6 +21,7 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.resident import capacity_of
+from zinc_rt.room import check_room
 from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
 
 ARCH = "gfx1201"
@@ -74,7 +75,9 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Wor
     rows = kernel_set(arch)
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
-    graph, capacity = build_model(gguf, Limits(ctx=ctx), "decode").graph, capacity_of((1, 1, 1))
+    limits = Limits(ctx=ctx)
+    check_room(gguf, limits, state=False)
+    graph, capacity = build_model(gguf, limits, "decode").graph, capacity_of((1, 1, 1))
     program = lower(
         graph,
         rows.entries,

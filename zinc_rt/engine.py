@@ -25,6 +25,7 @@ from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.emitter import DeltaForm, Limits, Overrides
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.resident import Counts, Variant, capacity_of
+from zinc_rt.room import check_room
 from zinc_rt.runner import LOGITS, Runner, StepBlock, StepOutput
 from zinc_rt.settings import Settings
 from zinc_rt.variants import CAPACITIES, Transform, Variants
@@ -78,12 +79,15 @@ class Engine:
         self.backend = backend
         self.limits = Limits(ctx=default_ctx(gguf, ctx), slots=slots)
         self.settings = settings or Settings()
+        overrides = overrides_of(self.settings)
+        on_host = backend.device.simulated or not backend.spec.simulable
+        check_room(gguf, self.limits, overrides=overrides, state=on_host)
         self.variants = Variants(
             gguf,
             backend,
             self.limits,
             delta_form=delta_form,
-            overrides=overrides_of(self.settings),
+            overrides=overrides,
             observer=observer,
             transform=transform,
             share_arenas=share_arenas,

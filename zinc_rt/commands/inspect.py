@@ -219,6 +219,7 @@ class _Planned:
         from zinc_rt.model.emitter import Limits, Overrides
         from zinc_rt.model.registry import build_model
         from zinc_rt.resident import capacity_of
+        from zinc_rt.room import check_room
 
         if not gguf.tensors:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
@@ -226,6 +227,7 @@ class _Planned:
         if warning := ctx_warning(gguf, arguments.ctx):
             say(f"warning   {warning}")
         overrides = Overrides(knobs.lm_head_rows, knobs.decode_topk, knobs.gemma4_attn_scale)
+        check_room(gguf, limits, overrides=overrides, state=False)
         tokens = arguments.step_tokens
         decode = build_model(gguf, limits, "decode", overrides=overrides)
         self.model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
