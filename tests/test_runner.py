@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -337,6 +338,34 @@ def test_unloading_with_open_sequences_or_a_step_in_flight_is_refused(engine: En
             engine.unload()
     runner.collect(handle)
     engine.unload()
+
+
+class Unfinished(CpuBackend):
+    """What is submitted waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__("canonical-1", threads=1)
+        self.go = threading.Event()
+        self.go.set()
+
+    def _run(self, variant: Any) -> None:
+        self.go.wait()
+        super()._run(variant)
+
+
+def test_two_variants_are_never_in_one_arena_at_once(qwen3: GGUFFile) -> None:
+    with Engine(qwen3, Unfinished(), ctx=64) as engine:
+        backend: Any = engine.backend
+        sequence = engine.open()
+        large = engine.advance([(sequence, PROMPT)], [0]).handle.variant
+        small = engine.advance([(sequence, [1])], [0]).handle.variant
+        backend.go.clear()
+        fence = small.submit(engine.runner.stream)
+        with pytest.raises(InFlight, match="another variant runs in the arena that they share"):
+            large.submit(engine.runner.stream)
+        backend.go.set()
+        fence.wait(10.0)
+        large.submit(engine.runner.stream).wait(10.0)
 
 
 def test_variants_of_a_run_share_an_arena_and_those_that_are_looked_at_do_not(qwen3: GGUFFile) -> None:

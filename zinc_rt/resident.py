@@ -77,9 +77,15 @@ class Variant:
         return self.program.graph
 
     def submit(self, stream: Stream) -> Fence:
-        """Replay it once. What another variant left in a shared arena counts as never written from here on."""
+        """Replay it once. What another variant left in a shared arena counts as never written from here on. Raises
+        InFlight while that one still runs."""
         arena = self.arena
         if arena is not None and arena.last is not self.built:
+            if arena.last is not None and arena.usage.busy():
+                raise InFlight(
+                    f"{self.graph.name}: another variant runs in the arena that they share",
+                    next="wait for it, or build them with share_arenas=False",
+                )
             if self.backend.instrument is not None:
                 self.backend.instrument.hand_over(arena.buffer, self.built)
             arena.last = self.built
