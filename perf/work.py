@@ -8,6 +8,7 @@ from functools import cache
 
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
+from zinc_rt.context_memory import check_context_memory
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.isa.report import KernelReport, report
@@ -21,7 +22,6 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.resident import capacity_of
-from zinc_rt.room import check_room
 from zinc_rt.runner import LOGITS, NONFINITE, TOKEN
 
 ARCH = "gfx1201"
@@ -76,7 +76,7 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Wor
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
     limits = Limits(ctx=ctx)
-    check_room(gguf, limits, state=False)
+    check_context_memory(gguf, limits, state=False)
     graph, capacity = build_model(gguf, limits, "decode").graph, capacity_of((1, 1, 1))
     program = lower(
         graph,

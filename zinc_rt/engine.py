@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.backends.base import Backend
+from zinc_rt.context_memory import check_context_memory
 from zinc_rt.errors import UsageError
 from zinc_rt.exec import Observer
 from zinc_rt.ir import graph as ir
@@ -25,7 +26,6 @@ from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.emitter import DeltaForm, Limits, Overrides
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.resident import Counts, Variant, capacity_of
-from zinc_rt.room import check_room
 from zinc_rt.runner import LOGITS, Runner, StepBlock, StepOutput
 from zinc_rt.settings import Settings
 from zinc_rt.variants import CAPACITIES, Transform, Variants
@@ -81,7 +81,7 @@ class Engine:
         self.settings = settings or Settings()
         overrides = overrides_of(self.settings)
         on_host = backend.device.simulated or not backend.spec.simulable
-        check_room(gguf, self.limits, overrides=overrides, state=on_host)
+        check_context_memory(gguf, self.limits, overrides=overrides, state=on_host)
         self.variants = Variants(
             gguf,
             backend,

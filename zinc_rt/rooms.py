@@ -33,7 +33,7 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 
 _CORE = "backends exec ir kernels lower mem model settings"
-_ENGINE = f"{_CORE} resident runner variants prefill generate engine devices"
+_ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
 _ALL = f"{_ENGINE} llm text sched serve spirv sim kmd pm4 isa cli commands files report code_version rooms"
 
 ROOMS: dict[str, Room] = {
@@ -59,7 +59,8 @@ ROOMS: dict[str, Room] = {
     "resident": _room(_CORE, computes=True),
     "variants": _room(f"{_CORE} resident", computes=True),
     "runner": _room(f"{_CORE} resident variants", computes=True),
-    "engine": _room(f"{_CORE} resident variants runner", computes=True),
+    "context_memory": _room("mem model", computes=True),
+    "engine": _room(f"{_CORE} resident variants runner context_memory", computes=True),
     "prefill": _room(_ENGINE, computes=True),
     "generate": _room(_ENGINE, computes=True),
     "text": _room("model"),

@@ -213,13 +213,13 @@ class _Planned:
 
     def _fill(self, gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> None:
         from zinc_rt.commands.options import say
+        from zinc_rt.context_memory import check_context_memory
         from zinc_rt.engine import ctx_warning, default_ctx
         from zinc_rt.mem.plan import plan_memory
         from zinc_rt.mem.traffic import decode_traffic
         from zinc_rt.model.emitter import Limits, Overrides
         from zinc_rt.model.registry import build_model
         from zinc_rt.resident import capacity_of
-        from zinc_rt.room import check_room
 
         if not gguf.tensors:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
@@ -227,7 +227,7 @@ class _Planned:
         if warning := ctx_warning(gguf, arguments.ctx):
             say(f"warning   {warning}")
         overrides = Overrides(knobs.lm_head_rows, knobs.decode_topk, knobs.gemma4_attn_scale)
-        check_room(gguf, limits, overrides=overrides, state=False)
+        check_context_memory(gguf, limits, overrides=overrides, state=False)
         tokens = arguments.step_tokens
         decode = build_model(gguf, limits, "decode", overrides=overrides)
         self.model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from zinc_rt.cli import main
+from zinc_rt.context_memory import TABLE_COPIES, check_context_memory
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny import write_tiny
@@ -18,7 +19,6 @@ from zinc_rt.model.emitter import Limits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.resident import capacity_of
-from zinc_rt.room import TABLE_COPIES, check_room
 
 MODEL = FOLDER / "qwen3-q.gguf"
 GIB = 1 << 30
@@ -65,21 +65,21 @@ def test_the_estimate_is_that_of_the_memory_plan(monkeypatch: pytest.MonkeyPatch
     tables, caches = bytes_of(LONG)
     need = TABLE_COPIES * tables + caches
     machine(monkeypatch, 1.01 * need)
-    check_room(gguf, limits, state=True)
+    check_context_memory(gguf, limits, state=True)
     machine(monkeypatch, 0.99 * need)
     with pytest.raises(UsageError, match=rf"some {8100:,} tokens fit"):
-        check_room(gguf, limits, state=True)
-    check_room(gguf, limits, state=False)  # the caches lie on a card
+        check_context_memory(gguf, limits, state=True)
+    check_context_memory(gguf, limits, state=False)  # the caches lie on a card
 
 
 def test_tables_need_memory_that_is_free_and_caches_only_what_they_use(monkeypatch: pytest.MonkeyPatch) -> None:
     gguf, limits = read_gguf(MODEL), Limits(ctx=LONG)
     tables, _ = bytes_of(LONG)
     machine(monkeypatch, GIB, free=1.01 * TABLE_COPIES * tables)
-    check_room(gguf, limits, state=True)
+    check_context_memory(gguf, limits, state=True)
     machine(monkeypatch, GIB, free=0.99 * TABLE_COPIES * tables)
     with pytest.raises(UsageError, match=r"needs some .* of it free"):
-        check_room(gguf, limits, state=True)
+        check_context_memory(gguf, limits, state=True)
 
 
 def test_slots_count_and_a_model_without_caches_or_angles_has_room(
@@ -88,7 +88,7 @@ def test_slots_count_and_a_model_without_caches_or_angles_has_room(
     tables, caches = bytes_of(LONG)
     machine(monkeypatch, 1.01 * (TABLE_COPIES * tables + caches))
     with pytest.raises(UsageError, match="--ctx 8192"):
-        check_room(read_gguf(MODEL), Limits(ctx=LONG, slots=2), state=True)
+        check_context_memory(read_gguf(MODEL), Limits(ctx=LONG, slots=2), state=True)
     write_tiny(tmp_path / "mamba.gguf", "mamba")
     machine(monkeypatch, 1)
-    check_room(read_gguf(tmp_path / "mamba.gguf"), Limits(ctx=2_000_000_000), state=True)
+    check_context_memory(read_gguf(tmp_path / "mamba.gguf"), Limits(ctx=2_000_000_000), state=True)

@@ -16,7 +16,9 @@ ALWAYS_TRIED = 4096  # tokens: a context as long as the default is not worth two
 TABLE_COPIES = 5  # of the tables of angles: one a stage, and float64 while they are made
 
 
-def check_room(gguf: GGUFFile, limits: Limits, *, overrides: Overrides | None = None, state: bool) -> None:
+def check_context_memory(
+    gguf: GGUFFile, limits: Limits, *, overrides: Overrides | None = None, state: bool
+) -> None:
     """Raises UsageError for a context whose tables, or with `state` its caches too, this machine cannot hold.
 
     Both grow evenly with the context, so two short ones tell. Of caches only what is used takes memory: these are
