@@ -51,6 +51,10 @@ def _guarded(who: str, body: Callable[[], int]) -> int:
     try:
         try:
             return body()
+        except Exception as error:
+            if _began_by_ctrl_c(error):
+                raise KeyboardInterrupt from error
+            raise
         finally:
             sys.stdout.flush()
     except ZincError as error:
@@ -71,6 +75,12 @@ def _guarded(who: str, body: Callable[[], int]) -> int:
     except MemoryError:
         print(f"{who}: out of memory\n  next: a smaller --ctx, or fewer tokens or layers", file=sys.stderr)
         return ZincError.exit_code
+
+
+def _began_by_ctrl_c(error: BaseException) -> bool:
+    """What fails while an interrupt gives everything back says nothing that the user did not ask for."""
+    earlier = error.__context__
+    return earlier is not None and (isinstance(earlier, KeyboardInterrupt) or _began_by_ctrl_c(earlier))
 
 
 def _occupy_standard_streams() -> None:
