@@ -11,6 +11,7 @@ import ast
 import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -39,11 +40,12 @@ def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] 
         read_settings(os.environ)  # a misspelt setting is refused by every command, also by those that read none
         return body(arguments)
 
-    return _guarded(f"zinc-rt {name}", parse_and_run)
+    return _guarded(f"zinc-rt {name}", parse_and_run, program=argv is None)
 
 
-def _guarded(who: str, body: Callable[[], int]) -> int:
-    """body(), with what ends it early in one sentence on stderr and as an exit code."""
+def _guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
+    """body(), with what ends it early in one sentence on stderr and as an exit code. `program`: the process ends
+    then, and Ctrl-C comes too late to change how."""
     _occupy_standard_streams()
     if sys.stdout is None:
         print(f"{who}: stdout is closed\n  next: redirect it, to /dev/null if it is not wanted", file=sys.stderr)
@@ -57,6 +59,8 @@ def _guarded(who: str, body: Callable[[], int]) -> int:
             raise
         finally:
             sys.stdout.flush()
+            if program:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
     except ZincError as error:
         print(f"{who}: {error}", file=sys.stderr)
         return error.exit_code
@@ -100,7 +104,7 @@ def _discard_stdout() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return _guarded("zinc-rt", lambda: _main(sys.argv[1:] if argv is None else argv))
+    return _guarded("zinc-rt", lambda: _main(sys.argv[1:] if argv is None else argv), program=argv is None)
 
 
 def _main(argv: list[str]) -> int:
