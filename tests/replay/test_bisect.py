@@ -233,11 +233,11 @@ def hanging(result: Any) -> Any:
     ],
     ids=["not again", "then a hang", "a hang"],
 )
-def test_what_cannot_be_taken_further_fails_with_what_was_seen(
+def test_what_cannot_be_taken_further_fails_with_what_was_seen(  # type: ignore[no-untyped-def]
     first: Change,
     then: Change,
     said: str,
-    logs,  # type: ignore[no-untyped-def]
+    logs,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
