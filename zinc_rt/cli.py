@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 INTERRUPTED = 130
+READER_GONE = 141  # as of a process that SIGPIPE ended, so that a shell takes it for one
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 Body = Callable[[argparse.Namespace], int]
 
@@ -69,7 +70,7 @@ def _guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone: nothing is left to say
         _discard_stdout()
-        return OutputError.exit_code
+        return READER_GONE
     except OSError as error:
         if error.filename is not None or error.errno not in _NO_ROOM:
             raise
