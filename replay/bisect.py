@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
@@ -27,6 +28,7 @@ from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
 from zinc_rt.resident import KEPT, Variant, port
 from zinc_rt.trace.reader import LogReader
 
+FIRST = "is the first that differs"
 LEFT_BEHIND = ("activation", "output", *KEPT)
 
 
@@ -56,12 +58,14 @@ class Where:
 
 @dataclass(slots=True)
 class Found:
-    """`where` is None where the tier has T-CPU's bits. `replays` were needed, `allowed` is 2·log2 of the nodes
-    that ran."""
+    """`step` is the submission that differs or does not end, -1 where the tier has T-CPU's bits; `cause` how that
+    showed first: other bits, a finding, an error. `where` is None also where no node of the step could be named.
+    `replays` were needed, `allowed` is 2·log2 of the nodes that ran."""
 
     tier: str
     where: Where | None = None
-    step: int = -1  # the submission that differs
+    step: int = -1
+    cause: str = ""
     replays: int = 0
     allowed: int = 0
     lines: list[str] = field(default_factory=list)
@@ -70,10 +74,14 @@ class Found:
     before: dict[str, bytes] = field(default_factory=dict)  # state as the step found it, by allocation
 
     @property
+    def failed(self) -> bool:
+        return self.step >= 0
+
+    @property
     def text(self) -> str:
         where = self.where
-        if where is None and self.step >= 0:
-            return f"{self.tier}: step {self.step} is not t_cpu's, and no node could be named"
+        if where is None and self.failed:
+            return f"{self.tier}: step {self.step} {self.cause}; no node could be named"
         if where is None:
             return f"{self.tier}: every step has t_cpu's bits"
         how = "" if where.tapped else ", only where memory is reused: aliasing, or a missing barrier"
@@ -81,7 +89,9 @@ class Found:
         return f"{self.tier}: step {where.step}, node {where.node}: {name}{how}"
 
     def as_dict(self) -> dict[str, Any]:
-        return {} if self.where is None else asdict(self.where)
+        if self.where is not None:
+            return asdict(self.where)
+        return {"step": self.step, "cause": self.cause} if self.failed else {}
 
 
 def bisect(
@@ -113,13 +123,17 @@ def bisect(
         return _Search(tape, suspect, oracle).run(chosen(tape, until, 0))
 
 
+class _Unended(Exception):
+    """A replay of a step known to differ ended by an error of its own."""
+
+
 class _Search:
     def __init__(self, tape: Tape, suspect: Rebuilt, oracle: Rebuilt) -> None:
         self.tape = tape
         self.suspect = suspect
         self.oracle = oracle
         self.found = Found(suspect.backend.spec.tier)
-        self._known = len(suspect.findings())  # told before: others may share the device
+        self._known = set(suspect.findings())  # others may share the device
 
     def run(self, steps: list[Step]) -> Found:
         found = self.found
@@ -132,52 +146,68 @@ class _Search:
             try:
                 wrong = self.suspect.run(step)
             except Exception as error:
-                found.step = step.number
                 self.suspect.lost = True
-                self._say(f"step {step.number} of {len(steps)} does not end: {_first_line(error)}")
+                self._stop_at(step, "does not end", _first_line(error), len(steps))
                 self._unended(step, right, before, error)
                 break
-            finding = self._new_finding()
-            if finding or not self._same(step, right, wrong):
-                found.step = step.number
-                self._say(f"step {step.number} of {len(steps)} is the first that differs")
-                self._inside(step, right, before)
+            finding, parted = self._new_finding(), self._parted(step, right, wrong)
+            if finding is not None:
+                self._stop_at(step, FIRST, f"the simulated device found: {finding.text}", len(steps))
+            elif parted:
+                self._stop_at(step, FIRST, parted, len(steps))
+            if found.failed:
+                self._further(step, right, before, finding)
                 break
         else:
             self._say(f"all {len(steps)} steps have t_cpu's bits")
         self._say(f"{found.replays} replays, at most {found.allowed} for {nodes} nodes")
         return found
 
-    def _same(self, step: Step, right: Variant, wrong: Variant) -> bool:
-        if self.oracle.state(right) != self.suspect.state(wrong):
-            return False
-        return all(
-            _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step))
-            for spec in right.graph.by_role("output")
-        )
+    def _stop_at(self, step: Step, how: str, cause: str, steps: int) -> None:
+        self.found.step, self.found.cause = step.number, f"{how}: {cause}"
+        self._say(f"step {step.number} of {steps} {self.found.cause}")
 
-    def _new_finding(self) -> str:
-        """The first thing the simulated device has found since the last call."""
+    def _parted(self, step: Step, right: Variant, wrong: Variant) -> str:
+        """The first output, or else state, that is not T-CPU's; "" where all is."""
+        for spec in right.graph.by_role("output"):
+            if not _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step)):
+                return f"{spec.name} has other bits"
+        have = self.suspect.state(wrong)
+        other = (name for name, content in self.oracle.state(right).items() if have.get(name) != content)
+        return next((f"{name} has other bits" for name in other), "")
+
+    def _new_finding(self) -> Finding | None:
+        """The first thing the simulated device has found since the last call. What came up before is not told
+        again, in whichever replay it comes up."""
         findings = self.suspect.findings()
-        new, self._known = findings[self._known :], len(findings)
-        return new[0] if new else ""
+        new = next((each for each in findings if each not in self._known), None)
+        self._known.update(findings)
+        return new
 
-    def _inside(self, step: Step, right: Variant, before: dict[str, bytes]) -> None:
+    def _further(self, step: Step, right: Variant, before: dict[str, bytes], finding: Finding | None) -> None:
+        """That the step differs is known already, so a replay of it that ends badly takes nothing from that."""
+        try:
+            self._inside(step, right, before, finding)
+        except _Unended as error:
+            self._say(f"a replay of the step does not end: {error}")
+        if self.found.where is None:
+            self._say("no node could be named")
+
+    def _inside(self, step: Step, right: Variant, before: dict[str, bytes], finding: Finding | None) -> None:
         again = self._again(step, before, self.suspect.other(step, tapped=True))
-        self._new_finding()
+        finding = finding or self._new_finding()
         tapped = self._first(step, right, again)
         if tapped is not None:
-            self._name(step, right, again, before, *tapped, tapped=True)
+            self._name(step, right, again, before, *tapped, tapped=True, finding=finding)
             return
         self._say("with every node's result kept it does not differ: the graph that reuses memory runs in parts")
-        self._parts(step, right, before)
+        self._parts(step, right, before, finding)
 
     def _unended(self, step: Step, right: Variant, before: dict[str, bytes], error: Exception) -> None:
         """Name the node at which the step stopped, where the tier can tell."""
         wrong = self.suspect.variant(step.graph, step.key)
-        named = error.node if isinstance(error, DeadlineMissed) else None
-        index = next((at for at, call in enumerate(wrong.program.calls) if call.node is named), None)
-        if index is None:
+        index = _index_of(wrong.program, error.node if isinstance(error, DeadlineMissed) else None)
+        if index < 0:
             self._say("the tier cannot say at which node")
             return
         node = wrong.program.calls[index].node
@@ -199,30 +229,40 @@ class _Search:
 
     def _again(self, step: Step, before: dict[str, bytes], variant: Variant) -> Variant:
         self.found.replays += 1
-        self.suspect.restore(variant, before)
-        return self.suspect.run(step, variant)
+        try:
+            self.suspect.restore(variant, before)
+            return self.suspect.run(step, variant)
+        except Exception as error:
+            self.suspect.lost = True
+            raise _Unended(_first_line(error)) from error
 
-    def _parts(self, step: Step, right: Variant, before: dict[str, bytes]) -> None:
-        """The fewest steps of the program that show it."""
+    def _parts(self, step: Step, right: Variant, before: dict[str, bytes], finding: Finding | None) -> None:
+        """The fewest steps of the program that show it; else the node whose dispatch the finding is of."""
         whole = self.suspect.variant(step.graph, step.key).program
-        shown: dict[int, tuple[int, str, Variant, str]] = {}
+        shown: dict[int, tuple[int, str, Variant, Finding | None]] = {}
 
         def differs(count: int) -> bool:
             variant = self._again(step, before, self.suspect.other(step, steps=count))
-            finding = self._new_finding()
+            new = self._new_finding()
             first = self._first(step, right, variant, tuple(_intact(variant.program)))
-            if first is None and not finding:
+            if first is None and new is None:
                 return False
             last = len(variant.program.calls) - 1  # whatever is spoilt, this call spoilt it
             name = first[1] if first is not None else variant.program.calls[last].node.outputs[0]
-            shown[count] = last, name, variant, finding
+            shown[count] = last, name, variant, new
             return True
 
-        count = _fewest([at + 1 for at, each in enumerate(whole.steps) if isinstance(each, Call)], differs)
-        if count is None:
+        counts = [at + 1 for at, each in enumerate(whole.steps) if isinstance(each, Call)]
+        count = _fewest(counts, differs)
+        if count is not None:
+            index, name, variant, new = shown[count]
+            self._name(step, right, variant, before, index, name, tapped=False, finding=new or finding)
             return
-        index, name, variant, finding = shown[count]
-        self._name(step, right, variant, before, index, name, tapped=False, finding=finding)
+        index = _index_of(whole, finding.node if finding is not None else None)
+        if index >= 0:
+            variant = self._again(step, before, self.suspect.other(step, steps=counts[index]))
+            name = whole.calls[index].node.outputs[0]
+            self._name(step, right, variant, before, index, name, tapped=False, finding=finding)
 
     def _first(
         self, step: Step, right: Variant, wrong: Variant, look: tuple[tuple[int, str], ...] | None = None
@@ -243,7 +283,7 @@ class _Search:
         name: str,
         *,
         tapped: bool,
-        finding: str = "",
+        finding: Finding | None = None,
     ) -> None:
         call = wrong.program.calls[index]
         want, got = value_of(right, name, step).copy(), value_of(wrong, name, step).copy()
@@ -264,7 +304,7 @@ class _Search:
             int(bad.size),
             int(want.size),
             _kernels(call, wrong),
-            finding,
+            finding.text if finding is not None else "",
             self._stored(step, wrong, before, name, int(bad[0])) if bad.size else {},
         )
         self.found.before = before
@@ -283,8 +323,6 @@ class _Search:
             )
         elif where.kernels:
             self._say(f"kernels {', '.join(where.kernels)}")
-        if finding:
-            self._say(f"the simulated device found: {finding}")
 
     def _stored(
         self, step: Step, variant: Variant, before: dict[str, bytes], name: str, element: int
@@ -296,7 +334,11 @@ class _Search:
         if instrument is None:
             return {}
         instrument.watch(buffer, place.offset_bytes + 4 * element, 4)
-        self._again(step, before, variant)
+        try:
+            self._again(step, before, variant)
+        except _Unended as error:
+            self._say(f"watched, the step does not end: {error}")
+            return {}
         stores = instrument.stores()
         instrument.watch(buffer, 0, 0)
         if not stores:
@@ -359,6 +401,11 @@ def _intact(program: Program) -> Iterator[tuple[int, str]]:
         )
         if next(later, None) is None:
             yield index, name
+
+
+def _index_of(program: Program, node: object) -> int:
+    """The node's call; -1 where there is none of it."""
+    return next((at for at, call in enumerate(program.calls) if call.node is node), -1)
 
 
 def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:

@@ -251,13 +251,14 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
         result = Result(
             f"bisect/{choice.tier}",
             "bisect",
-            "fail" if found.where is not None else "pass",
+            "fail" if found.failed else "pass",
             tier=choice.tier,
             reference="t_cpu",
             reason=found.text,
             measure={"replays": found.replays, "allowed": found.allowed},
             first_bad=found.as_dict(),
-            repro=bisect_command(arguments, choice) if found.where is not None else "",
+            cause=found.cause,
+            repro=bisect_command(arguments, choice) if found.failed else "",
         )
         if found.where is not None and arguments.emit_repro:
             emitted = emit_repro(arguments.log, found, arguments.emit_repro, choice, model=arguments.model)

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
+import numpy as np
+
+from zinc_rt.replay.tape import Step, Tape, named_outputs, pieces_of, read_tape
+from zinc_rt.resident import NUMPY_DTYPES
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 
@@ -38,7 +41,7 @@ def diff(one: str | Path, other: str | Path) -> Diff:
             if not found.first:
                 _inputs(found, a, b, mine, theirs)
             if not found.first:
-                _outputs(found, mine, theirs)
+                _outputs(found, a, b, mine, theirs)
         if len(left.steps) != len(right.steps):
             found.lines.append(f"steps     {len(left.steps)} and {len(right.steps)}")
         found.lines += [f"warning   {problem}" for problem in (*a.problems, *b.problems)]
@@ -89,10 +92,10 @@ def _written(log: LogReader, step: Step) -> dict[tuple[str, int, int], str]:
     return found
 
 
-def _outputs(found: Diff, mine: Step, theirs: Step) -> None:
-    others = {output.buffer: output for output in theirs.outputs}
+def _outputs(found: Diff, a: LogReader, b: LogReader, mine: Step, theirs: Step) -> None:
+    others = named_outputs(theirs.outputs)
     for output in sorted(mine.outputs, key=lambda output: output.node):
-        other: records.Output | None = others.get(output.buffer)
+        other = others.get(output.buffer)
         if other is None:
             continue
         found.compared += 1
@@ -100,4 +103,35 @@ def _outputs(found: Diff, mine: Step, theirs: Step) -> None:
             node = f"node {output.node} {output.label}, " if output.node >= 0 else ""
             found.first = f"step {mine.number}: {node}{output.buffer} differs"
             found.bad = {"step": mine.number, "buffer": output.buffer, "node": output.label}
+            _elements(found, a, b, output, other)
             return
+
+
+def _elements(found: Diff, a: LogReader, b: LogReader, output: records.Output, other: records.Output) -> None:
+    """Which element, how many and how far, where both logs hold the bytes and they are of one kind."""
+    if (output.dtype, output.shape) != (other.dtype, other.shape):
+        found.first += f": {output.dtype} {list(output.shape)} and {other.dtype} {list(other.shape)}"
+        return
+    if not (output.blob and other.blob and a.has(output.blob) and b.has(other.blob)):
+        found.lines.append("elements  not known: record both with --level full")
+        return
+    dtype = NUMPY_DTYPES[output.dtype]
+    one, two = (np.frombuffer(log.blob(each.blob), dtype) for log, each in ((a, output), (b, other)))
+    bad = np.flatnonzero(one.view(np.uint32) != two.view(np.uint32))
+    index = int(bad[0])
+    element = tuple(int(part) for part in np.unravel_index(index, output.shape))
+    with np.errstate(invalid="ignore", over="ignore"):
+        largest = float(np.abs(one.astype(np.float64) - two.astype(np.float64)).max())
+    found.bad |= {
+        "element": element,
+        "one": str(one[index]),
+        "other": str(two[index]),
+        "differing": bad.size,
+        "of": one.size,
+        "max_abs_diff": largest,
+    }
+    place = ", ".join(map(str, element))
+    found.first += (
+        f": element [{place}] is {found.bad['one']} and {found.bad['other']}; {bad.size} of {one.size} differ, "
+        f"by {largest:.3g} at most"
+    )

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from zinc_rt.backends.base import Backend
+from zinc_rt.backends.base import Backend, Finding
 from zinc_rt.devices import Choice, open_backend
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
@@ -95,10 +95,10 @@ class Rebuilt:
                     changed |= {name} if known.sha256 != hashlib.sha256(code).hexdigest() else set()
         return sorted(changed)
 
-    def findings(self) -> list[str]:
-        """What a simulated device found wrong so far."""
+    def findings(self) -> list[Finding]:
+        """What a simulated device found wrong so far, each once, however often it came up."""
         instrument = self.backend.instrument
-        return [each.text for each in instrument.findings()] if instrument is not None else []
+        return instrument.findings() if instrument is not None else []
 
     def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, Heap] | None:
         """State in reach where the log says what it was: in one-node logs."""

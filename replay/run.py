@@ -102,7 +102,7 @@ def replay(
                 if step.number >= start:
                     _compare(outcome, step, variant)
                 advance(1)
-            outcome.findings = [each for each in rebuilt.findings() if each not in known]
+            outcome.findings = [each.text for each in rebuilt.findings() if each not in known]
             if changed := rebuilt.other_kernels():
                 outcome.problems.append(f"not the kernels that were recorded: {', '.join(changed)}")
         outcome.problems += log.problems

@@ -10,6 +10,7 @@ from pathlib import Path
 from zinc_rt import __version__
 from zinc_rt.commands.output import size
 from zinc_rt.engine import Engine
+from zinc_rt.errors import OutputError
 from zinc_rt.report import Report, Result
 from zinc_rt.trace.levels import Level
 from zinc_rt.trace.recorder import Recorder, record
@@ -37,6 +38,7 @@ class Recordings:
         self.recorders: list[Recorder] = []
         self._reports: list[Report] = []
         self._results = 0
+        self._failed = ""  # of a log of results
 
     def around(self, engine: Engine) -> AbstractContextManager[Recorder]:
         return self._one(engine)
@@ -68,20 +70,35 @@ class Recordings:
             "tier": "",
             "device": first.device,
         }
-        with LogWriter(self._path, meta, warn=self._say) as log:
-            for report in self._reports:
-                for result in report.results:
+        try:
+            with LogWriter(self._path, meta, warn=self._say) as log:
+                for result in (result for report in self._reports for result in report.results):
                     log.write(_event(result))
-                    self._results += 1
+                    self._results += not log.failed
+        except OutputError as error:  # the command has run: what it ended with still counts
+            self._say(str(error))
+            self._failed = str(error).splitlines()[0]
+            return
+        self._failed = log.failed
+
+    @property
+    def complete(self) -> bool:
+        """Every log that was begun holds all there was to record."""
+        return not self._failed and not any(recorder.failed for recorder in self.recorders)
 
     def summary(self) -> Iterator[str]:
-        if self._results:
+        if self._failed:
+            yield f"trace     {self._path}: {self._results} results, not all: {self._failed}"
+        elif self._results:
             yield f"trace     {self._path}: {self._results} results, no engine was opened"
         elif not self.recorders:
             yield "trace     no engine was opened, so nothing was recorded"
         for recorder in self.recorders:
-            again = "" if self._level == "digest" else f"; {recorder.replay_command}"
-            yield f"trace     {recorder.path}: {recorder.steps} steps, {size(recorder.size_bytes)}{again}"
+            again = "" if self._level == "digest" or not recorder.kept else f"; {recorder.replay_command}"
+            steps = f"{recorder.steps} steps"
+            if recorder.failed:
+                steps = f"{recorder.kept} of {steps}, the rest is lost: {recorder.failed}"
+            yield f"trace     {recorder.path}: {steps}, {size(recorder.size_bytes)}{again}"
 
 
 def _event(result: Result) -> Event:

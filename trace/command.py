@@ -26,7 +26,8 @@ examples:
   zinc-rt-trace --plan run.zlog
   zinc-rt-trace --chrome timeline.json run.zlog    for https://ui.perfetto.dev
 
-Exit code: the wrapped command's; 2 for a log that cannot be made or read.
+Exit code: the wrapped command's; 1 where that is 0 and the log lacks something, on a full disk say; 2 for a log
+that cannot be made or read.
 """
 LEVELS = ("digest", "inputs", "full")  # without importing NumPy for --help
 
@@ -96,7 +97,7 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
         recordings.finish()
     for line in recordings.summary():
         _say(line)
-    return code
+    return code or (0 if recordings.complete else 1)
 
 
 def _command(name: str) -> Callable[[list[str] | None], int]:

@@ -68,7 +68,7 @@ def record(
     try:
         yield recorder
     except BaseException as error:
-        recorder.failed(error)
+        recorder.ended_by(error)
         raise
     finally:
         engine.variants.observe(None)
@@ -103,7 +103,8 @@ def header(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
 
 
 class Recorder(Observer):
-    """What `record` attaches. `steps`: submitted so far; `note` adds an event of the caller's."""
+    """What `record` attaches. `steps`: submitted so far, `kept` of them are in the file, `failed` says why no
+    more are; `note` adds an event of the caller's."""
 
     def __init__(
         self,
@@ -128,6 +129,7 @@ class Recorder(Observer):
         self.path = Path(path)
         self.level = level
         self.steps = 0
+        self.kept = 0
         self.folder: TemporaryDirectory[str] | None = None
         self._engine = engine
         self._embed = embed_weights
@@ -155,6 +157,10 @@ class Recorder(Observer):
         return self.writer.size_bytes
 
     @property
+    def failed(self) -> str:
+        return self.writer.failed
+
+    @property
     def replay_command(self) -> str:
         return f"zinc-rt-replay {shlex.quote(str(self.path))}"
 
@@ -163,6 +169,8 @@ class Recorder(Observer):
 
     def close(self) -> None:
         self.writer.close()
+        if not self.size_bytes:  # the file is gone
+            self.kept = 0
 
     # --- exec.Observer ---
 
@@ -214,6 +222,8 @@ class Recorder(Observer):
         self._running[id(fence)] = (self.steps, number, key)
         self.writer.write(records.Replayed(self.steps, number, key, stream.name, counts, self._now()))
         self.steps += 1
+        if not self.failed:
+            self.kept = self.steps
 
     def retired(self, fence: Fence, seconds: float) -> None:
         running = self._running.pop(id(fence), None)
@@ -236,7 +246,7 @@ class Recorder(Observer):
 
     # --- inside ---
 
-    def failed(self, error: BaseException) -> None:
+    def ended_by(self, error: BaseException) -> None:
         """The block ended by `error`: say so in the log, and how to see it again."""
         if not self._told:
             text = f"{type(error).__name__}: {error}"
@@ -245,6 +255,7 @@ class Recorder(Observer):
 
     def _tell(self, step: int) -> None:
         self._told = True
+        step = min(step, self.kept - 1)
         if step < 0:
             self._warn(f"{self.path}: it ended before its first step, none is recorded")
         elif self.level == "digest":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sys
@@ -28,7 +29,7 @@ def warn(text: str) -> None:
 
 class LogWriter:
     """Owns the file. A full disk, or any other failure to write, ends the recording with one warning; the run that
-    is recorded goes on."""
+    is recorded goes on, and `failed` says why."""
 
     def __init__(
         self, path: str | os.PathLike[str], meta: dict[str, Any], *, warn: Callable[[str], None] = warn
@@ -82,8 +83,11 @@ class LogWriter:
                 records.INDEX, frame.body({"kinds": kinds, "offsets": offsets, "blobs": self._blobs})
             )
             self._append(index + frame.trailer(at, count))
-        os.close(self._fd)
-        self._fd = -1
+        if not self.failed and not os.fstat(self._fd).st_nlink:
+            self._give_up(OSError(errno.ENOENT, "its file was removed while it was written"))
+            self._end = 0
+        fd, self._fd = self._fd, -1
+        os.close(fd)
 
     def __enter__(self) -> Self:
         return self
@@ -122,6 +126,4 @@ class LogWriter:
         self.failed = error.strerror or str(error)
         with suppress(OSError):
             os.ftruncate(self._fd, self._end)  # half a record
-        self._warn(
-            f"warning: {self.path}: recording ends here: {self.failed}; the run goes on, the log so far is good"
-        )
+        self._warn(f"warning: {self.path}: recording ends here: {self.failed}; what runs goes on")

@@ -11,6 +11,7 @@ import ast
 import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 INTERRUPTED = 130
+READER_GONE = 141  # as of a process that SIGPIPE ended, so that a shell takes it for one
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 Body = Callable[[argparse.Namespace], int]
 
@@ -39,11 +41,12 @@ def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] 
         read_settings(os.environ)  # a misspelt setting is refused by every command, also by those that read none
         return body(arguments)
 
-    return _guarded(f"zinc-rt {name}", parse_and_run)
+    return _guarded(f"zinc-rt {name}", parse_and_run, program=argv is None)
 
 
-def _guarded(who: str, body: Callable[[], int]) -> int:
-    """body(), with what ends it early in one sentence on stderr and as an exit code."""
+def _guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
+    """body(), with what ends it early in one sentence on stderr and as an exit code. `program`: the process ends
+    then, and Ctrl-C comes too late to change how."""
     _occupy_standard_streams()
     if sys.stdout is None:
         print(f"{who}: stdout is closed\n  next: redirect it, to /dev/null if it is not wanted", file=sys.stderr)
@@ -51,8 +54,14 @@ def _guarded(who: str, body: Callable[[], int]) -> int:
     try:
         try:
             return body()
+        except Exception as error:
+            if _began_by_ctrl_c(error):
+                raise KeyboardInterrupt from error
+            raise
         finally:
             sys.stdout.flush()
+            if program:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
     except ZincError as error:
         print(f"{who}: {error}", file=sys.stderr)
         return error.exit_code
@@ -61,7 +70,7 @@ def _guarded(who: str, body: Callable[[], int]) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone: nothing is left to say
         _discard_stdout()
-        return OutputError.exit_code
+        return READER_GONE
     except OSError as error:
         if error.filename is not None or error.errno not in _NO_ROOM:
             raise
@@ -71,6 +80,12 @@ def _guarded(who: str, body: Callable[[], int]) -> int:
     except MemoryError:
         print(f"{who}: out of memory\n  next: a smaller --ctx, or fewer tokens or layers", file=sys.stderr)
         return ZincError.exit_code
+
+
+def _began_by_ctrl_c(error: BaseException) -> bool:
+    """What fails while an interrupt gives everything back says nothing that the user did not ask for."""
+    earlier = error.__context__
+    return earlier is not None and (isinstance(earlier, KeyboardInterrupt) or _began_by_ctrl_c(earlier))
 
 
 def _occupy_standard_streams() -> None:
@@ -90,7 +105,7 @@ def _discard_stdout() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return _guarded("zinc-rt", lambda: _main(sys.argv[1:] if argv is None else argv))
+    return _guarded("zinc-rt", lambda: _main(sys.argv[1:] if argv is None else argv), program=argv is None)
 
 
 def _main(argv: list[str]) -> int:

@@ -49,6 +49,27 @@ def test_a_closed_stdout(row: str) -> None:
     assert "stdout is closed\n  next: redirect it" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("row", ROWS)
+def test_a_reader_that_has_seen_enough_ends_it_in_silence(row: str) -> None:
+    line = '{ "$@"; echo "code $?" >&2; } | true'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-m", "zinc_rt.cli", *ROWS[row]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stderr in ("code 141\n", "code 0\n")
+
+
+def test_words_and_errors_into_one_pipe_that_nobody_reads() -> None:
+    line = '{ "$@"; echo "code $?" >&3; } 3>&2 2>&1 | true'
+    words = ["run", "--model", MODEL, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu"]
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-m", "zinc_rt.cli", *words], capture_output=True, text=True
+    )
+    assert done.stderr == "code 141\n"
+
+
 @pytest.mark.parametrize("words", [["run", "--prompt", "-"], ["tokenize", "--text", "-"]])
 def test_a_closed_stdin(words: list[str]) -> None:
     done = zinc_rt(*words, "--model", MODEL, shell="<&-")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planted import (
     Plant,
     PlantedBackend,
+    as_they_are,
     bit_flipped,
     experts_swapped,
     instead,
@@ -24,13 +26,17 @@ from planted import (
 from replay_runs import recorded
 
 from zinc_rt.backends import registry
+from zinc_rt.backends.base import Finding
 from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
 from zinc_rt.devices import ORACLE
-from zinc_rt.exec import Buffer
+from zinc_rt.exec import Buffer, DeadlineMissed
 from zinc_rt.lower import Call, Program
+from zinc_rt.replay import command
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.repro import emit_repro
 from zinc_rt.replay.run import replay
+
+Change = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,107 @@ def test_a_dropped_barrier_is_found_where_work_overlaps(logs, tmp_path: Path) ->
     found = bisect(log, dropping)
     assert found.where is not None and found.where.label == "ffn_norm-1", found.lines
     assert found.replays <= found.allowed
+
+
+class Telling(CpuBackend):
+    """A simulated device's manner: it has found something, told once, though every bit is right."""
+
+    def __init__(self, ordering: str, node: str = "") -> None:
+        super().__init__(ordering, spec=registry.spec("t1"))
+        self._node = node
+        self._found: list[Finding] = []
+        self.instrument = self  # type: ignore[assignment]
+
+    def findings(self) -> list[Finding]:
+        return list(self._found)
+
+    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+        variant = super().build(program, buffers)
+
+        def told(call: BoundCall) -> BoundCall:
+            def code(*operands: Any, **own: Any) -> Any:
+                node = call.node if self._node else None
+                self._found = self._found or [Finding("stray-read", "a lane read beside its buffer", node=node)]
+                return call.code(*operands, **own)
+
+            return replace(call, code=code) if call.node.label == (self._node or "attn_norm-1") else call
+
+        return replace(variant, calls=tuple(map(told, variant.calls)))
+
+
+def test_a_finding_told_once_fails_though_no_replay_tells_it_again(logs) -> None:  # type: ignore[no-untyped-def]
+    found = bisect(logs("qwen3-q"), Telling)
+    assert found.failed and found.step == 0 and found.where is None
+    assert found.text == (
+        "t1: step 0 is the first that differs: the simulated device found: stray-read: a lane read beside its "
+        "buffer; no node could be named"
+    )
+    assert found.as_dict() == {"step": 0, "cause": found.cause}
+    assert found.replays <= found.allowed
+
+
+def test_a_finding_that_names_its_node_is_taken_at_its_word(logs) -> None:  # type: ignore[no-untyped-def]
+    found = bisect(logs("qwen3-q"), partial(Telling, node="ffn_norm-2"))
+    assert found.where is not None and found.where.label == "ffn_norm-2", found.lines
+    assert found.where.finding == "stray-read: a lane read beside its buffer"
+
+
+class Sometimes(CpuBackend):
+    """`first` happens to what a node makes in its first run, `then` in every other."""
+
+    def __init__(self, ordering: str, first: Change, then: Change = as_they_are) -> None:
+        super().__init__(ordering, spec=registry.spec("t1"))
+        self._first, self._then = first, then
+        self._runs = 0
+
+    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+        variant = super().build(program, buffers)
+
+        def changing(call: BoundCall) -> BoundCall:
+            def code(*operands: Any, **own: Any) -> Any:
+                self._runs += 1
+                return (self._first if self._runs == 1 else self._then)(call.code(*operands, **own))
+
+            return replace(call, code=code) if call.node.label == "result_output" else call
+
+        return replace(variant, calls=tuple(map(changing, variant.calls)))
+
+
+def doubled(result: Any) -> Any:
+    return 2 * result
+
+
+def hanging(result: Any) -> Any:
+    raise DeadlineMissed("the queue stood still")
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        (doubled, as_they_are, "is the first that differs: request[slot].logits has other bits"),
+        (doubled, hanging, "is the first that differs: request[slot].logits has other bits"),
+        (hanging, as_they_are, "does not end: the queue stood still"),
+    ],
+    ids=["not again", "then a hang", "a hang"],
+)
+def test_what_cannot_be_taken_further_fails_with_what_was_seen(  # type: ignore[no-untyped-def]
+    first: Change,
+    then: Change,
+    said: str,
+    logs,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = logs("qwen3-q")
+    opener = partial(Sometimes, first=first, then=then)
+    found = bisect(log, opener)
+    assert found.failed and found.where is None
+    assert said in found.text, found.text
+
+    monkeypatch.setattr("zinc_rt.replay.bisect.bisect", lambda log, choice, **options: found)
+    assert command.main([str(log), "--tiers", "t_cpu", "--bisect", "--emit-repro", "nowhere"]) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith("FAIL") and said in out.splitlines()[-1]
 
 
 def test_a_tier_without_a_defect_has_the_oracles_bits(logs) -> None:  # type: ignore[no-untyped-def]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ from zinc_rt.replay.run import replay
 from zinc_rt.replay.tape import read_tape
 from zinc_rt.trace.command import main
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.recorder import record
+from zinc_rt.trace.recorder import Recorder, record
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
 RUN = ["run", "--model", MODEL, "--tokens", "1,2,3", "--max-tokens", "4", "--tier", "t_cpu", "--ignore-eos"]
@@ -125,6 +127,61 @@ def test_a_report_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureF
     assert report["results"][0]["measure"]["outputs"] == 12 and report["verdict"]["status"] == "PASS"
     assert replay_command.main([str(path), "--bisect"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "PASS      t_cpu: every step has t_cpu's bits"
+
+
+def test_a_full_disk_fails_a_run_that_was_to_be_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-o", "/dev/full", "--", *RUN]) == 1
+    said = capsys.readouterr().err
+    last = said.splitlines()[-1]
+    assert last == "trace     /dev/full: 0 of 4 steps, the rest is lost: No space left on device, 0 B"
+    assert said.count("No space left on device") == 2 and "zinc-rt-replay" not in said
+
+
+def test_a_disk_that_fills_up_is_told_with_the_steps_that_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.zlog"
+    assert main(["-o", str(path), "--", *RUN]) == 0
+    room, whole = path.stat().st_size - 1000, os.write
+
+    def short(fd: int, data: bytes) -> int:
+        if path.stat().st_size + len(data) > room:
+            raise OSError(28, "No space left on device")
+        return whole(fd, data)
+
+    monkeypatch.setattr(os, "write", short)
+    assert main(["-o", str(path), "--", *RUN]) == 1
+    monkeypatch.undo()
+    with LogReader(path) as log:
+        steps = len(read_tape(log).steps)
+    assert f"{path}: {steps} of 4 steps, the rest is lost: No space" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_folder_that_goes_away_holds_no_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    retired = Recorder.retired
+
+    def removing(self: Recorder, *arguments: Any) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        retired(self, *arguments)
+
+    monkeypatch.setattr(Recorder, "retired", removing)
+    assert main(["-o", str(folder / "run.zlog"), "--", *RUN]) == 1
+    assert "0 of 4 steps, the rest is lost: its file was removed" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_of_probes_too_a_full_disk_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    probes = ["pm4-test", "--device", "sim", "--tiers", "t1", "-k", "P01", "--journal", str(tmp_path / "journal")]
+    assert main(["-o", "/dev/full", "--", *probes]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "trace     /dev/full: 0 results, not all: No space left on device"
+
+
+def test_the_commands_own_code_goes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-o", "/dev/full", "--", *RUN[:4], "1,2,99999999", *RUN[5:]]) == 2
 
 
 class Failing(CpuBackend):

@@ -23,6 +23,7 @@ from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.layout import Way, request_key, request_size_bytes
 from zinc_rt.sim import wire
 from zinc_rt.sim.interfaces import Finding, Place, Severity
+from zinc_rt.sim.interrupts import Interrupts
 from zinc_rt.sim.shader import crash
 from zinc_rt.sim.shared_pages import SharedPages
 from zinc_rt.sim.socket_lock import only_one
@@ -114,6 +115,7 @@ class SimClient:
     def __init__(self, path: Path | None = None, *, name: str = "default", **options: Any) -> None:
         self.path = path or Path()
         self._local = threading.local()
+        self._interrupts = Interrupts()
         self._token: str | None = None
         self._lost = False
         self._end = "the simulated device's process has ended"
@@ -175,14 +177,18 @@ class SimClient:
         return OSError(errno.ENODEV, self._end)
 
     def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.Message:
-        if self._lost:
-            raise self._gone()
-        connection = self._connection()
-        try:
-            wire.send(connection, wire.Message(header, body, list(fds)))
-            return wire.receive(connection)
-        except (OSError, wire.Closed) as error:
-            raise self._gone() from error
+        with self._interrupts.held():
+            if self._lost:
+                raise self._gone()
+            connection = self._connection()
+            try:
+                wire.send(connection, wire.Message(header, body, list(fds)))
+                return wire.receive(connection)
+            except (OSError, wire.Closed) as error:
+                raise self._gone() from error
+            except BaseException:
+                del self._local.socket  # an answer is still to come: the next request goes by another connection
+                raise
 
     def _checked(self, header: dict[str, Any]) -> wire.Message:
         answer = self._ask(header)

@@ -1,0 +1,39 @@
+"""Two recordings that part: the element, how many and how far where both hold the bytes, else its name."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+from planted import PlantedBackend, element
+from replay_runs import recorded
+
+from zinc_rt.replay.diff import diff
+from zinc_rt.trace.levels import Level
+
+
+@pytest.mark.parametrize(("left", "right"), [("full", "full"), ("full", "inputs"), ("inputs", "digest")])
+def test_the_first_difference(left: Level, right: Level, tmp_path: Path) -> None:
+    planted = partial(PlantedBackend, plant=element("l_out-1", 1, 5, lambda value: 2 * value))
+    one = recorded(tmp_path / "one.zlog", "qwen3-q", left, steps=0)
+    other = recorded(tmp_path / "other.zlog", "qwen3-q", right, backend=planted("canonical-1"), steps=0)
+    found = diff(one, other)
+    if (left, right) != ("full", "full"):
+        assert found.first.startswith("step 0: ") and found.first.endswith("request[slot].logits differs")
+        assert "elements  not known: record both with --level full" in found.lines
+        return
+    assert re.fullmatch(
+        r"step 0: node \d+ l_out-1, act.l_out\[1\] differs: element \[1, 5\] is \S+ and \S+; 1 of 1280 differ, "
+        r"by \S+ at most",
+        found.first,
+    ), found.first
+    assert found.bad["element"] == (1, 5) and found.bad["differing"] == 1
+    assert found.bad["max_abs_diff"] == pytest.approx(abs(float(found.bad["one"])))
+
+
+def test_a_recording_is_like_itself(tmp_path: Path) -> None:
+    one = recorded(tmp_path / "one.zlog", "qwen3-q", "full", steps=0)
+    found = diff(one, one)
+    assert found.compared and not found.first and not found.bad

@@ -1,0 +1,68 @@
+"""Ctrl-C between a request and its answer: nothing that the device gave is lost, and no answer goes astray."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.sim import wire
+from zinc_rt.sim.client import SimClient
+
+FILE = "/sys/class/kfd/kfd/topology/nodes/1/gpu_id"
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimClient]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    made = SimClient(name="interrupted")
+    yield made
+    made.close_all()
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupting(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The next answer is waited for under that many Ctrl-C."""
+    real = wire.receive
+
+    def receive(*arguments: object) -> wire.Message:
+        monkeypatch.setattr(wire, "receive", real)
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(wire, "receive", receive)
+
+
+def test_the_answer_comes_first_and_the_interrupt_as_the_next_request_begins(
+    client: SimClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = client.read_file(FILE)
+    interrupting(monkeypatch, times=1)
+    assert client.read_file(FILE) == want
+    with pytest.raises(KeyboardInterrupt):
+        client.list_dir("/dev/dri")
+    assert client.read_file(FILE) == want
+
+
+def test_a_second_one_does_not_wait_and_its_answer_is_nobody_elses(
+    client: SimClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = client.read_file(FILE)
+    fd = client.open("/dev/kfd", 2)
+    interrupting(monkeypatch, times=2)
+    with pytest.raises(KeyboardInterrupt):
+        client.list_dir("/dev/dri")
+    assert client.read_file(FILE) == want
+    client.close(fd)  # it is still the same client to the device
+
+
+def test_an_ignored_interrupt_stays_ignored(client: SimClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupting(monkeypatch, times=3)
+    want = client.read_file(FILE)
+    assert client.read_file(FILE) == want
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
