@@ -22,7 +22,7 @@ BAND = 16  # above and below the axis, for what has no place on it
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One layer's error in pixels: zero lies on the floor and infinity on the top, neither is a value of the axis."""
+    """One layer's error in pixels. Zero lies on the floor and infinity on the top, beside the axis."""
 
     x: float
     y: float
