@@ -124,7 +124,9 @@ def _row(result: Result) -> dict[str, Any]:
         "ulp": measured("max_ulp"),
         "resync": figure(result.measure["resync"]["max_abs"]) if "resync" in result.measure else "",
         "limit": limit(result),
-        "note": result.reason if result.status == "skip" else first_bad(result) or result.cause,
+        "note": "; ".join(
+            filter(None, [result.reason] if result.status == "skip" else [first_bad(result), result.cause])
+        ),
         "repro": result.repro,
     }
 

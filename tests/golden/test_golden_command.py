@@ -270,7 +270,7 @@ def test_a_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys
     assert main(["check", str(theirs)]) == 0
     capsys.readouterr()
     line = ["--model", str(golden.with_name("m.gguf")), "--golden", str(theirs), "--nodes", "attn_norm-*"]
-    assert validate([*line, "--no-cache"]) == 0
+    assert validate([*line, "--no-cache", "-v"]) == 0
     assert re.search(r"attn_norm-0 .*pass", capsys.readouterr().out)
 
 
