@@ -19,6 +19,7 @@ from zinc_rt.report import Result
 from zinc_rt.validate.run import SECOND_OPINION, Job, TierSpec
 
 PLACES = 4  # tiers whose first difference is told
+TOLD_APART = ("golden", "finite", "sanitizer")  # on lines of their own
 DEFAULT_ORDERING = "canonical-1"
 
 
@@ -137,7 +138,7 @@ class Evidence:
             "finding": finding.get("finding", ""),
             "kernel_file": shlex.quote(_kernel_file(finding.get("kernel", ""))),
             "weight": next((text for r in self.of("finite") for text in r.measure.get("weights", [])), ""),
-            "repro": self.job.repro,
+            "resync": _resync(self.job, layer_of(self.place)),
             "run": shlex.join(_run(self.job, self.suspect)),
             "judge": shlex.join(_judge(self.job)),
             "replay_tier": self.suspect.name,
@@ -157,7 +158,7 @@ class Pattern:
 
 
 BISECT = "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay run.zlog --tiers {replay_tier} --bisect"
-RESYNC = "{repro} --resync"
+RESYNC = "{resync}"
 JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the first node that parts
 
 PATTERNS = (
@@ -169,7 +170,7 @@ PATTERNS = (
     Pattern(
         lambda e: bool(e.of("golden")),
         "suspect the golden: it holds NaN or infinity itself, so nothing agrees with it",
-        "zinc-rt golden list {golden_path}",
+        "zinc-rt golden check {golden_path} --model {model}",
     ),
     Pattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
@@ -275,6 +276,8 @@ def agreement(groups: Sequence[Sequence[str]]) -> str:
         return f"{_list(groups[0])} to the bit" if len(groups[0]) > 1 else f"only {groups[0][0]} ran"
     together = [f"{_list(group)} to the bit" for group in groups if len(group) > 1]
     alone = [group[0] for group in groups if len(group) == 1]
+    if not together:
+        return f"none of {_list(alone)} to the bit"
     return "; ".join([*together, *([f"{_list(alone)} with no other"] if alone else [])])
 
 
@@ -290,7 +293,7 @@ def _places(evidence: Evidence) -> Iterator[Result]:
     yield evidence.place
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
         mine = [r for r in evidence.failed if (r.tier, r.reference) == pair]
-        if pair != (evidence.place.tier, evidence.place.reference) and mine[0].kind != "golden":
+        if pair != (evidence.place.tier, evidence.place.reference) and mine[0].kind not in TOLD_APART:
             yield next((r for r in mine if r.id.endswith("/first-divergent")), mine[0])
 
 
@@ -328,11 +331,17 @@ def _run(job: Job, spec: TierSpec) -> list[str]:
     """The command in which the tier goes wrong once more, with nothing else running: to be recorded."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
+    ordering += ["--device", "sim"] if spec.choice.simulated else []
     if job.layers.whole:
         few = ["--max-tokens", str(job.steps + 1), "--ignore-eos"]
         return ["run", "--model", str(job.gguf.path), *tokens, *few, "--tier", spec.name, *ordering]
     layers = ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
     return ["validate", "--model", str(job.gguf.path), *tokens, *layers, "--tiers", spec.name, *ordering]
+
+
+def _resync(job: Job, layer: str) -> str:
+    """Every layer on the reference's own input; where that was so already, all of the layer that is off."""
+    return f"{job.repro} --nodes '*-{layer}'" if job.resync else f"{job.repro} --resync"
 
 
 def _judge(job: Job) -> list[str]:

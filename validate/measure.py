@@ -145,8 +145,9 @@ def agreement(got: np.ndarray, want: np.ndarray) -> Agreement:
         shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
-    p, q = log_softmax(want), log_softmax(got)
-    kl = np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
+    with np.errstate(invalid="ignore"):  # of what is not finite there is no distance: NaN
+        p, q = log_softmax(want), log_softmax(got)
+        kl = np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
     top1 = int(np.count_nonzero(got.argmax(axis=-1) == want.argmax(axis=-1)))
     return Agreement(float(kl.mean()), float(kl.max()), top1, len(got))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +31,10 @@ from seen import Capture, golden_of
 from zinc_rt import devices
 from zinc_rt.backends.base import Backend, Finding
 from zinc_rt.devices import Choice
+from zinc_rt.exec import Buffer
 from zinc_rt.golden.format import read_arrays
 from zinc_rt.ir.dtypes import block_of
+from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.scales import SCALES
@@ -152,19 +156,19 @@ def test_one_tier_alone_is_the_suspect(plant: Plant, place: str, told: Told, qwe
     assert said["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
     assert said["next"] == (
         f"zinc-rt trace -o run.zlog -- run --model {qwen3} --tokens 3,1,4,1,5 --ctx 256 --max-tokens 2 "
-        "--ignore-eos --tier t1 ; zinc-rt replay run.zlog --tiers t1 --bisect"
+        "--ignore-eos --tier t1 --device sim ; zinc-rt replay run.zlog --tiers t1 --bisect"
     )
 
 
 def test_the_wrong_tier_need_not_be_the_first(told: Told) -> None:
     said = told({"t1": SOUND, "t2": SCALED}, *THREE)
     assert said["suspect"] == "t2 differs from t_cpu, t1 does not: suspect t2"
-    assert "--tier t2 ; " in said["next"] and "--tiers t2 --bisect" in said["next"]
+    assert "--tier t2 --device sim ; " in said["next"] and "--tiers t2 --bisect" in said["next"]
 
 
 def test_two_tiers_alone_leave_it_open(told: Told) -> None:
     said = told({"t1": SCALED}, "--tiers", "t1,t_cpu")
-    assert said["agree"] == "t_cpu and t1 with no other"
+    assert said["agree"] == "none of t_cpu and t1 to the bit"
     assert said["suspect"] == "t1 differs from t_cpu, and no third tier says which is right: suspect t1"
 
 
@@ -311,6 +315,37 @@ def test_a_sanitizers_finding_is_printed_with_its_kernel_and_line(told: Told) ->
     assert said["next"].startswith("zinc-rt isa lint ") and said["next"].endswith("gfx1201/swiglu.zrt")
     assert Path(shlex.split(said["next"])[-1]).is_file()
     assert f"fail  sanitizer: {FINDING.text}" in said["all"]
+
+
+@pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+def test_what_the_simulated_device_finds_is_told_with_its_place(
+    qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Weights that count as never written: right in every bit, and read before they were initialised."""
+
+    def opened(choice: Choice, ordering: str, **options: int) -> Backend:
+        backend = devices.open_backend(choice, ordering, **options)
+        upload = backend.upload
+
+        def forgetful(*given: Any) -> dict[str, Buffer]:
+            buffers = upload(*given)
+            spoilt = buffers["model.attn.norm_weight[1]"]
+            assert backend.instrument is not None
+            backend.instrument.discard(spoilt, 0, spoilt.size_bytes)
+            return buffers
+
+        if choice.tier == "t1":
+            monkeypatch.setattr(backend, "upload", forgetful)
+        return backend
+
+    monkeypatch.setattr(run, "open_backend", opened)
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    assert main(["--model", qwen3, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0"]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "node attn_norm-1" in said and "suspect    every value is right and the simulated device objects" in said
+    )
+    assert re.search(r"next       zinc-rt isa lint \S+/rms_norm\w*\.zrt\n", said)
 
 
 def test_many_findings_are_named_up_to_a_handful_and_counted(told: Told) -> None:
