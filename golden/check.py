@@ -36,8 +36,27 @@ def model_of(golden: Golden, named: str | None) -> GGUFFile:
 
 
 def again(golden: Golden) -> str:
-    """The command that makes it again."""
+    """The command that makes it again; of another engine's, none of ours does."""
+    if golden.foreign:
+        return f"have {golden.source} compute it again and import that: zinc-rt golden import --help"
     return str(golden.meta.get("command") or f"zinc-rt golden make --model M.gguf -o {golden.path.name}")
+
+
+def belonging(golden: Golden) -> str:
+    """The model it was made for, as far as it records one."""
+    named = str(golden.meta.get("model") or "a model it does not name")
+    facts = [
+        str(golden.meta[key])[:length]
+        for key, length in (("arch", 40), ("model_digest", 12))
+        if golden.meta.get(key)
+    ]
+    return f"{named} ({', '.join(facts)})" if facts else named
+
+
+def other_model(golden: Golden) -> str:
+    """What to do where the model at hand is another than the golden's: a golden is not remade for a wrong file."""
+    theirs = f"give it its own model, {belonging(golden)}: zinc-rt golden check {golden.path} --model M.gguf"
+    return theirs if golden.foreign else f"{theirs}; if the model was meant to change: {again(golden)}"
 
 
 def check_golden(
@@ -63,9 +82,16 @@ def check_golden(
     with Runner(_job(golden, gguf, settings, threads), say) as runner:
         results = list(validate(runner))
     for result in results:
-        if result.status == "fail" and cause:
-            result.cause, result.advice = cause, again(golden)
+        if result.status == "fail":
+            result.cause, result.advice = cause, _advice(golden, gguf)
         yield result
+
+
+def _advice(golden: Golden, gguf: GGUFFile) -> str:
+    """Another engine's values are no less true for ours being others: where they part is what is wanted."""
+    if golden.foreign:
+        return f"zinc-rt validate --model {gguf.path} --golden {golden.path} --resync"
+    return again(golden)
 
 
 def _cause(golden: Golden, gguf: GGUFFile) -> str:
@@ -81,20 +107,22 @@ def _cause(golden: Golden, gguf: GGUFFile) -> str:
 
 def _identity(golden: Golden, gguf: GGUFFile) -> Result:
     id_, repro = f"{golden.path.name}/model", _repro(golden, gguf)
-    recorded = golden.meta.get("model_digest")
-    if recorded is None:
-        return Result(id_, "model", "skip", reason="the golden records no digest of its model")
+    architecture, recorded = golden.meta.get("arch"), golden.meta.get("model_digest")
     found = digest(gguf)
-    if found == recorded:
-        return Result(id_, "model", "pass", measure={"digest": found})
+    if architecture in (None, gguf.architecture):
+        if recorded is None:
+            return Result(id_, "model", "skip", reason="the golden records no digest of its model")
+        if found == recorded:
+            return Result(id_, "model", "pass", measure={"digest": found})
     return Result(
         id_,
         "model",
         "fail",
-        reason=f"made for another model: {golden.meta.get('model')} {str(recorded)[:12]}, this is {found[:12]}",
-        measure={"digest": found},
-        limit={"digest": recorded},
-        advice=again(golden),
+        reason=f"made for another model: {belonging(golden)}; "
+        f"{gguf.path.name} is {gguf.architecture}, {found[:12]}",
+        measure={"digest": found, "architecture": gguf.architecture},
+        limit={"digest": recorded, "architecture": architecture},
+        advice=other_model(golden),
         repro=repro,
     )
 

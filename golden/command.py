@@ -149,7 +149,7 @@ def _tiny(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from zinc_rt.golden.check import again, check_golden, model_of
+    from zinc_rt.golden.check import check_golden, model_of
     from zinc_rt.golden.embedded import embedded
     from zinc_rt.golden.format import read_golden
     from zinc_rt.report import Report
@@ -169,7 +169,7 @@ def _check(arguments: argparse.Namespace) -> int:
         ):
             results.append(result)
         report.results += results
-        _show_golden(golden, results, again(golden), show)
+        _show_golden(golden, results, show)
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
     show(_verdict(report, len(named) or len(embedded())))
@@ -185,7 +185,7 @@ def _verdict(report: Report, goldens: int) -> str:
     return f"{report.verdict()['status']}  {goldens} golden{'s' * (goldens != 1)}: {', '.join(parts)}"
 
 
-def _show_golden(golden: Golden, results: list[Result], remake: str, show: Show) -> None:
+def _show_golden(golden: Golden, results: list[Result], show: Show) -> None:
     from zinc_rt.validate.table import table
 
     failed = [result for result in results if result.status == "fail"]
@@ -203,7 +203,8 @@ def _show_golden(golden: Golden, results: list[Result], remake: str, show: Show)
         for text in dict.fromkeys(result.cause for result in failed if result.cause):
             show(f"  cause  {text}")
         show(f"  repro  {failed[0].repro}")
-        show(f"  make it again  {remake}")
+        for text in dict.fromkeys(result.advice for result in failed if result.advice):
+            show(f"  next  {text}")
 
 
 def _show(arguments: argparse.Namespace) -> Show:

@@ -55,7 +55,12 @@ class Golden:
     @property
     def ordering(self) -> str:
         """The arithmetic ordering it was computed in by this runtime; empty for another engine's golden."""
-        return str(self.meta.get("ordering", "")) if str(self.meta.get("source")).startswith(OURS) else ""
+        return "" if self.foreign else str(self.meta.get("ordering", ""))
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another engine computed it: nothing here makes it again."""
+        return not str(self.meta.get("source")).startswith(OURS)
 
     @property
     def ctx(self) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zinc_rt.code_version import code_version
-from zinc_rt.golden.check import ORDERINGS, again
+from zinc_rt.golden.check import ORDERINGS, again, other_model
 from zinc_rt.golden.format import FORMAT, Golden
 
 State = Literal["current", "recheck", "expired"]
@@ -28,7 +28,9 @@ def upkeep(golden: Golden, model_digest: str = "") -> Upkeep:
     """
     recorded = str(golden.meta.get("model_digest") or "")
     if recorded and model_digest and recorded != model_digest:
-        return Upkeep("expired", f"its model was {recorded[:12]}, the one beside it is another", again(golden))
+        return Upkeep(
+            "expired", f"its model was {recorded[:12]}, the one beside it is another", other_model(golden)
+        )
     if golden.ordering and golden.ordering not in ORDERINGS:
         return Upkeep("expired", f"made in {golden.ordering}, which this build does not compute", again(golden))
     if golden.ordering and golden.meta.get("code") != code_version():

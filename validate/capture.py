@@ -63,7 +63,7 @@ def capture(
     head_dims: dict[tuple[str, str], int] = {}
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
-        label = _label(node, name)
+        label = label_of(node, name)
         if selection is not None and selection.wants(label, node.layer):
             parts.setdefault((label, node.op.name), []).append(array.copy())
             head_dims[label, node.op.name] = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
@@ -100,10 +100,10 @@ def _with_opcode(label: str, op: str) -> str:
 
 def labels_of(node: Node) -> list[str]:
     """What the node's results are called here."""
-    return [_label(node, name) for name in node.outputs]
+    return [label_of(node, name) for name in node.outputs]
 
 
-def _label(node: Node, buffer: str) -> str:
+def label_of(node: Node, buffer: str) -> str:
     """A node's further results carry their label in the buffer name: act.ffn_moe_topk[3] -> ffn_moe_topk-3."""
     if buffer == node.outputs[0]:
         return node.label

@@ -69,6 +69,27 @@ def reference_from_run(run: Run) -> Reference:
     return Reference(run.logits, run.values, run.generated)
 
 
+def golden_check(subject: Subject, reference: Reference) -> Result | None:
+    """A golden with NaN or infinity in it is one that nothing agrees with; None where it has none."""
+    arrays = {**reference.values, "logits": reference.logits}
+    if reference.greedy_logits is not None:
+        arrays["greedy_logits"] = reference.greedy_logits
+    bad = {name: int(np.count_nonzero(~np.isfinite(array))) for name, array in arrays.items()}
+    name = next((name for name, count in bad.items() if count), None)
+    if name is None:
+        return None
+    flat = arrays[name].reshape(len(arrays[name]), -1)
+    token, dim = (int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(flat))), flat.shape))
+    return subject.result(
+        "golden",
+        "golden",
+        passed=False,
+        measure={"nonfinite": sum(bad.values())},
+        first_bad={"node": name, "token": token, "dim": dim, "want": float(flat[token, dim])},
+        cause=f"the golden itself holds {float(flat[token, dim])}: {name}, token {token}, element {dim}",
+    )
+
+
 def node_checks(subject: Subject, run: Run, reference: Reference, resynced: Run | None) -> Iterable[Result]:
     """Every captured value that both sides have, in graph order; l_out also with its layer's input reset."""
     for label, got in run.values.items():

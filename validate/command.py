@@ -67,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_engine(made, tier=False)
     out = made.add_argument_group("results")
+    out.add_argument("-v", "--verbose", action="store_true", help="the full tables also of what passed")
     out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
     out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
     out.add_argument("--html", metavar="F", help="a page to look at and pass on")
@@ -91,6 +92,7 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report, to_json, write_text
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
+    from zinc_rt.validate.diagnosis import Evidence, diagnosis
     from zinc_rt.validate.prepare import prepare
     from zinc_rt.validate.run import Runner, validate
     from zinc_rt.validate.table import sections, verdict
@@ -100,22 +102,28 @@ def _body(arguments: argparse.Namespace) -> int:
     report = Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps())
     show = _silent if arguments.json == "-" else _print
     jobs = prepare(arguments, settings)
+    digest: list[str] = []  # of what failed, shown last
     for job in jobs:
         progress = _Progress()
         with Runner(job, progress.say) as runner:
             announce(runner, report, show)
             results = list(validate(runner))
+            same_bits = runner.same_bits()
         progress.clear()
         report.results += results
-        for text in sections(results, [spec.text for spec in runner.simulated]):
+        report.details.setdefault("same_bits", {})[job.name] = same_bits
+        for text in sections(results, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
             show(text)
+        digest += diagnosis(Evidence(job, results, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
         show("")
     failed = [result for result in report.results if result.status == "fail"]
+    for line in digest:
+        show(line)
     if failed:
         shown = next((result for result in failed if result.artifacts), failed[0])
-        show(f"repro  {shown.repro}")
+        show(f"repro      {shown.repro}")
     show(verdict(report, len(jobs), strict=arguments.strict))
     if arguments.json == "-":
         print(to_json(report, strict=arguments.strict))

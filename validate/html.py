@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 
@@ -16,15 +17,26 @@ from zinc_rt.validate.table import figure, first_bad, limit
 TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
 CHART_WIDTH, CHART_HEIGHT = 640, 200
 MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 56, 24, 10
+BAND = 16  # above and below the axis, for what has no place on it
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One layer's error in pixels. Zero lies on the floor and infinity on the top, beside the axis."""
+
+    x: float
+    y: float
+    text: str
+    kind: Literal["value", "zero", "nonfinite"] = "value"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series of a chart in pixels, and what it shows."""
+    """One series of a chart: `points` are the polylines between neighbouring values, `marks` every layer."""
 
     name: str
-    points: str
-    dots: list[tuple[float, float, str]]
+    points: list[str]
+    marks: list[Mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +61,33 @@ def drift_chart(results: Sequence[Result]) -> Chart | None:
         series["each layer's input reset"] = [float(result.measure["resync"]["max_abs"]) for result in layers]
     bound = layers[0].limit.get("max_abs") if layers else None
     finite = [v for values in series.values() for v in values if v > 0 and math.isfinite(v)]
-    if len(layers) < 2 or not finite:
+    beyond = any(not math.isfinite(v) for values in series.values() for v in values)
+    if len(layers) < 2 or not (finite or beyond):
         return None
-    low = math.floor(math.log10(min(finite)))
-    high = math.ceil(math.log10(max([*finite, *([bound] if bound else [])])))
-    high = max(high, low + 1)
-    plot = CHART_HEIGHT - MARGIN_BOTTOM - MARGIN_TOP
+    known = [*finite, *([bound] if bound else [])] or [1.0]
+    low = math.floor(math.log10(min(finite or known)))
+    high = max(math.ceil(math.log10(max(known))), low + 1)
+    top = MARGIN_TOP + (BAND if beyond else 0)
+    floor = CHART_HEIGHT - MARGIN_BOTTOM
+    bottom = floor - (BAND if any(v == 0 for values in series.values() for v in values) else 0)
 
     def y(value: float) -> float:
-        exponent = math.log10(value) if value > 0 and math.isfinite(value) else low if value <= 0 else high
-        return round(MARGIN_TOP + plot * (high - exponent) / (high - low), 1)
+        return round(top + (bottom - top) * (high - math.log10(value)) / (high - low), 1)
 
     def x(index: int) -> float:
         return round(MARGIN_LEFT + 12 + (CHART_WIDTH - MARGIN_LEFT - 24) * index / (len(layers) - 1), 1)
 
-    lines = [
-        Line(
-            name,
-            " ".join(f"{x(i)},{y(v)}" for i, v in enumerate(values)),
-            [(x(i), y(v), f"{layers[i].id.rpartition('/')[2]}: {v:.2e}") for i, v in enumerate(values)],
+    def mark(index: int, value: float) -> Mark:
+        name = _name(layers[index])
+        if not math.isfinite(value):
+            return Mark(x(index), MARGIN_TOP, f"{name}: not finite", "nonfinite")
+        return (
+            Mark(x(index), y(value), f"{name}: {value:.2e}")
+            if value
+            else Mark(x(index), floor, f"{name}: 0", "zero")
         )
-        for name, values in series.items()
-    ]
+
+    lines = [_line(name, [mark(i, value) for i, value in enumerate(values)]) for name, values in series.items()]
     every = -(-len(layers) // 16)
     return Chart(
         lines=lines,
@@ -81,6 +98,16 @@ def drift_chart(results: Sequence[Result]) -> Chart | None:
     )
 
 
+def _line(name: str, marks: list[Mark]) -> Line:
+    runs = groupby(marks, key=lambda mark: mark.kind == "value")
+    pieces = [[f"{mark.x},{mark.y}" for mark in run] for is_value, run in runs if is_value]
+    return Line(name, [" ".join(piece) for piece in pieces if len(piece) > 1], marks)
+
+
+def _name(result: Result) -> str:
+    return result.id.rpartition("/")[2]
+
+
 def _row(result: Result) -> dict[str, Any]:
     counts = result.measure.get("histogram", [])
     top = max(counts, default=0) or 1
@@ -89,7 +116,7 @@ def _row(result: Result) -> dict[str, Any]:
         return figure(result.measure[name]) if name in result.measure else ""
 
     return {
-        "name": result.id.rpartition("/")[2],
+        "name": _name(result),
         "status": result.status,
         "bars": [round(16 * count / top, 1) for count in counts],
         "max_abs": measured("max_abs") or measured("median_max_abs"),
@@ -97,7 +124,9 @@ def _row(result: Result) -> dict[str, Any]:
         "ulp": measured("max_ulp"),
         "resync": figure(result.measure["resync"]["max_abs"]) if "resync" in result.measure else "",
         "limit": limit(result),
-        "note": result.reason if result.status == "skip" else first_bad(result) or result.cause,
+        "note": "; ".join(
+            filter(None, [result.reason] if result.status == "skip" else [first_bad(result), result.cause])
+        ),
         "repro": result.repro,
     }
 

@@ -58,7 +58,7 @@ class Measure:
 
 def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 0) -> Measure:
     """Arrays [T, ...] of one shape. Where they part, `first_bad` names token, dim (head too, given head_dim),
-    both values and the difference. NaN or infinity in `got` is never within a limit other than bits."""
+    both values and the difference. NaN or infinity on either side is never within a limit other than bits."""
     got, want = np.ascontiguousarray(got, np.float32), np.ascontiguousarray(want, np.float32)
     if got.shape != want.shape:
         return Measure(
@@ -80,7 +80,7 @@ def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 
         within = not bad.any()
     else:
         bound = np.inf if limit.max_abs is None else limit.max_abs
-        bad = ~(difference <= bound) | ~finite
+        bad = ~(difference <= bound) | ~finite | ~np.isfinite(want)
         within = not bad.any() and (limit.rel_rms is None or rel_rms <= limit.rel_rms)
         if not within and not bad.any():  # over by RMS only: point at the first token that is
             bad = _worst_token(difference, want, limit.rel_rms or 0.0)
@@ -145,8 +145,9 @@ def agreement(got: np.ndarray, want: np.ndarray) -> Agreement:
         shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
-    p, q = log_softmax(want), log_softmax(got)
-    kl = np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
+    with np.errstate(invalid="ignore"):  # of what is not finite there is no distance: NaN
+        p, q = log_softmax(want), log_softmax(got)
+        kl = np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
     top1 = int(np.count_nonzero(got.argmax(axis=-1) == want.argmax(axis=-1)))
     return Agreement(float(kl.mean()), float(kl.max()), top1, len(got))
 

@@ -158,10 +158,14 @@ def refuse_other_model(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
             )
     recorded_digest = golden.meta.get("model_digest")
     if recorded_digest and recorded_digest != digest(gguf):
+        named = golden.meta.get("model") or "the model it was made for"
+        remake = (
+            "" if golden.foreign else f"; or make it again: {golden.meta.get('command', 'zinc-rt golden make')}"
+        )
         raise InputError(
             f"{golden.path}: made for a file with digest {str(recorded_digest)[:12]}, {gguf.path.name} has "
             f"{digest(gguf)[:12]}",
-            next=f"make it again: {golden.meta.get('command', 'zinc-rt golden make')}",
+            next=f"--model {named}{remake}",
         )
 
 

@@ -7,15 +7,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from zinc_rt.backends import registry
+from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice, open_backend
 from zinc_rt.engine import Engine, Prefill
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest
+from zinc_rt.model.scales import not_finite
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
@@ -24,6 +27,7 @@ from zinc_rt.validate.checks import (
     Reference,
     Subject,
     decode_check,
+    golden_check,
     greedy_check,
     logits_check,
     node_checks,
@@ -35,10 +39,14 @@ from zinc_rt.validate.checks import (
 from zinc_rt.validate.drift import may_be_drift, without_drift
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
-from zinc_rt.validate.measure import compare
+from zinc_rt.validate.measure import Limit, compare
+from zinc_rt.validate.nonfinite import first_nonfinite, holds_nonfinite
 
 SECOND_OPINION = "float32-dequant"
 SIMULATED_ID = "simulated device"
+FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
+FEW = 5  # named; the rest is counted
+FINITE = Limit(why="every value is a number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,7 @@ class Runner:
         self._stack = ExitStack()
         self._engines: dict[TierSpec, Engine] = {}
         self._runs: dict[str, Run] = {}
+        self._whole: dict[TierSpec, Run] = {}  # each tier's own pass, nothing of another's fed to its layers
 
     def __enter__(self) -> Runner:
         return self
@@ -171,7 +180,7 @@ class Runner:
         on_disk = self.job.use_cache and spec.tier == ORACLE.tier
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
-            return known
+            return self._kept(spec, known, what)
         self.say(f"{spec.text}: {what}")
         result = capture(
             self.engine(spec),
@@ -185,7 +194,27 @@ class Runner:
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
             cache.store(key, result)
-        return result
+        return self._kept(spec, result, what)
+
+    def _kept(self, spec: TierSpec, run: Run, what: str) -> Run:
+        if what in (FORWARD, REFERENCE):
+            self._whole.setdefault(spec, run)
+        return run
+
+    def same_bits(self) -> list[list[str]]:
+        """The tiers that ran, in groups that agree to the bit in all that was kept of the prompt's pass."""
+        groups: list[tuple[Run, list[str]]] = []
+        for spec, run in self._whole.items():
+            group = next((names for other, names in groups if _equal(run, other, len(self.job.tokens))), None)
+            if group is None:
+                groups.append((run, [spec.text]))
+            else:
+                group.append(spec.text)
+        return [names for _, names in groups]
+
+    def nonfinite(self) -> Iterator[tuple[TierSpec, Run]]:
+        """Tiers whose own pass holds a value that is not finite."""
+        return ((spec, run) for spec, run in self._whole.items() if holds_nonfinite(run))
 
     def inject(self) -> dict[str, np.ndarray]:
         """What stands in for the layers before the first that runs."""
@@ -198,11 +227,18 @@ class Runner:
         """Tiers that a simulated device runs."""
         return tuple(spec for spec in self.job.tiers if spec.choice.simulated)
 
-    def findings(self) -> list[str]:
+    def findings(self) -> list[Finding]:
         """What the simulated device behind them found so far: they share it."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
         instrument = self.engine(spec).backend.instrument if spec is not None else None
-        return [each.text for each in instrument.findings()] if instrument is not None else []
+        return instrument.findings() if instrument is not None else []
+
+
+def _equal(a: Run, b: Run, tokens: int) -> bool:
+    values = a.values.keys() == b.values.keys() and all(
+        a.values[label].tobytes() == value.tobytes() for label, value in b.values.items()
+    )
+    return values and a.logits[:tokens].tobytes() == b.logits[:tokens].tobytes()
 
 
 def validate(runner: Runner) -> Iterator[Result]:
@@ -214,25 +250,59 @@ def validate(runner: Runner) -> Iterator[Result]:
         yield from _between_tiers(runner, job.reference)
     if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
         yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
+    yield from _not_finite(runner)
     if runner.simulated:
         yield _sanitizer(runner)
+
+
+def _not_finite(runner: Runner) -> Iterator[Result]:
+    """NaN and infinity are no rounding, and no agreement either where two tiers have the same bits."""
+    job, spoilt = runner.job, list(runner.nonfinite())
+    weights = [found.text for found in not_finite(job.gguf)] if spoilt else []
+    for spec, run in spoilt:
+        origin = first_nonfinite(runner.engine(spec), job.tokens, run.generated, runner.inject())
+        count = sum(int(np.count_nonzero(~np.isfinite(array))) for array in (run.logits, *run.values.values()))
+        yield Subject(job.name, spec.text, spec.text, FINITE, job.repro).result(
+            "finite",
+            "finite",
+            passed=False,
+            measure={"nonfinite": count, **({"weights": weights[:FEW]} if weights else {})},
+            first_bad=origin.first_bad() if origin is not None else {"node": "logits"},
+            cause=origin.text if origin is not None else "non-finite values, and none where every node is tapped",
+        )
 
 
 def _sanitizer(runner: Runner) -> Result:
     """A simulated device is stricter than silicon: whatever it found is a failure, equal bits or not."""
     found, job = runner.findings(), runner.job
+    told = [_told(finding) for finding in found[:FEW]]
     return Result(
         id=f"{job.name}/{SIMULATED_ID}/sanitizer",
         kind="sanitizer",
         status="fail" if found else "pass",
         tier=SIMULATED_ID,
         reference="the rules of its sanitizer",
-        measure={"findings": len(found), "level": runner.simulated[0].choice.options.get("sanitizer", "")},
+        measure={
+            "findings": len(found),
+            "level": runner.simulated[0].choice.options.get("sanitizer", ""),
+            **({"found": told} if told else {}),
+        },
         limit={"findings": 0},
-        first_bad={"finding": found[0]} if found else {},
-        cause=found[0] if found else "",
+        first_bad=told[0] if told else {},
+        cause=found[0].text if found else "",
         repro=job.repro if found else "",
     )
+
+
+def _told(finding: Finding) -> dict[str, Any]:
+    """What is known of a finding, for a report."""
+    facts = {
+        "node": finding.node.label if finding.node is not None else "",
+        "kernel": finding.kernel,
+        "source": finding.source,
+        "instruction": finding.instruction,
+    }
+    return {"finding": finding.text, **{name: fact for name, fact in facts.items() if fact}}
 
 
 def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
@@ -242,7 +312,9 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
     own = golden.quantised if limit is QUANTISED and golden.quantised is not None else golden
     reference = reference_from_golden(own)
     subject = Subject(job.name, spec.text, golden.path.name + own.variant, limit, job.repro)
-    run = runner.run(spec, "forward", selection=job.selection, steps=job.steps)
+    if (spoilt := golden_check(subject, reference)) is not None:
+        yield spoilt
+    run = runner.run(spec, FORWARD, selection=job.selection, steps=job.steps)
     resynced = _resynced(runner, spec, reference) if job.resync else None
     results = list(node_checks(subject, run, reference, resynced))
     if limit is QUANTISED:
@@ -263,14 +335,14 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
 def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
     """Every other tier against the reference tier, both fed the reference's own greedy tokens."""
     job = runner.job
-    first = runner.run(spec, "reference", selection=job.selection, steps=job.steps)
+    first = runner.run(spec, REFERENCE, selection=job.selection, steps=job.steps)
     reference = reference_from_run(first)
     for other in job.tiers:
         if other == spec:
             continue
         limit = between(other.ordering, spec.ordering)
         subject = Subject(job.name, other.text, spec.text, limit, job.repro)
-        run = runner.run(other, "forward", selection=job.selection, steps=job.steps, follow=reference.greedy)
+        run = runner.run(other, FORWARD, selection=job.selection, steps=job.steps, follow=reference.greedy)
         results = list(
             node_checks(subject, run, reference, _resynced(runner, other, reference) if job.resync else None)
         )
@@ -311,7 +383,7 @@ def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[
     """What one tier can say about itself: two ways through it agree, and so does another ordering."""
     job = runner.job
     same = _itself(job, spec)
-    tapped = runner.run(spec, "forward", selection=job.selection)
+    tapped = runner.run(spec, FORWARD, selection=job.selection)
     plain = runner.run(spec, "forward, untapped", selection=None)
     yield _untapped_check(same, plain, tapped)
     if len(job.tokens) > 1:

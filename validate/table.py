@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -21,7 +21,7 @@ def first_bad(result: Result) -> str:
     bad = result.first_bad
     if not bad:
         return ""
-    places = [f"{name} {bad[name]}" for name in ("node", "token", "head", "dim") if name in bad]
+    places = [f"{name} {bad[name]}" for name in ("node", "kernel", "token", "head", "dim") if name in bad]
     if "shape" in bad:
         places.append(f"shape {bad['shape']}, not {bad['wanted_shape']}")
     values = f": {_two_values(bad['got'], bad['want'])}" if {"got", "want"} <= bad.keys() else ""
@@ -68,7 +68,7 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
 
 def table(results: Sequence[Result]) -> str:
     """What was measured, a row each; beneath, the reasons there are, a line each."""
-    return "\n".join(filter(None, [_measured(results), *reason_lines(results)]))
+    return "\n".join(filter(None, [_measured(results), *reason_lines(results), *cause_lines(results)]))
 
 
 def _measured(results: Sequence[Result]) -> str:
@@ -80,6 +80,27 @@ def _measured(results: Sequence[Result]) -> str:
         headers.insert(5, "resync")
     aligned = ("left", "left") + ("right",) * (len(headers) - 4) + ("left", "left")
     return tabulate(shown, headers, tablefmt="plain", colalign=aligned, disable_numparse=True)
+
+
+def cause_lines(results: Sequence[Result]) -> Iterator[str]:
+    """Why something failed, each once; a sanitizer's findings by name as far as the result holds them."""
+    causes: dict[str, list[str]] = {}
+    for result in results:
+        if result.status != "fail":
+            continue
+        told = result.measure.get("found", [])
+        for text in [_finding(each) for each in told] or filter(None, [result.cause]):
+            causes.setdefault(text, []).append(_name(result))
+        if (more := result.measure.get("findings", 0) - len(told)) > 0 and told:
+            causes.setdefault(f"and {more} more finding{'s' * (more > 1)}, counted only", []).append(_name(result))
+        for text in result.measure.get("weights", []):
+            causes.setdefault(f"the model file is not finite: {text}", []).append(_name(result))
+    for text, names in causes.items():
+        yield f"fail  {', '.join(_ranges(list(dict.fromkeys(names))))}: {text}"
+
+
+def _finding(told: dict[str, Any]) -> str:
+    return told["finding"] + (f" (node {told['node']})" if "node" in told else "")
 
 
 def reason_lines(results: Sequence[Result]) -> Iterator[str]:
@@ -116,13 +137,68 @@ def _name(result: Result) -> str:
     return result.id.rpartition("/")[2]
 
 
-def sections(results: Sequence[Result], simulated: Collection[str] = ()) -> Iterator[str]:
-    """One table for each pair of a tier and what it is held against; `simulated` tiers say so."""
-    for tier, reference in dict.fromkeys((result.tier, result.reference) for result in results):
-        group = [result for result in results if (result.tier, result.reference) == (tier, reference)]
-        mark = ", on a simulated device," if tier in simulated else ""
-        lines = [f"\n{tier}{mark} against {'itself' if reference == tier else reference}", table(group)]
-        yield "\n".join([*lines, *agreement_lines(group)])
+def sections(results: Sequence[Result], simulated: Collection[str] = (), *, verbose: bool = True) -> Iterator[str]:
+    """One table for each pair of a tier and what it is held against; `simulated` tiers say so. Unless `verbose`, a
+    pair in which nothing failed is a row of one table for all such pairs, which comes first."""
+    groups = _groups(results)
+    brief = [] if verbose else [group for group in groups if all(result.status != "fail" for result in group)]
+    if brief:
+        yield "\n".join(
+            ["", summary(brief, simulated), *(line for group in brief for line in reason_lines(group))]
+        )
+    for group in groups:
+        if group not in brief:
+            yield "\n".join([f"\n{_title(group[0], simulated)}", table(group), *agreement_lines(group)])
+
+
+def _groups(results: Sequence[Result]) -> list[list[Result]]:
+    pairs = dict.fromkeys((result.tier, result.reference) for result in results)
+    return [[r for r in results if (r.tier, r.reference) == pair] for pair in pairs]
+
+
+def _title(result: Result, simulated: Collection[str]) -> str:
+    mark = ", on a simulated device," if result.tier in simulated else ""
+    return f"{result.tier}{mark} against {_against(result)}"
+
+
+def _against(result: Result) -> str:
+    return "itself" if result.reference == result.tier else result.reference
+
+
+SUMMARY = ("tier", "against", "checks", "layers", "logits", "KL", "top-1", "")
+
+
+def summary(groups: Sequence[Sequence[Result]], simulated: Collection[str] = ()) -> str:
+    """A row each: how many checks, the largest error of a layer and of the logits, and how the logits agree."""
+    shown = []
+    for group in groups:
+        first, logits = group[0], next((result for result in group if result.kind == "logits"), None)
+        agreed = logits.measure if logits is not None and "kl_mean" in logits.measure else {}
+        passed = sum(result.status == "pass" for result in group)
+        shown.append(
+            [
+                first.tier + (" (simulated)" if first.tier in simulated else ""),
+                _against(first),
+                f"{passed} of {len(group)}",
+                _largest(result for result in group if result.kind in ("layer", "tap", "prefill")),
+                _largest(result for result in group if result.kind in ("logits", "decode")),
+                f"{agreed['kl_mean']:.1e}" if agreed else "",
+                f"{agreed['top1']}/{agreed['positions']}" if agreed else "",
+                "pass" if passed else "skip",
+            ]
+        )
+    aligned = ("left", "left", "right", "right", "right", "right", "right", "left")
+    return tabulate(shown, SUMMARY, tablefmt="plain", colalign=aligned, disable_numparse=True)
+
+
+def _largest(results: Iterable[Result]) -> str:
+    """In words where every bit is the same."""
+    measures = [result.measure for result in results if "max_abs" in result.measure]
+    if not measures:
+        return ""
+    if all(measure.get("equal_bits") for measure in measures):
+        return "same"
+    return figure(max(measure["max_abs"] for measure in measures))
 
 
 def agreement_lines(results: Sequence[Result]) -> list[str]:

@@ -142,7 +142,7 @@ def test_one_changed_bit_is_found_and_named(
     said = capsys.readouterr().out
     assert re.search(place, said), said
     assert f"repro  zinc-rt golden check {path}" in said
-    assert "make it again  zinc-rt golden make --model" in said
+    assert "next  zinc-rt golden make --model" in said
     assert said.splitlines()[-1].startswith("FAIL  1 golden: ")
 
 
@@ -150,7 +150,29 @@ def test_a_golden_of_another_model_is_refused(golden: Path, capsys: Any) -> None
     other = golden.with_name("other.gguf")
     main(["make", "--tiny", "qwen3moe", "--seed", "9", "-o", str(other)])
     assert main(["check", str(golden), "--model", str(other)]) == 1
-    assert "made for another model: m.gguf" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "made for another model: m.gguf (qwen3moe, " in said and "other.gguf is qwen3moe, " in said
+    assert "next  give it its own model, m.gguf (qwen3moe, " in said
+
+
+def test_another_engines_golden_is_never_to_be_remade_for_a_wrong_model(golden: Path, capsys: Any) -> None:
+    """Not where the digest differs, and not where there is none and the architecture does."""
+    gemma = golden.with_name("gemma.gguf")
+    main(["make", "--tiny", "gemma3", "-o", str(gemma)])
+    theirs = {"source": "llama-cpp", "llama_cpp": "b1", "command": "zinc-rt golden make --wrong"}
+    for meta in (theirs, {**theirs, "model_digest": None}):
+        capsys.readouterr()
+        assert main(["check", str(tampered(golden, meta=meta)), "--model", str(gemma)]) == 1
+        said = capsys.readouterr().out
+        assert "made for another model: m.gguf (qwen3moe" in said and "gemma.gguf is gemma3, " in said
+        assert "next  give it its own model, m.gguf (qwen3moe" in said and "golden make" not in said
+
+
+def test_where_another_engines_values_differ_it_is_compared_and_not_remade(golden: Path, capsys: Any) -> None:
+    theirs = tampered(golden, meta={"source": "llama-cpp", "llama_cpp": "b1"}, logits=lambda logits: logits + 1)
+    assert main(["check", str(theirs)]) == 1
+    said = capsys.readouterr().out
+    assert f"--golden {theirs} --resync" in said and "golden make" not in said
 
 
 def test_a_golden_of_changed_code_says_so_where_the_bits_differ(golden: Path, capsys: Any) -> None:
@@ -164,7 +186,7 @@ def test_an_ordering_that_is_gone_has_expired(golden: Path, capsys: Any) -> None
     assert main(["check", str(tampered(golden, meta={"ordering": "canonical-0"}))]) == 1
     said = capsys.readouterr().out
     assert "made in canonical-0, which this build does not compute" in said
-    assert "make it again  zinc-rt golden make --model" in said
+    assert "next  zinc-rt golden make --model" in said
 
 
 def test_a_format_that_is_gone_is_told_with_its_command(golden: Path, capsys: Any) -> None:
@@ -248,7 +270,7 @@ def test_a_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys
     assert main(["check", str(theirs)]) == 0
     capsys.readouterr()
     line = ["--model", str(golden.with_name("m.gguf")), "--golden", str(theirs), "--nodes", "attn_norm-*"]
-    assert validate([*line, "--no-cache"]) == 0
+    assert validate([*line, "--no-cache", "-v"]) == 0
     assert re.search(r"attn_norm-0 .*pass", capsys.readouterr().out)
 
 

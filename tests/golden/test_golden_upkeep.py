@@ -50,7 +50,7 @@ def test_what_expires_is_what_depends_on_our_arithmetic(
 def test_another_model_beside_it_expires_it(tmp_path: Path) -> None:
     golden = read_golden(made(tmp_path, llama_cpp="b1", model_digest="ab" * 32, command="remake"))
     found = upkeep(golden, "cd" * 32)
-    assert (found.state, found.next) == ("expired", "remake")
+    assert found.state == "expired" and "abababababab" in found.next and "remake" not in found.next
     assert upkeep(golden, "ab" * 32).state == "current"
 
 

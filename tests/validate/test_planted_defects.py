@@ -134,7 +134,7 @@ def test_a_nan_is_counted_where_it_began(qwen3: str, judge: Judge) -> None:
 def test_a_nan_fails_even_where_no_distance_would(qwen3: str, plant: Planting, validate: Validate) -> None:
     plant(element("l_out-1", 2, 255, nan))
     seen = validate("--model", qwen3, "--tiers", "t1:canonical-1-q8,t_cpu", "--tokens", "3,1,4")
-    assert seen.exit == 1 and seen.named("fail") == ["l_out-1", "l_out-2", "logits", "first-divergent"]
+    assert seen.exit == 1 and seen.named("fail") == ["l_out-1", "l_out-2", "logits", "first-divergent", "finite"]
     assert seen.named("skip") == ["l_out-0"]
     assert seen.result("first-divergent")["first_bad"]["node"] == "l_out-1"
 
@@ -214,5 +214,5 @@ def test_a_reader_of_the_terminal_sees_the_place_and_the_command(
     plant(element("l_out-1", 2, 17, one_ulp_up))
     assert main(["--model", qwen3, "--tiers", "t1,t_cpu", "--tokens", "3,1,4"]) == 1
     *_, repro, last = capsys.readouterr().out.splitlines()
-    assert repro == f"repro  zinc-rt validate --model {qwen3} --tiers t1,t_cpu --tokens 3,1,4"
+    assert repro == f"repro      zinc-rt validate --model {qwen3} --tiers t1,t_cpu --tokens 3,1,4"
     assert last.startswith("FAIL  1 model: ")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zinc_rt.mem.traffic import Traffic
     from zinc_rt.model.emitter import Model
     from zinc_rt.model.gguf import GGUFFile, Tensor
+    from zinc_rt.report import Result
     from zinc_rt.settings import Settings
 
 EXAMPLES = """\
@@ -25,6 +26,7 @@ this version cannot run.
 examples:
   zinc-rt inspect --model M.gguf
   zinc-rt inspect --model M.gguf --tensors
+  zinc-rt inspect --model M.gguf --check                 NaN and infinity among the weights and their scales
   zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --step-tokens 512 --plan-json plan.json
   zinc-rt inspect --model M.gguf --graph > M.ir
 """
@@ -41,6 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tensors", action="store_true", help="list every tensor, not only their classes")
     parser.add_argument(
         "--graph", action="store_true", help="print the model's IR graph as text, and nothing else"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="read every weight; NaN or infinity, in a block's scale too, fails"
     )
     plan = parser.add_argument_group("the memory plan")
     plan.add_argument("--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)")
@@ -69,6 +74,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
     for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
         if value < 1:
             raise UsageError(f"{name} {value}: wanted 1 or more")
+    if arguments.check and arguments.graph:
+        raise UsageError("--graph prints the graph and nothing else", next="leave one of --graph and --check out")
     check_writable(arguments.plan_json, report=arguments.json)
     knobs = settings()
     report = Report("inspect", shortcuts=knobs.clamps())
@@ -93,11 +100,43 @@ def _inspect(arguments: argparse.Namespace) -> int:
     report.results.append(Result("file", "inspect", "pass", measure={"tensors": len(gguf.tensors)}))
     reason = "" if planned.error is None else str(planned.error).splitlines()[0]
     report.results.append(Result("plan", "inspect", "skip" if reason else "pass", reason=reason))
+    if arguments.check:
+        report.results += _check(gguf, out)
     if arguments.json:
         report.model = describe_model(gguf)
         report.ctx = planned.ctx
         report.details = {**_file_details(gguf), **planned.details()}
     return finish(report, arguments)
+
+
+def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
+    """A result for every tensor with a number that is none, and for every type that nothing is known of."""
+    from zinc_rt.model.scales import knows, not_finite
+    from zinc_rt.report import Result
+
+    results = [
+        Result(
+            f"weights/{found.tensor}",
+            "weights",
+            "fail",
+            measure={"blocks": found.count},
+            first_bad={"tensor": found.tensor, "block": found.block, "got": found.value},
+            cause=found.text,
+            advice="the file is damaged, or was quantised from a damaged one: fetch it again",
+        )
+        for found in not_finite(gguf)
+    ]
+    for dtype in sorted({tensor.dtype for tensor in gguf.tensors.values() if not knows(tensor.dtype)}):
+        results.append(Result(f"weights/{dtype}", "weights", "skip", reason=f"no scales are known of {dtype}"))
+    if not results:
+        results.append(Result("weights", "weights", "pass", measure={"tensors": len(gguf.tensors)}))
+    print("\nweights", file=out)
+    for result in results:
+        print(
+            f"  {result.status}  {result.cause or result.reason or 'every float and every scale is finite'}",
+            file=out,
+        )
+    return results
 
 
 # --- the file ----------------------------------------------------------------------------------------------

@@ -1,0 +1,356 @@
+"""The last lines of a failure: where it is, who agrees with whom, what to suspect and what to run next."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import (
+    Plant,
+    PlantedBackend,
+    bit_flipped,
+    element,
+    instead,
+    left_out,
+    one_position_late,
+    one_ulp_up,
+    overlapping,
+    result,
+    several_tokens,
+    written_nowhere,
+)
+from seen import Capture, golden_of
+
+from zinc_rt import devices
+from zinc_rt.backends.base import Backend, Finding
+from zinc_rt.devices import Choice
+from zinc_rt.exec import Buffer
+from zinc_rt.golden.format import read_arrays
+from zinc_rt.ir.dtypes import block_of
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.scales import SCALES
+from zinc_rt.validate import run
+from zinc_rt.validate.command import main
+
+FEW = ("--tokens", "3,1,4,1,5", "--steps", "1")
+POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+Digest = dict[str, str]  # what follows each of the last lines' first word
+Told = Callable[..., Digest]
+FINDING = Finding(
+    "out-of-bounds",
+    "kernel swiglu pc 0x40 (swiglu.s:21) `global_load_b32 v1, v0, s[2:3]`: 4 bytes beyond act.ffn_up[0]",
+    kernel="swiglu",
+    pc=0x40,
+    instruction="global_load_b32 v1, v0, s[2:3]",
+    source="swiglu.s:21",
+)
+
+
+class FoundBackend(PlantedBackend):
+    """Right in every bit, on a device that objects."""
+
+    def __init__(self, ordering: str, plant: Plant, found: list[Finding]) -> None:
+        super().__init__(ordering, plant)
+        self.found = found
+
+    @property
+    def instrument(self) -> FoundBackend:  # type: ignore[override]
+        return self
+
+    def findings(self) -> list[Finding]:
+        return self.found
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, capsys: Capture, qwen3: str) -> Told:
+    """told({tier: plant}, option, ...): what is said of a failure in which these tiers are T-CPU with a plant."""
+
+    def run_it(plants: Mapping[str, Plant], *given: str, found: list[Finding] | None = None) -> Digest:
+        def opened(choice: Choice, ordering: str, **options: int) -> Backend:
+            if choice.tier not in plants:
+                return devices.open_backend(choice, ordering, **options)
+            if found is not None:
+                return FoundBackend(ordering, plants[choice.tier], found)
+            return PlantedBackend(ordering, plants[choice.tier])
+
+        monkeypatch.setattr(run, "open_backend", opened)
+        own = () if "--model" in given else ("--model", qwen3)
+        tokens = () if "--golden" in given else FEW
+        assert main([*own, *tokens, *given, "--no-cache"]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        begin = next(at for at, line in enumerate(lines) if line.startswith("first bad  "))
+        assert lines[-1].startswith("FAIL  ") and lines[-2].startswith("repro      zinc-rt validate ")
+        digest: Digest = {"all": "\n".join(lines)}
+        for line in lines[begin:-1]:
+            digest.setdefault(line[:10].strip(), line[11:])
+        assert_it_parses(digest["next"], monkeypatch)
+        return digest
+
+    return run_it
+
+
+class Parsed(Exception):
+    """A command line was taken, and nothing ran."""
+
+
+def assert_it_parses(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part of it as written; what is recorded too."""
+
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(self: argparse.ArgumentParser, *given: object, **named: object) -> None:
+        parse(self, *given, **named)
+        raise Parsed
+
+    for part in command.split(" ; "):
+        program, name, *options = shlex.split(part)
+        assert program == "zinc-rt"
+        if name == "trace":
+            assert options[:3] == ["-o", "run.zlog", "--"]
+            name, *options = options[3:]
+        with monkeypatch.context() as patch, pytest.raises(Parsed):
+            patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+            POINTS[name].load()(options)
+
+
+SOUND = Plant()
+THREE = ("--tiers", "t1,t2,t_cpu")
+SCALED = instead("attn_norm-1", eps=1e-2)
+
+
+def wrong_at(at: str) -> Plant:
+    return element(at, 2, 17, lambda value: value + 1)
+
+
+# --- one tier of three --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plant", "place"),
+    [
+        (SCALED, "layer 1, node attn_norm-1, token 0, element 0"),
+        (one_position_late("Kcur-1"), "layer 1, node Kcur-1, token "),
+        (written_nowhere("kv_write-1"), "layer 1, node kqv_out-1, token 0, head 0, element 0"),
+        (bit_flipped("model.attn.v_weight[1]", 40, 1), "layer 1, node Vcur-1, token 0"),
+        (left_out("ffn_swiglu-2"), "layer 2, node ffn_swiglu-2, token 0"),
+        (element("l_out-2", 2, 17, one_ulp_up), "layer 2, node l_out-2, token 2, element 17"),
+    ],
+    ids=["scale", "rope", "kv write", "weight", "stale", "ulp"],
+)
+def test_one_tier_alone_is_the_suspect(plant: Plant, place: str, told: Told, qwen3: str) -> None:
+    said = told({"t1": plant, "t2": SOUND}, *THREE)
+    assert said["first bad"].startswith(f"qwen3-q, t1 against t_cpu: {place}")
+    assert said["agree"] in (
+        "t2 and t_cpu to the bit; t1 with no other",
+        "t_cpu and t2 to the bit; t1 with no other",
+    )
+    assert said["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
+    assert said["next"] == (
+        f"zinc-rt trace -o run.zlog -- run --model {qwen3} --tokens 3,1,4,1,5 --ctx 256 --max-tokens 2 "
+        "--ignore-eos --tier t1 --device sim ; zinc-rt replay run.zlog --tiers t1 --bisect"
+    )
+
+
+def test_the_wrong_tier_need_not_be_the_first(told: Told) -> None:
+    said = told({"t1": SOUND, "t2": SCALED}, *THREE)
+    assert said["suspect"] == "t2 differs from t_cpu, t1 does not: suspect t2"
+    assert "--tier t2 --device sim ; " in said["next"] and "--tiers t2 --bisect" in said["next"]
+
+
+def test_two_tiers_alone_leave_it_open(told: Told) -> None:
+    said = told({"t1": SCALED}, "--tiers", "t1,t_cpu")
+    assert said["agree"] == "none of t_cpu and t1 to the bit"
+    assert said["suspect"] == "t1 differs from t_cpu, and no third tier says which is right: suspect t1"
+
+
+def test_a_part_of_a_model_is_recorded_as_that_part(told: Told, qwen3: str) -> None:
+    said = told({"t1": SCALED}, "--tiers", "t1,t_cpu", "--layers", "1:", "--input", "random:3", "--steps", "0")
+    traced = shlex.split(said["next"].partition(" ; ")[0])
+    assert traced[5] == "validate" and traced[traced.index("--layers") + 1] == "1:3"
+    assert traced[traced.index("--input") + 1] == "random:3"
+
+
+# --- the oracle, the model, the golden ----------------------------------------------------------------------
+
+
+def test_two_tiers_against_the_oracle_suspect_the_oracle(told: Told) -> None:
+    said = told({"t1": SOUND, "t2": SOUND, "t_cpu": SCALED}, *THREE)
+    assert said["agree"] == "t1 and t2 to the bit; t_cpu with no other"
+    assert "t1 and t2 agree to the bit and t_cpu differs from them: suspect the oracle" in said["suspect"]
+    assert "--tiers t_cpu,t_cpu:float32-dequant" in said["next"]
+
+
+def test_only_the_oracle_off_the_golden_is_the_oracle(told: Told, qwen3: str) -> None:
+    said = told(
+        {"t1": SOUND, "t_cpu": SCALED}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0"
+    )
+    assert said["suspect"] == "only t_cpu differs from the golden, t1 does not: suspect the oracle"
+
+
+def test_all_tiers_off_the_golden_alike_are_the_model_or_the_golden(told: Told, qwen3: str) -> None:
+    both = {"t1": SCALED, "t_cpu": SCALED}
+    said = told(both, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0")
+    assert said["agree"] == "t1 and t_cpu to the bit"
+    assert said["suspect"] == (
+        "t1 and t_cpu agree to the bit and differ from the golden: suspect the model code, or the golden"
+    )
+    assert said["next"].startswith(f"zinc-rt validate --model {qwen3} --tiers t1,t_cpu --golden ")
+    assert said["next"].endswith(" --resync")
+
+
+def edited(tmp_path: Path, qwen3: str, **change: Callable[[np.ndarray], None]) -> str:
+    arrays = read_arrays(Path(golden_of(qwen3)))
+    for name, edit in change.items():
+        edit(arrays[name])
+    path = tmp_path / "edited.npz"
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return str(path)
+
+
+def test_a_golden_with_one_layer_edited_is_told_from_a_wrong_model(told: Told, qwen3: str, tmp_path: Path) -> None:
+    def edit(l_out: np.ndarray) -> None:
+        l_out[1, 3, 5] += 1
+
+    path = edited(tmp_path, qwen3, l_out_deq=edit)
+    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", "--golden", path)
+    assert "layer 1, node l_out-1, token 3, element 5" in said["first bad"]
+    assert said["suspect"].startswith(
+        "the golden's layer 1 is off and what follows from it is not: suspect the golden"
+    )
+    assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
+
+
+@pytest.mark.parametrize("array", ["l_out_deq", "logits_deq"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_golden_that_is_not_finite_never_passes(
+    array: str, value: float, told: Told, qwen3: str, tmp_path: Path
+) -> None:
+    def edit(values: np.ndarray) -> None:
+        values[1, 3] = value
+
+    said = told({}, "--golden", edited(tmp_path, qwen3, **{array: edit}), "--steps", "0")
+    assert said["not finite"].startswith(f"the golden itself holds {value}: ")
+    assert said["suspect"].startswith("suspect the golden")
+
+
+# --- ways to run --------------------------------------------------------------------------------------------
+
+
+def test_what_only_the_untapped_run_shows_is_aliasing(told: Told) -> None:
+    said = told({"t1": overlapping("act.attn_norm[1]", over="act.l_out[0]")}, "--tiers", "t1,t_cpu")
+    assert (
+        "only the untapped run differs" in said["suspect"] and "aliasing, or a missing barrier" in said["suspect"]
+    )
+    assert "trace -o run.zlog -- run " in said["next"] and "--tier t1 " in said["next"]
+
+
+def test_what_only_later_steps_show_is_state(told: Told) -> None:
+    later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
+    said = told({"t1": later}, "--tiers", "t1,t_cpu")
+    assert said["first bad"].startswith("qwen3-q, t1 against t_cpu: logits, token 5, element 0")
+    assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
+
+
+def test_a_prompt_in_one_pass_and_token_by_token(told: Told) -> None:
+    said = told({"t1": element("kqv_out-1", 2, 0, one_ulp_up)}, "--tiers", "t1", "--nodes", "kqv_out-*")
+    assert said["suspect"].startswith("one pass over the prompt and token by token differ: suspect positions")
+
+
+# --- what is no number --------------------------------------------------------------------------------------
+
+
+def test_a_nan_is_followed_to_the_node_it_began_in(told: Told) -> None:
+    said = told({"t1": element("ffn_out-1", 4, 255, lambda value: float("nan")), "t2": SOUND}, *THREE)
+    assert said["not finite"] == (
+        "first non-finite value: node ffn_out-1, token 4, element 255: nan; its inputs were finite"
+    )
+    assert said["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
+
+
+def test_a_weight_that_is_nan_in_both_tiers_is_no_agreement(told: Told) -> None:
+    def spoilt(resident: dict[str, Weight]) -> dict[str, Weight]:
+        name = "model.attn.norm_weight[1]"
+        raw = np.array(resident[name].raw)
+        raw[3] = np.nan
+        return {**resident, name: Weight("f32", raw.shape, raw)}
+
+    both = Plant(resident=spoilt)
+    said = told({"t1": both, "t_cpu": both}, "--tiers", "t1,t_cpu")
+    assert "node attn_norm-1, token 0, element 3: nan; its inputs were finite" in said["not finite"]
+    assert said["suspect"].startswith("t1 and t_cpu: not finite, and the file is")
+
+
+@pytest.mark.parametrize(("pattern", "value"), [(0x7C00, "inf"), (0x7E00, "nan")])
+def test_a_scale_in_the_file_is_named_with_its_block(
+    pattern: int, value: str, told: Told, qwen3: str, tmp_path: Path
+) -> None:
+    name, whole = "blk.1.attn_v.weight", read_gguf(qwen3)
+    tensor = whole.tensors[name]
+    raw = bytearray(Path(qwen3).read_bytes())
+    at = raw.find(tensor.data.tobytes()) + 5 * block_of(tensor.dtype)[1] + SCALES[tensor.dtype][0]
+    raw[at : at + 2] = pattern.to_bytes(2, "little")
+    path = tmp_path / "spoilt.gguf"
+    path.write_bytes(raw)
+    said = told({"t1": SOUND}, "--model", str(path), "--tiers", "t1,t_cpu")
+    assert f"{name} ({tensor.dtype}): the scale of block 5 is {value}" in said["suspect"]
+    assert "its weight is not: " in said["not finite"]
+    assert said["next"] == f"zinc-rt inspect --model {path} --check"
+
+
+# --- the simulated device -----------------------------------------------------------------------------------
+
+
+def test_a_sanitizers_finding_is_printed_with_its_kernel_and_line(told: Told) -> None:
+    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
+    assert said["suspect"].endswith("suspect kernel swiglu, swiglu.s:21")
+    assert said["next"].startswith("zinc-rt isa lint ") and said["next"].endswith("gfx1201/swiglu.zrt")
+    assert Path(shlex.split(said["next"])[-1]).is_file()
+    assert f"fail  sanitizer: {FINDING.text}" in said["all"]
+
+
+@pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+def test_what_the_simulated_device_finds_is_told_with_its_place(
+    qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Weights that count as never written: right in every bit, and read before they were initialised."""
+
+    def opened(choice: Choice, ordering: str, **options: int) -> Backend:
+        backend = devices.open_backend(choice, ordering, **options)
+        upload = backend.upload
+
+        def forgetful(*given: Any) -> dict[str, Buffer]:
+            buffers = upload(*given)
+            spoilt = buffers["model.attn.norm_weight[1]"]
+            assert backend.instrument is not None
+            backend.instrument.discard(spoilt, 0, spoilt.size_bytes)
+            return buffers
+
+        if choice.tier == "t1":
+            monkeypatch.setattr(backend, "upload", forgetful)
+        return backend
+
+    monkeypatch.setattr(run, "open_backend", opened)
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    assert main(["--model", qwen3, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0"]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "node attn_norm-1" in said and "suspect    every value is right and the simulated device objects" in said
+    )
+    assert re.search(r"next       zinc-rt isa lint \S+/rms_norm\w*\.zrt\n", said)
+
+
+def test_many_findings_are_named_up_to_a_handful_and_counted(told: Told) -> None:
+    many = [Finding("race", f"the packet at {at} reads what is being written") for at in range(9)]
+    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=many)
+    assert said["all"].count("fail  sanitizer: race") == 5 and "and 4 more findings" in said["all"]
+    assert said["sanitizer"].startswith("9 findings, first race: the packet at 0")
+    assert said["next"] == "zinc-rt pm4-test --device sim"

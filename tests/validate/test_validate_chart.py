@@ -1,0 +1,62 @@
+"""The numbers behind the drift chart: zero and infinity have no place on a logarithmic axis, and get none."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from zinc_rt.report import Report, Result
+from zinc_rt.validate.html import CHART_HEIGHT, MARGIN_BOTTOM, MARGIN_TOP, Chart, drift_chart, to_html
+
+FLOOR = CHART_HEIGHT - MARGIN_BOTTOM
+
+
+def layers(*errors: float) -> list[Result]:
+    return [
+        Result(
+            f"m/t1/l_out-{at}", "layer", "pass", "t1", "g.npz", measure={"max_abs": error}, limit={"max_abs": 1e-3}
+        )
+        for at, error in enumerate(errors)
+    ]
+
+
+def chart(*errors: float) -> Chart:
+    drawn = drift_chart(layers(*errors))
+    assert drawn is not None
+    return drawn
+
+
+def test_values_are_one_line_in_order_of_size() -> None:
+    [line] = chart(1e-6, 1e-5, 1e-4).lines
+    assert [mark.kind for mark in line.marks] == ["value"] * 3
+    heights = [mark.y for mark in line.marks]
+    assert heights == sorted(heights, reverse=True) and len(line.points) == 1
+    assert line.points[0].count(",") == 3
+
+
+def test_zero_is_a_gap_with_its_mark_on_the_floor() -> None:
+    [line] = chart(1e-6, 1e-5, 0.0, 1e-4, 1e-3).lines
+    assert [mark.kind for mark in line.marks] == ["value", "value", "zero", "value", "value"]
+    assert line.marks[2].y == FLOOR and line.marks[2].text == "l_out-2: 0"
+    assert all(mark.y < FLOOR for mark in line.marks if mark.kind == "value"), "no value is drawn where zero is"
+    assert len(line.points) == 2, "the line does not go through it"
+
+
+@pytest.mark.parametrize("error", [math.inf, math.nan])
+def test_what_is_not_finite_is_a_mark_at_the_top_with_its_label(error: float) -> None:
+    drawn = chart(1e-6, 1e-3, error)
+    [line] = drawn.lines
+    assert line.marks[2].kind == "nonfinite" and line.marks[2].y == MARGIN_TOP
+    assert line.marks[2].text == "l_out-2: not finite"
+    assert min(y for y, _ in drawn.ticks) > MARGIN_TOP, "above the axis"
+    assert str(line.marks[2].x) not in "".join(line.points)
+    assert "l_out-2: not finite" in to_html(Report("validate", results=layers(1e-6, 1e-3, error)))
+
+
+def test_nothing_but_what_is_not_finite_is_still_drawn() -> None:
+    assert [mark.kind for mark in chart(0.0, math.nan).lines[0].marks] == ["zero", "nonfinite"]
+
+
+def test_no_error_anywhere_is_no_chart() -> None:
+    assert drift_chart(layers(0.0, 0.0)) is None

@@ -1,0 +1,358 @@
+"""What a model's failures say together: where, who agrees with whom, what to suspect and what to run next.
+
+What is suspected is decided by PATTERNS alone, the first that fits.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from zinc_rt import kernels
+from zinc_rt.devices import ORACLE
+from zinc_rt.report import Result
+from zinc_rt.validate.run import SECOND_OPINION, Job, TierSpec
+
+PLACES = 4  # tiers whose first difference is told
+TOLD_APART = ("golden", "finite", "sanitizer")  # on lines of their own
+DEFAULT_ORDERING = "canonical-1"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One model's results. `same_bits`: the tiers that ran, in groups that agree to the bit."""
+
+    job: Job
+    results: Sequence[Result]
+    same_bits: Sequence[Sequence[str]]
+
+    @cached_property
+    def failed(self) -> list[Result]:
+        return [result for result in self.results if result.status == "fail"]
+
+    def of(self, *kinds: str) -> list[Result]:
+        return [result for result in self.failed if result.kind in kinds]
+
+    def only(self, *kinds: str) -> bool:
+        return bool(self.failed) and all(result.kind in kinds for result in self.failed)
+
+    # --- against the golden
+
+    @cached_property
+    def _golden(self) -> str:
+        return "" if self.job.golden is None else self.job.golden.path.name + self.job.golden.variant
+
+    def _held_to_golden(self, failed: bool) -> list[str]:
+        tiers = dict.fromkeys(r.tier for r in self.results if self._golden and r.reference == self._golden)
+        wrong = {r.tier for r in self.failed if r.reference == self._golden}
+        return [tier for tier in tiers if (tier in wrong) == failed]
+
+    @cached_property
+    def off_golden(self) -> list[str]:
+        return self._held_to_golden(failed=True)
+
+    @cached_property
+    def on_golden(self) -> list[str]:
+        return self._held_to_golden(failed=False)
+
+    @property
+    def golden_recovers(self) -> bool:
+        """One layer of the golden is off and what is computed from it is not: nothing computes so."""
+        mine = [r for r in self.results if r.reference == self._golden and r.kind in ("layer", "logits")]
+        states = [r.status for r in mine if r.tier == mine[0].tier]
+        return "fail" in states[:-1] and states[-1] == "pass" and states.index("fail") < len(states) - 1
+
+    # --- between tiers
+
+    @property
+    def reference(self) -> str:
+        return self.job.reference.text if self.job.reference is not None else ""
+
+    @cached_property
+    def apart(self) -> list[str]:
+        """Tiers that differ from the reference tier."""
+        return list(dict.fromkeys(r.tier for r in self.failed if r.reference == self.reference != r.tier))
+
+    @cached_property
+    def together(self) -> list[str]:
+        others = dict.fromkeys(r.tier for r in self.results if r.reference == self.reference != r.tier)
+        return [tier for tier in others if tier not in self.apart]
+
+    @property
+    def agree(self) -> bool:
+        """Whether all tiers agree to the bit, one alone with itself."""
+        return len(self.same_bits) == 1
+
+    @property
+    def only_later(self) -> bool:
+        """Whether the prompt's own pass is right, and what follows it is not."""
+        compared = [r for r in self.failed if r.kind in ("layer", "node", "experts", "logits", "greedy", "decode")]
+        prompt = len(self.job.tokens)
+        return bool(compared) and all(
+            r.kind in ("greedy", "decode") or (r.kind == "logits" and r.first_bad.get("token", 0) >= prompt)
+            for r in compared
+        )
+
+    # --- in words
+
+    @cached_property
+    def suspect(self) -> TierSpec:
+        """The tier to look at: the first that is wrong, not the oracle where another is too."""
+        wrong = [r.tier for r in self.failed]
+        named = [spec for spec in self.job.tiers if spec.text in wrong]
+        return next((spec for spec in named if spec.text != ORACLE.tier), (named or list(self.job.tiers))[0])
+
+    @cached_property
+    def place(self) -> Result:
+        """The failure that says best where: the first node that parts, else the first value that does."""
+        order = ("node", "finite", "layer", "experts", "logits", "decode", "greedy", "tap", "prefill")
+        mine = [r for r in self.failed if r.tier == self.suspect.text] or self.failed
+        node = [r for r in mine if r.id.endswith("/first-divergent")]
+        return (node or sorted(mine, key=lambda r: order.index(r.kind) if r.kind in order else len(order)))[0]
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """What the sentences and commands of PATTERNS may name."""
+        finding = next((r.first_bad for r in self.of("sanitizer")), {})
+        golden = self.job.golden
+        return {
+            "apart": _list(self.apart),
+            "together": _list(self.together),
+            "reference": self.reference,
+            "off_golden": _list(self.off_golden),
+            "on_golden": _list(self.on_golden),
+            "tiers": _list([spec.text for spec in self.job.tiers]),
+            "tier": self.suspect.text,
+            "golden": golden.path.name if golden is not None else "",
+            "golden_path": shlex.quote(str(golden.path)) if golden is not None else "",
+            "model": shlex.quote(str(self.job.gguf.path)),
+            "layer": layer_of(self.place),
+            "cause": self.place.cause,
+            "kernel": finding.get("kernel", ""),
+            "source": finding.get("source", ""),
+            "finding": finding.get("finding", ""),
+            "kernel_file": shlex.quote(_kernel_file(finding.get("kernel", ""))),
+            "weight": next((text for r in self.of("finite") for text in r.measure.get("weights", [])), ""),
+            "resync": _resync(self.job, layer_of(self.place)),
+            "run": shlex.join(_run(self.job, self.suspect)),
+            "judge": shlex.join(_judge(self.job)),
+            "replay_tier": self.suspect.name,
+        }
+
+
+Predicate = Callable[[Evidence], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """`sentence` and `command` name the words of Evidence."""
+
+    fits: Predicate
+    sentence: str
+    command: str
+
+
+BISECT = "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay run.zlog --tiers {replay_tier} --bisect"
+RESYNC = "{resync}"
+JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the first node that parts
+
+PATTERNS = (
+    Pattern(
+        lambda e: bool(e.words["weight"]),
+        "the model file holds numbers that are none: {weight}",
+        "zinc-rt inspect --model {model} --check",
+    ),
+    Pattern(
+        lambda e: bool(e.of("golden")),
+        "suspect the golden: it holds NaN or infinity itself, so nothing agrees with it",
+        "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    Pattern(
+        lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
+        "every value is right and the simulated device objects: suspect kernel {kernel}, {source}",
+        "zinc-rt isa lint {kernel_file}",
+    ),
+    Pattern(
+        lambda e: e.only("sanitizer"),
+        "every value is right and the simulated device objects to how it was asked: suspect the packets",
+        "zinc-rt pm4-test --device sim",
+    ),
+    Pattern(
+        lambda e: bool(e.of("tap")) and (e.only("tap", "sanitizer") or e.only_later),  # a step is never tapped
+        "only the untapped run differs, and only it reuses memory: suspect aliasing, or a missing barrier",
+        BISECT,
+    ),
+    Pattern(
+        lambda e: e.only("prefill", "sanitizer"),
+        "one pass over the prompt and token by token differ: suspect positions, or keys and values, of {tier}",
+        BISECT,
+    ),
+    Pattern(
+        lambda e: e.agree and bool(e.of("finite")),
+        "{tiers}: not finite, and the file is: suspect the model code, or weights too large for float32",
+        BISECT,
+    ),
+    Pattern(
+        lambda e: e.agree and bool(e.off_golden) and not e.on_golden and e.golden_recovers,
+        "the golden's layer {layer} is off and what follows from it is not: suspect the golden, edited or torn",
+        "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    Pattern(
+        lambda e: e.only_later,
+        "the prompt's pass is right and only later steps differ: suspect state or the KV cache of {tier}",
+        BISECT,
+    ),
+    Pattern(
+        lambda e: e.off_golden == [ORACLE.tier] and bool(e.on_golden),
+        "only t_cpu differs from the golden, {on_golden} does not: suspect the oracle",
+        JUDGE,
+    ),
+    Pattern(
+        lambda e: e.reference == ORACLE.tier and len(e.apart) > 1 and not e.together and len(e.same_bits) == 2,
+        "{apart} agree to the bit and t_cpu differs from them: suspect the oracle, or what they share",
+        JUDGE,
+    ),
+    Pattern(
+        lambda e: e.agree and len(e.job.tiers) > 1 and bool(e.off_golden) and not e.on_golden,
+        "{tiers} agree to the bit and differ from the golden: suspect the model code, or the golden",
+        RESYNC,
+    ),
+    Pattern(
+        lambda e: len(e.job.tiers) == 1 and bool(e.off_golden),
+        "{tier} differs from the golden, and no other tier ran: suspect it, the model code or the golden",
+        JUDGE,
+    ),
+    Pattern(
+        lambda e: bool(e.apart) and bool(e.together),
+        "{apart} differs from {reference}, {together} does not: suspect {tier}",
+        BISECT,
+    ),
+    Pattern(
+        lambda e: bool(e.apart) and bool(e.on_golden) and e.suspect.text in e.off_golden,
+        "{tier} differs from {reference} and from the golden, which {on_golden} agrees with: suspect {tier}",
+        BISECT,
+    ),
+    Pattern(
+        lambda e: bool(e.apart) and e.suspect.tier == ORACLE.tier,
+        "{apart} differs from {reference}, two ways to compute one model: suspect the kernels of {tier}",
+        RESYNC,
+    ),
+    Pattern(
+        lambda e: bool(e.apart),
+        "{apart} differs from {reference}, and no third tier says which is right: suspect {tier}",
+        BISECT,
+    ),
+    Pattern(lambda e: True, "several things are wrong with {tier}", BISECT),
+)
+
+
+def diagnosis(evidence: Evidence) -> Iterator[str]:
+    """The digest of a model's failures, line by line; nothing where nothing failed."""
+    if not evidence.failed:
+        return
+    places = list(dict.fromkeys(_place(result) for result in _places(evidence)))
+    for place in places[:PLACES]:
+        yield f"first bad  {evidence.job.name}, {place}"
+    yield f"agree      {agreement(evidence.same_bits)}"
+    for text in dict.fromkeys(result.cause for result in evidence.of("finite", "golden")):
+        yield f"not finite {text}"
+    if findings := sum(result.measure.get("findings", 0) for result in evidence.of("sanitizer")):
+        yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
+    pattern = next(pattern for pattern in PATTERNS if pattern.fits(evidence))
+    yield f"suspect    {pattern.sentence.format(**evidence.words)}"
+    yield f"next       {pattern.command.format(**evidence.words)}"
+
+
+def agreement(groups: Sequence[Sequence[str]]) -> str:
+    """Which tiers agree with which."""
+    if not groups:
+        return "nothing ran"
+    if len(groups) == 1:
+        return f"{_list(groups[0])} to the bit" if len(groups[0]) > 1 else f"only {groups[0][0]} ran"
+    together = [f"{_list(group)} to the bit" for group in groups if len(group) > 1]
+    alone = [group[0] for group in groups if len(group) == 1]
+    if not together:
+        return f"none of {_list(alone)} to the bit"
+    return "; ".join([*together, *([f"{_list(alone)} with no other"] if alone else [])])
+
+
+def layer_of(result: Result) -> str:
+    """From the node's name, else the value's."""
+    name = str(result.first_bad.get("node", result.id.rpartition("/")[2]))
+    found = re.search(r"[-\[](\d+)\]?$", name)
+    return found[1] if found else ""
+
+
+def _places(evidence: Evidence) -> Iterator[Result]:
+    """For each pair of a tier and what it was held against, the failure that says best where."""
+    yield evidence.place
+    for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
+        mine = [r for r in evidence.failed if (r.tier, r.reference) == pair]
+        if pair != (evidence.place.tier, evidence.place.reference) and mine[0].kind not in TOLD_APART:
+            yield next((r for r in mine if r.id.endswith("/first-divergent")), mine[0])
+
+
+def _place(result: Result) -> str:
+    bad, layer = result.first_bad, layer_of(result)
+    against = "itself" if result.reference == result.tier else result.reference
+    node = bad.get("node", result.id.rpartition("/")[2])
+    parts = [f"layer {layer}"] if layer else []
+    parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
+    parts += [
+        f"{word} {bad[name]}"
+        for name, word in (("token", "token"), ("head", "head"), ("dim", "element"))
+        if name in bad
+    ]
+    return f"{result.tier} against {against}: {', '.join(parts)}{_values(bad)}"
+
+
+def _values(bad: dict[str, Any]) -> str:
+    if not {"got", "want"} <= bad.keys():
+        return ""
+    return f": {bad['got']:.9g}, not {bad['want']:.9g}"
+
+
+def _list(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _kernel_file(kernel: str) -> str:
+    """Where the kernel's code lies; "" for one that is none of ours."""
+    found = sorted(Path(kernels.__file__).parent.glob(f"*/{kernel}.zrt")) if kernel else []
+    return str(found[0]) if found else ""
+
+
+def _run(job: Job, spec: TierSpec) -> list[str]:
+    """The command in which the tier goes wrong once more, with nothing else running: to be recorded."""
+    tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
+    ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
+    ordering += ["--device", "sim"] if spec.choice.simulated else []
+    if job.layers.whole:
+        few = ["--max-tokens", str(job.steps + 1), "--ignore-eos"]
+        return ["run", "--model", str(job.gguf.path), *tokens, *few, "--tier", spec.name, *ordering]
+    layers = ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
+    return ["validate", "--model", str(job.gguf.path), *tokens, *layers, "--tiers", spec.name, *ordering]
+
+
+def _resync(job: Job, layer: str) -> str:
+    """Every layer on the reference's own input; where that was so already, all of the layer that is off."""
+    return f"{job.repro} --nodes '*-{layer}'" if job.resync else f"{job.repro} --resync"
+
+
+def _judge(job: Job) -> list[str]:
+    """The oracle against its own second opinion, which another library computes."""
+    tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
+    layers = [] if job.layers.whole else ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
+    tiers = f"{ORACLE.tier},{ORACLE.tier}:{SECOND_OPINION}"
+    return ["zinc-rt", "validate", "--model", str(job.gguf.path), "--tiers", tiers, *tokens, *layers]
+
+
+def _input(job: Job) -> list[str]:
+    """As it was asked for."""
+    words = shlex.split(job.repro)
+    return ["--input", words[words.index("--input") + 1]] if "--input" in words else []

@@ -1,0 +1,100 @@
+"""Where NaN or infinity came into a run: the first value of any node that is not finite, in the order they ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.engine import CAPACITIES, Engine
+from zinc_rt.ir.graph import ABSENT, Node
+from zinc_rt.model.scales import in_weight
+from zinc_rt.validate.capture import Run, label_of
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """`inputs` says in words whether what the node read was finite, as far as a tap sees it."""
+
+    node: str
+    token: int
+    head: int | None
+    dim: int
+    value: float
+    inputs: str
+
+    def first_bad(self) -> dict[str, Any]:
+        head = {} if self.head is None else {"head": self.head}
+        return {"node": self.node, "token": self.token, **head, "dim": self.dim, "got": self.value}
+
+    @property
+    def text(self) -> str:
+        head = "" if self.head is None else f"head {self.head}, "
+        return (
+            f"first non-finite value: node {self.node}, token {self.token}, {head}element {self.dim}: "
+            f"{self.value}; {self.inputs}"
+        )
+
+
+def holds_nonfinite(run: Run) -> bool:
+    return not all(np.isfinite(array).all() for array in (run.logits, *run.values.values()))
+
+
+def first_nonfinite(
+    engine: Engine, tokens: Sequence[int], follow: Sequence[int], inject: Mapping[str, np.ndarray]
+) -> Origin | None:
+    """The prompt, then the tokens of `follow` one by one, every node tapped. None where all is finite."""
+    seen: dict[str, bool] = {}  # by buffer: finite in this pass
+    origin: list[Origin] = []
+
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        finite = bool(np.isfinite(array).all())
+        if not finite and not origin:
+            origin.append(_origin(engine, node, name, array, sequence.position, seen))
+        seen[name] = finite
+
+    largest = CAPACITIES[-1]
+    passes = [list(tokens[start : start + largest]) for start in range(0, len(tokens), largest)]
+    sequence = engine.open()
+    try:
+        for part in [*passes, *([token] for token in follow)]:
+            seen.clear()
+            start = sequence.position
+            within = {name: array[start : start + len(part)] for name, array in inject.items()}
+            engine.extend(sequence, part, tap=tap, inject=within if start < len(tokens) else None)
+            if origin:
+                return origin[0]
+    finally:
+        engine.release(sequence)
+    return None
+
+
+def _origin(
+    engine: Engine, node: Node, name: str, array: np.ndarray, end: int, seen: Mapping[str, bool]
+) -> Origin:
+    """`end`: the position after this pass."""
+    flat = array.reshape(len(array), -1)
+    token, dim = (int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(flat))), flat.shape))
+    value = float(flat[token, dim])
+    head_dim = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
+    head = None
+    if head_dim:
+        head, dim = divmod(dim, head_dim)
+    return Origin(label_of(node, name), end - len(array) + token, head, dim, value, _inputs(engine, node, seen))
+
+
+def _inputs(engine: Engine, node: Node, seen: Mapping[str, bool]) -> str:
+    """What the node read: activations as they were tapped, weights as they are in the file."""
+    read = [name for name in node.inputs if name != ABSENT]
+    for name in read:
+        weight = engine.model.weights.get(name)
+        if weight is not None and (found := in_weight(name, weight.dtype, weight.raw)) is not None:
+            return f"its weight is not: {found.text}"
+    spoilt = [name for name in read if not seen.get(name, True)]
+    if spoilt:
+        return f"its input {spoilt[0]} was not finite either"
+    buffers = engine.graph("prefill").buffers
+    state = [name for name in read if name in buffers and buffers[name].role == "state"]
+    return "its inputs were finite" + (f" but for {state[0]}, which no tap sees" if state else "")
