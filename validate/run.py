@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from zinc_rt.validate.checks import (
     reference_from_run,
     same_bits_check,
 )
-from zinc_rt.validate.drift import may_be_drift, without_drift
+from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
@@ -47,6 +47,7 @@ SIMULATED_ID = "simulated device"
 FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
 FEW = 5  # named; the rest is counted
 FINITE = Limit(why="every value is a number")
+FEW_TOKENS = 4  # that one by one show a difference between the stages, where none were generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +161,15 @@ class Runner:
         inject: dict[str, np.ndarray] | None = None,
         follow: list[int] | None = None,
         steps: int = 0,
+        tokens: list[int] | None = None,
     ) -> Run:
+        tokens = self.job.tokens if tokens is None else tokens
         inject = {**(inject or {}), **self.inject()}
         key_of = partial(
             cache.key_of,
             model=digest(self.job.gguf),
             tier=spec.name,
-            tokens=self.job.tokens,
+            tokens=tokens,
             ordering=spec.ordering,
             ctx=self.job.ctx,
             layers=(self.job.layers.first, self.job.layers.last),
@@ -184,7 +187,7 @@ class Runner:
         self.say(f"{spec.text}: {what}")
         result = capture(
             self.engine(spec),
-            self.job.tokens,
+            tokens,
             selection,
             prefill=prefill,
             inject=inject,
@@ -325,11 +328,58 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
         results.append(greedy)
     if (decode := decode_check(subject, run, reference, len(job.tokens))) is not None:
         results.append(decode)
-    if may_be_drift(results) and job.layers.whole and not limit.bits:
-        resynced = resynced or _resynced(runner, spec, reference)
-        if resynced is not None:
-            results = without_drift(results, subject, resynced, reference)
+    drift = may_be_drift(results)
+    if not limit.bits and (drift or job.resync or not _held_to_the_bit(job, spec)):
+        isolated = _isolated(runner, spec, reference, run.generated)
+        if isolated is not None:
+            found = isolation_check(subject, isolated, reference, alone_limit(job.gguf.architecture))
+            if drift and found.status == "pass":
+                one, other = (_opinion(runner, each, run.generated) for each in ("canonical-1", SECOND_OPINION))
+                results = without_drift(results, one, other, len(job.tokens))
+            results.append(found)
     yield from results
+
+
+def _held_to_the_bit(job: Job, spec: TierSpec) -> bool:
+    """Whether the reference tier, whose layers are looked at alone, speaks for this one too."""
+    other = job.reference
+    return (
+        other is not None and other in job.tiers and other != spec and between(spec.ordering, other.ordering).bits
+    )
+
+
+def _isolated(runner: Runner, spec: TierSpec, reference: Reference, after: list[int]) -> Isolated | None:
+    """Each layer, the head too, fed by the reference, in both stages; None where it lacks a layer."""
+    job = runner.job
+    labels = [f"l_out-{layer}" for layer in range(job.layers.total)]
+    if not job.layers.whole or not all(label in reference.values for label in labels):
+        return None
+    tokens = [*job.tokens, *after]
+    feeds = {
+        label: np.resize(value, (len(tokens), *value.shape[1:])).astype(np.float32)
+        for label in labels
+        if (value := reference.values[label]) is not None
+    }
+    ways: tuple[Prefill, ...] = ("batched", "stepwise")
+    batched, stepwise = (
+        runner.run(
+            spec,
+            f"each layer alone, {way}",
+            selection=Selection(("l_out-*",)),
+            tokens=tokens,
+            inject=feeds,
+            prefill=way,
+        )
+        for way in ways
+    )
+    return Isolated(batched, stepwise, feeds, len(job.tokens), same_bits=_itself(job, spec).limit.bits)
+
+
+def _opinion(runner: Runner, ordering: str, after: list[int]) -> Run:
+    """What the oracle has for the prompt and these tokens after it."""
+    oracle = TierSpec(ORACLE.tier, ordering, f"{ORACLE.tier}:{ordering}")
+    job = runner.job
+    return runner.run(oracle, "rounding's own growth", selection=job.selection, steps=len(after), follow=after)
 
 
 def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
@@ -353,8 +403,9 @@ def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
                 where = job.smallest(runner, other, reference.greedy, where)
             results.append(where)
         yield from results
-        plain = runner.run(other, "forward, untapped", selection=None, steps=job.steps, follow=reference.greedy)
-        yield _untapped_check(_itself(job, other), plain, run)
+        yield from _two_ways(runner, other, run)
+    if spec in job.tiers:
+        yield from _two_ways(runner, spec, first)
 
 
 def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | None:
@@ -374,6 +425,45 @@ def _itself(job: Job, spec: TierSpec) -> Subject:
     return Subject(job.name, spec.text, spec.text, limit, job.repro)
 
 
+def _two_ways(runner: Runner, spec: TierSpec, tapped: Run) -> Iterator[Result]:
+    """What a tier made of the prompt, tapped, and of the tokens after it, one by one, against one untapped pass
+    over all but the last token; the last continues that pass."""
+    job, same = runner.job, _itself(runner.job, spec)
+    prompt, after = len(job.tokens), tapped.generated
+    plain = runner.run(
+        spec,
+        "forward, untapped",
+        selection=None,
+        tokens=[*job.tokens, *after[:-1]],
+        follow=after[-1:],
+        steps=len(after[-1:]),
+    )
+    yield _untapped_check(same, _rows(plain, 0, prompt), replace(tapped, logits=tapped.logits[:prompt]))
+    if len(after) > 1:
+        a, b = _rows(plain, prompt, None), Run(tapped.logits[prompt:], {})
+        result = _stepwise_check(same, a, b)
+        if result.first_bad:
+            result.first_bad["token"] += prompt
+        yield result
+    elif prompt > 1:
+        few = job.tokens[:FEW_TOKENS]
+        stepwise = runner.run(
+            spec, "a few tokens, one by one", selection=job.selection, tokens=few, prefill="stepwise"
+        )
+        yield _stepwise_check(same, _rows(tapped, 0, len(few)), stepwise)
+
+
+def _rows(run: Run, first: int, last: int | None) -> Run:
+    """Part of the positions of a run: a later one changes none before it."""
+    values = {label: value[first:last] for label, value in run.values.items()}
+    return replace(run, logits=run.logits[first:last], values=values)
+
+
+def _stepwise_check(subject: Subject, batched: Run, stepwise: Run) -> Result:
+    cause = "one pass over the tokens and token by token differ"
+    return same_bits_check(subject, "stepwise", "prefill", batched, stepwise, cause)
+
+
 def _untapped_check(subject: Subject, plain: Run, tapped: Run) -> Result:
     cause = "only the untapped graph reuses memory: aliasing, or a missing barrier"
     return same_bits_check(subject, "untapped", "tap", plain, tapped, cause)
@@ -388,9 +478,7 @@ def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[
     yield _untapped_check(same, plain, tapped)
     if len(job.tokens) > 1:
         stepwise = runner.run(spec, "forward, token by token", selection=job.selection, prefill="stepwise")
-        yield same_bits_check(
-            same, "stepwise", "prefill", tapped, stepwise, "one pass over the prompt and token by token differ"
-        )
+        yield _stepwise_check(same, tapped, stepwise)
     if second_opinion and spec.ordering != SECOND_OPINION:
         other = TierSpec(ORACLE.tier, SECOND_OPINION, f"{ORACLE.tier}:{SECOND_OPINION}")
         subject = Subject(job.name, spec.text, other.text, between(spec.ordering, SECOND_OPINION), job.repro)

@@ -1,17 +1,25 @@
-"""Rounding that grew along depth is told from a fault."""
+"""Rounding that grew along depth is told from a fault: the checks themselves, on values made for it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from zinc_rt.golden.embedded import embedded
+from zinc_rt.report import Result
 from zinc_rt.validate import limits
+from zinc_rt.validate.capture import Run
+from zinc_rt.validate.checks import Reference, Subject
 from zinc_rt.validate.command import main
+from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
+from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT_GROWTH, GOLDEN, rounding
 
 PAIR = embedded()[1]
+SUBJECT = Subject("m", "t1", "m.npz", GOLDEN, "again")
+PROMPT, STEPS, WIDTH = 12, 3, 64
 
 
 def validate(golden: Path) -> int:
@@ -36,7 +44,8 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_every_layer_keeps_alone_passes_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert validate(PAIR.golden) == 0
     shown = capsys.readouterr().out
-    assert "pass  l_out-1..2: drift: each layer on its own is within the limit" in shown
+    assert "pass  l_out-1..2: drift: each layer on its own is within rounding" in shown
+    assert "isolation: each layer alone, prompt and decode: spread 0.14 of 1.5 (healthy 0.7)" in shown
 
 
 @pytest.mark.usefixtures("tight")
@@ -45,10 +54,118 @@ def test_one_layer_wrong_on_its_own_forgives_nothing(tmp_path: Path, capsys: pyt
         l_out = archive["l_out_deq"].copy()
     l_out[1] *= np.float32(1 + 1e-5)  # near enough to look like rounding
     assert validate(rewritten(tmp_path / "moved.npz", l_out_deq=l_out)) == 1
-    assert "drift" not in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "drift" not in shown and "l_out-1 alone, prefill, is off in its spread" in shown
 
 
 def test_a_large_difference_is_never_drift(tmp_path: Path) -> None:
     with np.load(PAIR.golden) as archive:
         logits = archive["logits_deq"] * np.float32(1.01)
     assert validate(rewritten(tmp_path / "scaled.npz", logits_deq=logits)) == 1
+
+
+def test_a_golden_without_layers_has_nothing_looked_at_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(PAIR.golden) as archive:
+        arrays = {name: archive[name] for name in archive.files if not name.startswith("l_out")}
+    np.savez(tmp_path / "logits.npz", **arrays)  # type: ignore[arg-type]
+    assert validate(tmp_path / "logits.npz") == 0
+    assert "isolation" not in capsys.readouterr().out
+
+
+# --- each layer alone ---------------------------------------------------------------------------------------
+
+
+def stream(seed: int = 0) -> dict[str, np.ndarray]:
+    """Three layers that each add to a stream, the prompt and some tokens more."""
+    random = np.random.default_rng(seed)
+    added = random.standard_normal((3, PROMPT + STEPS, WIDTH)).astype(np.float32)
+    return {f"l_out-{layer}": value for layer, value in enumerate(np.cumsum(added, axis=0))}
+
+
+def rounded(values: dict[str, np.ndarray], seed: int = 1, by: float = 2.0**-24) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return {
+        label: (value * (1 + by * random.uniform(-1, 1, value.shape))).astype(np.float32)
+        for label, value in values.items()
+    }
+
+
+def isolated(batched: dict[str, np.ndarray], stepwise: dict[str, np.ndarray], *, same_bits: bool) -> Isolated:
+    logits = np.ones((PROMPT + STEPS, 8), np.float32)
+    return Isolated(Run(logits, batched), Run(logits.copy(), stepwise), stream(), PROMPT, same_bits)
+
+
+REFERENCE = Reference(np.ones((PROMPT, 8), np.float32), {})
+
+
+def test_a_rounding_everywhere_is_nothing() -> None:
+    own = rounded(stream())
+    assert isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE).status == "pass"
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-6, 1 - 1e-6])
+def test_a_factor_far_below_the_roundings_is_seen(factor: float) -> None:
+    own = rounded(stream())
+    added = own["l_out-1"] - own["l_out-0"]
+    own["l_out-1"] = (own["l_out-1"].astype(np.float64) + added * (factor - 1)).astype(np.float32)
+    found = isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE)
+    assert found.status == "fail" and found.first_bad["node"] == "l_out-1" and found.first_bad["measure"] == "gain"
+    assert found.measure["spread"] <= ALONE.spread, "no other measure would have"
+
+
+def test_one_token_that_is_wrong_is_seen_among_many() -> None:
+    own = rounded(stream())
+    own["l_out-2"][5] += np.float32(8 * ALONE.token * rounding(WIDTH)) * np.where(np.arange(WIDTH) % 2, 1, -1)
+    found = isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE)
+    assert found.status == "fail" and found.first_bad["node"] == "l_out-2"
+
+
+def test_a_decode_step_behind_the_prompt_must_have_the_bits_of_one_pass() -> None:
+    own, other = rounded(stream()), rounded(stream())
+    other["l_out-0"][PROMPT + 1, 3] = np.nextafter(other["l_out-0"][PROMPT + 1, 3], np.float32(9))
+    found = isolation_check(SUBJECT, isolated(own, other, same_bits=True), REFERENCE, ALONE)
+    assert found.status == "fail" and found.first_bad["stage"] == "decode" and not found.measure["equal_bits"]
+
+
+def test_blas_may_round_otherwise_in_decode_but_no_more_than_that() -> None:
+    own, other = rounded(stream()), rounded(stream(), seed=2)
+    assert isolation_check(SUBJECT, isolated(own, other, same_bits=False), REFERENCE, ALONE).status == "pass"
+    other["l_out-1"][PROMPT + 1] *= np.float32(1 + 3e-5)
+    found = isolation_check(SUBJECT, isolated(own, other, same_bits=False), REFERENCE, ALONE)
+    assert found.status == "fail" and (found.first_bad["node"], found.first_bad["stage"]) == ("l_out-1", "decode")
+
+
+def test_a_nan_is_no_rounding() -> None:
+    own = rounded(stream())
+    own["l_out-0"][2, 2] = np.nan
+    assert isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE).status == "fail"
+
+
+def test_every_limit_is_a_small_multiple_of_what_healthy_layers_show_and_says_why() -> None:
+    for limit in (ALONE, *ALONE_OF.values()):
+        assert limit.why
+        for name, healthy in limit.healthy.items():
+            assert 2 <= getattr(limit, name) / healthy <= 3, (name, limit)
+    assert alone_limit("llama") is ALONE and alone_limit("mamba") is not ALONE
+
+
+# --- all together -------------------------------------------------------------------------------------------
+
+
+def drifted(rel_rms: float, name: str = "logits") -> Result:
+    return Result(f"m/t1/{name}", name, "fail", measure={"rel_rms": rel_rms, "nonfinite": 0})
+
+
+@pytest.mark.parametrize(("times", "status"), [(0.9, "pass"), (1.1, "fail")])
+@pytest.mark.parametrize("name", ["logits", "decode"])
+def test_drift_is_bounded_by_how_the_model_itself_rounds(name: str, times: float, status: str) -> None:
+    one = Run(np.ones((PROMPT + STEPS, 8), np.float32), {"l_out-0": np.ones((PROMPT, WIDTH), np.float32)})
+    other = replace(one, logits=one.logits * np.float32(1 + 1e-4))
+    result = drifted(1e-4 * DRIFT_GROWTH * times, name)
+    assert may_be_drift([result])
+    (judged,) = without_drift([result], one, other, PROMPT)
+    assert judged.status == status
+    assert ("drift" in judged.reason) == (status == "pass")
+    assert (judged.limit.get("rel_rms") is not None) == (status == "pass")

@@ -162,7 +162,7 @@ def test_only_t_cpu_is_believed_from_disk(
     plant(Plant())
     for _ in range(2):
         assert validate("--model", tiny, "--tiers", "t1,t_cpu", *FEW).exit == 0
-    assert len(computed) == 5, "t_cpu once; t1 tapped and untapped, twice"
+    assert len(computed) == 9, "t_cpu once; t1 tapped, untapped and token by token, twice"
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(
