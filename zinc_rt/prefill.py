@@ -94,8 +94,8 @@ def prefill(
 
 
 def prepare(engine: Engine, sequence: Request, tokens: Sequence[int], mode: Mode | str, *, decode: bool) -> None:
-    """Load the weights and build the graphs that `prefill` of these will run, with `decode` also the one for tokens
-    after them, so that neither counts as their time. Raises as `prefill`."""
+    """Load the weights and build the graphs that `prefill` of these will run, with `decode` also the one for the
+    tokens after them, so that neither counts as their time. Raises as `prefill`."""
     _require_kernels(engine, mode)
     engine.check(sequence, tokens)
     largest = 1 if mode == "off" else CAPACITIES[-1]
