@@ -23,7 +23,7 @@ examples:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        "zinc-rt perf", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name in ACTIONS:

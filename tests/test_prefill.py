@@ -17,7 +17,7 @@ from zinc_rt.golden.tiny import write_tiny
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.prefill import TOLERANCES, compare, prefill, prefill_gate
+from zinc_rt.prefill import TOLERANCES, compare, prefill, prefill_gate, prepare
 from zinc_rt.settings import Settings
 
 TOKENS = [5, 6, 7, 8, 9, 10, 11]
@@ -118,6 +118,25 @@ def test_the_gate_gives_every_reason() -> None:
             engine._free_slots = [0]
         logits, _ = prefill(engine, engine.open(), [1], "off")
         assert logits.any()
+
+
+def test_where_a_kernel_is_missing_altogether_another_tier_is_advised() -> None:
+    backend = CpuBackend("canonical-1")
+    entries = tuple(entry for entry in backend.kernels.entries if entry.op is not Op.ROPE)
+    backend.kernels = replace(backend.kernels, entries=entries)
+    with Engine(read_gguf(MODELS[0]), backend) as engine, pytest.raises(UnsupportedError, match="ROPE") as error:
+        prefill(engine, engine.open(), [1, 2], "on")
+    assert "next: --tier t_cpu" in str(error.value) and "ZINC_BATCHED_PREFILL" not in str(error.value)
+
+
+@pytest.mark.parametrize("mode", ["on", "off", "validate"])
+def test_after_preparing_nothing_is_left_to_build(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(read_gguf(MODELS[0]), CpuBackend("canonical-1"), ctx=64, slots=2) as engine:
+        sequence = engine.open()
+        prepare(engine, sequence, TOKENS, mode, decode=True)
+        monkeypatch.setattr(engine.variants, "_build", lambda *asked: pytest.fail(f"built late: {asked}"))
+        prefill(engine, sequence, TOKENS, mode)
+        engine.step([(sequence, [1])], [0])
 
 
 def test_validate_refuses_to_compare_two_models() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from zinc_rt.engine import CAPACITIES, Engine, Request
 from zinc_rt.errors import UnsupportedError, UsageError
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import Graph, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.lower import refusal
 
@@ -53,7 +53,12 @@ def prefill_gate(engine: Engine) -> list[str]:
     reasons = []
     if engine.limits.ctx < 2:
         reasons.append(f"the context of {engine.limits.ctx} token has no room for two tokens in a step")
-    graph = engine.graph("prefill")
+    return reasons + _refused(engine, "prefill")
+
+
+def _refused(engine: Engine, stage: Stage) -> list[str]:
+    """What of a stage's graph the tier has no kernel for."""
+    graph, reasons = engine.graph(stage), []
     kernels, ordering = engine.backend.kernels, engine.backend.ordering
     refused: dict[tuple[str, str], list[str]] = {}
     for node in graph.nodes:
@@ -82,13 +87,33 @@ def prefill(
     """
     if not tokens:
         raise UsageError("a prompt needs at least one token")
-    if mode != "off" and (reasons := prefill_gate(engine)):
-        raise UnsupportedError(
-            "prefill in one pass does not apply:\n  " + "\n  ".join(reasons), next="ZINC_BATCHED_PREFILL=off"
-        )
+    _require_kernels(engine, mode)
     if mode == "validate":
         return _validate(engine, sequence, list(tokens), advance)
     return _append(engine, sequence, tokens, CAPACITIES[-1] if mode == "on" else 1, advance), None
+
+
+def prepare(engine: Engine, sequence: Request, tokens: Sequence[int], mode: Mode | str, *, decode: bool) -> None:
+    """Load the weights and build the graphs that `prefill` of these will run, with `decode` also the one for the
+    tokens after them, so that neither counts as their time. Raises as `prefill`."""
+    _require_kernels(engine, mode)
+    engine.check(sequence, tokens)
+    largest = 1 if mode == "off" else CAPACITIES[-1]
+    sizes = {min(largest, len(tokens) - start) for start in range(0, len(tokens), largest)}
+    if decode or mode == "validate":
+        sizes.add(1)
+    for size in sorted(sizes, reverse=True):
+        engine.variants.fitting("decode" if size == 1 else "prefill", size, 1, 1)
+
+
+def _require_kernels(engine: Engine, mode: Mode | str) -> None:
+    if mode == "off" or not (reasons := prefill_gate(engine)):
+        return
+    token_by_token = not _refused(engine, "decode")
+    raise UnsupportedError(
+        "prefill in one pass does not apply:\n  " + "\n  ".join(reasons),
+        next="ZINC_BATCHED_PREFILL=off" if token_by_token else "--tier t_cpu, which runs every model",
+    )
 
 
 def _append(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,13 @@ import pytest
 
 from zinc_rt.backends.amd.kernel_side import KfdSide, UserqSide
 from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.commands import run
 from zinc_rt.commands.run import main
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.variants import Variants
 
 Capture = pytest.CaptureFixture[str]
 
@@ -64,6 +68,27 @@ def test_stderr_says_which_tier_and_that_speed_is_no_claim(qwen3: str, capsys: C
     assert "tier      t_cpu: not t2: no AMD GPU here; not t1: no AMD GPU here; the NumPy oracle" in words
     assert "T-CPU oracle, not a performance figure" in words
     assert "stopped   after --max-tokens 2" in words
+
+
+def test_loading_and_building_count_as_neither_prompt_nor_generation(
+    qwen3: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, report = Variants._build, tmp_path / "report.json"
+    seconds = 0.0
+
+    def slow(*asked: Any) -> Any:
+        nonlocal seconds
+        seconds += 100
+        return build(*asked)
+
+    monkeypatch.setattr(Variants, "_build", slow)
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: seconds))
+    assert main(["--model", qwen3, "--tokens", "1,2,3", "--max-tokens", "3", "--json", str(report)]) == 0
+    measure = json.loads(report.read_text())["results"][0]["measure"]
+    assert measure["load_seconds"] == 200  # a graph for the prompt, one for what follows
+    assert measure["prompt_seconds"] == measure["generate_seconds"] == 0
+    said = capsys.readouterr().err
+    assert "\nload      " in said and re.search(r"\nprompt    3 tokens in \S+ s, \S+ tokens/s\n", said)
 
 
 def test_with_json_on_stdout_the_text_goes_to_stderr(qwen3: str, capsys: Capture) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 
 import pytest
@@ -32,3 +34,34 @@ def test_each_command_is_registered_under_its_name() -> None:
     scripts = {point.name: point.value for point in entry_points(group="console_scripts")}
     for name in NAMES:
         assert registered[name] == scripts[f"zinc-rt-{name}"] == f"zinc_rt.commands.{name}:main"
+
+
+class Asked(Exception):
+    """A command has its parser ready."""
+
+
+@pytest.mark.parametrize("name", sorted(point.name for point in entry_points(group="zinc_rt.commands")))
+def test_every_usage_names_the_whole_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[argparse.ArgumentParser] = []
+
+    def asking(parser: argparse.ArgumentParser, words: list[str] | None = None) -> argparse.Namespace:
+        asked.append(parser)
+        raise Asked
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", asking)
+    monkeypatch.setattr(sys, "argv", ["/somewhere/program.py"])
+    (point,) = entry_points(group="zinc_rt.commands", name=name)
+    with pytest.raises(Asked):
+        point.load()(["--help"])
+    (parser,) = asked
+    for words, each in parsers(f"zinc-rt {name}", parser):
+        assert each.format_usage().startswith(f"usage: {words} "), words
+
+
+def parsers(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """This one and those of its actions, each with the words that lead to it."""
+    yield words, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, each in action.choices.items():
+                yield from parsers(f"{words} {name}", each)

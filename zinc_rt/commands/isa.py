@@ -32,7 +32,7 @@ _TEXT_COLUMNS = 96  # where a source line is put behind the text
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Look at gfx11 and gfx12 machine code.")
+    parser = argparse.ArgumentParser("zinc-rt isa", description="Look at gfx11 and gfx12 machine code.")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     disasm = actions.add_parser(
         "disasm",

@@ -102,7 +102,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.devices import choose_tier
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Sampling, generate
-    from zinc_rt.prefill import prefill
+    from zinc_rt.prefill import prefill, prepare
     from zinc_rt.report import Report, Result
 
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
@@ -116,11 +116,14 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
     end_ids = tokenizer.eog_ids if tokenizer is not None and not arguments.ignore_eos else frozenset()
     text = _Stream(tokenizer, words(arguments))
+    started = time.monotonic()
     with open_engine(gguf, arguments, knobs, slots=2 if knobs.batched_prefill == "validate" else 1) as engine:
         say(f"tier      {why}")
         for clamp in knobs.clamps():
             say(f"shortcut  {clamp}")
         sequence = engine.open()
+        prepare(engine, sequence, tokens, knobs.batched_prefill, decode=max_tokens > 1)
+        load_seconds = time.monotonic() - started
         started = time.monotonic()
         with progress(len(tokens), "prompt") as advance:
             logits, check = prefill(engine, sequence, tokens, knobs.batched_prefill, advance=advance)
@@ -146,9 +149,10 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier = str(report.device["tier"])
     where = f"{tier} on a simulated device" if report.device["simulated"] else engine.backend.spec.title
-    say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s")
+    say(f"load      {load_seconds:.2f} s until weights and graphs were ready")
+    say(f"prompt    {_speed(len(tokens), prompt_seconds)}")
     say(
-        f"generated {len(text.ids)} tokens in {seconds:.2f} s, {len(text.ids) / max(seconds, 1e-9):.2f} tokens/s "
+        f"generated {_speed(len(text.ids), seconds)} "
         f"(wall time on this machine, {where}, not a performance figure)"
     )
     say(f"stopped   {reason}")
@@ -159,7 +163,13 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "pass",
             tier=tier,
             reason=reason,
-            measure={"prompt_seconds": prompt_seconds, "generate_seconds": seconds, "tokens": len(text.ids)},
+            measure={
+                "load_seconds": load_seconds,
+                "prompt_seconds": prompt_seconds,
+                "prompt_tokens": len(tokens),
+                "generate_seconds": seconds,
+                "tokens": len(text.ids),
+            },
             limit={"max_tokens": max_tokens},
         )
     )
@@ -178,6 +188,10 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "sampling": asdict(sampling),
         }
     return finish(report, arguments)
+
+
+def _speed(tokens: int, seconds: float) -> str:
+    return f"{tokens} tokens in {seconds:.2f} s, {tokens / max(seconds, 1e-9):.2f} tokens/s"
 
 
 def _prefill_result(check: PrefillCheck, tier: str) -> Result:
