@@ -122,6 +122,7 @@ class Evidence:
         golden = self.job.golden
         return {
             "apart": _list(self.apart),
+            "apart_differ": f"{_list(self.apart)} differ{'s' * (len(self.apart) == 1)}",
             "together": _list(self.together),
             "reference": self.reference,
             "off_golden": _list(self.off_golden),
@@ -140,6 +141,7 @@ class Evidence:
             "weight": next((text for r in self.of("finite") for text in r.measure.get("weights", [])), ""),
             "resync": _resync(self.job, layer_of(self.place)),
             "run": shlex.join(_run(self.job, self.suspect)),
+            "stepwise": shlex.join(_stepwise(self.job, self.suspect)),
             "judge": shlex.join(_judge(self.job)),
             "replay_tier": self.suspect.name,
         }
@@ -195,12 +197,22 @@ PATTERNS = (
     Pattern(
         lambda e: e.agree and bool(e.of("finite")),
         "{tiers}: not finite, and the file is: suspect the model code, or weights too large for float32",
-        BISECT,
+        JUDGE,
     ),
     Pattern(
         lambda e: e.agree and bool(e.off_golden) and not e.on_golden and e.golden_recovers,
         "the golden's layer {layer} is off and what follows from it is not: suspect the golden, edited or torn",
         "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    Pattern(
+        lambda e: e.agree and e.only("greedy") and bool(e.off_golden),
+        "every logit agrees with the golden and a greedy token does not: suspect a near tie, or the golden",
+        "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    Pattern(
+        lambda e: e.agree and e.only_later and bool(e.off_golden),
+        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect how the model code keeps state",
+        "{stepwise}",
     ),
     Pattern(
         lambda e: e.only_later,
@@ -229,7 +241,7 @@ PATTERNS = (
     ),
     Pattern(
         lambda e: bool(e.apart) and bool(e.together),
-        "{apart} differs from {reference}, {together} does not: suspect {tier}",
+        "{apart_differ} from {reference}, {together} does not: suspect {tier}",
         BISECT,
     ),
     Pattern(
@@ -239,12 +251,12 @@ PATTERNS = (
     ),
     Pattern(
         lambda e: bool(e.apart) and e.suspect.tier == ORACLE.tier,
-        "{apart} differs from {reference}, two ways to compute one model: suspect the kernels of {tier}",
+        "{apart_differ} from {reference}, two ways to compute one model: suspect the kernels of {tier}",
         RESYNC,
     ),
     Pattern(
         lambda e: bool(e.apart),
-        "{apart} differs from {reference}, and no third tier says which is right: suspect {tier}",
+        "{apart_differ} from {reference}, and no other tier says which is right: suspect {tier}",
         BISECT,
     ),
     Pattern(lambda e: True, "several things are wrong with {tier}", BISECT),
@@ -342,6 +354,14 @@ def _run(job: Job, spec: TierSpec) -> list[str]:
 def _resync(job: Job, layer: str) -> str:
     """Every layer on the reference's own input; where that was so already, all of the layer that is off."""
     return f"{job.repro} --nodes '*-{layer}'" if job.resync else f"{job.repro} --resync"
+
+
+def _stepwise(job: Job, spec: TierSpec) -> list[str]:
+    """The prompt and what the golden goes on with, in one pass and token by token."""
+    golden = job.golden
+    more = [] if golden is None or golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
+    tokens = ",".join(map(str, [*job.tokens, *more]))
+    return ["zinc-rt", "validate", "--model", str(job.gguf.path), "--tiers", spec.text, "--tokens", tokens]
 
 
 def _judge(job: Job) -> list[str]:

@@ -169,7 +169,7 @@ def test_the_wrong_tier_need_not_be_the_first(told: Told) -> None:
 def test_two_tiers_alone_leave_it_open(told: Told) -> None:
     said = told({"t1": SCALED}, "--tiers", "t1,t_cpu")
     assert said["agree"] == "none of t_cpu and t1 to the bit"
-    assert said["suspect"] == "t1 differs from t_cpu, and no third tier says which is right: suspect t1"
+    assert said["suspect"] == "t1 differs from t_cpu, and no other tier says which is right: suspect t1"
 
 
 def test_a_part_of_a_model_is_recorded_as_that_part(told: Told, qwen3: str) -> None:
@@ -227,6 +227,25 @@ def test_a_golden_with_one_layer_edited_is_told_from_a_wrong_model(told: Told, q
         "the golden's layer 1 is off and what follows from it is not: suspect the golden"
     )
     assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
+
+
+def test_a_golden_whose_greedy_tokens_were_edited(told: Told, qwen3: str, tmp_path: Path) -> None:
+    def edit(tokens: np.ndarray) -> None:
+        tokens[3] += 1
+
+    path = edited(tmp_path, qwen3, greedy_tokens_deq=edit)
+    said = told({}, "--golden", path)
+    assert said["agree"] == "only t_cpu ran" and "greedy, token 3" in said["first bad"]
+    assert said["suspect"].startswith("every logit agrees with the golden and a greedy token does not")
+    assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
+
+
+def test_later_steps_off_the_golden_in_every_tier_are_the_model_codes_state(told: Told, qwen3: str) -> None:
+    later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
+    said = told({"t1": later, "t_cpu": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
+    assert said["suspect"].endswith("later steps do not, on t1 and t_cpu: suspect how the model code keeps state")
+    words = shlex.split(said["next"])
+    assert words[:2] == ["zinc-rt", "validate"] and len(words[-1].split(",")) == 24 + 8
 
 
 @pytest.mark.parametrize("array", ["l_out_deq", "logits_deq"])
