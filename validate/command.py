@@ -119,6 +119,8 @@ def _body(arguments: argparse.Namespace) -> int:
             show(f"shortcut  {shortcut}")
         show("")
     failed = [result for result in report.results if result.status == "fail"]
+    if digest:
+        report.details["digest"] = digest
     for line in digest:
         show(line)
     if failed:

@@ -122,6 +122,7 @@ class Evidence:
         golden = self.job.golden
         return {
             "apart": _list(self.apart),
+            "apart_differ": f"{_list(self.apart)} differ{'s' * (len(self.apart) == 1)}",
             "together": _list(self.together),
             "reference": self.reference,
             "off_golden": _list(self.off_golden),
@@ -138,8 +139,10 @@ class Evidence:
             "finding": finding.get("finding", ""),
             "kernel_file": shlex.quote(_kernel_file(finding.get("kernel", ""))),
             "weight": next((text for r in self.of("finite") for text in r.measure.get("weights", [])), ""),
+            "with_oracle": _with_oracle(self.job),
             "resync": _resync(self.job, layer_of(self.place)),
             "run": shlex.join(_run(self.job, self.suspect)),
+            "stepwise": shlex.join(_stepwise(self.job, self.suspect)),
             "judge": shlex.join(_judge(self.job)),
             "replay_tier": self.suspect.name,
         }
@@ -193,14 +196,24 @@ PATTERNS = (
         BISECT,
     ),
     Pattern(
-        lambda e: e.agree and bool(e.of("finite")),
+        lambda e: e.agree and {r.tier for r in e.of("finite")} == {spec.text for spec in e.job.tiers},
         "{tiers}: not finite, and the file is: suspect the model code, or weights too large for float32",
-        BISECT,
+        JUDGE,
     ),
     Pattern(
         lambda e: e.agree and bool(e.off_golden) and not e.on_golden and e.golden_recovers,
         "the golden's layer {layer} is off and what follows from it is not: suspect the golden, edited or torn",
         "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    Pattern(
+        lambda e: e.agree and e.only("greedy") and bool(e.off_golden),
+        "every logit agrees with the golden and a greedy token does not: suspect a near tie, or the golden",
+        "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    Pattern(
+        lambda e: e.agree and e.only_later and bool(e.off_golden),
+        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model code's state",
+        "{stepwise}",
     ),
     Pattern(
         lambda e: e.only_later,
@@ -213,6 +226,11 @@ PATTERNS = (
         JUDGE,
     ),
     Pattern(
+        lambda e: e.reference in e.on_golden and bool(e.apart) and set(e.apart) <= set(e.off_golden),
+        "{apart_differ} from {reference} and from the golden, which {on_golden} agrees with: suspect {apart}",
+        BISECT,
+    ),
+    Pattern(
         lambda e: e.reference == ORACLE.tier and len(e.apart) > 1 and not e.together and len(e.same_bits) == 2,
         "{apart} agree to the bit and t_cpu differs from them: suspect the oracle, or what they share",
         JUDGE,
@@ -223,28 +241,28 @@ PATTERNS = (
         RESYNC,
     ),
     Pattern(
+        lambda e: len(e.job.tiers) == 1 and bool(e.off_golden) and e.suspect.tier != ORACLE.tier,
+        "{tier} differs from the golden, and no other tier ran: suspect it, the model code or the golden",
+        "{with_oracle}",
+    ),
+    Pattern(
         lambda e: len(e.job.tiers) == 1 and bool(e.off_golden),
         "{tier} differs from the golden, and no other tier ran: suspect it, the model code or the golden",
         JUDGE,
     ),
     Pattern(
         lambda e: bool(e.apart) and bool(e.together),
-        "{apart} differs from {reference}, {together} does not: suspect {tier}",
-        BISECT,
-    ),
-    Pattern(
-        lambda e: bool(e.apart) and bool(e.on_golden) and e.suspect.text in e.off_golden,
-        "{tier} differs from {reference} and from the golden, which {on_golden} agrees with: suspect {tier}",
+        "{apart_differ} from {reference}, {together} does not: suspect {tier}",
         BISECT,
     ),
     Pattern(
         lambda e: bool(e.apart) and e.suspect.tier == ORACLE.tier,
-        "{apart} differs from {reference}, two ways to compute one model: suspect the kernels of {tier}",
+        "{apart_differ} from {reference}, two ways to compute one model: suspect the kernels of {tier}",
         RESYNC,
     ),
     Pattern(
         lambda e: bool(e.apart),
-        "{apart} differs from {reference}, and no third tier says which is right: suspect {tier}",
+        "{apart_differ} from {reference}, and no other tier says which is right: suspect {tier}",
         BISECT,
     ),
     Pattern(lambda e: True, "several things are wrong with {tier}", BISECT),
@@ -273,7 +291,8 @@ def agreement(groups: Sequence[Sequence[str]]) -> str:
     if not groups:
         return "nothing ran"
     if len(groups) == 1:
-        return f"{_list(groups[0])} to the bit" if len(groups[0]) > 1 else f"only {groups[0][0]} ran"
+        alike = f"{_list(groups[0])} to the bit, in the prompt's tapped pass"
+        return alike if len(groups[0]) > 1 else f"only {groups[0][0]} ran"
     together = [f"{_list(group)} to the bit" for group in groups if len(group) > 1]
     alone = [group[0] for group in groups if len(group) == 1]
     if not together:
@@ -342,6 +361,21 @@ def _run(job: Job, spec: TierSpec) -> list[str]:
 def _resync(job: Job, layer: str) -> str:
     """Every layer on the reference's own input; where that was so already, all of the layer that is off."""
     return f"{job.repro} --nodes '*-{layer}'" if job.resync else f"{job.repro} --resync"
+
+
+def _with_oracle(job: Job) -> str:
+    """The same again, the oracle beside it."""
+    words = shlex.split(job.repro)
+    words[words.index("--tiers") + 1] += f",{ORACLE.tier}"
+    return shlex.join(words)
+
+
+def _stepwise(job: Job, spec: TierSpec) -> list[str]:
+    """The prompt and what the golden goes on with, in one pass and token by token."""
+    golden = job.golden
+    more = [] if golden is None or golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
+    tokens = ",".join(map(str, [*job.tokens, *more]))
+    return ["zinc-rt", "validate", "--model", str(job.gguf.path), "--tiers", spec.text, "--tokens", tokens]
 
 
 def _judge(job: Job) -> list[str]:

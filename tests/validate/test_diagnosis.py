@@ -169,7 +169,7 @@ def test_the_wrong_tier_need_not_be_the_first(told: Told) -> None:
 def test_two_tiers_alone_leave_it_open(told: Told) -> None:
     said = told({"t1": SCALED}, "--tiers", "t1,t_cpu")
     assert said["agree"] == "none of t_cpu and t1 to the bit"
-    assert said["suspect"] == "t1 differs from t_cpu, and no third tier says which is right: suspect t1"
+    assert said["suspect"] == "t1 differs from t_cpu, and no other tier says which is right: suspect t1"
 
 
 def test_a_part_of_a_model_is_recorded_as_that_part(told: Told, qwen3: str) -> None:
@@ -196,10 +196,25 @@ def test_only_the_oracle_off_the_golden_is_the_oracle(told: Told, qwen3: str) ->
     assert said["suspect"] == "only t_cpu differs from the golden, t1 does not: suspect the oracle"
 
 
+def test_a_golden_that_sides_with_the_oracle_clears_it(told: Told, qwen3: str) -> None:
+    golden = ("--golden", golden_of(qwen3), "--steps", "0")
+    said = told({"t1": SCALED, "t2": SCALED}, *THREE, *golden)
+    assert said["suspect"] == (
+        "t1 and t2 differ from t_cpu and from the golden, which t_cpu agrees with: suspect t1 and t2"
+    )
+    assert "--tier t1 " in said["next"]
+
+
+def test_one_tier_off_the_golden_is_run_again_beside_the_oracle(told: Told, qwen3: str) -> None:
+    said = told({"t1": SCALED}, "--tiers", "t1", "--golden", golden_of(qwen3), "--steps", "0")
+    assert said["suspect"].startswith("t1 differs from the golden, and no other tier ran")
+    assert "--tiers t1,t_cpu --golden" in said["next"]
+
+
 def test_all_tiers_off_the_golden_alike_are_the_model_or_the_golden(told: Told, qwen3: str) -> None:
     both = {"t1": SCALED, "t_cpu": SCALED}
     said = told(both, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0")
-    assert said["agree"] == "t1 and t_cpu to the bit"
+    assert said["agree"] == "t1 and t_cpu to the bit, in the prompt's tapped pass"
     assert said["suspect"] == (
         "t1 and t_cpu agree to the bit and differ from the golden: suspect the model code, or the golden"
     )
@@ -227,6 +242,25 @@ def test_a_golden_with_one_layer_edited_is_told_from_a_wrong_model(told: Told, q
         "the golden's layer 1 is off and what follows from it is not: suspect the golden"
     )
     assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
+
+
+def test_a_golden_whose_greedy_tokens_were_edited(told: Told, qwen3: str, tmp_path: Path) -> None:
+    def edit(tokens: np.ndarray) -> None:
+        tokens[3] += 1
+
+    path = edited(tmp_path, qwen3, greedy_tokens_deq=edit)
+    said = told({}, "--golden", path)
+    assert said["agree"] == "only t_cpu ran" and "greedy, token 3" in said["first bad"]
+    assert said["suspect"].startswith("every logit agrees with the golden and a greedy token does not")
+    assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
+
+
+def test_later_steps_off_the_golden_in_every_tier_are_the_model_codes_state(told: Told, qwen3: str) -> None:
+    later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
+    said = told({"t1": later, "t_cpu": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
+    assert said["suspect"].endswith("later steps do not, on t1 and t_cpu: suspect the model code's state")
+    words = shlex.split(said["next"])
+    assert words[:2] == ["zinc-rt", "validate"] and len(words[-1].split(",")) == 24 + 8
 
 
 @pytest.mark.parametrize("array", ["l_out_deq", "logits_deq"])
@@ -274,6 +308,13 @@ def test_a_nan_is_followed_to_the_node_it_began_in(told: Told) -> None:
         "first non-finite value: node ffn_out-1, token 4, element 255: nan; its inputs were finite"
     )
     assert said["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
+
+
+def test_infinity_in_a_later_step_of_one_tier_is_that_tiers(told: Told) -> None:
+    later = result("l_out-1", lambda x: x * np.float32(np.inf), only=lambda program: not several_tokens(program))
+    said = told({"t1": later}, "--tiers", "t1,t_cpu")
+    assert said["not finite"].startswith("first non-finite value: node l_out-1, token 5, element 0")
+    assert said["suspect"].endswith("suspect state or the KV cache of t1")
 
 
 def test_a_weight_that_is_nan_in_both_tiers_is_no_agreement(told: Told) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.report import Report, Result
-from zinc_rt.validate.table import first_bad, reason_lines, sections, table, verdict
+from zinc_rt.validate.table import cause_lines, first_bad, reason_lines, sections, table, verdict
 
 SAME = {"bits": True}
 
@@ -88,6 +88,46 @@ def test_a_section_for_each_pair_of_tiers() -> None:
     other = Result("m/t1/untapped", "tap", "pass", "t1", "t1", measure={"max_abs": 0.0}, limit=SAME)
     headings = [text.splitlines()[1] for text in sections([passed("l_out-0"), other])]
     assert headings == ["t1 against t_cpu", "t1 against itself"]
+
+
+def test_what_passed_is_a_row_and_what_failed_a_table_unless_all_is_wanted() -> None:
+    logits = Result(
+        "m/t1/logits",
+        "logits",
+        "pass",
+        "t1",
+        "g.npz",
+        measure={"max_abs": 2e-6, "kl_mean": 0.0, "kl_max": 0.0, "top1": 3, "positions": 4},
+    )
+    layer = Result("m/t1/l_out-0", "layer", "pass", "t1", "g.npz", measure={"max_abs": 1e-6})
+    apart = Result("m/t1/l_out-0", "layer", "fail", "t1", "t_cpu", measure={"max_abs": 1.0}, limit=SAME)
+    brief, full = sections([layer, logits, apart], ["t1"], verbose=False)
+    assert brief.splitlines()[-1].split() == [
+        "t1", "(simulated)", "g.npz", "2", "of", "2", "1.0e-06", "2.0e-06", "0.0e+00", "3/4", "pass",
+    ]  # fmt: skip
+    assert full.splitlines()[1] == "t1, on a simulated device, against t_cpu" and "FAIL" in full
+    assert len(list(sections([layer, logits, apart], ["t1"]))) == 2
+    assert "1.0e-06" in next(iter(sections([layer, logits], ["t1"])))
+
+
+def test_same_bits_are_a_word_and_what_was_only_shown_is_no_pass() -> None:
+    same = Result("m/t1/l_out-0", "layer", "pass", "t1", "t_cpu", measure={"max_abs": 0.0, "equal_bits": True})
+    shown = Result("m/t1/l_out-0", "layer", "skip", "t1", "q", reason="no gate", measure={"max_abs": 0.5})
+    [text] = sections([same, shown], verbose=False)
+    rows = [line.split() for line in text.splitlines()[2:4]]
+    assert rows == [
+        ["t1", "t_cpu", "1", "of", "1", "same", "pass"],
+        ["t1", "q", "0", "of", "1", "5.0e-01", "skip"],
+    ]
+    assert text.splitlines()[-1] == "skip  l_out-0: no gate"
+
+
+def test_a_cause_is_said_once_for_all_that_have_it() -> None:
+    results = [failed("l_out-0"), failed("l_out-1"), failed("logits")]
+    for result in results[:2]:
+        result.cause = "the same cause"
+    assert list(cause_lines(results)) == ["fail  l_out-0..1: the same cause"]
+    assert "fail  l_out-0..1: the same cause" in table(results)
 
 
 @pytest.mark.parametrize(
