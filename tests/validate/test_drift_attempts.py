@@ -215,7 +215,9 @@ def models(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Models:
 
 def judged(models: Models, validate: Validate, name: str, *options: str) -> Seen:
     model, golden = models.pair(name)
-    return validate("--model", model, "--golden", golden, "--no-cache", "--tiers", "t1", *options)
+    return validate(
+        "--model", model, "--golden", golden, "--no-cache", "--tiers", "t1", "--timeout", "60", *options
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
