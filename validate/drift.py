@@ -118,7 +118,7 @@ def _layer_error(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> d
 
 def _parts(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> tuple[float, float, float]:
     """The error over all tokens and of the worst, in parts of what was added to `fed`; and its gain."""
-    if got.shape != want.shape or not np.isfinite(got).all():
+    if got.shape != want.shape or not (np.isfinite(got).all() and np.isfinite(want).all()):
         return np.inf, np.inf, np.inf
     want = want.astype(np.float64)
     error, added = got - want, want if fed is None else want - fed
