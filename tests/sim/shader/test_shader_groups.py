@@ -39,6 +39,7 @@ LAST_GROUP_FIRST = code("""
     80028102                    ; s_add_co_u32 s2, s2, 1
     7e020280                    ; v_mov_b32_e32 v1, 0
     7e040202                    ; v_mov_b32_e32 v2, s2
+    befe0081                    ; s_mov_b32 exec_lo, 1: one lane, as 32 stores to a word may be seen one by one
     ee068000 01000000 00000001  ; global_store_b32 v1, v2, s[0:1]
     bfb00000                    ; s_endpgm
 """)
