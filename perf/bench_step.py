@@ -114,7 +114,9 @@ def decode(runner: Runner, tokens: np.ndarray, positions: np.ndarray, slots: np.
 
 @pytest.mark.parametrize("layers", [28, 64])
 @pytest.mark.parametrize("sequences", [1, 64])
-def test_step(benchmark: Any, tmp_path: Path, sequences: int, layers: int) -> None:
+def test_step(
+    benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], sequences: int, layers: int
+) -> None:
     write_tiny(tmp_path / "model.gguf", "qwen3", hidden=32, layers=layers)
     with Engine(read_gguf(tmp_path / "model.gguf"), AtOnce(), ctx=CTX, slots=SLOTS) as engine:  # type: ignore[arg-type]
         slots = np.arange(sequences, dtype=np.int32)
@@ -145,9 +147,15 @@ def test_step(benchmark: Any, tmp_path: Path, sequences: int, layers: int) -> No
         )
     if benchmark.stats is None:  # benchmarks are switched off
         return
+    median_us = benchmark.stats.stats.median * 1e6
+    with capsys.disabled():
+        print(
+            f"\nsequences {sequences}, layers {layers}: {median_us:.1f} us a step, before "
+            f"{BEFORE_US[sequences, layers]} us, limit {LIMIT_US[sequences]} us; "
+            f"the NumPy loop beside it {median(beside) * 1e6:.1f} us; nothing is computed"
+        )
     if median(beside) > BUSY * min(beside):
         pytest.skip(
             f"BLOCKED: the machine is busy, its NumPy loop takes {median(beside) / min(beside):.1f} times its best"
         )
-    median_us = benchmark.stats.stats.median * 1e6
     assert median_us <= LIMIT_US[sequences], f"{median_us:.1f} us median, limit {LIMIT_US[sequences]} us"
