@@ -192,7 +192,9 @@ class Resident:
         all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
         what is left behind. A variant with any of these has its arena for itself."""
         backend = self.backend
-        plan = plan_memory(graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or _heaps(tapped))
+        plan = plan_memory(
+            graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
+        )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
         if steps is not None:
             program = replace(program, steps=program.steps[:steps])
@@ -304,10 +306,6 @@ class Resident:
 def capacity_of(key: tuple[int, ...]) -> dict[str, int]:
     """The most that a variant holds. `key`: tokens, sequences and rows of logits."""
     return dict(zip(SYMBOLS, key, strict=False))
-
-
-def _heaps(tapped: bool) -> Mapping[ir.Role, Heap]:
-    return TAPPED_HEAPS if tapped else ROLE_HEAPS
 
 
 def port(allocation: str, key: tuple[int, ...]) -> str:

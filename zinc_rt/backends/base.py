@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from zinc_rt.backends.spec import BackendSpec
-from zinc_rt.exec import Buffer, Fence, Stream
+from zinc_rt.exec import Buffer, Copier, Fence, Stream
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
@@ -107,8 +107,9 @@ class Submissions:
     doorbells: int = 0
 
 
-class Backend(Protocol):
-    """One tier on one device. It owns what it allocated; one host thread drives it."""
+class Backend(Copier, Protocol):
+    """One tier on one device. It owns what it allocated; one host thread drives it. `copy` is exec.Copier's:
+    zinc_rt.exec.copy checks the ranges and tells the buffers."""
 
     @property
     def spec(self) -> BackendSpec: ...
@@ -141,17 +142,6 @@ class Backend(Protocol):
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
         """Zeros, in the stream's order."""
-
-    def copy(
-        self,
-        source: Buffer,
-        source_offset_bytes: int,
-        target: Buffer,
-        target_offset_bytes: int,
-        size_bytes: int,
-        stream: Stream,
-    ) -> Fence:
-        """On the device, in the stream's order. `zinc_rt.exec.copy` checks the ranges and tells the buffers."""
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
