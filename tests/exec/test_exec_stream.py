@@ -158,3 +158,17 @@ def test_joined_shares_one_deadline_and_passes_errors_on():
         assert Joined([good, bad]).value == 2
     with pytest.raises(DeadlineMissed):
         Joined([DeadFence(), DeadFence()]).wait(0.01)
+
+
+def test_ctrl_c_while_a_worker_starts_leaves_an_executor_that_closes(monkeypatch):
+    def interrupted(thread):
+        raise KeyboardInterrupt
+
+    executor = HostExecutor("test")
+    ran = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            executor.submit(lambda: ran.append(1), Stream("a"))
+    executor.close()
+    assert not ran

@@ -77,15 +77,13 @@ class HostExecutor:
         with self._changed:
             if self._closed:
                 raise ValueError(f"executor {self.name} is closed")
+            if len(self._threads) < self._workers:
+                self._start_worker()
             value = next(self._values.setdefault(stream, itertools.count(1)))
             fence = HostFence(value, f"{self.name}, stream {stream.name}")
             job = _Job(call, stream.waits, fence, next(self._numbers))
             self._queues.setdefault(stream, deque()).append(job)
             self._own.add(fence)
-            if len(self._threads) < self._workers:
-                thread = threading.Thread(target=self._work, name=f"{self.name}-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
             self._changed.notify()
             return fence
 
@@ -106,6 +104,11 @@ class HostExecutor:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _start_worker(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"{self.name}-{len(self._threads)}", daemon=True)
+        thread.start()  # Ctrl-C may arrive in here: close() joins only what has started, and nothing is queued yet
+        self._threads.append(thread)
 
     def _work(self) -> None:
         while True:

@@ -177,8 +177,9 @@ class CommandProcessor:
         """Run in a thread until `close`."""
         if self._thread is None:
             self._closing = False
-            self._thread = threading.Thread(target=self._run, name="command processor", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="command processor", daemon=True)
+            thread.start()  # Ctrl-C may arrive in here: close() joins only what has started
+            self._thread = thread
 
     def close(self) -> None:
         """Stop the thread; queues stay attached and stand still."""
