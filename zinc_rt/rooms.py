@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent
 HARNESS = ("golden", "perf", "probes", "replay", "trace", "validate")  # may import every room; none imports them
-EVERYBODY = frozenset({"errors", "folders"})  # may be imported from everywhere
+EVERYBODY = frozenset({"errors", "folders", "object_cache"})  # may be imported from everywhere
 # What package data is made of; whatever else lies in a folder is nobody's.
 SUFFIXES = (
     ".py", ".s", ".inc", ".zrt", ".c", ".h", ".comp", ".glsl", ".spv", ".cu", ".json", ".yaml", ".toml", ".html",
@@ -79,6 +79,7 @@ ROOMS: dict[str, Room] = {
     "examples": _room(_ALL),
     "errors": _room(),
     "folders": _room(),
+    "object_cache": _room(),
 }
 
 

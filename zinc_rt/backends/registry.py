@@ -14,7 +14,15 @@ AMD_SETS = ("gfx1201",)
 SPECS: tuple[BackendSpec, ...] = (
     BackendSpec("t2", "AMD user queues", "zinc_rt.backends.amd.t2", 40, AMD_SETS, simulable=True),
     BackendSpec("t1", "AMD through /dev/kfd", "zinc_rt.backends.amd.t1", 30, AMD_SETS, simulable=True),
-    BackendSpec("t_cpu_native", "this machine's CPU, in machine code", preference=20, deadline=False),
+    BackendSpec(
+        "t_cpu_native",
+        "this machine's CPU, in machine code",
+        "zinc_rt.backends.cpu.native",
+        20,
+        ("native",),
+        ("threads", "affinity", "compiler"),
+        deadline=False,
+    ),
     BackendSpec(
         ORACLE,
         "T-CPU oracle",

@@ -35,6 +35,15 @@ class Temp:
 
 
 @dataclass(frozen=True, slots=True)
+class Stride:
+    """In a buffer's place: bytes from one index of a weight's dimension to the next, as 64 bits. Only for tiers
+    that read weights where the file has them; elsewhere packing fixes the strides."""
+
+    name: str
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One dispatch. The kernarg block is the buffers' addresses (None: 0), then the constants as dwords.
 
@@ -43,7 +52,7 @@ class Launch:
     """
 
     kernel: str
-    buffers: tuple[Ref | Temp | None, ...]
+    buffers: tuple[Ref | Temp | Stride | None, ...]
     constants: tuple[int | float, ...] = ()
     grid: Grid = (1, 1, 1)
     patches: tuple[tuple[str, int], ...] = ()
@@ -52,7 +61,7 @@ class Launch:
     def kernarg_bytes(self) -> int:
         return 8 * len(self.buffers) + 4 * len(self.constants)
 
-    def kernarg(self, address: Callable[[Ref | Temp], int]) -> bytes:
+    def kernarg(self, address: Callable[[Ref | Temp | Stride], int]) -> bytes:
         """The block's bytes, little-endian."""
         addresses = (0 if buffer is None else address(buffer) for buffer in self.buffers)
         return b"".join((*(struct.pack("<Q", va) for va in addresses), *map(_dword, self.constants)))

@@ -18,6 +18,7 @@ from zinc_rt.kernels.zrt import Zrt
 # Modules with KERNELS, imported when a set is asked for.
 SETS = {
     "numpy-reference": "zinc_rt.kernels.reference.table",
+    "native": "zinc_rt.kernels.native.table",
     "gfx1201": "zinc_rt.kernels.gfx1201.table",
 }
 AMD_TARGETS = tuple(name for name in SETS if name.startswith("gfx"))

@@ -31,3 +31,8 @@ class Weight:
     def nbytes(self) -> int:
         elements, size_bytes = block_of(self.dtype)
         return int(np.prod(self.shape, dtype=np.int64)) // elements * size_bytes
+
+
+def own_bytes(weight: Weight) -> np.ndarray:
+    """As in the file: uint8, 1-D."""
+    return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.sim.shader.compile import Loaded, compile_ir
-from zinc_rt.sim.shader.object_cache import MAGIC, ObjectCache
+from zinc_rt.object_cache import MAGIC, ObjectCache
 
 IR = """
 declare double @exp2(double)
@@ -107,7 +107,7 @@ def test_what_a_dead_writer_left_is_cleared(tmp_path: Path) -> None:
 
 WRITER = """
 import sys, pathlib
-from zinc_rt.sim.shader.object_cache import ObjectCache
+from zinc_rt.object_cache import ObjectCache
 cache = ObjectCache(pathlib.Path(sys.argv[1]), keep_bytes=200_000)
 fill = sys.argv[2].encode()
 for turn in range(200):

@@ -13,7 +13,7 @@ from zinc_rt.sim.interfaces import Access, Fault
 from zinc_rt.sim.shader.code import fetched
 from zinc_rt.sim.shader.kernel import Kernels, Wanted
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.object_cache import ObjectCache
+from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.worker import prepare
 
 STORE = Wanted(STORE_IDS, 32, True, Checks("fast"), 8, 106, 2)

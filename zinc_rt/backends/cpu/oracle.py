@@ -5,18 +5,18 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device, Submissions
+from zinc_rt.backends.cpu.host_memory import HostMemory
+from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening, available_cores
 from zinc_rt.errors import ZincError
-from zinc_rt.exec import Buffer, Fence, HostExecutor, HostFence, Stream
+from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, most
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
@@ -72,9 +72,7 @@ class CpuVariant:
         return {}
 
 
-class CpuBackend:
-    """Weights stay where the file is mapped; everything else is host memory."""
-
+class CpuBackend(HostMemory):
     instrument: None = None
 
     def __init__(self, ordering: str, *, threads: int = 1, spec: BackendSpec | None = None) -> None:
@@ -82,45 +80,10 @@ class CpuBackend:
         self.kernels = KERNELS
         self.math: Arithmetic = arithmetic(ordering, threads=threads)
         self.ordering = ordering
-        self.device = Device(name=_processor(), arch=platform.machine())
-        self._executor = HostExecutor(self.spec.tier)
+        self.device = Device(name=processor_name(), arch=platform.machine())
+        super().__init__(HostExecutor(self.spec.tier))
         self.submissions = Submissions()
         self._stopping = threading.Event()
-
-    def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
-        return Buffer(name, size_bytes, heap, storage=np.zeros(size_bytes, np.uint8))
-
-    def free(self, buffer: Buffer) -> None:
-        buffer.check_owned()
-        buffer.storage = None
-
-    def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
-        memoryview(buffer.storage)[offset_bytes : offset_bytes + data.nbytes] = data
-
-    def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        return memoryview(buffer.storage)[offset_bytes : offset_bytes + size_bytes].toreadonly()
-
-    def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> HostFence:
-        storage: np.ndarray = buffer.storage
-        return self._executor.submit(partial(storage[offset_bytes : offset_bytes + size_bytes].fill, 0), stream)
-
-    def copy(
-        self,
-        source: Buffer,
-        source_offset_bytes: int,
-        target: Buffer,
-        target_offset_bytes: int,
-        size_bytes: int,
-        stream: Stream,
-    ) -> HostFence:
-        """Raises ValueError for weights: they are the file's own bytes here."""
-        read = _plain(source)[source_offset_bytes : source_offset_bytes + size_bytes]
-        written = _plain(target)[target_offset_bytes : target_offset_bytes + size_bytes]
-        return self._executor.submit(partial(np.copyto, written, read), stream)
-
-    def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
-        operands = {**weights, **{name: Weight("f32", a.shape, a) for name, a in constants.items()}}
-        return {name: Buffer(name, w.nbytes, "device_local", storage=w) for name, w in operands.items()}
 
     def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
         bind = partial(_operand, program, buffers)
@@ -145,9 +108,6 @@ class CpuBackend:
         self.submissions.fast += 1
         return self._executor.submit(partial(self._run, variant), stream)
 
-    def wait(self, fence: Fence, timeout_seconds: float) -> None:
-        fence.wait(timeout_seconds)
-
     def close(self) -> None:
         self._stopping.set()
         self._executor.close()
@@ -164,22 +124,6 @@ class CpuBackend:
                 results = (results,)
             for output, result in zip(call.outputs, results, strict=False):
                 output.now(counts)[...] = result
-
-
-def _processor() -> str:
-    """The CPU as the kernel names it; Python knows no more than the architecture on Linux."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
-
-
-def _plain(buffer: Buffer) -> np.ndarray:
-    if not isinstance(buffer.storage, np.ndarray):
-        raise ValueError(f"{buffer.name} is no memory that t_cpu copies; it copies what was allocated or wrapped")
-    return buffer.storage
 
 
 def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Operand | Weight:

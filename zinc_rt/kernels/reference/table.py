@@ -51,7 +51,7 @@ from zinc_rt.kernels.reference.swiglu import swiglu
 from zinc_rt.kernels.reference.table_store import table_store
 from zinc_rt.kernels.reference.verify_k import verify_k
 from zinc_rt.kernels.sets import Kernels
-from zinc_rt.kernels.weight import Weight
+from zinc_rt.kernels.weight import own_bytes
 
 # code(math, *inputs, **attrs) -> the outputs that are not in place, one array or a tuple of them
 Code = Callable[..., Any]
@@ -105,11 +105,6 @@ FUNCTIONS: dict[Op, Code] = {
 }
 
 ENTRIES: tuple[Entry, ...] = tuple(Entry(op, code, frozenset(ORDERINGS)) for op, code in FUNCTIONS.items())
-
-
-def own_bytes(weight: Weight) -> np.ndarray:
-    """As in the file."""
-    return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)
 
 
 KERNELS = Kernels("numpy-reference", ENTRIES, own_bytes, lambda weight: weight.nbytes)

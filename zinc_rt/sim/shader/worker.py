@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from zinc_rt.sim.shader.kernel import Kernels, Wanted, build
-from zinc_rt.sim.shader.object_cache import ObjectCache
+from zinc_rt.object_cache import ObjectCache
 
 
 def prepare(kernels: Kernels, wanted: Sequence[Wanted], processes: int | None = None) -> int:

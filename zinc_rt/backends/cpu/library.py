@@ -1,0 +1,162 @@
+"""The native library that this process uses: from the cache, or compiled, tried in a child process, and kept.
+
+A CPU's word is not enough: one may announce instructions that it does not run. So a library is loaded here only
+after every kernel of it gave the right bits in a process of its own; one that did not is stepped down a level.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.folders import cache_folder
+from zinc_rt.kernels.native import build
+from zinc_rt.object_cache import ObjectCache
+
+SELF_TEST_SECONDS = 120.0
+FAILED = ".failed"  # behind a key: why its library is not used
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """`level`: what the kernels were compiled for. `notes`: why no better one is used."""
+
+    handle: ctypes.CDLL
+    level: str
+    compiler: str
+    notes: tuple[str, ...] = ()
+    cached: bool = True
+
+    def address(self, kernel: str) -> int:
+        """Of a kernel, by the name that a launch gives."""
+        function = getattr(self.handle, f"zrt_{kernel}")
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+_LOADED: dict[tuple[str, str], Library] = {}  # a library is loaded once
+
+
+def library(named: str = "", *, say: Callable[[str], None] = lambda line: None) -> Library:
+    """For this machine; `named`: another compiler. `say` hears of what takes long.
+
+    Raises UnsupportedError with the reason where no level gives the right bits, or nothing compiles.
+    """
+    cache = ObjectCache(cache_folder() / "native")
+    where = (named, str(cache.folder))
+    if where not in _LOADED:
+        _LOADED[where] = _first_good(cache, named, say)
+    return _LOADED[where]
+
+
+def _first_good(cache: ObjectCache, named: str, say: Callable[[str], None]) -> Library:
+    using = build.compiler(named)
+    notes: list[str] = []
+    for level in build.levels():
+        with _one_at_a_time(cache.folder):
+            found = _good(cache, using, level, say)
+        if isinstance(found, str):
+            notes.append(found)
+            say(found)
+            continue
+        content, cached = found
+        return Library(load(content), level, using.version, tuple(notes), cached)
+    raise UnsupportedError("no native kernels: " + "; ".join(notes))
+
+
+def _good(
+    cache: ObjectCache, using: build.Compiler, level: str, say: Callable[[str], None]
+) -> tuple[bytes, bool] | str:
+    """A library that passed its self-test and whether it was there already, or why there is none."""
+    key = build.key(using, level)
+    if (content := cache.load(key)) is not None:
+        return content, True
+    if (failed := cache.load(key + FAILED)) is not None:
+        return failed.decode()
+    say(f"compiling the CPU's kernels ({level}), once for this machine ...")
+    try:
+        content = build.compile_library(using, level)
+    except UnsupportedError as error:
+        if level == build.levels()[-1]:
+            raise
+        return str(error)
+    problem = self_test(content)
+    if problem:
+        line = f"the {level} build failed its self-test ({problem})"
+        cache.store(key + FAILED, line.encode())
+        return line
+    cache.store(key, content)
+    return content, False
+
+
+def self_test(content: bytes) -> str:
+    """What is wrong with a library, found in a child process; empty for nothing."""
+    with _file(content) as path:
+        command = [sys.executable, "-m", "zinc_rt.backends.cpu.self_test", str(path)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=SELF_TEST_SECONDS, env=dict(os.environ)
+            )
+        except subprocess.TimeoutExpired:
+            return f"it took longer than {SELF_TEST_SECONDS:g} s"
+    if done.returncode == 0:
+        return ""
+    at = done.stdout.strip().rpartition("\n")[2]
+    if done.returncode < 0:
+        return f"{_signal(-done.returncode)} in {at.removeprefix('running ')}"
+    return at or done.stderr.strip()[-300:] or f"exit {done.returncode}"
+
+
+def load(content: bytes) -> ctypes.CDLL:
+    """Into this process. The file is gone afterwards where the system allows it."""
+    with _file(content) as path:
+        handle = ctypes.CDLL(str(path))
+    handle.zrt_run.restype = ctypes.c_int64
+    handle.zrt_help.restype = ctypes.c_uint32
+    handle.zrt_help.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
+    handle.zrt_settle.restype = None
+    return handle
+
+
+@contextmanager
+def _file(content: bytes) -> Iterator[Path]:
+    descriptor, name = tempfile.mkstemp(prefix="zinc-rt-", suffix=".so")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        yield Path(name)
+    finally:
+        with suppress(OSError):  # Windows keeps what is loaded
+            Path(name).unlink()
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Of several processes that find no library, one compiles it. Without a lock where none can be had."""
+    try:
+        import fcntl
+
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("w")
+    except (ImportError, OSError):
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _signal(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,119 @@
+"""t_cpu_native: a dispatch plan walked in machine code, one call a step. Held bit for bit to the oracle."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from functools import partial
+
+from zinc_rt.backends.base import Device, Submissions
+from zinc_rt.backends.cpu import tasks
+from zinc_rt.backends.cpu.host_memory import HostMemory
+from zinc_rt.backends.cpu.library import Library, library
+from zinc_rt.backends.cpu.oracle import Stopped
+from zinc_rt.backends.cpu.processor import processor_name
+from zinc_rt.backends.cpu.threads import Helpers, default_threads
+from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
+from zinc_rt.kernels.native.table import KERNELS, ORDERINGS
+from zinc_rt.lower import Program
+
+# Why a kernel refused: task.h's numbers.
+REFUSALS = {
+    1: "a token is outside the vocabulary",
+    2: "a position is outside the context",
+    3: "a slot is outside its table",
+    4: "the page table names a page outside the cache",
+    5: "a row is outside its tensor",
+    6: "an expert is outside its tensor",
+    7: "an entry is outside its table, or named twice in one step",
+}
+
+
+def probe(host: Host) -> Availability:
+    """Compiles on a machine's first time: only then it is known whether the kernels run here."""
+    try:
+        found = library(say=_say)
+    except UnsupportedError as error:
+        sentence, _, advice = str(error).partition("\n  next: ")
+        return Availability(False, sentence, advice, devices=(OnDevice("cpu", False, sentence, advice),))
+    why = f"machine code for this CPU ({found.level}), {_threads(default_threads())}"
+    why = "; ".join([why, *found.notes])
+    return Availability(True, why, devices=(OnDevice("cpu", True, why),))
+
+
+def open(opening: Opening) -> NativeBackend:
+    """Options: `threads`, physical cores unless given; `affinity`, CPUs to run on; `compiler`."""
+    if opening.ordering not in ORDERINGS:
+        raise UnsupportedError(
+            f"{opening.spec.tier} computes {', '.join(sorted(ORDERINGS))}, not {opening.ordering}", next="use t_cpu"
+        )
+    options = opening.options
+    return NativeBackend(
+        opening.spec,
+        opening.ordering,
+        library(options.get("compiler", ""), say=_say),
+        threads=options.get("threads") or default_threads(),
+        affinity=tuple(options.get("affinity") or ()),
+    )
+
+
+class NativeBackend(HostMemory):
+    """`splitting` is for tests: no result depends on how work is cut."""
+
+    instrument: None = None
+
+    def __init__(
+        self,
+        spec: BackendSpec,
+        ordering: str,
+        code: Library,
+        *,
+        threads: int,
+        affinity: tuple[int, ...] = (),
+        splitting: tasks.Splitting = tasks.Splitting(),  # noqa: B008 - frozen
+    ) -> None:
+        super().__init__(HostExecutor(spec.tier))
+        self.spec = spec
+        self.kernels = KERNELS
+        self.ordering = ordering
+        self.device = Device(name=processor_name(), arch=f"{platform.machine()} ({code.level})")
+        self.submissions = Submissions()
+        self._code = code
+        self._splitting = splitting
+        self._helpers = Helpers(code.handle, threads, affinity)
+
+    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
+        return tasks.build(program, buffers, self._code.address, self._splitting)
+
+    def unload(self, executable: tasks.NativeExecutable) -> None:
+        self._helpers.settle()
+
+    def submit(self, executable: tasks.NativeExecutable, stream: Stream) -> HostFence:
+        self.submissions.fast += 1
+        return self._executor.submit(partial(self._run, executable), stream)
+
+    def close(self) -> None:
+        self._helpers.stop()
+        self._executor.close()
+        self._helpers.close()
+
+    def _run(self, executable: tasks.NativeExecutable) -> None:
+        result = self._helpers.run(executable.struct)
+        if result == -1:
+            raise Stopped(f"{self.spec.tier} was closed before this replay ended")
+        if result:
+            why, task = result >> 32, result & 0xFFFFFFFF
+            raise InputError(f"{executable.nodes[task]!r}: {REFUSALS.get(why, f'refused, code {why}')}")
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+

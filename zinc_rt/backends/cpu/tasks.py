@@ -1,0 +1,143 @@
+"""A dispatch plan as the task list that kernels/native/pool.c walks. The structs are task.h's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.backends.cpu.host_memory import aligned
+from zinc_rt.exec import Buffer
+from zinc_rt.ir.graph import SYMBOLS, Node
+from zinc_rt.kernels.launch import COUNTS, Ref, Stride, Temp
+from zinc_rt.kernels.native.task import ANY, Task
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower import Program
+from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, Dispatch, DispatchPlan, GridInBlock, dispatch_plan
+from zinc_rt.lower.program import Barrier
+
+IS_COUNT = 1 << 31
+LINE_BYTES = 64
+TASK = np.dtype(
+    [("run", "u8"), ("arguments", "u8"), ("dims", "u4", 3), ("barrier", "u4"), ("least", "u4"), ("most", "u4")],
+    align=True,
+)
+
+
+class ProgramStruct(ctypes.Structure):
+    """task.h's `program`."""
+
+    _fields_ = (
+        ("tasks", ctypes.c_void_p),
+        ("counts", ctypes.c_void_p),
+        ("cells", ctypes.c_void_p),
+        ("count", ctypes.c_uint32),
+        ("shuffle", ctypes.c_uint32),
+    )
+
+
+class PoolStruct(ctypes.Structure):
+    """task.h's `pool`. It must lie on a cache line: `aligned` makes room."""
+
+    _fields_ = (
+        ("running", ctypes.c_void_p),
+        ("epoch", ctypes.c_uint32),
+        ("stop", ctypes.c_uint32),
+        ("failed", ctypes.c_uint64),
+        ("pad", ctypes.c_uint8 * (LINE_BYTES - 24)),
+        ("inside", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("yield_core", ctypes.c_void_p),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How ranges are cut, for tests: no result may depend on it. `least` 0: as each launch says."""
+
+    least: int = 0
+    shuffle: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NativeExecutable:
+    """`nodes`: whose task each is, None for what the plan added. The arrays keep alive what the tasks point to."""
+
+    struct: ProgramStruct
+    nodes: tuple[Node | None, ...]
+    keeps: tuple[object, ...]
+
+    def kernels(self) -> dict[str, bytes]:
+        return {}
+
+
+def build(
+    program: Program, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: Splitting
+) -> NativeExecutable:
+    """`kernel` gives a kernel's address by its name. Raises UnsupportedError for a grid that no dispatch can have."""
+    plan = dispatch_plan(program)
+    block = aligned(plan.size_bytes)
+    address = _Addresses(program, buffers, block.ctypes.data)
+    steps = list(_steps(plan))
+    tasks = aligned(len(steps) * TASK.itemsize).view(TASK)
+    for row, (barrier, step) in zip(tasks, steps, strict=True):
+        arguments = step.launch.kernarg(lambda operand, temps=step.temps: address.of(operand, temps))
+        end = step.arguments_offset + len(arguments)
+        block[step.arguments_offset : end] = np.frombuffer(arguments, np.uint8)
+        row["run"], row["arguments"] = kernel(step.launch.kernel), block.ctypes.data + step.arguments_offset
+        row["dims"], row["barrier"] = _dims(step), barrier
+        row["least"], row["most"] = _claims(step, splitting)
+    cells = aligned(len(steps) * LINE_BYTES)
+    struct = ProgramStruct(
+        tasks.ctypes.data, address.of(Ref(COUNTS), {}), cells.ctypes.data, len(steps), splitting.shuffle
+    )
+    nodes = tuple(step.node for _, step in steps)
+    return NativeExecutable(struct, nodes, (block, tasks, cells, tuple(buffers.values())))
+
+
+def _steps(plan: DispatchPlan) -> Iterator[tuple[bool, Dispatch]]:
+    """Each dispatch, and whether all before it must have ended. Grids are read off the counts: none are made."""
+    barrier = False
+    for step in plan.steps:
+        if isinstance(step, Barrier):
+            barrier = True
+        elif not (step.node is None and step.launch.kernel == GRIDS_KERNEL):
+            yield barrier, step
+            barrier = False
+
+
+def _dims(step: Dispatch) -> tuple[int, ...]:
+    dims = step.grid.dims if isinstance(step.grid, GridInBlock) else step.grid
+    return tuple(IS_COUNT | SYMBOLS.index(dim) if isinstance(dim, str) else dim for dim in dims)
+
+
+def _claims(step: Dispatch, splitting: Splitting) -> tuple[int, int]:
+    if splitting.least:
+        return splitting.least, splitting.least
+    launch = step.launch
+    return (launch.least, launch.most) if isinstance(launch, Task) else (1, ANY)
+
+
+class _Addresses:
+    """Where a launch's operands lie."""
+
+    def __init__(self, program: Program, buffers: Mapping[str, Buffer], block: int) -> None:
+        self._program = program
+        self._buffers = buffers
+        self._block = block
+
+    def of(self, operand: Ref | Temp | Stride, temps: Mapping[str, int]) -> int:
+        if isinstance(operand, Temp):
+            return self._block + temps[operand.name]
+        spec = self._program.graph.buffers.get(operand.name)
+        if spec is not None and spec.role in ("weight", "constant"):
+            weight: Weight = self._buffers[operand.name].storage
+            if isinstance(operand, Stride):
+                return weight.raw.strides[operand.axis]
+            return weight.raw.ctypes.data + operand.offset_bytes
+        assert isinstance(operand, Ref), f"{operand.name} is no weight: its strides are its shape's"
+        place = self._program.plan.placements[operand.name]
+        storage: np.ndarray = self._buffers[place.allocation].storage
+        return storage.ctypes.data + place.offset_bytes + operand.offset_bytes

@@ -1,0 +1,133 @@
+"""The threads that help the one that walks a program: how many, where they run, when they sleep."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from pathlib import Path
+
+from zinc_rt.backends.cpu.host_memory import aligned
+from zinc_rt.backends.cpu.tasks import LINE_BYTES, PoolStruct
+from zinc_rt.errors import UsageError
+
+CGROUP_LIMITS = ("/sys/fs/cgroup/cpu.max",)
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+
+
+def default_threads() -> int:
+    """Physical cores that this process may use, and no more than its container's share of time."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if not allowed:
+        return os.cpu_count() or 1
+    cores = {_read(SIBLINGS.format(cpu)) or str(cpu) for cpu in allowed}
+    return max(1, min(len(cores), _quota() or len(cores)))
+
+
+def _quota() -> int | None:
+    """CPUs' worth of time that the control group grants; None for no limit."""
+    for path in CGROUP_LIMITS:
+        quota, _, period = _read(path).partition(" ")
+        if quota.isdigit() and period.isdigit() and int(period):
+            return max(1, int(quota) // int(period))
+    return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """"0,2-5" -> (0, 2, 3, 4, 5). Raises ValueError."""
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        cpus += range(int(first), int(last if dash else first) + 1)
+    if not cpus or min(cpus) < 0 or len(set(cpus)) < len(cpus):
+        raise ValueError(text)
+    return tuple(cpus)
+
+
+class Helpers:
+    """`threads` - 1 Python threads inside zrt_help; idle ones wait on a condition and cost nothing."""
+
+    def __init__(self, library: ctypes.CDLL, threads: int, affinity: tuple[int, ...] = ()) -> None:
+        self._room = aligned(ctypes.sizeof(PoolStruct) + LINE_BYTES)
+        self.pool = PoolStruct.from_buffer(self._room)
+        self.pool.threads = threads
+        self._yield = _sched_yield()
+        self.pool.yield_core = ctypes.cast(self._yield, ctypes.c_void_p).value
+        self._library = library
+        self._affinity = affinity
+        self._wanted = threads - 1
+        self._threads: list[threading.Thread] = []
+        self._wake = threading.Condition()
+        self._calls = 0
+        self._closed = False
+
+    def run(self, program: ctypes.Structure) -> int:
+        """zrt_run's answer. From one thread at a time."""
+        if len(self._threads) < self._wanted:
+            self._start()
+        if self._wanted:
+            with self._wake:
+                self._calls += 1
+                self._wake.notify_all()
+        return int(self._library.zrt_run(ctypes.byref(self.pool), ctypes.byref(program)))
+
+    def settle(self) -> None:
+        """Returns when no helper can look at what earlier calls used."""
+        self._library.zrt_settle(ctypes.byref(self.pool))
+
+    def stop(self) -> None:
+        """The running call ends soon, unfinished."""
+        self.pool.stop = 1
+
+    def close(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def pin_caller(self) -> None:
+        """In the thread that calls `run`."""
+        self._pin(0)
+
+    def _start(self) -> None:
+        while len(self._threads) < self._wanted:
+            number = len(self._threads) + 1
+            thread = threading.Thread(target=self._help, args=(number,), name=f"native-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _help(self, number: int) -> None:
+        self._pin(number)
+        seen, calls = 0, 0
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._closed or self._calls != calls)
+                if self._closed:
+                    return
+                calls = self._calls
+            seen = self._library.zrt_help(ctypes.byref(self.pool), seen)
+
+    def _pin(self, number: int) -> None:
+        if not self._affinity:
+            return
+        if not hasattr(os, "sched_setaffinity"):
+            raise UsageError("ZINC_RT_CPU_AFFINITY: this system cannot pin threads", next="unset it")
+        try:
+            os.sched_setaffinity(0, {self._affinity[number % len(self._affinity)]})
+        except OSError as error:
+            raise UsageError(f"ZINC_RT_CPU_AFFINITY: CPU {self._affinity[number]}: {error.strerror}") from None
+
+
+def _sched_yield() -> ctypes._CFuncPtr:
+    """The C library's, which gives the core to whoever waits for one."""
+    if os.name == "nt":
+        return ctypes.WinDLL("kernel32").SwitchToThread  # type: ignore[attr-defined, no-any-return]
+    return ctypes.CDLL(None).sched_yield

@@ -1,0 +1,156 @@
+"""The C kernels, compiled for this machine once and kept in the cache.
+
+    compiler()                      the command that compiles, or why there is none
+    compile_library(level, ...)     the sources as one shared library's bytes
+    key(level, ...)                 what the bytes depend on
+
+zig's clang brings its own headers and links without a C library, so a cold compile takes seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.folders import cache_folder
+
+FOLDER = Path(__file__).parent
+FLAGS = (
+    "-O3",
+    "-std=c23",
+    "-ffp-contract=off",  # canonical-1 rounds every product
+    "-fno-math-errno",
+    "-fno-sanitize=undefined",  # zig adds traps unless told not to
+    "-nostdlib",
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",  # a kernel need not look at its grid
+    "-Werror",
+)
+# What -mcpu names, the best first: where one fails its self-test the next is tried.
+LEVELS = {
+    "x86_64": ("native", "x86_64_v3", "x86_64_v2"),
+    "aarch64": ("native", "generic"),
+    "arm64": ("native", "generic"),
+}
+COMPILE_SECONDS = 300.0  # on a machine that is busy otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """`version` as it says itself."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+def levels() -> tuple[str, ...]:
+    """Those of this machine. Raises UnsupportedError where there are none."""
+    found = LEVELS.get(platform.machine().replace("AMD64", "x86_64"))
+    if found is None:
+        raise UnsupportedError(f"no native kernels for {platform.machine()}: they are written for x86-64 and arm64")
+    return found
+
+
+@cache
+def compiler(named: str = "") -> Compiler:
+    """`named`: another clang. Raises UnsupportedError where none works, with what to do."""
+    if named:
+        return _another(named)
+    spec = find_spec("ziglang")
+    if spec is None or not spec.origin:
+        raise UnsupportedError("no C compiler: the package ziglang is missing", next="pip install 'zinc-rt[native]'")
+    program = Path(spec.origin).parent / "zig"
+    command = (str(program),) if program.is_file() else (sys.executable, "-m", "ziglang")
+    return Compiler((*command, "cc"), f"zig {_said((*command, 'version'))}")
+
+
+def _another(named: str) -> Compiler:
+    said = _said((named, "--version")).partition("\n")[0]
+    if "clang" not in said:
+        raise UnsupportedError(
+            f"ZINC_RT_CC={named}: not a clang: {said or 'it says nothing'}",
+            next="name a clang of 19 or newer, or unset it and pip install 'zinc-rt[native]'",
+        )
+    return Compiler((named,), said)
+
+
+def _said(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=_environment())
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnsupportedError(f"no C compiler: {command[0]}: {error}", next="pip install 'zinc-rt[native]'") from None
+    return done.stdout.strip()
+
+
+def sources() -> tuple[Path, ...]:
+    """Every C file, in a fixed order."""
+    return tuple(sorted(FOLDER.glob("*.c")))
+
+
+def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
+    """Of the library that `compile_library` would give: sources, flags, compiler, and what this CPU says it can."""
+    digest = hashlib.sha256()
+    for path in sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    told = (*FLAGS, *extra, level, using.version, platform.machine(), sys.platform, _features())
+    digest.update("\0".join(told).encode())
+    return digest.hexdigest()
+
+
+def compile_library(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> bytes:
+    """Raises UnsupportedError with the compiler's words."""
+    target = f"-mcpu={level}" if "zig" in using.version else _march(level)
+    with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
+        output = Path(folder) / "kernels.so"
+        command = [*using.command, *FLAGS, *extra, target, "-o", str(output), *map(str, sources())]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=_environment()
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UnsupportedError(f"the C compiler did not run: {error}") from None
+        if done.returncode != 0 or not output.is_file():
+            raise UnsupportedError(f"the C compiler refused the kernels ({level}):\n{done.stderr.strip()[-2000:]}")
+        return output.read_bytes()
+
+
+def _march(level: str) -> str:
+    flag = "-march" if platform.machine() in ("x86_64", "AMD64") else "-mcpu"
+    return f"{flag}={level.replace('x86_64_v', 'x86-64-v')}"
+
+
+def _environment() -> dict[str, str]:
+    """zig keeps what it made below our cache: else it writes into the user's home."""
+    folder = cache_folder() / "zig"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        folder = Path(tempfile.gettempdir()) / f"zinc-rt-zig-{os.getuid() if hasattr(os, 'getuid') else 0}"
+    return {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(folder), "ZIG_LOCAL_CACHE_DIR": str(folder)}
+
+
+@cache
+def _features() -> str:
+    """What this CPU says it can; other machines that share a home folder may say other things."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(wanted)))

@@ -1,0 +1,44 @@
+"""The kernels of this machine's CPU: which rows they have, and the numbers of theirs that the shared rows need."""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.rows import elementwise
+from zinc_rt.kernels.rows.tuning import Tuning
+from zinc_rt.kernels.sets import Kernels
+from zinc_rt.kernels.weight import own_bytes
+
+ORDERINGS = frozenset({"canonical-1", "canonical-1-q8"})
+WHOLE = 1 << 30  # a row is one item
+
+TUNING = Tuning(
+    orderings=ORDERINGS,
+    weight_dtypes=(),  # of the GPU's projections: they have rows of their own here
+    columns=WHOLE,
+    slice_columns=WHOLE,
+    embed_columns=WHOLE,
+    copy_columns=WHOLE,
+    expert_columns=WHOLE,
+    matvec_rows=1,
+    matmul_rows=1,
+    matmul_tokens=1,
+    matmul_capacity=WHOLE,
+    grid_rows=0xFFFFFFFF,
+    flash_widths=(WHOLE,),
+    flash_batch=1,
+    experts_maximum=WHOLE,
+    choices_maximum=WHOLE,
+    conv_taps=WHOLE,
+    state_columns=WHOLE,
+    gate_heads=WHOLE,
+    delta_values=1,
+    delta_head_maximum=WHOLE,
+    vocabulary_maximum=WHOLE,
+    sample_block=1,
+    sample_columns=WHOLE,
+)
+
+# Families of rows, in the order lowering tries them.
+ENTRIES: tuple[Entry, ...] = tuple(elementwise.rows(TUNING))
+
+KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes)
