@@ -9,11 +9,11 @@ import pytest
 from shader_launch import ENDPGM, REVERSE, STORE_IDS
 
 from zinc_rt.isa import target_of
+from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import Access, Fault
 from zinc_rt.sim.shader.code import fetched
 from zinc_rt.sim.shader.kernel import Kernels, Wanted
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.worker import prepare
 
 STORE = Wanted(STORE_IDS, 32, True, Checks("fast"), 8, 106, 2)

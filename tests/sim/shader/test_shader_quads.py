@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from shader_launch import code, halves
 
+from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.bare import EngineDevice
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernels, wanted_for
 from zinc_rt.sim.shader.launch import FLOAT_MODE, Launch
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.ranges import Placed, of_arrays
 from zinc_rt.sim.shader.run import Crew, Run
 from zinc_rt.sim.shader.translate import translate

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from shader_launch import code, halves, machine, stage
 
+from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader import static
 from zinc_rt.sim.shader.launch import Launch
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.static import static_findings
 
 # v_lshlrev_b32 v1, 2, v0; global_load_b32 v2, v1, s[0:1]; [s_wait_loadcnt 0]; v_add_nc_u32 v2, v2, v2;

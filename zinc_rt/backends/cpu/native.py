@@ -48,7 +48,8 @@ def open(opening: Opening) -> NativeBackend:
     """Options: `threads`, physical cores unless given; `affinity`, CPUs to run on; `compiler`."""
     if opening.ordering not in ORDERINGS:
         raise UnsupportedError(
-            f"{opening.spec.tier} computes {', '.join(sorted(ORDERINGS))}, not {opening.ordering}", next="use t_cpu"
+            f"{opening.spec.tier} computes {', '.join(sorted(ORDERINGS))}, not {opening.ordering}",
+            next="use t_cpu",
         )
     options = opening.options
     return NativeBackend(
@@ -115,5 +116,3 @@ def _threads(count: int) -> str:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-

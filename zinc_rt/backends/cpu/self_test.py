@@ -1,1 +1,69 @@
+"""Every kernel of a native library once, against the oracle: `python -m zinc_rt.backends.cpu.self_test LIBRARY`.
+
+Run in a process of its own: a library may hold instructions that this CPU does not run. The last line on stdout
+says what is being run, so that whoever started it knows where it died. Exit 3: wrong bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.cpu import library
+from zinc_rt.backends.cpu.cases import Case, cases
+from zinc_rt.backends.cpu.native import NativeBackend
+from zinc_rt.backends.cpu.one_node import run_node
+from zinc_rt.kernels.native.table import ORDERINGS
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.reference.table import FUNCTIONS
+
+
+def difference(backend: NativeBackend, case: Case) -> str:
+    """What is wrong with a case's outputs; empty for nothing. NaN equals NaN."""
+    mine = [operand.copy() if isinstance(operand, np.ndarray) else operand for operand in case.operands]
+    with np.errstate(all="ignore"):
+        result = FUNCTIONS[case.op](arithmetic(backend.ordering), *mine, **case.attrs)
+    fresh = result if isinstance(result, tuple) else () if result is None else (result,)
+    got = run_node(backend, case.op, case.operands, fresh, **case.attrs)
+    for output, (name, want) in zip(got, case.outputs(mine, fresh), strict=True):
+        wrong = ~same(output[tuple(slice(0, size) for size in want.shape)], want)
+        if wrong.any():
+            return f"{np.count_nonzero(wrong)} of {wrong.size} of {name} differ from the oracle"
+    return ""
+
+
+def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where two arrays have the same bits, or both NaN."""
+    equal = np.ascontiguousarray(a).view(np.uint32) == np.ascontiguousarray(b).view(np.uint32)
+    return equal | (np.isnan(a) & np.isnan(b)) if a.dtype == np.float32 else equal
+
+
+def problems(handle: ctypes.CDLL) -> Iterator[str]:
+    """A line for each kernel that gives other bits than the oracle."""
+    spec = registry.spec("t_cpu_native")
+    code = library.Library(handle, "self-test", "")
+    for ordering in sorted(ORDERINGS):
+        backend = NativeBackend(spec, ordering, code, threads=2)
+        try:
+            for case in cases():
+                print(f"running {case.name} in {ordering}", flush=True)
+                if found := difference(backend, case):
+                    yield f"{case.name} in {ordering}: {found}"
+        finally:
+            backend.close()
+
+
+def main(path: Path) -> int:
+    for problem in problems(library.load(path.read_bytes())):
+        print(problem, flush=True)
+        return library.WRONG_BITS
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

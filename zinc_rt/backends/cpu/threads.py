@@ -41,7 +41,7 @@ def _read(path: str) -> str:
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
-    """"0,2-5" -> (0, 2, 3, 4, 5). Raises ValueError."""
+    """ "0,2-5" -> (0, 2, 3, 4, 5). Raises ValueError."""
     cpus: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

@@ -60,7 +60,9 @@ def levels() -> tuple[str, ...]:
     """Those of this machine. Raises UnsupportedError where there are none."""
     found = LEVELS.get(platform.machine().replace("AMD64", "x86_64"))
     if found is None:
-        raise UnsupportedError(f"no native kernels for {platform.machine()}: they are written for x86-64 and arm64")
+        raise UnsupportedError(
+            f"no native kernels for {platform.machine()}: they are written for x86-64 and arm64"
+        )
     return found
 
 
@@ -71,7 +73,9 @@ def compiler(named: str = "") -> Compiler:
         return _another(named)
     spec = find_spec("ziglang")
     if spec is None or not spec.origin:
-        raise UnsupportedError("no C compiler: the package ziglang is missing", next="pip install 'zinc-rt[native]'")
+        raise UnsupportedError(
+            "no C compiler: the package ziglang is missing", next="pip install 'zinc-rt[native]'"
+        )
     program = Path(spec.origin).parent / "zig"
     command = (str(program),) if program.is_file() else (sys.executable, "-m", "ziglang")
     return Compiler((*command, "cc"), f"zig {_said((*command, 'version'))}")
@@ -91,7 +95,9 @@ def _said(command: tuple[str, ...]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnsupportedError(f"no C compiler: {command[0]}: {error}", next="pip install 'zinc-rt[native]'") from None
+        raise UnsupportedError(
+            f"no C compiler: {command[0]}: {error}", next="pip install 'zinc-rt[native]'"
+        ) from None
     return done.stdout.strip()
 
 

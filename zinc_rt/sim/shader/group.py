@@ -14,9 +14,9 @@ from enum import IntEnum
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.compile import Loaded, compile_ir, host
 from zinc_rt.sim.shader.layout import CONTEXT, EXEC_HI, EXEC_LO, FINDING, NO_PHASE, STATE, TTMP0, Layout, Status
-from zinc_rt.object_cache import ObjectCache
 
 MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn

@@ -8,10 +8,10 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.compile import Loaded, compile_ir, host
 from zinc_rt.sim.shader.launch import Launch, shapes
 from zinc_rt.sim.shader.layout import Checks, Site
-from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.translate import Translation, translate
 
 

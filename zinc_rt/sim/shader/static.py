@@ -7,11 +7,11 @@ import json
 
 from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
+from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import Place
 from zinc_rt.sim.shader.findings import Finding, text_at
 from zinc_rt.sim.shader.kernel import own_sources
 from zinc_rt.sim.shader.launch import Launch
-from zinc_rt.object_cache import ObjectCache
 
 _DYNAMIC = ("unwritten", "illegal", "end", "header")  # told where it happens, by wave
 

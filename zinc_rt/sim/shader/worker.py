@@ -11,8 +11,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from zinc_rt.sim.shader.kernel import Kernels, Wanted, build
 from zinc_rt.object_cache import ObjectCache
+from zinc_rt.sim.shader.kernel import Kernels, Wanted, build
 
 
 def prepare(kernels: Kernels, wanted: Sequence[Wanted], processes: int | None = None) -> int:

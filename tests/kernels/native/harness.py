@@ -1,0 +1,93 @@
+"""Runs one node on t_cpu_native and holds every output against the oracle, bit for bit.
+
+    check(Op.MATMUL, x, weight(values, "q8_0"), None, None)            # operands in port order, None: absent
+    check(Op.RMS_NORM, x, w, eps=1e-6, size=64, capacity={"tokens": 8})
+
+Each check runs in both orderings, on one thread and on two, with claims of several sizes and in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.cpu.library import Library, library
+from zinc_rt.backends.cpu.native import NativeBackend
+from zinc_rt.backends.cpu.one_node import Operand, run_node
+from zinc_rt.backends.cpu.self_test import same
+from zinc_rt.backends.cpu.tasks import Splitting
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.kernels.native.table import ORDERINGS
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.reference.table import FUNCTIONS
+
+# threads, how ranges are cut
+WAYS = (
+    (1, Splitting()),
+    (2, Splitting(least=1)),
+    (2, Splitting(least=3, shuffle=1)),
+    (1, Splitting(least=2, shuffle=6)),
+)
+
+
+@cache
+def code() -> Library:
+    """The library for this machine; a skip with the reason where there is none."""
+    try:
+        return library()
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+@cache
+def backend(ordering: str, threads: int, splitting: Splitting) -> NativeBackend:
+    return NativeBackend(registry.spec("t_cpu_native"), ordering, code(), threads=threads, splitting=splitting)
+
+
+def check(
+    op: Op,
+    *operands: Operand,
+    capacity: Mapping[str, int] | None = None,
+    orderings: tuple[str, ...] = tuple(sorted(ORDERINGS)),
+    ways: tuple[tuple[int, Splitting], ...] = WAYS,
+    place: Any = np.copy,
+    **attrs: Any,
+) -> None:
+    for ordering in orderings:
+        mine = tuple(o.copy() if isinstance(o, np.ndarray) else o for o in operands)
+        absent = (None,) * (len(OPS[op].inputs) - len(mine))
+        with np.errstate(all="ignore"):
+            result = FUNCTIONS[op](arithmetic(ordering), *mine, *absent, **attrs)
+        fresh = result if isinstance(result, tuple) else () if result is None else (result,)
+        made = iter(fresh)
+        given = dict(zip((port.name for port in OPS[op].inputs), mine, strict=False))
+        wanted = [(port.name, given[port.inplace] if port.inplace else next(made)) for port in OPS[op].outputs]
+        for threads, splitting in ways:
+            got = run_node(
+                backend(ordering, threads, splitting), op, operands, fresh, capacity=capacity, place=place, **attrs
+            )
+            for output, (name, want) in zip(got, wanted, strict=False):
+                same_bits(output, want, f"{op.name} {name} in {ordering}, {threads} threads, {splitting}")
+
+
+def same_bits(output: np.ndarray, want: np.ndarray, what: str) -> None:
+    """The counted part has the wanted bits (a NaN equals any NaN), the rest is as it was."""
+    counted = tuple(slice(0, size) for size in want.shape)
+    equal = same(output[counted], want)
+    if not equal.all():
+        first = tuple(map(int, np.argwhere(~equal)[0]))
+        raise AssertionError(
+            f"{what}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: "
+            f"got {output[counted][first]!r}, wanted {want[first]!r}"
+        )
+    behind = np.ones(output.shape, bool)
+    behind[counted] = False
+    assert (output[behind].view(np.uint32) == 0xFFFFFFFF).all() or not behind.any(), (
+        f"{what}: wrote past the counts"
+    )
