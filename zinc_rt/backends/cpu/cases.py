@@ -16,6 +16,7 @@ import numpy as np
 from zinc_rt.ir.dtypes import block_of, row_bytes
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.ir.shapes import evaluate
+from zinc_rt.kernels.native.types import DTYPES
 from zinc_rt.kernels.weight import Weight
 
 Operand = np.ndarray | Weight | None
@@ -51,7 +52,10 @@ class Row:
     without: tuple[str, ...] = ()
 
 
-ROWS: tuple[Row, ...] = (Row(Op.ADD, {"T": 3, "N": 37}),)
+ROWS: tuple[Row, ...] = (
+    Row(Op.ADD, {"T": 3, "N": 37}),
+    Row(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(DTYPES))),
+)
 
 
 def cases() -> Iterator[Case]:
