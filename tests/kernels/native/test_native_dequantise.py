@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,9 +38,7 @@ def dequantised(weight: Weight, row_stride: int | None = None) -> np.ndarray:
     rows, k = weight.shape
     y = np.full((rows, k), np.nan, np.float32)
     stride = weight.raw.strides[0] if row_stride is None else row_stride
-    block = struct.pack(
-        "<QQQII", weight.raw.ctypes.data, y.ctypes.data, stride, type_number(weight.dtype), k
-    )
+    block = struct.pack("<QQQII", weight.raw.ctypes.data, y.ctypes.data, stride, type_number(weight.dtype), k)
     kernel = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
     assert kernel(code().address("dequantise"))(block, (ctypes.c_uint32 * 3)(rows, 1, 1), 0, rows) == 0
     return y
@@ -147,7 +144,7 @@ def test_a_token_outside_the_vocabulary_is_refused_and_the_next_step_runs(token:
     table = weight((7, 64), "f16", np.random.default_rng(1))
     fresh = (np.zeros((3, 64), np.float32),)
     tier = backend("canonical-1", 2, Splitting(least=1))
-    with pytest.raises(InputError, match="EMBED.*a token is outside the vocabulary"):
+    with pytest.raises(InputError, match=r"EMBED.*a token is outside the vocabulary"):
         run_node(tier, Op.EMBED, (np.array([1, token, 2], np.int32), table), fresh)
     (hidden,) = run_node(tier, Op.EMBED, (np.array([1, 6, 2], np.int32), table), fresh)
     same_bits(hidden, dequantise(table)[[1, 6, 2]], "EMBED")
@@ -185,5 +182,5 @@ def test_why_a_vector_cannot_be_read_is_said() -> None:
     graph = _norm_graph("q8_1", (64,)).build()
     assert vector_refusal(graph.nodes[0], graph) == "no native kernel reads q8_1 weights"
     graph = _norm_graph("q8_0", (2, 2, 64)).build()
-    assert "only vectors and matrices" in (vector_refusal(graph.nodes[0], graph) or "")
+    assert "3 dimensions" in (vector_refusal(graph.nodes[0], graph) or "")
     assert vector_refusal(graph.nodes[0], graph, "w") is None

@@ -1,7 +1,7 @@
-"""Small weights of any type for kernels that read float32: dequantised into a temporary before the node's launches.
+"""Small weights of any type for kernels that read float32: dequantised into a temporary first.
 
-    as_f32(node, graph, launches)     the launches, reading float32
-    vector_refusal(node, graph)       why that cannot be, or None
+as_f32(node, graph, launches)     the launches, reading float32
+vector_refusal(node, graph)       why that cannot be, or None
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ F32_BYTES = 4
 
 
 def as_f32(node: Node, graph: Graph, launches: Iterable[Launch | Sync]) -> Iterator[Launch | Sync]:
-    """Every weight that is not float32 becomes a temporary of packed float32 rows, but those of which a launch takes
-    a Stride: their kernels read any type themselves."""
+    """Every weight that is not float32 becomes a temporary of packed float32 rows, but those of which a launch
+    takes a Stride: their kernels read any type themselves."""
     steps = list(launches)
     made = {name: _temp(name, spec) for name, spec in _quantised(graph, steps).items()}
     for name, temp in made.items():
@@ -39,7 +39,7 @@ def vector_refusal(node: Node, graph: Graph, *others: str) -> str | None:
         if refusal := type_refusal(spec.dtype):
             return refusal
         if spec.dtype != "f32" and len(spec.shape) > 2:
-            return f"{name} is {spec.dtype} in {len(spec.shape)} dimensions: only vectors and matrices are dequantised"
+            return f"{name} is {spec.dtype} with {len(spec.shape)} dimensions: native kernels read f32 there"
     return None
 
 
