@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.backends.cpu.host_memory import aligned
 from zinc_rt.backends.cpu.tasks import LINE_BYTES, PoolStruct
@@ -56,7 +57,7 @@ class Helpers:
 
     def __init__(self, library: ctypes.CDLL, threads: int, affinity: tuple[int, ...] = ()) -> None:
         self._room = aligned(ctypes.sizeof(PoolStruct) + LINE_BYTES)
-        self.pool = PoolStruct.from_buffer(self._room)
+        self.pool = PoolStruct.from_buffer(memoryview(self._room))
         self.pool.threads = threads
         self._yield = _sched_yield()
         self.pool.yield_core = ctypes.cast(self._yield, ctypes.c_void_p).value
@@ -109,7 +110,8 @@ class Helpers:
         seen, calls = 0, 0
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._closed or self._calls != calls)
+                while self._calls == calls and not self._closed:
+                    self._wake.wait()
                 if self._closed:
                     return
                 calls = self._calls
@@ -126,8 +128,8 @@ class Helpers:
             raise UsageError(f"ZINC_RT_CPU_AFFINITY: CPU {self._affinity[number]}: {error.strerror}") from None
 
 
-def _sched_yield() -> ctypes._CFuncPtr:
+def _sched_yield() -> Any:
     """The C library's, which gives the core to whoever waits for one."""
     if os.name == "nt":
-        return ctypes.WinDLL("kernel32").SwitchToThread  # type: ignore[attr-defined, no-any-return]
+        return ctypes.WinDLL("kernel32").SwitchToThread  # type: ignore[attr-defined]
     return ctypes.CDLL(None).sched_yield
