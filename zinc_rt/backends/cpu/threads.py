@@ -57,7 +57,7 @@ class Helpers:
 
     def __init__(self, library: ctypes.CDLL, threads: int, affinity: tuple[int, ...] = ()) -> None:
         self._room = aligned(ctypes.sizeof(PoolStruct) + LINE_BYTES)
-        self.pool = PoolStruct.from_buffer(memoryview(self._room))
+        self.pool = PoolStruct.from_buffer(self._room.data)
         self.pool.threads = threads
         self._yield = _sched_yield()
         self.pool.yield_core = ctypes.cast(self._yield, ctypes.c_void_p).value
