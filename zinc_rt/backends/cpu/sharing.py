@@ -58,29 +58,29 @@ def share(plan: DispatchPlan, graph: Graph) -> tuple[list[Step], int]:
     pending = False
     last_node = None
     for step in steps:
-        group += step.barrier
         node, launch = step.dispatch.node, step.dispatch.launch
         within = node is not None and node is last_node  # a barrier here is the node's own
         last_node = node
-        barrier = step.barrier and not (within and id(node) in gone)
+        pending |= step.barrier and not (within and id(node) in gone)
         if node is not None and launch.kernel in SHARED_KERNELS and not changed & _sources(launch):
             temps = [buffer for buffer in launch.buffers if isinstance(buffer, Temp)]
             known = sharing.written.get(_computes(launch))
-            made = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), group, group) for t in temps)
+            begun = group + pending
+            made = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), begun, begun) for t in temps)
             for temp, place in zip(temps, made, strict=True):
                 sharing.read[id(node), temp.name] = place
             if known:
-                pending |= barrier
                 if not within:
                     gone.add(id(node))
                 continue
             sharing.written[_computes(launch)] = made
             sharing.all += made
+        group += pending
         for buffer in launch.buffers:
             if isinstance(buffer, Temp) and (id(node), buffer.name) in sharing.read:
                 sharing.read[id(node), buffer.name].last = group
         gone.discard(id(node))
-        kept.append((id(node), Step(barrier or pending, step.dispatch)))
+        kept.append((id(node), Step(pending, step.dispatch)))
         pending = False
     base = align_up(plan.size_bytes, TEMP_ALIGNMENT)
     offsets = pack([Lifetime(each.first, each.last, each.size_bytes) for each in sharing.all])

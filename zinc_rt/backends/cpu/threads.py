@@ -41,17 +41,6 @@ def _read(path: str) -> str:
         return ""
 
 
-def parse_cpus(text: str) -> tuple[int, ...]:
-    """ "0,2-5" -> (0, 2, 3, 4, 5). Raises ValueError."""
-    cpus: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        cpus += range(int(first), int(last if dash else first) + 1)
-    if not cpus or min(cpus) < 0 or len(set(cpus)) < len(cpus):
-        raise ValueError(text)
-    return tuple(cpus)
-
-
 class Helpers:
     """`threads` - 1 Python threads inside zrt_help; idle ones wait on a condition and cost nothing."""
 
@@ -71,12 +60,13 @@ class Helpers:
 
     def run(self, program: ctypes.Structure) -> int:
         """zrt_run's answer. From one thread at a time."""
+        if not self._calls:
+            self._pin(0)  # the caller itself
         if len(self._threads) < self._wanted:
             self._start()
-        if self._wanted:
-            with self._wake:
-                self._calls += 1
-                self._wake.notify_all()
+        with self._wake:
+            self._calls += 1
+            self._wake.notify_all()
         return int(self._library.zrt_run(ctypes.byref(self.pool), ctypes.byref(program)))
 
     def settle(self) -> None:
@@ -93,10 +83,6 @@ class Helpers:
             self._wake.notify_all()
         for thread in self._threads:
             thread.join()
-
-    def pin_caller(self) -> None:
-        """In the thread that calls `run`."""
-        self._pin(0)
 
     def _start(self) -> None:
         while len(self._threads) < self._wanted:
@@ -125,7 +111,9 @@ class Helpers:
         try:
             os.sched_setaffinity(0, {self._affinity[number % len(self._affinity)]})
         except OSError as error:
-            raise UsageError(f"ZINC_RT_CPU_AFFINITY: CPU {self._affinity[number]}: {error.strerror}") from None
+            raise UsageError(
+                f"ZINC_RT_CPU_AFFINITY: CPU {self._affinity[number % len(self._affinity)]}: {error.strerror}"
+            ) from None
 
 
 def _sched_yield() -> Any:
