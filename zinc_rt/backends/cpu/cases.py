@@ -1,7 +1,7 @@
 """Small unkind operands for every opcode that has a native kernel: what the self-test runs.
 
-A row gives the dimensions that an opcode's patterns name, and its attributes; operands follow from the patterns in
-ir/op.py. An opcode with several kernels has a row for each, one that reads weights of any type runs with each type.
+A row gives the dimensions that an opcode's patterns name, and its attributes; operands follow from the patterns
+in ir/op.py. An opcode with several kernels has a row for each; one that reads weights of any type runs with each.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def generated() -> dict[str, str]:
 
 
 def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
-    """Of the library that `compile_library` would give: sources, flags, compiler, and what this CPU says it can."""
+    """Of the library that `compile_library` would give: its sources, flags, compiler, and this CPU's features."""
     digest = hashlib.sha256()
     for path in sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
