@@ -57,28 +57,51 @@ def compiler() -> build.Compiler:
 
 def library_bytes(level: str, extra: tuple[str, ...] = ()) -> bytes:
     """The kernels, compiled once and then from the cache."""
-    cached = ObjectCache(cache_folder() / "native-tests")
+    cached = ObjectCache(cache_folder() / ("native-tests" if extra else "native"))
     key = build.key(compiler(), level, extra)
     content = cached.load(key)
+    if not extra:  # what stands there has passed the self-test
+        return content or build.compile_library(compiler(), level)
     if content is None:
         content = build.compile_library(compiler(), level, extra)
         cached.store(key, content)
     return content
 
 
+def assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None) -> str:
+    """What the compiler makes of every C file, as text; the kernels' own from the cache."""
+    flags = (*extra, "-S", "-Wno-unused-command-line-argument")
+    cached = ObjectCache(cache_folder() / "native-tests")
+    key = build.key(compiler(), level, flags)
+    content = cached.load(key) if files is None else None
+    if content is None:
+        content = b"".join(
+            build.compile_library(compiler(), level, flags, (file,)) for file in files or build.sources()
+        )
+        if files is None:
+            cached.store(key, content)
+    return content.decode()
+
+
 def faulty(folder: Path, fault: str, *extra: str, level: str | None = None) -> bytes:
     """A library of ADD alone."""
     assert next(cases()).op is Op.ADD, "faults are planted in the first case"
+    files = (build.FOLDER / "pool.c", faulty_source(folder, fault))
+    return build.compile_library(compiler(), level or build.levels()[-1], extra, files)
+
+
+def faulty_source(folder: Path, fault: str) -> Path:
     source = folder / "planted.c"
     source.write_text(FRAME.format(fault=FAULTS[fault]), encoding="ascii")
-    files = (build.FOLDER / "pool.c", source)
-    return build.compile_library(compiler(), level or build.levels()[-1], extra, files)
+    return source
 
 
 def run_guarded(content: bytes, folder: Path, side: str) -> tuple[int, str]:
     """Exit status, below 0 for a signal, and the last line: which case ran, or what is wrong."""
     path = folder / "kernels.so"
     path.write_bytes(content)
-    done = subprocess.run([sys.executable, str(GUARDED), str(path), side], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, str(GUARDED), str(path), side], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode <= 0 or done.stdout, done.stderr
     return done.returncode, done.stdout.strip().rpartition("\n")[2]

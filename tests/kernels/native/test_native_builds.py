@@ -35,7 +35,9 @@ def test_the_kernels_compile_for_every_target(target: str, level: str) -> None:
     assert cross(target, level)[:4] == magic
 
 
-@pytest.mark.parametrize("level", [pytest.param(level, marks=pytest.mark.slow) for level in ("x86_64_v3", "x86_64_v2")])
+@pytest.mark.parametrize(
+    "level", [pytest.param(level, marks=pytest.mark.slow) for level in ("x86_64_v3", "x86_64_v2")]
+)
 def test_every_level_gives_the_oracles_bits(tmp_path: Path, level: str) -> None:
     if level not in build.levels():
         pytest.skip("the levels of x86-64")
