@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.native import embed_rows
+from zinc_rt.kernels.native import embed_rows, projections_rows
 from zinc_rt.kernels.rows import elementwise
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
@@ -40,6 +40,10 @@ TUNING = Tuning(
 )
 
 # Families of rows, in the order lowering tries them.
-ENTRIES: tuple[Entry, ...] = (*elementwise.rows(TUNING), *embed_rows.rows(ORDERINGS))
+ENTRIES: tuple[Entry, ...] = (
+    *projections_rows.rows(TUNING),
+    *elementwise.rows(TUNING),
+    *embed_rows.rows(ORDERINGS),
+)
 
 KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes)
