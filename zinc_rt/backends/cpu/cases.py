@@ -52,8 +52,52 @@ class Row:
     without: tuple[str, ...] = ()
 
 
+_POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_rows": 120}
+_ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
+_NORM = {"eps": 1e-6}
+
+# Types with bodies of their own, two that go by dequantised pieces, and a K that is no whole round of accumulators.
+_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "nvfp4")
+
 ROWS: tuple[Row, ...] = (
+    Row(Op.MATMUL, {"T": 2, "N": 18, "K": 1280, "one": 1}, types=_TYPES),
+    Row(Op.MATMUL, {"T": 18, "N": 18, "K": 512, "one": 1}, types=_TYPES),
+    Row(Op.MATMUL, {"T": 1, "N": 5, "K": 1056, "one": 1}, types=("f32", "q8_0", "q4_0")),
+    Row(Op.LM_HEAD, {"T": 4, "L": 2, "V": 17, "D": 256}, types=("f32", "q8_0", "q6_k")),
+    Row(
+        Op.RMS_NORM_FUSED_QKV,
+        {"T": 2, "D": 256, "Q": 33, "K": 17, "V": 16},
+        _NORM,
+        types=("f16", "q8_0", "q4_k"),
+        without=("k_bias",),
+    ),
+    Row(Op.RMS_NORM_FUSED_MLP_GATE_UP, {"T": 2, "D": 256, "F": 33}, _NORM, types=("f32", "q4_0")),
+    Row(Op.MOE_GATE_UP, {"T": 3, "D": 256, "E": 4, "F": 17, "k": 2}, types=("f32", "q8_0", "q4_k")),
+    Row(Op.SHARED_EXPERT, {"T": 2, "D": 256, "F": 256, "one": 1}, types=("f16", "q8_0", "q6_k")),
     Row(Op.ADD, {"T": 3, "N": 37}),
+    Row(Op.SWIGLU, {"T": 3, "rest": 2085}),
+    Row(Op.GEGLU, {"T": 3, "rest": 37}),
+    Row(Op.SIGMOID_MUL, {"T": 3, "N": 37}),
+    Row(Op.SCALE, {"T": 3, "N": 37, "one": 1}, {"factor": 0.3}),
+    Row(Op.ROW_SCALE, {"T": 3, "N": 37, "ctx": 9}),
+    Row(Op.SOFTCAP, {"T": 3, "N": 37}, {"cap": 30.0}),
+    Row(Op.SLICE, {"T": 3, "N": 40}, {"group": 10, "offset": 2, "size": 5}),
+    Row(Op.RMS_NORM, {"T": 3, "K": 111, "size": 37}, {"size": 37, **_NORM}),
+    Row(Op.RESIDUAL_RMS_NORM, {"T": 3, "D": 145}, _NORM),
+    Row(Op.ROPE, {**_POSITIONS, "K": 80, "R": 17}, {"head_dim": 40, "mode": "norm", "offset": 2}),
+    Row(Op.ROPE, {**_POSITIONS, "K": 80, "R": 17}, {"head_dim": 40, "mode": "neox", "offset": 1}),
+    Row(
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+        {**_POSITIONS, "Q": 80, "K": 40, "V": 21, "R": 8},
+        {"head_dim": 20, "mode": "neox", "page_tokens": 4, **_NORM},
+    ),
+    Row(Op.KV_WRITE_BATCHED, {**_POSITIONS, "K": 40, "V": 21}, {"page_tokens": 4}),
+    Row(Op.ARGMAX, {"L": 3, "V": 1037}),
+    Row(Op.STREAM_OUT, {"L": 3, "capacity": 4, "one": 1, "two": 2}),
+    Row(Op.VERIFY_K, {"S": 40, "K": 3, "slots": 7}),
+    Row(Op.TABLE_STORE, {"E": 5, "slots": 3, "pages": 10}),
+    Row(Op.LOAD_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
+    Row(Op.STORE_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
     Row(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(DTYPES))),
 )
 
@@ -131,6 +175,10 @@ def _pages(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.G
     return random.permutation(prod(shape)).reshape(shape)
 
 
+def _entries(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    return random.permutation(names["slots"] * names["pages"])[: shape[0]]
+
+
 def _position(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     return random.permutation(names["ctx"])[: shape[0]]
 
@@ -146,4 +194,5 @@ INDEX: dict[str, Callable[..., np.ndarray]] = {
     "target": _below("slots"),
     "ids": _below("E"),
     "row": _below("T"),
+    "entry": _entries,
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.native import embed_rows, projections_rows
-from zinc_rt.kernels.rows import elementwise
+from zinc_rt.kernels.native import embed_rows, projections_rows, rope_rows, table_rows
+from zinc_rt.kernels.rows import elementwise, norm, sampling
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
 from zinc_rt.kernels.weight import own_bytes
@@ -15,7 +16,7 @@ WHOLE = 1 << 30  # a row is one item
 TUNING = Tuning(
     orderings=ORDERINGS,
     weight_dtypes=(),  # of the GPU's projections: they have rows of their own here
-    columns=WHOLE,
+    columns=2048,  # elementwise.c's COLUMNS
     slice_columns=WHOLE,
     embed_columns=WHOLE,
     copy_columns=WHOLE,
@@ -39,11 +40,22 @@ TUNING = Tuning(
     sample_columns=WHOLE,
 )
 
-# Families of rows, in the order lowering tries them.
-ENTRIES: tuple[Entry, ...] = (
-    *projections_rows.rows(TUNING),
-    *elementwise.rows(TUNING),
-    *embed_rows.rows(ORDERINGS),
-)
+# Families of rows, in the order lowering tries them. Those of this folder come first: they check ids, which the
+# shared ones of the same opcodes leave to the device.
+FAMILIES = (projections_rows, rope_rows, table_rows, norm, elementwise, sampling)
+
+
+def _entries() -> tuple[Entry, ...]:
+    rows: dict[Op, list[Entry]] = {}
+    for family in FAMILIES:
+        of_family: dict[Op, list[Entry]] = {}
+        for row in family.rows(TUNING):
+            if row.op is not Op.SAMPLE:
+                of_family.setdefault(row.op, []).append(row)
+        rows = {**of_family, **rows}
+    return tuple(row for found in rows.values() for row in found)
+
+
+ENTRIES: tuple[Entry, ...] = (*_entries(), *embed_rows.rows(ORDERINGS))
 
 KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes)
