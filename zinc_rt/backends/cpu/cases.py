@@ -56,7 +56,30 @@ _POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_
 _ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
 _NORM = {"eps": 1e-6}
 
+# Of matrices: types with bodies of their own, and two that go by dequantised pieces.
+_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "nvfp4")
+
 ROWS: tuple[Row, ...] = (
+    Row(Op.MATMUL, {"T": 2, "N": 18, "K": 1280, "one": 1}, types=_TYPES),
+    Row(Op.MATMUL, {"T": 18, "N": 18, "K": 512, "one": 1}, types=_TYPES),
+    Row(Op.MATMUL, {"T": 1, "N": 5, "K": 1056, "one": 1}, types=("f32", "q8_0", "q4_0")),
+    Row(Op.LM_HEAD, {"T": 4, "L": 2, "V": 17, "D": 256}, types=("f32", "q8_0", "q6_k")),
+    Row(
+        Op.RMS_NORM_FUSED_QKV,
+        {"T": 2, "D": 256, "Q": 33, "K": 17, "V": 16},
+        _NORM,
+        types=("f16", "q8_0", "q4_k"),
+        without=("k_bias",),
+    ),
+    Row(Op.RMS_NORM_FUSED_MLP_GATE_UP, {"T": 2, "D": 256, "F": 33}, _NORM, types=("f32", "q4_0")),
+    Row(Op.MOE_GATE_UP, {"T": 3, "D": 256, "E": 4, "F": 17, "k": 2}, types=("f32", "q8_0", "q4_k")),
+    Row(Op.SHARED_EXPERT, {"T": 2, "D": 256, "F": 256, "one": 1}, types=("f16", "q8_0", "q6_k")),
+    Row(
+        Op.MLA_ABSORB,
+        {"T": 3},
+        {"heads": 2, "nope": 256, "rope": 5, "latent": 18},
+        types=("f32", "q8_0", "q5_k"),
+    ),
     Row(Op.ADD, {"T": 3, "N": 37}),
     Row(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(DTYPES))),
     Row(Op.SWIGLU, {"T": 3, "rest": 2085}),
