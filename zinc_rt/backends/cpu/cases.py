@@ -1,7 +1,7 @@
 """Small unkind operands for every opcode that has a native kernel: what the self-test runs.
 
-A row gives the dimensions that an opcode's patterns name, and its attributes; operands follow from the patterns in
-ir/op.py. An opcode with several kernels has a row for each, one that reads weights of any type runs with each type.
+A row gives the dimensions that an opcode's patterns name, and its attributes; operands follow from the patterns
+in ir/op.py. An opcode with several kernels has a row for each; one that reads weights of any type runs with each.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from zinc_rt.ir.dtypes import block_of, row_bytes
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.ir.shapes import evaluate
+from zinc_rt.kernels.native.types import DTYPES
 from zinc_rt.kernels.weight import Weight
 
 Operand = np.ndarray | Weight | None
@@ -55,7 +56,24 @@ _POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_
 _ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
 _NORM = {"eps": 1e-6}
 
+# Types with bodies of their own, two that go by dequantised pieces, and a K that is no whole round of accumulators.
+_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "nvfp4")
+
 ROWS: tuple[Row, ...] = (
+    Row(Op.MATMUL, {"T": 2, "N": 18, "K": 1280, "one": 1}, types=_TYPES),
+    Row(Op.MATMUL, {"T": 18, "N": 18, "K": 512, "one": 1}, types=_TYPES),
+    Row(Op.MATMUL, {"T": 1, "N": 5, "K": 1056, "one": 1}, types=("f32", "q8_0", "q4_0")),
+    Row(Op.LM_HEAD, {"T": 4, "L": 2, "V": 17, "D": 256}, types=("f32", "q8_0", "q6_k")),
+    Row(
+        Op.RMS_NORM_FUSED_QKV,
+        {"T": 2, "D": 256, "Q": 33, "K": 17, "V": 16},
+        _NORM,
+        types=("f16", "q8_0", "q4_k"),
+        without=("k_bias",),
+    ),
+    Row(Op.RMS_NORM_FUSED_MLP_GATE_UP, {"T": 2, "D": 256, "F": 33}, _NORM, types=("f32", "q4_0")),
+    Row(Op.MOE_GATE_UP, {"T": 3, "D": 256, "E": 4, "F": 17, "k": 2}, types=("f32", "q8_0", "q4_k")),
+    Row(Op.SHARED_EXPERT, {"T": 2, "D": 256, "F": 256, "one": 1}, types=("f16", "q8_0", "q6_k")),
     Row(Op.ADD, {"T": 3, "N": 37}),
     Row(Op.SWIGLU, {"T": 3, "rest": 2085}),
     Row(Op.GEGLU, {"T": 3, "rest": 37}),
@@ -82,6 +100,7 @@ ROWS: tuple[Row, ...] = (
     Row(Op.TABLE_STORE, {"E": 5, "slots": 3, "pages": 10}),
     Row(Op.LOAD_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
     Row(Op.STORE_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
+    Row(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(DTYPES))),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.native import attention_rows, rope_rows, table_rows
+from zinc_rt.kernels.native import attention_rows, embed_rows, projections_rows, rope_rows, table_rows
 from zinc_rt.kernels.rows import elementwise, norm, sampling
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
@@ -42,7 +42,7 @@ TUNING = Tuning(
 
 # Families of rows, in the order lowering tries them. Those of this folder come first: they check ids, which the
 # shared ones of the same opcodes leave to the device.
-FAMILIES = (attention_rows, rope_rows, table_rows, norm, elementwise, sampling)
+FAMILIES = (projections_rows, attention_rows, rope_rows, table_rows, norm, elementwise, sampling)
 
 
 def _entries() -> tuple[Entry, ...]:
@@ -56,6 +56,6 @@ def _entries() -> tuple[Entry, ...]:
     return tuple(row for found in rows.values() for row in found)
 
 
-ENTRIES: tuple[Entry, ...] = _entries()
+ENTRIES: tuple[Entry, ...] = (*_entries(), *embed_rows.rows(ORDERINGS))
 
 KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes)
