@@ -99,6 +99,8 @@ ROWS: tuple[Row, ...] = (
         {"head_dim": 20, "mode": "neox", "page_tokens": 4, **_NORM},
     ),
     Row(Op.KV_WRITE_BATCHED, {**_POSITIONS, "K": 40, "V": 21}, {"page_tokens": 4}),
+    Row(Op.FLASH_ATTN, {**_POSITIONS, "slots": 1, "pages": 150, "kv_rows": 600, "ctx": 600}, _ATTENTION),
+    Row(Op.FLASH_ATTN_BATCHED, _POSITIONS, {**_ATTENTION, "window": 5}),
     Row(Op.ARGMAX, {"L": 3, "V": 1037}),
     Row(Op.STREAM_OUT, {"L": 3, "capacity": 4, "one": 1, "two": 2}),
     Row(Op.VERIFY_K, {"S": 40, "K": 3, "slots": 7}),

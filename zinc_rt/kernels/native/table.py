@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.native import embed_rows, projections_rows, rope_rows, table_rows
+from zinc_rt.kernels.native import attention_rows, embed_rows, projections_rows, rope_rows, table_rows
 from zinc_rt.kernels.rows import elementwise, norm, sampling
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
@@ -42,7 +42,7 @@ TUNING = Tuning(
 
 # Families of rows. Those of this folder have other grains of work, or check ids, which the shared rows leave to a
 # device; a shared row is taken for an opcode that they do not have.
-OWN = (embed_rows, projections_rows, rope_rows, table_rows)
+OWN = (embed_rows, projections_rows, attention_rows, rope_rows, table_rows)
 SHARED = (norm, elementwise, sampling)
 UNBUILT = frozenset({Op.SAMPLE})  # rows without a kernel here
 
