@@ -30,12 +30,14 @@ INLINE i32x8 sums8(const i32x8 v[8]) {
 
 // ---- blocks of 32: q8_0, q4_0. Eight to a vector.
 
-INLINE i32x8 block_q8_0(const uint8_t *block, const int8_t *x) { return dot_q8(block + 2, x); }
+INLINE i32x8 block_q8_0(const uint8_t *block, const int8_t *x) {
+    return dot4((i32x8){0}, *(const i8x32u *)(block + 2), *(const i8x32u *)x);
+}
 INLINE i32x8 block_q4_0(const uint8_t *block, const int8_t *x) {
     u8x16 q = *(const u8x16u *)(block + 2), low = q & 15, high = q >> 4;
     u8x32 w = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
                                       21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
-    return dot4((i32x8){0}, (i8x32)w, *(const i8x32u *)x);
+    return dot4_small((i32x8){0}, w, *(const i8x32u *)x);
 }
 
 // What is to be added to the integer sums: q8_0's dot is too large by BIAS * sum(x), q4_0's by 8 * sum(x).
