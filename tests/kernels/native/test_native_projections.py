@@ -10,7 +10,7 @@ from kernels.op_cases import floats
 from zinc_rt.backends.cpu.cases import weight
 from zinc_rt.ir.op import Op
 
-TYPES = "f32 f16 bf16 q8_0 q4_0 q4_k q5_k q6_k q5_1 iq4_nl q2_k nvfp4".split()
+TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "iq4_nl", "q2_k", "nvfp4")
 
 
 @pytest.mark.parametrize("dtype", TYPES)

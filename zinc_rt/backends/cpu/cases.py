@@ -56,7 +56,7 @@ _POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_
 _ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
 _NORM = {"eps": 1e-6}
 
-# Types with bodies of their own, two that go by dequantised pieces, and a K that is no whole round of accumulators.
+# Of matrices: types with bodies of their own, and two that go by dequantised pieces.
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "nvfp4")
 
 ROWS: tuple[Row, ...] = (
@@ -74,6 +74,12 @@ ROWS: tuple[Row, ...] = (
     Row(Op.RMS_NORM_FUSED_MLP_GATE_UP, {"T": 2, "D": 256, "F": 33}, _NORM, types=("f32", "q4_0")),
     Row(Op.MOE_GATE_UP, {"T": 3, "D": 256, "E": 4, "F": 17, "k": 2}, types=("f32", "q8_0", "q4_k")),
     Row(Op.SHARED_EXPERT, {"T": 2, "D": 256, "F": 256, "one": 1}, types=("f16", "q8_0", "q6_k")),
+    Row(
+        Op.MLA_ABSORB,
+        {"T": 3},
+        {"heads": 2, "nope": 256, "rope": 5, "latent": 18},
+        types=("f32", "q8_0", "q5_k"),
+    ),
     Row(Op.ADD, {"T": 3, "N": 37}),
     Row(Op.SWIGLU, {"T": 3, "rest": 2085}),
     Row(Op.GEGLU, {"T": 3, "rest": 37}),

@@ -36,6 +36,9 @@ INLINE i32x8 any_dot4(i32x8 acc, i8x32 w, i8x32 x) {
     return acc + __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14) + __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
 }
 
+// The same of w that is 0..127.
+INLINE i32x8 any_dot4_small(i32x8 acc, u8x32 w, i8x32 x) { return any_dot4(acc, (i8x32)w, x); }
+
 // acc[i] + the sum of products 4i .. 4i + 3, times scale: scale[2i] and scale[2i + 1] are equal. w is 0..63.
 INLINE i32x8 any_scaled(i32x8 acc, u8x32 w, i8x32 x, i16x16 scale) {
     i32x8 factor = __builtin_convertvector(__builtin_shufflevector(scale, scale, 0, 2, 4, 6, 8, 10, 12, 14), i32x8);

@@ -32,9 +32,7 @@ def table_store(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterat
 def load_request_state(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     table, slot = node.inputs
     rows, elements = row_shape(graph, table)
-    yield rows_launch(
-        "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=4 * elements, rows=int(rows)
-    )
+    yield rows_launch("load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=4 * elements, rows=int(rows))
 
 
 def store_request_state(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
