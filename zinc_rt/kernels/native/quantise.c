@@ -32,7 +32,7 @@ static inline step step_of(const float *x, uint32_t n, int half) {
     if (bits >= 0x7f800000u) return (step){0, __builtin_nanf("")};
     if (amax < 0x1p-100f) return (step){0, 0};
     float d = amax / 127.0f;
-    return (step){127.0f / amax, half ? (float)(_Float16)d : d};
+    return (step){127.0f / amax, half ? half_rounded(d) : d};
 }
 
 // The sum of the 16 quants.

@@ -14,7 +14,7 @@ from zinc_rt.kernels.native import (
     sample_rows,
     table_rows,
 )
-from zinc_rt.kernels.rows import elementwise, norm
+from zinc_rt.kernels.rows import elementwise, norm, sampling
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
 from zinc_rt.kernels.weight import own_bytes
@@ -62,7 +62,7 @@ OWN = (
     sample_rows,
     table_rows,
 )
-SHARED = (norm, elementwise)
+SHARED = (norm, elementwise, sampling)
 
 _OWN_ENTRIES = tuple(row for family in OWN for row in family.rows(TUNING))
 _TAKEN = {row.op for row in _OWN_ENTRIES}
