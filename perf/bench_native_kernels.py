@@ -61,8 +61,12 @@ class Bench:
             call(handle, f"quantise{block}", arguments, (segments, 1, tokens), 0, segments * tokens)
         self.source = source
         w = self.w.ctypes.data
-        self.arguments = struct.pack("<10Q", source.ctypes.data, w, 0, self.w.strides[0], self.y.ctypes.data, 0, 0, 0, 0, 0)
-        self.arguments += struct.pack("<11I", tokens, 0, type_number(dtype), self.rows, k, x_bytes, 0, self.rows, 0, 1, 1)
+        self.arguments = struct.pack(
+            "<10Q", source.ctypes.data, w, 0, self.w.strides[0], self.y.ctypes.data, 0, 0, 0, 0, 0
+        )
+        self.arguments += struct.pack(
+            "<11I", tokens, 0, type_number(dtype), self.rows, k, x_bytes, 0, self.rows, 0, 1, 1
+        )
         self.panels = -(-self.rows // PANEL)
         self.kernel = "project_q8" if block else "project_c1"
         self.handle = handle
@@ -92,7 +96,9 @@ class Bench:
         return time.perf_counter() - began
 
 
-def call(handle: ctypes.CDLL, kernel: str, arguments: bytes, grid: tuple[int, int, int], first: int, last: int) -> None:
+def call(
+    handle: ctypes.CDLL, kernel: str, arguments: bytes, grid: tuple[int, int, int], first: int, last: int
+) -> None:
     dims = (ctypes.c_uint32 * 3)(*grid)
     refused = getattr(handle, f"zrt_{kernel}")(arguments, dims, ctypes.c_uint32(first), ctypes.c_uint32(last))
     assert refused == 0, f"{kernel} refused: {refused}"
@@ -100,13 +106,17 @@ def call(handle: ctypes.CDLL, kernel: str, arguments: bytes, grid: tuple[int, in
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench_native_kernels", description=__doc__)
-    parser.add_argument("--types", default="q8_0,q4_0,q4_k,q5_k,q6_k,f16", help="weight types (default %(default)s)")
+    parser.add_argument(
+        "--types", default="q8_0,q4_0,q4_k,q5_k,q6_k,f16", help="weight types (default %(default)s)"
+    )
     parser.add_argument("--orderings", default="q8,c1", help="q8, c1 or both (default %(default)s)")
     parser.add_argument("--tokens", default="1", help="how many, by commas (default %(default)s)")
     parser.add_argument("--k", type=int, default=1024, help="columns (default %(default)s)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--passes", type=int, default=3)
-    parser.add_argument("--resident", action="store_true", help="a matrix of 512 KiB: the kernel without the memory")
+    parser.add_argument(
+        "--resident", action="store_true", help="a matrix of 512 KiB: the kernel without the memory"
+    )
     parser.add_argument("--level", default="native", help="what -mcpu names (default %(default)s)")
     given = parser.parse_args()
     handle = load(build.compile_library(build.compiler(), given.level))
@@ -118,7 +128,10 @@ def main() -> None:
                 passes = given.passes * (40 if given.resident else 1)
                 best = min(bench.run(given.threads) for _ in range(passes + 1))
                 what = f"{bench.w.nbytes / best / 1e9:6.1f} GB/s" if tokens == 1 else ""
-                print(f"{dtype:5} {ordering} {tokens:4} tokens {what} {bench.macs / best / 1e9:7.1f} GMAC/s", flush=True)
+                print(
+                    f"{dtype:5} {ordering} {tokens:4} tokens {what} {bench.macs / best / 1e9:7.1f} GMAC/s",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
