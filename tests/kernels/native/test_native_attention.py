@@ -67,7 +67,15 @@ def test_one_token_at_the_edges_of_groups_and_chunks(position: int) -> None:
 
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim", "value_dim"),
-    [(1, 1, 1, 1), (2, 1, 15, 17), (3, 3, 16, 16), (5, 1, 80, 37), (2, 2, 128, 64), (17, 1, 12, 8), (40, 2, 20, 1)],
+    [
+        (1, 1, 1, 1),
+        (2, 1, 15, 17),
+        (3, 3, 16, 16),
+        (5, 1, 80, 37),
+        (2, 2, 128, 64),
+        (17, 1, 12, 8),
+        (40, 2, 20, 1),
+    ],
 )
 def test_heads_of_any_size_and_number(heads: int, kv_heads: int, head_dim: int, value_dim: int) -> None:
     attend(
@@ -100,7 +108,9 @@ def test_windows(window: int) -> None:
 
 def test_a_prompt_of_many_tokens_and_sequences() -> None:
     tokens = [(0, position) for position in range(33)] + [(1, position) for position in range(260, 290)] + [(2, 0)]
-    attend([40, 290, 1], tokens, heads=6, kv_heads=3, head_dim=16, value_dim=16, page_tokens=5, pages=60, ways=WAYS)
+    attend(
+        [40, 290, 1], tokens, heads=6, kv_heads=3, head_dim=16, value_dim=16, page_tokens=5, pages=60, ways=WAYS
+    )
 
 
 def test_a_step_of_more_capacity_than_partial_results_are_kept_for() -> None:

@@ -100,7 +100,6 @@ ROWS: tuple[Row, ...] = (
     Row(Op.KV_WRITE_BATCHED, {**_POSITIONS, "K": 40, "V": 21}, {"page_tokens": 4}),
     Row(Op.FLASH_ATTN, {**_POSITIONS, "slots": 1, "pages": 150, "kv_rows": 600, "ctx": 600}, _ATTENTION),
     Row(Op.FLASH_ATTN_BATCHED, _POSITIONS, {**_ATTENTION, "window": 5}),
-    Row(Op.MLA_ABSORB, {"T": 3}, {"heads": 2, "nope": 32, "rope": 5, "latent": 19}, types=("f32", "q8_0")),
     Row(Op.MLA_EXPAND, {"T": 3}, {"heads": 3, "nope": 7, "rope": 5, "value_dim": 9}),
     Row(
         Op.MLA_FLASH_ATTN,
@@ -122,7 +121,11 @@ ROWS: tuple[Row, ...] = (
         for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
     ),
     *(
-        Row(op, {"T": 7, "S": 2, "slots": 3}, {"k_heads": 2, "v_heads": 4, "head_dim": 20, "grouping": way, **_NORM})
+        Row(
+            op,
+            {"T": 7, "S": 2, "slots": 3},
+            {"k_heads": 2, "v_heads": 4, "head_dim": 20, "grouping": way, **_NORM},
+        )
         for op, way in (
             (Op.SSM_DELTA_NET, "tiled"),
             (Op.SSM_DELTA_NET_INPLACE, "grouped"),
@@ -231,7 +234,8 @@ def _position(shape: tuple[int, ...], names: Mapping[str, int], random: np.rando
 
 
 SAMPLING = np.array(
-    [[0, 0, 1, 0], [0.7, 40, 0.9, 0.05], [1, 0, 1, 0], [1.5, 0, 0.8, 0], [0.2, 900, 1, 0.01], [3, 1, 1, 0]], np.float32
+    [[0, 0, 1, 0], [0.7, 40, 0.9, 0.05], [1, 0, 1, 0], [1.5, 0, 0.8, 0], [0.2, 900, 1, 0.01], [3, 1, 1, 0]],
+    np.float32,
 )
 
 # What an index means, by its port's name.

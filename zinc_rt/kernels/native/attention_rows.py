@@ -42,7 +42,7 @@ def attention_launches(
     heads_an_item = min(group, QUERIES)
     chunks = _chunks(pages * page_tokens, window)
     partial_bytes = 4 * (value_dim + 2) * heads * chunks * capacity["tokens"]
-    split = 1 < chunks and partial_bytes <= PARTIALS_BYTES
+    split = chunks > 1 and partial_bytes <= PARTIALS_BYTES
     partials = Temp("partials", partial_bytes) if split else None
     splits = min(SPLITS, chunks) if split else 1
     yield Launch(
@@ -101,6 +101,5 @@ def _rejects(node: Node, graph: Graph) -> str | None:
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return tuple(
-        Entry(op, flash_attn, tuning.orderings, rejects=_rejects)
-        for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
+        Entry(op, flash_attn, tuning.orderings, rejects=_rejects) for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
     )

@@ -15,7 +15,9 @@ from zinc_rt.kernels.native import (
     sample_rows,
     table_rows,
 )
+from zinc_rt.kernels.native.vectors import any_vectors
 from zinc_rt.kernels.rows import elementwise, norm, sampling
+from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
 from zinc_rt.kernels.weight import own_bytes
@@ -51,7 +53,7 @@ TUNING = Tuning(
 )
 
 # Families of rows, in the order lowering tries them. Those of this folder come first: they check ids, which the
-# shared ones of the same opcodes leave to the device.
+# shared ones of the same opcodes leave to the device. Kernels that read float32 vectors take other types by vectors.py.
 FAMILIES = (
     projections_rows,
     attention_rows,
@@ -72,7 +74,7 @@ def _entries() -> tuple[Entry, ...]:
     for family in FAMILIES:
         of_family: dict[Op, list[Entry]] = {}
         for row in family.rows(TUNING):
-            of_family.setdefault(row.op, []).append(row)
+            of_family.setdefault(row.op, []).append(any_vectors(row) if row.weight_dtypes == F32 else row)
         rows = {**of_family, **rows}
     return tuple(row for found in rows.values() for row in found)
 
