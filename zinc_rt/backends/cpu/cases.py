@@ -55,6 +55,7 @@ class Row:
 _POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_rows": 120}
 _ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
 _NORM = {"eps": 1e-6}
+_DELTA = {"k_heads": 2, "v_heads": 4, "head_dim": 20, **_NORM}
 
 # Of matrices: types with bodies of their own, and two that go by dequantised pieces.
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "nvfp4")
@@ -124,7 +125,7 @@ ROWS: tuple[Row, ...] = (
         Row(
             op,
             {"T": 7, "S": 2, "slots": 3},
-            {"k_heads": 2, "v_heads": 4, "head_dim": 20, "grouping": way, **_NORM},
+            {**_DELTA, "grouping": way},
         )
         for op, way in (
             (Op.SSM_DELTA_NET, "tiled"),

@@ -1,8 +1,8 @@
 """Recurrences: nodes to launches of convolution.c, delta_net.c and scan.c, in every form of the state.
 
-Plain forms read one buffer and write another. Forms in place have one, whose row s belongs to sequence s. With ids,
-sequence s reads row source[s] and writes row target[s]: every row is read before any is written, so that more
-than one sequence goes through a temporary.
+Plain forms read one buffer and write another. Forms in place have one, whose row s belongs to sequence s. With
+ids, sequence s reads row source[s] and writes row target[s]: every row is read before any is written, so that
+more than one sequence goes through a temporary.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ TUNING = Tuning(
 )
 
 # Families of rows, in the order lowering tries them. Those of this folder come first: they check ids, which the
-# shared ones of the same opcodes leave to the device. Kernels that read float32 vectors take other types by vectors.py.
+# shared ones of the same opcodes leave to the device. Rows of float32 vectors take other types by vectors.py.
 FAMILIES = (
     projections_rows,
     attention_rows,

@@ -46,8 +46,8 @@ def any_vectors(entry: Entry) -> Entry:
 
 
 def matrix(graph: Graph, name: str) -> tuple[Ref, Stride | None]:
-    """Two operands of a kernel that reads float32 rows: where the file has them, with their stride; of another type
-    packed by as_f32, with none."""
+    """Two operands of a kernel that reads float32 rows: where the file has them, with their stride; of another
+    type packed by as_f32, with none."""
     return Ref(name), Stride(name, -2) if graph.buffers[name].dtype == "f32" else None
 
 
