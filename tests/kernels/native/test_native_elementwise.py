@@ -44,7 +44,9 @@ def test_softcap(shape: tuple[int, int]) -> None:
     check(Op.SOFTCAP, unkind(1, *shape), cap=30.0, capacity={"tokens": 8}, orderings=ONE)
 
 
-@pytest.mark.parametrize(("group", "offset", "size"), [(1, 0, 1), (10, 2, 5), (40, 39, 1), (40, 0, 40), (20, 3, 17)])
+@pytest.mark.parametrize(
+    ("group", "offset", "size"), [(1, 0, 1), (10, 2, 5), (40, 39, 1), (40, 0, 40), (20, 3, 17)]
+)
 def test_slice(group: int, offset: int, size: int) -> None:
     check(
         Op.SLICE,

@@ -20,7 +20,14 @@ ONE = ("canonical-1",)
 def test_rows_of_a_table_come_and_go(shape: tuple[int, ...]) -> None:
     table = unkind(1, 4, *shape)
     check(Op.LOAD_REQUEST_STATE, table, indices(3, 0, 3), capacity={"sequences": 5}, orderings=ONE)
-    check(Op.STORE_REQUEST_STATE, unkind(2, 2, *shape), indices(3, 1), table, capacity={"sequences": 5}, orderings=ONE)
+    check(
+        Op.STORE_REQUEST_STATE,
+        unkind(2, 2, *shape),
+        indices(3, 1),
+        table,
+        capacity={"sequences": 5},
+        orderings=ONE,
+    )
 
 
 @pytest.mark.parametrize("slot", [-1, 4])
