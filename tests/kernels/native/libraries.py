@@ -1,4 +1,4 @@
-"""Libraries of the native kernels for tests, as files: other levels, other flags, and ones with a planted fault."""
+"""Libraries of the native kernels for tests: other levels, other flags, and ones with a planted fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compiled kernels may not contain: fused multiply-add where a result is not exact, calls to other libraries.
+"""What the compiled kernels may not contain: fused multiply-add where it changes a result, calls of libraries.
 
 canonical-1 rounds every product. A fused multiply-add rounds once for two operations, so it is allowed only where
 the product or the result is provably exact: a header says so in a comment `EXACT_FMA function function: why`, with

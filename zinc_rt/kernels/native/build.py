@@ -94,7 +94,7 @@ def _another(named: str) -> Compiler:
 
 def _said(command: tuple[str, ...]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=_environment())
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnsupportedError(
             f"no C compiler: {command[0]}: {error}", next="pip install 'zinc-rt[native]'"
@@ -140,7 +140,7 @@ def compile_library(
         command = [*using.command, *FLAGS, *extra, target, headers, "-o", str(output), *map(str, files)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=_environment()
+                command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=environment()
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnsupportedError(f"the C compiler did not run: {error}") from None
@@ -160,7 +160,7 @@ def _march(level: str) -> str:
     return f"{flag}={level.replace('x86_64_v', 'x86-64-v')}"
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """zig keeps what it made below our cache: else it writes into the user's home."""
     folder = cache_folder() / "zig"
     try:
