@@ -79,26 +79,24 @@ def compiler(named: str = "") -> Compiler:
         )
     program = Path(spec.origin).parent / "zig"
     command = (str(program),) if program.is_file() else (sys.executable, "-m", "ziglang")
-    return Compiler((*command, "cc"), f"zig {_said((*command, 'version'))}")
+    version = _said((*command, "version"), "no C compiler", "pip install 'zinc-rt[native]'")
+    return Compiler((*command, "cc"), f"zig {version}")
 
 
 def _another(named: str) -> Compiler:
-    said = _said((named, "--version")).partition("\n")[0]
+    advice = "name a clang of 19 or newer, or unset it and pip install 'zinc-rt[native]'"
+    said = _said((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
     if "clang" not in said:
-        raise UnsupportedError(
-            f"ZINC_RT_CC={named}: not a clang: {said or 'it says nothing'}",
-            next="name a clang of 19 or newer, or unset it and pip install 'zinc-rt[native]'",
-        )
+        raise UnsupportedError(f"ZINC_RT_CC={named}: not a clang: {said or 'it says nothing'}", next=advice)
     return Compiler((named,), said)
 
 
-def _said(command: tuple[str, ...]) -> str:
+def _said(command: tuple[str, ...], problem: str, advice: str) -> str:
+    """What a program prints. Raises UnsupportedError where it does not run: what that means, and what to do."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment())
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnsupportedError(
-            f"no C compiler: {command[0]}: {error}", next="pip install 'zinc-rt[native]'"
-        ) from None
+        raise UnsupportedError(f"{problem}: {error}", next=advice) from None
     return done.stdout.strip()
 
 
