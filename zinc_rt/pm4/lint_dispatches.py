@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.accesses import register_writes
 from zinc_rt.pm4.bits import Bits
-from zinc_rt.pm4.decode import Item
+from zinc_rt.pm4.decode import Bad, Item
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import (
     AcquireMem,
@@ -69,7 +69,7 @@ class DispatchState:
                 if _has(gcr.RELEASE[self.generation], packet.gcr_cntl, "GL2_WB"):
                     self.unwritten = False
             case _:
-                for write in register_writes(packet) if hasattr(packet, "FIELDS") else ():
+                for write in () if isinstance(packet, Bad) else register_writes(packet):
                     if SH.base <= write.address < SH.end:
                         self.registers[write.address - SH.base] = write.value
 
