@@ -134,17 +134,23 @@ class _Order:
     written: list[tuple[Range, Dispatch]] = field(default_factory=list)
     read: list[tuple[Range, Dispatch]] = field(default_factory=list)
     temps: dict[tuple[int, str], Dispatch | None] = field(default_factory=dict)  # by node: who wrote it first
+    grids: Dispatch | None = None  # makes the grids that lie in memory
 
     def clear(self) -> None:
         self.waited = False
         self.written.clear()
         self.read.clear()
         self.temps = dict.fromkeys(self.temps)
+        self.grids = None
 
     def dispatch(self, step: Dispatch) -> Iterator[tuple[str, str]]:
         """Conflicts with what runs beside it. A temporary is written by the first launch that names it; what
         launches of one node share of the graph's buffers is the node's own affair."""
         self.waited = False
+        if self.grids is not None and isinstance(step.grid, GridInBlock):
+            yield f"{self.grids.launch.kernel}, which makes its grid, may still run", FLUSH
+        if step.node is None:
+            self.grids = step
         for buffer in step.launch.buffers:
             if isinstance(buffer, Temp):
                 writer = self.temps.setdefault((id(step.node), buffer.name), step)
