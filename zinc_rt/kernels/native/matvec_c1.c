@@ -21,8 +21,10 @@ INLINE void rows_of(uint32_t type, const job *j, uint32_t row, const uint32_t n)
     const uint8_t *p[2];
     const float *x = (const float *)j->x[0];
     f32x16 acc[2][8];
+#pragma unroll
     for (uint32_t r = 0; r < n; r++) {
         p[r] = j->w + (row + r) * j->row_bytes;
+#pragma unroll
         for (int i = 0; i < 8; i++) acc[r][i] = (f32x16){0};
     }
     const uint32_t bytes = type == type_q4_k || type == type_q5_k || type == type_q6_k ? block_bytes(type) : bytes128(type);
@@ -39,11 +41,16 @@ INLINE void rows_of(uint32_t type, const job *j, uint32_t row, const uint32_t n)
 #pragma unroll
                 for (uint32_t e = 0; e < 8; e++) acc[r][e] = acc[r][e] + w[e] * load16(x + i + 128 * half + 16 * e);
             }
+#pragma unroll
         for (uint32_t r = 0; r < n; r++) p[r] += bytes;
     }
+#pragma unroll
     for (uint32_t r = 0; r < n; r++) {
-        if (i < j->k) rest_of_row(j, j->w + (row + r) * j->row_bytes, x, i, acc[r]);
-        put(j, 0, row + r, tree128(acc[r]));
+        f32x16 all[8];  // a copy: `acc` stays in registers, which no variable may index
+#pragma unroll
+        for (int e = 0; e < 8; e++) all[e] = acc[r][e];
+        if (i < j->k) rest_of_row(j, j->w + (row + r) * j->row_bytes, x, i, all);
+        put(j, 0, row + r, tree128(all));
     }
 }
 

@@ -6,12 +6,26 @@
 // Bytes of 128 weights. Of the types of 256 a half block: a pair of calls has the same `p`, and a different `half`.
 INLINE uint32_t bytes128(uint32_t type) { return 128 / block_elements(type) * block_bytes(type); }
 
+// A half as half_at reads it. Through a register of integers: the other way there leaves the compiler to name a vector
+// register of its choice as a source, and it may be one that a sum waits in.
+INLINE float scale_at(const uint8_t *p) {
+#if defined(__F16C__)
+    uint16_t h;
+    memcpy(&h, p, 2);
+    uint32_t bits = h;
+    __asm__("" : "+r"(bits));
+    return halves8((u16x8)(i32x4){(int32_t)bits, 0, 0, 0})[0];
+#else
+    return half_at(p);
+#endif
+}
+
 INLINE f32x16 bytes_times(const uint8_t *q, float d) { return floats(*(const i8x16u *)q) * splat_exact(d); }
 
 INLINE void weights128_q8_0(const uint8_t *p, f32x16 w[8]) {
 #pragma unroll
     for (int b = 0; b < 4; b++) {
-        float d = half_at(p + 34 * b);
+        float d = scale_at(p + 34 * b);
         w[2 * b] = bytes_times(p + 34 * b + 2, d);
         w[2 * b + 1] = bytes_times(p + 34 * b + 18, d);
     }
@@ -20,7 +34,7 @@ INLINE void weights128_q8_0(const uint8_t *p, f32x16 w[8]) {
 INLINE void weights128_q4_0(const uint8_t *p, f32x16 w[8]) {
 #pragma unroll
     for (int b = 0; b < 4; b++) {
-        f32x16 d = splat_exact(half_at(p + 18 * b));
+        f32x16 d = splat_exact(scale_at(p + 18 * b));
         u8x16 q = bytes16(p + 18 * b + 2);
         w[2 * b] = floats((i8x16)(q & 15) - 8) * d;
         w[2 * b + 1] = floats((i8x16)(q >> 4) - 8) * d;
@@ -28,7 +42,7 @@ INLINE void weights128_q4_0(const uint8_t *p, f32x16 w[8]) {
 }
 
 INLINE void weights128_q4_k(const uint8_t *p, int half, f32x16 w[8]) {
-    float d = half_at(p), dmin = half_at(p + 2);
+    float d = scale_at(p), dmin = scale_at(p + 2);
     scales_k4 sc = scales_k4_at(p + 4);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -43,7 +57,7 @@ INLINE void weights128_q4_k(const uint8_t *p, int half, f32x16 w[8]) {
 }
 
 INLINE void weights128_q5_k(const uint8_t *p, int half, f32x16 w[8]) {
-    float d = half_at(p), dmin = half_at(p + 2);
+    float d = scale_at(p), dmin = scale_at(p + 2);
     scales_k4 sc = scales_k4_at(p + 4);
     u8x16 top0 = bytes16(p + 16), top1 = bytes16(p + 32);
 #pragma unroll
@@ -60,7 +74,7 @@ INLINE void weights128_q5_k(const uint8_t *p, int half, f32x16 w[8]) {
 }
 
 INLINE void weights128_q6_k(const uint8_t *p, int half, f32x16 w[8]) {
-    float d = half_at(p + 208);
+    float d = scale_at(p + 208);
     const uint8_t *q = p + 64 * half, *top = p + 128 + 32 * half;
     const int8_t *scale = (const int8_t *)p + 192 + 8 * half;
 #pragma unroll
