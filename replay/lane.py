@@ -14,7 +14,7 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.isa import Target, decode
 from zinc_rt.kernels import sets
-from zinc_rt.kernels.launch import Launch, Ref, Temp
+from zinc_rt.kernels.launch import Launch, Operand, Ref, Stride
 from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
@@ -123,8 +123,9 @@ class _Node:
             name=zrt.name,
         )
 
-    def _address(self, device: Any) -> Callable[[Ref | Temp], int]:
-        def resolve(buffer: Ref | Temp) -> int:
+    def _address(self, device: Any) -> Callable[[Operand], int]:
+        def resolve(buffer: Operand) -> int:
+            assert not isinstance(buffer, Stride), f"{buffer.name} is packed: its rows fix its strides"
             if isinstance(buffer, Ref):
                 return self._addresses[buffer.name] + buffer.offset_bytes
             name = f"temp {buffer.name}"

@@ -10,6 +10,7 @@ import pytest
 from zinc_rt import devices
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd import t1, t2
+from zinc_rt.backends.cpu import native
 from zinc_rt.backends.spec import Host
 from zinc_rt.commands.options import check_taken
 from zinc_rt.devices import ORACLE, choose_tier, probe_tiers
@@ -63,8 +64,32 @@ def test_a_gpu_that_cannot_be_used_is_an_error_with_cause_and_advice(
 @pytest.mark.parametrize("device", ["auto", "hw", "cpu"])
 def test_auto_never_simulates_and_says_what_it_passed_over(locked_gpu: None, device: str) -> None:
     choice = choose_tier("auto", device)
-    assert choice.tier == "t_cpu" and not choice.simulated
+    assert choice.tier == "t_cpu_native" and not choice.simulated
     assert ("EACCES" in choice.why) is (device != "cpu") and "not t2: " in choice.why
+
+
+def test_without_a_compiler_auto_takes_the_oracle_and_says_why(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: Any, **__: Any) -> None:
+        raise UnsupportedError(
+            "no C compiler: the package ziglang is missing", next="pip install 'zinc-rt[native]'"
+        )
+
+    monkeypatch.setattr(native, "library", none)
+    choice = choose_tier("auto")
+    assert (
+        choice.tier == "t_cpu" and "not t_cpu_native: no C compiler: the package ziglang is missing" in choice.why
+    )
+    with pytest.raises(UnsupportedError, match=r"no C compiler[^\n]*\n  next: pip install 'zinc-rt\[native\]'"):
+        choose_tier("t_cpu_native")
+
+
+def test_auto_passes_over_a_tier_that_lacks_the_ordering(no_gpu: None) -> None:
+    assert choose_tier("auto", ordering="canonical-1-q8").tier == "t_cpu_native"
+    choice = choose_tier("auto", ordering="float32-dequant")
+    assert choice.tier == "t_cpu" and "not t_cpu_native: no float32-dequant" in choice.why
+    assert choose_tier("auto", "sim", ordering="canonical-1-q8").tier == "t_cpu_native"
 
 
 def test_a_named_device_of_auto_may_be_a_simulated_one(no_gpu: None) -> None:
@@ -74,8 +99,8 @@ def test_a_named_device_of_auto_may_be_a_simulated_one(no_gpu: None) -> None:
 
 def test_every_tier_has_an_answer(no_gpu: None) -> None:
     answers = {row.tier: found for row, found in probe_tiers()}
-    assert list(answers) == ["t2", "t1", "t_cpu", "t_cpu_native", "vulkan", "t_cuda", "t_metal", "t_intel"]
-    assert [tier for tier, found in answers.items() if found.usable] == ["t_cpu"]
+    assert list(answers) == ["t2", "t1", "t_cpu_native", "t_cpu", "vulkan", "t_cuda", "t_metal", "t_intel"]
+    assert [tier for tier, found in answers.items() if found.usable] == ["t_cpu_native", "t_cpu"]
     assert all(found.why for found in answers.values())
 
 

@@ -8,7 +8,11 @@ from pathlib import Path
 from zinc_rt.settings import KNOBS, NOTHING_BEHIND, Settings
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
-DEFAULT_WORDS = {"gemma4_attn_scale": "the architecture's own"}  # a 0 that is no valid value
+DEFAULT_WORDS = {  # what stands for a value that is none
+    "gemma4_attn_scale": "the architecture's own",
+    "cpu_affinity": "wherever the system puts them",
+    "cc": "the ziglang package's",
+}
 
 
 def test_the_table_in_the_docs_is_the_table_of_knobs() -> None:

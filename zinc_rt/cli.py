@@ -67,6 +67,9 @@ def _guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print(f"{who}: interrupted", file=sys.stderr)
+        # CPython notes that an interrupt left source code run by exec (a dataclass being made), and would end by
+        # the signal however it was handled. Running other source takes the note back.
+        exec("")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone: nothing is left to say
         _discard_stdout()

@@ -48,8 +48,11 @@ def probe_tiers(device: str = "auto") -> tuple[tuple[BackendSpec, Availability],
     return tuple((row, _probe(row, device)) for row in (*first, *(r for r in registry.SPECS if r not in first)))
 
 
-def choose_tier(asked: str, device: str = "auto", *, simulate: bool = False, **options: Any) -> Choice:
-    """`asked`: TIER, TIER:KERNELSET or auto, which takes the first usable one. `options`: the simulated device's.
+def choose_tier(
+    asked: str, device: str = "auto", *, simulate: bool = False, ordering: str = "canonical-1", **options: Any
+) -> Choice:
+    """`asked`: TIER, TIER:KERNELSET or auto, which takes the first usable one that computes `ordering`. `options`:
+    the simulated device's.
 
     `device`: auto, hw, cpu or sim. `simulate`: under auto a tier that was asked for is simulated where this
     machine has no AMD GPU at all. Raises UsageError or UnsupportedError, with the reason and what to do, for a
@@ -59,6 +62,9 @@ def choose_tier(asked: str, device: str = "auto", *, simulate: bool = False, **o
         return _asked(*registry.parse(asked), device, simulate, options)
     passed_over: list[str] = []
     for row in registry.preferred():
+        if not row.computes(ordering):
+            passed_over.append(f"not {row.tier}: no {ordering}")
+            continue
         if device == "sim" and row.simulable:
             return Choice(row, f"{row.tier}: the first choice; {SIMULATED}", True, options=options)
         found = _probe(row, device)

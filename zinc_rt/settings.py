@@ -18,6 +18,8 @@ from zinc_rt.errors import UsageError
 class Settings:
     tier: str = "auto"
     cpu_workers: int = 0  # 0: every core this process may use
+    cpu_affinity: tuple[int, ...] = ()  # (): wherever the system puts them
+    cc: str = ""  # "": the ziglang package's
     lm_head_rows: int = 0  # 0: the whole vocabulary
     max_decode_tokens: int = 0  # 0: as many as asked for
     decode_topk: int = 0  # 0: what the metadata says
@@ -52,6 +54,17 @@ def _positive_real(text: str) -> float:
     return value
 
 
+def _cpus(text: str) -> tuple[int, ...]:
+    """ "0,2-5" -> (0, 2, 3, 4, 5)"""
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        cpus += range(_count(first), _count(last if dash else first) + 1)
+    if not cpus or len(set(cpus)) < len(cpus):
+        raise ValueError
+    return tuple(cpus)
+
+
 def _one_of(**values: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         return values[text]
@@ -83,6 +96,16 @@ KNOBS = (
         "the tier to run on, where no --tier is given",
     ),
     Knob("ZINC_RT_CPU_WORKERS", "cpu_workers", _count, "a count, 0 for every core", "T-CPU threads"),
+    Knob(
+        "ZINC_RT_CPU_AFFINITY",
+        "cpu_affinity",
+        _cpus,
+        "CPUs like 0,2-5",
+        "the CPUs that t_cpu_native's threads are pinned to, one each",
+    ),
+    Knob(
+        "ZINC_RT_CC", "cc", str, "a clang", "what compiles t_cpu_native's kernels, instead of the ziglang package"
+    ),
     Knob("ZINC_RT_LM_HEAD_ROWS", "lm_head_rows", _count, "a count, 0 for all", "cap the LM head's rows (a clamp)"),
     Knob(
         "ZINC_RT_MAX_DECODE_TOKENS",

@@ -10,17 +10,29 @@ from zinc_rt.errors import UnsupportedError, UsageError
 
 ORACLE = "t_cpu"  # judges all others
 AMD_SETS = ("gfx1201",)
+AMD_ORDERINGS = ("canonical-1",)
 
 SPECS: tuple[BackendSpec, ...] = (
-    BackendSpec("t2", "AMD user queues", "zinc_rt.backends.amd.t2", 40, AMD_SETS, simulable=True),
-    BackendSpec("t1", "AMD through /dev/kfd", "zinc_rt.backends.amd.t1", 30, AMD_SETS, simulable=True),
+    BackendSpec(
+        "t2", "AMD user queues", "zinc_rt.backends.amd.t2", 40, AMD_SETS, orderings=AMD_ORDERINGS, simulable=True
+    ),
+    BackendSpec(
+        "t1",
+        "AMD through /dev/kfd",
+        "zinc_rt.backends.amd.t1",
+        30,
+        AMD_SETS,
+        orderings=AMD_ORDERINGS,
+        simulable=True,
+    ),
     BackendSpec(
         "t_cpu_native",
         "this machine's CPU, in machine code",
         "zinc_rt.backends.cpu.native",
         20,
         ("native",),
-        ("threads", "affinity", "compiler"),
+        ("threads", "affinity"),
+        ("canonical-1", "canonical-1-q8"),
         deadline=False,
     ),
     BackendSpec(

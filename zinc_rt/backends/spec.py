@@ -75,8 +75,12 @@ class BackendSpec:
     preference: int = 0
     kernel_sets: tuple[str, ...] = ()  # the first where the device does not decide
     options: tuple[str, ...] = ()  # names of those its `open` takes
+    orderings: tuple[str, ...] = ()  # those it computes; (): every one
     simulable: bool = False  # its device is reached through kmd.Driver: a simulated one can stand in
     deadline: bool = True  # a step that takes long is late; not where the host itself computes
+
+    def computes(self, ordering: str) -> bool:
+        return not self.orderings or ordering in self.orderings
 
     @property
     def built(self) -> bool:

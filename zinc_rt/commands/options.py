@@ -128,11 +128,18 @@ def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Setting
     from zinc_rt.devices import choose_tier, open_backend
     from zinc_rt.engine import Engine, ctx_warning
 
-    choice = choose_tier(arguments.tier or settings.tier, arguments.device, **simulated_device(arguments))
+    choice = choose_tier(
+        arguments.tier or settings.tier,
+        arguments.device,
+        ordering=arguments.ordering,
+        **simulated_device(arguments),
+    )
     check_taken([choice], arguments)
     if warning := ctx_warning(gguf, arguments.ctx):
         say(f"warning   {warning}")
-    backend = open_backend(choice, arguments.ordering, threads=threads(arguments, settings))
+    backend = open_backend(
+        choice, arguments.ordering, threads=threads(arguments, settings), affinity=settings.cpu_affinity
+    )
     try:
         return Engine(
             gguf,

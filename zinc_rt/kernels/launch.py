@@ -43,6 +43,9 @@ class Stride:
     axis: int
 
 
+Operand = Ref | Temp | Stride
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One dispatch. The kernarg block is the buffers' addresses (None: 0), then the constants as dwords.
@@ -52,7 +55,7 @@ class Launch:
     """
 
     kernel: str
-    buffers: tuple[Ref | Temp | Stride | None, ...]
+    buffers: tuple[Operand | None, ...]
     constants: tuple[int | float, ...] = ()
     grid: Grid = (1, 1, 1)
     patches: tuple[tuple[str, int], ...] = ()
@@ -61,7 +64,7 @@ class Launch:
     def kernarg_bytes(self) -> int:
         return 8 * len(self.buffers) + 4 * len(self.constants)
 
-    def kernarg(self, address: Callable[[Ref | Temp | Stride], int]) -> bytes:
+    def kernarg(self, address: Callable[[Operand], int]) -> bytes:
         """The block's bytes, little-endian."""
         addresses = (0 if buffer is None else address(buffer) for buffer in self.buffers)
         return b"".join((*(struct.pack("<Q", va) for va in addresses), *map(_dword, self.constants)))

@@ -23,6 +23,7 @@ from zinc_rt.backends.cpu.self_test import same
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.op import OPS, Op
+from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
@@ -38,11 +39,16 @@ WAYS = (
 
 @cache
 def code() -> Library:
-    """The library for this machine; a skip with the reason where there is none."""
+    """The library for this machine; a skip with the reason where nothing compiles. One that fails its self-test is
+    an error, at every level: a wrong kernel must not pass as a missing one."""
     try:
-        return library()
+        build.levels()
+        build.compiler()
     except UnsupportedError as error:
         pytest.skip(str(error))
+    found = library()
+    assert not found.notes, "; ".join(found.notes)
+    return found
 
 
 @cache

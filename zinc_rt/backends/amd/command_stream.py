@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
 from zinc_rt.backends.amd.packet_program import PacketProgram
-from zinc_rt.kernels.launch import Ref, Temp
+from zinc_rt.kernels.launch import Operand, Ref, Stride, Temp
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
 from zinc_rt.lower.program import Barrier
 from zinc_rt.pm4 import gcr
@@ -30,7 +30,8 @@ def content(plan: DispatchPlan, va: int, address: Callable[[Ref], int]) -> bytes
 
     for step in plan.dispatches:
 
-        def resolve(place: Ref | Temp, temps: Mapping[str, int] = step.temps) -> int:
+        def resolve(place: Operand, temps: Mapping[str, int] = step.temps) -> int:
+            assert not isinstance(place, Stride), f"{place.name} is packed: its rows fix its strides"
             return va + temps[place.name] if isinstance(place, Temp) else address(place)
 
         block = step.launch.kernarg(resolve)

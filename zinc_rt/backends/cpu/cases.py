@@ -1,7 +1,7 @@
 """Small unkind operands for every opcode that has a native kernel: what the self-test runs.
 
-A row gives the dimensions that an opcode's patterns name, and its attributes; operands follow from the patterns in
-ir/op.py. An opcode with several kernels has a row for each, one that reads weights of any type runs with each type.
+A row gives the dimensions that an opcode's patterns name, and its attributes; operands follow from the patterns
+in ir/op.py. An opcode with several kernels has a row for each; one that reads weights of any type runs with each.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from zinc_rt.ir.dtypes import block_of, row_bytes
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.ir.shapes import evaluate
+from zinc_rt.kernels.native.types import DTYPES
 from zinc_rt.kernels.weight import Weight
 
 Operand = np.ndarray | Weight | None
@@ -51,7 +52,37 @@ class Row:
     without: tuple[str, ...] = ()
 
 
-ROWS: tuple[Row, ...] = (Row(Op.ADD, {"T": 3, "N": 37}),)
+_POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_rows": 120}
+_ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
+_NORM = {"eps": 1e-6}
+
+ROWS: tuple[Row, ...] = (
+    Row(Op.ADD, {"T": 3, "N": 37}),
+    Row(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(DTYPES))),
+    Row(Op.SWIGLU, {"T": 3, "rest": 2085}),
+    Row(Op.GEGLU, {"T": 3, "rest": 37}),
+    Row(Op.SIGMOID_MUL, {"T": 3, "N": 37}),
+    Row(Op.SCALE, {"T": 3, "N": 37, "one": 1}, {"factor": 0.3}),
+    Row(Op.ROW_SCALE, {"T": 3, "N": 37, "ctx": 9}),
+    Row(Op.SOFTCAP, {"T": 3, "N": 37}, {"cap": 30.0}),
+    Row(Op.SLICE, {"T": 3, "N": 40}, {"group": 10, "offset": 2, "size": 5}),
+    Row(Op.RMS_NORM, {"T": 3, "K": 111, "size": 37}, {"size": 37, **_NORM}),
+    Row(Op.RESIDUAL_RMS_NORM, {"T": 3, "D": 145}, _NORM),
+    Row(Op.ROPE, {**_POSITIONS, "K": 80, "R": 17}, {"head_dim": 40, "mode": "norm", "offset": 2}),
+    Row(Op.ROPE, {**_POSITIONS, "K": 80, "R": 17}, {"head_dim": 40, "mode": "neox", "offset": 1}),
+    Row(
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+        {**_POSITIONS, "Q": 80, "K": 40, "V": 21, "R": 8},
+        {"head_dim": 20, "mode": "neox", "page_tokens": 4, **_NORM},
+    ),
+    Row(Op.KV_WRITE_BATCHED, {**_POSITIONS, "K": 40, "V": 21}, {"page_tokens": 4}),
+    Row(Op.ARGMAX, {"L": 3, "V": 1037}),
+    Row(Op.STREAM_OUT, {"L": 3, "capacity": 4, "one": 1, "two": 2}),
+    Row(Op.VERIFY_K, {"S": 40, "K": 3, "slots": 7}),
+    Row(Op.TABLE_STORE, {"E": 5, "slots": 3, "pages": 10}),
+    Row(Op.LOAD_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
+    Row(Op.STORE_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
+)
 
 
 def cases() -> Iterator[Case]:
@@ -127,6 +158,10 @@ def _pages(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.G
     return random.permutation(prod(shape)).reshape(shape)
 
 
+def _entries(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    return random.permutation(names["slots"] * names["pages"])[: shape[0]]
+
+
 def _position(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     return random.permutation(names["ctx"])[: shape[0]]
 
@@ -142,4 +177,5 @@ INDEX: dict[str, Callable[..., np.ndarray]] = {
     "target": _below("slots"),
     "ids": _below("E"),
     "row": _below("T"),
+    "entry": _entries,
 }

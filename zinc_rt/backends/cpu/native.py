@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ REFUSALS = {
 def probe(host: Host) -> Availability:
     """Compiles on a machine's first time: only then it is known whether the kernels run here."""
     try:
-        found = library(say=_say)
+        found = library(_named_compiler(), say=_say)
     except UnsupportedError as error:
         sentence, _, advice = str(error).partition("\n  next: ")
         return Availability(False, sentence, advice, devices=(OnDevice("cpu", False, sentence, advice),))
@@ -45,7 +46,7 @@ def probe(host: Host) -> Availability:
 
 
 def open(opening: Opening) -> NativeBackend:
-    """Options: `threads`, physical cores unless given; `affinity`, CPUs to run on; `compiler`."""
+    """Options: `threads`, physical cores unless given; `affinity`, CPUs to run on."""
     if opening.ordering not in ORDERINGS:
         raise UnsupportedError(
             f"{opening.spec.tier} computes {', '.join(sorted(ORDERINGS))}, not {opening.ordering}",
@@ -55,7 +56,7 @@ def open(opening: Opening) -> NativeBackend:
     return NativeBackend(
         opening.spec,
         opening.ordering,
-        library(options.get("compiler", ""), say=_say),
+        library(_named_compiler(), say=_say),
         threads=options.get("threads") or default_threads(),
         affinity=tuple(options.get("affinity") or ()),
     )
@@ -108,6 +109,11 @@ class NativeBackend(HostMemory):
         if result:
             why, task = result >> 32, result & 0xFFFFFFFF
             raise InputError(f"{executable.nodes[task]!r}: {REFUSALS.get(why, f'refused, code {why}')}")
+
+
+def _named_compiler() -> str:
+    """From the environment, where every command has checked it: it holds for the whole process."""
+    return os.environ.get("ZINC_RT_CC", "").strip()
 
 
 def _threads(count: int) -> str:

@@ -1,4 +1,4 @@
-"""One node on a backend of host memory: operands in, outputs back. The self-test and the tests run kernels with it.
+"""One node on a backend of host memory: operands in, outputs back. The self-test and the tests use it.
 
 Counts of tokens, sequences, rows and entries come from the operands' shapes. Buffers are as long as `capacity`
 says, NaN and -1 behind the counted part, in outputs everywhere.

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from zinc_rt.backends.cpu.host_memory import aligned
+from zinc_rt.backends.cpu.sharing import share
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import SYMBOLS, Node
-from zinc_rt.kernels.launch import COUNTS, Ref, Stride, Temp
+from zinc_rt.kernels.launch import COUNTS, Operand, Ref, Stride, Temp
 from zinc_rt.kernels.native.task import ANY, Task
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
-from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, Dispatch, DispatchPlan, GridInBlock, dispatch_plan
-from zinc_rt.lower.program import Barrier
+from zinc_rt.lower.dispatch_plan import Dispatch, GridInBlock, dispatch_plan
 
 IS_COUNT = 1 << 31
 LINE_BYTES = 64
@@ -76,36 +77,25 @@ class NativeExecutable:
 def build(
     program: Program, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: Splitting
 ) -> NativeExecutable:
-    """`kernel` gives a kernel's address by its name. Raises UnsupportedError for a grid that no dispatch can have."""
-    plan = dispatch_plan(program)
-    block = aligned(plan.size_bytes)
+    """`kernel` gives a kernel's address by its name. Raises UnsupportedError for a grid that none can have."""
+    steps, block_bytes = share(dispatch_plan(program), program.graph)
+    block = aligned(block_bytes)
     address = _Addresses(program, buffers, block.ctypes.data)
-    steps = list(_steps(plan))
     tasks = aligned(len(steps) * TASK.itemsize).view(TASK)
-    for row, (barrier, step) in zip(tasks, steps, strict=True):
-        arguments = step.launch.kernarg(lambda operand, temps=step.temps: address.of(operand, temps))
+    for row, each in zip(tasks, steps, strict=True):
+        step = each.dispatch
+        arguments = step.launch.kernarg(partial(address.of, step.temps))
         end = step.arguments_offset + len(arguments)
         block[step.arguments_offset : end] = np.frombuffer(arguments, np.uint8)
         row["run"], row["arguments"] = kernel(step.launch.kernel), block.ctypes.data + step.arguments_offset
-        row["dims"], row["barrier"] = _dims(step), barrier
+        row["dims"], row["barrier"] = _dims(step), each.barrier
         row["least"], row["most"] = _claims(step, splitting)
     cells = aligned(len(steps) * LINE_BYTES)
     struct = ProgramStruct(
-        tasks.ctypes.data, address.of(Ref(COUNTS), {}), cells.ctypes.data, len(steps), splitting.shuffle
+        tasks.ctypes.data, address.of({}, Ref(COUNTS)), cells.ctypes.data, len(steps), splitting.shuffle
     )
-    nodes = tuple(step.node for _, step in steps)
+    nodes = tuple(each.dispatch.node for each in steps)
     return NativeExecutable(struct, nodes, (block, tasks, cells, tuple(buffers.values())))
-
-
-def _steps(plan: DispatchPlan) -> Iterator[tuple[bool, Dispatch]]:
-    """Each dispatch, and whether all before it must have ended. Grids are read off the counts: none are made."""
-    barrier = False
-    for step in plan.steps:
-        if isinstance(step, Barrier):
-            barrier = True
-        elif not (step.node is None and step.launch.kernel == GRIDS_KERNEL):
-            yield barrier, step
-            barrier = False
 
 
 def _dims(step: Dispatch) -> tuple[int, ...]:
@@ -128,7 +118,7 @@ class _Addresses:
         self._buffers = buffers
         self._block = block
 
-    def of(self, operand: Ref | Temp | Stride, temps: Mapping[str, int]) -> int:
+    def of(self, temps: Mapping[str, int], operand: Operand) -> int:
         if isinstance(operand, Temp):
             return self._block + temps[operand.name]
         spec = self._program.graph.buffers.get(operand.name)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.backends.cpu.host_memory import aligned
 from zinc_rt.backends.cpu.tasks import LINE_BYTES, PoolStruct
@@ -40,23 +41,12 @@ def _read(path: str) -> str:
         return ""
 
 
-def parse_cpus(text: str) -> tuple[int, ...]:
-    """ "0,2-5" -> (0, 2, 3, 4, 5). Raises ValueError."""
-    cpus: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        cpus += range(int(first), int(last if dash else first) + 1)
-    if not cpus or min(cpus) < 0 or len(set(cpus)) < len(cpus):
-        raise ValueError(text)
-    return tuple(cpus)
-
-
 class Helpers:
     """`threads` - 1 Python threads inside zrt_help; idle ones wait on a condition and cost nothing."""
 
     def __init__(self, library: ctypes.CDLL, threads: int, affinity: tuple[int, ...] = ()) -> None:
         self._room = aligned(ctypes.sizeof(PoolStruct) + LINE_BYTES)
-        self.pool = PoolStruct.from_buffer(self._room)
+        self.pool = PoolStruct.from_buffer(self._room.data)
         self.pool.threads = threads
         self._yield = _sched_yield()
         self.pool.yield_core = ctypes.cast(self._yield, ctypes.c_void_p).value
@@ -70,12 +60,13 @@ class Helpers:
 
     def run(self, program: ctypes.Structure) -> int:
         """zrt_run's answer. From one thread at a time."""
+        if not self._calls:
+            self._pin(0)  # the caller itself
         if len(self._threads) < self._wanted:
             self._start()
-        if self._wanted:
-            with self._wake:
-                self._calls += 1
-                self._wake.notify_all()
+        with self._wake:
+            self._calls += 1
+            self._wake.notify_all()
         return int(self._library.zrt_run(ctypes.byref(self.pool), ctypes.byref(program)))
 
     def settle(self) -> None:
@@ -93,10 +84,6 @@ class Helpers:
         for thread in self._threads:
             thread.join()
 
-    def pin_caller(self) -> None:
-        """In the thread that calls `run`."""
-        self._pin(0)
-
     def _start(self) -> None:
         while len(self._threads) < self._wanted:
             number = len(self._threads) + 1
@@ -109,7 +96,8 @@ class Helpers:
         seen, calls = 0, 0
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._closed or self._calls != calls)
+                while self._calls == calls and not self._closed:
+                    self._wake.wait()
                 if self._closed:
                     return
                 calls = self._calls
@@ -123,11 +111,13 @@ class Helpers:
         try:
             os.sched_setaffinity(0, {self._affinity[number % len(self._affinity)]})
         except OSError as error:
-            raise UsageError(f"ZINC_RT_CPU_AFFINITY: CPU {self._affinity[number]}: {error.strerror}") from None
+            raise UsageError(
+                f"ZINC_RT_CPU_AFFINITY: CPU {self._affinity[number % len(self._affinity)]}: {error.strerror}"
+            ) from None
 
 
-def _sched_yield() -> ctypes._CFuncPtr:
+def _sched_yield() -> Any:
     """The C library's, which gives the core to whoever waits for one."""
     if os.name == "nt":
-        return ctypes.WinDLL("kernel32").SwitchToThread  # type: ignore[attr-defined, no-any-return]
+        return ctypes.WinDLL("kernel32").SwitchToThread  # type: ignore[attr-defined]
     return ctypes.CDLL(None).sched_yield

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.folders import cache_folder
+from zinc_rt.kernels.native import grids
 
 FOLDER = Path(__file__).parent
 FLAGS = (
@@ -106,11 +107,18 @@ def sources() -> tuple[Path, ...]:
     return tuple(sorted(FOLDER.glob("*.c")))
 
 
+def generated() -> dict[str, str]:
+    """C files that are written for a compile: their names and text."""
+    return {"grids.c": grids.source()}
+
+
 def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
-    """Of the library that `compile_library` would give: sources, flags, compiler, and what this CPU says it can."""
+    """Of the library that `compile_library` would give: its sources, flags, compiler, and this CPU's features."""
     digest = hashlib.sha256()
     for path in sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for name, text in generated().items():
+        digest.update(f"{name}\0{text}\0".encode())
     told = (*FLAGS, *extra, level, using.version, platform.machine(), sys.platform, _features())
     digest.update("\0".join(told).encode())
     return digest.hexdigest()
@@ -121,7 +129,10 @@ def compile_library(using: Compiler, level: str, extra: tuple[str, ...] = ()) ->
     target = f"-mcpu={level}" if "zig" in using.version else _march(level)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
         output = Path(folder) / "kernels.so"
-        command = [*using.command, *FLAGS, *extra, target, "-o", str(output), *map(str, sources())]
+        made = [Path(folder) / name for name in generated()]
+        for path, text in zip(made, generated().values(), strict=True):
+            path.write_text(text, encoding="ascii")
+        command = [*using.command, *FLAGS, *extra, target, "-o", str(output), *map(str, (*sources(), *made))]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=_environment()

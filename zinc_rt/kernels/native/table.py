@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.rows import elementwise
+from zinc_rt.kernels.native import embed_rows, rope_rows, table_rows
+from zinc_rt.kernels.rows import elementwise, norm, sampling
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
 from zinc_rt.kernels.weight import own_bytes
@@ -14,7 +16,7 @@ WHOLE = 1 << 30  # a row is one item
 TUNING = Tuning(
     orderings=ORDERINGS,
     weight_dtypes=(),  # of the GPU's projections: they have rows of their own here
-    columns=WHOLE,
+    columns=2048,  # elementwise.c's COLUMNS
     slice_columns=WHOLE,
     embed_columns=WHOLE,
     copy_columns=WHOLE,
@@ -38,7 +40,17 @@ TUNING = Tuning(
     sample_columns=WHOLE,
 )
 
-# Families of rows, in the order lowering tries them.
-ENTRIES: tuple[Entry, ...] = tuple(elementwise.rows(TUNING))
+# Families of rows. Those of this folder have other grains of work, or check ids, which the shared rows leave to a
+# device; a shared row is taken for an opcode that they do not have.
+OWN = (embed_rows, rope_rows, table_rows)
+SHARED = (norm, elementwise, sampling)
+UNBUILT = frozenset({Op.SAMPLE})  # rows without a kernel here
+
+_OWN_ENTRIES = tuple(row for family in OWN for row in family.rows(TUNING))
+_TAKEN = UNBUILT | {row.op for row in _OWN_ENTRIES}
+ENTRIES: tuple[Entry, ...] = (
+    *_OWN_ENTRIES,
+    *(row for family in SHARED for row in family.rows(TUNING) if row.op not in _TAKEN),
+)
 
 KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes)

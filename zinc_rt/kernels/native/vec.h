@@ -37,10 +37,28 @@ INLINE f32x16 load_some(const float *p, uint32_t n) {
 }
 INLINE void store_some(float *p, f32x16 v, uint32_t n) { memcpy(p, &v, 4 * n); }
 
+// Sixteen halves, exactly. A machine without the instruction would call a library for it: there, the bits move to
+// float32's places and 2^112 corrects the exponent (denormals too), all ones in it stay all ones.
+INLINE f32x16 halves16(const void *p) {
+#if defined(__F16C__) || defined(__aarch64__)
+    return __builtin_convertvector(*(const f16x16u *)p, f32x16);
+#else
+    u32x16 bits = __builtin_convertvector(*(const u16x16u *)p, u32x16), magnitude = (bits & 0x7fff) << 13;
+    u32x16 value = (u32x16)((f32x16)magnitude * 0x1p112f) | ((u32x16)(magnitude >= 0x0f800000) & 0x7f800000);
+    return (f32x16)(value | (bits & 0x8000) << 16);
+#endif
+}
+
 INLINE float half_at(const void *p) {
+#if defined(__F16C__) || defined(__aarch64__)
     _Float16 h;
     memcpy(&h, p, 2);
     return (float)h;
+#else
+    uint16_t room[16] = {0};
+    memcpy(room, p, 2);
+    return halves16(room)[0];
+#endif
 }
 
 // Sums of neighbours: a's eight, then b's.

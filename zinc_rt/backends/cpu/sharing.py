@@ -1,0 +1,127 @@
+"""What several nodes would compute alike is computed once: an input that three projections quantise.
+
+A shared launch depends on nothing but its inputs, which are values of the graph, and writes temporaries only. The
+first node's launch stays, its temporaries live until the last node's have read them, the others' launches go, and
+the barriers that waited for those too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.op import OPS
+from zinc_rt.kernels.launch import Launch, Temp
+from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, TEMP_ALIGNMENT, Dispatch, DispatchPlan
+from zinc_rt.lower.program import Barrier
+from zinc_rt.mem.arena import Lifetime, pack
+from zinc_rt.mem.suballocator import align_up
+
+SHARED_KERNELS = frozenset({"quantise32", "quantise256", "dequantise"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A dispatch; `barrier`: all before it must have ended."""
+
+    barrier: bool
+    dispatch: Dispatch
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A temporary that several nodes read; groups lie between barriers."""
+
+    size_bytes: int
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class _Sharing:
+    written: dict[object, tuple[_Shared, ...]] = field(default_factory=dict)  # by what a launch computes
+    read: dict[tuple[int, str], _Shared] = field(default_factory=dict)  # by node and the name it has there
+    all: list[_Shared] = field(default_factory=list)
+
+
+def share(plan: DispatchPlan, graph: Graph) -> tuple[list[Step], int]:
+    """The plan's dispatches, each shared one once, and how large the block is with what they keep.
+
+    Grids that are data need no dispatch here: whoever walks the steps reads the counts."""
+    steps = list(_steps(plan))
+    changed = _changed_in_place(graph)
+    sharing = _Sharing()
+    group = 0
+    kept: list[tuple[int, Step]] = []
+    gone: set[int] = set()  # nodes of which nothing is kept so far
+    pending = False
+    last_node = None
+    for step in steps:
+        node, launch = step.dispatch.node, step.dispatch.launch
+        within = node is not None and node is last_node  # a barrier here is the node's own
+        last_node = node
+        pending |= step.barrier and not (within and id(node) in gone)
+        if node is not None and launch.kernel in SHARED_KERNELS and not changed & _sources(launch):
+            temps = [buffer for buffer in launch.buffers if isinstance(buffer, Temp)]
+            known = sharing.written.get(_computes(launch))
+            begun = group + pending
+            made = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), begun, begun) for t in temps)
+            for temp, place in zip(temps, made, strict=True):
+                sharing.read[id(node), temp.name] = place
+            if known:
+                if not within:
+                    gone.add(id(node))
+                continue
+            sharing.written[_computes(launch)] = made
+            sharing.all += made
+        group += pending
+        for buffer in launch.buffers:
+            if isinstance(buffer, Temp) and (id(node), buffer.name) in sharing.read:
+                sharing.read[id(node), buffer.name].last = group
+        gone.discard(id(node))
+        kept.append((id(node), Step(pending, step.dispatch)))
+        pending = False
+    base = align_up(plan.size_bytes, TEMP_ALIGNMENT)
+    offsets = pack([Lifetime(each.first, each.last, each.size_bytes) for each in sharing.all])
+    places = {id(each): base + offset for each, offset in zip(sharing.all, offsets, strict=True)}
+    end = max((places[id(each)] + each.size_bytes for each in sharing.all), default=plan.size_bytes)
+    moved = [Step(step.barrier, _moved(step.dispatch, node, sharing, places)) for node, step in kept]
+    return moved, end
+
+
+def _steps(plan: DispatchPlan) -> Iterable[Step]:
+    barrier = False
+    for step in plan.steps:
+        if isinstance(step, Barrier):
+            barrier = True
+        elif not (step.node is None and step.launch.kernel == GRIDS_KERNEL):
+            yield Step(barrier, step)
+            barrier = False
+
+
+def _changed_in_place(graph: Graph) -> frozenset[str]:
+    """Buffers that a node writes: they have another value later under the same name."""
+    return frozenset(
+        name
+        for node in graph.nodes
+        for port in OPS[node.op].outputs
+        if port.inplace
+        for given, name in zip(OPS[node.op].inputs, node.inputs, strict=False)
+        if given.name == port.inplace
+    )
+
+
+def _sources(launch: Launch) -> frozenset[str]:
+    return frozenset(each.name for each in launch.buffers if each is not None and not isinstance(each, Temp))
+
+
+def _computes(launch: Launch) -> object:
+    """Equal for launches that write the same values."""
+    buffers = tuple(each.size_bytes if isinstance(each, Temp) else each for each in launch.buffers)
+    return launch.kernel, buffers, launch.constants, launch.grid
+
+
+def _moved(dispatch: Dispatch, node: int, sharing: _Sharing, places: Mapping[int, int]) -> Dispatch:
+    ours = {name: places[id(sharing.read[node, name])] for name in dispatch.temps if (node, name) in sharing.read}
+    return replace(dispatch, temps={**dispatch.temps, **ours}) if ours else dispatch

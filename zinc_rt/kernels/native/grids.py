@@ -1,0 +1,30 @@
+"""The grids of ggml's IQ types as C, made of the gguf package's tables: blocks_iq.h declares them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from gguf import quants
+
+GRIDS = {
+    "iq2_xxs": quants.IQ2_XXS,
+    "iq2_xs": quants.IQ2_XS,
+    "iq2_s": quants.IQ2_S,
+    "iq3_xxs": quants.IQ3_XXS,
+    "iq3_s": quants.IQ3_S,
+    "iq1_s": quants.IQ1_S,  # iq1_m's too
+}
+
+
+@cache
+def source() -> str:
+    """grids.c"""
+    return "#include <stdint.h>\n" + "".join(_table(name, of) for name, of in GRIDS.items())
+
+
+def _table(name: str, of: type) -> str:
+    of.init_grid()
+    runs, length = of.grid_shape
+    rows = of.grid.astype("i1").reshape(runs, length).tolist()
+    text = ",".join("{" + ",".join(map(str, row)) + "}" for row in rows)
+    return f"const int8_t grid_{name}[{runs}][{length}] = {{{text}}};\n"
