@@ -2,8 +2,8 @@
 
 Facts of Q4_0, Q8_0 and Q4_K_M: llama_tensor_get_type_impl and tensor_allows_quantization in llama.cpp
 src/llama-quant.cpp, without an importance matrix, for models of other than 8 experts. Q4_K_XL is no rule but each
-publisher's own choice; here it is the shape such files share: what every token reads in Q8_0, experts in Q4_K, their
-down projections in Q5_K.
+publisher's own choice; here it is the shape such files share: what every token reads in Q8_0, experts in Q4_K,
+their down projections in Q5_K.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -217,15 +217,16 @@ def _write(
         file.truncate(at)
 
 
-def _pieces(name: str, planned: Planned, dtype: str) -> list[np.ndarray] | map[np.ndarray]:
+def _pieces(name: str, planned: Planned, dtype: str) -> Iterator[np.ndarray]:
     if name in planned.tensors:
-        return [planned.tensors[name].reshape(-1).view(np.uint8)]
+        yield planned.tensors[name].reshape(-1).view(np.uint8)
+        return
     shape, spread = planned.spreads[name]
     rows, columns = prod(shape[:-1]), shape[-1]
     step = max(1, PIECE_BYTES // row_bytes(dtype, columns))
     rng = np.random.Generator(np.random.SFC64([SEED, zlib.crc32(name.encode())]))
-    starts = range(0, rows, step)
-    return map(lambda at: random_blocks(rng, min(step, rows - at), columns, dtype, spread).reshape(-1), starts)
+    for start in range(0, rows, step):
+        yield random_blocks(rng, min(step, rows - start), columns, dtype, spread).reshape(-1)
 
 
 def _bytes(shape: Sequence[int], dtype: str) -> int:

@@ -124,15 +124,17 @@ def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
     return digest.hexdigest()
 
 
-def compile_library(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> bytes:
-    """Raises UnsupportedError with the compiler's words."""
+def compile_library(
+    using: Compiler, level: str, extra: tuple[str, ...] = (), *, files: tuple[Path, ...] = ()
+) -> bytes:
+    """The kernels, or other `files`, as a shared library. Raises UnsupportedError with the compiler's words."""
     target = f"-mcpu={level}" if "zig" in using.version else _march(level)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
         output = Path(folder) / "kernels.so"
         made = [Path(folder) / name for name in generated()]
         for path, text in zip(made, generated().values(), strict=True):
             path.write_text(text, encoding="ascii")
-        command = [*using.command, *FLAGS, *extra, target, "-o", str(output), *map(str, (*sources(), *made))]
+        command = [*using.command, *FLAGS, *extra, target, "-o", str(output), *map(str, files or (*sources(), *made))]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=_environment()
