@@ -62,7 +62,7 @@ def share(plan: DispatchPlan, graph: Graph) -> tuple[list[Step], int]:
         within = node is not None and node is last_node  # a barrier here is the node's own
         last_node = node
         pending |= step.barrier and not (within and id(node) in gone)
-        if node is not None and launch.kernel in SHARED_KERNELS and not changed & _sources(launch):
+        if node is not None and _shareable(launch) and not changed & _sources(launch):
             temps = [buffer for buffer in launch.buffers if isinstance(buffer, Temp)]
             known = sharing.written.get(_computes(launch))
             begun = group + pending
@@ -110,6 +110,11 @@ def _changed_in_place(graph: Graph) -> frozenset[str]:
         for given, name in zip(OPS[node.op].inputs, node.inputs, strict=False)
         if given.name == port.inplace
     )
+
+
+def _shareable(launch: Launch) -> bool:
+    """Not what reads a temporary: it is the node's own, whatever others call theirs."""
+    return launch.kernel in SHARED_KERNELS and not isinstance(launch.buffers[0], Temp)
 
 
 def _sources(launch: Launch) -> frozenset[str]:

@@ -125,16 +125,19 @@ def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
 
 
 def compile_library(
-    using: Compiler, level: str, extra: tuple[str, ...] = (), *, files: tuple[Path, ...] = ()
+    using: Compiler, level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None
 ) -> bytes:
-    """The kernels, or other `files`, as a shared library. Raises UnsupportedError with the compiler's words."""
+    """`extra`: flags behind FLAGS. `files`: other C files than the kernels, which find the kernels' headers.
+
+    Raises UnsupportedError with the compiler's words.
+    """
     target = f"-mcpu={level}" if "zig" in using.version else _march(level)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
         output = Path(folder) / "kernels.so"
-        made = [Path(folder) / name for name in generated()]
-        for path, text in zip(made, generated().values(), strict=True):
-            path.write_text(text, encoding="ascii")
-        command = [*using.command, *FLAGS, *extra, target, "-o", str(output), *map(str, files or (*sources(), *made))]
+        if files is None:
+            files = (*sources(), *_write_generated(Path(folder)))
+        headers = f"-I{FOLDER}"
+        command = [*using.command, *FLAGS, *extra, target, headers, "-o", str(output), *map(str, files)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=_environment()
@@ -144,6 +147,12 @@ def compile_library(
         if done.returncode != 0 or not output.is_file():
             raise UnsupportedError(f"the C compiler refused the kernels ({level}):\n{done.stderr.strip()[-2000:]}")
         return output.read_bytes()
+
+
+def _write_generated(folder: Path) -> list[Path]:
+    for name, text in generated().items():
+        (folder / name).write_text(text, encoding="ascii")
+    return [folder / name for name in generated()]
 
 
 def _march(level: str) -> str:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.native import embed_rows, rope_rows, table_rows
+from zinc_rt.kernels.native import (
+    attention_rows,
+    embed_rows,
+    mla_rows,
+    moe_rows,
+    projections_rows,
+    recurrent_rows,
+    rope_rows,
+    sample_rows,
+    table_rows,
+)
 from zinc_rt.kernels.rows import elementwise, norm, sampling
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
@@ -42,12 +51,21 @@ TUNING = Tuning(
 
 # Families of rows. Those of this folder have other grains of work, or check ids, which the shared rows leave to a
 # device; a shared row is taken for an opcode that they do not have.
-OWN = (embed_rows, rope_rows, table_rows)
+OWN = (
+    embed_rows,
+    projections_rows,
+    attention_rows,
+    mla_rows,
+    moe_rows,
+    recurrent_rows,
+    rope_rows,
+    sample_rows,
+    table_rows,
+)
 SHARED = (norm, elementwise, sampling)
-UNBUILT = frozenset({Op.SAMPLE})  # rows without a kernel here
 
 _OWN_ENTRIES = tuple(row for family in OWN for row in family.rows(TUNING))
-_TAKEN = UNBUILT | {row.op for row in _OWN_ENTRIES}
+_TAKEN = {row.op for row in _OWN_ENTRIES}
 ENTRIES: tuple[Entry, ...] = (
     *_OWN_ENTRIES,
     *(row for family in SHARED for row in family.rows(TUNING) if row.op not in _TAKEN),

@@ -5,8 +5,13 @@ from __future__ import annotations
 from gguf import GGMLQuantizationType
 
 DTYPES = frozenset(
-    "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s iq1_s iq1_m "
-    "iq4_nl iq4_xs tq1_0 tq2_0 mxfp4 nvfp4".split()
+    {
+        *("f32", "f16", "bf16"),
+        *("q4_0", "q4_1", "q5_0", "q5_1", "q8_0"),
+        *("q2_k", "q3_k", "q4_k", "q5_k", "q6_k"),
+        *("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs"),
+        *("tq1_0", "tq2_0", "mxfp4", "nvfp4"),
+    }
 )
 
 
