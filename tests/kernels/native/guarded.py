@@ -1,8 +1,8 @@
-"""Every case of the self-test on a library, its operands against pages that nobody may touch. A process of its own:
+"""Every self-test case on a library, operands against pages that nobody may touch. A process of its own:
 
     python guarded.py LIBRARY before|behind|none
 
-What reads or writes outside an operand ends the process by a signal; the last line says in which case. Each operand
+What reads or writes outside an operand ends the process by a signal; the last line says in which case. An operand
 ends (behind) or begins (before) at such a page: vector loads over a mapped file's end are found.
 """
 

@@ -1,9 +1,10 @@
-"""Libraries of the native kernels for tests, as files: other levels, other flags, and ones with a planted fault."""
+"""Libraries of the native kernels for tests: other levels, other flags, and ones with a planted fault."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -57,14 +58,12 @@ def compiler() -> build.Compiler:
 
 def library_bytes(level: str, extra: tuple[str, ...] = ()) -> bytes:
     """The kernels, compiled once and then from the cache."""
-    cached = ObjectCache(cache_folder() / ("native-tests" if extra else "native"))
+    tests, tried = ObjectCache(cache_folder() / "native-tests"), ObjectCache(cache_folder() / "native")
     key = build.key(compiler(), level, extra)
-    content = cached.load(key)
-    if not extra:  # what stands there has passed the self-test
-        return content or build.compile_library(compiler(), level)
+    content = tried.load(key) or tests.load(key)
     if content is None:
         content = build.compile_library(compiler(), level, extra)
-        cached.store(key, content)
+        tests.store(key, content)
     return content
 
 
@@ -83,11 +82,18 @@ def assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | 
     return content.decode()
 
 
-def faulty(folder: Path, fault: str, *extra: str, level: str | None = None) -> bytes:
+@cache
+def _faulty(source: str, level: str, extra: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "planted.c"
+        path.write_text(source, encoding="ascii")
+        return build.compile_library(compiler(), level, extra, (build.FOLDER / "pool.c", path))
+
+
+def faulty(fault: str, *extra: str) -> bytes:
     """A library of ADD alone."""
     assert next(cases()).op is Op.ADD, "faults are planted in the first case"
-    files = (build.FOLDER / "pool.c", faulty_source(folder, fault))
-    return build.compile_library(compiler(), level or build.levels()[-1], extra, files)
+    return _faulty(FRAME.format(fault=FAULTS[fault]), build.levels()[-1], extra)
 
 
 def faulty_source(folder: Path, fault: str) -> Path:

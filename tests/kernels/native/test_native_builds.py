@@ -1,4 +1,4 @@
-"""One source for every machine: it compiles for all of them, and gives the same bits at each level that runs here."""
+"""One source for every machine: it compiles for all, and gives the same bits at each level that runs here."""
 
 from __future__ import annotations
 

@@ -64,16 +64,18 @@ def first_good(
     levels: Sequence[str],
     *,
     compile: Compile = build.compile_library,
+    check: Callable[[bytes], str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Library:
     """Of the first level, the best first, that compiles and passes its self-test, now or in the cache.
+    `check`: what is wrong with a library; `self_test` unless given.
 
     Raises UnsupportedError that says of every level why not.
     """
     notes: list[str] = []
     for level in levels:
         with _one_at_a_time(cache.folder):
-            found = _good(cache, using, level, compile, say)
+            found = _good(cache, using, level, compile, check or self_test, say)
         if isinstance(found, str):
             notes.append(found)
             say(found)
@@ -84,7 +86,12 @@ def first_good(
 
 
 def _good(
-    cache: ObjectCache, using: build.Compiler, level: str, compile: Compile, say: Callable[[str], None]
+    cache: ObjectCache,
+    using: build.Compiler,
+    level: str,
+    compile: Compile,
+    check: Callable[[bytes], str],
+    say: Callable[[str], None],
 ) -> tuple[bytes, bool] | str:
     """A library that passed its self-test and whether it was there already, or why there is none."""
     key = build.key(using, level)
@@ -97,7 +104,7 @@ def _good(
         content = compile(using, level)
     except UnsupportedError as error:
         return str(error)
-    problem = self_test(content)
+    problem = check(content)
     if problem:
         line = f"the {level} build failed its self-test ({problem})"
         cache.store(key + FAILED, line.encode())

@@ -79,26 +79,24 @@ def compiler(named: str = "") -> Compiler:
         )
     program = Path(spec.origin).parent / "zig"
     command = (str(program),) if program.is_file() else (sys.executable, "-m", "ziglang")
-    return Compiler((*command, "cc"), f"zig {_said((*command, 'version'))}")
+    version = _said((*command, "version"), "no C compiler", "pip install 'zinc-rt[native]'")
+    return Compiler((*command, "cc"), f"zig {version}")
 
 
 def _another(named: str) -> Compiler:
-    said = _said((named, "--version")).partition("\n")[0]
+    advice = "name a clang of 19 or newer, or unset it and pip install 'zinc-rt[native]'"
+    said = _said((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
     if "clang" not in said:
-        raise UnsupportedError(
-            f"ZINC_RT_CC={named}: not a clang: {said or 'it says nothing'}",
-            next="name a clang of 19 or newer, or unset it and pip install 'zinc-rt[native]'",
-        )
+        raise UnsupportedError(f"ZINC_RT_CC={named}: not a clang: {said or 'it says nothing'}", next=advice)
     return Compiler((named,), said)
 
 
-def _said(command: tuple[str, ...]) -> str:
+def _said(command: tuple[str, ...], problem: str, advice: str) -> str:
+    """What a program prints. Raises UnsupportedError where it does not run: what that means, and what to do."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=_environment())
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment())
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnsupportedError(
-            f"no C compiler: {command[0]}: {error}", next="pip install 'zinc-rt[native]'"
-        ) from None
+        raise UnsupportedError(f"{problem}: {error}", next=advice) from None
     return done.stdout.strip()
 
 
@@ -140,7 +138,7 @@ def compile_library(
         command = [*using.command, *FLAGS, *extra, target, headers, "-o", str(output), *map(str, files)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=_environment()
+                command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=environment()
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnsupportedError(f"the C compiler did not run: {error}") from None
@@ -160,7 +158,7 @@ def _march(level: str) -> str:
     return f"{flag}={level.replace('x86_64_v', 'x86-64-v')}"
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """zig keeps what it made below our cache: else it writes into the user's home."""
     folder = cache_folder() / "zig"
     try:
