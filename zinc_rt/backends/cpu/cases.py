@@ -55,6 +55,7 @@ class Row:
 _POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_rows": 120}
 _ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
 _NORM = {"eps": 1e-6}
+_DELTA = {"k_heads": 2, "v_heads": 4, "head_dim": 20, **_NORM}
 
 # Of matrices: types with bodies of their own, and two that go by dequantised pieces.
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "nvfp4")
@@ -98,6 +99,48 @@ ROWS: tuple[Row, ...] = (
         {"head_dim": 20, "mode": "neox", "page_tokens": 4, **_NORM},
     ),
     Row(Op.KV_WRITE_BATCHED, {**_POSITIONS, "K": 40, "V": 21}, {"page_tokens": 4}),
+    Row(Op.FLASH_ATTN, {**_POSITIONS, "slots": 1, "pages": 150, "kv_rows": 600, "ctx": 600}, _ATTENTION),
+    Row(Op.FLASH_ATTN_BATCHED, _POSITIONS, {**_ATTENTION, "window": 5}),
+    Row(Op.MLA_EXPAND, {"T": 3}, {"heads": 3, "nope": 7, "rope": 5, "value_dim": 9}),
+    Row(
+        Op.MLA_FLASH_ATTN,
+        _POSITIONS,
+        {"heads": 18, "latent": 32, "rope": 9, "value_dim": 11, "scale": 0.1, "page_tokens": 4},
+        types=("f16", "q8_0"),
+    ),
+    Row(Op.MOE_GATE_TOPK, {"T": 5, "D": 64, "E": 20}, {"k": 4, "scale": 2.5}),
+    Row(
+        Op.MOE_GATE_TOPK,
+        {"T": 5, "D": 64, "E": 20},
+        {"k": 3, "gating": "sigmoid", "renormalise": False, "groups": 5, "groups_used": 2},
+        without=("select_bias",),
+    ),
+    Row(Op.MOE_SWIGLU, {"T": 3, "F": 37, "k": 2}, {"activation": "gelu"}),
+    Row(Op.MOE_DOWN_ACC, {"T": 3, "D": 33, "E": 4, "F": 64, "k": 2}, types=("f32", "q8_0")),
+    *(
+        Row(op, {"T": 7, "S": 2, "slots": 3, "C": 37, "K": 4})
+        for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
+    ),
+    *(
+        Row(
+            op,
+            {"T": 7, "S": 2, "slots": 3},
+            {**_DELTA, "grouping": way},
+        )
+        for op, way in (
+            (Op.SSM_DELTA_NET, "tiled"),
+            (Op.SSM_DELTA_NET_INPLACE, "grouped"),
+            (Op.SSM_DELTA_NET_INPLACE_IDS, "tiled"),
+        )
+    ),
+    Row(
+        Op.SSM_DELTA_NET,
+        {"T": 3, "S": 1},
+        {"k_heads": 1, "v_heads": 1, "head_dim": 128, "grouping": "tiled", **_NORM},
+    ),
+    Row(Op.SSM_GATED_NORM, {"T": 3, "K": 74, "D": 37}, _NORM),
+    Row(Op.SSM_SCAN, {"T": 7, "S": 2, "I": 21, "N": 16}),
+    Row(Op.SAMPLE, {"L": 6, "V": 1037, "two": 2, "four": 4}),
     Row(Op.ARGMAX, {"L": 3, "V": 1037}),
     Row(Op.STREAM_OUT, {"L": 3, "capacity": 4, "one": 1, "two": 2}),
     Row(Op.VERIFY_K, {"S": 40, "K": 3, "slots": 7}),
@@ -130,6 +173,8 @@ def _operand(port: Port, names: Mapping[str, int], dtype: str, random: np.random
     shape += tuple(names[key] for key in ("rest",) if port.shape[-1] == "..." and key in names)
     if port.kind == "weight":
         return weight(shape, dtype if len(shape) > 1 and port.name not in ("cos", "sin") else "f32", random)
+    if port.name == "sampling":  # temperature, top_k, top_p, min_p
+        return random.choice(SAMPLING, shape[0], replace=False)
     if port.kind == "index" or port.name in INDEX:
         rule = INDEX.get(port.name)
         if rule is None:
@@ -188,6 +233,11 @@ def _entries(shape: tuple[int, ...], names: Mapping[str, int], random: np.random
 def _position(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     return random.permutation(names["ctx"])[: shape[0]]
 
+
+SAMPLING = np.array(
+    [[0, 0, 1, 0], [0.7, 40, 0.9, 0.05], [1, 0, 1, 0], [1.5, 0, 0.8, 0], [0.2, 900, 1, 0.01], [3, 1, 1, 0]],
+    np.float32,
+)
 
 # What an index means, by its port's name.
 INDEX: dict[str, Callable[..., np.ndarray]] = {

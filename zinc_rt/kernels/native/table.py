@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.native import embed_rows, projections_rows, rope_rows, table_rows
+from zinc_rt.kernels.native import (
+    attention_rows,
+    embed_rows,
+    mla_rows,
+    moe_rows,
+    projections_rows,
+    recurrent_rows,
+    rope_rows,
+    sample_rows,
+    table_rows,
+)
+from zinc_rt.kernels.native.vectors import any_vectors
 from zinc_rt.kernels.rows import elementwise, norm, sampling
+from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
 from zinc_rt.kernels.weight import own_bytes
@@ -41,8 +53,20 @@ TUNING = Tuning(
 )
 
 # Families of rows, in the order lowering tries them. Those of this folder come first: they check ids, which the
-# shared ones of the same opcodes leave to the device.
-FAMILIES = (projections_rows, rope_rows, table_rows, norm, elementwise, sampling)
+# shared ones of the same opcodes leave to the device. Rows of float32 vectors take other types by vectors.py.
+FAMILIES = (
+    projections_rows,
+    attention_rows,
+    mla_rows,
+    moe_rows,
+    recurrent_rows,
+    rope_rows,
+    sample_rows,
+    table_rows,
+    norm,
+    elementwise,
+    sampling,
+)
 
 
 def _entries() -> tuple[Entry, ...]:
@@ -50,8 +74,7 @@ def _entries() -> tuple[Entry, ...]:
     for family in FAMILIES:
         of_family: dict[Op, list[Entry]] = {}
         for row in family.rows(TUNING):
-            if row.op is not Op.SAMPLE:
-                of_family.setdefault(row.op, []).append(row)
+            of_family.setdefault(row.op, []).append(any_vectors(row) if row.weight_dtypes == F32 else row)
         rows = {**of_family, **rows}
     return tuple(row for found in rows.values() for row in found)
 

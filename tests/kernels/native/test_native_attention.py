@@ -1,0 +1,200 @@
+"""Attention on t_cpu_native: the oracle's bits, from keys that nobody else may look at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels.native.harness import WAYS, backend, check
+from kernels.native.unkind import indices, refused
+from kernels.op_cases import floats, paged
+
+from zinc_rt.backends.cpu.one_node import run_node
+from zinc_rt.backends.cpu.tasks import Splitting
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.op import Op
+
+FEW_WAYS = ((2, Splitting(least=1)), (1, Splitting(least=2, shuffle=6)))
+
+
+def attend(
+    lengths: list[int],
+    tokens: list[tuple[int, int]],
+    *,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    value_dim: int,
+    window: int = 0,
+    page_tokens: int = 16,
+    pages: int = 40,
+    scale: float = 0.3,
+    spoil: dict[int, float] | None = None,
+    capacity: int = 0,
+    ways: tuple[tuple[int, Splitting], ...] = FEW_WAYS,
+) -> None:
+    """Tokens are (slot, position). Every cache row that no token sees is NaN; `spoil` puts a value into a dim of
+    each visible key and value."""
+    page_table, cache_rows = paged(1, lengths, page_tokens=page_tokens, pages=pages)
+    k = np.full((cache_rows, kv_heads * head_dim), np.nan, np.float32)
+    v = np.full((cache_rows, kv_heads * value_dim), np.nan, np.float32)
+    random = np.random.default_rng(3)
+    for slot, position in tokens:
+        for key in range(max(0, position - window + 1) if window else 0, position + 1):
+            row = page_table[slot, key // page_tokens] * page_tokens + key % page_tokens
+            if np.isnan(k[row]).all():
+                k[row], v[row] = random.normal(size=k.shape[1]), random.normal(size=v.shape[1])
+                if spoil and key in spoil:
+                    k[row, -1] = v[row, 0] = spoil[key]
+    slots, positions = (np.array(column, np.int32) for column in zip(*tokens, strict=True))
+    check(
+        Op.FLASH_ATTN,
+        floats(2, len(tokens), heads * head_dim, scale=2.0),
+        *(k, v, positions, slots, page_table),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        scale=scale,
+        window=window,
+        page_tokens=page_tokens,
+        capacity={"tokens": capacity},
+        orderings=("canonical-1",),
+        ways=ways,
+    )
+
+
+@pytest.mark.parametrize("position", [0, 1, 15, 31, 32, 255, 256, 511, 600])
+def test_one_token_at_the_edges_of_groups_and_chunks(position: int) -> None:
+    attend([601], [(0, position)], heads=4, kv_heads=2, head_dim=32, value_dim=32)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "value_dim"),
+    [
+        (1, 1, 1, 1),
+        (2, 1, 15, 17),
+        (3, 3, 16, 16),
+        (5, 1, 80, 37),
+        (2, 2, 128, 64),
+        (17, 1, 12, 8),
+        (40, 2, 20, 1),
+    ],
+)
+def test_heads_of_any_size_and_number(heads: int, kv_heads: int, head_dim: int, value_dim: int) -> None:
+    attend(
+        [300, 40],
+        [(0, 296), (0, 297), (1, 39), (0, 298)],
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+    )
+
+
+@pytest.mark.parametrize("head_dim", [129, 192, 256, 300])
+def test_heads_wider_than_a_dots_accumulators(head_dim: int) -> None:
+    attend([40], [(0, 38), (0, 39)], heads=3, kv_heads=1, head_dim=head_dim, value_dim=192)
+
+
+@pytest.mark.parametrize("window", [1, 2, 31, 256, 257, 300])
+def test_windows(window: int) -> None:
+    attend(
+        [600, 300],
+        [(0, position) for position in range(505, 520)] + [(1, 3), (1, 299), (0, 598)],
+        heads=4,
+        kv_heads=2,
+        head_dim=24,
+        value_dim=20,
+        window=window,
+    )
+
+
+def test_a_prompt_of_many_tokens_and_sequences() -> None:
+    tokens = [(0, position) for position in range(33)] + [(1, position) for position in range(260, 290)] + [(2, 0)]
+    attend(
+        [40, 290, 1], tokens, heads=6, kv_heads=3, head_dim=16, value_dim=16, page_tokens=5, pages=60, ways=WAYS
+    )
+
+
+def test_a_step_of_more_capacity_than_partial_results_are_kept_for() -> None:
+    tokens = [(0, position) for position in range(250, 300)]
+    for capacity in (0, 300_000):
+        attend([400], tokens, heads=2, kv_heads=1, head_dim=4, value_dim=3, capacity=capacity)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e-41, -0.0, 3e38])
+def test_values_that_no_model_should_have(value: float) -> None:
+    attend(
+        [300],
+        [(0, position) for position in range(250, 264)],
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        value_dim=16,
+        spoil={5: value, 256: value, 260: value},
+    )
+
+
+@pytest.mark.parametrize("position", [255, 256, 300])
+def test_an_endless_key_hides_nothing_from_those_who_do_not_see_it(position: int) -> None:
+    """In one step, tokens before `position` do not see what those from there on see."""
+    attend(
+        [400],
+        [(0, at) for at in range(position - 5, position + 6)],
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        value_dim=16,
+        spoil={position: np.inf, position + 2: np.nan},
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"position": 64}, "a position is outside the context"),
+        ({"position": -1}, "a position is outside the context"),
+        ({"position": 2**31 - 1}, "a position is outside the context"),
+        ({"slot": 2}, "a slot is outside its table"),
+        ({"slot": -1}, "a slot is outside its table"),
+        ({"page": -1}, "a page outside the cache"),
+        ({"page": 4}, "a page outside the cache"),
+        ({"page": 2**31 - 1}, "a page outside the cache"),
+    ],
+)
+@pytest.mark.parametrize("pages", [4, 40])
+def test_ids_outside_what_they_index(wrong: dict[str, int], sentence: str, pages: int) -> None:
+    page_table = np.zeros((2, pages), np.int32)
+    page_table[1, 2] = wrong.get("page", 0)
+    position = wrong.get("position", 40)
+    if position == 64:
+        position = 16 * pages
+    refused(
+        sentence,
+        Op.FLASH_ATTN,
+        floats(1, 2, 16),
+        *(floats(2, 64, 8), floats(3, 64, 8)),
+        *(indices(3, position), indices(0, wrong.get("slot", 1)), page_table),
+        fresh=(floats(1, 2, 16),),
+        heads=2,
+        kv_heads=1,
+        head_dim=8,
+        value_dim=8,
+        scale=1.0,
+    )
+
+
+def test_heads_that_are_too_wide_are_refused() -> None:
+    q = floats(1, 1, 2049)
+    with pytest.raises(UnsupportedError, match="head_dim is 2049, wanted 1 to 2048"):
+        run_node(
+            backend("canonical-1", 1, Splitting()),
+            Op.FLASH_ATTN,
+            (q, q, q, indices(0), indices(0), np.zeros((1, 1), np.int32)),
+            (q,),
+            heads=1,
+            kv_heads=1,
+            head_dim=2049,
+            value_dim=2049,
+            scale=1.0,
+        )
