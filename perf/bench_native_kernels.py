@@ -1,8 +1,8 @@
 """Projection kernels of t_cpu_native by themselves: python -m zinc_rt.perf.bench_native_kernels --help
 
-GB/s of weights with one token, walked from memory (a matrix of more than 600 MB, each byte once a pass) or from the
-second-level cache (--resident: a matrix of 512 KiB); GMAC/s with several. One thread unless asked; the figure is that
-of the fastest pass. The activations are quantised beforehand: only the kernel is timed.
+GB/s of weights, walked from memory (a matrix of more than 600 MB, each byte once a pass) or from the second-level
+cache (--resident: a matrix of 512 KiB, in the thread's own time), and GMAC/s. With more than 8 tokens the matrix
+has 8 MB. One thread unless asked; the figure is the fastest pass's. Activations are quantised before.
 """
 
 from __future__ import annotations
