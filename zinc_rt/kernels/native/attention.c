@@ -120,7 +120,7 @@ static void score_keys(const run *r, const chunk *c, uint32_t first, float (*sco
         for (uint32_t b = 0; b < spans; b++) {
             uint32_t d = b * SPAN + at, n = dims - d < 16 ? dims - d : 16;
             for (uint32_t i = 0; i < 16; i++) keys[b][i] = key_dims(r, row[i], d, n);
-            transpose16_f32(keys[b]);
+            transpose16(keys[b]);
         }
         for (uint32_t k = 0; k < r->count; k++) {
             f32x16 sum[16];
@@ -168,7 +168,7 @@ static float weigh(float *p, uint32_t lo, uint32_t hi) {
 static float sum_weights(const float *p) {
     f32x16 column[16], sum = {0};
     for (int i = 0; i < 16; i++) column[i] = load16(p + 16 * i);
-    transpose16_f32(column);
+    transpose16(column);
     for (int i = 0; i < 16; i++) sum = sum + column[i];
     sum = __builtin_shufflevector(sum, sum, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14);
     for (int i = 0; i < 16; i++) sum = sum + column[i];  // odd rows go on where even ones ended
