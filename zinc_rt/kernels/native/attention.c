@@ -120,17 +120,31 @@ INLINE f32x16 tree16(f32x16 t[16]) {
     return t[0];
 }
 
+// Where the dims of 16 neighbouring keys are, in the first cache and in the second.
+typedef struct {
+    const float *key[16], *pe[16];
+} key_rows;
+
+// Keys outside the chunk's have the rows of others.
+INLINE key_rows rows_of(const run *r, const chunk *c, uint32_t first, uint32_t kv) {
+    key_rows at;
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t j = first + i, row = c->row[j < c->keys.lo ? c->keys.lo : j < c->keys.hi ? j : c->keys.hi - 1];
+        at.key[i] = key_at(r, row, kv);
+        at.pe[i] = r->args->kv_pe + (size_t)row * r->args->pe_dim;
+    }
+    return at;
+}
+
 // dims d .. d + 15 of 16 keys, lanes are keys; +0 for dims past the last.
-INLINE void load_keys(const run *r, const uint32_t row[16], uint32_t kv, uint32_t d, f32x16 keys[16]) {
-    const attention_arguments *g = r->args;
-    uint32_t width = key_width(g), n = g->head_dim - d < 16 ? g->head_dim - d : 16;
+INLINE void load_keys(const run *r, const key_rows *at, uint32_t d, f32x16 keys[16]) {
+    uint32_t width = key_width(r->args), n = r->args->head_dim - d < 16 ? r->args->head_dim - d : 16;
     if (d + 16 <= width) {
-        for (int i = 0; i < 16; i++) keys[i] = load16(key_at(r, row[i], kv) + d);
+        for (int i = 0; i < 16; i++) keys[i] = load16(at->key[i] + d);
     } else {
         for (int i = 0; i < 16; i++) {
-            const float *key = key_at(r, row[i], kv), *pe = g->kv_pe + (size_t)row[i] * g->pe_dim;
             float dims[16] = {0};
-            for (uint32_t j = 0; j < n; j++) dims[j] = d + j < width ? key[d + j] : pe[d + j - width];
+            for (uint32_t j = 0; j < n; j++) dims[j] = d + j < width ? at->key[i][d + j] : at->pe[i][d + j - width];
             keys[i] = load16(dims);
         }
     }
@@ -158,15 +172,12 @@ INLINE f32x16 score_dims(const float *q, uint32_t left, uint32_t spans, f32x16 (
 static void score_keys(const run *r, const chunk *c, uint32_t first, uint32_t kv, float (*scores)[CHUNK]) {
     const attention_arguments *g = r->args;
     const query *of = r->query + kv * r->each;
-    uint32_t row[16], dims = g->head_dim;
-    for (uint32_t i = 0; i < 16; i++) {
-        uint32_t j = first + i;
-        row[i] = c->row[j < c->keys.lo ? c->keys.lo : j < c->keys.hi ? j : c->keys.hi - 1];
-    }
+    const key_rows rows = rows_of(r, c, first, kv);
+    uint32_t dims = g->head_dim;
     f32x16 part[QUERIES][SPAN / 16] = {0}, keys[WIDEST / SPAN][16];
     for (uint32_t at = 0; at < SPAN && at < dims; at += 16) {  // accumulators at .. at + 15
         uint32_t spans = (dims - at + SPAN - 1) / SPAN;
-        for (uint32_t b = 0; b < spans; b++) load_keys(r, row, kv, b * SPAN + at, keys[b]);
+        for (uint32_t b = 0; b < spans; b++) load_keys(r, &rows, b * SPAN + at, keys[b]);
         if (spans == 1 && at + 16 <= dims)
             for (uint32_t k = 0; k < r->each; k++) part[k][at / 16] = score_dims(of[k].q + at, 16, 1, keys);
         else
@@ -322,8 +333,7 @@ static void attend_chunk(run *r, const chunk *c) {
     _Alignas(64) float scores[QUERIES][CHUNK];
     for (uint32_t first = c->keys.lo & ~15u; first < c->keys.hi; first += 16)
         for (uint32_t kv = 0; kv < r->kv_count; kv++) {
-            if (first + 16 < c->keys.hi) fetch(r, c, first + 16, first + 32, kv, 1);
-            else fetch(r, c, c->keys.lo & ~(GROUP - 1u), (c->keys.lo & ~(GROUP - 1u)) + GROUP, kv, 0);
+            fetch(r, c, first + 16, first + 32, kv, 1);
             score_keys(r, c, first, kv, scores);
         }
     uint32_t base = c->number * CHUNK, queries = r->kv_count * r->each;
