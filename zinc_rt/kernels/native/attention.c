@@ -174,7 +174,7 @@ static void score_keys(const run *r, const chunk *c, uint32_t first, uint32_t kv
     const query *of = r->query + kv * r->each;
     const key_rows rows = rows_of(r, c, first, kv);
     uint32_t dims = g->head_dim;
-    f32x16 part[QUERIES][SPAN / 16] = {0}, keys[WIDEST / SPAN][16];
+    f32x16 part[QUERIES][SPAN / 16], keys[WIDEST / SPAN][16];
     for (uint32_t at = 0; at < SPAN && at < dims; at += 16) {  // accumulators at .. at + 15
         uint32_t spans = (dims - at + SPAN - 1) / SPAN;
         for (uint32_t b = 0; b < spans; b++) load_keys(r, &rows, b * SPAN + at, keys[b]);
@@ -184,6 +184,7 @@ static void score_keys(const run *r, const chunk *c, uint32_t first, uint32_t kv
             for (uint32_t k = 0; k < r->each; k++) part[k][at / 16] = score_dims(of[k].q + at, dims - at, spans, keys);
     }
     for (uint32_t k = 0; k < r->each; k++) {
+        for (uint32_t at = (dims + 15) / 16; at < SPAN / 16; at++) part[k][at] = (f32x16){0};
         f32x16 *p = part[k], low = (p[0] + p[1]) + (p[2] + p[3]), high = (p[4] + p[5]) + (p[6] + p[7]);
         store16(scores[kv * r->each + k] + first, (low + high) * splat_exact(g->scale));
     }
@@ -239,17 +240,29 @@ static void merge(query *q, float m, float l) {
     q->m = both;
 }
 
-// acc += p[j] * v[j] of keys [from, to) for queries first .. first + queries - 1: `vectors` vectors, of n floats.
-INLINE void add_values(
-    const run *r, const chunk *c, uint32_t kv, const float (*p)[CHUNK], range keys, uint32_t d, int first, int queries,
-    int vectors, uint32_t n, f32x16 acc[2][VECTORS]) {
+// Some dims of a group's values, close together: rows of a cache lie so that they would push each other out of the
+// first-level cache, and every pair of queries reads them.
+typedef struct {
+    float value[GROUP][16 * VECTORS];
+} tile;
+
+// `vectors` vectors of dims d .., of n floats each, +0 behind them.
+INLINE void load_tile(const run *r, const chunk *c, range keys, uint32_t kv, uint32_t d, int vectors, uint32_t n, tile *to) {
     for (uint32_t j = keys.lo; j < keys.hi; j++) {
         const float *v = value_at(r, c->row[j], kv) + d;
+        for (int i = 0; i < vectors; i++) store16(to->value[j % GROUP] + 16 * i, n == 16 ? load16(v + 16 * i) : load_some(v, n));
+    }
+}
+
+// acc += p[j] * v[j] of some keys of a group, for queries first .. first + queries - 1.
+INLINE void add_values(
+    const tile *of, const float (*p)[CHUNK], uint32_t lo, uint32_t hi, int first, int queries, int vectors,
+    f32x16 acc[2][VECTORS]) {
+    for (uint32_t j = lo; j < hi; j++)
         for (int i = 0; i < vectors; i++) {
-            f32x16 value = n == 16 ? load16(v + 16 * i) : load_some(v, n);
+            f32x16 value = load16(of->value[j % GROUP] + 16 * i);
             for (int k = first; k < first + queries; k++) acc[k][i] = acc[k][i] + splat_exact(p[k][j]) * value;
         }
-    }
 }
 
 // Sums of groups on their way up the tree: at level l, of 2^l groups.
@@ -265,67 +278,64 @@ INLINE void merge_values(const query *q, float *out, f32x16 o, uint32_t n) {
     else store_some(out, o, n);
 }
 
-// One group's o of one or two queries k .., dims d ..: a binary counter takes it up the tree of groups; the last
-// group's gives the chunk's.
-INLINE void sum_group(
-    const run *r, const chunk *c, uint32_t group, uint32_t kv, uint32_t k, int queries, const float (*p)[CHUNK], uint32_t d,
-    uint32_t from, int vectors, uint32_t n, levels *up) {
+// o of a tile for one or two queries k .., each over the keys that it sees: a binary counter takes it up the tree of
+// groups, and the last group's gives the chunk's. The tile's dims are d .., at `place` of the levels' rows.
+INLINE void sum_tile(
+    const run *r, const tile *of, uint32_t group, uint32_t k, int queries, const float (*p)[CHUNK], uint32_t d, uint32_t place,
+    int vectors, uint32_t n, levels *up) {
     const query *q = r->query + k;
     range keys = {group * GROUP, (group + 1) * GROUP}, a = meet(keys, q[0].seen);
     f32x16 acc[2][VECTORS] = {0};
     if (queries == 1) {
-        add_values(r, c, kv, p, a, d, 0, 1, vectors, n, acc);
+        add_values(of, p, a.lo, a.hi, 0, 1, vectors, acc);
     } else {
         range b = meet(keys, q[1].seen), both = meet(a, b);
-        if (both.lo == both.hi) both.lo = both.hi = a.hi;  // a alone, then b alone
-        add_values(r, c, kv, p, (range){a.lo, both.lo}, d, 0, 1, vectors, n, acc);
-        add_values(r, c, kv, p, both.lo == both.hi ? b : (range){b.lo, both.lo}, d, 1, 1, vectors, n, acc);
-        add_values(r, c, kv, p, both, d, 0, 2, vectors, n, acc);
-        if (both.lo < both.hi) {
-            add_values(r, c, kv, p, (range){both.hi, a.hi}, d, 0, 1, vectors, n, acc);
-            add_values(r, c, kv, p, (range){both.hi, b.hi}, d, 1, 1, vectors, n, acc);
+        if (both.lo == both.hi) {
+            add_values(of, p, a.lo, a.hi, 0, 1, vectors, acc);
+            add_values(of, p, b.lo, b.hi, 1, 1, vectors, acc);
+        } else {
+            add_values(of, p, a.lo, both.lo, 0, 1, vectors, acc);
+            add_values(of, p, b.lo, both.lo, 1, 1, vectors, acc);
+            add_values(of, p, both.lo, both.hi, 0, 2, vectors, acc);
+            add_values(of, p, both.hi, a.hi, 0, 1, vectors, acc);
+            add_values(of, p, both.hi, b.hi, 1, 1, vectors, acc);
         }
     }
     int level = 0;
     for (; group >> level & 1; level++)
         for (int j = 0; j < queries; j++)
-            for (int i = 0; i < vectors; i++) acc[j][i] = load16((*up)[level][k + j] + d - from + 16 * i) + acc[j][i];
+            for (int i = 0; i < vectors; i++) acc[j][i] = load16((*up)[level][k + j] + place + 16 * i) + acc[j][i];
     for (int j = 0; j < queries; j++)
         for (int i = 0; i < vectors; i++) {
-            if (level < 3) store16((*up)[level][k + j] + d - from + 16 * i, acc[j][i]);
+            if (level < 3) store16((*up)[level][k + j] + place + 16 * i, acc[j][i]);
             else if (q[j].seen.lo < q[j].seen.hi) merge_values(&q[j], q[j].merged + d + 16 * i, acc[j][i], n);
         }
 }
 
-INLINE void sum_dims(
-    const run *r, const chunk *c, uint32_t group, uint32_t kv, uint32_t k, int queries, const float (*p)[CHUNK], range dims,
-    levels *up) {
-    uint32_t d = dims.lo;
-    for (; d + 16 * VECTORS <= dims.hi; d += 16 * VECTORS) sum_group(r, c, group, kv, k, queries, p, d, dims.lo, VECTORS, 16, up);
-    for (; d + 16 <= dims.hi; d += 16) sum_group(r, c, group, kv, k, queries, p, d, dims.lo, 1, 16, up);
-    if (d < dims.hi) sum_group(r, c, group, kv, k, queries, p, d, dims.lo, 1, dims.hi - d, up);
-}
-
-static void sum_one(const run *r, const chunk *c, uint32_t group, uint32_t kv, uint32_t k, const float (*p)[CHUNK], range dims, levels *up) {
-    sum_dims(r, c, group, kv, k, 1, p, dims, up);
-}
-static void sum_two(const run *r, const chunk *c, uint32_t group, uint32_t kv, uint32_t k, const float (*p)[CHUNK], range dims, levels *up) {
-    sum_dims(r, c, group, kv, k, 2, p, dims, up);
+// The same for all queries of a kv head.
+INLINE void sum_tiles(
+    const run *r, const chunk *c, uint32_t group, uint32_t kv, const float (*p)[CHUNK], uint32_t d, uint32_t place, int vectors,
+    uint32_t n, levels *up) {
+    tile of;
+    load_tile(r, c, meet(c->keys, (range){group * GROUP, (group + 1) * GROUP}), kv, d, vectors, n, &of);
+    uint32_t k = kv * r->each, end = k + r->each;
+    for (; k + 2 <= end; k += 2) sum_tile(r, &of, group, k, 2, p + k, d, place, vectors, n, up);
+    if (k < end) sum_tile(r, &of, group, k, 1, p + k, d, place, vectors, n, up);
 }
 
 // o of a chunk, for all queries.
 static void sum_values(const run *r, const chunk *c, const float (*p)[CHUNK]) {
+    uint32_t all = r->args->value_dim;
     levels up;
-    for (uint32_t d = 0; d < r->args->value_dim; d += DIMS) {
-        range dims = {d, r->args->value_dim - d < DIMS ? r->args->value_dim : d + DIMS};
+    for (uint32_t from = 0; from < all; from += DIMS)
         for (uint32_t group = 0; group < GROUPS; group++)
             for (uint32_t kv = 0; kv < r->kv_count; kv++) {
-                if (d == 0) fetch(r, c, (group + 1) * GROUP, (group + 2) * GROUP, kv, 0);
-                uint32_t k = kv * r->each, end = k + r->each;
-                for (; k + 2 <= end; k += 2) sum_two(r, c, group, kv, k, p + k, dims, &up);
-                if (k < end) sum_one(r, c, group, kv, k, p + k, dims, &up);
+                if (from == 0) fetch(r, c, (group + 1) * GROUP, (group + 2) * GROUP, kv, 0);
+                uint32_t d = from, to = all - from < DIMS ? all : from + DIMS;
+                for (; d + 16 * VECTORS <= to; d += 16 * VECTORS) sum_tiles(r, c, group, kv, p, d, d - from, VECTORS, 16, &up);
+                for (; d + 16 <= to; d += 16) sum_tiles(r, c, group, kv, p, d, d - from, 1, 16, &up);
+                if (d < to) sum_tiles(r, c, group, kv, p, d, d - from, 1, to - d, &up);
             }
-    }
 }
 
 static void attend_chunk(run *r, const chunk *c) {
