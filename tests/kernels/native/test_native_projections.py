@@ -17,3 +17,10 @@ TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "
 def test_matmul(dtype: str) -> None:
     random = np.random.default_rng(3)
     check(Op.MATMUL, floats(1, 5, 1280), weight((37, 1280), dtype, random))
+
+
+@pytest.mark.parametrize("dtype", ("q8_0", "q4_0", "q4_k", "q5_k", "q6_k"))
+@pytest.mark.parametrize("tokens", (9, 16, 131))
+def test_panels(dtype: str, tokens: int) -> None:
+    random = np.random.default_rng(3)
+    check(Op.MATMUL, floats(1, tokens, 1280), weight((37, 1280), dtype, random), orderings=("canonical-1", "canonical-1-q8"))

@@ -82,6 +82,7 @@ ROWS: tuple[Row, ...] = (
         types=("f32", "q8_0", "q5_k"),
     ),
     Row(Op.ADD, {"T": 3, "N": 37}),
+    Row(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(DTYPES))),
     Row(Op.SWIGLU, {"T": 3, "rest": 2085}),
     Row(Op.GEGLU, {"T": 3, "rest": 37}),
     Row(Op.SIGMOID_MUL, {"T": 3, "N": 37}),
@@ -147,7 +148,6 @@ ROWS: tuple[Row, ...] = (
     Row(Op.TABLE_STORE, {"E": 5, "slots": 3, "pages": 10}),
     Row(Op.LOAD_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
     Row(Op.STORE_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
-    Row(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(DTYPES))),
 )
 
 

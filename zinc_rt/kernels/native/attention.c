@@ -148,7 +148,7 @@ INLINE void load_keys(const run *r, const key_rows *at, uint32_t d, f32x16 keys[
             keys[i] = load16(dims);
         }
     }
-    transpose16(keys);
+    transpose16_f32(keys);
 }
 
 // Products of 16 dims, added up to their accumulators, then the accumulators' tree. An accumulator that starts with
@@ -217,7 +217,7 @@ static float weigh(float *p, uint32_t lo, uint32_t hi) {
 static float sum_weights(const float *p) {
     f32x16 column[16], sum = {0};
     for (int i = 0; i < 16; i++) column[i] = load16(p + 16 * i);
-    transpose16(column);
+    transpose16_f32(column);
     for (int i = 0; i < 16; i++) sum = sum + column[i];
     sum = __builtin_shufflevector(sum, sum, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14);
     for (int i = 0; i < 16; i++) sum = sum + column[i];  // odd rows go on where even ones ended

@@ -45,6 +45,26 @@ INLINE i32x8 any_scaled(i32x8 acc, u8x32 w, i8x32 x, i16x16 scale) {
     return acc + factor * any_dot4((i32x8){0}, (i8x32)w, x);
 }
 
+// Lane i of 16: acc[i] + w[4i] * x[0] + .. + w[4i + 3] * x[3].
+INLINE i32x16 any_lanes4(i32x16 acc, i8x64 w, const int8_t *x) {
+    i32x16 lanes = (i32x16)w;
+    for (int b = 0; b < 4; b++) acc = acc + (lanes << (24 - 8 * b) >> 24) * (int32_t)x[b];
+    return acc;
+}
+// The same of w that is 0..127.
+INLINE i32x16 any_lanes4_small(i32x16 acc, i8x64 w, const int8_t *x) { return any_lanes4(acc, w, x); }
+
+// Lane i of 16: acc[i] + w[2i] * x[0] + w[2i + 1] * x[1].
+INLINE i32x16 any_lanes2(i32x16 acc, i16x32 w, const int16_t *x) {
+    i32x16 lanes = (i32x16)w;
+    return acc + (lanes << 16 >> 16) * (int32_t)x[0] + (lanes >> 16) * (int32_t)x[1];
+}
+
+// scale * q - minimum of each lane's low nibble q, both operations rounded.
+INLINE f32x16 any_affine(float scale, float minimum, i32x16 v) {
+    return __builtin_convertvector(v & 15, f32x16) * splat_exact(scale) - splat_exact(minimum);
+}
+
 // acc[i] + the sum of products 2i, 2i + 1.
 INLINE i32x4 any_dot2x8(i32x4 acc, i16x8 a, i16x8 b) {
     i32x8 p = __builtin_convertvector(a, i32x8) * __builtin_convertvector(b, i32x8);

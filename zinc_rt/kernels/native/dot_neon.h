@@ -21,3 +21,19 @@ INLINE i32x8 neon_scaled(i32x8 acc, u8x32 w, i8x32 x, i16x16 scale) {
     i32x8 factor = __builtin_convertvector(__builtin_shufflevector(scale, scale, 0, 2, 4, 6, 8, 10, 12, 14), i32x8);
     return acc + factor * neon_dot4((i32x8){0}, (i8x32)w, x);
 }
+
+INLINE i32x16 neon_lanes4(i32x16 acc, i8x64 w, const int8_t *x) {
+    int32_t v;
+    memcpy(&v, x, 4);
+    int8x16_t all = vreinterpretq_s8_s32(vdupq_n_s32(v));
+    i32x16 sums;
+    for (int q = 0; q < 4; q++) {
+        int32x4_t a;
+        int8x16_t b;
+        memcpy(&a, (const uint8_t *)&acc + 16 * q, 16);
+        memcpy(&b, (const uint8_t *)&w + 16 * q, 16);
+        a = vdotq_s32(a, b, all);
+        memcpy((uint8_t *)&sums + 16 * q, &a, 16);
+    }
+    return sums;
+}
