@@ -131,7 +131,7 @@ INLINE key_rows rows_of(const run *r, const chunk *c, uint32_t first, uint32_t k
     for (uint32_t i = 0; i < 16; i++) {
         uint32_t j = first + i, row = c->row[j < c->keys.lo ? c->keys.lo : j < c->keys.hi ? j : c->keys.hi - 1];
         at.key[i] = key_at(r, row, kv);
-        at.pe[i] = r->args->kv_pe + (size_t)row * r->args->pe_dim;
+        at.pe[i] = r->args->pe_dim ? r->args->kv_pe + (size_t)row * r->args->pe_dim : 0;
     }
     return at;
 }
