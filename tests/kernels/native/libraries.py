@@ -79,7 +79,7 @@ def assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | 
         )
         if files is None:
             cached.store(key, content)
-    return content.decode()
+    return content.decode("latin-1")
 
 
 @cache
