@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernels.native.harness import WAYS, check
+from kernels.native.harness import WAYS, backend, check
+from kernels.native.unkind import indices, refused
 from kernels.op_cases import floats, paged
 
+from zinc_rt.backends.cpu.one_node import run_node
 from zinc_rt.backends.cpu.tasks import Splitting
+from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.op import Op
 
 FEW_WAYS = ((2, Splitting(least=1)), (1, Splitting(least=2, shuffle=6)))
@@ -130,3 +133,68 @@ def test_values_that_no_model_should_have(value: float) -> None:
         value_dim=16,
         spoil={5: value, 256: value, 260: value},
     )
+
+
+@pytest.mark.parametrize("position", [255, 256, 300])
+def test_an_endless_key_hides_nothing_from_those_who_do_not_see_it(position: int) -> None:
+    """In one step, tokens before `position` do not see what those from there on see."""
+    attend(
+        [400],
+        [(0, at) for at in range(position - 5, position + 6)],
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        value_dim=16,
+        spoil={position: np.inf, position + 2: np.nan},
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"position": 64}, "a position is outside the context"),
+        ({"position": -1}, "a position is outside the context"),
+        ({"position": 2**31 - 1}, "a position is outside the context"),
+        ({"slot": 2}, "a slot is outside its table"),
+        ({"slot": -1}, "a slot is outside its table"),
+        ({"page": -1}, "a page outside the cache"),
+        ({"page": 4}, "a page outside the cache"),
+        ({"page": 2**31 - 1}, "a page outside the cache"),
+    ],
+)
+@pytest.mark.parametrize("pages", [4, 40])
+def test_ids_outside_what_they_index(wrong: dict[str, int], sentence: str, pages: int) -> None:
+    page_table = np.zeros((2, pages), np.int32)
+    page_table[1, 2] = wrong.get("page", 0)
+    position = wrong.get("position", 40)
+    if position == 64:
+        position = 16 * pages
+    refused(
+        sentence,
+        Op.FLASH_ATTN,
+        floats(1, 2, 16),
+        *(floats(2, 64, 8), floats(3, 64, 8)),
+        *(indices(3, position), indices(0, wrong.get("slot", 1)), page_table),
+        fresh=(floats(1, 2, 16),),
+        heads=2,
+        kv_heads=1,
+        head_dim=8,
+        value_dim=8,
+        scale=1.0,
+    )
+
+
+def test_heads_that_are_too_wide_are_refused() -> None:
+    q = floats(1, 1, 2049)
+    with pytest.raises(UnsupportedError, match="head_dim is 2049, wanted 1 to 2048"):
+        run_node(
+            backend("canonical-1", 1, Splitting()),
+            Op.FLASH_ATTN,
+            (q, q, q, indices(0), indices(0), np.zeros((1, 1), np.int32)),
+            (q,),
+            heads=1,
+            kv_heads=1,
+            head_dim=2049,
+            value_dim=2049,
+            scale=1.0,
+        )

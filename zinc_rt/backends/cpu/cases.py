@@ -55,6 +55,7 @@ class Row:
 _POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_rows": 120}
 _ATTENTION = {"heads": 6, "kv_heads": 2, "head_dim": 20, "value_dim": 17, "scale": 0.25, "page_tokens": 4}
 _NORM = {"eps": 1e-6}
+_DELTA = {"k_heads": 2, "v_heads": 4, "head_dim": 20, **_NORM}
 
 # Of matrices: types with bodies of their own, and two that go by dequantised pieces.
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "nvfp4")
@@ -102,7 +103,6 @@ ROWS: tuple[Row, ...] = (
     Row(Op.KV_WRITE_BATCHED, {**_POSITIONS, "K": 40, "V": 21}, {"page_tokens": 4}),
     Row(Op.FLASH_ATTN, {**_POSITIONS, "slots": 1, "pages": 150, "kv_rows": 600, "ctx": 600}, _ATTENTION),
     Row(Op.FLASH_ATTN_BATCHED, _POSITIONS, {**_ATTENTION, "window": 5}),
-    Row(Op.MLA_ABSORB, {"T": 3}, {"heads": 2, "nope": 32, "rope": 5, "latent": 19}, types=("f32", "q8_0")),
     Row(Op.MLA_EXPAND, {"T": 3}, {"heads": 3, "nope": 7, "rope": 5, "value_dim": 9}),
     Row(
         Op.MLA_FLASH_ATTN,
@@ -127,7 +127,7 @@ ROWS: tuple[Row, ...] = (
         Row(
             op,
             {"T": 7, "S": 2, "slots": 3},
-            {"k_heads": 2, "v_heads": 4, "head_dim": 20, "grouping": way, **_NORM},
+            {**_DELTA, "grouping": way},
         )
         for op, way in (
             (Op.SSM_DELTA_NET, "tiled"),

@@ -36,7 +36,7 @@ def attention_launches(
     """out f32 [tokens, heads * value_dim]. `dims`: of a key, those of them in the second cache, of a value.
     `caches`: keys, the rest of the keys or None, values. `operands`: q, position, slot, page table."""
     q, position, slot, page_table = operands
-    head_dim, pe_dim, value_dim = dims
+    value_dim = dims[2]
     slots, pages, page_tokens, cache_rows = page_sizes(graph, node, page_table, caches[0])
     group = heads // kv_heads
     heads_an_item = min(group, QUERIES)

@@ -359,22 +359,6 @@ def _shared_expert(
         )
 
 
-def _mla_absorb(ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
-    q, k_b = node.inputs
-    heads, nope, rope, latent = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "latent"))
-    y, each = Ref(node.outputs[0]), Heads(heads, nope + rope, latent + rope)
-    strides = heads * each.x_stride, heads * each.y_stride
-    yield from projection(
-        graph, capacity, ordering, Ref(q), k_b, y, heads=each, x_stride=strides[0], y_stride=strides[1]
-    )
-    yield Launch(
-        "copy_heads",
-        (Ref(q, F32_BYTES * nope), Ref(y.name, F32_BYTES * latent)),
-        (rope, each.x_stride, each.y_stride),
-        (heads, "tokens", 1),
-    )
-
-
 def projection_refusal(graph: Graph, weight: str) -> str | None:
     """Why no projection by a weight is possible."""
     return type_refusal(graph.buffers[weight].dtype)
@@ -401,7 +385,6 @@ CODES: dict[Op, Code] = {
     Op.MOE_GATE_UP: _moe_gate_up,
     Op.MOE_DOWN_ACC: _moe_down_acc,
     Op.SHARED_EXPERT: _shared_expert,
-    Op.MLA_ABSORB: _mla_absorb,
 }
 
 

@@ -1,8 +1,8 @@
 """Recurrences: nodes to launches of convolution.c, delta_net.c and scan.c, in every form of the state.
 
-Plain forms read one buffer and write another. Forms in place have one, whose row s belongs to sequence s. With ids,
-sequence s reads row source[s] and writes row target[s]: every row is read before any is written, so that more
-than one sequence goes through a temporary.
+Plain forms read one buffer and write another. Forms in place have one, whose row s belongs to sequence s. With
+ids, sequence s reads row source[s] and writes row target[s]: every row is read before any is written, so that
+more than one sequence goes through a temporary.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from math import sqrt
 from zinc_rt.ir.graph import ABSENT, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Sync, Temp
+from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.table_rows import rows_launch
-from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
-from zinc_rt.kernels.rows.operands import Buffer, last_dim, row_shape
+from zinc_rt.kernels.native.vectors import matrix
+from zinc_rt.kernels.rows.operands import F32, Buffer, last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 CONV_CHANNELS = 256  # of an item: convolution.c's
@@ -77,7 +77,7 @@ def conv1d(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
         "conv1d",
         (
             Ref(x),
-            *_matrix(graph, weight),
+            *matrix(graph, weight),
             None if bias == ABSENT else Ref(bias),
             Ref(node.outputs[0]),
             *states.buffers,
@@ -85,7 +85,8 @@ def conv1d(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
         (*states.sizes, channels, taps, int(node.attrs.get("silu", True))),
         (-(-channels // CONV_CHANNELS), "sequences", 1),
     )
-    yield from as_f32(node, graph, (launch, *_scattered(states)))
+    yield launch
+    yield from _scattered(states)
 
 
 def delta_net(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
@@ -107,9 +108,9 @@ def delta_net(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches
             (*states.sizes, d, columns, k_heads, v_heads, grouped, 1.0 / sqrt(d)),
             (-(-d // VALUES), v_heads, "sequences"),
         ),
-        *_scattered(states),
     )
-    yield from as_f32(node, graph, steps)
+    yield from steps
+    yield from _scattered(states)
 
 
 def gated_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
@@ -122,7 +123,7 @@ def gated_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launche
         (size, float(node.attrs["eps"])),
         (columns // size, rows, 1),
     )
-    yield from as_f32(node, graph, (launch,))
+    yield launch
 
 
 def scan(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
@@ -131,38 +132,26 @@ def scan(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
     states = _states(node, graph, capacity, state, sequence)
     launch = Launch(
         "scan",
-        (
-            *(Ref(name) for name in (u, dt, b, c)),
-            *_matrix(graph, a),
-            Ref(d),
-            Ref(node.outputs[0]),
-            *states.buffers,
-        ),
+        (*(Ref(name) for name in (u, dt, b, c)), *matrix(graph, a), Ref(d), Ref(node.outputs[0]), *states.buffers),
         (*states.sizes, channels, n),
         (-(-channels // SCAN_CHANNELS), "sequences", 1),
     )
-    yield from as_f32(node, graph, (launch,))
-
-
-def _matrix(graph: Graph, name: str) -> tuple[Ref, Stride | None]:
-    """A float32 matrix where the file has it; of another type, packed by as_f32, which leaves strided ones alone."""
-    return Ref(name), Stride(name, -2) if graph.buffers[name].dtype == "f32" else None
+    yield launch
 
 
 def _conv_rejects(node: Node, graph: Graph) -> str | None:
     taps = last_dim(graph, node.inputs[1])
     if taps > TAPS:
         return f"a convolution of {taps} taps; the kernel takes up to {TAPS}"
-    return vector_refusal(node, graph)
+    return None
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    orderings = tuning.orderings
     conv = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
     delta = (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
     return (
-        *(Entry(op, conv1d, orderings, rejects=_conv_rejects) for op in conv),
-        *(Entry(op, delta_net, orderings, rejects=vector_refusal) for op in delta),
-        Entry(Op.SSM_GATED_NORM, gated_norm, orderings, rejects=vector_refusal),
-        Entry(Op.SSM_SCAN, scan, orderings, rejects=vector_refusal),
+        *(Entry(op, conv1d, tuning.orderings, F32, rejects=_conv_rejects) for op in conv),
+        *(Entry(op, delta_net, tuning.orderings, F32) for op in delta),
+        Entry(Op.SSM_GATED_NORM, gated_norm, tuning.orderings, F32),
+        Entry(Op.SSM_SCAN, scan, tuning.orderings, F32),
     )

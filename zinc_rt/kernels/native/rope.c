@@ -4,13 +4,22 @@
 #include "rope.h"
 #include "task.h"
 
+// [positions] rows of `pairs` floats; strides in bytes, 0: packed.
 typedef struct {
-    const uint8_t *cos, *sin;            // [positions] rows of `pairs` floats
-    uint64_t cos_stride, sin_stride;     // bytes
+    const uint8_t *cos;
+    uint64_t cos_stride;
+    const uint8_t *sin;
+    uint64_t sin_stride;
 } tables;
 
-INLINE const float *row_at(const uint8_t *table, uint64_t stride, uint32_t position) {
-    return (const float *)(table + stride * position);
+INLINE const float *row_at(const uint8_t *table, uint64_t stride, uint32_t position, uint32_t pairs) {
+    return (const float *)(table + (stride ? stride : 4 * (uint64_t)pairs) * position);
+}
+
+// Turns y by a position's rows of the tables.
+INLINE void turn(float *y, const tables *t, uint32_t position, uint32_t pairs, uint32_t mode) {
+    const float *cos = row_at(t->cos, t->cos_stride, position, pairs);
+    rope_pairs(y, cos, row_at(t->sin, t->sin_stride, position, pairs), pairs, mode);
 }
 
 typedef struct {
@@ -29,8 +38,7 @@ KERNEL(rope) {
         if (position >= g->positions) return BAD_POSITION;
         size_t at = (size_t)token * g->columns + (size_t)head * g->head_dim;
         memcpy(g->y + at, g->x + at, 4 * (size_t)g->head_dim);
-        const float *cos = row_at(g->tables.cos, g->tables.cos_stride, position);
-        rope_pairs(g->y + at + g->offset, cos, row_at(g->tables.sin, g->tables.sin_stride, position), g->pairs, g->mode);
+        turn(g->y + at + g->offset, &g->tables, position, g->pairs, g->mode);
     }
     return OK;
 }
@@ -49,8 +57,7 @@ typedef struct {
 static void norm_rope(const fused_arguments *g, const float *x, const float *weight, float *y, uint32_t position) {
     if (weight) rms_norm(x, weight, y, g->head_dim, g->eps);
     else memcpy(y, x, 4 * (size_t)g->head_dim);
-    const float *cos = row_at(g->tables.cos, g->tables.cos_stride, position);
-    rope_pairs(y, cos, row_at(g->tables.sin, g->tables.sin_stride, position), g->pairs, g->mode);
+    turn(y, &g->tables, position, g->pairs, g->mode);
 }
 
 // Items of a token: q's heads, k's heads, v.

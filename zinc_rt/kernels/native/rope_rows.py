@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from zinc_rt.ir.graph import ABSENT, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import Launch, Ref, Stride
+from zinc_rt.kernels.launch import Launch, Ref
+from zinc_rt.kernels.native.vectors import matrix
 from zinc_rt.kernels.rows.operands import F32, last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -29,7 +30,7 @@ def rope(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Laun
     head_dim = int(node.attrs["head_dim"])
     yield Launch(
         "rope",
-        (Ref(x), Ref(position), Ref(cos), Ref(sin), Stride(cos, -2), Stride(sin, -2), Ref(node.outputs[0])),
+        (Ref(x), Ref(position), *matrix(graph, cos), *matrix(graph, sin), Ref(node.outputs[0])),
         (
             columns,
             head_dim,
@@ -52,10 +53,8 @@ def norm_rope_kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) ->
         (
             *(Ref(name) for name in (q, k, v)),
             *(None if name == ABSENT else Ref(name) for name in (q_weight, k_weight)),
-            Ref(cos),
-            Ref(sin),
-            Stride(cos, -2),
-            Stride(sin, -2),
+            *matrix(graph, cos),
+            *matrix(graph, sin),
             *(Ref(name) for name in (position, slot, page_table, kv_k, kv_v, node.outputs[0])),
         ),
         (

@@ -14,7 +14,9 @@ from zinc_rt.kernels.native import (
     sample_rows,
     table_rows,
 )
+from zinc_rt.kernels.native.vectors import any_vectors
 from zinc_rt.kernels.rows import elementwise, norm, sampling
+from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
 from zinc_rt.kernels.weight import own_bytes
@@ -50,7 +52,8 @@ TUNING = Tuning(
 )
 
 # Families of rows. Those of this folder have other grains of work, or check ids, which the shared rows leave to a
-# device; a shared row is taken for an opcode that they do not have.
+# device; a shared row is taken for an opcode that they do not have. Rows of float32 vectors take other types too:
+# vectors.py dequantises them first.
 OWN = (
     embed_rows,
     projections_rows,
@@ -66,9 +69,10 @@ SHARED = (norm, elementwise, sampling)
 
 _OWN_ENTRIES = tuple(row for family in OWN for row in family.rows(TUNING))
 _TAKEN = {row.op for row in _OWN_ENTRIES}
-ENTRIES: tuple[Entry, ...] = (
+_ENTRIES = (
     *_OWN_ENTRIES,
     *(row for family in SHARED for row in family.rows(TUNING) if row.op not in _TAKEN),
 )
+ENTRIES: tuple[Entry, ...] = tuple(any_vectors(row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 
 KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes)

@@ -1,16 +1,19 @@
 """Small weights of any type for kernels that read float32: dequantised into a temporary first.
 
 as_f32(node, graph, launches)     the launches, reading float32
+matrix(graph, name)               a float32 matrix and its stride, as operands
+any_vectors(entry)                a row of float32 kernels, for small weights of any type
 vector_refusal(node, graph)       why that cannot be, or None
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from zinc_rt.ir.dtypes import INDEX
 from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Node
+from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Stride, Sync, Temp
 from zinc_rt.kernels.native.types import type_number, type_refusal
 
@@ -28,6 +31,24 @@ def as_f32(node: Node, graph: Graph, launches: Iterable[Launch | Sync]) -> Itera
         yield SYNC
     for step in steps:
         yield step if isinstance(step, Sync) else replace(step, buffers=_rewritten(step, made))
+
+
+def any_vectors(entry: Entry) -> Entry:
+    """The row with its code's launches through as_f32."""
+
+    def code(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+        return as_f32(node, graph, entry.code(node, graph, capacity))
+
+    def rejects(node: Node, graph: Graph) -> str | None:
+        return entry.rejects(node, graph) or vector_refusal(node, graph)
+
+    return replace(entry, code=code, weight_dtypes=None, rejects=rejects)
+
+
+def matrix(graph: Graph, name: str) -> tuple[Ref, Stride | None]:
+    """Two operands of a kernel that reads float32 rows: where the file has them, with their stride; of another
+    type packed by as_f32, with none."""
+    return Ref(name), Stride(name, -2) if graph.buffers[name].dtype == "f32" else None
 
 
 def vector_refusal(node: Node, graph: Graph, *others: str) -> str | None:

@@ -1,0 +1,84 @@
+"""Tables of rows and of pages, the result ring, drafts on t_cpu_native: the oracle's results, ids checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels.native.harness import backend, check
+from kernels.native.unkind import indices, refused, unkind
+from kernels.op_cases import floats
+
+from zinc_rt.backends.cpu.one_node import run_node
+from zinc_rt.backends.cpu.tasks import Splitting
+from zinc_rt.errors import InputError
+from zinc_rt.ir.op import Op
+
+ONE = ("canonical-1",)
+
+
+@pytest.mark.parametrize("shape", [(1,), (37,), (2, 3, 5)])
+def test_rows_of_a_table_come_and_go(shape: tuple[int, ...]) -> None:
+    table = unkind(1, 4, *shape)
+    check(Op.LOAD_REQUEST_STATE, table, indices(3, 0, 3), capacity={"sequences": 5}, orderings=ONE)
+    check(
+        Op.STORE_REQUEST_STATE,
+        unkind(2, 2, *shape),
+        indices(3, 1),
+        table,
+        capacity={"sequences": 5},
+        orderings=ONE,
+    )
+
+
+@pytest.mark.parametrize("slot", [-1, 4])
+def test_rows_outside_a_table(slot: int) -> None:
+    table, value = floats(1, 4, 5), floats(2, 2, 5)
+    refused("a slot is outside", Op.LOAD_REQUEST_STATE, table, indices(1, slot), fresh=(value,))
+    refused("a slot is outside", Op.STORE_REQUEST_STATE, value, indices(1, slot), table)
+
+
+def test_page_table_entries() -> None:
+    table = np.arange(12, dtype=np.int32).reshape(3, 4)
+    check(Op.TABLE_STORE, indices(11, 0, 5), indices(-1, 7, 99), table, capacity={"entries": 6}, orderings=ONE)
+
+
+@pytest.mark.parametrize("entries", [(3, -1), (3, 12), (5, 5), (1, 2, 3, 1)])
+def test_a_bad_entry_leaves_the_page_table_as_it_was(entries: tuple[int, ...]) -> None:
+    table = np.arange(12, dtype=np.int32).reshape(3, 4)
+    placed: list[np.ndarray] = []
+
+    def keep(array: np.ndarray) -> np.ndarray:
+        placed.append(array.copy())
+        return placed[-1]
+
+    with pytest.raises(InputError, match="an entry is outside its table, or named twice"):
+        run_node(
+            backend("canonical-1", 2, Splitting()),
+            Op.TABLE_STORE,
+            (indices(*entries), indices(*range(100, 100 + len(entries))), table),
+            (),
+            place=keep,
+        )
+    assert (placed[2] == table).all()
+
+
+@pytest.mark.parametrize("cursor", [0, 3, 2**31 - 3])
+def test_the_ring_goes_round(cursor: int) -> None:
+    check(
+        Op.STREAM_OUT,
+        indices(5, 6, 7, 8, 9)[:2],
+        indices(0, 1),
+        np.zeros((3, 2), np.int32),
+        indices(cursor),
+        capacity={"rows": 6},
+        orderings=ONE,
+    )
+
+
+def test_drafts() -> None:
+    random = np.random.default_rng(1)
+    for drafted in (1, 3, 8):
+        draft = random.integers(0, 3, (40, drafted)).astype(np.int32)
+        target = random.integers(0, 3, (40, drafted + 1)).astype(np.int32)
+        target[::3, :-1] = draft[::3]
+        check(Op.VERIFY_K, draft, target, capacity={"sequences": 50}, orderings=ONE)

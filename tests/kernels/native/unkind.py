@@ -1,0 +1,34 @@
+"""Operands that are hard to be right on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernels.native.harness import backend
+
+from zinc_rt.backends.cpu.one_node import Operand, run_node
+from zinc_rt.backends.cpu.tasks import Splitting
+from zinc_rt.errors import InputError
+from zinc_rt.ir.op import Op
+
+FINITE = (0.0, -0.0, 1e-45, -1e-41, 1.2e-38, 3.4e38, -3.4e38, 1e-20, 88.0, -104.0)
+UNKIND = (*FINITE, np.nan, np.inf, -np.inf)
+
+
+def unkind(seed: int, *shape: int, of: tuple[float, ...] = UNKIND, share: float = 0.1) -> np.ndarray:
+    """Normal values of all magnitudes, a share of them replaced by values of `of`."""
+    random = np.random.default_rng(seed)
+    values = random.normal(size=shape) * np.exp2(random.integers(-8, 8, shape))
+    return np.where(random.random(shape) < share, random.choice(of, shape), values).astype(np.float32)
+
+
+def indices(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def refused(sentence: str, op: Op, *operands: Operand, fresh: tuple[np.ndarray, ...] = (), **attrs: Any) -> None:
+    """The kernel ends the step with this reason."""
+    with pytest.raises(InputError, match=sentence):
+        run_node(backend("canonical-1", 2, Splitting()), op, operands, fresh, **attrs)
