@@ -81,14 +81,16 @@ class AmdBackend:
         timeout_seconds: float = TIMEOUT_SECONDS,
         log: Log | None = None,
         publish: Publish | None = None,
-        debug: bool = False,
+        debug: bool | None = None,
         channel: SideChannel | None = None,
     ) -> None:
         """Takes `side` over; `owner` closes what lies behind it, last of all.
 
-        `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted. `log`:
-        the kernel's, where it is not this machine's. `channel`: a simulated device's.
+        `hang_folder`: where bundles go; None saves none. `debug`: lint everything before it is submitted, and
+        hold dispatches against their kernels; unless said, on a simulated device. `log`: the kernel's, where it is
+        not this machine's. `channel`: a simulated device's.
         """
+        debug = device.simulated if debug is None else debug
         self.side = side
         self.spec = spec
         self.device = device

@@ -1,8 +1,14 @@
-// What the kernels of canonical-1-q8 read in blocks of weights.
+// What projections read in blocks of weights, and how they fetch ahead.
 #pragma once
 #include "dot.h"
 
 typedef uint16_t u16x8 __attribute__((vector_size(16)));
+
+#define AHEAD 4096  // bytes between what is read and what is fetched
+
+INLINE void fetch(const uint8_t *p, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + AHEAD + i, 0, 3);
+}
 
 INLINE u8x32 bytes32(const uint8_t *p) { return *(const u8x32u *)p; }
 

@@ -11,6 +11,7 @@
 #define dot4 avx512_dot4_biased
 #define dot4_small avx512_dot4_small
 #define scaled avx512_scaled
+#define affine avx512_affine
 #define lanes4 avx512_lanes4
 #define lanes4_small avx512_lanes4
 #define lanes2 avx512_lanes2
@@ -23,6 +24,7 @@
 #define dot4 avx2_dot4
 #define dot4_small avx2_dot4_small
 #define scaled avx2_scaled
+#define affine any_affine
 #define lanes4 avx2_lanes4
 #define lanes4_small avx2_lanes4_small
 #define lanes2 avx2_lanes2
@@ -35,6 +37,7 @@
 #define dot4 neon_dot4
 #define dot4_small neon_dot4_small
 #define scaled neon_scaled
+#define affine any_affine
 #define lanes4 neon_lanes4
 #define lanes4_small neon_lanes4
 #define lanes2 any_lanes2
@@ -46,6 +49,7 @@
 #define dot4 any_dot4
 #define dot4_small any_dot4_small
 #define scaled any_scaled
+#define affine any_affine
 #define lanes4 any_lanes4
 #define lanes4_small any_lanes4_small
 #define lanes2 any_lanes2

@@ -60,6 +60,11 @@ INLINE i32x16 any_lanes2(i32x16 acc, i16x32 w, const int16_t *x) {
     return acc + (lanes << 16 >> 16) * (int32_t)x[0] + (lanes >> 16) * (int32_t)x[1];
 }
 
+// scale * q - minimum of each lane's low nibble q, both operations rounded.
+INLINE f32x16 any_affine(float scale, float minimum, i32x16 v) {
+    return __builtin_convertvector(v & 15, f32x16) * splat_exact(scale) - splat_exact(minimum);
+}
+
 // acc[i] + the sum of products 2i, 2i + 1.
 INLINE i32x4 any_dot2x8(i32x4 acc, i16x8 a, i16x8 b) {
     i32x8 p = __builtin_convertvector(a, i32x8) * __builtin_convertvector(b, i32x8);

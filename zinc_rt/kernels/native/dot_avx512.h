@@ -35,3 +35,9 @@ INLINE i32x16 avx512_lanes4(i32x16 acc, i8x64 w, const int8_t *x) {
 INLINE i32x16 avx512_lanes2(i32x16 acc, i16x32 w, const int16_t *x) {
     return (i32x16)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)w, avx512_all(x));
 }
+// The 16 values there are make one vector, and a permutation ignores all but the nibble.
+INLINE f32x16 avx512_affine(float scale, float minimum, i32x16 v) {
+    const f32x16 each = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    f32x16 table = each * splat_exact(scale) - splat_exact(minimum);
+    return (f32x16)_mm512_permutexvar_ps((__m512i)v, (__m512)table);
+}

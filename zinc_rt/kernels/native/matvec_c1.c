@@ -1,33 +1,83 @@
-// canonical-1, rows by tokens: weights in float32, the dot of 128 accumulators. docs/canonical-1.md.
-#include "dequantise.h"
+// canonical-1, rows by one token: weights in float32, the dot of 128 accumulators. docs/canonical-1.md.
 #include "projection.h"
+#include "weights128.h"
 
-#define PIECE 256   // elements that are dequantised at once: whole blocks, whole rounds of the accumulators
-#define TOKENS 4    // that share them
+#define PIECE 256  // elements that are dequantised at once: whole blocks, whole rounds of the accumulators
 
-// Any type, `n` tokens from `t`.
-INLINE void row_by(const job *j, uint32_t row, uint32_t t, const uint32_t n) {
-    const uint8_t *w = j->w + row * j->row_bytes;
+// The elements of a row from i on, by pieces: any type, any k.
+INLINE void rest_of_row(const job *j, const uint8_t *w, const float *x, uint32_t i, f32x16 acc[8]) {
     uint32_t elements = block_elements(j->type), bytes = block_bytes(j->type);
-    f32x16 acc[TOKENS][8] = {0};
-    for (uint32_t i = 0; i < j->k; i += PIECE) {
+    for (; i < j->k; i += PIECE) {
         _Alignas(64) float piece[PIECE];
         uint32_t size = j->k - i < PIECE ? j->k - i : PIECE, e = 0;
         dequantise_run(j->type, w + (size_t)(i / elements) * bytes, size, piece);
-        for (; e + 16 <= size; e += 16)
-            for (uint32_t s = 0; s < n; s++) {
-                const float *x = (const float *)j->x[t + s] + i;
-                acc[s][e / 16 % 8] = acc[s][e / 16 % 8] + load16(piece + e) * load16(x + e);
-            }
-        for (uint32_t s = 0; e < size && s < n; s++) {
-            const float *x = (const float *)j->x[t + s] + i;
-            acc[s][e / 16 % 8] = acc[s][e / 16 % 8] + load_some(piece + e, size - e) * load_some(x + e, size - e);
-        }
+        for (; e + 16 <= size; e += 16) acc[e / 16 % 8] = acc[e / 16 % 8] + load16(piece + e) * load16(x + i + e);
+        if (e < size) acc[e / 16 % 8] = acc[e / 16 % 8] + load_some(piece + e, size - e) * load_some(x + i + e, size - e);
     }
-    for (uint32_t s = 0; s < n; s++) put(j, t + s, row, tree128(acc[s]));
+}
+
+// `n` rows from `row`: they share the loads of x.
+INLINE void rows_of(uint32_t type, const job *j, uint32_t row, const uint32_t n) {
+    const uint8_t *p[2];
+    const float *x = (const float *)j->x[0];
+    f32x16 acc[2][8];
+#pragma unroll
+    for (uint32_t r = 0; r < n; r++) {
+        p[r] = j->w + (row + r) * j->row_bytes;
+#pragma unroll
+        for (int i = 0; i < 8; i++) acc[r][i] = (f32x16){0};
+    }
+    const uint32_t bytes = type == type_q4_k || type == type_q5_k || type == type_q6_k ? block_bytes(type) : bytes128(type);
+    const uint32_t elements = block_elements(type) == 256 ? 256 : 128;
+    uint32_t i = 0;
+    for (; i + elements <= j->k; i += elements) {
+#pragma unroll
+        for (uint32_t half = 0; half < elements / 128; half++)
+#pragma unroll
+            for (uint32_t r = 0; r < n; r++) {
+                f32x16 w[8];
+                if (!half) fetch(p[r], bytes);
+                weights128(type, p[r], (int)half, w);
+#pragma unroll
+                for (uint32_t e = 0; e < 8; e++) acc[r][e] = acc[r][e] + w[e] * load16(x + i + 128 * half + 16 * e);
+            }
+#pragma unroll
+        for (uint32_t r = 0; r < n; r++) p[r] += bytes;
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < n; r++) {
+        f32x16 all[8];  // a copy: `acc` stays in registers, which no variable may index
+#pragma unroll
+        for (int e = 0; e < 8; e++) all[e] = acc[r][e];
+        if (i < j->k) rest_of_row(j, j->w + (row + r) * j->row_bytes, x, i, all);
+        put(j, 0, row + r, tree128(all));
+    }
+}
+
+INLINE void all_rows(uint32_t type, const job *j) {
+    uint32_t row = j->first;
+    for (; row + 2 <= j->last; row += 2) rows_of(type, j, row, 2);
+    if (row < j->last) rows_of(type, j, row, 1);
+}
+
+static void any_rows(const job *j) {
+    for (uint32_t row = j->first; row < j->last; row++) {
+        f32x16 acc[8] = {0};
+        rest_of_row(j, j->w + row * j->row_bytes, (const float *)j->x[0], 0, acc);
+        put(j, 0, row, tree128(acc));
+    }
 }
 
 void rows_c1(const job *j) {
-    for (uint32_t r = j->first; r < j->last; r++)
-        for (uint32_t t = 0; t < j->n; t += TOKENS) row_by(j, r, t, j->n - t < TOKENS ? j->n - t : TOKENS);
+    switch (j->type) {
+    case type_f32: all_rows(type_f32, j); return;
+    case type_f16: all_rows(type_f16, j); return;
+    case type_bf16: all_rows(type_bf16, j); return;
+    case type_q8_0: all_rows(type_q8_0, j); return;
+    case type_q4_0: all_rows(type_q4_0, j); return;
+    case type_q4_k: all_rows(type_q4_k, j); return;
+    case type_q5_k: all_rows(type_q5_k, j); return;
+    case type_q6_k: all_rows(type_q6_k, j); return;
+    }
+    any_rows(j);
 }

@@ -5,12 +5,6 @@
 #include "blocks.h"
 #include "projection.h"
 
-#define AHEAD 4096  // bytes between what is read and what is fetched
-
-INLINE void fetch(const uint8_t *p, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + AHEAD + i, 0, 3);
-}
-
 // Neighbours' sums within the halves of a, and of b: [a a b b | a a b b].
 INLINE f32x8 neighbours(f32x8 a, f32x8 b) {
     return __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14) + __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);

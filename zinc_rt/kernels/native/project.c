@@ -39,5 +39,5 @@ static int32_t project(const projection *p, const uint32_t grid[3], uint32_t fir
     return OK;
 }
 
-KERNEL(project_c1) { return project(arguments, grid, first, last, rows_c1); }
+KERNEL(project_c1) { return project(arguments, grid, first, last, project_rows_c1); }
 KERNEL(project_q8) { return project(arguments, grid, first, last, project_rows_q8); }

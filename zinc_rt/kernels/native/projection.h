@@ -37,9 +37,10 @@ typedef struct {
     float *y[TILE];
 } job;
 
-void rows_c1(const job *j);   // matvec_c1.c
-void rows_q8(const job *j);   // matvec_q8.c
-void project_rows_q8(const job *j);  // gemm_q8.c: by rows or by panels
+void rows_c1(const job *j);          // matvec_c1.c: one token
+void rows_q8(const job *j);          // matvec_q8.c
+void project_rows_c1(const job *j);  // gemm_c1.c: as the number of tokens asks
+void project_rows_q8(const job *j);  // gemm_q8.c: as the number of tokens asks
 
 INLINE uint32_t counted(const int32_t *counts, uint32_t count) {
     return count & IS_COUNT ? (uint32_t)counts[count & ~IS_COUNT] : count;

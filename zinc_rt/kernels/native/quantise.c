@@ -17,6 +17,18 @@ typedef struct {
     float factor, d;  // q = rndne(x * factor); both 0, or d NaN, where q is 0
 } step;
 
+// float32(float16(v)) of v >= 0, to nearest, ties to even: in float16's denormals by the spacing of [0.5, 1), which
+// is theirs, otherwise by rounding 13 bits away.
+INLINE float through_half(float v) {
+    if (v >= 65520.0f) return __builtin_inff();
+    if (v < 0x1p-14f) return (v + 0.5f) - 0.5f;
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
 INLINE f32x16 absolute(f32x16 v) { return (f32x16)((u32x16)v & 0x7fffffffu); }
 
 // amax is found among the bits: of non-negative floats they are ordered as their values, NaN above infinity.
@@ -32,7 +44,7 @@ static inline step step_of(const float *x, uint32_t n, int half) {
     if (bits >= 0x7f800000u) return (step){0, __builtin_nanf("")};
     if (amax < 0x1p-100f) return (step){0, 0};
     float d = amax / 127.0f;
-    return (step){127.0f / amax, half ? half_rounded(d) : d};
+    return (step){127.0f / amax, half ? through_half(d) : d};
 }
 
 // The sum of the 16 quants.

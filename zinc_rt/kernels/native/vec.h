@@ -61,22 +61,6 @@ INLINE float half_at(const void *p) {
 #endif
 }
 
-// x >= +0 rounded to a half and back: to nearest, ties to even. Without the instruction: a denormal half counts in
-// 2^-24, which is the unit of a float32 between 1/2 and 1; of others the 13 bits that a half lacks are rounded away.
-INLINE float half_rounded(float x) {
-#if defined(__F16C__) || defined(__aarch64__)
-    return (float)(_Float16)x;
-#else
-    if (x < 0x1p-14f) return (x + 0.5f) - 0.5f;
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
-    if (bits >= 0x47800000) bits = 0x7f800000;  // 2^16: there is no such half
-    memcpy(&x, &bits, 4);
-    return x;
-#endif
-}
-
 // Sums of neighbours: a's eight, then b's.
 INLINE f32x16 pairs(f32x16 a, f32x16 b) {
     f32x16 even = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
