@@ -1,9 +1,9 @@
 """Weights of a mapped file asked for before they are needed: madvise(2), best effort, never an error.
 
-A model that fits memory is asked for whole when its first graph is built. One that does not is read by layer: while
-a replay is in one layer, the next ones are asked for, as far as BUDGET_BYTES reach, and from the last layer on the
-first ones again, for the next token. What a token reads only a part of (a row of the embedding, a few experts)
-is left to the page faults: asking for all of it would read what nobody wants.
+A model that fits memory is asked for whole when its first graph is built. One that does not is read by layer:
+while a replay is in one layer, the next ones are asked for, as far as BUDGET_BYTES reach, and from the last layer
+on the first ones again, for the next token. What a token reads only a part of (a row of the embedding, a few
+experts) is left to the page faults: asking for all of it would read what nobody wants.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from zinc_rt.lower import Program
 from zinc_rt.mem.traffic import PARTLY_READ
 
 BUDGET_BYTES = 1 << 30
+LEAST_BYTES = 64 << 20  # a smaller program is read faster than it is asked for
 LOOK_SECONDS = 0.002  # between looks at where a replay is
 FITS = 0.9  # of the memory that is free or can be freed
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -60,10 +61,12 @@ def groups_of(program: Program, buffers: Mapping[str, Buffer]) -> tuple[tuple[Gr
     seen: set[str] = set()
     for call in program.calls:
         node = call.node
-        if not found or found[-1][0] != node.layer:
+        weights = list(_read_whole(node, program))
+        of_none = node.layer is None and not weights  # an index table, say: it belongs where it stands
+        if not found or (found[-1][0] != node.layer and not of_none):
             found.append((node.layer, []))
         where[id(node)] = len(found) - 1
-        for name in _read_whole(node, program):
+        for name in weights:
             if name not in seen:
                 seen.add(name)
                 found[-1][1].extend(_pages(buffers[name].storage))
@@ -151,11 +154,13 @@ class ReadAhead:
         memory: Callable[[], int] = memory_bytes,
         advise: Callable[[Range], None] = advise,
         budget_bytes: int = BUDGET_BYTES,
+        least_bytes: int = LEAST_BYTES,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._memory = memory
         self._advise = advise
         self._budget_bytes = budget_bytes
+        self._least_bytes = least_bytes
         self._look_seconds = look_seconds
         self._asked: set[Range] = set()
         self._whole: threading.Thread | None = None
@@ -165,7 +170,10 @@ class ReadAhead:
     ) -> Followed | None:
         """`nodes`: whose task each is. None where all of its weights fit memory: they are asked for here, once."""
         groups, where = groups_of(program, buffers)
-        followed = Followed(groups, np.array([-1 if node is None else where[id(node)] for node in nodes], np.int32))
+        of_tasks = [where.get(id(node), -1) for node in nodes]
+        followed = Followed(groups, np.array(of_tasks, np.int32))
+        if followed.size_bytes < self._least_bytes:
+            return None
         if followed.size_bytes > FITS * self._memory():
             return followed
         fresh = [each for group in groups for each in group.ranges if each not in self._asked]
