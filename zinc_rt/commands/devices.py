@@ -62,7 +62,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     for note in machine.notes:
         print(f"note      {note}", file=out)
     if not machine.gpus:
-        print("note      no AMD GPU found: t_cpu runs everything, in NumPy", file=out)
+        print("note      no AMD GPU found: the CPU runs everything", file=out)
         print(f"next      {SIMULATED}", file=out)
     for row in rows:
         if row.next:

@@ -16,7 +16,7 @@ from zinc_rt.backends.cpu.library import Library, library
 from zinc_rt.backends.cpu.oracle import Stopped
 from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.backends.cpu.read_ahead import ReadAhead
-from zinc_rt.backends.cpu.threads import Helpers, default_threads
+from zinc_rt.backends.cpu.threads import Helpers, check_affinity, default_threads
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
 from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
@@ -48,19 +48,20 @@ def probe(host: Host) -> Availability:
 
 
 def open(opening: Opening) -> NativeBackend:
-    """Options: `threads`, physical cores unless given; `affinity`, CPUs to run on."""
+    """Options: `threads`, physical cores unless given; `affinity`, CPUs to pin them to, one each."""
     if opening.ordering not in ORDERINGS:
         raise UnsupportedError(
             f"{opening.spec.tier} computes {', '.join(sorted(ORDERINGS))}, not {opening.ordering}",
             next="use t_cpu",
         )
-    options = opening.options
+    affinity = tuple(opening.options.get("affinity") or ())
+    check_affinity(affinity)
     return NativeBackend(
         opening.spec,
         opening.ordering,
         library(_named_compiler(), say=_say),
-        threads=options.get("threads") or default_threads(),
-        affinity=tuple(options.get("affinity") or ()),
+        threads=opening.options.get("threads") or len(affinity) or default_threads(),
+        affinity=affinity,
     )
 
 
