@@ -34,7 +34,7 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
-_ALL = f"{_ENGINE} llm text sched serve spirv sim kmd pm4 isa cli commands files report code_version rooms"
+_ALL = f"{_ENGINE} llm text sched serve spirv sim kmd pm4 isa cli commands files report code_version rooms process_memory"
 
 ROOMS: dict[str, Room] = {
     # what a model is and what computes it
@@ -73,6 +73,7 @@ ROOMS: dict[str, Room] = {
     "report": _room("files"),
     "junit": _room("report"),
     "rooms": _room(),
+    "process_memory": _room(),
     "code_version": _room("rooms"),
     "cli": _room("settings"),
     "commands": _room(_ALL),

@@ -14,10 +14,11 @@ from zinc_rt.commands.progress import progress
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
+    from zinc_rt.engine import Engine
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.model.tokenizer import Tokenizer
     from zinc_rt.prefill import PrefillCheck
-    from zinc_rt.report import Result
+    from zinc_rt.report import Report, Result
     from zinc_rt.settings import Settings
 
 DEFAULT_MAX_TOKENS = 128
@@ -103,6 +104,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Sampling, generate
     from zinc_rt.prefill import prefill, prepare
+    from zinc_rt.process_memory import process_memory
     from zinc_rt.report import Report, Result
 
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
@@ -147,14 +149,11 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         submission = engine.runner.submission
         describe_run(report, engine)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
-    tier = str(report.device["tier"])
-    where = f"{tier} on a simulated device" if report.device["simulated"] else engine.backend.spec.title
-    say(f"load      {load_seconds:.2f} s until weights and graphs were ready")
-    say(f"prompt    {_speed(len(tokens), prompt_seconds)}")
-    say(
-        f"generated {_speed(len(text.ids), seconds)} "
-        f"(wall time on this machine, {where}, not a performance figure)"
-    )
+    tier, memory = str(report.device["tier"]), process_memory()
+    steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
+    say(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
+    say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
+    say(f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} ({_where(report, engine)})")
     say(f"stopped   {reason}")
     report.results.append(
         Result(
@@ -167,8 +166,11 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 "load_seconds": load_seconds,
                 "prompt_seconds": prompt_seconds,
                 "prompt_tokens": len(tokens),
+                "prompt_tokens_per_second": len(tokens) / max(prompt_seconds, 1e-9),
                 "generate_seconds": seconds,
                 "tokens": len(text.ids),
+                "steps": steps,
+                "tokens_per_second": steps / max(seconds, 1e-9),
             },
             limit={"max_tokens": max_tokens},
         )
@@ -185,13 +187,26 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "text": text.text,
             "stopped": stopped,
             "batched_prefill": knobs.batched_prefill,
+            "memory": asdict(memory),
             "sampling": asdict(sampling),
         }
     return finish(report, arguments)
 
 
-def _speed(tokens: int, seconds: float) -> str:
-    return f"{tokens} tokens in {seconds:.2f} s, {tokens / max(seconds, 1e-9):.2f} tokens/s"
+def _speed(steps: int, seconds: float) -> str:
+    return f", {steps / max(seconds, 1e-9):.2f} tokens/s" if steps else ""
+
+
+def _where(report: Report, engine: Engine) -> str:
+    """What ran it: a speed says nothing without. The oracle's, and a simulated device's, say nothing with it."""
+    from zinc_rt.backends import registry
+
+    tier, name = report.device["tier"], report.device["name"]
+    if report.device["simulated"]:
+        return f"wall time of this machine, {tier} on a simulated device, not a performance figure"
+    if tier == registry.ORACLE:
+        return f"wall time of this machine, {engine.backend.spec.title}, not a performance figure"
+    return f"{tier}, {name}, {report.ordering}"
 
 
 def _prefill_result(check: PrefillCheck, tier: str) -> Result:
