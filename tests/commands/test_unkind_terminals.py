@@ -15,6 +15,7 @@ from zinc_rt.golden.embedded import FOLDER
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
 ROWS = {
+    "bisect-env": ["bisect-env", "example"],
     "--help": ["--help"],
     "--version": ["--version"],
     "devices": ["devices"],
