@@ -35,7 +35,7 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
-_ALL = f"{_ENGINE} llm text sched serve spirv sim kmd pm4 isa cli commands files report code_version rooms"
+_ALL = f"{_ENGINE} llm text sched serve spirv sim kmd pm4 isa facts cli commands files report code_version rooms"
 
 ROOMS: dict[str, Room] = {
     # what a model is and what computes it
@@ -53,7 +53,8 @@ ROOMS: dict[str, Room] = {
     "pm4": _room(),
     "kmd": _room(),
     "isa": _room(),
-    "sim": _room("kmd pm4 isa"),
+    "facts": _room(),
+    "sim": _room("kmd pm4 isa facts"),
     # one model on one device
     "settings": _room("backends"),
     "devices": _room("backends kmd sim"),
