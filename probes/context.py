@@ -74,6 +74,10 @@ class Context:
         findings, log = self._since.news() if self._since is not None else ([], [])
         return [each for each in findings if each.partition(":")[0] not in self.expected], log
 
+    def marks(self) -> list[str]:
+        """What a simulated device came to since it was opened here: zinc_rt/facts.py."""
+        return self._since.marks() if self._since is not None else []
+
     @cached_property
     def chosen(self) -> tuple[Node | None, str]:
         return choose(self.driver, self.spec)

@@ -7,7 +7,7 @@ name the marks they stand behind, so a result can list the assumed rows that it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,6 +22,7 @@ from zinc_rt.errors import InputError, UsageError
 FILE = Path(__file__).parent / "facts.yaml"
 SCHEMA = "zinc-rt-facts/1"
 ORIGINS = ("documented", "source", "measured", "assumed")
+SHOWN = 4  # of the assumptions in one line
 OPPOSITE, STOPS = (
     "opposite",
     "stops",
@@ -61,6 +62,21 @@ class Fact:
 
     def met_by(self, marks: Collection[str]) -> bool:
         return any(all(_met(part, marks) for part in pattern.split(" + ")) for pattern in self.marks)
+
+
+def told(facts: Iterable[Fact]) -> list[dict[str, Any]]:
+    """For a report's details, under "assumptions"."""
+    return [
+        {"id": row.id, "says": row.says, "where": row.where, "settled_by": list(row.settled_by)} for row in facts
+    ]
+
+
+def leaning(ids: Sequence[str]) -> str:
+    """What follows a verdict: ", leaning on 2 assumptions: a, b"; nothing where there are none."""
+    if not ids:
+        return ""
+    shown = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
+    return f", leaning on {len(ids)} assumption{'s' * (len(ids) > 1)}: {shown}"
 
 
 def _met(pattern: str, marks: Collection[str]) -> bool:

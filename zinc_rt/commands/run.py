@@ -100,6 +100,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.commands.describe import describe_model, describe_run
     from zinc_rt.devices import choose_tier
+    from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Sampling, generate
     from zinc_rt.prefill import prefill, prepare
@@ -145,6 +146,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             text.close()
         seconds = time.monotonic() - started
         submission = engine.runner.submission
+        instrument = engine.backend.instrument
+        leans = leaned_on(instrument.consulted()) if instrument is not None else ()
         describe_run(report, engine)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier = str(report.device["tier"])
@@ -156,6 +159,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         f"(wall time on this machine, {where}, not a performance figure)"
     )
     say(f"stopped   {reason}")
+    if leans:
+        say(f"device    simulated{leaning([each.id for each in leans])}")
     report.results.append(
         Result(
             "generate",
@@ -186,6 +191,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "stopped": stopped,
             "batched_prefill": knobs.batched_prefill,
             "sampling": asdict(sampling),
+            **({"assumptions": told(leans)} if leans else {}),
         }
     return finish(report, arguments)
 
