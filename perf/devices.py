@@ -84,7 +84,7 @@ def read_table(path: Path) -> Table:
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']!r}, this build reads {SCHEMA!r}")
         devices = {key: DeviceRow(key, **row) for key, row in document["devices"].items()}
-        assumptions = {each.name: each for each in map(_assumption, facts.table().values()) if each is not None}
+        assumptions = {each.name: each for each in map(assumption, facts.table().values()) if each is not None}
     except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
     for key, device in devices.items():
@@ -93,8 +93,14 @@ def read_table(path: Path) -> Table:
     return Table(devices, assumptions)
 
 
-def _assumption(row: facts.Fact) -> Assumption | None:
+def assumption(row: facts.Fact) -> Assumption | None:
+    """None for a row that is no prediction's. Raises InputError for one without three figures."""
     if row.marks != PREDICTION:
         return None
-    low, likely, high = (float(value) for value in row.value)
+    try:
+        low, likely, high = (float(value) for value in row.value)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{facts.FILE}: {row.id}: {row.value!r}, wanted pessimistic, likely, optimistic"
+        ) from None
     return Assumption(row.id, (low, likely, high), row.says)

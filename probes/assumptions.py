@@ -1,7 +1,7 @@
 """What no document, source or card has said yet: each assumption, what leans on it, and what would settle it.
 
-Rows of zinc_rt/facts.yaml, the table of all the simulated device keeps. --flip takes one at its other value and runs
-what leans on it again: what then fails would fail on a card that is so.
+Rows of zinc_rt/facts.yaml, the table of all the simulated device keeps. --flip takes one at its other value and
+runs what leans on it again: what then fails would fail on a card that is so.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def load(path: Path = FILE) -> Leaning:
 
 
 def of_reports(paths: Iterable[Path]) -> Leaning:
-    """Of every result that ran, in reports of pm4-test and validate. Raises InputError for a report without any."""
+    """Of every result that ran, in reports of pm4-test and validate. Raises InputError where none says it."""
     found: dict[str, tuple[str, ...]] = {}
     for path in paths:
         report = _json(path)

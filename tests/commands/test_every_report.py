@@ -55,6 +55,7 @@ NO_REPORT = {
 # One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM and
 # CODE are files made for it.
 COMMANDS = {
+    "assumptions": "",
     "bisect-env": "start VARIABLES.yaml --journal OUT.journal",
     "devices": "",
     "golden check": "GOLDEN --model MODEL",

@@ -15,8 +15,9 @@ from zinc_rt.golden.embedded import FOLDER
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
 ROWS = {
-    "bisect-env": ["bisect-env", "example"],
     "--help": ["--help"],
+    "assumptions": ["assumptions"],
+    "bisect-env": ["bisect-env", "example"],
     "--version": ["--version"],
     "devices": ["devices"],
     "golden": ["golden", "list"],
