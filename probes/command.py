@@ -83,6 +83,13 @@ def add_choice(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--force-facts", action="store_true", help="facts of another chip, or of a simulated device")
     made.add_argument(
+        "--flip",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="a simulated device takes an assumption at its other value (zinc-rt assumptions names them)",
+    )
+    made.add_argument(
         "--expect", type=Path, metavar="FILE", help="known failures of this chip, with their reasons"
     )
     made.add_argument(
@@ -119,7 +126,8 @@ def _body(arguments: argparse.Namespace) -> int:
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
     """What both commands over probes do."""
-    from zinc_rt.probes import learned, registry, table
+    from zinc_rt.facts import leaned_on, told
+    from zinc_rt.probes import learn_file, registry, table
     from zinc_rt.probes.device import parse, require_amd_gpu
     from zinc_rt.probes.kernel_messages import Messages
     from zinc_rt.probes.runner import Runner
@@ -133,7 +141,14 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if arguments.list:
         print(table.listing(chosen))
         return 0
-    spec = parse(arguments.device, arguments.inject, arguments.reorder, arguments.facts, arguments.force_facts)
+    spec = parse(
+        arguments.device,
+        arguments.inject,
+        arguments.reorder,
+        arguments.facts,
+        arguments.force_facts,
+        arguments.flip,
+    )
     if spec.simulated:
         spec = replace(spec, shared=f"{name}-{secrets.token_hex(4)}")
     expectations = _expectations(arguments.expect, probes)
@@ -152,6 +167,8 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         report.shortcuts.append(f"the simulated driver's time-outs are {spec.time_scale:g} of the real ones")
         if spec.facts:
             report.shortcuts.append(f"the simulated device behaves by {spec.facts}")
+        for name in spec.flip:
+            report.shortcuts.append(f"the simulated device takes {name} at its other value")
         if spec.reorder is not None:
             report.shortcuts.append(f"concurrent work finishes in an order of its own, seed {spec.reorder}")
     messages = Messages(simulated=spec.simulated)
@@ -174,7 +191,9 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         progress.clear()
     if plan.learn:
         show("")
-        show(learned.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
+        show(learn_file.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
+    if spec.simulated:
+        report.details["assumptions"] = told(leaned_on(runner.marks))
     report.details["kernel_log"] = [*messages.lines(), *runner.log]
     report.details["kernel_log_missing"] = messages.missing
     _finish(arguments, report, spec, runner, show)

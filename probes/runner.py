@@ -10,6 +10,7 @@ from typing import Any
 
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.facts import leaned_on
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import Ended, run_apart
 from zinc_rt.probes.context import Context, Options
@@ -49,6 +50,7 @@ class Runner:
         self.suspects = journal.suspects()
         self._status: dict[str, Result] = {}  # by id and tier, as it came out
         self.log: list[str] = []  # a simulated device's kernel log
+        self.marks: set[str] = set()  # what a simulated device came to
         self.hangs: dict[str, HangReport] = {}  # by result
         self._root: dict[str, str] = {}  # of what is skipped for a need: the probe it began with
         self._dead = ""  # why nothing hazardous may run any more
@@ -122,6 +124,7 @@ class Runner:
         ended = run_apart(partial(in_context, probe, plan.spec, tier, plan.options), deadline)
         outcome = outcome_of(ended)
         self.log += outcome.log
+        self.marks.update(outcome.marks)
         return outcome, ended.seconds
 
     def _afterwards(self, probe: Probe, tier: str, outcome: Outcome) -> Outcome:
@@ -169,6 +172,8 @@ class Runner:
         measure |= {"simulated": self.plan.spec.simulated, "seconds": round(seconds, 3)}
         if outcome.notes:
             measure["notes"] = list(outcome.notes)
+        if outcome.marks:
+            measure["assumptions"] = [each.id for each in leaned_on(outcome.marks)]
         return Result(
             f"{probe.id}/{tier}",
             "probe",
@@ -195,6 +200,8 @@ class Runner:
             words += ["--reorder", str(plan.spec.reorder)]
         if plan.spec.facts:
             words += ["--facts", plan.spec.facts, *["--force-facts"] * plan.spec.force_facts]
+        for name in plan.spec.flip:
+            words += ["--flip", name]
         words += ["--learn", plan.learn] if plan.learn else []
         words += ["--force"] if plan.force else []
         words += ["--timeout", f"{plan.timeout_seconds:g}"] if plan.timeout_seconds else []
@@ -213,8 +220,9 @@ def run_in(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
     """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
     outcome = _outcome(context, run)
     findings, log = context.news()
+    marks = (*outcome.marks, *context.marks())
     notes = tuple(f"finding: {each}" for each in findings)
-    return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log))
+    return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
 
 
 def _outcome(context: Context, run: Callable[[Context], Outcome]) -> Outcome:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from zinc_rt import __version__
+from zinc_rt.bringup.bisect_env.command import EXAMPLE
 from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
@@ -54,6 +55,8 @@ NO_REPORT = {
 # One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM and
 # CODE are files made for it.
 COMMANDS = {
+    "assumptions": "",
+    "bisect-env": "start VARIABLES.yaml --journal OUT.journal",
     "devices": "",
     "golden check": "GOLDEN --model MODEL",
     "golden import": "--from npz DUMP --model MODEL -o OUT.npz",
@@ -97,6 +100,8 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     with Engine(read_gguf(qwen3), backend) as engine, record(engine, tmp_path / "log.zlog"):
         engine.forward([1, 2])
     files |= {"LOG": str(tmp_path / "log")}
+    (tmp_path / "v.yaml").write_text(EXAMPLE)
+    files |= {"VARIABLES": str(tmp_path / "v")}
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
     def words(row: str) -> list[str]:

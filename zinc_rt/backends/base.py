@@ -73,6 +73,9 @@ class Instrument(Protocol):
     def findings(self) -> list[Finding]:
         """What it found wrong so far, each once, in order; also what others that share the device did."""
 
+    def consulted(self) -> Sequence[str]:
+        """The marks of zinc_rt/facts.py that it came to so far, sorted; also by others that share the device."""
+
     def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         """Note who stores to these bytes from now on; size 0 ends it."""
 

@@ -101,6 +101,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.commands.describe import describe_model, describe_run
     from zinc_rt.devices import choose_tier
+    from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Sampling, generate
     from zinc_rt.prefill import prefill, prepare
@@ -147,6 +148,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             text.close()
         seconds = time.monotonic() - started
         submission = engine.runner.submission
+        instrument = engine.backend.instrument
+        leans = leaned_on(instrument.consulted()) if instrument is not None else ()
         describe_run(report, engine)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
@@ -155,6 +158,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
     say(f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} ({_where(report, engine)})")
     say(f"stopped   {reason}")
+    if leans:
+        say(f"device    simulated{leaning([each.id for each in leans])}")
     report.results.append(
         Result(
             "generate",
@@ -189,6 +194,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "batched_prefill": knobs.batched_prefill,
             "memory": asdict(memory),
             "sampling": asdict(sampling),
+            **({"assumptions": told(leans)} if leans else {}),
         }
     return finish(report, arguments)
 
