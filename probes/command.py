@@ -6,6 +6,7 @@ import argparse
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   zinc-rt pm4-test                                   the machine's GPU, nothing that hangs on purpose
+  zinc-rt pm4-test --hazard 1                        also where that GPU lights your display: save your work first
   zinc-rt pm4-test --device sim                      a simulated R9700: says nothing about hardware
   zinc-rt pm4-test -k P20 --tiers t1                 one probe; -k P18-P24 a range, -k fence a word
   zinc-rt pm4-test --device sim --inject no-eop      what a missing EOP buffer looks like
@@ -44,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
         "--hazard",
         type=int,
         choices=(0, 1, 2),
-        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1, 2 on a simulated device)",
+        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1; 0 on a GPU that lights a display, 2 on a "
+        "simulated device)",
     )
     made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
     made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
@@ -119,7 +122,8 @@ def _body(arguments: argparse.Namespace) -> int:
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
     """What both commands over probes do."""
-    from zinc_rt.probes import learned, registry, table
+    from zinc_rt import gpu_lock
+    from zinc_rt.probes import learned, passed, registry, table
     from zinc_rt.probes.device import parse, require_amd_gpu
     from zinc_rt.probes.kernel_messages import Messages
     from zinc_rt.probes.runner import Runner
@@ -159,19 +163,25 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if messages.missing and not spec.simulated:
         show(f"log       {messages.missing}")
     plan = _plan(arguments, spec, tiers, device, expectations)
+    if plan.why_hazard:
+        show(f"hazard    0 by default: {plan.why_hazard}; --hazard 1 runs more")
     runner = Runner(plan, chosen, _journal(arguments, spec, device), command=f"zinc-rt-{name}")
-    for name, suspect in runner.suspects.items():
+    for suspected, suspect in runner.suspects.items():
         what = "the machine was reset" if suspect.reset else "the harness ended"
-        show(f"journal   {what} while {name} ran ({suspect.when})")
+        show(f"journal   {what} while {suspected} ran ({suspect.when})")
     show("")
     progress = _Progress()
-    try:
+    with ExitStack() as alone:
+        alone.callback(progress.clear)
+        if not spec.simulated:
+            alone.enter_context(gpu_lock.held(str(device.get("render_path") or spec.option)))
         for result in runner.run(progress.say):
             progress.clear()
             report.results.append(result)
             show(table.line(result))
-    finally:
-        progress.clear()
+    if name == "pm4-test" and not plan.learn and not spec.simulated:
+        for line in passed.note(report, device, runner.suspects, hazard=plan.hazard):
+            show(line)
     if plan.learn:
         show("")
         show(learned.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
@@ -300,7 +310,9 @@ def _plan(
     from zinc_rt.probes.probe import T1, T2
     from zinc_rt.probes.runner import Plan
 
-    hazard = arguments.hazard if arguments.hazard is not None else 2 if spec.simulated else 1
+    hazard, why_hazard = arguments.hazard, ""
+    if hazard is None:
+        hazard, why_hazard = _default_hazard(spec, device)
     both = tiers or (T1, T2)
     return Plan(
         spec,
@@ -311,10 +323,22 @@ def _plan(
         timeout_seconds=arguments.timeout,
         displays=tuple(device.get("displays", ())),
         force=arguments.force,
+        why_hazard=why_hazard,
         again=arguments.again,
         learn=getattr(arguments, "learn", None) or "",
         expectations=expectations,
     )
+
+
+def _default_hazard(spec: DeviceSpec, device: dict[str, Any]) -> tuple[int, str]:
+    """What runs unasked, and why no more does, where that surprises."""
+    if spec.simulated:
+        return 2, ""
+    if device.get("displays"):
+        return 0, f"this GPU lights {', '.join(device['displays'])}, and a hang would freeze the screen"
+    if not device.get("displays_known"):
+        return 0, "whether this GPU lights a display cannot be seen from here"
+    return 1, ""
 
 
 def _journal(arguments: argparse.Namespace, spec: DeviceSpec, device: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import OutputError
+from zinc_rt.folders import state_folder
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_BYTES = 1 << 20
@@ -30,8 +31,7 @@ class Suspect:
 
 
 def default_path() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "zinc-rt" / "pm4-test.journal"
+    return state_folder() / "pm4-test.journal"
 
 
 def boot_id() -> str:

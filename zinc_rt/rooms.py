@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent
-HARNESS = ("golden", "perf", "probes", "replay", "trace", "validate")  # may import every room; none imports them
+HARNESS = (
+    "bringup",
+    "bundle",
+    "doctor",
+    "golden",
+    "perf",
+    "probes",
+    "replay",
+    "trace",
+    "validate",
+)  # may import every room; none imports them
 EVERYBODY = frozenset({"errors", "folders"})  # may be imported from everywhere
 # What package data is made of; whatever else lies in a folder is nobody's.
 SUFFIXES = (
@@ -34,7 +44,10 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
-_ALL = f"{_ENGINE} llm text sched serve spirv sim kmd pm4 isa cli commands files report code_version rooms"
+_ALL = (
+    f"{_ENGINE} llm text sched serve spirv sim kmd pm4 isa checked gpu_lock cli commands files report "
+    "code_version rooms"
+)
 
 ROOMS: dict[str, Room] = {
     # what a model is and what computes it
@@ -55,7 +68,9 @@ ROOMS: dict[str, Room] = {
     "sim": _room("kmd pm4 isa"),
     # one model on one device
     "settings": _room("backends"),
-    "devices": _room("backends kmd sim"),
+    "devices": _room("backends kmd sim checked gpu_lock"),
+    "checked": _room("kmd files"),  # what probes passed here
+    "gpu_lock": _room(),
     "resident": _room(_CORE, computes=True),
     "variants": _room(f"{_CORE} resident", computes=True),
     "runner": _room(f"{_CORE} resident variants", computes=True),
