@@ -60,9 +60,9 @@ class Redactor:
                 wanted[name] = content
                 self._look(name, content)
         self._compile()
-        made = {self._name(name): self._file(name, content) for name, content in wanted.items()}
+        made = {self.path(name): self._file(name, content) for name, content in wanted.items()}
         self._check(made)
-        return made, {self._name(name): why for name, why in left_out.items()}
+        return made, {self.path(name): why for name, why in left_out.items()}
 
     def text(self, text: str) -> str:
         """One text, hidden by what is known so far."""
@@ -241,7 +241,7 @@ class Redactor:
                         made = made.replace(wide, b"x" * len(wide))
         return made
 
-    def _name(self, path: str) -> str:
+    def path(self, path: str) -> str:
         """A path inside the bundle, as readable without its secrets."""
         return re.sub(r"[<>]", "", self._text(path))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli
-from zinc_rt.errors import NothingRan, OutputError, UsageError
+from zinc_rt.errors import NothingRan, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
@@ -98,7 +98,13 @@ def add_results(made: argparse.ArgumentParser) -> None:
     out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
     out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
     out.add_argument("--tap", metavar="F", help="TAP 14 (- for standard output)")
-    out.add_argument("--bundle", type=Path, metavar="DIR", help="report, hang reports, kernel log, topology")
+    out.add_argument(
+        "--bundle",
+        type=Path,
+        metavar="OUT",
+        help="report, hangs, kernel log and what the machine is, without private things, to send on: a folder, or "
+        "a file that ends in .tar.gz or .tar.zst (zinc-rt bundle)",
+    )
     out.add_argument("--strict", action="store_true", help="a skipped probe fails")
 
 
@@ -193,12 +199,9 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
 
 def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, runner: Runner, show: Any) -> None:
     from zinc_rt.probes import bundle, table
-    from zinc_rt.probes.child import run_apart
 
     log = report.details["kernel_log"]
-    if arguments.bundle:
-        ended = run_apart(partial(bundle.facts, spec), 10.0)
-        bundle.save(arguments.bundle, report, ended.value or {}, runner.hangs)
+    size_bytes = bundle.save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0
     for result in report.results:
         if result.status == "fail" or (result.cause and result.status == "skip"):
             show("")
@@ -208,7 +211,9 @@ def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, run
         show("\n".join(["kernel log", *(f"  {line}" for line in log[-20:])]))
     show("")
     if arguments.bundle:
-        show(f"bundle    {arguments.bundle}")
+        show(
+            f"bundle    {arguments.bundle}, {size_bytes / 1000:.0f} kB: read its README.txt before you send it on"
+        )
     show(table.verdict(report, strict=arguments.strict))
     _write(arguments, report)
 
@@ -249,13 +254,9 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         arguments.junit, None if tap == "-" else tap, getattr(arguments, "learn", None), report=arguments.json
     )
     if bundle is not None:
-        if bundle.exists() and not bundle.is_dir():
-            raise OutputError(f"{bundle}: not a folder", next="--bundle DIR")
-        try:
-            bundle.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{bundle}: cannot make the folder: {error.strerror}") from error
-        check_writable(str(bundle / "report.json"))
+        from zinc_rt.probes.bundle import check
+
+        check(bundle)
 
 
 def _tiers(text: str | None) -> tuple[str, ...]:

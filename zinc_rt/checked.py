@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -90,11 +90,16 @@ def identify(driver: Driver, gpu: Gpu) -> Setup:
     return Setup(
         chip=gpu.arch,
         pci_id=":".join(filter(None, ids)),
-        card=hashlib.sha256(f"zinc-rt card {':'.join(ids)} {unique}".encode()).hexdigest()[:16],
+        card=card_hash(ids, unique),
         kernel=_read(driver, "/proc/sys/kernel/osrelease"),
         module=" ".join(filter(None, module)),
         firmware=firmware,
     )
+
+
+def card_hash(ids: Sequence[str], unique: str) -> str:
+    """Of PCI ids and the card's own number, or its slot: the same card anywhere, and nobody's number."""
+    return hashlib.sha256(f"zinc-rt card {':'.join(ids)} {unique}".encode()).hexdigest()[:16]
 
 
 def verdict(setup: Setup, tier: str, path: Path | None = None) -> Verdict:
