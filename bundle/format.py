@@ -163,8 +163,9 @@ def _manifest(content: bytes, where: Path) -> dict[str, Any]:
             or not isinstance(row.get("sha256"), str)
         ):
             raise InputError(f"{where}: not a bundle: bundle.json lists {str(row)[:60]}", next="ask for it again")
-    for name in ("firmware", "parameters", "packages"):
-        if not isinstance(body["combination"].get(name, {}), dict):
+    for name, value in body["combination"].items():
+        wanted = dict if name in ("firmware", "parameters", "packages") else bool if name == "simulated" else str
+        if not isinstance(value, wanted):
             raise InputError(
                 f"{where}: not a bundle: its combination has no proper {name!r}", next="ask for it again"
             )

@@ -1,0 +1,1 @@
+"""Bring a card up step by step."""
