@@ -26,75 +26,13 @@ def _re(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 # Names that identify nobody, and words that would make a text unreadable if they were hidden.
 EVERYBODY = frozenset(
-    [
-        "root",
-        "daemon",
-        "nobody",
-        "user",
-        "users",
-        "admin",
-        "host",
-        "localhost",
-        "localdomain",
-        "linux",
-        "kernel",
-        "version",
-        "unknown",
-        "none",
-        "null",
-        "false",
-        "true",
-        "default",
-        "gdm",
-        "sddm",
-        "lightdm",
-        "video",
-        "render",
-        "audio",
-        "wheel",
-        "sudo",
-        "adm",
-        "systemd",
-        "messagebus",
-        "polkitd",
-        "dbus",
-        "docker",
-        "ubuntu",
-        "debian",
-        "fedora",
-        "arch",
-        "archlinux",
-        "gentoo",
-        "nixos",
-        "opensuse",
-        "steamos",
-        "bazzite",
-        "rhel",
-        "centos",
-        "amd",
-        "amdgpu",
-        "gpu",
-        "kfd",
-        "drm",
-        "card",
-        "test",
-        "system",
-        "server",
-        "login",
-        "session",
-        "console",
-        "name",
-        "owner",
-        "author",
-        "simulated",
-        "(none)",
-        "n/a",
-        "na",
-        "empty",
-        "not",
-        "specified",
-        "unspecified",
-    ]
+    (
+        "root daemon nobody user users admin host localhost localdomain linux kernel version unknown none null default "
+        "false true gdm sddm lightdm video render audio wheel sudo adm systemd messagebus polkitd dbus docker ubuntu "
+        "debian fedora arch archlinux gentoo nixos opensuse steamos bazzite rhel centos amd amdgpu gpu kfd drm card "
+        "test system server login session console name owner author simulated (none) n/a na empty not specified "
+        "unspecified vm"
+    ).split()
 )
 _PUBLIC = re.compile(
     r"(?:[\w-]+\.)*(?:kernel\.org|github\.com|githubusercontent\.com|gitlab\.com|gitlab\.freedesktop\.org|"

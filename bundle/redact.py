@@ -180,7 +180,7 @@ class Redactor:
             inner = _inner(value)
             if inner is not None:
                 return json.dumps(self._value(inner), ensure_ascii=False)
-            if member in ("cmdline", "proc/cmdline"):
+            if member == "cmdline":
                 value = kernel_line.redact_line(value, lambda each: self._hide("token", each))
             plain = value.strip().lower()
             if kind and plain and plain not in EVERYBODY and not PLACEHOLDER.search(value):

@@ -155,7 +155,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         raise
     _check_outputs(arguments)
     show = _to_stderr if "-" in (arguments.json, arguments.tap) else _print
-    device = _device(spec)
+    device = describe_device(spec)
     _same_chip(expectations, device)
     report = Report(name, device=device)
     if spec.simulated:
@@ -285,7 +285,8 @@ def _same_chip(expectations: Expectations, device: dict[str, Any]) -> None:
         raise UsageError(f"--expect is for {expectations.chip}, this device is {device['arch']}")
 
 
-def _device(spec: DeviceSpec) -> dict[str, Any]:
+def describe_device(spec: DeviceSpec) -> dict[str, Any]:
+    """Name, arch, kernel, firmware, displays: asked in a child, of the device as it is without ordered faults."""
     from zinc_rt.probes.child import run_apart
     from zinc_rt.probes.describe import describe
 
