@@ -9,6 +9,7 @@ from typing import Any
 
 MOST_BYTES = 2_000_000
 ROOM_BYTES = 150_000  # for placeholders longer than what they hide, and the list of files
+MOST_FILES = 1500
 FLOOR_BYTES = 8_000  # below this a file is not cut any more
 CAPS = {"log": 300_000, "report": 400_000, "hang": 150_000, "machine": 100_000, "facts": 100_000}
 SACRIFICED = ("log", "hang", "machine", "report", "facts")  # first those that are missed least
@@ -45,6 +46,9 @@ def fit(items: Sequence[Item], most_bytes: int = MOST_BYTES - ROOM_BYTES) -> tup
             kept[largest.path] = (
                 made if len(made.content) < len(largest.content) else replace(largest, content=b"")
             )
+    spare = [path for kind in SACRIFICED for path, item in kept.items() if item.kind == kind]
+    for path in spare[: max(0, len(kept) - MOST_FILES)]:
+        kept[path] = replace(kept[path], content=b"")
     dropped = {path for path, item in kept.items() if had[path] and not item.content}
     for kind in SACRIFICED:  # very many small files
         for path in [path for path, item in kept.items() if item.kind == kind]:

@@ -13,10 +13,9 @@ from zinc_rt import __version__
 from zinc_rt.bundle.bounds import MOST_BYTES, Cut, Item, fit
 from zinc_rt.bundle.combination import combination
 from zinc_rt.bundle.format import FINDINGS, MACHINE, SCHEMA, Bundle, parsed
-from zinc_rt.bundle.redact import Leak, Redactor
+from zinc_rt.bundle.redact import Redactor
 from zinc_rt.bundle.show import readme
 from zinc_rt.doctor.capture import Capture
-from zinc_rt.errors import OutputError
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class Maker:
         self.add(FINDINGS, json.dumps(rows, indent=1), "text")
 
     def make(self) -> Bundle:
-        """Bounded, then without secrets, then bounded again. Raises OutputError."""
+        """Bounded, then without secrets, then bounded again."""
         raw = {item.path: item.content for item in self.items}
         machine = {n.removeprefix(MACHINE): content for n, content in raw.items() if n.startswith(MACHINE)}
         reports = [
@@ -59,13 +58,10 @@ class Maker:
         redactor = Redactor(self.known)
         about = json.dumps(found.as_dict()).encode()
         kinds = {item.path: item.kind for item in items}
-        try:
-            made, left_out = redactor.redact({**{item.path: item.content for item in items}, "about.json": about})
-            names = {redactor.path(path): kind for path, kind in kinds.items()}
-            cuts = [Cut(redactor.path(cut.path), cut.had_bytes, cut.kept_bytes, cut.why) for cut in cuts]
-            notes = [redactor.text(note) for note in self.notes]
-        except Leak as leak:
-            raise OutputError(f"no bundle is made: {leak}", next="please report it; nothing was written") from leak
+        made, left_out = redactor.redact({**{item.path: item.content for item in items}, "about.json": about})
+        names = {redactor.path(path): kind for path, kind in kinds.items()}
+        cuts = [Cut(redactor.path(cut.path), cut.had_bytes, cut.kept_bytes, cut.why) for cut in cuts]
+        notes = [redactor.text(note) for note in self.notes]
         hidden = json.loads(made.pop("about.json"))
         last, more = fit([Item(name, content, names.get(name, "text")) for name, content in made.items()],
                          self.most_bytes - 60_000)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a bundle must not hold, as data: patterns whose group `v` is the secret, and files that are nothing else."""
+"""What a bundle must not hold, as data: patterns whose group `v` is the secret, files that are nothing else."""
 
 from __future__ import annotations
 
@@ -12,27 +12,39 @@ PLACEHOLDER = re.compile(r"<(?:[a-z]+)-\d+>")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`learn`: the value is hidden wherever else it stands, too. `keep`: matches that are none."""
+    """`needs`: words in lower case, one of which is in every text that matches; none: no telling.
+
+    `learn`: the value is hidden wherever else it stands, too. `keep`: matches that are no secrets.
+    """
 
     kind: str
+    needs: tuple[str, ...]
     pattern: re.Pattern[str]
     learn: bool = False
     keep: Callable[[re.Match[str]], bool] = lambda match: False
+
+    def may_be_in(self, lower: str) -> bool:
+        return not self.needs or any(word in lower for word in self.needs)
 
 
 def _re(pattern: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile(pattern, flags)
 
 
+def _secret(
+    kind: str,
+    needs: str,
+    *pattern: str,
+    learn: bool = False,
+    keep: Callable[[re.Match[str]], bool] = lambda match: False,
+) -> Secret:
+    """`needs`: with | between them. `pattern`: parts of one."""
+    return Secret(kind, tuple(filter(None, needs.split("|"))), re.compile("".join(pattern)), learn, keep)
+
+
 # Names that identify nobody, and words that would make a text unreadable if they were hidden.
 EVERYBODY = frozenset(
-    (
-        "root daemon nobody user users admin host localhost localdomain linux kernel version unknown none null default "
-        "false true gdm sddm lightdm video render audio wheel sudo adm systemd messagebus polkitd dbus docker ubuntu "
-        "debian fedora arch archlinux gentoo nixos opensuse steamos bazzite rhel centos amd amdgpu gpu kfd drm card "
-        "test system server login session console name owner author simulated (none) n/a na empty not specified "
-        "unspecified vm"
-    ).split()
+    ["root", "daemon", "nobody", "user", "users", "admin", "host", "localhost", "localdomain", "linux", "kernel", "version", "unknown", "none", "null", "default", "false", "true", "gdm", "sddm", "lightdm", "video", "render", "audio", "wheel", "sudo", "adm", "systemd", "messagebus", "polkitd", "dbus", "docker", "ubuntu", "debian", "fedora", "arch", "archlinux", "gentoo", "nixos", "opensuse", "steamos", "bazzite", "rhel", "centos", "amd", "amdgpu", "gpu", "kfd", "drm", "card", "test", "system", "server", "login", "session", "console", "name", "owner", "author", "simulated", "(none)", "n/a", "na", "empty", "not", "specified", "unspecified", "vm"]
 )
 _PUBLIC = re.compile(
     r"(?:[\w-]+\.)*(?:kernel\.org|github\.com|githubusercontent\.com|gitlab\.com|gitlab\.freedesktop\.org|"
@@ -86,133 +98,204 @@ def _no_token(match: re.Match[str]) -> bool:
     return bool(re.fullmatch(r"[\d.,x-]{1,5}|none|null|true|false|yes|no", match["v"], re.IGNORECASE))
 
 
-_NOT_HEX = r"(?<![0-9A-Za-z])"
+_HEX2 = "[0-9A-Fa-f]{2}"
+_END = r"(?![0-9A-Za-z])"
+_NOT_HEX = "(?<![0-9A-Za-z])"
 _LABEL = r"[\"']?\s*[:=]\s*[\"']?"
-SECRETS: tuple[Secret, ...] = (
-    Secret("key", _re(r"(?P<v>-----BEGIN [A-Z0-9 ]+-----(?:(?!-----BEGIN)[\s\S])*?(?:-----END [A-Z0-9 ]+-----|\Z))")),
-    Secret(
+_WORD = r"[^\s\"',;<]+"
+_HOME = r"(?:/(?:var/|export/)?home/|/Users/|/(?:run/)?media/)"
+_TLDS = "local|lan|home|internal|intranet|corp|localdomain|private|office|lab|example(?:\\.(?:com|org|net))?|home\\.arpa|ts\\.net"
+
+# Keys that span lines: looked for in a whole text, all others in pieces of one.
+SPANNING = (
+    _secret(
         "key",
-        _re(r"(?P<v>(?:sk-)?(?:ssh-[a-z0-9]+|ecdsa-sha2-nistp\d+)(?:@openssh\.com)? +AAAA[A-Za-z0-9+/=]{16,})"),
+        "-----begin",
+        r"(?P<v>-----BEGIN [A-Z0-9 ]+-----(?:(?!-----BEGIN)[\s\S])*?(?:-----END [A-Z0-9 ]+-----|\Z))",
     ),
-    Secret("key", _re(r"(?P<v>AAAA[BCE][A-Za-z0-9+/]{30,}={0,2})")),
-    Secret("key", _re(r"(?P<v>SHA256:[A-Za-z0-9+/]{43}=?)")),
-    Secret("key", _re(r"(?i)(?P<v>MD5:(?:[0-9a-f]{2}:){15}[0-9a-f]{2})")),
-    Secret("key", _re(r"(?m)(?P<v>^(?![0-9a-fA-F]{64}$)[A-Za-z0-9+/]{64}={0,2}$)")),  # of a key that was cut in two
-    Secret(
-        "token",
-        _re(
-            r"(?P<v>\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|hf_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|"
-            r"xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*))"
-        ),
+)
+SECRETS: tuple[Secret, ...] = (
+    # keys and passwords
+    _secret(
+        "key",
+        "aaaa",
+        r"(?P<v>(?:sk-)?(?:ssh-[a-z0-9]+|ecdsa-sha2-nistp\d+)(?:@openssh\.com)? +AAAA[A-Za-z0-9+/=]{16,})",
     ),
-    Secret("token", _re(r"(?i)\b(?:bearer|basic) (?P<v>[A-Za-z0-9+/._~-]{12,}=*)")),
-    Secret(
+    _secret("key", "aaaa", r"(?P<v>AAAA[BCE][A-Za-z0-9+/]{30,}={0,2})"),
+    _secret("key", "sha256:", r"(?P<v>SHA256:[A-Za-z0-9+/]{43}=?)"),
+    _secret("key", "md5:", r"(?i)(?P<v>MD5:(?:[0-9a-f]{2}:){15}[0-9a-f]{2})"),
+    _secret("key", "", r"(?m)(?P<v>^(?![0-9a-fA-F]{64}$)[A-Za-z0-9+/]{64}={0,2}$)"),  # of one that was cut in two
+    _secret(
         "token",
-        _re(
-            r"(?i)\b(?:\w*pass(?:word|wd|phrase)?|\w*secret(?:_key)?|\w*token|api[_-]?key|psk|pin|credentials?|"
-            rf"private[_-]?key){_LABEL}(?P<v>[^\s\"',;<]+)"
-        ),
+        "ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|hf_|glpat-|sk-|xox|akia|eyj",
+        r"(?P<v>\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|hf_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|",
+        r"xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*))",
+    ),
+    _secret("token", "bearer |basic ", r"(?i)\b(?:bearer|basic) (?P<v>[A-Za-z0-9+/._~-]{12,}=*)"),
+    _secret(
+        "token",
+        "pass|secret|token|key|psk|pin|credential",
+        r"(?i)\b(?:\w*pass(?:word|wd|phrase)?|\w*secret(?:_key)?|\w*token|api[_-]?key|psk|pin|credentials?|",
+        rf"private[_-]?key){_LABEL}(?P<v>{_WORD})",
         learn=True,
         keep=_no_token,
     ),
-    Secret("network", _re(rf"(?i)\bb?ssid{_LABEL}(?P<v>[^\s\"',;<]+)"), learn=True),
-    Secret("network", _re(r"(?i)\bssid ['\"](?P<v>[^'\"\n<]+)['\"]"), learn=True),
-    Secret("disk", _re(r"/dev/disk/by-(?:id|uuid|partuuid|label|partlabel|path)/(?P<v>[^\s\"',;<]+)")),
-    Secret(
-        "uuid", _re(rf"{_NOT_HEX}(?P<v>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}})(?![0-9A-Za-z])")
+    _secret("network", "ssid", rf"(?i)\bb?ssid{_LABEL}(?P<v>{_WORD})", learn=True),
+    _secret("network", "ssid", r"(?i)\bssid ['\"](?P<v>[^'\"\n<]+)['\"]", learn=True),
+    # numbers that tell one disk, card or machine from another
+    _secret("disk", "/dev/disk/", rf"/dev/disk/by-(?:id|uuid|partuuid|label|partlabel|path)/(?P<v>{_WORD})"),
+    _secret("uuid", "-", rf"{_NOT_HEX}(?P<v>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}){_END}"),
+    _secret("uuid", "uuid=|label=", rf"(?:PART)?(?:UUID|LABEL)=(?P<v>{_WORD})", learn=True),
+    _secret("uuid", "", rf"{_NOT_HEX}(?P<v>[0-9a-f]{{32}}){_END}"),  # machine and boot ids without dashes
+    _secret(
+        "mac",
+        "",
+        rf"(?<![0-9A-Fa-f:-])(?P<v>{_HEX2}(?P<s>[:-]){_HEX2}(?:(?P=s){_HEX2}){{4,6}})",
+        r"(?![0-9A-Fa-f]|[:-][0-9A-Fa-f])",
     ),
-    Secret("uuid", _re(r"(?:PART)?(?:UUID|LABEL)=(?P<v>[^\s\"',;<]+)"), learn=True),
-    Secret("uuid", _re(rf"{_NOT_HEX}(?P<v>[0-9a-f]{{32}})(?![0-9A-Za-z])")),  # machine-id and boot ids without dashes
-    Secret(
-        "mac", _re(r"(?<![0-9A-Fa-f:-])(?P<v>[0-9A-Fa-f]{2}(?P<s>[:-])[0-9A-Fa-f]{2}(?:(?P=s)[0-9A-Fa-f]{2}){4,6})"
-                   r"(?![0-9A-Fa-f]|[:-][0-9A-Fa-f])")
+    _secret("mac", "", r"(?<![\w.])(?P<v>[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4})(?![\w.])"),
+    _secret("mac", "enx|wlx|wwx|wlan-", r"\b(?:enx|wlx|wwx|wlan-)(?P<v>[0-9a-f]{12})\b"),
+    _secret(
+        "mac",
+        "mac|hwaddr|permaddr",
+        rf"(?i)\b(?:mac(?:[ _-]?addr(?:ess)?)?|hwaddr|permaddr){_LABEL}(?P<v>[0-9a-f]{{12}})\b",
     ),
-    Secret("mac", _re(r"(?<![\w.])(?P<v>[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4})(?![\w.])")),
-    Secret("mac", _re(r"\b(?:enx|wlx|wwx|wlan-)(?P<v>[0-9a-f]{12})\b")),
-    Secret("mac", _re(rf"(?i)\b(?:mac(?:[ _-]?addr(?:ess)?)?|hwaddr|permaddr){_LABEL}(?P<v>[0-9a-f]{{12}})\b")),
-    Secret("serial", _re(r"(?i)\bserial[ _-]?(?:number|no\.?|num|nr|#)[\"']?\s*[:=#]?\s*[\"']?(?P<v>[A-Z0-9][\w./-]{3,})"),
-           learn=True, keep=_no_serial),
-    Secret(
+    _secret(
         "serial",
-        _re(
-            r"(?i)(?<![a-z])(?:\w*serial(?:_short)?|s/n|sn|asset[ _-]?tag|service[ _-]?tag|fru[ _-]?id|"
-            rf"fru[ _-]?serial){_LABEL}(?P<v>[A-Z0-9][\w./-]{{3,}})"
-        ),
+        "serial",
+        r"(?i)\bserial[ _-]?(?:number|no\.?|num|nr|#)[\"']?\s*[:=#]?\s*[\"']?(?P<v>[A-Z0-9][\w./-]{3,})",
         learn=True,
         keep=_no_serial,
     ),
-    Secret(
-        "card", _re(r"(?i)\bunique[ _-]?id[\"']?\s*[:= ]\s*[\"']?(?P<v>(?:0x)?[0-9a-f]{4,20})\b"), learn=True,
+    _secret(
+        "serial",
+        "serial|s/n|sn|tag|fru",
+        r"(?i)(?<![a-z])(?:\w*serial(?:_short)?|s/n|sn|asset[ _-]?tag|service[ _-]?tag|fru[ _-]?id|",
+        rf"fru[ _-]?serial){_LABEL}(?P<v>[A-Z0-9][\w./-]{{3,}})",
+        learn=True,
         keep=_no_serial,
     ),
-    Secret("mail", _re(r"(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b"), keep=_no_mail),
-    Secret("login", _re(r"(?<![\w@./-])(?P<v>[A-Za-z_][\w.-]{0,31}@[A-Za-z][\w-]{1,62})(?=[\s:;,)\]\"']|$)")),
-    Secret("login", _re(r"\b[a-z][a-z0-9+]*://(?P<v>[^\s/@\"'<]+)@")),
-    Secret("host", _re(r"(?i)\b(?:https?|ssh|git|s?ftp|nfs|smb|cifs|rsync|wss?|tcp|udp)://(?P<v>[^\s/:\"'<>]+)"), keep=_no_host),
-    Secret(
+    _secret(
+        "card",
+        "unique",
+        r"(?i)\bunique[ _-]?id[\"']?\s*[:= ]\s*[\"']?(?P<v>(?:0x)?[0-9a-f]{4,20})\b",
+        learn=True,
+        keep=_no_serial,
+    ),
+    # people and machines
+    _secret(
+        "mail", "@|%40", r"(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b", keep=_no_mail
+    ),
+    _secret("login", "@", r"(?<![\w@./-])(?P<v>[A-Za-z_][\w.-]{0,31}@[A-Za-z][\w-]{1,62})(?=[\s:;,)\]\"']|$)"),
+    _secret("login", "://", r"\b[a-z][a-z0-9+]*://(?P<v>[^\s/@\"'<]+)@"),
+    _secret(
         "host",
-        _re(
-            r"(?i)(?<![\w./-])(?P<v>[a-z0-9](?:[a-z0-9-]*\.)+(?:local|lan|home|internal|intranet|corp|localdomain|private|"
-            r"office|lab|example(?:\.(?:com|org|net))?|home\.arpa|ts\.net))(?![\w-])"
-        ),
-        learn=True,
+        "://",
+        r"(?i)\b(?:https?|ssh|git|s?ftp|nfs|smb|cifs|rsync|wss?|tcp|udp)://(?P<v>[^\s/:\"'<>]+)",
+        keep=_no_host,
     ),
-    Secret("host", _re(rf"(?i)\b(?:host_?name|node_?name|static hostname){_LABEL}(?P<v>[a-z0-9][\w.-]+)"), learn=True,
-           keep=_everybody),
-    Secret("host", _re(r"(?i)\b(?:host|server|node)=[\"']?(?P<v>[a-z][\w.-]{2,})"), learn=True, keep=_everybody),
-    Secret("host", _re(r"(?i)host ?name (?:set )?(?:to|is|changed to) <?[\"']?(?P<v>[a-z0-9][\w.-]*\w)"), learn=True,
-           keep=_everybody),
-    Secret("host", _re(r"\bLinux (?P<v>[A-Za-z0-9][\w.-]*) \d+\.\d+"), learn=True, keep=_everybody),
-    Secret(
+    _secret(
         "host",
-        _re(
-            r"(?m)^(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,+-]+Z?) "
-            r"(?P<v>[A-Za-z0-9][\w.-]*) [\w./@-]+(?:\[\d+\])?:"
-        ),
+        ".local|.lan|.home|.internal|.intranet|.corp|.private|.office|.lab|.example|.ts.net",
+        rf"(?i)(?<![\w./-])(?P<v>[a-z0-9](?:[a-z0-9-]*\.)+(?:{_TLDS}))(?![\w-])",
+        learn=True,
+    ),
+    _secret(
+        "host",
+        "host|node",
+        rf"(?i)\b(?:host_?name|node_?name|static hostname){_LABEL}(?P<v>[a-z0-9][\w.-]+)",
         learn=True,
         keep=_everybody,
     ),
-    Secret("host", _re(r"(?<![\w/.:-])(?P<v>[A-Za-z][\w.-]{2,}):/(?=[A-Za-z])")),
-    Secret("host", _re(r"(?<![\\\w])\\\\(?P<v>[A-Za-z0-9][\w.-]+)\\")),
-    Secret(
+    _secret(
+        "host",
+        "host=|server=|node=",
+        r"(?i)\b(?:host|server|node)=[\"']?(?P<v>[a-z][\w.-]{2,})",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret(
+        "host",
+        "hostname|host name",
+        r"(?i)host ?name (?:set )?(?:to|is|changed to) <?[\"']?(?P<v>[a-z0-9][\w.-]*\w)",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret("host", "linux ", r"\bLinux (?P<v>[A-Za-z0-9][\w.-]*) \d+\.\d+", learn=True, keep=_everybody),
+    _secret(  # as syslog and journalctl begin a line
+        "host",
+        "",
+        r"(?m)^(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,+-]+Z?) ",
+        r"(?P<v>[A-Za-z0-9][\w.-]*) [\w./@-]+(?:\[\d+\])?:",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret("host", ":/", r"(?<![\w/.:-])(?P<v>[A-Za-z][\w.-]{2,}):/(?=[A-Za-z])"),  # of a mount
+    _secret("host", "\\\\", r"(?<![\\\w])\\\\(?P<v>[A-Za-z0-9][\w.-]+)\\"),
+    _secret(
         "user",
-        _re(r"\b(?:USER|LOGNAME|SUDO_USER|USERNAME|user|username|login|owner)=[\"']?(?P<v>[A-Za-z_][\w.-]*\w)"),
+        "user=|logname=|username=|login=|owner=",
+        r"\b(?:USER|LOGNAME|SUDO_USER|USERNAME|user|username|login|owner)=[\"']?(?P<v>[A-Za-z_][\w.-]*\w)",
         learn=True,
         keep=_everybody,
     ),
-    Secret("user", _re(r"(?im)^\s*[\"']?(?:user ?name|user|login|logname|owner|author)[\"']?\s*:\s*[\"']?(?P<v>[a-z_][\w.-]*\w)"),
-           learn=True, keep=_everybody),
-    Secret("user", _re(r"\b[ug]id=\d+\((?P<v>[^()\s]+)\)"), learn=True, keep=_everybody),
-    Secret(
+    _secret(
         "user",
-        _re(
-            r"(?:\b(?:opened|closed) for user |\bof user |\b(?:Accepted|Failed) \w+ for (?:invalid user )?|"
-            r"\bsudo(?:\[\d+\])?: +|\bsu(?:\[\d+\])?: \(to \w+\) )(?P<v>[A-Za-z_][\w.-]*\w)"
-        ),
+        "user|login|logname|owner|author",
+        r"(?im)^\s*[\"']?(?:user ?name|user|login|logname|owner|author)[\"']?\s*:\s*[\"']?(?P<v>[a-z_][\w.-]*\w)",
         learn=True,
         keep=_everybody,
     ),
-    Secret(
+    _secret("user", "id=", r"\b[ug]id=\d+\((?P<v>[^()\s]+)\)", learn=True, keep=_everybody),
+    _secret(
         "user",
-        _re(rf"(?:/(?:var/|export/)?home/|/Users/|/(?:run/)?media/|(?<![\w.~])~)(?P<v>{_NAME}+)(?=[/\s\"':;,)\\]|$)"),
+        "for user|of user|accepted |failed |sudo|su",
+        r"(?:\b(?:opened|closed) for user |\bof user |\b(?:Accepted|Failed) \w+ for (?:invalid user )?|",
+        r"\bsudo(?:\[\d+\])?: +|\bsu(?:\[\d+\])?: \(to \w+\) )(?P<v>[A-Za-z_][\w.-]*\w)",
         learn=True,
         keep=_everybody,
     ),
-    Secret("user", _re(r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}(?P<v>[^\s\\/\"'<>|:;,]+)"), learn=True, keep=_everybody),
-    Secret("path", _re(rf"(?:/(?:var/|export/)?home/|/Users/|/(?:run/)?media/)[^\s/\"'|:;,()\\\x00]+/(?P<v>(?!<path-){_TAIL})")),
-    Secret(
+    _secret(
+        "user",
+        "home/|/users/|media/|~",
+        rf"(?:{_HOME}|(?<![\w.~])~)(?P<v>{_NAME}+)(?=[/\s\"':;,)\\]|$)",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret(
+        "user",
+        "users\\",
+        r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}(?P<v>[^\s\\/\"'<>|:;,]+)",
+        learn=True,
+        keep=_everybody,
+    ),
+    # where they keep things
+    _secret("path", "home/|/users/|media/", rf"{_HOME}[^\s/\"'|:;,()\\\x00]+/(?P<v>(?!<path-){_TAIL})"),
+    _secret(
         "path",
-        _re(rf"(?<![\w>])/(?:root|mnt|data|srv|work|scratch|nfs|projects?|Volumes|storage)/(?P<v>(?!<path-){_TAIL})"),
+        "/root/|/mnt/|/data/|/srv/|/work/|/scratch/|/nfs/|/project|/volumes/|/storage/",
+        rf"(?<![\w>])/(?:root|mnt|data|srv|work|scratch|nfs|projects?|Volumes|storage)/(?P<v>(?!<path-){_TAIL})",
     ),
-    Secret("path", _re(rf"(?<![\w/])~/(?!\.(?:local/state|cache)/zinc-rt)(?P<v>(?!<path-){_TAIL})")),
-    Secret("path", _re(r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}[^\s\\/\"'|:;,]+\\{1,2}(?P<v>(?!<path-)[^\s\"'<>|:;,]+)")),
-    Secret(
+    _secret("path", "~/", rf"(?<![\w/])~/(?!\.(?:local/state|cache)/zinc-rt)(?P<v>(?!<path-){_TAIL})"),
+    _secret(
+        "path",
+        "users\\",
+        r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}[^\s\\/\"'|:;,]+\\{1,2}(?P<v>(?!<path-)[^\s\"'<>|:;,]+)",
+    ),
+    # addresses
+    _secret(
         "ip",
-        _re(r"(?i)(?P<version>\bver(?:sion)?[ :=v]*|\bv)?(?<![\w.~-])(?P<v>\d{1,3}(?:\.\d{1,3}){3})(?![\w-]|\.\d)"),
+        "",
+        r"(?i)(?P<version>\bver(?:sion)?[ :=v]*|\bv)?(?<![\w.~-])(?P<v>\d{1,3}(?:\.\d{1,3}){3})(?![\w-]|\.\d)",
         keep=_no_ipv4,
     ),
-    Secret("ip", _re(r"(?<![\w:.])(?P<v>(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:%\w+)?)(?![\w:])"), keep=_no_ipv6),
-)  # fmt: skip
+    _secret(
+        "ip",
+        "",
+        r"(?<![\w:.])(?P<v>(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:%\w+)?)(?![\w:])",
+        keep=_no_ipv6,
+    ),
+)
 
 # Files that are one secret each, by the end of their path.
 WHOLE: tuple[tuple[str, re.Pattern[str]], ...] = (

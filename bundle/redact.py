@@ -1,4 +1,4 @@
-"""Takes out of files what names a person, a machine or a network, and puts the same placeholder for the same thing.
+"""Takes out of files what names a person, a machine or a network; the same thing has the same placeholder.
 
 Two passes: the first learns names from where they are labelled (a host name in a log's prefix, a user in uid=),
 the second hides patterns everywhere and, everywhere too, what the first has learned.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from zinc_rt.bundle import kernel_line
-from zinc_rt.bundle.private import EVERYBODY, LEFT_OUT, MEMBERS, PLACEHOLDER, SECRETS, WHOLE, Secret
+from zinc_rt.bundle.names import Names
+from zinc_rt.bundle.private import EVERYBODY, LEFT_OUT, MEMBERS, PLACEHOLDER, SECRETS, SPANNING, WHOLE, Secret
 
+_PASSES = 5
 _NESTED = 3  # JSON in JSON in JSON
 _LEAST = 3  # characters of a name that is hidden wherever it stands
 _COMPRESSED = (
@@ -28,11 +31,10 @@ _COMPRESSED = (
     b"\x89PNG",
     b"SQLite format 3",
 )
+_PIECE = 4096  # characters
+_LEARNED_BYTES = 12  # of a text in a binary file: shorter ones are chance
+_RUN = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}){6,}")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,6}$")
-
-
-class Leak(Exception):
-    """Something was left, which is a fault of this code."""
 
 
 @dataclass(slots=True)
@@ -43,10 +45,11 @@ class Redactor:
     hidden: Counter[str] = field(default_factory=Counter)  # replacements, by kind
     _numbers: dict[tuple[str, str], str] = field(default_factory=dict)
     _learned: dict[str, str] = field(default_factory=dict)  # text, in lower case → kind
-    _literals: re.Pattern[str] | None = None
+    _names: Names = field(default_factory=lambda: Names(()))
+    _counts: Counter[str] = field(default_factory=Counter)  # placeholders, by kind
 
     def redact(self, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
-        """The files without secrets, and those left out with the reason. Raises Leak."""
+        """The files without secrets, and those left out with the reason."""
         for kind, values in self.known.items():
             for value in values:
                 self._learn(kind, value, least=2)
@@ -60,8 +63,13 @@ class Redactor:
                 wanted[name] = content
                 self._look(name, content)
         self._compile()
-        made = {self.path(name): self._file(name, content) for name, content in wanted.items()}
-        self._check(made)
+        made = {}
+        for name, content in wanted.items():
+            clean = self._clean(name, content)
+            if clean is None:
+                left_out[name] = "what is private in it cannot be told from the rest"
+            else:
+                made[self.path(name)] = clean
         return made, {self.path(name): why for name, why in left_out.items()}
 
     def text(self, text: str) -> str:
@@ -72,6 +80,8 @@ class Redactor:
     # --- the first pass ---
 
     def _look(self, name: str, content: bytes) -> None:
+        if b"\0" in content:
+            content = b"\n".join(run for run in _RUN.findall(content) if len(run) >= _LEARNED_BYTES)
         text = _decoded(content)
         for kind, path in WHOLE:
             if path.search(name) and len(text.strip()) < 256:
@@ -87,11 +97,13 @@ class Redactor:
         self._look_at(_unescaped(name, text))
 
     def _look_at(self, text: str) -> None:
-        for secret in SECRETS:
-            if secret.learn:
-                for match in secret.pattern.finditer(text):
-                    if not secret.keep(match) and not PLACEHOLDER.search(match["v"]):
-                        self._learn(secret.kind, match["v"])
+        for piece in _pieces(text):
+            lower = piece.lower()
+            for secret in SECRETS:
+                if secret.learn and secret.may_be_in(lower):
+                    for match in secret.pattern.finditer(piece):
+                        if not secret.keep(match) and not PLACEHOLDER.search(match["v"]):
+                            self._learn(secret.kind, match["v"])
 
     def _look_into(self, value: Any, member: str = "") -> None:
         if isinstance(value, dict):
@@ -117,7 +129,7 @@ class Redactor:
         return value
 
     def _learn(self, kind: str, value: str, *, least: int = _LEAST) -> None:
-        value = value.strip()
+        value = value.strip().lstrip("._-/!?#+*'\"([{")
         lower = value.lower()
         if (
             len(value) < least
@@ -139,19 +151,18 @@ class Redactor:
                 self._numbers.setdefault((kind, form), self._placeholder(kind, lower))
 
     def _compile(self) -> None:
-        """Longest first, so that no part of a name is taken for the name."""
-        names = sorted(self._learned, key=lambda name: (-len(name), name))
-        variants = {form: None for name in names for form in (name, json.dumps(name)[1:-1])}
-        short = [re.escape(name) for name in variants if len(name) <= _LEAST]
-        rest = [re.escape(name) for name in variants if len(name) > _LEAST]
-        parts = []
-        if rest:
-            parts.append(rf"(?<![^\W_])(?:{'|'.join(rest)})(?![^\W_])")
-        if short:
-            parts.append(rf"(?<![\w-])(?:{'|'.join(short)})(?![\w-])")
-        self._literals = re.compile("|".join(parts), re.IGNORECASE) if parts else None
+        self._names = Names(self._learned)
 
     # --- the second pass ---
+
+    def _clean(self, name: str, content: bytes) -> bytes | None:
+        """Until nothing in it would be hidden any more; None where that does not end."""
+        for _ in range(_PASSES):
+            made = self._file(name, content)
+            if made == content:
+                return made
+            content = made
+        return None
 
     def _file(self, name: str, content: bytes) -> bytes:
         if b"\0" in content:
@@ -196,13 +207,18 @@ class Redactor:
 
     def _text(self, text: str) -> str:
         text = kernel_line.redact_lines(text, lambda value: self._hide("token", value))
-        for secret in SECRETS:
-            text = secret.pattern.sub(lambda match, secret=secret: self._replaced(match, secret), text)  # type: ignore[misc]
-        if self._literals is not None:
-            text = self._literals.sub(self._literal, text)
-        return text
+        for secret in SPANNING:
+            text = secret.pattern.sub(partial(self._replaced, secret), text)
+        return "".join(map(self._piece, _pieces(text)))
 
-    def _replaced(self, match: re.Match[str], secret: Secret) -> str:
+    def _piece(self, text: str) -> str:
+        lower = text.lower()
+        for secret in SECRETS:
+            if secret.may_be_in(lower):
+                text = secret.pattern.sub(partial(self._replaced, secret), text)
+        return self._names.sub(text, self._literal)
+
+    def _replaced(self, secret: Secret, match: re.Match[str]) -> str:
         value = match["v"]
         if not value or PLACEHOLDER.fullmatch(value) or secret.keep(match):
             return match[0]
@@ -214,32 +230,27 @@ class Redactor:
             )
         return match[0]
 
-    def _literal(self, match: re.Match[str]) -> str:
-        before, after = match.string[: match.start()], match.string[match.end() :]
-        if re.search(r"<[a-z]*$", before[-12:]) and re.match(r"[a-z]*-\d+>", after[:12]):
-            return match[0]  # the word inside a placeholder
-        return self._hide(self._learned.get(match[0].lower(), "name"), match[0])
+    def _literal(self, name: str, said: str) -> str:
+        return self._hide(self._learned.get(name) or self._learned.get(said.lower(), "name"), said)
 
     def _binary(self, content: bytes) -> bytes:
-        """Its length and every offset in it stay."""
-        text = content.decode("latin-1")
-
-        def same_length(match: re.Match[str], make: Callable[[re.Match[str]], str]) -> str:
-            made = make(match)
-            return made if made == match[0] else made[: len(match[0])].ljust(len(match[0]), "x")
-
-        for secret in SECRETS:
-            replaced = lambda match, secret=secret: same_length(match, lambda m: self._replaced(m, secret))  # noqa: E731
-            text = secret.pattern.sub(replaced, text)
-        if self._literals is not None:
-            text = self._literals.sub(lambda match: same_length(match, self._literal), text)
-        made = text.encode("latin-1", errors="replace")
+        """Texts in it; its length and every offset stay."""
+        made = _RUN.sub(self._run, content)
         for name in self._learned:
             for form in (name, name.upper(), name.capitalize()):
-                for wide in (form.encode("utf-16-le"), form.encode()):
-                    if (len(name) > _LEAST and not form.isascii()) or wide != form.encode():
-                        made = made.replace(wide, b"x" * len(wide))
+                wide = form.encode("utf-16-le", errors="surrogatepass")  # as firmware tables have it
+                if len(name) > _LEAST:
+                    made = made.replace(wide, b"x" * len(wide))
         return made
+
+    def _run(self, match: re.Match[bytes]) -> bytes:
+        text = _decoded(match[0])
+        lower = text.lower()
+        for secret in (*SPANNING, *SECRETS):
+            if secret.may_be_in(lower):
+                made = partial(self._replaced, secret)
+                text = secret.pattern.sub(lambda found, made=made: _as_long(found[0], made(found)), text)  # type: ignore[misc]
+        return _encoded(self._names.sub(text, lambda name, said: _as_long(said, self._literal(name, said))))
 
     def path(self, path: str) -> str:
         """A path inside the bundle, as readable without its secrets."""
@@ -252,17 +263,29 @@ class Redactor:
     def _placeholder(self, kind: str, value: str) -> str:
         key = (kind, value)
         if key not in self._numbers:
-            count = len({placeholder for (each, _), placeholder in self._numbers.items() if each == kind})
-            self._numbers[key] = f"<{kind}-{count + 1}>"
+            self._counts[kind] += 1
+            self._numbers[key] = f"<{kind}-{self._counts[kind]}>"
         return self._numbers[key]
 
-    def _check(self, files: Mapping[str, bytes]) -> None:
-        """Nothing of what was made would be hidden now. Raises Leak."""
-        before = Counter(self.hidden)
-        for name, content in files.items():
-            if self._file(name, content) != content and b"\0" not in content:
-                raise Leak(f"{name}: what was hidden there is not hidden well")
-        self.hidden = before
+
+def _pieces(text: str) -> list[str]:
+    """A long text in pieces of whole lines, so that what a piece cannot hold is not looked for in it."""
+    if len(text) <= _PIECE:
+        return [text]
+    pieces, start = [], 0
+    while start < len(text):
+        end = text.find("\n", start + _PIECE) + 1 or len(text)
+        pieces.append(text[start:end])
+        start = end
+    return pieces
+
+
+def _as_long(before: str, after: str) -> str:
+    """`after` in as many bytes as `before` has."""
+    if after == before:
+        return before
+    size_bytes = len(_encoded(before))
+    return after[:size_bytes].ljust(size_bytes, "x")
 
 
 def _kind_of(member: str) -> str:
