@@ -1,4 +1,4 @@
-"""Bring a card up stage by stage: doctor, probes by hazard, first kernel, first model, gates; it asks before each."""
+"""Bring a card up stage by stage: doctor, probes by hazard, first kernel, first model, gates."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 Before each stage it says what can happen and what may be lost, and asks. It stops at the first failure, with its
-cause and the next command. A journal survives a reset: --resume goes on where it was, and what took the machine down
-is named and not run again unasked. docs/first-hour.md says how to prepare.
+cause and the next command. A journal survives a reset: --resume goes on where it was, and what took the machine
+down is named and not run again unasked. docs/first-hour.md says how to prepare.
 
 examples:
   zinc-rt bring-up --device sim                          all of it on a simulated card: says nothing about hardware

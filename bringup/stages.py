@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`words`: what runs, behind zinc-rt; none for doctor, which runs nothing. `may_block`: exit 77 is an answer."""
+    """`words`: what runs, behind zinc-rt; none for doctor. `may_block`: exit code 77 is an answer."""
 
     name: str
     title: str
@@ -73,17 +73,18 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "hazard-1",
         "probes that may hang: queues, packets, shaders",
-        "where chip, firmware or driver are not as believed, the GPU hangs and the driver resets it, or the machine "
-        "freezes",
+        "where chip, firmware or driver are not as believed, the GPU hangs and the driver resets it, or the "
+        "machine freezes",
         "unsaved work of every program that uses this GPU; where the machine freezes, all unsaved work",
         _probes(1),
     ),
     Stage(
         "hazard-2",
         "probes that fault and hang on purpose: does the driver recover",
-        "page faults, illegal code, endless waits: the GPU is reset several times, and some kernels do not survive it",
-        "what any program has in this GPU's memory; where the reset fails, all unsaved work: save it, and expect to "
-        "press the reset button",
+        "page faults, illegal code, endless waits: the GPU is reset several times, and some kernels do not "
+        "survive it",
+        "what any program has in this GPU's memory; where the reset fails, all unsaved work: save it, and expect "
+        "to press the reset button",
         _probes(2),
     ),
     Stage(

@@ -185,8 +185,8 @@ class Walk:
                 return (
                     f"{name}: the machine was reset while it ran ({each.when}); it was not run again",
                     "the probe's own text says what it asks of the card: zinc-rt pm4-test --list",
-                    f"zinc-rt pm4-test --device {self.target.spec.option} -k {probe} --tiers {tier} --hazard 2 --again, "
-                    f"or go on without: {self.command('--resume', '--skip', self._stage_of(name))}",
+                    f"zinc-rt pm4-test --device {self.target.spec.option} -k {probe} --tiers {tier} --hazard 2 "
+                    f"--again, or go on without: {self.command('--resume', '--skip', self._stage_of(name))}",
                 )
         return None
 

@@ -86,7 +86,7 @@ def _why(item: Item) -> str:
 
 
 def _smaller_json(content: bytes, most_bytes: int) -> bytes:
-    """A report without its details, then without long texts, then without measures; b"" where all is not enough."""
+    """A report without its details, then without long texts, then shorter still; b"" where that is not enough."""
     try:
         body = json.loads(content)
     except ValueError:

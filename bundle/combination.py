@@ -55,7 +55,7 @@ def combination(
     for each in told:
         if isinstance(each.get("firmware"), dict):
             firmware = {
-                **{name.lower(): _number(version) for name, version in each["firmware"].items()},
+                **{name.lower(): number(version) for name, version in each["firmware"].items()},
                 **firmware,
             }
     return Combination(
@@ -117,14 +117,14 @@ def _os(files: Mapping[str, bytes]) -> str:
 
 def _firmware(files: Mapping[str, bytes], device: str) -> Iterable[tuple[str, str]]:
     for match in _FIRMWARE.finditer(_text(files, "firmware.txt")):
-        yield match["name"].strip().lower().replace(" ", "_"), _number(match["version"])
+        yield match["name"].strip().lower().replace(" ", "_"), number(match["version"])
     start = f"{device}/fw_version/"
     for path in files:
         if device and path.startswith(start):
-            yield path.removeprefix(start).removesuffix("_fw_version"), _number(_text(files, path))
+            yield path.removeprefix(start).removesuffix("_fw_version"), number(_text(files, path))
 
 
-def _number(value: object) -> str:
+def number(value: object) -> str:
     """Versions as hexadecimal numbers, however they were written."""
     text = str(value).rstrip(",")
     try:

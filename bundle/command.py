@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="whose machine: auto, hw, /dev/dri/renderDN, or sim[:CHIP[@KERNEL]] for a simulated one (default auto)",
+        help="whose machine: auto, hw, /dev/dri/renderDN, or sim[:CHIP[@KERNEL]], a simulated one (default auto)",
     )
     made.add_argument(
         "--add", nargs="+", type=Path, default=[], metavar="PATH", help="reports, facts, logs, or folders of them"
@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--hangs", type=Path, default=Path("zinc-rt-hangs"), metavar="DIR", help="default zinc-rt-hangs"
     )
+    made.add_argument("--only-added", action="store_true", help="leave out hangs and bring-ups of before")
     add_json(made)
     made.set_defaults(body=_make)
     actions = made.add_subparsers(title="with bundles that there are", metavar="ACTION")
@@ -99,8 +100,10 @@ def _make(arguments: argparse.Namespace) -> int:
     _check_out(arguments.out)
     maker = gather.begin(spec)
     gather.add_paths(maker, arguments.add)
-    gather.add_state(maker, spec)
-    gather.add_hangs(maker, arguments.hangs)
+    gather.add_journals(maker, spec)
+    if not arguments.only_added:
+        gather.add_stages(maker, spec)
+        gather.add_hangs(maker, arguments.hangs)
     bundle = maker.make()
     size_bytes = bundles.write(bundle, arguments.out)
     out = words(arguments)

@@ -65,12 +65,16 @@ def known_names() -> dict[str, list[str]]:
     return {"host": sorted(filter(None, hosts)), "user": sorted(filter(None, users))}
 
 
-def add_state(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
-    """What earlier commands noted here: journals, what passed, the stages of a bring-up."""
-    folder = folder or state_folder()
+def add_journals(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
+    """What probes noted of this machine: which began and ended, what passed on which setup."""
     if not spec.simulated:
         for name in ("pm4-test.journal", "checked.json"):
-            _add_file(maker, folder / name, f"logs/{name}", "log")
+            _add_file(maker, (folder or state_folder()) / name, f"logs/{name}", "log")
+
+
+def add_stages(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
+    """The stages of a bring-up."""
+    folder = folder or state_folder()
     stages = folder / "bring-up" / label(spec)
     for path in sorted(stages.glob("*")) if stages.is_dir() else []:
         if path.name.endswith(".json"):
@@ -105,7 +109,7 @@ def _add_hang(maker: Maker, folder: Path, name: str) -> None:
 
 
 def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
-    """What a user names: reports, facts, logs, hang folders, other bundles. Raises InputError for what is missing."""
+    """What a user names: reports, facts, logs, folders, other bundles. Raises InputError for what is missing."""
     for path in paths:
         if not path.exists():
             raise InputError(f"{path}: there is no such file", next="--add what there is")

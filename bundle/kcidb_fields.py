@@ -1,7 +1,7 @@
-"""The part of KCIDB's report format (kcidb-io, schema v5.3) that is written here, as data, and a check against it.
+"""The part of KCIDB's report format (kcidb-io, schema v5.3) that is written here, and a check against it.
 
-KCIDB is the Linux kernel's common database of test results. Objects refer to each other by id; an id begins with the
-name of the system that made it and a colon. No member may be null or unknown.
+KCIDB is the Linux kernel's common database of test results. Objects refer to each other by id; an id begins with
+the name of the system that made it and a colon. No member may be null or unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH = r"[.a-zA-Z0-9_-]*"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    kind: type | tuple[type, ...]
+    kind: Any  # a type, or several
     pattern: str = ""
     required: bool = False
     most: int = 0
@@ -95,7 +95,7 @@ def _object(where: str, row: Mapping[str, Any], fields: Mapping[str, Field]) -> 
             if field.required:
                 yield f"{where}: {name!r} is missing"
             continue
-        value = row[name]
+        value: Any = row[name]
         if not isinstance(value, field.kind) or (isinstance(value, bool) and field.kind is not bool):
             yield f"{where}: {name} is {value!r}"
         elif field.pattern and not re.fullmatch(field.pattern, value):

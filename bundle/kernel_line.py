@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-# Parameters whose values a reader of bundles wants, and that hold nothing of a person's: modules, families, names.
+# Parameters whose values a reader of bundles wants, and that hold nothing of a person's.
 _MODULES = (
-    "amdgpu amdkfd radeon ttm drm drm_kms_helper i915 xe nouveau processor cpufreq amd_pstate intel_idle intel_pstate "
-    "pcie_aspm pci pciehp vfio vfio-pci vfio_pci kvm kvm_amd kvm_intel snd_hda_intel nvme_core usbcore workqueue "
-    "rcupdate rcutree zswap acpi modprobe mce watchdog edac_core printk kfence"
+    "amdgpu amdkfd radeon ttm drm drm_kms_helper i915 xe nouveau processor cpufreq amd_pstate intel_idle "
+    "intel_pstate pcie_aspm pci pciehp vfio vfio-pci vfio_pci kvm kvm_amd kvm_intel snd_hda_intel nvme_core "
+    "usbcore workqueue rcupdate rcutree zswap acpi modprobe mce watchdog edac_core printk kfence"
 )
-_FAMILIES = "amd_ intel_ pci_ pcie_ acpi_ hugepages default_hugepages transparent_hugepage numa_ nohz rcu_ init_on_ cgroup_"
+_FAMILIES = "amd_ intel_ pci_ pcie_ acpi_ hugepages transparent_hugepage numa_ nohz rcu_ init_on_ cgroup_"
 _NAMES = (
-    "BOOT_IMAGE amd_iommu apparmor apic audit clocksource cma console consoleblank crashkernel default_hugepagesz "
-    "earlyprintk efi efifb fbcon fips hpet hugepagesz hung_task_panic idle iommu iommu.passthrough iommu.strict irqaffinity "
-    "irqpoll isolcpus kaslr lockdown log_buf_len loglevel lsm maxcpus mce mem memmap mitigations modeset "
-    "module_blacklist modprobe.blacklist nmi_watchdog nokaslr nomodeset nosmt nr_cpus numa_balancing panic pci "
-    "pcie_aspm preempt psi pti rd.driver.blacklist reboot rhgb ro rootfstype rw security selinux slab_nomerge "
-    "softlockup_panic spec_store_bypass_disable splash split_lock_detect swiotlb sysrq_always_enabled "
-    "systemd.unified_cgroup_hierarchy threadirqs tsc vga video x2apic"
+    "BOOT_IMAGE amd_iommu apparmor apic audit clocksource cma console consoleblank crashkernel "
+    "default_hugepagesz earlyprintk efi efifb fbcon fips hpet hugepagesz hung_task_panic idle iommu "
+    "iommu.passthrough iommu.strict irqaffinity irqpoll isolcpus kaslr lockdown log_buf_len loglevel lsm maxcpus "
+    "mce mem memmap mitigations modeset module_blacklist modprobe.blacklist nmi_watchdog nokaslr nomodeset nosmt "
+    "nr_cpus numa_balancing panic pci pcie_aspm preempt psi pti rd.driver.blacklist reboot rhgb ro rootfstype rw "
+    "security selinux slab_nomerge softlockup_panic spec_store_bypass_disable splash split_lock_detect swiotlb "
+    "sysrq_always_enabled systemd.unified_cgroup_hierarchy threadirqs tsc vga video x2apic"
 )
 HARMLESS = re.compile(
     rf"(?:{'|'.join(map(re.escape, _MODULES.split()))})\.\w+|(?:{'|'.join(_FAMILIES.split())})\w*|"

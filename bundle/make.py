@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from zinc_rt import __version__
-from zinc_rt.bundle.bounds import MOST_BYTES, Cut, Item, fit
-from zinc_rt.bundle.combination import combination
+from zinc_rt.bundle.bounds import MOST_BYTES, ROOM_BYTES, Cut, Item, fit
+from zinc_rt.bundle.combination import Combination, combination, number
 from zinc_rt.bundle.format import FINDINGS, MACHINE, SCHEMA, Bundle, parsed
 from zinc_rt.bundle.redact import Redactor
 from zinc_rt.bundle.show import readme
@@ -48,13 +48,13 @@ class Maker:
 
     def make(self) -> Bundle:
         """Bounded, then without secrets, then bounded again."""
-        raw = {item.path: item.content for item in self.items}
-        machine = {n.removeprefix(MACHINE): content for n, content in raw.items() if n.startswith(MACHINE)}
-        reports = [
-            body for name, content in raw.items() if name.startswith("reports/") and (body := _dict(content))
-        ]
+        machine = {
+            item.path.removeprefix(MACHINE): item.content for item in self.items if item.path.startswith(MACHINE)
+        }
+        self._set_strangers_aside(combination(machine, simulated=self.simulated))
+        reports = [body for item in self.items if item.kind == "report" and (body := _dict(item.content))]
         found = combination(machine, reports, simulated=self.simulated)
-        items, cuts = fit(self.items)
+        items, cuts = fit(self.items, self.most_bytes - ROOM_BYTES)
         redactor = Redactor(self.known)
         about = json.dumps(found.as_dict()).encode()
         kinds = {item.path: item.kind for item in items}
@@ -80,6 +80,36 @@ class Maker:
         files["README.txt"] = readme(Bundle({**manifest, "files": []}, files)).encode()
         manifest["files"] = [_listed(name, files[name]) for name in sorted(files)]
         return Bundle(manifest, files)
+
+    def _set_strangers_aside(self, found: Combination) -> None:
+        """Reports of another kernel, firmware or device say nothing of this setup: the store must not mix them."""
+        for place, item in enumerate(self.items):
+            body = _dict(item.content) if item.kind == "report" else {}
+            why = stranger(body, found)
+            if why:
+                name = item.path.rpartition("/")[2]
+                self.notes.append(f"{name} is of another setup ({why}): it is in logs/")
+                self.items[place] = Item(f"logs/of-another-setup-{name}", item.content, "log")
+
+
+def stranger(report: Mapping[str, Any], found: Combination) -> str:
+    """Why a report is not of this setup; "" where it is, or does not say."""
+    told = report.get("device")
+    if not isinstance(told, dict):
+        return ""
+    if told.get("simulated") and not found.simulated:
+        return "of a simulated device"
+    if told.get("render_path") and not told.get("simulated") and found.simulated:
+        return "of a card"
+    kernel = str(told.get("kernel") or "")
+    if kernel and found.kernel and kernel != found.kernel:
+        return f"kernel {kernel}"
+    firmware = told.get("firmware")
+    for name, version in firmware.items() if isinstance(firmware, dict) else ():
+        here = found.firmware.get(str(name).lower())
+        if here is not None and here != number(version):
+            return f"{name} firmware {number(version)}"
+    return ""
 
 
 def _listed(name: str, content: bytes) -> dict[str, Any]:

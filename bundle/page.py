@@ -28,7 +28,8 @@ class Row:
     cells: dict[str, Counter[str]] = field(default_factory=dict)
 
     def worst(self, probe: str) -> str:
-        return next((status for status in WORST if self.cells.get(probe, {}).get(status)), "")
+        seen = self.cells.get(probe, Counter())
+        return next((status for status in WORST if seen[status]), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,14 @@ def _secret(
 
 
 # Names that identify nobody, and words that would make a text unreadable if they were hidden.
-EVERYBODY = frozenset(
-    ["root", "daemon", "nobody", "user", "users", "admin", "host", "localhost", "localdomain", "linux", "kernel", "version", "unknown", "none", "null", "default", "false", "true", "gdm", "sddm", "lightdm", "video", "render", "audio", "wheel", "sudo", "adm", "systemd", "messagebus", "polkitd", "dbus", "docker", "ubuntu", "debian", "fedora", "arch", "archlinux", "gentoo", "nixos", "opensuse", "steamos", "bazzite", "rhel", "centos", "amd", "amdgpu", "gpu", "kfd", "drm", "card", "test", "system", "server", "login", "session", "console", "name", "owner", "author", "simulated", "(none)", "n/a", "na", "empty", "not", "specified", "unspecified", "vm"]
+_EVERYBODY = (
+    "root daemon nobody user users admin host localhost localdomain linux kernel version unknown none null "
+    "default false true gdm sddm lightdm video render audio wheel sudo adm systemd messagebus polkitd dbus docker "
+    "ubuntu debian fedora arch archlinux gentoo nixos opensuse steamos bazzite rhel centos amd amdgpu gpu kfd drm "
+    "card test system server login session console name owner author simulated (none) n/a na empty not specified "
+    "unspecified vm"
 )
+EVERYBODY = frozenset(_EVERYBODY.split())
 _PUBLIC = re.compile(
     r"(?:[\w-]+\.)*(?:kernel\.org|github\.com|githubusercontent\.com|gitlab\.com|gitlab\.freedesktop\.org|"
     r"freedesktop\.org|amd\.com|debian\.org|ubuntu\.com|launchpad\.net|fedoraproject\.org|redhat\.com|"
@@ -104,7 +109,10 @@ _NOT_HEX = "(?<![0-9A-Za-z])"
 _LABEL = r"[\"']?\s*[:=]\s*[\"']?"
 _WORD = r"[^\s\"',;<]+"
 _HOME = r"(?:/(?:var/|export/)?home/|/Users/|/(?:run/)?media/)"
-_TLDS = "local|lan|home|internal|intranet|corp|localdomain|private|office|lab|example(?:\\.(?:com|org|net))?|home\\.arpa|ts\\.net"
+_TLDS = (
+    r"local|lan|home|internal|intranet|corp|localdomain|private|office|lab|example(?:\.(?:com|org|net))?|"
+    r"home\.arpa|ts\.net"
+)
 
 # Keys that span lines: looked for in a whole text, all others in pieces of one.
 SPANNING = (

@@ -330,7 +330,7 @@ def _inner(value: str) -> Any:
 
 
 def _unescaped(name: str, text: str) -> str:
-    """JSON that cannot be parsed, readable as text: a name behind an escaped line end would else pass for a word."""
+    """JSON that cannot be parsed, as text: a name behind an escaped line end would else pass for a word."""
     if not name.endswith((".json", ".jsonl", ".journal")):
         return text
     marks = {"n": "\n", "t": "\t", '"': '"', "/": "/", "\\": "\\", "r": "\r"}

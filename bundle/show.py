@@ -74,8 +74,12 @@ def _report(name: str, report: Mapping[str, Any]) -> Iterator[str]:
     yield f"report    {name.removeprefix('reports/')}: {report.get('command', '')} {word}, {told or 'no results'}"
     failed = [each for each in results if each.get("status") == "fail"]
     for each in failed[:FAILURES_SHOWN]:
-        yield f"  FAIL    {each.get('id', '')}: {str(each.get('reason', '')).splitlines()[0] if each.get('reason') else ''}"
+        yield f"  FAIL    {each.get('id', '')}: {_first_line(each.get('reason', ''))}"
         if each.get("cause"):
-            yield f"          cause: {str(each['cause']).splitlines()[0]}"
+            yield f"          cause: {_first_line(each['cause'])}"
     if len(failed) > FAILURES_SHOWN:
         yield f"          and {len(failed) - FAILURES_SHOWN} more"
+
+
+def _first_line(value: object) -> str:
+    return str(value).partition("\n")[0]

@@ -189,7 +189,8 @@ def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[Outcome]:
         for each in report.get("results", []):
             if not isinstance(each, dict) or not each.get("id"):
                 continue
-            measure = each.get("measure") if isinstance(each.get("measure"), dict) else {}
+            measure: Any = each.get("measure")
+            measure = measure if isinstance(measure, dict) else {}
             seconds = measure.get("seconds")
             found.append(
                 Outcome(

@@ -41,5 +41,5 @@ def save(path: Path, report: Report, spec: DeviceSpec, hangs: dict[str, HangRepo
     log, missing = report.details["kernel_log"], report.details["kernel_log_missing"]
     maker.add("logs/kernel.log", "\n".join([*(log or [f"({missing or 'nothing new'})"]), ""]), "log")
     maker.add(f"reports/{report.command}.json", to_json(report), "report")
-    gather.add_state(maker, spec)
+    gather.add_journals(maker, spec)
     return bundles.write(maker.make(), path)

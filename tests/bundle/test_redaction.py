@@ -68,7 +68,8 @@ def test_the_same_thing_has_the_same_placeholder_in_every_file_however_it_is_wri
         {
             "a.log": b"link/ether 3C:7C:3F:11:22:33\nHostname set to <tower7>.\nuid=1000(alice)\n",
             "b.json": b'{"mac": "3c-7c-3f-11-22-33", "text": "on TOWER7 by Alice", "other": "9c:00:00:11:22:33"}',
-            "c.txt": b"/home/alice/x/y.gguf and /home/alice/x/y.gguf\nunique_id: 68a29a0d347301e7\nunique_id 7539758107676836327\n",
+            "c.txt": b"/home/alice/x/y.gguf and /home/alice/x/y.gguf\n"
+            b"unique_id: 68a29a0d347301e7\nunique_id 7539758107676836327\n",
         }
     )
     assert made["a.log"].decode().split() == [

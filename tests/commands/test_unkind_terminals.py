@@ -17,6 +17,8 @@ MODEL = str(FOLDER / "qwen3-q.gguf")
 ROWS = {
     "--help": ["--help"],
     "--version": ["--version"],
+    "bring-up": ["bring-up", "--help"],
+    "bundle": ["bundle", "--help"],
     "devices": ["devices"],
     "golden": ["golden", "list"],
     "inspect": ["inspect", "--model", MODEL],
@@ -95,7 +97,7 @@ def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
 def test_an_unknown_command_names_the_others() -> None:
     done = zinc_rt("validat")
     assert done.returncode == 2 and done.stderr.startswith(
-        "zinc-rt: no command 'validat'\n  next: one of asm, devices, "
+        "zinc-rt: no command 'validat'\n  next: one of asm, bring-up, bundle, "
     )
 
 
@@ -117,6 +119,9 @@ def test_the_usage_names_the_whole_command(row: str) -> None:
         (["pm4-test", "--device", "sim", "--json", "-", "--tap", "-"], "stdout holds one of them"),
         (["pm4-test", "--device", "sim", "--junit", "/missing/x"], "there is no folder /missing"),
         (["pm4-test", "--device", "sim", "--bundle", MODEL], "not a folder"),
+        (["bundle", "show", MODEL], "not a bundle"),
+        (["bundle", "-o", MODEL], "wanted a folder, or a file that ends in"),
+        (["bring-up", "--up-to", "hazard-3"], "no such stage"),
         (["pm4-test", "--list", "--json", "-"], "--json goes with a run"),
         (["mem-test", "-k", "zzz"], "zinc-rt-mem-test --list names them"),
         (["sim", "--socket", "/missing/s"], "--socket /missing/s: No such file or directory"),
