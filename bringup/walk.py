@@ -17,7 +17,7 @@ from zinc_rt.probes.passed import judge
 from zinc_rt.probes.probe import T1, T2
 from zinc_rt.report import Report, Result, to_json, write_text
 
-BLOCKING = ("error", "fatal", "critical", "fail", "blocker")  # severities of findings that end a walk
+BROKEN = "broken"  # the severity of what will not work
 Run = Callable[[list[str], Path], int]
 """(words behind zinc-rt, where the report goes) → exit code."""
 Ask = Callable[[Stage], bool | None]
@@ -120,14 +120,15 @@ class Walk:
         return result
 
     def _doctor(self, stage: Stage) -> Result:
-        """Every finding as a result; the first that blocks is the first cause."""
+        """Every finding as a result. The first that leaves no tier to go on with is the first cause."""
         findings = self.look()
+        blocking = in_the_way(findings)
         report = Report("bring-up doctor", device={"simulated": self.target.spec.simulated})
         report.results = [
             Result(
                 each.id,
                 "finding",
-                "fail" if each.severity in BLOCKING else "skip",
+                "fail" if each in blocking else "skip",
                 reason=each.title,
                 cause=each.why,
                 advice=each.next,
@@ -212,6 +213,13 @@ class Walk:
 
     def command(self, *words: str) -> str:
         return " ".join(["zinc-rt bring-up --device", self.target.spec.option, *words])
+
+
+def in_the_way(findings: list[Finding]) -> list[Finding]:
+    """What is broken for the whole machine, or for every tier together: one tier is enough to go on."""
+    broken = [each for each in findings if each.severity == BROKEN]
+    lost = {tier for each in broken for tier in each.tiers}
+    return [each for each in broken if not each.tiers or lost >= {T1, T2}]
 
 
 def results_of(path: Path) -> list[Result]:

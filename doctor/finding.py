@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`severity`: error, warning or note. `cause_of`: ids of findings that follow from this one."""
+    """`severity`: broken, warning or note. `cause_of`: ids of findings that follow from this one."""
 
     id: str
     severity: str

@@ -138,16 +138,24 @@ def test_a_failure_ends_it_with_the_first_cause_and_the_next_command(machine: Ma
     assert machine.ran == ["hazard-0", "hazard-1"]
 
 
-def test_what_doctor_calls_an_error_ends_it_before_anything_touches_the_gpu(machine: Machine) -> None:
+def test_what_doctor_calls_broken_ends_it_before_anything_touches_the_gpu(machine: Machine) -> None:
     machine.findings = [
-        Finding("aspm", "warning", "ASPM is on"),
-        Finding("no-kfd", "error", "there is no /dev/kfd", "the module is not loaded", "modprobe amdgpu"),
+        Finding("aspm", "warning", "ASPM is on", "", ""),
+        Finding("no-kfd", "broken", "there is no /dev/kfd", "the module is not loaded", "modprobe amdgpu"),
     ]
     [result] = machine.walk()
     assert result.status == "fail" and result.reason == "no-kfd: there is no /dev/kfd"
     assert (result.cause, result.advice) == ("the module is not loaded", "modprobe amdgpu") and not machine.ran
     report = json.loads((machine.folder / "doctor.json").read_text())
     assert [row["id"] for row in report["results"]] == ["aspm", "no-kfd"]
+
+
+def test_one_tier_is_enough_to_go_on_with(machine: Machine) -> None:
+    machine.findings = [Finding("userq", "broken", "user queues are off", "", "", ("t2",))]
+    assert machine.walk(up_to="hazard-0")[-1].status == "pass"
+    machine.findings += [Finding("kfd", "broken", "KFD hides the GPU", "", "", ("t1",))]
+    [result] = machine.walk(up_to="hazard-0")
+    assert result.status == "fail" and result.reason == "userq: user queues are off"
 
 
 def test_only_tiers_that_passed_what_models_need_run_them(machine: Machine) -> None:
