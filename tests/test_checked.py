@@ -122,6 +122,15 @@ def test_simulated_devices_need_nothing(card: Card) -> None:
     assert devices.choose_tier("t1", "sim").simulated
 
 
+def test_devices_says_whether_pm4_test_stands_behind_a_tier(card: Card) -> None:
+    from zinc_rt.commands.devices import survey
+
+    checked.write(setup_of(card), "t1", failed=[], hazard=1, probes=50)
+    rows = {row.tier: row for row in survey(find_gpus(card), card)}
+    assert "pm4-test passed here" in rows["t1"].why and not rows["t1"].next
+    assert "has not passed" in rows["t2"].why and f"zinc-rt bring-up --device {RENDER}" in rows["t2"].next
+
+
 def test_unchecked_stands_in_the_report_and_the_card_is_free_afterwards(card: Card, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     line = ["--model", MODEL, "--tokens", "1,2", "--out", str(tmp_path / "o.npz"), "--json", str(out)]

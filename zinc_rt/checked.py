@@ -6,7 +6,6 @@ write here what they passed, and who chooses a tier reads it. Any change below a
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import time
@@ -170,6 +169,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Two cards may be probed at once."""
+    import fcntl  # GPU tiers need Linux; this room is read elsewhere too
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_suffix(".lock").open("w") as file:

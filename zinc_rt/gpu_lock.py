@@ -7,7 +7,6 @@ none.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -43,6 +42,8 @@ def take(gpu: str, *, folder: Path | None = None) -> Path:
     if path in _held:
         _held[path].users += 1
         return path
+    import fcntl  # GPU tiers need Linux; this room is read elsewhere too
+
     fd = _open(path)
     try:
         try:

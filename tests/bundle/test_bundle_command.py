@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_pm4_tests_bundle_is_one_of_the_same_and_all_actions_take_it(folder: Pat
     assert "SIMULATED" in said and "FAIL    P20/t1" in said and "cause: RELEASE_MEM faulted" in said
     assert command.main(["diff", "good.tar.zst", "bad"]) == 0
     said = capsys.readouterr().out
-    assert "kernel  7.0.4  →  6.17.13" in said and "P20/t1  pass  →  fail" in said
+    assert re.search(r"kernel +7\.0\.4  →  6\.17\.13", said) and re.search(r"P20/t1 +pass  →  fail", said)
     assert command.main(["import", "good.tar.zst", "bad", "--store", "s.sqlite"]) == 0
     assert command.main(["import", "bad", "--store", "s.sqlite"]) == 0
     assert "known     bad" in capsys.readouterr().out

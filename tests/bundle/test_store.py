@@ -47,7 +47,7 @@ def bundle(
         "packages.txt": f"mesa-vulkan-drivers {mesa}\nvim 9.1\n".encode(),
     }
     maker = Maker(simulated=simulated)
-    findings = [Finding("old-mes", "warning", "MES is old")] if mes < 0x80 else []
+    findings = [Finding("old-mes", "warning", "MES is old", "", "")] if mes < 0x80 else []
     maker.add_machine(Capture({**told, **files}), findings)
     rows = [
         Result(
