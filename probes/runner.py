@@ -36,6 +36,7 @@ class Plan:
     timeout_seconds: float = 0.0  # 0: each probe's own
     displays: tuple[str, ...] = ()
     force: bool = False
+    why_hazard: str = ""  # why no more than `hazard` runs, where nobody said so
     again: bool = False
     learn: str = ""  # the facts file that is to be written
     expectations: Expectations = field(default_factory=Expectations)
@@ -90,7 +91,8 @@ class Runner:
                 because = "" if root == found.id else f" (because {root.partition('/')[0]} {verb})"
                 return f"needs {need}{because or f', which {verb}'}"
         if probe.hazard > plan.hazard:
-            return f"hazard {probe.hazard}, and only up to {plan.hazard} was asked for: --hazard {probe.hazard}"
+            why = plan.why_hazard or f"only up to {plan.hazard} was asked for"
+            return f"hazard {probe.hazard}, and {why}: --hazard {probe.hazard}"
         if probe.hazard >= 2 and plan.displays and not plan.force:
             return f"hangs or faults on purpose, and this GPU lights {', '.join(plan.displays)}; --force runs it"
         if probe.hazard and self._dead:

@@ -25,7 +25,9 @@ def header(device: dict[str, Any]) -> str:
     if firmware:
         words.append("firmware  " + ", ".join(f"{key} {value}" for key, value in firmware.items()))
     if device.get("displays"):
-        words.append(f"display   on {', '.join(device['displays'])}: hazard 2 needs --force")
+        words.append(
+            f"display   on {', '.join(device['displays'])}: hazard 1 runs only when asked for, 2 needs --force"
+        )
     if device.get("problem"):
         words.append(f"problem   {device['problem']}")
     return "\n".join(words)

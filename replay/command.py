@@ -138,6 +138,8 @@ def _replay(arguments: argparse.Namespace) -> int:
     for choice in choices:
         if choice.simulated:
             report.shortcuts.append(f"{choice.tier}: simulated device: says nothing about hardware")
+        if choice.shortcut:
+            report.shortcuts.append(choice.shortcut)
     if arguments.bisect:
         _bisect(arguments, choices, report)
     else:
@@ -157,7 +159,10 @@ def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
 
     names = arguments.tiers.split(",") if arguments.tiers else [recorded]
     simulator = {"sanitizer": arguments.sanitizer or options.DEFAULT_SANITIZER}
-    choices = [choose_tier(name.strip(), arguments.device, simulate=True, **simulator) for name in names]
+    choices = [
+        choose_tier(name.strip(), arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
+        for name in names
+    ]
     options.check_taken([*choices, ORACLE] if arguments.bisect else choices, arguments)
     return choices
 

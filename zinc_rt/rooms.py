@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent
 # May import every room; none imports them.
-HARNESS = ("bringup", "golden", "perf", "probes", "replay", "trace", "validate")
+HARNESS = ("bringup", "bundle", "compare", "doctor", "golden", "perf", "probes", "replay", "trace", "validate")
 EVERYBODY = frozenset({"errors", "folders", "object_cache"})  # may be imported from everywhere
 # What package data is made of; whatever else lies in a folder is nobody's.
 SUFFIXES = (
@@ -35,7 +35,7 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
-_HOST = "sim kmd pm4 isa facts cli commands files report code_version rooms process_memory"
+_HOST = "sim kmd pm4 isa facts checked gpu_lock cli commands files report code_version rooms process_memory"
 _ALL = f"{_ENGINE} llm text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
@@ -58,7 +58,9 @@ ROOMS: dict[str, Room] = {
     "sim": _room("kmd pm4 isa facts"),
     # one model on one device
     "settings": _room("backends"),
-    "devices": _room("backends kmd sim"),
+    "devices": _room("backends kmd sim checked gpu_lock"),
+    "checked": _room("kmd files"),  # what probes passed here
+    "gpu_lock": _room(),
     "resident": _room(_CORE, computes=True),
     "variants": _room(f"{_CORE} resident", computes=True),
     "runner": _room(f"{_CORE} resident variants", computes=True),

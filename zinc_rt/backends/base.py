@@ -28,6 +28,7 @@ class Device:
     kernel: str = ""
     firmware: str = ""
     memory_bytes_per_second: float = 0.0  # as specified; 0: unknown
+    unchecked: str = ""  # why pm4-test does not stand behind it, where a user ran it all the same
 
 
 @dataclass(frozen=True, slots=True)

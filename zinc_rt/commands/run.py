@@ -111,7 +111,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
     sampling.check()
     check_writable(report=arguments.json)
-    why = choose_tier(arguments.tier or knobs.tier, arguments.device).why
+    why = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
     report = Report("run")
     gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
@@ -122,8 +122,9 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     started = time.monotonic()
     with open_engine(gguf, arguments, knobs, slots=2 if knobs.batched_prefill == "validate" else 1) as engine:
         say(f"tier      {why}")
-        for clamp in knobs.clamps():
-            say(f"shortcut  {clamp}")
+        for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
+            if clamp:
+                say(f"shortcut  {clamp}")
         sequence = engine.open()
         prepare(engine, sequence, tokens, knobs.batched_prefill, decode=max_tokens > 1)
         load_seconds = time.monotonic() - started
