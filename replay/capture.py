@@ -1,4 +1,4 @@
-"""One step of a log as a GPU tier is about to submit it: the memory it will find, the packets, what should come out.
+"""One step of a log as a GPU tier is about to submit it: memory, packets, and what should come out.
 
 The step is prepared on the tier and not submitted, so a step that hangs can be taken as well. What should come out
 is T-CPU's, after the same steps.
@@ -117,7 +117,7 @@ def _default(tape: Tape) -> int:
 def _expected(step: Step, variant: Variant, right: Variant) -> Iterable[Expected]:
     """Of what was recorded, or of the graph's outputs where the step never ended."""
     recorded = {output.buffer: output for output in step.outputs}
-    for name in recorded or {spec.name: None for spec in variant.graph.by_role("output")}:
+    for name in recorded or [spec.name for spec in variant.graph.by_role("output")]:
         place = variant.program.plan.placements[name]
         value = value_of(right, name, step)
         record = recorded.get(name)
@@ -171,7 +171,12 @@ def _captured(
         tier=backend.spec.tier,
         arch=device.arch,
         generation=backend.generation,
-        device={"name": device.name, "kernel": device.kernel, "firmware": device.firmware, "simulated": device.simulated},
+        device={
+            "name": device.name,
+            "kernel": device.kernel,
+            "firmware": device.firmware,
+            "simulated": device.simulated,
+        },
         recorded_device=dict(tape.header.get("device", {})),
         regions=regions,
         words=tuple(batch.words),

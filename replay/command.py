@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     find.add_argument(
         "--emit-repro",
         metavar="PATH",
-        help="FILE.c or FILE.py: the last step (--until N: that one) as a program that needs nothing but the driver; "
+        help="FILE.c or FILE.py: the last step (--until N: that one) as a program that needs only the driver; "
         "with --bisect a folder: the one node as a log, a pytest file, and both programs",
     )
     find.add_argument(
@@ -167,7 +167,11 @@ def _emit(arguments: argparse.Namespace) -> int:
             "pass",
             tier=choice.tier,
             reason=f"{captured.title}: {path}",
-            measure={"bytes": path.stat().st_size, "buffers": len(captured.regions), "dwords": len(captured.words)},
+            measure={
+                "bytes": path.stat().st_size,
+                "buffers": len(captured.regions),
+                "dwords": len(captured.words),
+            },
             artifacts=[str(path)],
             repro=run_command(path),
         )

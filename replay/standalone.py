@@ -31,7 +31,10 @@ from zinc_rt.replay.rebuilt import Opener
 STAGING_VA, FENCE_VA = 0x100_0000_0000, 0x180_0000_0000  # where no transport of ours puts anything
 PAGE_BYTES = 4096
 LINE = 100
-LIMITS = {".py": 64 << 20, ".c": 16 << 20}  # bytes of content that is not zero: compressed in the one, text in the other
+LIMITS = {
+    ".py": 64 << 20,
+    ".c": 16 << 20,
+}  # bytes of content that is not zero: compressed in the one, text in the other
 LISTING_LINES = 400
 GFX = {"gfx1200": 120000, "gfx1201": 120001, "gfx1100": 110000, "gfx1101": 110001, "gfx1102": 110002}
 _PLACEHOLDER = "CASE: dict[str, Any] = {}"
@@ -131,7 +134,7 @@ def _header(captured: Capture, path: Path, command: str) -> Iterator[str]:
     yield f"{captured.title}: one submission through {way} on {captured.arch}, alone."
     yield ""
     yield f"run:      {run}"
-    yield "result:   exit 0 the outputs are as expected, 1 they differ, 2 it does not end or the device is unusable"
+    yield "result:   exit 0 the outputs are as expected, 1 they differ, 2 it does not end or cannot run"
     yield f"expected: {', '.join(each.name for each in captured.expected)}, from a reference on the CPU"
     yield f"kernels:  {', '.join(captured.kernels) or 'none'}"
     yield f"recorded: {', '.join(seen) or 'on the CPU reference'}"
@@ -242,7 +245,7 @@ def _c(captured: Capture, header: list[str]) -> str:
     def submission(name: str, made: tuple[list[int], int] | None) -> str:
         return "{ 0, 0, 0, 0 }" if made is None else f"{words(name, made[0])}FENCE_VA, {made[1]} }}"
 
-    out.append(f'#define TITLE {_string(captured.title)}')
+    out.append(f"#define TITLE {_string(captured.title)}")
     out.append(f'#define CHIP "{captured.arch}"')
     out.append(f"#define GFX_TARGET_VERSION {GFX[captured.arch]}")
     out.append(f"#define TIER_{captured.tier.upper()} 1")
@@ -298,5 +301,3 @@ def _u64_rows(data: bytes) -> Iterator[str]:
 
 def _string(text: str) -> str:
     return json.dumps(text)
-
-

@@ -219,10 +219,11 @@ static int findings(int known)
         return 0;
     char *json = ask("{\"op\": \"findings\"}", 0, 0, 0, 0, 0);
     int count = 0;
-    for (char *at = json; (at = strstr(at, "\"sentence\": \"")) != 0; count++) {
-        at += 13;
-        if (count >= known && count < known + 8 && known >= 0)
-            printf("found by the simulated device: %.*s\n", (int)strcspn(at, "\""), at);
+    for (char *at = json; (at = strstr(at, "\"rule\": \"")) != 0; count++) {
+        char *said = strstr(at += 9, "\"sentence\": \"");
+        if (said && count >= known && count < known + 8 && known >= 0)
+            printf("found by the simulated device: %.*s: %.*s\n", (int)strcspn(at, "\""), at,
+                   (int)strcspn(said + 13, "\""), said + 13);
     }
     free(json);
     return count;

@@ -1,10 +1,10 @@
 """One recorded submission, run without anything but the amdgpu driver.
 
-`python3 FILE` opens /dev/kfd or the render node, allocates the recorded buffers at their recorded GPU addresses, loads
-their content by the command processor's own copies, submits the recorded packets, and compares the outputs.
+`python3 FILE` opens /dev/kfd or the render node, allocates the recorded buffers at their recorded GPU addresses,
+loads their content by the command processor's own copies, submits the recorded packets, and compares the outputs.
 
-Exit code: 0 the outputs are the expected ones, 1 they differ (or the simulated device found something), 2 the
-submission does not end, or the device cannot be used.
+Needs Python 3.10 on an x86 host. Exit code: 0 the outputs are the expected ones, 1 they differ (or the simulated
+device found something), 2 the submission does not end, or the device cannot be used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import struct
 import sys
 import time
 import zlib
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 CASE: dict[str, Any] = {}  # filled in by zinc-rt replay --emit-repro
 
@@ -54,7 +55,7 @@ class Linux:
         """The struct as it comes back. `arrays`: where a pointer stands in it, and what it points to."""
         raw = bytearray(body)
         rooms = [(ctypes.c_char * len(content)).from_buffer(content) for _, content in arrays]
-        for (at, _), room in zip(arrays, rooms):  # noqa: B905
+        for (at, _), room in zip(arrays, rooms, strict=True):
             struct.pack_into("<Q", raw, at, ctypes.addressof(room))
         while True:
             try:
@@ -72,11 +73,10 @@ class Linux:
         return memoryview((ctypes.c_ubyte * size_bytes).from_address(address)).cast("B")
 
     def read(self, path: str) -> str:
-        with open(path) as file:
-            return file.read()
+        return Path(path).read_text()
 
-    def list(self, path: str) -> list[str]:
-        return os.listdir(path)
+    def names(self, path: str) -> list[str]:
+        return [each.name for each in Path(path).iterdir()]
 
     def announce(self, rows: list[list[Any]]) -> None:
         """Hardware has no such channel."""
@@ -148,7 +148,7 @@ class Simulated:
     def read(self, path: str) -> str:
         return self.ask({"op": "read_file", "path": path})[1].decode()
 
-    def list(self, path: str) -> list[str]:
+    def names(self, path: str) -> list[str]:
         return list(self.ask({"op": "list_dir", "path": path})[0]["names"])
 
     def announce(self, rows: list[list[Any]]) -> None:
@@ -167,12 +167,14 @@ System = Linux | Simulated
 def nodes_of(system: System) -> list[dict[str, int]]:
     """GPUs as KFD lists them."""
     found = []
-    for name in sorted(system.list(TOPOLOGY), key=int):
+    for name in sorted(system.names(TOPOLOGY), key=int):
         gpu_id = system.read(f"{TOPOLOGY}/{name}/gpu_id").strip()
         if gpu_id in ("", "0"):
             continue
         lines = system.read(f"{TOPOLOGY}/{name}/properties").splitlines()
-        found.append({"gpu_id": int(gpu_id), **{key: int(value) for key, value in (each.split() for each in lines)}})
+        found.append(
+            {"gpu_id": int(gpu_id), **{key: int(value) for key, value in (each.split() for each in lines)}}
+        )
     return found
 
 
@@ -222,7 +224,12 @@ class Kfd(Gpu):
     """/dev/kfd: include/uapi/linux/kfd_ioctl.h."""
 
     # VRAM 1, GTT 2, PUBLIC 1<<29, COHERENT 1<<26, UNCACHED 1<<25
-    PLACES = {"vram": 1, "vram_bar": 1 | 1 << 29, "gtt": 2 | 1 << 26 | 1 << 25, "gtt_cached": 2 | 1 << 26}  # noqa: RUF012
+    PLACES: ClassVar = {
+        "vram": 1,
+        "vram_bar": 1 | 1 << 29,
+        "gtt": 2 | 1 << 26 | 1 << 25,
+        "gtt_cached": 2 | 1 << 26,
+    }
     ALWAYS = 1 << 31 | 1 << 30 | 1 << 28  # WRITABLE, EXECUTABLE, NO_SUBSTITUTE
 
     def __init__(self, system: System, node: dict[str, int]) -> None:
@@ -230,7 +237,8 @@ class Kfd(Gpu):
         super().__init__(system, node)
         self.gpu_id = node["gpu_id"]
         system.ioctl(self.kfd, 0x40084B15, struct.pack("<II", self.render, self.gpu_id))  # ACQUIRE_VM
-        made = system.ioctl(self.kfd, 0xC0204B08, struct.pack("<QIIIIII", 0, 0, 8, 0, 0, 0, 0))  # CREATE_EVENT: MEMORY
+        memory = struct.pack("<QIIIIII", 0, 0, 8, 0, 0, 0, 0)
+        made = system.ioctl(self.kfd, 0xC0204B08, memory)  # CREATE_EVENT
         self.memory_event = struct.unpack_from("<I", made, 24)[0]
 
     def alloc(self, name: str, va: int, size_bytes: int, where: str) -> memoryview | None:
@@ -238,7 +246,9 @@ class Kfd(Gpu):
         answer = self.system.ioctl(self.kfd, 0xC0284B16, request)  # ALLOC_MEMORY_OF_GPU
         handle, offset = struct.unpack_from("<QQ", answer, 16)
         ids = bytearray(struct.pack("<I", self.gpu_id))
-        self.system.ioctl(self.kfd, 0xC0184B18, struct.pack("<QQII", handle, 0, 1, 0), (8, ids))  # MAP_MEMORY_TO_GPU
+        self.system.ioctl(
+            self.kfd, 0xC0184B18, struct.pack("<QQII", handle, 0, 1, 0), (8, ids)
+        )  # MAP_MEMORY_TO_GPU
         return self.system.map(self.render, size_bytes, offset) if where.startswith("gtt") else None
 
     def queue(self) -> None:
@@ -277,7 +287,11 @@ class Kfd(Gpu):
         if struct.unpack_from("<I", answer, 20)[0] != 0:
             return ""
         absent, read_only, no_execute, _, va = struct.unpack_from("<IIIIQ", events)
-        how = [word for bit, word in ((absent, "not present"), (read_only, "read only"), (no_execute, "no execute")) if bit]
+        how = [
+            word
+            for bit, word in ((absent, "not present"), (read_only, "read only"), (no_execute, "no execute"))
+            if bit
+        ]
         return f"GPU page fault at {va:#x} ({', '.join(how) or 'no reason given'}), {near(va)}"
 
 
@@ -285,11 +299,18 @@ class Userq(Gpu):
     """User queues of the render node: include/uapi/drm/amdgpu_drm.h."""
 
     # domain, GEM_CREATE flags, memory type of the mapping
-    PLACES = {"vram": (4, 2 | 8, 0), "vram_bar": (4, 1 | 8, 0), "gtt": (2, 1 | 0x4000, 4 << 5), "gtt_cached": (2, 1 | 0x2000, 0)}  # noqa: E501,RUF012
+    PLACES: ClassVar = {
+        "vram": (4, 2 | 8, 0),
+        "vram_bar": (4, 1 | 8, 0),
+        "gtt": (2, 1 | 0x4000, 4 << 5),
+        "gtt_cached": (2, 1 | 0x2000, 0),
+    }
 
     def __init__(self, system: System, node: dict[str, int]) -> None:
         super().__init__(system, node)
-        self.timeline = struct.unpack_from("<I", system.ioctl(self.render, 0xC00864BF, bytes(8)))[0]  # SYNCOBJ_CREATE
+        self.timeline = struct.unpack_from("<I", system.ioctl(self.render, 0xC00864BF, bytes(8)))[
+            0
+        ]  # SYNCOBJ_CREATE
         self.point = 0
         self.before = self.last_fault()
 
@@ -332,14 +353,18 @@ class Userq(Gpu):
         doorbell = self.gem(PAGE, 0x40, 0)
         doorbells = self.view(doorbell, PAGE)
         mqd = bytearray(struct.pack("<Q", end_of_pipe))
-        request = struct.pack("<IIIIIIQQQQQQ", 1, 0, 1, doorbell, 4, 0, ring, RING_BYTES, read_at, write_at, 0, len(mqd))
+        request = struct.pack(
+            "<IIIIIIQQQQQQ", 1, 0, 1, doorbell, 4, 0, ring, RING_BYTES, read_at, write_at, 0, len(mqd)
+        )
         self.system.ioctl(self.render, 0xC0486456, request, (56, mqd))  # USERQ: CREATE, compute, doorbell 4
         assert host is not None and wptr is not None
         self.ring, self.wptr, self.doorbell = host, wptr, doorbells[4 * 8 :]
 
     def info(self, query: int, size_bytes: int, kind: int = 0) -> bytes:
         answer = bytearray(size_bytes)
-        self.system.ioctl(self.render, 0x40206445, struct.pack("<QIIIIQ", 0, size_bytes, query, kind, 0, 0), (0, answer))
+        self.system.ioctl(
+            self.render, 0x40206445, struct.pack("<QIIIIQ", 0, size_bytes, query, kind, 0, 0), (0, answer)
+        )
         return bytes(answer)
 
     def last_fault(self) -> tuple[int, int]:
@@ -379,13 +404,15 @@ class Run:
     def __init__(self, gpu: Gpu, timeout_seconds: float) -> None:
         self.gpu, self.timeout_seconds = gpu, timeout_seconds
         self.views: dict[int, memoryview] = {}  # of recorded buffers the host maps, by address
-        self.known: set[str] = set(gpu.system.findings())
+        self.known = len(gpu.system.findings())  # others may have used the device
 
     def all(self) -> int:
         self.load()
         self.submit("the recorded submission", CASE["submission"])
-        found = [each for each in self.gpu.system.findings() if each not in self.known]
-        return self.compare(found)
+        return self.compare(self.findings())
+
+    def findings(self) -> list[str]:
+        return self.gpu.system.findings()[self.known :]
 
     def load(self) -> None:
         for region in CASE["regions"]:
@@ -423,9 +450,10 @@ class Run:
                 if fault:
                     raise Unusable(f"{what} does not end: {fault}")
             if now > deadline:
-                found = [each for each in self.gpu.system.findings() if each not in self.known]
+                found = self.findings()
                 why = f"; the simulated device found: {found[0]}" if found else ""
-                raise Unusable(f"{what} does not end within {self.timeout_seconds:g} s: its fence has {reached.value}, wanted {value}{why}")
+                late = f"{what} does not end within {self.timeout_seconds:g} s"
+                raise Unusable(f"{late}: its fence has {reached.value}, wanted {value}{why}")
             time.sleep(1e-4)
 
     def compare(self, findings: list[str]) -> int:
@@ -442,7 +470,11 @@ class Run:
         for each in findings[:8]:
             print(f"found by the simulated device: {each}")
         if differing or findings:
-            what = f"{differing} of {len(CASE['outputs'])} outputs differ" if differing else f"{len(findings)} findings"
+            what = (
+                f"{differing} of {len(CASE['outputs'])} outputs differ"
+                if differing
+                else f"{len(findings)} findings"
+            )
             print(f"DIFFERS   {CASE['title']}: {what}")
             return 1
         print(f"SAME      {CASE['title']}: {len(CASE['outputs'])} outputs as expected")
@@ -451,20 +483,21 @@ class Run:
     def output(self, output: dict[str, Any], want: bytes, got: bytes) -> bool:
         """Whether it differs, in bits; the first element is printed."""
         kind = {"f32": "f", "i32": "i"}[output["dtype"]]
-        pairs = list(zip(memoryview(want).cast("I"), memoryview(got).cast("I")))  # noqa: B905
+        pairs = list(zip(memoryview(want).cast("I"), memoryview(got).cast("I"), strict=True))
         bad = [index for index, (right, wrong) in enumerate(pairs) if right != wrong]
         shape = "x".join(map(str, output["shape"]))
         if not bad:
             print(f"same      {output['name']} {output['dtype']} {shape}")
             return False
-        first, place, left = bad[0], [], bad[0]
+        first = left = bad[0]
+        place: list[int] = []
         for size in reversed(output["shape"]):
             place.insert(0, left % size)
             left //= size
         right, wrong = (struct.unpack(f"<{kind}", struct.pack("<I", word))[0] for word in pairs[first])
         print(
-            f"differs   {output['name']} {output['dtype']} {shape}: {len(bad)} of {len(pairs)} elements, first {place}: "
-            f"wanted {right!r} ({pairs[first][0]:#010x}), got {wrong!r} ({pairs[first][1]:#010x})"
+            f"differs   {output['name']} {output['dtype']} {shape}: {len(bad)} of {len(pairs)} elements, "
+            f"first {place}: wanted {right!r} ({pairs[first][0]:#010x}), got {wrong!r} ({pairs[first][1]:#010x})"
         )
         return True
 
@@ -486,15 +519,18 @@ def main() -> int:
             raise Unusable(f"no GPU number {arguments.gpu}: KFD lists {len(nodes)}")
         node = nodes[arguments.gpu]
         if node["gfx_target_version"] != CASE["gfx_target_version"]:
-            raise Unusable(f"this GPU is {node['gfx_target_version']}, the code is for {CASE['gfx_target_version']} ({CASE['chip']})")
+            here, made_for = node["gfx_target_version"], CASE["gfx_target_version"]
+            raise Unusable(f"this GPU's gfx_target_version is {here}, the code is for {made_for}: {CASE['chip']}")
         gpu = Kfd(system, node) if CASE["tier"] == "t1" else Userq(system, node)
         return Run(gpu, arguments.timeout).all()
     except Unusable as failure:
         print(f"UNUSABLE  {failure}")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"UNUSABLE  {where}{error.strerror or error}; wanted an AMD GPU, amdgpu loaded, and the right to open "
-              "/dev/kfd and /dev/dri/renderD* (groups render, video)")  # fmt: skip
+        print(
+            f"UNUSABLE  {where}{error.strerror or error}; wanted an AMD GPU, amdgpu loaded, and the right to open "
+            "/dev/kfd and /dev/dri/renderD* (groups render, video)"
+        )
     return 2
 
 

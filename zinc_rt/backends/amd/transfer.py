@@ -1,4 +1,4 @@
-"""Bytes into VRAM the CPU does not map, and out of it: through a staging buffer, copied and filled by the command processor.
+"""Bytes into VRAM the CPU does not map, and out of it: by a staging buffer and the command processor.
 
 DMA_DATA needs no shader. Two halves of the staging buffer take turns, so the host fills one while the GPU reads
 the other.
