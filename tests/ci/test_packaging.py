@@ -32,7 +32,7 @@ def pip(*words: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The sdist of a copy of this checkout, links as links, and the wheel that pip builds from that sdist alone."""
+    """The sdist of a copy of this checkout, links as links; the wheel that pip builds from that sdist alone."""
     folder = tmp_path_factory.mktemp("build")
     checkout = folder / "checkout"
     listed = subprocess.run(
