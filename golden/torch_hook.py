@@ -140,8 +140,8 @@ def rows_of(tensor: Any) -> np.ndarray:
 
 
 def run_transformers(arguments: argparse.Namespace, ids: list[int]) -> None:
-    import torch  # type: ignore[import-not-found]
-    from transformers import AutoModelForCausalLM  # type: ignore[import-not-found]
+    import torch
+    from transformers import AutoModelForCausalLM
 
     dtype = getattr(torch, arguments.dtype)
     model = AutoModelForCausalLM.from_pretrained(arguments.model, torch_dtype=dtype, attn_implementation="eager")
@@ -157,7 +157,7 @@ def run_vllm(arguments: argparse.Namespace, ids: list[int]) -> None:
     import os
 
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+    from vllm import LLM, SamplingParams
 
     llm = LLM(arguments.model, enforce_eager=True, enable_prefix_caching=False, dtype=arguments.dtype)
     kept: list[Any] = []

@@ -221,7 +221,7 @@ FAILURES: dict[str, tuple[int, str, Plant | None, BinaryKernelSet | None]] = {
 def test_each_failure_shows_alone(failure: str, log: Path, device: Path, tmp_path: Path) -> None:
     code, said, plant, kernels = FAILURES[failure]
     case = captured(log, device, plant=plant, kernels=kernels)
-    assert (got := python(case, tmp_path / "case.py", device, "--timeout", "2"))[0] == code, got
+    assert (got := python(case, tmp_path / "case.py", device, "--timeout", "1"))[0] == code, got
     assert said in got[1]
 
 
@@ -244,7 +244,7 @@ def test_what_is_right_runs_alone(tier: str, log: Path, device: Path, tmp_path: 
 
 def test_user_queues_say_where_a_page_fault_was(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device, "t2", kernarg_changed(lambda p: [0x30_0000_0000, *p[1:]]))
-    code, said = python(case, tmp_path / "case.py", device, "--timeout", "2")
+    code, said = python(case, tmp_path / "case.py", device, "--timeout", "1")
     assert code == 2 and "GPU page fault at 0x3000000000" in said
 
 
