@@ -36,7 +36,6 @@ LIMITS = {
     ".c": 16 << 20,
 }  # bytes of content that is not zero: compressed in the one, text in the other
 LISTING_LINES = 400
-GFX = {"gfx1200": 120000, "gfx1201": 120001, "gfx1100": 110000, "gfx1101": 110001, "gfx1102": 110002}
 _PLACEHOLDER = "CASE: dict[str, Any] = {}"
 _C_PLACEHOLDER = "/* CASE */"
 
@@ -91,6 +90,11 @@ def runs_of(content: bytes) -> Iterator[tuple[int, bytes]]:
             held = bytearray()
     if held:
         yield start, bytes(held.rstrip(b"\0"))
+
+
+def gfx_target_version(arch: str) -> int:
+    """As KFD's topology writes it: 120001 for gfx1201."""
+    return int(arch[3:-2]) * 10000 + int(arch[-2], 16) * 100 + int(arch[-1], 16)
 
 
 class _Fences:
@@ -169,7 +173,7 @@ def _python(captured: Capture, header: list[str]) -> str:
         "title": captured.title,
         "tier": captured.tier,
         "chip": captured.arch,
-        "gfx_target_version": GFX[captured.arch],
+        "gfx_target_version": gfx_target_version(captured.arch),
         "staging": {"va": STAGING_VA, "size": case["staging"]},
         "fence": {"va": FENCE_VA},
         "submission": {
@@ -247,7 +251,7 @@ def _c(captured: Capture, header: list[str]) -> str:
 
     out.append(f"#define TITLE {_string(captured.title)}")
     out.append(f'#define CHIP "{captured.arch}"')
-    out.append(f"#define GFX_TARGET_VERSION {GFX[captured.arch]}")
+    out.append(f"#define GFX_TARGET_VERSION {gfx_target_version(captured.arch)}")
     out.append(f"#define TIER_{captured.tier.upper()} 1")
     out.append(f"#define STAGING_VA {STAGING_VA:#x}ull")
     out.append(f"#define STAGING_BYTES {case['staging']}ull")
@@ -288,7 +292,7 @@ def _c(captured: Capture, header: list[str]) -> str:
     program = files("zinc_rt.replay").joinpath("standalone_program.c").read_text(encoding="utf-8")
     before, found, after = program.partition(_C_PLACEHOLDER)
     assert found, "standalone_program.c has no place for a case"
-    comment = "\n".join(f" * {line}".rstrip() for line in header).replace("*/", "* /")
+    comment = "\n".join(f" * {line}".rstrip() for line in header).replace("*/", "* /").replace("/*", "/ *")
     return f"/*\n{comment}\n */\n{before}{chr(10).join(out)}{after}"
 
 

@@ -285,6 +285,15 @@ static const char *near_name(uint64_t va, uint64_t *distance)
     return best ? best->text : "below every buffer";
 }
 
+static void *alloc(const char *name, uint64_t va, uint64_t bytes, enum place place);
+
+/* VRAM that the host maps may be refused, where the BAR is small: host memory then. */
+static void *small_bar(const char *name, uint64_t va, uint64_t bytes)
+{
+    printf("note      %s: no VRAM that the host maps (%s), host memory instead\n", name, strerror(errno));
+    return alloc(name, va, bytes, GTT);
+}
+
 static void say_fault(uint64_t va, const char *how)
 {
     uint64_t distance;
@@ -316,8 +325,11 @@ static void *alloc(const char *name, uint64_t va, uint64_t bytes, enum place pla
 {
     static const uint32_t places[] = { 1u, 1u | 1u << 29, 2u | 1u << 26 | 1u << 25, 2u | 1u << 26 };
     struct kfd_alloc request = { va, bytes, 0, 0, gpu_id, places[place] | 1u << 31 | 1u << 30 | 1u << 28 };
-    if (sys_ioctl(kfd, 0xc0284b16, &request, 0, 0)) /* ALLOC_MEMORY_OF_GPU */
+    if (sys_ioctl(kfd, 0xc0284b16, &request, 0, 0)) { /* ALLOC_MEMORY_OF_GPU */
+        if (place == VRAM_BAR && (errno == EINVAL || errno == ENOMEM))
+            return small_bar(name, va, bytes);
         failed(name);
+    }
     struct kfd_map map = { request.handle, 0, 1, 0 };
     struct pointed ids = { 8, &gpu_id, 4 };
     if (sys_ioctl(kfd, 0xc0184b18, &map, &ids, 1)) /* MAP_MEMORY_TO_GPU */
@@ -397,8 +409,11 @@ static int info(uint32_t query, uint32_t kind, void *answer, uint32_t bytes)
 static uint32_t gem(const char *name, uint64_t bytes, uint64_t domain, uint64_t flags)
 {
     struct gem_create create = { bytes, PAGE, domain, flags };
-    if (sys_ioctl(render, 0xc0206440, &create, 0, 0)) /* GEM_CREATE: the handle takes the first field's place */
+    if (sys_ioctl(render, 0xc0206440, &create, 0, 0)) { /* GEM_CREATE: the handle takes the first field's place */
+        if (domain == 4 && flags & 1 && (errno == EINVAL || errno == ENOMEM))
+            return 0;
         failed(name);
+    }
     return (uint32_t)create.bytes;
 }
 
@@ -416,6 +431,8 @@ static void *alloc(const char *name, uint64_t va, uint64_t bytes, enum place pla
         { 4, 2 | 8, 0 }, { 4, 1 | 8, 0 }, { 2, 1 | 0x4000, 4 << 5 }, { 2, 1 | 0x2000, 0 },
     };
     uint32_t handle = gem(name, bytes, places[place].domain, places[place].flags);
+    if (!handle)
+        return small_bar(name, va, bytes);
     struct gem_va request = { handle, 0, 1, 2 | 4 | 8 | places[place].memory_type, va, 0, bytes, ++point, timeline, 0, 0 };
     if (sys_ioctl(render, 0x40406448, &request, 0, 0)) /* GEM_VA: MAP */
         failed(name);
@@ -570,7 +587,7 @@ int main(int count, char **arguments)
         memset(to, 0, each->bytes);
         for (uint64_t r = 0; r < each->run_count; r++)
             memcpy(to + each->runs[r].offset, each->runs[r].content, each->runs[r].bytes);
-        if (each->load.count)
+        if (each->load.count && to == staging)
             submit(each->name, &each->load, timeout_seconds);
     }
     submit("the recorded submission", &submission, timeout_seconds);

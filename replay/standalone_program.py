@@ -13,6 +13,7 @@ import argparse
 import array
 import base64
 import ctypes
+import errno
 import fcntl
 import json
 import mmap
@@ -116,7 +117,7 @@ class Simulated:
         while len(content) < size_bytes:
             piece = self.socket.recv(size_bytes - len(content))
             if not piece:
-                raise OSError(19, "the simulated device has ended")
+                raise OSError(errno.ENODEV, "the simulated device has ended")
             content += piece
         return bytes(content)
 
@@ -195,6 +196,19 @@ class Gpu:
         """A buffer that the recorded packets do not know: its address, the host's view."""
         va, self.next_va = self.next_va, self.next_va + (size_bytes + 0x1F_FFFF & ~0x1F_FFFF)
         return va, self.alloc(name, va, size_bytes, where)
+
+    def place(self, region: dict[str, Any]) -> memoryview | None:
+        """A recorded buffer. VRAM that the host maps may be refused, where the BAR is small: host memory then."""
+        place = region["name"], region["va"], region["size"]
+        try:
+            return self.alloc(*place, region["where"])
+        except OSError as error:
+            if region["where"] != "vram_bar" or error.errno not in (errno.EINVAL, errno.ENOMEM):
+                raise
+            print(
+                f"note      {region['name']}: no VRAM that the host maps ({error.strerror}), host memory instead"
+            )
+            return self.alloc(*place, "gtt")
 
     def alloc(self, name: str, va: int, size_bytes: int, where: str) -> memoryview | None:
         raise NotImplementedError
@@ -416,7 +430,7 @@ class Run:
 
     def load(self) -> None:
         for region in CASE["regions"]:
-            view = self.gpu.alloc(region["name"], region["va"], region["size"], region["where"])
+            view = self.gpu.place(region)
             if view is not None:
                 self.views[region["va"]] = view
         staging = self.gpu.alloc("staging", CASE["staging"]["va"], CASE["staging"]["size"], "gtt")
@@ -432,7 +446,7 @@ class Run:
             for offset, data in region["runs"]:
                 content = zlib.decompress(base64.b64decode("".join(data)))
                 target[offset : offset + len(content)] = content
-            if region["load"]:
+            if region["load"] and view is None:
                 self.submit(f"loading {region['name']}", region["load"])
 
     def submit(self, what: str, submission: dict[str, Any]) -> None:

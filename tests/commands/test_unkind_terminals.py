@@ -17,6 +17,7 @@ MODEL = str(FOLDER / "qwen3-q.gguf")
 ROWS = {
     "--help": ["--help"],
     "--version": ["--version"],
+    "compare": ["compare", "--model", MODEL, "--peers", "help"],
     "devices": ["devices"],
     "golden": ["golden", "list"],
     "inspect": ["inspect", "--model", MODEL],
@@ -86,7 +87,7 @@ def test_words_for_a_closed_stderr_do_not_reach_stdout() -> None:
     assert done.returncode == 0 and done.stdout.startswith("{")
 
 
-@pytest.mark.parametrize("row", ["devices", "golden", "pm4-test", "sim", "tokenize"])
+@pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
 def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
     done = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
     assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
@@ -95,7 +96,7 @@ def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
 def test_an_unknown_command_names_the_others() -> None:
     done = zinc_rt("validat")
     assert done.returncode == 2 and done.stderr.startswith(
-        "zinc-rt: no command 'validat'\n  next: one of asm, devices, "
+        "zinc-rt: no command 'validat'\n  next: one of asm, compare, devices, "
     )
 
 

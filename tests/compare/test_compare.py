@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -161,6 +163,29 @@ def test_a_child_is_ended_with_all_it_started(tmp_path: Path) -> None:
         time.sleep(0.05)
     else:
         pytest.fail("what it started still runs")
+
+
+def test_an_interrupt_ends_the_peer_that_runs(tmp_path: Path) -> None:
+    body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    fakes.program(tmp_path / "build", "llama-bench", body)
+    words = [
+        "--llama-dir",
+        str(tmp_path / "build"),
+        "--peers",
+        "llama.cpp",
+        "--reference",
+        "llama.cpp",
+        "--no-values",
+    ]
+    command = [sys.executable, "-m", "zinc_rt.cli", "compare", "--model", MODEL, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.02)
+        peer = int((tmp_path / "pid").read_text())
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=30)
+    assert child.returncode == 130 and said.endswith("zinc-rt compare: interrupted\n")
+    assert not psutil.pid_exists(peer)
 
 
 def test_a_child_that_cannot_start_says_why() -> None:

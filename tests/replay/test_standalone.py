@@ -43,14 +43,19 @@ TITLE = "feed-forward, step 0"
 @pytest.fixture(scope="module")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One served device for all: its socket."""
-    path = tmp_path_factory.mktemp("device") / "gpu.sock"
-    words = [sys.executable, "-m", "zinc_rt.cli", "sim", "--socket", str(path), "--stay", "--time-scale", "0.1"]
-    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None and json.loads(child.stdout.readline()) == {"ready": str(path)}
+    child, path = serve(tmp_path_factory.mktemp("device") / "gpu.sock", "--time-scale", "0.1")
     yield path
     child.send_signal(signal.SIGKILL)  # waves of an endless loop may still run
     child.wait(10)
+    assert child.stdout is not None
     child.stdout.close()
+
+
+def serve(path: Path, *options: str) -> tuple[subprocess.Popen[str], Path]:
+    words = [sys.executable, "-m", "zinc_rt.cli", "sim", "--socket", str(path), "--stay", *options]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and json.loads(child.stdout.readline()) == {"ready": str(path)}
+    return child, path
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +228,24 @@ def test_each_failure_shows_alone(failure: str, log: Path, device: Path, tmp_pat
     case = captured(log, device, plant=plant, kernels=kernels)
     assert (got := python(case, tmp_path / "case.py", device, "--timeout", "1"))[0] == code, got
     assert said in got[1]
+
+
+def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_path: Path) -> None:
+    case = captured(log, device)
+    child, path = serve(tmp_path / "small.sock", "--inject", "small-bar")
+    try:
+        code, said = python(case, tmp_path / "case.py", path)
+        assert code == 0 and said.count("host memory instead") == 2, said  # the outputs and the indirect buffer
+        if importlib.util.find_spec("ziglang") is not None:
+            emit(case, tmp_path / "case.c", log=log)
+            compiler = [sys.executable, "-m", "ziglang", "cc", "-O1"]
+            subprocess.run([*compiler, str(tmp_path / "case.c"), "-o", str(tmp_path / "case")], check=True)
+            assert run([str(tmp_path / "case")], path)[0] == 0
+    finally:
+        child.terminate()
+        child.wait(10)
+        assert child.stdout is not None
+        child.stdout.close()
 
 
 def test_a_finding_shows_every_time(log: Path, device: Path, tmp_path: Path) -> None:
