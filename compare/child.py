@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -42,7 +43,8 @@ class Ran:
         how = f"exit code {self.code}"
         if self.code is not None and self.code < 0:
             how = f"killed by {signal.Signals(-self.code).name}"
-        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        lines = [line.strip() for line in self.stderr.splitlines() if re.search(r"[A-Za-z]{3}", line)]
+        lines = [line for line in lines if re.match(r"\w*(?:Error|Exit|error)\b", line)] or lines
         return f"{how}: {lines[-1][:200]}" if lines else how
 
 

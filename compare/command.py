@@ -224,6 +224,7 @@ def result_of(outcome: Outcome, found: Distance, arguments: argparse.Namespace, 
         **(found.as_dict() if found.logits is not None else {}),
     }
     repro = next((each.command for each in outcome.ran if not each.ok), "")
+    repro = repro.replace(f"{task.folder}/", "")  # that folder is gone
     return Result(
         outcome.peer,
         "compare",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,27 +34,34 @@ def peers(pythons: Mapping[str, str]) -> list[Peer]:
 
 
 def _run(name: str, script: str, python: str, task: Task) -> Outcome:
+    """Values and speed in a process each: what goes wrong with one leaves the other."""
     outcome = Outcome(name)
-    path = task.folder / f"{name}.npz"
+    context = task.ctx or max(256, len(task.tokens), task.prompt_tokens + task.new_tokens + 1)
     words = [python, str(Path(__file__).with_name(script)), "--model", str(task.model), "--tokens", task.ids]
-    words += ["--context", str(task.ctx or max(256, len(task.tokens), task.prompt_tokens + task.new_tokens + 1))]
-    if task.values:
-        words += ["--out", str(path)]
-    if task.speed:
-        words += ["--prompt-tokens", str(task.prompt_tokens), "--new-tokens", str(task.new_tokens)]
-    ran = run(words, task.timeout_seconds)
-    if not outcome.take(ran, name):
-        return outcome
-    try:
-        said = json.loads(ran.stdout.splitlines()[-1])
-        outcome.version, outcome.backend = str(said["version"]), str(said["backend"])
-        outcome.prefill_tokens_per_second = said.get("prefill_tokens_per_second")
-        outcome.decode_tokens_per_second = said.get("decode_tokens_per_second")
-    except (ValueError, KeyError, IndexError, TypeError):
-        outcome.failed, outcome.problem = True, f"{name}: no line of JSON at the end of what it printed"
-        return outcome
-    if task.values:
+    words += ["--context", str(context)]
+    path = task.folder / f"{name}.npz"
+    if task.values and _said(outcome, [*words, "--out", str(path)], task, f"{name}, values") is not None:
         with np.load(path) as arrays:
             outcome.logits = arrays["logits"]
             outcome.layers = dict(enumerate(arrays["l_out"])) if "l_out" in arrays else {}
+    if task.speed and not outcome.hung:
+        load = ["--prompt-tokens", str(task.prompt_tokens), "--new-tokens", str(task.new_tokens)]
+        said = _said(outcome, [*words, *load], task, f"{name}, speed") or {}
+        outcome.prefill_tokens_per_second = said.get("prefill_tokens_per_second")
+        outcome.decode_tokens_per_second = said.get("decode_tokens_per_second")
     return outcome
+
+
+def _said(outcome: Outcome, words: list[str], task: Task, what: str) -> dict[str, Any] | None:
+    """The line of JSON at the end of what it printed; None where there is none."""
+    ran = run(words, task.timeout_seconds)
+    if not outcome.take(ran, what):
+        return None
+    try:
+        said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+        outcome.version, outcome.backend = str(said["version"]), str(said["backend"])
+    except (ValueError, LookupError, TypeError):
+        outcome.failed = True
+        outcome.problem = outcome.problem or f"{what}: no line of JSON at the end of what it printed"
+        return None
+    return said

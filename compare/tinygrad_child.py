@@ -24,12 +24,13 @@ MODULES = ("tinygrad.llm.model", "tinygrad.apps.llm")
 
 
 def transformer() -> Any:
+    problems = []
     for name in MODULES:
         try:
             return importlib.import_module(name).Transformer
-        except (ImportError, AttributeError):
-            continue
-    raise SystemExit(f"tinygrad has no Transformer in {' or '.join(MODULES)}")
+        except (ImportError, AttributeError) as error:
+            problems.append(str(error))
+    raise SystemExit(f"no Transformer in this tinygrad: {'; '.join(problems)} (a git checkout has it)")
 
 
 def main() -> int:
@@ -61,7 +62,7 @@ def main() -> int:
         np.savez(arguments.out, logits=logits.astype(np.float32), l_out=np.stack(layers).astype(np.float32))
     if arguments.new_tokens:
         vocab = model.token_embd.weight.shape[0]
-        for shift in (1, 2):  # the first compiles; another prompt, for tinygrad keeps what it has seen
+        for shift in (1, 2, 3):  # two compile; other prompts each, for tinygrad keeps what it has seen
             prompt = [(shift + index) % vocab for index in range(arguments.prompt_tokens)]
             stamps = [time.perf_counter()]
             for _ in model.generate(prompt):
