@@ -54,8 +54,10 @@ NO_REPORT = {
 # One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM and
 # CODE are files made for it.
 COMMANDS = {
+    "compare": "--model MODEL --tokens 1,2 --peers t_cpu --no-speed",
     "devices": "",
     "golden check": "GOLDEN --model MODEL",
+    "golden dumper": "torch -o OUT.py",
     "golden import": "--from npz DUMP --model MODEL -o OUT.npz",
     "golden list": "",
     "golden make": "--model MODEL --tokens 1,2 --steps 1 -o OUT.npz",
