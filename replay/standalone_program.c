@@ -445,7 +445,9 @@ static void *alloc(const char *name, uint64_t va, uint64_t bytes, enum place pla
 
 static void open_gpu(void)
 {
-    uint32_t made[2] = { 0, 0 };
+    uint32_t made[2] = { 0, 0 }, device[112] = { 0 };
+    if (info(0x16, 0, device, sizeof device) || !(device[109] & 2)) /* DEV_INFO, userq_ip_mask: bit 1, compute */
+        unusable("this kernel offers no user queues for compute", "Linux 6.16 or newer, amdgpu.user_queue=1, firmware");
     if (sys_ioctl(render, 0xc00864bf, made, 0, 0)) /* SYNCOBJ_CREATE */
         failed("SYNCOBJ_CREATE");
     timeline = made[0];

@@ -34,6 +34,23 @@ OWN_VA = 0x200_0000_0000  # of what the recorded packets do not name: ring, poin
 TOPOLOGY = "/sys/devices/virtual/kfd/kfd/topology/nodes"
 
 
+CALLS = {  # for messages: request -> its name in kfd_ioctl.h, amdgpu_drm.h, drm.h
+    0x40084B15: "AMDKFD_IOC_ACQUIRE_VM",
+    0xC0204B08: "AMDKFD_IOC_CREATE_EVENT",
+    0xC0284B16: "AMDKFD_IOC_ALLOC_MEMORY_OF_GPU",
+    0xC0184B18: "AMDKFD_IOC_MAP_MEMORY_TO_GPU",
+    0xC0604B02: "AMDKFD_IOC_CREATE_QUEUE",
+    0xC0184B0C: "AMDKFD_IOC_WAIT_EVENTS",
+    0xC0206440: "DRM_IOCTL_AMDGPU_GEM_CREATE",
+    0xC0086441: "DRM_IOCTL_AMDGPU_GEM_MMAP",
+    0x40206445: "DRM_IOCTL_AMDGPU_INFO",
+    0x40406448: "DRM_IOCTL_AMDGPU_GEM_VA",
+    0xC0486456: "DRM_IOCTL_AMDGPU_USERQ",
+    0xC00864BF: "DRM_IOCTL_SYNCOBJ_CREATE",
+    0xC03064CA: "DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT",
+}
+
+
 class Unusable(Exception):
     """Exit code 2."""
 
@@ -64,6 +81,8 @@ class Linux:
                 return bytes(raw)
             except InterruptedError:
                 continue
+            except OSError as error:
+                raise OSError(error.errno, f"{CALLS[request]}: {error.strerror}") from error
 
     def map(self, fd: int, size_bytes: int, offset: int) -> memoryview:
         offset -= 1 << 64 if offset >> 63 else 0  # off_t is signed, KFD uses the highest bits
@@ -131,7 +150,10 @@ class Simulated:
             struct.pack_into("<Q", raw, at, address)
             rows.append([address, len(content), True])
         header = {"op": "ioctl", "fd": fd, "request": request, "size": len(raw), "arrays": rows}
-        answer, came, _ = self.ask(header, bytes(raw) + b"".join(bytes(each) for _, each in arrays))
+        try:
+            answer, came, _ = self.ask(header, bytes(raw) + b"".join(bytes(each) for _, each in arrays))
+        except OSError as error:
+            raise OSError(error.errno, f"{CALLS[request]}: {error.strerror}") from error
         at = len(raw)
         for address, size_bytes in answer["written"]:
             index, offset = (address >> 20) - 1, address & 0xFFFFF
@@ -322,6 +344,11 @@ class Userq(Gpu):
 
     def __init__(self, system: System, node: dict[str, int]) -> None:
         super().__init__(system, node)
+        offered = struct.unpack_from("<I", self.info(0x16, 448), 436)[0]  # DEV_INFO, userq_ip_mask: bit 1, compute
+        if not offered & 2:
+            raise Unusable(
+                "this kernel offers no user queues for compute: Linux 6.16 or newer, amdgpu.user_queue=1, firmware"
+            )
         self.timeline = struct.unpack_from("<I", system.ioctl(self.render, 0xC00864BF, bytes(8)))[
             0
         ]  # SYNCOBJ_CREATE

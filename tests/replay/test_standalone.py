@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
 from zinc_rt.kernels.zrt import Zrt
+from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.lower import Call, Program
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import Sh
@@ -32,6 +35,7 @@ from zinc_rt.replay import standalone
 from zinc_rt.replay.capture import Capture, capture
 from zinc_rt.replay.command import main
 from zinc_rt.replay.standalone import emit, runs_of
+from zinc_rt.replay.standalone_program import CALLS
 from zinc_rt.sim.client import SimClient
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
@@ -246,6 +250,29 @@ def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_
         child.wait(10)
         assert child.stdout is not None
         child.stdout.close()
+
+
+def test_a_kernel_without_user_queues_is_named(log: Path, device: Path, tmp_path: Path) -> None:
+    case = captured(log, device, "t2")
+    child, path = serve(tmp_path / "old.sock", "--kernel", "6.12")
+    try:
+        code, said = python(case, tmp_path / "case.py", path)
+    finally:
+        child.terminate()
+        child.wait(10)
+        assert child.stdout is not None
+        child.stdout.close()
+    assert code == 2 and "this kernel offers no user queues for compute: Linux 6.16 or newer" in said
+
+
+def test_every_call_of_the_program_is_the_drivers_own() -> None:
+    """Literal numbers in the programs, one table of structs in the tree: they must not drift apart."""
+    known = {ioctl.request: ioctl.name for ioctl in {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}.values()}
+    assert {request: known.get(request) for request in CALLS} == CALLS
+    programs = [files("zinc_rt.replay").joinpath(f"standalone_program{end}").read_text() for end in (".py", ".c")]
+    for text in programs:
+        used = {int(number, 16) for number in re.findall(r"\b0x[0-9a-fA-F]{8}\b", text)}
+        assert {number for number in used if number >> 8 & 0xFF in (ord("K"), ord("d"))} == set(CALLS)
 
 
 def test_a_finding_shows_every_time(log: Path, device: Path, tmp_path: Path) -> None:
