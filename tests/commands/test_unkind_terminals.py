@@ -21,6 +21,7 @@ ROWS = {
     "--version": ["--version"],
     "bring-up": ["bring-up", "--help"],
     "bundle": ["bundle", "--help"],
+    "compare": ["compare", "--model", MODEL, "--peers", "help"],
     "devices": ["devices"],
     "golden": ["golden", "list"],
     "inspect": ["inspect", "--model", MODEL],
@@ -90,7 +91,7 @@ def test_words_for_a_closed_stderr_do_not_reach_stdout() -> None:
     assert done.returncode == 0 and done.stdout.startswith("{")
 
 
-@pytest.mark.parametrize("row", ["devices", "golden", "pm4-test", "sim", "tokenize"])
+@pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
 def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
     done = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
     assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
