@@ -1,0 +1,97 @@
+"""What explains what, and what comes first: two tables over the ids of findings."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+_START_FAILED = ("log.init-failed", "gpu.no-driver", "gpu.not-in-kfd", "gpu.other-driver", "permissions.nodes", "kfd.*")
+_HANG = ("log.mes", "log.preemption", "log.ring-timeout", "log.ring-recovered", "log.reset", "log.reset-failed",
+         "log.queue-create", "log.oops", "log.page-fault", "log.smu", "log.psp", "log.ring-test", "log.interrupts",
+         "log.gpu-memory", "power.sensors-silent")  # fmt: skip
+_ALL_LOG = ("log.*", "kfd.*")
+
+# A finding → those it may explain. Between two events of the log the earlier explains the later, never the other way.
+EXPLAINS: dict[str, tuple[str, ...]] = {
+    "host.wsl": ("gpu.*", "kfd.*", "module.*", "permissions.*", "container.*"),
+    "gpu.vfio": (*_START_FAILED, "module.not-loaded"),
+    "gpu.gone": (*_START_FAILED, *_ALL_LOG, "pci.*", "power.*"),
+    "module.blacklisted": ("module.not-loaded", "module.modeset-off", *_START_FAILED),
+    "module.modeset-off": ("module.not-loaded", *_START_FAILED),
+    "module.rejected": ("module.not-loaded", "module.dkms-unused", *_START_FAILED),
+    "module.mismatch": ("module.not-loaded", "module.dkms-unused", *_START_FAILED),
+    "module.not-loaded": _START_FAILED,
+    "module.no-amdgpu": ("module.not-loaded", *_START_FAILED),
+    "module.no-kfd": ("kfd.absent", "gpu.not-in-kfd", "permissions.nodes"),
+    "module.kernel-too-old": (*_START_FAILED, "module.not-loaded", "log.discovery", "firmware.missing", "log.psp", "log.smu"),
+    "module.dkms-unused": (),
+    "parameters.unknown": (),
+    "parameters.broken": (*_START_FAILED, *_ALL_LOG, "firmware.missing", "firmware.no-mes", "power.sensors-silent"),
+    "parameters.warning": ("log.reset-failed", "pci.link-*", "pci.small-bar", "pci.bar-resize", "log.gpu-memory"),
+    "firmware.missing": (*_START_FAILED, *_ALL_LOG, "firmware.no-mes", "firmware.old-for-t2"),
+    "firmware.unreadable": (*_START_FAILED, *_ALL_LOG, "firmware.no-mes", "firmware.missing"),
+    "firmware.no-mes": (*_START_FAILED, "log.mes", "log.queue-create"),
+    "combination.bad": (),  # each row names its symptoms
+    "pci.bar-unassigned": (*_START_FAILED, *_ALL_LOG, "pci.bar-zero", "pci.bar-resize", "pci.small-bar"),
+    "pci.bar-zero": (*_START_FAILED, *_ALL_LOG),
+    "pci.small-bar": (),
+    "pci.bar-resize": ("pci.small-bar",),
+    "pci.errors": (*_START_FAILED, *_ALL_LOG, "pci.lost", "power.resume", "pci.corrected-errors", "gpu.gone", "power.*"),
+    "pci.lost": (*_START_FAILED, *_ALL_LOG, "pci.errors", "power.*", "gpu.gone"),
+    "pci.corrected-errors": ("pci.errors", "pci.lost", "gpu.gone"),
+    "pci.iommu-fault": (*_START_FAILED, *_HANG, "log.init-failed"),
+    "pci.atomics": ("gpu.not-in-kfd", "kfd.*", "permissions.nodes"),
+    "power.resume": (*_START_FAILED, *_ALL_LOG, "pci.*", "power.*", "gpu.gone"),
+    "power.runtime-error": (*_HANG, "log.init-failed", "power.stuck-asleep", "power.hot"),
+    "power.stuck-asleep": (*_START_FAILED, *_ALL_LOG),
+    "power.thermal": (*_HANG, "power.hot", "pci.lost", "gpu.gone", "power.clocks"),
+    "power.hot": ("power.clocks",),
+    "ras.uncorrectable": (*_HANG, "ras.*"),
+    "ras.counted": ("ras.uncorrectable", "ras.corrected*", *_HANG),
+    "ras.corrected": ("ras.corrected-count",),
+    "kfd.refused": ("gpu.not-in-kfd", "permissions.nodes"),
+    "kfd.absent": ("permissions.nodes", "gpu.not-in-kfd"),
+    "container.hidden": ("gpu.not-in-kfd",),
+    "container.nodes": ("permissions.*", "container.hidden", "kfd.absent", "gpu.not-in-kfd"),
+    "host.out-of-memory": ("log.gpu-memory",),
+    "host.memory": ("log.gpu-memory", "host.out-of-memory"),
+    "host.huge-pages": ("host.memory", "host.out-of-memory"),
+    "log.discovery": (*_START_FAILED, *_ALL_LOG, "firmware.missing"),
+    "log.vbios": (*_START_FAILED, *_ALL_LOG),
+    "log.psp": (*_START_FAILED, *_ALL_LOG, "firmware.no-mes"),
+    "log.smu": (*_START_FAILED, *_HANG, "log.init-failed", "power.sensors-silent", "power.runtime-error"),
+    "log.ring-test": (*_START_FAILED, *_HANG, "log.init-failed"),
+    "log.page-fault": _HANG,
+    "log.illegal-instruction": _HANG,
+    "log.mes": (*_START_FAILED, *_HANG, "log.init-failed", "power.sensors-silent"),
+    "log.preemption": _HANG,
+    "log.ring-timeout": _HANG,
+    "log.ring-recovered": (),
+    "log.interrupts": _HANG,
+    "log.gpu-memory": ("log.queue-create",),
+    "log.queue-create": (),
+    "log.oops": ("log.reset-failed", "log.reset", "kfd.*"),
+    "log.reset": ("log.reset-failed", "log.psp", "log.smu", "log.ring-test", "log.init-failed", "log.gpu-memory", "log.mes",
+                  "log.page-fault", "log.ring-timeout", "log.preemption", "log.oops", "pci.lost"),
+    "log.reset-failed": ("log.psp", "log.smu", "log.mes", "log.ring-test", "log.init-failed", "log.oops", "power.sensors-silent",
+                         "log.reset"),
+    "log.init-failed": ("gpu.no-driver", "gpu.not-in-kfd", "permissions.nodes", "kfd.*", "log.oops", "log.reset-failed"),
+    "gpu.no-driver": ("permissions.nodes", "kfd.absent"),
+    "gpu.other-driver": ("permissions.nodes",),
+}  # fmt: skip
+
+# Of causes that do not explain each other: what is mended first, from the bus up to the user.
+ORDER = (
+    "host.wsl", "gpu.vfio", "gpu.gone", "pci.lost", "pci.bar-*", "module.blacklisted", "module.modeset-off", "module.*",
+    "gpu.other-driver", "parameters.broken", "firmware.unreadable", "firmware.missing", "firmware.*", "combination.bad",
+    "log.vbios", "log.discovery", "power.resume", "power.*", "pci.errors", "pci.iommu-fault", "pci.atomics", "ras.*",
+    "log.init-failed", "gpu.no-driver", "gpu.*", "kfd.*", "container.*", "permissions.*", "log.*", "pci.*", "parameters.*",
+    "host.*", "combination.*",
+)  # fmt: skip
+
+
+def may_explain(cause: str, consequence: str, more: tuple[str, ...] = ()) -> bool:
+    return any(fnmatchcase(consequence, pattern) for pattern in (*EXPLAINS.get(cause, ()), *more))
+
+
+def rank(finding_id: str) -> int:
+    return next((at for at, pattern in enumerate(ORDER) if fnmatchcase(finding_id, pattern)), len(ORDER))
