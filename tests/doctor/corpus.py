@@ -35,7 +35,6 @@ class Sick:
     first: str
     also: tuple[str, ...]
     source: str
-    healed: bool = False  # an edit changes nothing that may be blamed
 
     @property
     def capture(self) -> Capture:
@@ -90,7 +89,7 @@ def _machine(sick: dict[str, Any], name: str) -> Sick:
             continue
         before = dict(files)
         _apply(files, {key: _filled(value, start) for key, value in edit.items()}, where)
-        if files == before:
+        if files == before and not edit.get("maybe"):
             raise EditError(f"{where}: changes nothing")
     also = tuple(sick.get("also", ()))
     first = sick.get("first", "")
@@ -98,7 +97,7 @@ def _machine(sick: dict[str, Any], name: str) -> Sick:
 
 
 def _apply(files: dict[str, bytes], edit: dict[str, Any], where: str) -> None:
-    """log: lines at the end. boot: lines instead of those from the GPU's start on. set, remove, replace: of a file."""
+    """maybe: on some bases it is so already. log: lines at the end. boot: lines instead of those from the GPU's start on. set, remove, replace: of a file."""
     if "log" in edit:
         stamp = _stamps(files)
         files["kernel.log"] = files["kernel.log"] + b"".join(
