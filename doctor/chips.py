@@ -5,6 +5,7 @@ Ids: the `amdgpu.ids` of libdrm and the PCI id database. Kernels: the version of
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -40,7 +41,23 @@ CHIPS: dict[int, Chip] = {
     0x73FF: Chip("gfx1032", "Navi 23 (RX 6600)", (5, 12)),
     0x731F: Chip("gfx1010", "Navi 10 (RX 5700)", (5, 3)),
 }
+CODENAMES = (  # lspci without -nn names no ids
+    ("Navi 48", 0x7550), ("Navi 44", 0x7590), ("Navi 31", 0x744C), ("Navi 32", 0x747E), ("Navi 33", 0x7480),
+    ("Strix Halo", 0x1586), ("Strix", 0x150E), ("Krackan", 0x1114), ("Phoenix", 0x15BF), ("HawkPoint", 0x1900),
+    ("Raphael", 0x164E), ("Granite Ridge", 0x13C0), ("Rembrandt", 0x1681), ("Navi 21", 0x73BF), ("Navi 22", 0x73DF),
+    ("Navi 23", 0x73FF), ("Navi 10", 0x731F),
+)  # fmt: skip
 FAMILIES = ("gfx11", "gfx12")  # those whose packets this version writes (PACKETS_KNOWN in kmd/discover.py)
+
+
+def by_title(title: str) -> int | None:
+    """A device id that stands for what lspci calls this; `Device 7551` where its database is old."""
+    matched = re.search(r"Device ([0-9a-f]{4})\b", title)
+    if matched and int(matched[1], 16) in CHIPS:
+        return int(matched[1], 16)
+    if "R9700" in title:
+        return 0x7551
+    return next((device for name, device in CODENAMES if name in title), None)
 
 
 def supported(arch: str) -> bool:

@@ -18,6 +18,7 @@ _PREFIXES = (
     re.compile(r"^\[[^\]]{1,40}\](?:\[ *[CT]\d+\])? ?"),  # seconds, or a date; CONFIG_PRINTK_CALLER
     re.compile(r"^\d{4}-\d\d-\d\dT\S+ "),  # dmesg --time-format iso
 )
+_FROM_KERNEL = re.compile(r"^.{0,80}?\bkernel: ?|^-- (?:Boot|Reboot)|^\[.{0,40}\] |^\d+,\d+,\d+,")
 _BOOT = re.compile(r"^Linux version \d|^-- (?:Boot \w+|Reboot) --")
 ADDRESS = re.compile(r"\b[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _SHORT = re.compile(r"(?<![:\w])[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
@@ -63,6 +64,9 @@ def parse(text: str, near: Collection[str] = ()) -> Log:
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]
+    of_kernel = [line for line in raw if _FROM_KERNEL.match(line)]
+    if len(of_kernel) > len(raw) // 10:
+        raw = of_kernel  # a whole journal: what programs say is not the kernel's word
     lines = [bare(line) for line in raw]
     boots = [at for at, line in enumerate(lines) if _BOOT.match(line)]
     if boots:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.capture import Capture
-from zinc_rt.doctor.chips import CHIPS
+from zinc_rt.doctor.chips import CHIPS, by_title
 from zinc_rt.doctor.machine import Gpu, Link
 from zinc_rt.errors import ZincError
 from zinc_rt.kmd.render_node import FIRMWARE_VERSION_MASK
@@ -41,8 +41,8 @@ def gpus(capture: Capture, nodes: tuple[Node, ...]) -> tuple[Gpu, ...]:
         if entry.amd_graphics:
             bound = capture.line(f"sys/bus/pci/devices/{address}/uevent") or ""
             driver = entry.driver or ("amdgpu" if "DRIVER=amdgpu" in bound else "")
-            known = found.get(address) or _only_one_without_address(found) or Gpu(address, driver=driver)
-            found.pop(known.card and next((key for key, each in found.items() if each is known), ""), None)
+            known = found.get(address) or _without_address(found, entry) or Gpu(address, driver=driver)
+            found = {key: each for key, each in found.items() if each is not known}
             found[address] = _with_lspci(known, entry, lspci.chain(listed, address), capture)
     for address, gpu in _bare_functions(capture).items():
         found.setdefault(address, gpu)
@@ -205,7 +205,7 @@ def _links(capture: Capture, folder: str, address: str) -> tuple[Link, ...]:
 def _with_lspci(gpu: Gpu, entry: lspci.Function, above: list[lspci.Function], capture: Capture) -> Gpu:
     changes: dict[str, object] = {"address": entry.address, "gone": gpu.gone or entry.gone}
     if gpu.device_id is None:
-        changes["device_id"] = entry.device
+        changes["device_id"] = entry.device or by_title(entry.title)
     if gpu.driver is None:
         changes["driver"] = entry.driver or ("" if "lspci.txt" in capture.files and entry.text.strip() else None)
     if gpu.bar_bytes is None and 0 in entry.regions:
@@ -221,9 +221,11 @@ def _of(entry: lspci.Function) -> Link:
     return Link(entry.address, now[0], now[1], most[0], most[1])
 
 
-def _only_one_without_address(found: dict[str, Gpu]) -> Gpu | None:
+def _without_address(found: dict[str, Gpu], entry: lspci.Function) -> Gpu | None:
+    """A DRM device whose address the capture does not tell: by its id, else where only one can be meant."""
     lost = [gpu for gpu in found.values() if not gpu.address]
-    return lost[0] if len(lost) == 1 else None
+    same = [gpu for gpu in lost if gpu.device_id == (entry.device or by_title(entry.title))]
+    return same[0] if same else lost[0] if len(lost) == 1 and entry.device is None else None
 
 
 def _logged(capture: Capture) -> dict[str, Gpu]:

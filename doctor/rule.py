@@ -71,12 +71,23 @@ def logged(*events: str) -> Callable[[Machine], Iterator[Seen]]:
 
     def look(machine: Machine) -> Iterator[Seen]:
         found = machine.log.named(*events) if machine.log else ()
-        for address in dict.fromkeys(event.address for event in found if event.address):
-            yield from_events(machine, [each for each in found if each.address in (address, "")], address)
-        if found and not any(event.address for event in found):
+        concerned = [(gpu_of(machine, event.address), event) for event in found]
+        addresses = dict.fromkeys(address for address, _ in concerned if address)
+        for address in addresses:
+            yield from_events(machine, [event for of, event in concerned if of in (address, "")], address)
+        if found and not addresses:
             yield from_events(machine, list(found), "")
 
     return look
+
+
+def gpu_of(machine: Machine, address: str) -> str:
+    """The GPU that a function of PCI belongs to: itself, its audio, a bridge above it. "" where none is meant."""
+    slot = address.rpartition(".")[0]
+    for gpu in machine.gpus:
+        if slot and slot in (gpu.address.rpartition(".")[0], *(link.address.rpartition(".")[0] for link in gpu.links)):
+            return gpu.address
+    return address
 
 
 def from_events(machine: Machine, events: list[Event], address: str) -> Seen:
@@ -86,5 +97,6 @@ def from_events(machine: Machine, events: list[Event], address: str) -> Seen:
     lines = tuple(f"kernel.log: {event.text}" for event in events[:SHOWN_LINES])
     if len(events) > SHOWN_LINES:
         lines += (f"kernel.log: ({len(events) - SHOWN_LINES} more lines like these)",)
+    address = gpu_of(machine, address)
     known = address if address in ours or address in others else ""
     return Seen(evidence=lines, about=known, at=events[0].at, severity="note" if address in others else None)

@@ -20,7 +20,8 @@ def text(diagnosis: Diagnosis, *, verbose: bool) -> str:
     folded = diagnosis.consequences
     for finding in diagnosis.findings:
         consequence = finding.id in folded
-        if finding.severity == "note" and not verbose and finding.id != "gpu.none" and not finding.next:
+        quiet = finding.severity == "note" and finding.id != "gpu.none" and (diagnosis.exit_code() == 1 or not finding.next)
+        if quiet and not verbose:
             hidden += 1
             continue
         lines += [*_finding(finding, short=consequence and not verbose, verbose=verbose), ""]
@@ -62,7 +63,11 @@ def _finding(finding: Finding, *, short: bool, verbose: bool) -> list[str]:
     lines = _wrapped(head, f"{finding.title}  [{finding.id}]{tiers}")
     lines += _wrapped("  why     ", finding.why) if finding.why else []
     lines += _wrapped("  do      ", finding.next) if finding.next else []
-    shown = finding.evidence if verbose else finding.evidence[:2]
+    known = [each.partition(": ")[2] for each in finding.evidence if each.startswith("combinations.yaml: ")]
+    seen = [each for each in finding.evidence if not each.startswith("combinations.yaml: ")]
+    shown = seen if verbose else seen[:2]
+    for each in known:
+        lines += _wrapped("  known   ", each)
     lines += [f"  seen    {printable(each, 400 if verbose else _EVIDENCE)}" for each in shown]
     lines += _wrapped("  causes  ", ", ".join(finding.cause_of)) if finding.cause_of else []
     return lines

@@ -12,6 +12,9 @@ from zinc_rt.kmd.availability import EXCLUDED, MINIMA, Facts
 # Files the driver asks for and does without (amdgpu_psp.c, amdgpu_isp.c, amdgpu_vcn.c).
 OPTIONAL = ("_cap.bin", "isp_", "_kicker", "vpe_", "umsch_", "/aldebaran_sjt", "ip_discovery.bin", "dmcu")
 
+PACKAGES = ("amd-gpu-firmware", "linux-firmware-amdgpu", "kernel-firmware-amdgpu", "firmware-amd-graphics", "linux-firmware")
+GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an earlier winter has their firmware
+
 
 def _missing(machine: Machine) -> Iterator[Seen]:
     """Required where the driver's start failed as well, or the file is one nothing does without."""
@@ -24,8 +27,7 @@ def _missing(machine: Machine) -> Iterator[Seen]:
         files = list(dict.fromkeys(event.file for event in own if event.file))
         seen = from_events(machine, own, address)
         started = any(gpu.node and gpu.address in (address, "") for gpu in machine.gpus) and not failed
-        package = next((n for n in ("linux-firmware", "amd-gpu-firmware", "linux-firmware-amdgpu", "firmware-amd-graphics",
-                                    "kernel-firmware-amdgpu") if n in (machine.packages or {})), "linux-firmware")  # fmt: skip
+        package = next((name for name in PACKAGES if name in (machine.packages or {})), "linux-firmware")
         named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
         yield Seen(
             f"firmware is missing: {named or 'the kernel found none'}",
@@ -37,6 +39,18 @@ def _missing(machine: Machine) -> Iterator[Seen]:
             if not started
             else "nothing: the driver started without it",
         )
+
+
+def _package_old(machine: Machine) -> Iterator[Seen]:
+    """Only where the driver did not start, and the log does not say why: distributions add files to old packages."""
+    if machine.log is not None and machine.log.events:
+        return
+    for gpu in machine.wanted:
+        for name in PACKAGES:
+            date = re.match(r"(?:\d+:)?(20\d{6})", (machine.packages or {}).get(name, ""))
+            if date and gpu.arch.startswith("gfx12") and gpu.node is None and gpu.driver == "" and int(date[1]) < GFX12_SINCE:
+                yield Seen(f"{name} {date[1]} is older than {gpu.title}", (f"packages.txt: {name} {date[1]}",), gpu.address)
+                return
 
 
 def _unreadable(machine: Machine) -> Iterator[Seen]:
@@ -91,6 +105,15 @@ RULES = (
         "update linux-firmware, rebuild the initramfs, boot again",
         BOTH,
         _missing,
+    ),
+    Rule(
+        "firmware.package-old",
+        "warning",
+        "the firmware package is older than the GPU",
+        "the driver did not start, and the log does not say why: firmware is the first suspect",
+        "update it, rebuild the initramfs, boot again; `sudo dmesg | grep -i firmware`",
+        BOTH,
+        _package_old,
     ),
     Rule(
         "firmware.unreadable",

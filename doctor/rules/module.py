@@ -18,6 +18,19 @@ def _blacklisted(machine: Machine) -> Iterator[Seen]:
     yield Seen(f"amdgpu is kept out by {by}", (by,))
 
 
+def _rejected(machine: Machine) -> Iterator[Seen]:
+    yield from logged("module-rejected")(machine)
+    said = machine.log is not None and machine.log.named("module-rejected")
+    dkms = [name for name in machine.packages or {} if "dkms" in name and "amdgpu" in name]
+    secured = machine.host.secure_boot or machine.host.lockdown in ("integrity", "confidentiality")
+    unbound = machine.gpus and all(gpu.driver == "" for gpu in machine.wanted)
+    if secured and dkms and not said and (machine.module.loaded is False or unbound) and not machine.module.blacklisted_by:
+        yield Seen(
+            "amdgpu comes from DKMS, Secure Boot is on, and the module is not loaded: its signature is the first suspect",
+            (f"packages.txt: {dkms[0]}", "Secure Boot: on"),
+        )
+
+
 def _not_loaded(machine: Machine) -> Iterator[Seen]:
     if machine.module.loaded is False and machine.gpus and not machine.host.container:
         yield Seen(evidence=("proc/modules: no amdgpu",))
@@ -103,7 +116,7 @@ RULES = (
         "a DKMS module is signed with the machine's own key, which Secure Boot knows only once it is enrolled",
         "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der (or /var/lib/dkms/mok.pub), boot, enrol; or disable Secure Boot",
         BOTH,
-        logged("module-rejected"),
+        _rejected,
     ),
     Rule(
         "module.mismatch",

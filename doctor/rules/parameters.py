@@ -89,6 +89,22 @@ def _wrong(severity: Severity) -> Callable[[Machine], Iterator[Seen]]:
     return look
 
 
+OPTIONS = (  # of the kernel's command line: pattern of a word → why
+    (r"pci=(?:.*,)?nomsi", "interrupts without MSI: amdgpu's may get lost"),
+    (r"pci=(?:.*,)?(?:off|noacpi|conf1)", "the PCI bus is set up by hand"),
+    (r"pcie_aspm=force", "link power saving is forced where the board does not offer it"),
+    (r"mem=\d+[KMG]?", "memory is cut by hand"),
+    (r"amdgpu\.msi=0", "interrupts without MSI may get lost"),
+)
+
+
+def _options(machine: Machine) -> Iterator[Seen]:
+    for word in machine.kernel.cmdline or ():
+        for pattern, why in OPTIONS:
+            if re.fullmatch(pattern, word):
+                yield Seen(f"{word}: {why}", (f"proc/cmdline: {word}",), why=why)
+
+
 def _user_queue(machine: Machine) -> Iterator[Seen]:
     """t2 has to be asked for; only a note, for t1 needs none of it."""
     if not any(gpu.driver == "amdgpu" for gpu in machine.wanted) or not machine.module.parameters:
@@ -112,6 +128,7 @@ RULES = (
     Rule("parameters.broken", "broken", "a module parameter switches off what is needed", "", _NEXT, BOTH, _wrong("broken")),
     Rule("parameters.warning", "warning", "a module parameter limits the GPU", "", _NEXT, BOTH, _wrong("warning")),
     Rule("parameters.note", "note", "a module parameter is not at its default", "", "", BOTH, _wrong("note")),
+    Rule("parameters.kernel", "warning", "an option of the kernel is in the way", "", _NEXT, BOTH, _options),
     Rule(
         "parameters.unknown",
         "warning",

@@ -104,6 +104,8 @@ def _atomics(machine: Machine) -> Iterator[Seen]:
     """"Not supported" is said of healthy machines as well, where firmware does without; "rejects" is a refusal."""
     for event in machine.log.named("atomics") if machine.log else ():
         refused = "rejects" in event.text.lower()
+        if machine.kfd and all(gpu.node for gpu in machine.wanted):
+            return  # of another GPU: all of ours are listed
         old = re.search(r"rejects atomics (\d+)<(\d+)", event.text)
         if not refused:
             continue
@@ -117,6 +119,40 @@ def _atomics(machine: Machine) -> Iterator[Seen]:
             else "use a slot of the processor's own, not of the chipset or behind a riser or Thunderbolt",
         )
         return
+
+
+def _counted(gpu: Gpu, machine: Machine) -> Seen | None:
+    """Errors the kernel counts in sysfs, of the GPU and of the bridges above it."""
+    folders = [f"sys/class/drm/{gpu.card}/device", *(_folder(machine, link.address) for link in gpu.links)]
+    found = []
+    for folder in folders:
+        for name in ("aer_dev_fatal", "aer_dev_nonfatal") if folder else ():
+            total = re.search(r"TOTAL_ERR_\w+ (\d+)", machine.capture.text(f"{folder}/{name}") or "")
+            if total and int(total[1]):
+                found.append(f"{folder}/{name}: {total[1]}")
+    return Seen(evidence=tuple(found), about=gpu.address) if found else None
+
+
+def _folder(machine: Machine, address: str) -> str:
+    ends = f"/{address}/aer_dev_fatal"
+    name = next((name for name in machine.capture.files if address and name.endswith(ends)), "")
+    return name.rpartition("/")[0]
+
+
+def _latched(gpu: Gpu, machine: Machine) -> Seen | None:
+    """Bits of the AER status that stay set until somebody clears them: `UESta: ... CmpltTO+`."""
+    functions = _functions(machine)
+    own = functions.get(gpu.address)
+    for function in [*([own] if own else []), *(lspci.chain(functions, gpu.address) if own else [])]:
+        status = re.search(r"UESta:(.*)", function.text)
+        bits = re.findall(r"\b(DLP|SDES|CmpltTO|MalfTLP|TLP|FCP)\+", status[1]) if status else []
+        if bits and not function.gone:
+            return Seen(
+                f"the PCIe link to {gpu.title} had errors: {', '.join(bits)} at {function.address}",
+                (f"lspci.txt: {function.address} UESta:{status[1][:100] if status else ''}",),
+                gpu.address,
+            )
+    return None
 
 
 def _peers(machine: Machine) -> list[Gpu]:
@@ -188,6 +224,24 @@ RULES = (
         _SEAT,
         BOTH,
         logged("aer-fatal"),
+    ),
+    Rule(
+        "pci.error-count",
+        "warning",
+        "the kernel counts uncorrected errors on the PCIe link to the card",
+        "packets were lost since the boot: a hang since then may be theirs",
+        _SEAT,
+        BOTH,
+        each_gpu(_counted),
+    ),
+    Rule(
+        "pci.error-status",
+        "warning",
+        "the PCIe link to the card had errors",
+        "the bits stay until they are cleared: a hang since the boot may be theirs",
+        _SEAT,
+        BOTH,
+        each_gpu(_latched),
     ),
     Rule(
         "pci.corrected-errors",

@@ -79,10 +79,14 @@ def _evidence(machine: Machine, paths: list[str]) -> tuple[str, ...]:
 def _missing_nodes(machine: Machine) -> Iterator[Seen]:
     """The driver has the GPU, and udev or a container has not made its nodes."""
     started = any(gpu.driver == "amdgpu" for gpu in machine.wanted)
-    if machine.nodes is None or not started or machine.host.container:
+    if not started or machine.host.container:
         return
-    paths = {node.path for node in machine.nodes}
-    missing = [path for path in _node_paths(machine) if path not in paths]
+    if machine.nodes is None:
+        unreadable = machine.capture.unreadable
+        missing = [path for path in _node_paths(machine) if "no such" in unreadable.get(path.strip("/"), "").lower()]
+    else:
+        paths = {node.path for node in machine.nodes}
+        missing = [path for path in _node_paths(machine) if path not in paths]
     if "/dev/kfd" in missing and machine.kfd is None:
         missing.remove("/dev/kfd")
     if missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from zinc_rt.doctor.machine import Gpu, Machine
 from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, each_gpu, logged
@@ -61,6 +62,13 @@ def _not_in_kfd(gpu: Gpu, machine: Machine) -> Seen | None:
         ("sys/class/kfd/kfd/topology/nodes: no node of this GPU",),
         gpu.address,
     )
+
+
+def _refused(machine: Machine) -> Iterator[Seen]:
+    """KFD skips a processor's own graphics on many healthy machines: in the way only where a GPU of ours is missing."""
+    listed = machine.kfd and all(gpu.node for gpu in machine.wanted)
+    for seen in logged("kfd")(machine):
+        yield replace(seen, severity="note") if listed else seen
 
 
 def _kfd_absent(machine: Machine) -> Iterator[Seen]:
@@ -156,7 +164,7 @@ RULES = (
         "t1 submits through /dev/kfd; what KFD skipped is not there",
         "the line says why; a newer kernel or another slot may help",
         (T1,),
-        logged("kfd"),
+        _refused,
     ),
     Rule(
         "gpu.unsupported",
