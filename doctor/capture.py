@@ -8,6 +8,10 @@ Files lie under their own paths (`proc/version`, `sys/class/drm/card0/device/ven
 from __future__ import annotations
 
 import json
+import lzma
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from zinc_rt import __version__
 from zinc_rt.doctor.gather import gather
-from zinc_rt.doctor.reading import read_bounded
+from zinc_rt.doctor.reading import members, read_bounded
 from zinc_rt.errors import InputError, OutputError
 
 SCHEMA = "zinc-rt-capture/1"
@@ -101,6 +105,38 @@ class Capture:
         return Capture(files, unreadable)
 
 
+def unpack(archive: Path) -> Capture:
+    """A capture or bundle in a tar file (also .gz, .xz, .bz2) or a zip file, read without unpacking it anywhere.
+
+    Raises InputError for a file that is neither, or is cut short.
+    """
+    unreadable: dict[str, str] = {}
+    files: dict[str, bytes] = {}
+    try:
+        for name, data in members(archive):
+            files[name] = data
+            if len(files) > FILES or sum(map(len, files.values())) > TOTAL_BYTES:
+                unreadable[name] = f"left out with what follows: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
+                break
+    except OSError as error:
+        raise InputError(f"{archive}: cannot read: {error.strerror or error}") from error
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
+    return _from_members(files, unreadable, archive)
+
+
+def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> Capture:
+    """The folder of the capture inside: where capture.json, proc/version or kernel.log lies nearest to the top."""
+    for mark in (INDEX, "proc/version", "kernel.log", "etc/os-release", "lspci.txt"):
+        at = sorted((name for name in files if name == mark or name.endswith(f"/{mark}")), key=len)
+        if at:
+            top = at[0].removesuffix(mark)
+            inside = {name.removeprefix(top): data for name, data in files.items() if name.startswith(top)}
+            unreadable |= _reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
+            return Capture(inside, unreadable)
+    raise InputError(f"{archive}: nothing of a machine in it", next="docs/doctor.md says what a capture holds")
+
+
 def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
     """Files below, in order. Links that lead out of the folder are not followed: a capture comes from strangers."""
     found: list[Path] = []
@@ -127,10 +163,18 @@ def _index(path: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         return {INDEX: error.strerror or str(error)}
+    return _reasons(text, path)
+
+
+def _reasons(text: str, path: Path) -> dict[str, str]:
+    if not text:
+        return {}
     try:
         index = json.loads(text)
     except ValueError as error:
-        raise InputError(f"{path}: not JSON: {error}", next="capture again, or delete it: it is optional") from None
+        raise InputError(
+            f"{path}: not JSON: {error}", next="capture again, or delete it: it is optional"
+        ) from None
     schema = index.get("schema") if isinstance(index, dict) else None
     if schema != SCHEMA:
         raise InputError(f"{path}: schema {schema!r}, this version reads {SCHEMA}", next="use a newer zinc-rt")

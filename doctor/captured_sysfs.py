@@ -25,7 +25,8 @@ class CapturedFiles:
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
         self._prefix = next(
-            (p for p in (_HERE, NODES.strip("/")) if any(name.startswith(f"{p}/") for name in _names(capture))), _HERE
+            (p for p in (_HERE, NODES.strip("/")) if any(name.startswith(f"{p}/") for name in _names(capture))),
+            _HERE,
         )
 
     def read_file(self, path: str) -> bytes:
@@ -38,7 +39,9 @@ class CapturedFiles:
         if name.endswith("/name"):
             return b"\n"  # only a label
         if name.endswith("/gpu_id"):  # left out of a capture made by hand: a node with shaders is a GPU
-            found = re.search(rb"^simd_count (\d+)", self.read_file(path.removesuffix("gpu_id") + "properties"), re.M)
+            found = re.search(
+                rb"^simd_count (\d+)", self.read_file(path.removesuffix("gpu_id") + "properties"), re.M
+            )
             return b"1" if found and int(found[1]) else b"0"
         raise FileNotFoundError(errno.ENOENT, "not in the capture", path)
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-_START_FAILED = ("log.init-failed", "gpu.no-driver", "gpu.not-in-kfd", "gpu.other-driver", "permissions.nodes", "kfd.*")
+_START_FAILED = (
+    "log.init-failed",
+    "gpu.no-driver",
+    "gpu.not-in-kfd",
+    "gpu.other-driver",
+    "permissions.nodes",
+    "kfd.*",
+)
 _HANG = ("log.mes", "log.preemption", "log.ring-timeout", "log.ring-recovered", "log.reset", "log.reset-failed",
-         "log.queue-create", "log.oops", "log.page-fault", "log.smu", "log.psp", "log.ring-test", "log.interrupts",
+         "log.resume-failed", "log.queue-create", "log.oops", "log.page-fault", "log.smu", "log.psp", "log.ring-test", "log.interrupts",
          "log.gpu-memory", "power.sensors-silent")  # fmt: skip
 _ALL_LOG = ("log.*", "kfd.*")
 
@@ -73,9 +80,11 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "log.gpu-memory": ("log.queue-create",),
     "log.queue-create": (),
     "log.oops": ("log.reset-failed", "log.reset", "kfd.*"),
-    "log.reset": ("log.reset-failed", "log.psp", "log.smu", "log.ring-test", "log.init-failed", "log.gpu-memory", "log.mes",
+    "log.reset": ("log.reset-failed", "log.resume-failed", "log.psp", "log.smu", "log.ring-test", "log.init-failed", "log.gpu-memory", "log.mes",
                   "log.page-fault", "log.ring-timeout", "log.preemption", "log.oops", "pci.lost"),
-    "log.reset-failed": ("log.psp", "log.smu", "log.mes", "log.ring-test", "log.init-failed", "log.oops", "power.sensors-silent",
+    "log.resume-failed": ("log.reset-failed", "log.smu", "log.mes", "log.ring-*", "log.init-failed", "log.oops", "power.sensors-silent",
+                          "log.page-fault"),
+    "log.reset-failed": ("log.resume-failed", "log.psp", "log.smu", "log.mes", "log.ring-test", "log.init-failed", "log.oops", "power.sensors-silent",
                          "log.reset"),
     "log.init-failed": ("gpu.no-driver", "gpu.not-in-kfd", "permissions.nodes", "kfd.*", "log.oops", "log.reset-failed"),
     "gpu.no-driver": ("permissions.nodes", "kfd.absent"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, words
-from zinc_rt.errors import InputError, OutputError, UsageError
+from zinc_rt.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.doctor.capture import Capture
@@ -40,7 +40,11 @@ def main(argv: list[str] | None = None) -> int:
         "--device", default="auto", metavar="WHICH", help="one GPU: /dev/dri/renderDN, cardN or a PCI address"
     )
     parser.add_argument(
-        "--from", dest="source", type=Path, metavar="DIR", help="a capture of another machine, or a bundle with one"
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="DIR",
+        help="another machine: a capture, or a bundle with one; a folder, .tar.* or .zip",
     )
     parser.add_argument("--capture", type=Path, metavar="DIR", help="write there what was read")
     parser.add_argument("-v", "--verbose", action="store_true", help="every note and all evidence")
@@ -63,7 +67,9 @@ def _body(arguments: argparse.Namespace) -> int:
     diagnosis = diagnose(capture, device=wanted)
     if wanted and not diagnosis.machine.gpus:
         there = [gpu.address or gpu.card for gpu in diagnose(capture).machine.gpus]
-        raise UsageError(f"--device {wanted}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none")
+        raise UsageError(
+            f"--device {wanted}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none"
+        )
     out = words(arguments)
     print(text(diagnosis, verbose=arguments.verbose), file=out)
     if arguments.capture is not None:
@@ -92,15 +98,17 @@ def _check(arguments: argparse.Namespace) -> None:
 def _capture(arguments: argparse.Namespace) -> Capture:
     import sys
 
-    from zinc_rt.doctor.capture import INDEX, Capture, capture
+    from zinc_rt.doctor.capture import INDEX, Capture, capture, unpack
 
     if arguments.source is None:
         if sys.platform != "linux":
-            raise UsageError(f"GPU tiers need Linux, this is {sys.platform}", next="--from a capture of a Linux machine")
+            raise UsageError(
+                f"GPU tiers need Linux, this is {sys.platform}", next="--from a capture of a Linux machine"
+            )
         return capture(ioctls=True)
     source: Path = arguments.source
     if source.is_file():
-        raise InputError(f"{source}: a file, wanted a folder", next="unpack it, then --from the folder")
+        return unpack(source)
     inside = source / "machine"
     of_bundle = inside.is_dir() and not (source / INDEX).exists() and not (source / "proc").exists()
     return Capture.read(inside if of_bundle else source)

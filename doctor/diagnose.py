@@ -70,7 +70,9 @@ def _quoting(found: list[tuple[Finding, Seen]], machine: Machine) -> list[tuple[
     for finding, seen in found:
         known = [row for gpu, row in rows if finding.id in row.symptoms and finding.about in ("", gpu.address)]
         evidence = (*finding.evidence, *(f"combinations.yaml: {row.quote()}" for row in known))
-        quoted.append((replace(finding, evidence=evidence, rows=(*finding.rows, *(row.id for row in known))), seen))
+        quoted.append(
+            (replace(finding, evidence=evidence, rows=(*finding.rows, *(row.id for row in known))), seen)
+        )
     used = {row_id for finding, _ in quoted if finding.id != "combination.suspect" for row_id in finding.rows}
     return [
         (finding, seen)
@@ -94,7 +96,9 @@ def _ordered(found: list[tuple[Finding, Seen]]) -> tuple[Finding, ...]:
     roots = set(below)
     for at in below:
         for other in below:
-            if _explains(found[at], found[other]) and not (_explains(found[other], found[at]) and _key(found[other]) < _key(found[at])):
+            if _explains(found[at], found[other]) and not (
+                _explains(found[other], found[at]) and _key(found[other]) < _key(found[at])
+            ):
                 below[at].append(other)
                 roots.discard(other)
 
@@ -111,7 +115,9 @@ def _ordered(found: list[tuple[Finding, Seen]]) -> tuple[Finding, ...]:
         consequences = everything_below(root, {root})
         worst = min(GRAVITY[found[at][0].severity] for at in (root, *consequences))
         trees.append((worst, rank(found[root][0].id), root, consequences))
-    trees.sort(key=lambda tree: (GRAVITY[found[tree[2]][0].severity] == 2, tree[0], tree[1], found[tree[2]][1].at or 0))
+    trees.sort(
+        key=lambda tree: (GRAVITY[found[tree[2]][0].severity] == 2, tree[0], tree[1], found[tree[2]][1].at or 0)
+    )
     findings: list[Finding] = []
     shown: set[int] = set()
     for _, _, root, consequences in trees:

@@ -104,7 +104,11 @@ def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -
 def _list_nodes(root: Path, files: Files, unreadable: Reasons) -> None:
     """dev.txt: mode, owner and group of the device nodes, as `ls -ln` prints them; + where an ACL adds to that."""
     lines = []
-    paths = [root / "dev/kfd", *sorted((root / "dev/dri").glob("card*")), *sorted((root / "dev/dri").glob("renderD*"))]
+    paths = [
+        root / "dev/kfd",
+        *sorted((root / "dev/dri").glob("card*")),
+        *sorted((root / "dev/dri").glob("renderD*")),
+    ]
     for path in paths:
         try:
             stat = path.stat()

@@ -76,7 +76,9 @@ def packages(files: Files, unreadable: Reasons) -> None:
     for command in MANAGERS:
         said = run(command)
         if isinstance(said, bytes):
-            lines = [line for line in said.decode(errors="replace").splitlines() if line.startswith(sources.PACKAGES)]
+            lines = [
+                line for line in said.decode(errors="replace").splitlines() if line.startswith(sources.PACKAGES)
+            ]
             files["packages.txt"] = ("\n".join(sorted(lines)) + "\n").encode()
             return
     unreadable["packages.txt"] = "no dpkg, rpm or pacman"
@@ -151,7 +153,8 @@ def ioctls(files: Files, unreadable: Reasons, devices: list[str]) -> None:
     for gpu in gpus:
         t1, t2 = check_kfd(driver, gpu), check_user_queues(driver, gpu)
         answers[gpu.name] = {
-            tier: {"usable": each.usable, "why": each.why, "facts": each.facts} for tier, each in (("t1", t1), ("t2", t2))
+            tier: {"usable": each.usable, "why": each.why, "facts": each.facts}
+            for tier, each in (("t1", t1), ("t2", t2))
         }
     body = {"schema": "zinc-rt-ioctl/1", "gpus": answers}
     files["ioctl.json"] = (json.dumps(body, indent=1, default=str) + "\n").encode()

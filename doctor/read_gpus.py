@@ -194,7 +194,9 @@ def _link(capture: Capture, folder: str, address: str) -> Link:
 def _links(capture: Capture, folder: str, address: str) -> tuple[Link, ...]:
     """The device's own link, then those of the bridges on the way up, where the capture has sys/devices."""
     links = [_link(capture, folder, address)]
-    path = next((name for name in capture.files if address and re.search(rf"^sys/devices/.*/{address}/", name)), "")
+    path = next(
+        (name for name in capture.files if address and re.search(rf"^sys/devices/.*/{address}/", name)), ""
+    )
     parts = path.split(f"/{address}/")[0].split("/") if path else []
     for at in range(len(parts), 3, -1):
         if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parts[at - 1]):
@@ -232,7 +234,9 @@ def _logged(capture: Capture) -> dict[str, Gpu]:
     """Those the kernel's log tells of, where nothing else does: a driver that gave up leaves no device."""
     text = capture.text("kernel.log") or ""
     found = {}
-    for address in dict.fromkeys(re.findall(r"(?:amdgpu|pci) ([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): ", text)):
+    for address in dict.fromkeys(
+        re.findall(r"(?:amdgpu|pci) ([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): ", text)
+    ):
         known = re.search(rf"{address}: \[1002:([0-9a-f]{{4}})\] type 00 class 0x03", text)
         if known or re.search(rf"amdgpu {address}: ", text):
             found[address] = Gpu(address, device_id=int(known[1], 16) if known else None)

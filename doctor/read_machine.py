@@ -16,7 +16,18 @@ _CONTAINERS = (
     ("docker", r"docker|/\.dockerenv"), ("podman", r"libpod|podman|containerenv"), ("kubernetes", r"kubepods"),
     ("lxc", r"/lxc|lxc\.payload|machine\.slice/.*lxc"), ("containerd", r"containerd|cri-"), ("apptainer", r"apptainer|singularity"),
 )  # fmt: skip
-_HYPERVISORS = ("kvm", "qemu", "vmware", "virtualbox", "hyper-v", "virtual machine", "xen", "bochs", "parallels", "bhyve")
+_HYPERVISORS = (
+    "kvm",
+    "qemu",
+    "vmware",
+    "virtualbox",
+    "hyper-v",
+    "virtual machine",
+    "xen",
+    "bochs",
+    "parallels",
+    "bhyve",
+)
 
 
 def read_machine(capture: Capture) -> Machine:
@@ -107,14 +118,18 @@ def _module(capture: Capture, kernel: Kernel, known: tuple[Gpu, ...], log: Log |
 def _blacklisted(capture: Capture, kernel: Kernel) -> str | None:
     for word in kernel.cmdline or ():
         name, _, value = word.partition("=")
-        if name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist") and "amdgpu" in value.split(","):
+        if name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist") and "amdgpu" in value.split(
+            ","
+        ):
             return word
         if word in ("nomodeset", "amdgpu.modeset=0"):
             return word
     for name in sorted(capture.files):
         if re.match(r"(?:etc|usr/lib|lib|run)/modprobe\.d/.*\.conf$", name):
             text = capture.text(name) or ""
-            if re.search(r"^\s*blacklist\s+amdgpu\s*$|^\s*install\s+amdgpu\s+/(?:usr/)?bin/(?:true|false)", text, re.M):
+            if re.search(
+                r"^\s*blacklist\s+amdgpu\s*$|^\s*install\s+amdgpu\s+/(?:usr/)?bin/(?:true|false)", text, re.M
+            ):
                 return name
     return None
 
@@ -129,7 +144,11 @@ def _host(capture: Capture, kernel: Kernel, log: Log | None) -> Host:
 
     policy = re.search(r"\[(\w+)\]", capture.text("sys/module/pcie_aspm/parameters/policy") or "")
     lockdown = re.search(r"\[(\w+)\]", capture.text("sys/kernel/security/lockdown") or "")
-    pages = (int(memory["HugePages_Free"]), int(memory["HugePages_Total"])) if "HugePages_Total" in memory and "HugePages_Free" in memory else None
+    pages = (
+        (int(memory["HugePages_Free"]), int(memory["HugePages_Total"]))
+        if "HugePages_Total" in memory and "HugePages_Free" in memory
+        else None
+    )
     board = " ".join(filter(None, (capture.line(f"sys/class/dmi/id/{n}") for n in ("board_vendor", "board_name"))))
     return Host(
         " ".join(filter(None, (fields.get("ID"), fields.get("ID_LIKE")))).lower() or None,
@@ -153,7 +172,9 @@ def _container(capture: Capture) -> str | None:
     for name, kind in marks.items():
         if name in capture.files:
             return kind
-    said = capture.line("run/systemd/container") or re.search(r"container=(\w+)", capture.text("proc/1/environ") or "")
+    said = capture.line("run/systemd/container") or re.search(
+        r"container=(\w+)", capture.text("proc/1/environ") or ""
+    )
     if said:
         return said if isinstance(said, str) else said[1]
     groups = "\n".join(filter(None, (capture.text("proc/1/cgroup"), capture.text("proc/self/cgroup"))))
@@ -178,7 +199,9 @@ def _secure_boot(capture: Capture, log: Log | None) -> bool | None:
     for name, data in capture.files.items():
         if "efivars/SecureBoot-" in name and data:
             return data[-1] == 1
-    said = log.search(r"secureboot: Secure boot (enabled|disabled)|Secure ?boot (enabled|disabled)") if log else None
+    said = (
+        log.search(r"secureboot: Secure boot (enabled|disabled)|Secure ?boot (enabled|disabled)") if log else None
+    )
     return (said[1] or said[2]).lower() == "enabled" if said else None
 
 
@@ -190,7 +213,9 @@ def _iommu(capture: Capture, kernel: Kernel, log: Log | None) -> str | None:
         return "passthrough"
     if option == "off" or "off" in (kernel.option("amd_iommu"), kernel.option("intel_iommu")):
         return "off"
-    types = {(capture.line(name) or "").upper() for name in capture.files if name.startswith("sys/kernel/iommu_groups/")}
+    types = {
+        (capture.line(name) or "").upper() for name in capture.files if name.startswith("sys/kernel/iommu_groups/")
+    }
     if types:
         return "passthrough" if types <= {"IDENTITY"} else "translated"
     return "translated" if any(name.startswith("sys/class/iommu/") for name in capture.files) else None
@@ -200,12 +225,16 @@ def _user(capture: Capture) -> User | None:
     text = capture.text("id.txt")
     if not text or not text.strip():
         return None
-    uid = re.search(r"\b[ue]uid=(\d+)(?:\(([^)]*)\))?|^uid=(\d+)", text) or re.search(r"uid[=: ]+(\d+)(?:\(([^)]*)\))?", text)
+    uid = re.search(r"\b[ue]uid=(\d+)(?:\(([^)]*)\))?|^uid=(\d+)", text) or re.search(
+        r"uid[=: ]+(\d+)(?:\(([^)]*)\))?", text
+    )
     listed = re.search(r"(?:groups|gruppen|groupes|grupos|группы|组)\s*[=:]\s*(.+)", text, re.IGNORECASE)
     # In any language `id` ends with the list of groups: number(name), with commas.
     body = listed[1] if listed else text.rpartition("=")[2]
     body += " " + " ".join(re.findall(r"\bgid=(\S+)", text))
-    groups = {part for number, name in re.findall(r"(\d+)(?:\(([^)]*)\))?", body) for part in (number, name) if part}
+    groups = {
+        part for number, name in re.findall(r"(\d+)(?:\(([^)]*)\))?", body) for part in (number, name) if part
+    }
     if not re.search(r"\d", body):
         groups = set(body.replace(",", " ").split())  # of `groups`, names only
     number = next((group for group in (uid.groups() if uid else ()) if group and group.isdecimal()), None)

@@ -4,21 +4,49 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from io import RawIOBase
 from pathlib import Path
 
 FILE_BYTES = 4 << 20  # of a file, the most that is kept: a log that is longer keeps its beginning and its end
 CUT = b"\n(cut: the middle of this file was left out)\n"
+PIECE_BYTES = 64 << 10
 PROGRAM_SECONDS = 5.0
 
 Files = dict[str, bytes]
 Reasons = dict[str, str]
 
 
+def members(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Plain files of a tar or zip file, with their names; nothing is written, links are left out."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for info in zipped.infolist():
+                if not info.is_dir():
+                    with zipped.open(info) as file:
+                        yield _inside(info.filename), file.read(FILE_BYTES)
+        return
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            opened = tar.extractfile(member) if member.isfile() else None
+            if opened is not None:
+                with opened:
+                    yield _inside(member.name), opened.read(FILE_BYTES)
+
+
+def _inside(name: str) -> str:
+    return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))
+
+
 def read_bounded(path: Path, most_bytes: int = FILE_BYTES) -> bytes:
-    """The file; of a longer one its two ends, with CUT between them. sysfs files claim sizes they do not have."""
-    with path.open("rb") as file:
-        data = file.read(most_bytes + 1)
+    """The file; of a longer one its two ends, with CUT between them. sysfs files claim sizes they do not have.
+
+    In pieces: the kernel allocates as much as one read of /proc/sys asks for, and refuses megabytes.
+    """
+    with path.open("rb", buffering=0) as file:
+        data = _pieces(file, most_bytes + 1)
         if len(data) <= most_bytes:
             return data
         half = most_bytes // 2
@@ -26,7 +54,17 @@ def read_bounded(path: Path, most_bytes: int = FILE_BYTES) -> bytes:
             return data[:most_bytes] + CUT
         size = file.seek(0, 2)
         file.seek(max(half, size - half))
-        return data[:half] + CUT + file.read(half)
+        return data[:half] + CUT + _pieces(file, half)
+
+
+def _pieces(file: RawIOBase, most_bytes: int) -> bytes:
+    data = bytearray()
+    while len(data) < most_bytes:
+        piece = file.read(min(PIECE_BYTES, most_bytes - len(data)))
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
 
 
 def read_all(root: Path, pattern: str, files: Files, unreadable: Reasons) -> None:

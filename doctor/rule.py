@@ -85,7 +85,10 @@ def gpu_of(machine: Machine, address: str) -> str:
     """The GPU that a function of PCI belongs to: itself, its audio, a bridge above it. "" where none is meant."""
     slot = address.rpartition(".")[0]
     for gpu in machine.gpus:
-        if slot and slot in (gpu.address.rpartition(".")[0], *(link.address.rpartition(".")[0] for link in gpu.links)):
+        if slot and slot in (
+            gpu.address.rpartition(".")[0],
+            *(link.address.rpartition(".")[0] for link in gpu.links),
+        ):
             return gpu.address
     return address
 

@@ -20,7 +20,11 @@ def text(diagnosis: Diagnosis, *, verbose: bool) -> str:
     folded = diagnosis.consequences
     for finding in diagnosis.findings:
         consequence = finding.id in folded
-        quiet = finding.severity == "note" and finding.id != "gpu.none" and (diagnosis.exit_code() == 1 or not finding.next)
+        quiet = (
+            finding.severity == "note"
+            and finding.id != "gpu.none"
+            and (diagnosis.exit_code() == 1 or not finding.next)
+        )
         if quiet and not verbose:
             hidden += 1
             continue
@@ -34,12 +38,21 @@ def text(diagnosis: Diagnosis, *, verbose: bool) -> str:
 
 def summary(machine: Machine) -> list[str]:
     kernel, module, host = machine.kernel, machine.module, machine.host
-    lines = [f"kernel    {printable(kernel.release or 'unknown', 100)}" + (f" ({printable(host.pretty, 60)})" if host.pretty else "")]
+    lines = [
+        f"kernel    {printable(kernel.release or 'unknown', 100)}"
+        + (f" ({printable(host.pretty, 60)})" if host.pretty else "")
+    ]
     if module.loaded:
-        kind = {True: f"DKMS {module.version or ''}".strip(), False: "the kernel's own", None: "of unknown origin"}[module.dkms]
+        kind = {
+            True: f"DKMS {module.version or ''}".strip(),
+            False: "the kernel's own",
+            None: "of unknown origin",
+        }[module.dkms]
         lines.append(f"amdgpu    {printable(kind, 60)}")
     lines += [f"gpu       {_gpu(gpu)}" for gpu in machine.gpus] or ["gpu       none found"]
-    where = [f"container {host.container}"] * bool(host.container) + [f"virtual machine {host.hypervisor}"] * bool(host.hypervisor)
+    where = [f"container {host.container}"] * bool(host.container) + [f"virtual machine {host.hypervisor}"] * bool(
+        host.hypervisor
+    )
     lines += [f"inside    {printable(', '.join(where), 100)}"] if where else []
     return lines
 
@@ -51,7 +64,9 @@ def _gpu(gpu: Gpu) -> str:
     if gpu.vram_bytes:
         said.append(f"{gpu.vram_bytes >> 20} MiB")
     if gpu.firmware:
-        said.append("firmware " + " ".join(f"{n} {v}" for n, v in gpu.firmware.items() if n in ("ME", "PFP", "MEC", "MES")))
+        said.append(
+            "firmware " + " ".join(f"{n} {v}" for n, v in gpu.firmware.items() if n in ("ME", "PFP", "MEC", "MES"))
+        )
     return printable(", ".join(said), 200)
 
 

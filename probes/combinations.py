@@ -132,7 +132,9 @@ def _row(value: Any, where: str) -> Combination:
     missing = [name for name in _REQUIRED if not value.get(name)]
     unknown = [name for name in value if name not in _REQUIRED + _OPTIONAL]
     if missing or unknown:
-        said = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(unknown)}"] * bool(unknown)
+        said = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(unknown)}"] * bool(
+            unknown
+        )
         raise InputError(f"{where}: {'; '.join(said)}")
     if value["verdict"] not in VERDICTS:
         raise InputError(f"{where}: verdict {value['verdict']!r}, wanted {', '.join(VERDICTS)}")

@@ -43,7 +43,15 @@ def _of(verdict: str) -> Callable[[Machine], Iterator[Seen]]:
 
 _WHY = "others had this chip with this kernel, module or firmware before"
 RULES = (
-    Rule("combination.bad", "warning", "known to fail", _WHY, "change one of them, as the source says", BOTH, _of("bad")),
+    Rule(
+        "combination.bad",
+        "warning",
+        "known to fail",
+        _WHY,
+        "change one of them, as the source says",
+        BOTH,
+        _of("bad"),
+    ),
     Rule(
         "combination.suspect",
         "note",

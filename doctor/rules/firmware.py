@@ -12,7 +12,13 @@ from zinc_rt.kmd.availability import EXCLUDED, MINIMA, Facts
 # Files the driver asks for and does without (amdgpu_psp.c, amdgpu_isp.c, amdgpu_vcn.c).
 OPTIONAL = ("_cap.bin", "isp_", "_kicker", "vpe_", "umsch_", "/aldebaran_sjt", "ip_discovery.bin", "dmcu")
 
-PACKAGES = ("amd-gpu-firmware", "linux-firmware-amdgpu", "kernel-firmware-amdgpu", "firmware-amd-graphics", "linux-firmware")
+PACKAGES = (
+    "amd-gpu-firmware",
+    "linux-firmware-amdgpu",
+    "kernel-firmware-amdgpu",
+    "firmware-amd-graphics",
+    "linux-firmware",
+)
 GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an earlier winter has their firmware
 
 
@@ -21,7 +27,9 @@ def _missing(machine: Machine) -> Iterator[Seen]:
     if machine.log is None:
         return
     failed = bool(machine.log.named("init-failed", "psp", "smu", "mes"))
-    events = [each for each in machine.log.named("firmware-missing") if not any(word in each.file for word in OPTIONAL)]
+    events = [
+        each for each in machine.log.named("firmware-missing") if not any(word in each.file for word in OPTIONAL)
+    ]
     for address in dict.fromkeys(event.address for event in events):
         own = [event for event in events if event.address == address]
         files = list(dict.fromkeys(event.file for event in own if event.file))
@@ -48,8 +56,18 @@ def _package_old(machine: Machine) -> Iterator[Seen]:
     for gpu in machine.wanted:
         for name in PACKAGES:
             date = re.match(r"(?:\d+:)?(20\d{6})", (machine.packages or {}).get(name, ""))
-            if date and gpu.arch.startswith("gfx12") and gpu.node is None and gpu.driver == "" and int(date[1]) < GFX12_SINCE:
-                yield Seen(f"{name} {date[1]} is older than {gpu.title}", (f"packages.txt: {name} {date[1]}",), gpu.address)
+            if (
+                date
+                and gpu.arch.startswith("gfx12")
+                and gpu.node is None
+                and gpu.driver == ""
+                and int(date[1]) < GFX12_SINCE
+            ):
+                yield Seen(
+                    f"{name} {date[1]} is older than {gpu.title}",
+                    (f"packages.txt: {name} {date[1]}",),
+                    gpu.address,
+                )
                 return
 
 
@@ -69,7 +87,11 @@ def _old(machine: Machine) -> Iterator[Seen]:
         if old:
             yield Seen(
                 f"firmware of {gpu.title} is too old for user queues: {', '.join(old)}",
-                tuple(f"firmware.txt: {name} {value}" for name, value in gpu.firmware.items() if name in MINIMA[generation]),
+                tuple(
+                    f"firmware.txt: {name} {value}"
+                    for name, value in gpu.firmware.items()
+                    if name in MINIMA[generation]
+                ),
                 gpu.address,
                 severity="warning" if asked else "note",
             )
@@ -77,7 +99,9 @@ def _old(machine: Machine) -> Iterator[Seen]:
 
 def _no_mes(machine: Machine) -> Iterator[Seen]:
     """firmware.txt has a MES line of zeros for the only GPU, whose other firmware is there."""
-    line = re.search(r"^MES feature version: \d+, firmware version: 0x0+$", machine.capture.text("firmware.txt") or "", re.M)
+    line = re.search(
+        r"^MES feature version: \d+, firmware version: 0x0+$", machine.capture.text("firmware.txt") or "", re.M
+    )
     for gpu in machine.wanted if line and len(machine.gpus) == 1 else ():
         if gpu.arch and "MEC" in gpu.firmware and "MES" not in gpu.firmware:
             yield Seen(evidence=(f"firmware.txt: {line[0]}",), about=gpu.address)
@@ -86,7 +110,10 @@ def _no_mes(machine: Machine) -> Iterator[Seen]:
 def _excluded(machine: Machine) -> Iterator[Seen]:
     for gpu in machine.wanted:
         if _generation(gpu) in EXCLUDED:
-            yield Seen(f"{gpu.title}: the kernel leaves it out of user queues, whatever amdgpu.user_queue says", about=gpu.address)
+            yield Seen(
+                f"{gpu.title}: the kernel leaves it out of user queues, whatever amdgpu.user_queue says",
+                about=gpu.address,
+            )
 
 
 def _generation(gpu: Gpu) -> tuple[int, int, int] | None:

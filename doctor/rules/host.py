@@ -23,10 +23,16 @@ def _no_nodes(machine: Machine) -> Iterator[Seen]:
         return
     paths = {node.path for node in machine.nodes or ()}
     wanted = ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.wanted if gpu.render)]
-    absent = [p for p in wanted if refused_or_missing(machine, p)] if machine.nodes is None else [p for p in wanted if p not in paths]
+    absent = (
+        [p for p in wanted if refused_or_missing(machine, p)]
+        if machine.nodes is None
+        else [p for p in wanted if p not in paths]
+    )
     absent = [p for p in absent if not refused(machine.capture, p.strip("/"))]
     if absent:
-        yield Seen(f"this container ({kind}) was not given {', '.join(absent)}", tuple(f"dev.txt: no {p}" for p in absent))
+        yield Seen(
+            f"this container ({kind}) was not given {', '.join(absent)}", tuple(f"dev.txt: no {p}" for p in absent)
+        )
 
 
 def refused_or_missing(machine: Machine, path: str) -> bool:
@@ -64,7 +70,9 @@ def _huge_pages(machine: Machine) -> Iterator[Seen]:
 def _users(machine: Machine) -> Iterator[Seen]:
     names = sorted({" ".join(line.split()[:2]) for line in machine.users if "/dev/kfd" in line})
     if names:
-        yield Seen(f"other processes use KFD: {', '.join(names[:5])}", tuple(f"users.txt: {each}" for each in names[:5]))
+        yield Seen(
+            f"other processes use KFD: {', '.join(names[:5])}", tuple(f"users.txt: {each}" for each in names[:5])
+        )
 
 
 def _displays(machine: Machine) -> Iterator[Seen]:

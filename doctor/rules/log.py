@@ -132,6 +132,15 @@ RULES = (
         _interrupts,
     ),
     Rule(
+        "log.resume-failed",
+        "broken",
+        "the GPU did not come back from suspend or reset",
+        "a block of it failed to start again: it stays unusable until the machine boots",
+        "boot again; where it came after a pause or suspend: amdgpu.runpm=0, and no suspend while the GPU works",
+        BOTH,
+        logged("resume-failed"),
+    ),
+    Rule(
         "log.reset-failed",
         "broken",
         "the GPU could not be reset",

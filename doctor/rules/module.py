@@ -24,7 +24,13 @@ def _rejected(machine: Machine) -> Iterator[Seen]:
     dkms = [name for name in machine.packages or {} if "dkms" in name and "amdgpu" in name]
     secured = machine.host.secure_boot or machine.host.lockdown in ("integrity", "confidentiality")
     unbound = machine.gpus and all(gpu.driver == "" for gpu in machine.wanted)
-    if secured and dkms and not said and (machine.module.loaded is False or unbound) and not machine.module.blacklisted_by:
+    if (
+        secured
+        and dkms
+        and not said
+        and (machine.module.loaded is False or unbound)
+        and not machine.module.blacklisted_by
+    ):
         yield Seen(
             "amdgpu comes from DKMS, Secure Boot is on, and the module is not loaded: its signature is the first suspect",
             (f"packages.txt: {dkms[0]}", "Secure Boot: on"),
@@ -38,13 +44,23 @@ def _not_loaded(machine: Machine) -> Iterator[Seen]:
 
 def _no_kfd(machine: Machine) -> Iterator[Seen]:
     config = machine.kernel.config
-    if config and "CONFIG_DRM_AMDGPU" in config and config.get("CONFIG_HSA_AMD") != "y" and not machine.module.dkms:
+    if (
+        config
+        and "CONFIG_DRM_AMDGPU" in config
+        and config.get("CONFIG_HSA_AMD") != "y"
+        and not machine.module.dkms
+    ):
         yield Seen(evidence=("boot/config: CONFIG_HSA_AMD is not set",))
 
 
 def _no_amdgpu(machine: Machine) -> Iterator[Seen]:
     config = machine.kernel.config
-    if config and len(config) > 20 and config.get("CONFIG_DRM_AMDGPU") not in ("y", "m") and not machine.module.loaded:
+    if (
+        config
+        and len(config) > 20
+        and config.get("CONFIG_DRM_AMDGPU") not in ("y", "m")
+        and not machine.module.loaded
+    ):
         yield Seen(evidence=("boot/config: CONFIG_DRM_AMDGPU is not set",))
 
 

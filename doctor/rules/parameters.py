@@ -33,7 +33,6 @@ PARAMETERS = (
     Parameter("emu_mode", _is(1), "broken", "the driver skips what only an emulator lacks"),
     Parameter("dpm", _is(0), "broken", "no power management: the GPU stays at its boot clocks, and its SMU is not started"),
     Parameter("sched_policy", _is(2), "broken", "no hardware scheduler: gfx11 and gfx12 have queues only through MES", (T1,)),
-    Parameter("mes", _is(0), "broken", "MES is switched off, which schedules every compute queue on gfx11 and gfx12"),
     Parameter("halt_if_hws_hang", _is(1), "warning", "a hung scheduler halts the GPU instead of resetting it: for debugging", (T1,)),
     Parameter("gpu_recovery", _is(0), "warning", "a hung GPU is not reset: the first hang lasts until the next boot"),
     Parameter("vm_fault_stop", _is(1, 2), "warning", "a page fault stops the GPU instead of ending its process"),
@@ -111,7 +110,10 @@ def _user_queue(machine: Machine) -> Iterator[Seen]:
         return
     found = _value(machine, "user_queue")
     if found is None:
-        yield Seen("this kernel's amdgpu has no user queues (they came with Linux 6.16)", next="use Linux 6.17 or newer for t2")
+        yield Seen(
+            "this kernel's amdgpu has no user queues (they came with Linux 6.16)",
+            next="use Linux 6.17 or newer for t2",
+        )
     elif found[0] <= 0:
         yield Seen(f"user queues are off: amdgpu.user_queue={found[0]}, the default", (f"{found[1]}: {found[0]}",))
 
@@ -125,7 +127,15 @@ def _unknown(machine: Machine) -> Iterator[Seen]:
 
 _NEXT = "take it out of the command line and /etc/modprobe.d, and boot again"
 RULES = (
-    Rule("parameters.broken", "broken", "a module parameter switches off what is needed", "", _NEXT, BOTH, _wrong("broken")),
+    Rule(
+        "parameters.broken",
+        "broken",
+        "a module parameter switches off what is needed",
+        "",
+        _NEXT,
+        BOTH,
+        _wrong("broken"),
+    ),
     Rule("parameters.warning", "warning", "a module parameter limits the GPU", "", _NEXT, BOTH, _wrong("warning")),
     Rule("parameters.note", "note", "a module parameter is not at its default", "", "", BOTH, _wrong("note")),
     Rule("parameters.kernel", "warning", "an option of the kernel is in the way", "", _NEXT, BOTH, _options),

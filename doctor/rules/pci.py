@@ -58,16 +58,23 @@ def _slow(gpu: Gpu, machine: Machine) -> Seen | None:
 
 
 def _small_bar(gpu: Gpu, machine: Machine) -> Seen | None:
-    if gpu.integrated or not gpu.vram_bytes:
+    """By what amdgpu says in sysfs; else by the card's resizable BAR; else by the line amdgpu prints at its start."""
+    if gpu.integrated:
         return None
     visible = gpu.visible_bytes if gpu.visible_bytes is not None else gpu.bar_bytes
-    if not visible or visible >= gpu.vram_bytes * 0.9:
+    most, evidence = gpu.vram_bytes, ("mem_info_vis_vram_total", "mem_info_vram_total")
+    own = _functions(machine).get(gpu.address)
+    if not most and own and 0 in own.bar_sizes:
+        (visible, most), evidence = own.bar_sizes[0], ("lspci.txt: BAR 0 now", "lspci.txt: BAR 0 at most")
+    said = machine.log.search(r"Detected VRAM RAM=(\d+)M, BAR=(\d+)M") if machine.log else None
+    if not most and said and len(machine.gpus) == 1:
+        visible, most = int(said[2]) << 20, int(said[1]) << 20
+        evidence = ("kernel.log: BAR", "kernel.log: VRAM")
+    if not visible or not most or visible >= most * 0.9:
         return None
-    resizable = next((f.bar_sizes.get(0) for f in _functions(machine).values() if f.address == gpu.address), None)
-    able = f"; the card can give {resizable[1] >> 30} GiB" if resizable and resizable[1] > visible else ""
     return Seen(
-        f"the CPU reaches {visible >> 20} MiB of the {gpu.vram_bytes >> 20} MiB of VRAM of {gpu.title}: resizable BAR is off{able}",
-        (f"mem_info_vis_vram_total: {visible}", f"mem_info_vram_total: {gpu.vram_bytes}"),
+        f"the CPU reaches {visible >> 20} MiB of the {most >> 20} MiB of VRAM of {gpu.title}: resizable BAR is off",
+        (f"{evidence[0]}: {visible}", f"{evidence[1]}: {most}"),
         gpu.address,
     )
 
@@ -79,7 +86,9 @@ def _unassigned(machine: Machine) -> Iterator[Seen]:
     lost = []
     for event in machine.log.named("bar-unassigned"):
         bar = re.search(r"BAR (\d)", event.text)
-        later = rf"{re.escape(event.address)}: BAR {bar[1]}(?: \[[^\]]*\])?: (?:assigned|releasing)" if bar else None
+        later = (
+            rf"{re.escape(event.address)}: BAR {bar[1]}(?: \[[^\]]*\])?: (?:assigned|releasing)" if bar else None
+        )
         if not later or not any(re.search(later, line) for line in machine.log.lines[event.at + 1 :]):
             lost.append(event)
     started = {gpu.address for gpu in machine.gpus if gpu.node}
@@ -101,7 +110,7 @@ def _corrected(machine: Machine) -> Iterator[Seen]:
 
 
 def _atomics(machine: Machine) -> Iterator[Seen]:
-    """"Not supported" is said of healthy machines as well, where firmware does without; "rejects" is a refusal."""
+    """ "Not supported" is said of healthy machines as well, where firmware does without; "rejects" is a refusal."""
     for event in machine.log.named("atomics") if machine.log else ():
         refused = "rejects" in event.text.lower()
         if machine.kfd and all(gpu.node for gpu in machine.wanted):
@@ -180,7 +189,10 @@ def _acs(machine: Machine) -> Iterator[Seen]:
 
 def _iommu_peers(machine: Machine) -> Iterator[Seen]:
     if len(_peers(machine)) >= 2 and machine.host.iommu == "translated":
-        yield Seen("the IOMMU translates what the GPUs send each other", next="boot with iommu=pt for transfers between GPUs")
+        yield Seen(
+            "the IOMMU translates what the GPUs send each other",
+            next="boot with iommu=pt for transfers between GPUs",
+        )
 
 
 def _functions(machine: Machine) -> dict[str, lspci.Function]:

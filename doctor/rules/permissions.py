@@ -70,9 +70,15 @@ def _node_paths(machine: Machine) -> list[str]:
 
 
 def _evidence(machine: Machine, paths: list[str]) -> tuple[str, ...]:
-    lines = [line for line in (machine.capture.text("dev.txt") or "").splitlines() if any(p in line for p in paths)]
+    lines = [
+        line for line in (machine.capture.text("dev.txt") or "").splitlines() if any(p in line for p in paths)
+    ]
     said = [f"dev.txt: {line}" for line in lines]
-    said += [f"{p}: {machine.capture.unreadable[p.strip('/')]}" for p in paths if p.strip("/") in machine.capture.unreadable]
+    said += [
+        f"{p}: {machine.capture.unreadable[p.strip('/')]}"
+        for p in paths
+        if p.strip("/") in machine.capture.unreadable
+    ]
     return (*said[:4], *((f"id.txt: {machine.capture.line('id.txt')}",) if machine.user else ()))
 
 
@@ -83,7 +89,9 @@ def _missing_nodes(machine: Machine) -> Iterator[Seen]:
         return
     if machine.nodes is None:
         unreadable = machine.capture.unreadable
-        missing = [path for path in _node_paths(machine) if "no such" in unreadable.get(path.strip("/"), "").lower()]
+        missing = [
+            path for path in _node_paths(machine) if "no such" in unreadable.get(path.strip("/"), "").lower()
+        ]
     else:
         paths = {node.path for node in machine.nodes}
         missing = [path for path in _node_paths(machine) if path not in paths]

@@ -13,7 +13,9 @@ LOW_CAP = 0.6  # of the power limit the card came with
 def _runtime_error(gpu: Gpu, machine: Machine) -> Seen | None:
     if gpu.runtime_status != "error":
         return None
-    return Seen(f"runtime power management of {gpu.title} has failed", ("power/runtime_status: error",), gpu.address)
+    return Seen(
+        f"runtime power management of {gpu.title} has failed", ("power/runtime_status: error",), gpu.address
+    )
 
 
 def _asleep(gpu: Gpu, machine: Machine) -> Seen | None:
@@ -38,7 +40,9 @@ def _unpowered(gpu: Gpu, machine: Machine) -> Seen | None:
 
 
 def _hot(gpu: Gpu, machine: Machine) -> Seen | None:
-    over = [f"{label} {now:g} °C (limit {most:g})" for label, now, most in gpu.temperatures if most and now >= most]
+    over = [
+        f"{label} {now:g} °C (limit {most:g})" for label, now, most in gpu.temperatures if most and now >= most
+    ]
     return Seen(f"{gpu.title} is too hot: {', '.join(over)}", tuple(over), gpu.address) if over else None
 
 
@@ -66,7 +70,9 @@ def _held_low(gpu: Gpu, machine: Machine) -> Seen | None:
 def _silent(gpu: Gpu, machine: Machine) -> Seen | None:
     """Sensors that did not answer while the capture was made."""
     where = f"sys/class/drm/{gpu.card}/device/hwmon"
-    why = next((why for name, why in machine.capture.unreadable.items() if gpu.card and name.startswith(where)), "")
+    why = next(
+        (why for name, why in machine.capture.unreadable.items() if gpu.card and name.startswith(where)), ""
+    )
     if "no answer" in why or "timed out" in why.lower() or "SMU" in why:
         return Seen(f"the sensors of {gpu.title} do not answer", (f"{where}: {why}",), gpu.address)
     return None
@@ -77,7 +83,10 @@ def _sleeps_unused(machine: Machine) -> Iterator[Seen]:
     for gpu in machine.wanted:
         if gpu.runtime_control == "auto" and not gpu.displays and not gpu.integrated and gpu.driver == "amdgpu":
             if machine.kernel.option("amdgpu.runpm") != "0" and machine.module.parameters.get("runpm") != "0":
-                yield Seen(f"{gpu.title} may be powered down while idle (runtime power management is on)", about=gpu.address)
+                yield Seen(
+                    f"{gpu.title} may be powered down while idle (runtime power management is on)",
+                    about=gpu.address,
+                )
 
 
 RULES = (

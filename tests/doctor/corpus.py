@@ -48,7 +48,9 @@ class EditError(AssertionError):
 @cache
 def base(name: str) -> Base:
     """`=== path` begins a file; `=== variables` holds what sicknesses may name in braces."""
-    head, *sections = re.split(r"^=== (.+)\n", (FOLDER / "bases" / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M)
+    head, *sections = re.split(
+        r"^=== (.+)\n", (FOLDER / "bases" / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M
+    )
     files = dict(zip(sections[::2], sections[1::2], strict=True))
     variables = yaml.safe_load(files.pop("variables"))
     return Base(name, head.strip("# \n"), variables, {path: text.encode() for path, text in files.items()})
@@ -131,21 +133,36 @@ def _apply(files: dict[str, bytes], edit: dict[str, Any], where: str) -> None:
 def _not_started(files: dict[str, bytes], address: str, keep: str) -> None:
     """amdgpu gave up: no DRM device, no KFD node, no driver in lspci."""
     slot = f"PCI_SLOT_NAME={address}".encode()
-    folders = {path.removesuffix("uevent") for path, data in files.items() if path.endswith("device/uevent") and slot in data}
+    folders = {
+        path.removesuffix("uevent")
+        for path, data in files.items()
+        if path.endswith("device/uevent") and slot in data
+    }
     bus, device = int(address.split(":")[1], 16), address
     location = f"location_id {bus << 8}".encode()
-    nodes = {path.removesuffix("properties") for path, data in files.items() if "topology/nodes" in path and location in data}
+    nodes = {
+        path.removesuffix("properties")
+        for path, data in files.items()
+        if "topology/nodes" in path and location in data
+    }
     for path in list(files):
         if any(path.startswith(each) for each in (*folders, *nodes)) and not (keep and re.search(keep, path)):
             del files[path]
     cards = {folder.split("/")[3] for folder in folders}
     if "dev.txt" in files:
-        kept = [line for line in files["dev.txt"].splitlines(keepends=True) if not any(f"/{card}".encode() in line for card in cards)]
+        kept = [
+            line
+            for line in files["dev.txt"].splitlines(keepends=True)
+            if not any(f"/{card}".encode() in line for card in cards)
+        ]
         files["dev.txt"] = b"".join(kept)
     if "lspci.txt" in files:
         short = device.removeprefix("0000:")
         parts = re.split(r"^(?=[0-9a-f]{2}:)", files["lspci.txt"].decode(), flags=re.M)
-        changed = [re.sub(r"\tKernel driver in use: amdgpu\n", "", part) if part.startswith(short) else part for part in parts]
+        changed = [
+            re.sub(r"\tKernel driver in use: amdgpu\n", "", part) if part.startswith(short) else part
+            for part in parts
+        ]
         files["lspci.txt"] = "".join(changed).encode()
 
 
