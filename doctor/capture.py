@@ -120,6 +120,10 @@ def unpack(archive: Path) -> Capture:
                 break
     except OSError as error:
         raise InputError(f"{archive}: cannot read: {error.strerror or error}") from error
+    except tarfile.ReadError as error:
+        if "could not be opened" not in str(error):
+            raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
+        raise InputError(f"{archive}: not a tar or zip file", next="--from a folder, or the archive of one") from None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
     return _from_members(files, unreadable, archive)

@@ -131,9 +131,9 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
         "kernel": machine.kernel.release or "",
         "firmware": gpu.firmware if gpu else {},
     }
+    nothing_ran = diagnosis.exit_code() == 77
     for finding in diagnosis.findings:
-        nothing = finding.id == "gpu.none"
-        status = "fail" if finding.severity == "broken" else "skip" if nothing else "pass"
+        status = "fail" if finding.severity == "broken" else "skip" if nothing_ran else "pass"
         name = f"{finding.id}@{finding.about}" if finding.about else finding.id
         result = Result(name, "finding", status, reason=finding.title, cause=finding.why, advice=finding.next)  # type: ignore[arg-type]
         result.measure = {

@@ -10,7 +10,7 @@ from zinc_rt.doctor.causes import may_explain, rank
 from zinc_rt.doctor.finding import GRAVITY, Finding, Unknown
 from zinc_rt.doctor.machine import Gpu, Machine
 from zinc_rt.doctor.read_machine import read_machine
-from zinc_rt.doctor.rule import Seen
+from zinc_rt.doctor.rule import Seen, gpu_of
 from zinc_rt.doctor.rules import combinations
 from zinc_rt.doctor.rules.table import RULES
 from zinc_rt.doctor.unknowns import unknowns
@@ -50,7 +50,7 @@ def diagnose(capture: Capture, *, device: str = "") -> Diagnosis:
     """Never raises for what a capture holds. `device`: only this GPU, by PCI address, card or render node."""
     machine = read_machine(capture)
     if device:
-        machine = replace(machine, gpus=tuple(gpu for gpu in machine.gpus if is_called(gpu, device)))
+        machine = only(machine, device)
     found = [(rule.finding(seen), seen) for rule in RULES for seen in rule.look(machine)]
     if device:
         kept = {"", *(gpu.address for gpu in machine.gpus)}
@@ -58,9 +58,19 @@ def diagnose(capture: Capture, *, device: str = "") -> Diagnosis:
     return Diagnosis(machine, _ordered(_quoting(found, machine)), unknowns(machine))
 
 
+def only(machine: Machine, device: str) -> Machine:
+    """The machine with one GPU, and without what its log says of the others."""
+    chosen = tuple(gpu for gpu in machine.gpus if is_called(gpu, device))
+    if machine.log is None:
+        return replace(machine, gpus=chosen)
+    others = {gpu.address for gpu in machine.gpus} - {gpu.address for gpu in chosen}
+    events = tuple(event for event in machine.log.events if gpu_of(machine, event.address) not in others)
+    return replace(machine, gpus=chosen, log=replace(machine.log, events=events))
+
+
 def is_called(gpu: Gpu, name: str) -> bool:
     wanted = name.removeprefix("/dev/dri/").lower()
-    return wanted in (gpu.card, gpu.render, gpu.address, gpu.address.removeprefix("0000:"))
+    return wanted in (gpu.card, gpu.render.lower(), gpu.address, gpu.address.removeprefix("0000:"))
 
 
 def _quoting(found: list[tuple[Finding, Seen]], machine: Machine) -> list[tuple[Finding, Seen]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zinc_rt.doctor.messages import HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
 
-LINES = 400_000  # of a log; more is cut from its middle
+LINES = 100_000  # of a log; of a longer one the middle is cut
 _LINE_CHARS = 2_000
 _PREFIXES = (
     re.compile(r"^\d+,\d+,\d+,[^;]*;"),  # /dev/kmsg
@@ -18,7 +18,10 @@ _PREFIXES = (
     re.compile(r"^\[[^\]]{1,40}\](?:\[ *[CT]\d+\])? ?"),  # seconds, or a date; CONFIG_PRINTK_CALLER
     re.compile(r"^\d{4}-\d\d-\d\dT\S+ "),  # dmesg --time-format iso
 )
-_FROM_KERNEL = re.compile(r"^.{0,80}?\bkernel: ?|^-- (?:Boot|Reboot)|^\[.{0,40}\] |^\d+,\d+,\d+,")
+# A line of a whole journal that is not the kernel's word.
+_PROGRAM = re.compile(
+    r"^(?:\w{3,5}\.? +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) \S+ (?!kernel\b)[\w./@()-]+(?:\[\d+\])?: "
+)
 _BOOT = re.compile(r"^Linux version \d|^-- (?:Boot \w+|Reboot) --")
 ADDRESS = re.compile(r"\b[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _SHORT = re.compile(r"(?<![:\w])[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
@@ -64,9 +67,7 @@ def parse(text: str, near: Collection[str] = ()) -> Log:
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]
-    of_kernel = [line for line in raw if _FROM_KERNEL.match(line)]
-    if len(of_kernel) > len(raw) // 10:
-        raw = of_kernel  # a whole journal: what programs say is not the kernel's word
+    raw = [line for line in raw if not _PROGRAM.match(line)]
     lines = [bare(line) for line in raw]
     boots = [at for at, line in enumerate(lines) if _BOOT.match(line)]
     if boots:

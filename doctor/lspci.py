@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 ADDRESS = r"(?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _HEAD = re.compile(rf"^({ADDRESS}) (.+)$", re.IGNORECASE)
 _IDS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE)
-_LINK = re.compile(r"Lnk(Cap|Sta):.*?Speed ([\d.]+)GT/s.*?Width x(\d+)")
+_LINK = re.compile(r"Lnk(Cap|Sta):.*?Speed (\d+(?:\.\d+)?)GT/s.*?Width x(\d+)")
 _REGION = re.compile(r"Region (\d+): (?:\[virtual\] )?Memory at (\S+) .*?(?:\[size=(\d+)([KMGT]?)\]|$)")
 _REBAR = re.compile(r"BAR (\d+): current size: (\d+)([KMGT]?)B, supported:(.*)")
 _BUS = re.compile(r"Bus: primary=([0-9a-f]+), secondary=([0-9a-f]+), subordinate=([0-9a-f]+)", re.IGNORECASE)

@@ -24,9 +24,10 @@ _FW_LINE = re.compile(r"^\s*([A-Z][\w ]*?)(?: feature version: \d+,| program: \d
 
 def integer(text: str | None) -> int | None:
     """A number as sysfs writes it: decimal, or with 0x."""
+    word = (text or "").strip().partition(" ")[0].strip()
     try:
-        return int((text or "").split()[0], 0)
-    except (ValueError, IndexError):
+        return int(word, 16 if word.lower().startswith("0x") else 10)
+    except ValueError:
         return None
 
 
@@ -80,7 +81,7 @@ def _drm(capture: Capture) -> list[tuple[str, str, str]]:
 
 
 def _slot(capture: Capture, folder: str) -> str:
-    matched = re.search(r"PCI_SLOT_NAME=(\S+)", capture.text(f"{folder}/uevent") or "")
+    matched = re.search(r"PCI_SLOT_NAME=([0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b", capture.text(f"{folder}/uevent") or "")
     return matched[1].lower() if matched else ""
 
 
@@ -163,7 +164,7 @@ def _ras(capture: Capture, folder: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def _displays(capture: Capture, card: str) -> tuple[str, ...]:
-    pattern = re.compile(rf"{_DRM}/({card}-[\w-]+)/status")
+    pattern = re.compile(rf"{_DRM}/({re.escape(card)}-[\w-]+)/status")
     return tuple(
         sorted(
             matched[1]
@@ -175,7 +176,7 @@ def _displays(capture: Capture, card: str) -> tuple[str, ...]:
 
 def _link(capture: Capture, folder: str, address: str) -> Link:
     def number(name: str) -> float | None:
-        matched = re.match(r"[\d.]+", capture.line(f"{folder}/{name}") or "")
+        matched = re.match(r"\d+(?:\.\d+)?", capture.line(f"{folder}/{name}") or "")
         return float(matched[0]) if matched else None
 
     def lanes(name: str) -> int | None:
@@ -195,7 +196,7 @@ def _links(capture: Capture, folder: str, address: str) -> tuple[Link, ...]:
     """The device's own link, then those of the bridges on the way up, where the capture has sys/devices."""
     links = [_link(capture, folder, address)]
     path = next(
-        (name for name in capture.files if address and re.search(rf"^sys/devices/.*/{address}/", name)), ""
+        (name for name in capture.files if address and re.search(rf"^sys/devices/.*/{re.escape(address)}/", name)), ""
     )
     parts = path.split(f"/{address}/")[0].split("/") if path else []
     for at in range(len(parts), 3, -1):
@@ -251,7 +252,7 @@ def _bare_functions(capture: Capture) -> dict[str, Gpu]:
     """AMD's graphics functions under sys/bus/pci/devices that nothing else names: no driver may be bound."""
     found = {}
     for name in capture.files:
-        matched = re.fullmatch(r"sys/bus/pci/devices/([0-9a-f:.]+)/vendor", name)
+        matched = re.fullmatch(r"sys/bus/pci/devices/([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/vendor", name)
         if not matched or integer(capture.line(name)) != AMD:
             continue
         folder = name.rpartition("/")[0]
@@ -322,8 +323,9 @@ def _firmware(capture: Capture) -> dict[str, dict[str, int]]:
                 of = (line.strip("# ").split() or [""])[0].lower()
                 continue
             matched = _FW_LINE.match(line)
-            if matched and int(matched[2], 0):
+            value = integer(matched[2]) if matched else None
+            if matched and value:
                 name = matched[1].strip().replace(" ", "_").upper()
-                value = int(matched[2], 0) & FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
+                value &= FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
                 found.setdefault(of, {})[name] = value
     return found

@@ -66,6 +66,7 @@ QUESTIONS = (
         lambda m: any(not gpu.vram_bytes and not gpu.integrated for gpu in m.wanted),
         "capture mem_info_vram_total and mem_info_vis_vram_total",
     ),
+    Question("which distribution", ("etc/os-release",), lambda m: m.host.distribution is None, "capture etc/os-release"),
     Question("free memory", ("proc/meminfo",), lambda m: m.host.available_bytes is None, "capture proc/meminfo"),
     Question(
         "temperatures and the power limit",

@@ -176,7 +176,8 @@ def _holds(condition: str, value: str | int | None) -> bool:
     comparisons = _COMPARISON.findall(condition)
     if not comparisons:
         text = re.sub(r"^\d+:", "", str(value))  # the epoch of a Debian package
-        return text == condition or re.match(rf"{re.escape(condition)}(?![0-9])", text) is not None
+        whole = "(?![0-9])" if condition[-1].isdigit() else ""  # 6.1 is not the beginning of 6.17
+        return re.match(re.escape(condition) + whole, text) is not None
     return all(_COMPARE[sign](*_same_length(_number(value), _number(wanted))) for sign, wanted in comparisons)
 
 
@@ -184,7 +185,7 @@ def _number(value: str | int) -> tuple[int, ...]:
     if isinstance(value, int):
         return (value,)
     if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", value):
-        return (int(value, 0),)
+        return (int(value, 16 if value.startswith("0x") else 10),)
     matched = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", value)
     return tuple(int(part) for part in matched[1].split(".")) if matched else ()
 

@@ -38,7 +38,7 @@ def _narrow(gpu: Gpu, machine: Machine) -> Seen | None:
 def _limited_by(gpu: Gpu, machine: Machine) -> Link | None:
     """The kernel's own finding, as it printed it when the GPU was found."""
     said = machine.log.search(
-        rf"{re.escape(gpu.address)}: .*limited by ([\d.]+) GT/s PCIe x(\d+) link at (\S+) \(capable of .*? with ([\d.]+) GT/s PCIe x(\d+)"
+        rf"{re.escape(gpu.address)}: .*limited by (\d+(?:\.\d+)?) GT/s PCIe x(\d+) link at (\S+) \(capable of .*? with (\d+(?:\.\d+)?) GT/s PCIe x(\d+)"
     ) if machine.log and gpu.address else None  # fmt: skip
     if not said:
         return None

@@ -55,6 +55,7 @@ NO_REPORT = {
 # CODE are files made for it.
 COMMANDS = {
     "devices": "",
+    "doctor": "--from MACHINE",
     "golden check": "GOLDEN --model MODEL",
     "golden import": "--from npz DUMP --model MODEL -o OUT.npz",
     "golden list": "",
@@ -97,6 +98,12 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     with Engine(read_gguf(qwen3), backend) as engine, record(engine, tmp_path / "log.zlog"):
         engine.forward([1, 2])
     files |= {"LOG": str(tmp_path / "log")}
+    files |= {"MACHINE": str(tmp_path / "machine")}
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine" / "lspci.txt").write_text(
+        "03:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 48 [Radeon AI PRO R9700]\n"
+        "\tKernel driver in use: amdgpu\n"
+    )
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
     def words(row: str) -> list[str]:

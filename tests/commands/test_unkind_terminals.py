@@ -18,6 +18,7 @@ ROWS = {
     "--help": ["--help"],
     "--version": ["--version"],
     "devices": ["devices"],
+    "doctor": ["doctor", "--help"],
     "golden": ["golden", "list"],
     "inspect": ["inspect", "--model", MODEL],
     "pm4-test": ["pm4-test", "--list"],
