@@ -1,8 +1,9 @@
 """A machine as files: gathered from a live one, written to a folder, read back elsewhere.
 
-Files lie under their own paths (`proc/version`, `sys/class/drm/card0/device/vendor`), beside them what programs print:
-`kernel.log` (dmesg), `id.txt`, `packages.txt`, `firmware.txt`, `lspci.txt`, `dev.txt` (`ls -ln` of the device nodes),
-`ioctl.json`. `capture.json` says when and by what, and what could not be read. What is absent is unknown, not healthy.
+Files lie under their own paths (`proc/version`, `sys/class/drm/card0/device/vendor`), beside them what programs
+print: `kernel.log` (dmesg), `id.txt`, `packages.txt`, `firmware.txt`, `lspci.txt`, `dev.txt` (`ls -ln` of the
+device nodes), `ioctl.json`. `capture.json` says when and by what, and what could not be read. What is absent is
+unknown, not healthy.
 """
 
 from __future__ import annotations
@@ -116,14 +117,18 @@ def unpack(archive: Path) -> Capture:
         for name, data in members(archive):
             files[name] = data
             if len(files) > FILES or sum(map(len, files.values())) > TOTAL_BYTES:
-                unreadable[name] = f"left out with what follows: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
+                unreadable[name] = (
+                    f"left out with what follows: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
+                )
                 break
     except OSError as error:
         raise InputError(f"{archive}: cannot read: {error.strerror or error}") from error
     except tarfile.ReadError as error:
         if "could not be opened" not in str(error):
             raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
-        raise InputError(f"{archive}: not a tar or zip file", next="--from a folder, or the archive of one") from None
+        raise InputError(
+            f"{archive}: not a tar or zip file", next="--from a folder, or the archive of one"
+        ) from None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
     return _from_members(files, unreadable, archive)
@@ -142,7 +147,7 @@ def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: 
 
 
 def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
-    """Files below, in order. Links that lead out of the folder are not followed: a capture comes from strangers."""
+    """Files below, in order. Links are not followed: a capture comes from strangers."""
     found: list[Path] = []
     try:
         entries = sorted(folder.iterdir())

@@ -1,4 +1,4 @@
-"""A capture as the file half of a Driver, so that kmd/topology.py reads another machine's KFD as it reads this one's."""
+"""A capture as the file half of a Driver: kmd/topology.py reads another machine's KFD as it reads this one's."""
 
 from __future__ import annotations
 

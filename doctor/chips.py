@@ -1,6 +1,6 @@
 """AMD graphics chips by PCI device id, for machines whose KFD says nothing: the driver may never have started.
 
-Ids: the `amdgpu.ids` of libdrm and the PCI id database. Kernels: the version of Linux whose amdgpu first drives it.
+Ids: `amdgpu.ids` of libdrm and the PCI id database. Kernels: the version of Linux whose amdgpu first drives it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ CHIPS: dict[int, Chip] = {
 CODENAMES = (  # lspci without -nn names no ids
     ("Navi 48", 0x7550), ("Navi 44", 0x7590), ("Navi 31", 0x744C), ("Navi 32", 0x747E), ("Navi 33", 0x7480),
     ("Strix Halo", 0x1586), ("Strix", 0x150E), ("Krackan", 0x1114), ("Phoenix", 0x15BF), ("HawkPoint", 0x1900),
-    ("Raphael", 0x164E), ("Granite Ridge", 0x13C0), ("Rembrandt", 0x1681), ("Navi 21", 0x73BF), ("Navi 22", 0x73DF),
+    ("Raphael", 0x164E), ("Granite Ridge", 0x13C0), ("Rembrandt", 0x1681), ("Navi 21", 0x73BF),
+    ("Navi 22", 0x73DF),
     ("Navi 23", 0x73FF), ("Navi 10", 0x731F),
 )  # fmt: skip
 FAMILIES = ("gfx11", "gfx12")  # those whose packets this version writes (PACKETS_KNOWN in kmd/discover.py)

@@ -13,11 +13,12 @@ from zinc_rt.errors import OutputError, UsageError
 if TYPE_CHECKING:
     from zinc_rt.doctor.capture import Capture
     from zinc_rt.doctor.diagnose import Diagnosis
+    from zinc_rt.doctor.machine import Gpu
     from zinc_rt.report import Report
 
 EPILOG = """\
-Reads only: nothing runs on the GPU, no queue is opened, a GPU that sleeps is not woken, no root is needed. What root
-would add (the kernel's log, firmware versions, lspci) is listed as unknown.
+Reads only: nothing runs on the GPU, no queue is opened, a GPU that sleeps is not woken, no root is needed. What
+root would add (the kernel's log, firmware versions, lspci) is listed as unknown.
 
 examples:
   zinc-rt doctor                          this machine
@@ -118,7 +119,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
     """A result each finding: broken is a failure, the rest ran and is told of; no GPU is a skip."""
     from dataclasses import asdict
 
-    from zinc_rt.report import Report, Result
+    from zinc_rt.report import Report, Result, Status
 
     machine = diagnosis.machine
     report = Report("doctor")
@@ -133,9 +134,9 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
     }
     nothing_ran = diagnosis.exit_code() == 77
     for finding in diagnosis.findings:
-        status = "fail" if finding.severity == "broken" else "skip" if nothing_ran else "pass"
+        status: Status = "fail" if finding.severity == "broken" else "skip" if nothing_ran else "pass"
         name = f"{finding.id}@{finding.about}" if finding.about else finding.id
-        result = Result(name, "finding", status, reason=finding.title, cause=finding.why, advice=finding.next)  # type: ignore[arg-type]
+        result = Result(name, "finding", status, reason=finding.title, cause=finding.why, advice=finding.next)
         result.measure = {
             "severity": finding.severity,
             "tiers": list(finding.tiers),
@@ -158,9 +159,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
     return report
 
 
-def _plain(gpu: object) -> dict[str, object]:
+def _plain(gpu: Gpu) -> dict[str, object]:
     from dataclasses import asdict
 
-    fields = asdict(gpu)  # type: ignore[call-overload]
-    fields.pop("node", None)
-    return {str(name): value for name, value in fields.items()}
+    return {name: value for name, value in asdict(gpu).items() if name != "node"}

@@ -93,7 +93,7 @@ def _quoting(found: list[tuple[Finding, Seen]], machine: Machine) -> list[tuple[
 
 def _explains(cause: tuple[Finding, Seen], other: tuple[Finding, Seen]) -> bool:
     (a, seen), (b, later) = cause, other
-    if a is b or a.severity == "note" or a.about and b.about and a.about != b.about:
+    if a is b or a.severity == "note" or (a.about and b.about and a.about != b.about):
         return False
     if seen.at is not None and later.at is not None and seen.at > later.at:
         return False

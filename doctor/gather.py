@@ -104,7 +104,7 @@ def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -
 def _list_nodes(root: Path, files: Files, unreadable: Reasons) -> None:
     """dev.txt: mode, owner and group of the device nodes, as `ls -ln` prints them; + where an ACL adds to that."""
     lines = []
-    paths = [
+    paths: list[Path] = [
         root / "dev/kfd",
         *sorted((root / "dev/dri").glob("card*")),
         *sorted((root / "dev/dri").glob("renderD*")),
@@ -118,11 +118,12 @@ def _list_nodes(root: Path, files: Files, unreadable: Reasons) -> None:
         major, minor = os.major(stat.st_rdev), os.minor(stat.st_rdev)
         name = "/" + path.relative_to(root).as_posix()
         lines.append(
-            f"{modes.filemode(stat.st_mode)}{plus} 1 {stat.st_uid} {stat.st_gid} {major}, {minor} {name}{_group(stat.st_gid)}"
+            f"{modes.filemode(stat.st_mode)}{plus} 1 {stat.st_uid} {stat.st_gid} {major}, {minor} "
+            f"{name}{_group(stat.st_gid)}"
         )
         if not os.access(path, os.R_OK | os.W_OK):
             unreadable[name.strip("/")] = "Permission denied"
-    if lines or (root / "sys/class/kfd").exists() or list((root / "sys/class/drm").glob("card*")):
+    if lines or (root / "sys/class/kfd").exists() or any((root / "sys/class/drm").glob("card*")):
         files["dev.txt"] = ("\n".join(lines) + "\n").encode()
 
 

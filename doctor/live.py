@@ -117,7 +117,7 @@ def users(files: Files, devices: dict[str, Path]) -> None:
         if not folder.name.isdecimal() or folder.name == str(os.getpid()):
             continue
         try:
-            opened = {os.readlink(fd) for fd in (folder / "fd").iterdir()}
+            opened = {str(fd.readlink()) for fd in (folder / "fd").iterdir()}
             name = (folder / "comm").read_text(errors="replace").strip()
         except OSError:
             continue

@@ -16,10 +16,23 @@ from zinc_rt.kmd.topology import Node
 AMD = 0x1002
 _DRM = "sys/class/drm"
 _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
-_FW_FILES = {"pfp": "PFP", "me": "ME", "mec": "MEC", "mes": "MES", "mes_kiq": "MES_KIQ", "smc": "SMC", "rlc": "RLC",
-             "sos": "SOS", "sdma": "SDMA", "imu": "IMU", "asd": "ASD"}  # fmt: skip
-_FW_LINE = re.compile(r"^\s*([A-Z][\w ]*?)(?: feature version: \d+,| program: \d+,| feature \d+,|[: ])?\s*"
-                      r"(?:firmware version|fw|version):?\s*(0x[0-9a-fA-F]+|\d+)")  # fmt: skip
+_FW_FILES = {
+    "pfp": "PFP",
+    "me": "ME",
+    "mec": "MEC",
+    "mes": "MES",
+    "mes_kiq": "MES_KIQ",
+    "smc": "SMC",
+    "rlc": "RLC",
+    "sos": "SOS",
+    "sdma": "SDMA",
+    "imu": "IMU",
+    "asd": "ASD",
+}
+_FW_LINE = re.compile(
+    r"^\s*([A-Z][\w ]*?)(?: feature version: \d+,| program: \d+,| feature \d+,|[: ])?\s*"
+    r"(?:firmware version|fw|version):?\s*(0x[0-9a-fA-F]+|\d+)"
+)
 
 
 def integer(text: str | None) -> int | None:
@@ -81,7 +94,10 @@ def _drm(capture: Capture) -> list[tuple[str, str, str]]:
 
 
 def _slot(capture: Capture, folder: str) -> str:
-    matched = re.search(r"PCI_SLOT_NAME=([0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b", capture.text(f"{folder}/uevent") or "")
+    matched = re.search(
+        r"PCI_SLOT_NAME=([0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b",
+        capture.text(f"{folder}/uevent") or "",
+    )
     return matched[1].lower() if matched else ""
 
 
@@ -196,7 +212,8 @@ def _links(capture: Capture, folder: str, address: str) -> tuple[Link, ...]:
     """The device's own link, then those of the bridges on the way up, where the capture has sys/devices."""
     links = [_link(capture, folder, address)]
     path = next(
-        (name for name in capture.files if address and re.search(rf"^sys/devices/.*/{re.escape(address)}/", name)), ""
+        (name for name in capture.files if address and re.search(rf"^sys/devices/.*/{re.escape(address)}/", name)),
+        "",
     )
     parts = path.split(f"/{address}/")[0].split("/") if path else []
     for at in range(len(parts), 3, -1):

@@ -14,7 +14,8 @@ from zinc_rt.doctor.read_gpus import gpus, integer
 _NODE = re.compile(r"^(c[rwxsStT-]{9})([+.@]?)\s+\d+\s+(\S+)\s+(\S+)\s+\d+,\s*\d+\s.*?(/dev/\S+)")
 _CONTAINERS = (
     ("docker", r"docker|/\.dockerenv"), ("podman", r"libpod|podman|containerenv"), ("kubernetes", r"kubepods"),
-    ("lxc", r"/lxc|lxc\.payload|machine\.slice/.*lxc"), ("containerd", r"containerd|cri-"), ("apptainer", r"apptainer|singularity"),
+    ("lxc", r"/lxc|lxc\.payload|machine\.slice/.*lxc"), ("containerd", r"containerd|cri-"),
+    ("apptainer", r"apptainer|singularity"),
 )  # fmt: skip
 _HYPERVISORS = (
     "kvm",

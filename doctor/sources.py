@@ -10,7 +10,8 @@ RENDER = "sys/class/drm/renderD*/device"
 
 # Plain files, safe to read on any machine.
 MACHINE = (
-    "proc/version", "proc/cmdline", "proc/meminfo", "proc/modules", "proc/cpuinfo", "proc/self/cgroup", "proc/1/cgroup",
+    "proc/version", "proc/cmdline", "proc/meminfo", "proc/modules", "proc/cpuinfo",
+    "proc/self/cgroup", "proc/1/cgroup",
     "proc/self/limits", "proc/sys/kernel/osrelease", "proc/sys/kernel/tainted", "proc/sys/kernel/dmesg_restrict",
     "proc/sys/kernel/modules_disabled", "proc/sys/vm/overcommit_memory",
     "etc/os-release", "usr/lib/os-release", "etc/modprobe.d/*.conf", "usr/lib/modprobe.d/*.conf",
@@ -33,7 +34,8 @@ MACHINE = (
 
 # Of each DRM device and PCI function: state of the bus, which reading does not change.
 _FUNCTION = (
-    "vendor", "device", "class", "revision", "subsystem_vendor", "subsystem_device", "uevent", "enable", "resource",
+    "vendor", "device", "class", "revision", "subsystem_vendor", "subsystem_device", "uevent",
+    "enable", "resource",
     "current_link_speed", "max_link_speed", "current_link_width", "max_link_width", "numa_node", "power_state",
     "d3cold_allowed", "reset_method", "power/control", "power/runtime_status", "power/runtime_usage",
     "power/runtime_active_time", "power/runtime_suspended_time", "link/l0s_aspm", "link/l1_aspm", "link/l1_1_aspm",
@@ -47,12 +49,13 @@ REMEMBERED = (
     "mem_info_gtt_total", "fw_version/*", "ras/features", "ras/version", "ip_discovery/die/0/GC/0/*",
 )  # fmt: skip
 
-# Answered by amdgpu from the card, some through its SMU: one that hangs may keep the reader for seconds, and reading
-# may wake a GPU that sleeps.
+# Answered by amdgpu from the card, some through its SMU: one that hangs may keep the reader for seconds, and
+# reading may wake a GPU that sleeps.
 ASKED = (
     "mem_info_vram_used", "mem_info_gtt_used", "gpu_busy_percent", "pp_dpm_sclk", "pp_dpm_mclk", "pp_dpm_pcie",
     "power_dpm_force_performance_level", "ras/*_err_count", "ras/gpu_vram_bad_pages",
-    "hwmon/hwmon*/name", "hwmon/hwmon*/temp*", "hwmon/hwmon*/power1_*", "hwmon/hwmon*/fan1_*", "hwmon/hwmon*/freq*",
+    "hwmon/hwmon*/name", "hwmon/hwmon*/temp*", "hwmon/hwmon*/power1_*", "hwmon/hwmon*/fan1_*",
+    "hwmon/hwmon*/freq*",
     "hwmon/hwmon*/in0_*",
 )  # fmt: skip
 

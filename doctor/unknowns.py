@@ -31,9 +31,21 @@ QUESTIONS = (
         "journalctl -k -b > kernel.log",
     ),
     Question("which kernel runs", ("proc/version",), lambda m: m.kernel.release is None, "capture proc/version"),
-    Question("the kernel's command line", ("proc/cmdline",), lambda m: m.kernel.cmdline is None, "capture proc/cmdline"),
-    Question("whether amdgpu is loaded", ("proc/modules",), lambda m: m.module.loaded is None, "capture proc/modules and sys/module/amdgpu"),
-    Question("the module's parameters", ("sys/module/amdgpu/parameters",), lambda m: bool(m.module.loaded) and not m.module.parameters, "capture sys/module/amdgpu/parameters"),
+    Question(
+        "the kernel's command line", ("proc/cmdline",), lambda m: m.kernel.cmdline is None, "capture proc/cmdline"
+    ),
+    Question(
+        "whether amdgpu is loaded",
+        ("proc/modules",),
+        lambda m: m.module.loaded is None,
+        "capture proc/modules and sys/module/amdgpu",
+    ),
+    Question(
+        "the module's parameters",
+        ("sys/module/amdgpu/parameters",),
+        lambda m: bool(m.module.loaded) and not m.module.parameters,
+        "capture sys/module/amdgpu/parameters",
+    ),
     Question(
         "whether there is a GPU",
         ("sys/class/drm", "lspci.txt"),
@@ -47,7 +59,12 @@ QUESTIONS = (
         "sudo zinc-rt doctor reads them from debugfs",
     ),
     Question("who asks: user and groups (id.txt)", ("id.txt",), lambda m: m.user is None, "id > id.txt"),
-    Question("installed packages (packages.txt)", ("packages.txt",), lambda m: m.packages is None, "dpkg-query -W, rpm -qa or pacman -Q > packages.txt"),
+    Question(
+        "installed packages (packages.txt)",
+        ("packages.txt",),
+        lambda m: m.packages is None,
+        "dpkg-query -W, rpm -qa or pacman -Q > packages.txt",
+    ),
     Question(
         "the PCIe path to the GPU, ACS, AER (lspci.txt)",
         ("lspci.txt",),
@@ -66,7 +83,9 @@ QUESTIONS = (
         lambda m: any(not gpu.vram_bytes and not gpu.integrated for gpu in m.wanted),
         "capture mem_info_vram_total and mem_info_vis_vram_total",
     ),
-    Question("which distribution", ("etc/os-release",), lambda m: m.host.distribution is None, "capture etc/os-release"),
+    Question(
+        "which distribution", ("etc/os-release",), lambda m: m.host.distribution is None, "capture etc/os-release"
+    ),
     Question("free memory", ("proc/meminfo",), lambda m: m.host.available_bytes is None, "capture proc/meminfo"),
     Question(
         "temperatures and the power limit",
@@ -74,7 +93,7 @@ QUESTIONS = (
         lambda m: bool(m.wanted) and not any(gpu.temperatures for gpu in m.wanted),
         "capture hwmon of the GPU while it is awake",
     ),
-)  # fmt: skip
+)
 
 
 def unknowns(machine: Machine) -> tuple[Unknown, ...]:

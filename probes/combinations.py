@@ -152,8 +152,7 @@ def _row(value: Any, where: str) -> Combination:
         raise InputError(f"{where}: firmware, packages and parameters are mappings of name to condition")
     if not any([*tables.values(), value.get("kernel"), value.get("module_version"), value.get("module")]):
         raise InputError(f"{where}: no condition beside the chip: it would fit every machine")
-    conditions = {name: {key: str(each) for key, each in table.items()} for name, table in tables.items()}
-    texts = {name: str(value.get(name, "")) for name in ("kernel", "module", "module_version", "next")}
+    conditions = {name: {str(key): str(each) for key, each in table.items()} for name, table in tables.items()}
     return Combination(
         id=str(value["id"]),
         verdict=value["verdict"],
@@ -161,9 +160,14 @@ def _row(value: Any, where: str) -> Combination:
         what=str(value["what"]),
         source=str(value["source"]),
         date=value["date"],
+        kernel=str(value.get("kernel", "")),
+        module=str(value.get("module", "")),
+        module_version=str(value.get("module_version", "")),
+        firmware=conditions["firmware"],
+        packages=conditions["packages"],
+        parameters=conditions["parameters"],
         symptoms=tuple(map(str, symptoms)),
-        **conditions,
-        **texts,
+        next=str(value.get("next", "")),
     )
 
 

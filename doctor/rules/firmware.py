@@ -43,14 +43,17 @@ def _missing(machine: Machine) -> Iterator[Seen]:
             seen.about,
             seen.at,
             severity="note" if started else seen.severity,
-            next=f"update {package}, rebuild the initramfs (update-initramfs -u, dracut -f, mkinitcpio -P), boot again"
+            next=(
+                f"update {package}, rebuild the initramfs (update-initramfs -u, dracut -f, mkinitcpio "
+                "-P), boot again"
+            )
             if not started
             else "nothing: the driver started without it",
         )
 
 
 def _package_old(machine: Machine) -> Iterator[Seen]:
-    """Only where the driver did not start, and the log does not say why: distributions add files to old packages."""
+    """Only where the driver did not start and the log says not why: distributions add files to old packages."""
     if machine.log is not None and machine.log.events:
         return
     for gpu in machine.wanted:
@@ -72,8 +75,7 @@ def _package_old(machine: Machine) -> Iterator[Seen]:
 
 
 def _unreadable(machine: Machine) -> Iterator[Seen]:
-    for seen in logged("firmware-unreadable")(machine):
-        yield seen
+    yield from logged("firmware-unreadable")(machine)
 
 
 def _old(machine: Machine) -> Iterator[Seen]:
@@ -102,7 +104,9 @@ def _no_mes(machine: Machine) -> Iterator[Seen]:
     line = re.search(
         r"^MES feature version: \d+, firmware version: 0x0+$", machine.capture.text("firmware.txt") or "", re.M
     )
-    for gpu in machine.wanted if line and len(machine.gpus) == 1 else ():
+    if line is None or len(machine.gpus) != 1:
+        return
+    for gpu in machine.wanted:
         if gpu.arch and "MEC" in gpu.firmware and "MES" not in gpu.firmware:
             yield Seen(evidence=(f"firmware.txt: {line[0]}",), about=gpu.address)
 
@@ -147,7 +151,8 @@ RULES = (
         "broken",
         "a firmware file is damaged or cannot be read",
         "the driver stops there: the GPU does not start without it",
-        "reinstall linux-firmware; check that this kernel can unpack .zst and .xz (CONFIG_FW_LOADER_COMPRESS_*); rebuild the initramfs",
+        "reinstall linux-firmware; check that this kernel can unpack .zst and .xz "
+        "(CONFIG_FW_LOADER_COMPRESS_*); rebuild the initramfs",
         BOTH,
         _unreadable,
     ),

@@ -42,9 +42,9 @@ def refused_or_missing(machine: Machine, path: str) -> bool:
 
 def _hidden(machine: Machine) -> Iterator[Seen]:
     """KFD shows a process only the GPUs its device cgroup lets it open."""
-    if machine.kfd_problem and ("cgroup" in machine.kfd_problem or "empty" in machine.kfd_problem):
-        if not any(gpu.node for gpu in machine.wanted):
-            yield Seen(f"KFD hides the GPU from this process: {machine.kfd_problem}", (machine.kfd_problem,))
+    hidden = "cgroup" in machine.kfd_problem or "empty" in machine.kfd_problem
+    if hidden and not any(gpu.node for gpu in machine.wanted):
+        yield Seen(f"KFD hides the GPU from this process: {machine.kfd_problem}", (machine.kfd_problem,))
 
 
 def _virtual(machine: Machine) -> Iterator[Seen]:

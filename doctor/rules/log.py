@@ -55,7 +55,8 @@ RULES = (
         "broken",
         "the SMU hangs or refuses commands",
         "it rules clocks, power and resets: what follows it in the log follows from it",
-        "boot again; with amdgpu.runpm=0 if the GPU was idle before; compare linux-firmware and kernel with `known` rows",
+        "boot again; with amdgpu.runpm=0 if the GPU was idle before; compare linux-firmware and "
+        "kernel with `known` rows",
         BOTH,
         logged("smu"),
     ),
@@ -73,7 +74,8 @@ RULES = (
         "warning",
         "a program on the GPU used an address it was not given",
         "the fault ends or hangs its queue: the first suspect is the program, not the driver",
-        f"find whose process it was (pid in the line); for ours: zinc-rt pm4-test --device sim finds such accesses. {_SEND}",
+        f"find whose process it was (pid in the line); for ours: zinc-rt pm4-test --device sim finds "
+        f"such accesses. {_SEND}",
         BOTH,
         logged("page-fault"),
     ),
@@ -91,7 +93,8 @@ RULES = (
         "broken",
         "MES, the scheduler's firmware, does not answer",
         "it makes and removes every compute queue: none works until the GPU is reset",
-        f"boot again; compare MES firmware, kernel and module with the rows quoted here; amdgpu.runpm=0, cwsr_enable=0 to bisect. {_SEND}",
+        f"boot again; compare MES firmware, kernel and module with the rows quoted here; "
+        f"amdgpu.runpm=0, cwsr_enable=0 to bisect. {_SEND}",
         BOTH,
         logged("mes"),
     ),

@@ -32,7 +32,8 @@ def _rejected(machine: Machine) -> Iterator[Seen]:
         and not machine.module.blacklisted_by
     ):
         yield Seen(
-            "amdgpu comes from DKMS, Secure Boot is on, and the module is not loaded: its signature is the first suspect",
+            "amdgpu comes from DKMS, Secure Boot is on, and the module is not loaded: its signature "
+            "is the first suspect",
             (f"packages.txt: {dkms[0]}", "Secure Boot: on"),
         )
 
@@ -130,7 +131,8 @@ RULES = (
         "broken",
         "the kernel refused the module: its signature is not trusted (Secure Boot)",
         "a DKMS module is signed with the machine's own key, which Secure Boot knows only once it is enrolled",
-        "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der (or /var/lib/dkms/mok.pub), boot, enrol; or disable Secure Boot",
+        "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der (or /var/lib/dkms/mok.pub), boot, "
+        "enrol; or disable Secure Boot",
         BOTH,
         _rejected,
     ),
@@ -139,7 +141,8 @@ RULES = (
         "broken",
         "the module does not fit the running kernel: version magic or symbols differ",
         "a module built for another kernel is not loaded",
-        "boot again after a kernel update; for DKMS: sudo dkms autoinstall, with the headers of this kernel installed",
+        "boot again after a kernel update; for DKMS: sudo dkms autoinstall, with the headers of this "
+        "kernel installed",
         BOTH,
         logged("module-mismatch"),
     ),
@@ -157,7 +160,8 @@ RULES = (
         "broken",
         "this kernel was built without amdgpu",
         "t1 and t2 both go through amdgpu",
-        "use a kernel with CONFIG_DRM_AMDGPU=m (a distribution's generic kernel; cloud and virtual flavours leave it out)",
+        "use a kernel with CONFIG_DRM_AMDGPU=m (a distribution's generic kernel; cloud and virtual "
+        "flavours leave it out)",
         BOTH,
         _no_amdgpu,
     ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Severity
 from zinc_rt.doctor.machine import Machine
+from zinc_rt.doctor.read_gpus import integer
 from zinc_rt.doctor.rule import BOTH, T1, T2, Rule, Seen, logged
 
 
@@ -29,27 +30,58 @@ def _is(*values: int) -> Callable[[int], bool]:
 PARAMETERS = (
     Parameter("fw_load_type", _is(0, 1), "broken", "chips since Navi load firmware through the PSP only"),
     Parameter("ip_block_mask", lambda v: v & 0xFFF != 0xFFF, "broken", "hardware blocks are switched off by hand"),
-    Parameter("discovery", _is(0), "broken", "the chip's own table of its blocks is not read: gfx11 and gfx12 need it"),
+    Parameter(
+        "discovery", _is(0), "broken", "the chip's own table of its blocks is not read: gfx11 and gfx12 need it"
+    ),
     Parameter("emu_mode", _is(1), "broken", "the driver skips what only an emulator lacks"),
-    Parameter("dpm", _is(0), "broken", "no power management: the GPU stays at its boot clocks, and its SMU is not started"),
-    Parameter("sched_policy", _is(2), "broken", "no hardware scheduler: gfx11 and gfx12 have queues only through MES", (T1,)),
-    Parameter("halt_if_hws_hang", _is(1), "warning", "a hung scheduler halts the GPU instead of resetting it: for debugging", (T1,)),
-    Parameter("gpu_recovery", _is(0), "warning", "a hung GPU is not reset: the first hang lasts until the next boot"),
+    Parameter(
+        "dpm",
+        _is(0),
+        "broken",
+        "no power management: the GPU stays at its boot clocks, and its SMU is not started",
+    ),
+    Parameter(
+        "sched_policy",
+        _is(2),
+        "broken",
+        "no hardware scheduler: gfx11 and gfx12 have queues only through MES",
+        (T1,),
+    ),
+    Parameter(
+        "halt_if_hws_hang",
+        _is(1),
+        "warning",
+        "a hung scheduler halts the GPU instead of resetting it: for debugging",
+        (T1,),
+    ),
+    Parameter(
+        "gpu_recovery", _is(0), "warning", "a hung GPU is not reset: the first hang lasts until the next boot"
+    ),
     Parameter("vm_fault_stop", _is(1, 2), "warning", "a page fault stops the GPU instead of ending its process"),
     Parameter("vramlimit", lambda v: v > 0, "warning", "VRAM is cut to this many MiB"),
-    Parameter("vis_vramlimit", lambda v: v > 0, "warning", "the VRAM that the CPU reaches is cut to this many MiB"),
+    Parameter(
+        "vis_vramlimit", lambda v: v > 0, "warning", "the VRAM that the CPU reaches is cut to this many MiB"
+    ),
     Parameter("gttsize", lambda v: 0 < v < 1024, "warning", "little system memory for the GPU: this many MiB"),
     Parameter("pcie_gen_cap", lambda v: v != 0, "warning", "the speed of the PCIe link is limited by hand"),
     Parameter("pcie_lane_cap", lambda v: v != 0, "warning", "the width of the PCIe link is limited by hand"),
     Parameter("rebar", _is(0), "warning", "resizing of the BAR is switched off: the CPU reaches 256 MiB of VRAM"),
-    Parameter("max_num_of_queues_per_device", lambda v: 0 < v < 16, "warning", "few compute queues for each GPU", (T1,)),
-    Parameter("cwsr_enable", _is(0), "note", "waves are not saved when a queue is preempted: a long kernel blocks others", (T1,)),
+    Parameter(
+        "max_num_of_queues_per_device", lambda v: 0 < v < 16, "warning", "few compute queues for each GPU", (T1,)
+    ),
+    Parameter(
+        "cwsr_enable",
+        _is(0),
+        "note",
+        "waves are not saved when a queue is preempted: a long kernel blocks others",
+        (T1,),
+    ),
     Parameter("uni_mes", _is(0), "note", "the older scheduler pair of MES and KIQ instead of one"),
     Parameter("noretry", _is(0), "note", "page faults are retried: a wrong address may hang instead of faulting"),
     Parameter("debug_mask", lambda v: v != 0, "note", "debugging switches of the driver are on"),
     Parameter("exp_hw_support", _is(1), "note", "hardware the kernel calls experimental is let in"),
     Parameter("mes_log_enable", _is(1), "note", "MES keeps a log, which costs time"),
-)  # fmt: skip
+)
 _COMMON_VALUES = {"ip_block_mask": (0xFFFFFFFF, -1)}
 
 
@@ -58,13 +90,8 @@ def _value(machine: Machine, name: str) -> tuple[int, str] | None:
     text, where = machine.module.parameters.get(name), f"sys/module/amdgpu/parameters/{name}"
     if text is None:
         text, where = machine.kernel.option(f"amdgpu.{name}"), "proc/cmdline"
-    words = {"y": 1, "n": 0, "on": 1, "off": 0}
-    if not text:
-        return None
-    try:
-        return words.get(text.lower(), None) if text.lower() in words else int(text, 0), where  # type: ignore[return-value]
-    except ValueError:
-        return None
+    number = {"y": 1, "n": 0, "on": 1, "off": 0}.get((text or "").lower(), integer(text))
+    return None if number is None else (number, where)
 
 
 def _wrong(severity: Severity) -> Callable[[Machine], Iterator[Seen]]:

@@ -38,7 +38,8 @@ def _narrow(gpu: Gpu, machine: Machine) -> Seen | None:
 def _limited_by(gpu: Gpu, machine: Machine) -> Link | None:
     """The kernel's own finding, as it printed it when the GPU was found."""
     said = machine.log.search(
-        rf"{re.escape(gpu.address)}: .*limited by (\d+(?:\.\d+)?) GT/s PCIe x(\d+) link at (\S+) \(capable of .*? with (\d+(?:\.\d+)?) GT/s PCIe x(\d+)"
+        rf"{re.escape(gpu.address)}: .*limited by (\d+(?:\.\d+)?) GT/s PCIe x(\d+) link at (\S+) "
+        r"\(capable of .*? with (\d+(?:\.\d+)?) GT/s PCIe x(\d+)"
     ) if machine.log and gpu.address else None  # fmt: skip
     if not said:
         return None
@@ -58,7 +59,7 @@ def _slow(gpu: Gpu, machine: Machine) -> Seen | None:
 
 
 def _small_bar(gpu: Gpu, machine: Machine) -> Seen | None:
-    """By what amdgpu says in sysfs; else by the card's resizable BAR; else by the line amdgpu prints at its start."""
+    """By what amdgpu says in sysfs, else the card's resizable BAR, else the line amdgpu prints at its start."""
     if gpu.integrated:
         return None
     visible = gpu.visible_bytes if gpu.visible_bytes is not None else gpu.bar_bytes
@@ -73,7 +74,8 @@ def _small_bar(gpu: Gpu, machine: Machine) -> Seen | None:
     if not visible or not most or visible >= most * 0.9:
         return None
     return Seen(
-        f"the CPU reaches {visible >> 20} MiB of the {most >> 20} MiB of VRAM of {gpu.title}: resizable BAR is off",
+        f"the CPU reaches {visible >> 20} MiB of the {most >> 20} MiB of VRAM of {gpu.title}: "
+        "resizable BAR is off",
         (f"{evidence[0]}: {visible}", f"{evidence[1]}: {most}"),
         gpu.address,
     )
@@ -110,7 +112,7 @@ def _corrected(machine: Machine) -> Iterator[Seen]:
 
 
 def _atomics(machine: Machine) -> Iterator[Seen]:
-    """ "Not supported" is said of healthy machines as well, where firmware does without; "rejects" is a refusal."""
+    """Healthy machines say "not supported" as well, where firmware does without; "rejects" is a refusal."""
     for event in machine.log.named("atomics") if machine.log else ():
         refused = "rejects" in event.text.lower()
         if machine.kfd and all(gpu.node for gpu in machine.wanted):
@@ -123,7 +125,9 @@ def _atomics(machine: Machine) -> Iterator[Seen]:
             + (f", and its MEC firmware {old[1]} is older than {old[2]}, which does without" if old else ""),
             (f"kernel.log: {event.text}",),
             at=event.at,
-            next="update linux-firmware, rebuild the initramfs and boot again; or use a slot of the processor's own"
+            next=(
+                "update linux-firmware, rebuild the initramfs and boot again; or use a slot of the processor's own"
+            )
             if old
             else "use a slot of the processor's own, not of the chipset or behind a riser or Thunderbolt",
         )
@@ -182,7 +186,8 @@ def _acs(machine: Machine) -> Iterator[Seen]:
     }
     if redirecting:
         yield Seen(
-            f"ACS sends traffic between the {len(gpus)} GPUs through the root complex ({', '.join(sorted(redirecting)[:3])})",
+            f"ACS sends traffic between the {len(gpus)} GPUs through the root complex "
+            f"({', '.join(sorted(redirecting)[:3])})",
             ("lspci.txt: ACSCtl: ReqRedir+",),
         )
 
@@ -199,7 +204,10 @@ def _functions(machine: Machine) -> dict[str, lspci.Function]:
     return lspci.parse(machine.capture.text("lspci.txt") or "")
 
 
-_SEAT = "reseat the card and its power cables, try without a riser, another slot, PCIe speed set by hand in the BIOS, pcie_aspm=off"
+_SEAT = (
+    "reseat the card and its power cables, try without a riser, another slot, PCIe speed set by hand in the BIOS, "
+    "pcie_aspm=off"
+)
 RULES = (
     Rule(
         "pci.bar-unassigned",
@@ -304,7 +312,8 @@ RULES = (
         "pci.small-bar",
         "warning",
         "resizable BAR is off",
-        "the CPU writes weights through a small window: slower uploads, and less host-visible VRAM for rings and buffers",
+        "the CPU writes weights through a small window: slower uploads, and less host-visible VRAM "
+        "for rings and buffers",
         "BIOS: enable Above 4G Decoding and Resizable BAR (Smart Access Memory), CSM off",
         BOTH,
         each_gpu(_small_bar),

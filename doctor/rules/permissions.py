@@ -61,7 +61,10 @@ def _group_name(node: DeviceNode) -> str:
 
 def _join(group: str) -> str:
     if group in ("root", "0"):
-        return "sudo udevadm trigger /dev/kfd: a node of root's group has not seen its udev rule (70-kfd, 50-udev-default)"
+        return (
+            "sudo udevadm trigger /dev/kfd: a node of root's group has not seen its udev rule (70-kfd, "
+            "50-udev-default)"
+        )
     return f"sudo usermod -aG {group} $USER, then log out and in again (`newgrp {group}` for this shell)"
 
 

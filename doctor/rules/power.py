@@ -22,7 +22,8 @@ def _asleep(gpu: Gpu, machine: Machine) -> Seen | None:
     if gpu.runtime_status not in ("suspended", "suspending", "resuming"):
         return None
     return Seen(
-        f"{gpu.title} sleeps ({gpu.power_state or gpu.runtime_status}): its sensors were not read, which would wake it",
+        f"{gpu.title} sleeps ({gpu.power_state or gpu.runtime_status}): its sensors were not read, "
+        "which would wake it",
         (f"power/runtime_status: {gpu.runtime_status}",),
         gpu.address,
     )
@@ -80,13 +81,13 @@ def _silent(gpu: Gpu, machine: Machine) -> Seen | None:
 
 def _sleeps_unused(machine: Machine) -> Iterator[Seen]:
     """Only a note: on a headless card it is where several threads of failures to resume begin."""
+    if "0" in (machine.kernel.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
+        return
     for gpu in machine.wanted:
         if gpu.runtime_control == "auto" and not gpu.displays and not gpu.integrated and gpu.driver == "amdgpu":
-            if machine.kernel.option("amdgpu.runpm") != "0" and machine.module.parameters.get("runpm") != "0":
-                yield Seen(
-                    f"{gpu.title} may be powered down while idle (runtime power management is on)",
-                    about=gpu.address,
-                )
+            yield Seen(
+                f"{gpu.title} may be powered down while idle: runtime power management is on", about=gpu.address
+            )
 
 
 RULES = (

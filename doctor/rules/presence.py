@@ -18,8 +18,8 @@ def _none(machine: Machine) -> Iterator[Seen]:
         yield Seen(
             f"no GPU is visible in this container ({machine.host.container})",
             why="whether the machine has one cannot be seen from here",
-            next="start the container with --device /dev/kfd --device /dev/dri --group-add render, or run doctor on the host; "
-            f"without a GPU, {SIMULATED}",
+            next="start the container with --device /dev/kfd --device /dev/dri --group-add render, or run doctor on "
+            f"the host; without a GPU, {SIMULATED}",
         )
         return
     where = "sys/class/drm lists none" if machine.gpus_known else "there is no sys/class/drm and no lspci.txt"
@@ -65,7 +65,7 @@ def _not_in_kfd(gpu: Gpu, machine: Machine) -> Seen | None:
 
 
 def _refused(machine: Machine) -> Iterator[Seen]:
-    """KFD skips a processor's own graphics on many healthy machines: in the way only where a GPU of ours is missing."""
+    """KFD skips a processor's own graphics on many healthy machines: it matters where a GPU of ours is missing."""
     listed = machine.kfd and all(gpu.node for gpu in machine.wanted)
     for seen in logged("kfd")(machine):
         yield replace(seen, severity="note") if listed else seen
@@ -108,7 +108,8 @@ RULES = (
         "broken",
         "the GPU no longer answers on the bus",
         "nothing can reach it before a reset, and usually a power cycle",
-        "power the machine off and on (not only reboot); then look at power cables, riser, slot, and amdgpu.runpm=0",
+        "power the machine off and on (not only reboot); then look at power cables, riser, slot, and "
+        "amdgpu.runpm=0",
         BOTH,
         each_gpu(_gone),
     ),

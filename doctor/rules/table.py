@@ -1,4 +1,4 @@
-"""Every rule, in one tuple. Order here is that of subjects; what comes first for a reader is causes.py's to say."""
+"""Every rule, in one tuple, by subject; what comes first for a reader is causes.py's to say."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ def _machine(sick: dict[str, Any], name: str) -> Sick:
 
 
 def _apply(files: dict[str, bytes], edit: dict[str, Any], where: str) -> None:
-    """maybe: on some bases it is so already. log: lines at the end. boot: lines instead of those from the GPU's start on. set, remove, replace: of a file."""
+    """log: lines at the end. boot: lines instead of those from the GPU's start on. unstarted: no driver.
+    set, append, remove, replace: of files. maybe: on some bases it is so already."""
     if "log" in edit:
         stamp = _stamps(files)
         files["kernel.log"] = files["kernel.log"] + b"".join(

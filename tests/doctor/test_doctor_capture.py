@@ -9,8 +9,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-import sick_machines as corpus
 import pytest
+import sick_machines as corpus
 
 from zinc_rt.doctor import gather
 from zinc_rt.doctor.capture import INDEX, Capture, capture, unpack
@@ -82,7 +82,9 @@ def test_no_folder_a_file_and_an_empty_folder_are_refused(tmp_path: Path) -> Non
         Capture.read(tmp_path / "empty")
 
 
-@pytest.mark.parametrize(("index", "said"), [("{", "not JSON"), ('{"schema": "zinc-rt-capture/9"}', "schema"), ("[]", "schema")])
+@pytest.mark.parametrize(
+    ("index", "said"), [("{", "not JSON"), ('{"schema": "zinc-rt-capture/9"}', "schema"), ("[]", "schema")]
+)
 def test_an_index_that_is_none_is_refused(index: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "kernel.log").write_text("x\n")
     (tmp_path / INDEX).write_text(index)

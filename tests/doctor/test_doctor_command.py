@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import sick_machines as corpus
 import pytest
+import sick_machines as corpus
 
 from zinc_rt.doctor.capture import Capture
 from zinc_rt.doctor.command import main
@@ -45,7 +45,9 @@ def test_the_report_has_everything_and_the_same_exit(tmp_path: Path, capsys: Sai
     assert code == report["verdict"]["exit"] == 1
     assert report["details"]["first_cause"] == "log.mes"
     mes = next(each for each in report["results"] if each["id"].startswith("log.mes"))
-    assert mes["status"] == "fail" and mes["advice"] and mes["measure"]["cause_of"] == ["log.preemption", "log.reset"]
+    assert (
+        mes["status"] == "fail" and mes["advice"] and mes["measure"]["cause_of"] == ["log.preemption", "log.reset"]
+    )
     row = report["details"]["rows"][0]
     assert row["chips"] == ["gfx1201"] and row["kernel"] == "7.1.6-arch1-1" and row["firmware"]["MES"] == "== 0x86"
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-import sick_machines as corpus
 import pytest
+import sick_machines as corpus
 
 from zinc_rt.doctor.capture import Capture
 from zinc_rt.doctor.causes import EXPLAINS, ORDER
 from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.doctor.rules.table import RULES
 
-SICK = {sick["id"]: [m for m in corpus.machines() if m.name.startswith(f"{sick['id']}@")] for sick in corpus.sicknesses()}
+SICK = {
+    sick["id"]: [m for m in corpus.machines() if m.name.startswith(f"{sick['id']}@")]
+    for sick in corpus.sicknesses()
+}
 
 
 @pytest.mark.parametrize("name", SICK)
@@ -20,7 +23,9 @@ def test_the_first_cause_is_named_and_nothing_healthy_is_blamed(name: str) -> No
     for machine in SICK[name]:
         diagnosis = diagnose(machine.capture)
         blamed = [finding for finding in diagnosis.findings if finding.severity != "note"]
-        innocent = [f.id for f in blamed if not any(fnmatchcase(f.id, each) for each in (machine.first, *machine.also))]
+        innocent = [
+            f.id for f in blamed if not any(fnmatchcase(f.id, each) for each in (machine.first, *machine.also))
+        ]
         assert diagnosis.first is not None and diagnosis.first.id == machine.first, machine.name
         assert not innocent, machine.name
 
@@ -56,7 +61,9 @@ def test_a_rule_has_an_id_of_its_own() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize("gone", ["^proc/", "^sys/", "^etc/", "kernel.log", "id.txt", "lspci.txt", "firmware.txt", "dev.txt"])
+@pytest.mark.parametrize(
+    "gone", ["^proc/", "^sys/", "^etc/", "kernel.log", "id.txt", "lspci.txt", "firmware.txt", "dev.txt"]
+)
 def test_what_is_absent_is_unknown_and_blames_nobody(gone: str) -> None:
     import re
 

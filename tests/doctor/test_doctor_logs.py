@@ -38,12 +38,25 @@ def test_what_a_program_puts_before_a_message_is_taken_off(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "name"),
     [  # 6.8, 6.11, 6.17, 7.0
-        ("[drm:mes_v11_0_submit_pkt_and_poll_completion.constprop.0 [amdgpu]] *ERROR* MES failed to response msg=3", "mes"),
+        (
+            "[drm:mes_v11_0_submit_pkt_and_poll_completion.constprop.0 [amdgpu]] *ERROR* MES failed "
+            "to response msg=3",
+            "mes",
+        ),
         (f"amdgpu {GPU}: amdgpu: MES(1) failed to respond to msg=MISC (WAIT_REG_MEM)", "mes"),
         (f"amdgpu {GPU}: MES ring buffer is full.", "mes"),
-        (f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2", "firmware-missing"),
-        (f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -22", "firmware-unreadable"),
-        ("[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx timeout, signaled seq=1, emitted seq=2", "ring-timeout"),
+        (
+            f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2",
+            "firmware-missing",
+        ),
+        (
+            f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -22",
+            "firmware-unreadable",
+        ),
+        (
+            "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx timeout, signaled seq=1, emitted seq=2",
+            "ring-timeout",
+        ),
         (f"amdgpu {GPU}: amdgpu: ring gfx_0.0.0 timeout, but soft recovered", "ring-recovered"),
         (f"amdgpu {GPU}: amdgpu: [mmhub] page fault (src_id:0 ring:169 vmid:0 pasid:0)", "page-fault"),
         (f"amdgpu {GPU}: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24)", "page-fault"),
@@ -99,12 +112,17 @@ def test_only_the_last_boot_counts() -> None:
 
 
 def test_of_a_whole_journal_only_the_kernel_is_believed() -> None:
-    text = "\n".join(f"Jun 18 16:36:53 box kernel: usb {n}: ok" for n in range(20)) + f"\nJun 18 16:37:01 box python[7]: {MES}\n"
+    text = (
+        "\n".join(f"Jun 18 16:36:53 box kernel: usb {n}: ok" for n in range(20))
+        + f"\nJun 18 16:37:01 box python[7]: {MES}\n"
+    )
     assert not parse(text).events
 
 
 def test_a_huge_log_loses_its_middle_only() -> None:
-    log = parse(f"{MES}\n" + "usb 1-4: new device\n" * 120_000 + "amdgpu 0000:03:00.0: SMU: No response msg_reg: 12\n")
+    log = parse(
+        f"{MES}\n" + "usb 1-4: new device\n" * 120_000 + "amdgpu 0000:03:00.0: SMU: No response msg_reg: 12\n"
+    )
     assert [event.name for event in log.events] == ["mes", "smu"]
 
 

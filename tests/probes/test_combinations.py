@@ -16,12 +16,20 @@ from zinc_rt.report import Result
 ROW = """\
 schema: zinc-rt-combinations/1
 rows:
-- {id: a, verdict: bad, chips: [gfx1201], kernel: "6.17", what: it hangs, source: "https://example.org/1", date: 2026-01-02}
+- {id: a, verdict: bad, chips: [gfx1201], kernel: "6.17", what: it hangs,
+   source: "https://example.org/1", date: 2026-01-02}
 """
 
 
 def row(**fields: object) -> Combination:
-    kept = {"id": "x", "verdict": "bad", "chips": ("gfx1201",), "what": "w", "source": "https://e", "date": date(2026, 1, 1)}
+    kept = {
+        "id": "x",
+        "verdict": "bad",
+        "chips": ("gfx1201",),
+        "what": "w",
+        "source": "https://e",
+        "date": date(2026, 1, 1),
+    }
     return Combination(**{**kept, **fields})  # type: ignore[arg-type]
 
 
@@ -54,7 +62,9 @@ def test_a_condition_on_the_kernel(condition: str, value: str | None, holds: boo
     assert row(kernel=condition).fits(Facts("gfx1201", value)) is holds
 
 
-@pytest.mark.parametrize(("condition", "value", "holds"), [("== 0x83", 0x83, True), ("== 0x83", 0x80, False), ("< 0x82", 0x6E, True)])
+@pytest.mark.parametrize(
+    ("condition", "value", "holds"), [("== 0x83", 0x83, True), ("== 0x83", 0x80, False), ("< 0x82", 0x6E, True)]
+)
 def test_a_condition_on_firmware(condition: str, value: int, holds: bool) -> None:
     assert row(firmware={"MES": condition}).fits(Facts("gfx1201", firmware={"MES": value})) is holds
 
@@ -73,7 +83,11 @@ def test_a_package_may_have_an_epoch() -> None:
 
 
 def test_bad_rows_come_first() -> None:
-    rows = [row(id="g", verdict="good", kernel="6"), row(id="b", kernel="6"), row(id="s", verdict="suspect", kernel="6")]
+    rows = [
+        row(id="g", verdict="good", kernel="6"),
+        row(id="b", kernel="6"),
+        row(id="s", verdict="suspect", kernel="6"),
+    ]
     assert [each.id for each in matching(Facts("gfx1201", "6.17"), rows)] == ["b", "s", "g"]
 
 
@@ -101,7 +115,7 @@ def test_a_row_that_is_not_whole_is_refused_by_name(old: str, new: str, said: st
 
 def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text(ROW + ROW.splitlines()[2] + "\n")
+    path.write_text(ROW + "\n".join(ROW.splitlines()[2:]) + "\n")
     with pytest.raises(InputError, match="two rows are called a"):
         load(path)
 
