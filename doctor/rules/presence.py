@@ -18,8 +18,8 @@ def _none(machine: Machine) -> Iterator[Seen]:
         yield Seen(
             f"no GPU is visible in this container ({machine.host.container})",
             why="whether the machine has one cannot be seen from here",
-            next="start the container with --device /dev/kfd --device /dev/dri --group-add render, or run doctor on "
-            f"the host; without a GPU, {SIMULATED}",
+            next="start the container with --device /dev/kfd --device /dev/dri --group-add render, or run doctor "
+            f"on the host; without a GPU, {SIMULATED}",
         )
         return
     where = "sys/class/drm lists none" if machine.gpus_known else "there is no sys/class/drm and no lspci.txt"

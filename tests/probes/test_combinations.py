@@ -96,7 +96,7 @@ def test_bad_rows_come_first() -> None:
     [
         ("combinations/1", "combinations/2", "schema"),
         ("verdict: bad", "verdict: ugly", "verdict 'ugly'"),
-        ("what: it hangs, ", "", "lacks what"),
+        ("what: it hangs,", "", "lacks what"),
         ('kernel: "6.17"', "colour: red", "unknown colour"),
         ('kernel: "6.17", ', "", "no condition beside the chip"),
         ("https://example.org/1", "a friend", "is no link"),
