@@ -107,6 +107,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "container.nodes": ("permissions.*", "container.hidden", "kfd.absent", "gpu.not-in-kfd"),
     "host.out-of-memory": ("log.gpu-memory",),
     "host.memory": ("log.gpu-memory", "host.out-of-memory"),
+    "host.vram-full": ("log.gpu-memory",),
     "host.huge-pages": ("host.memory", "host.out-of-memory"),
     "log.discovery": (*_START_FAILED, *_ALL_LOG, "firmware.missing"),
     "log.vbios": (*_START_FAILED, *_ALL_LOG),

@@ -64,6 +64,8 @@ TABLE: tuple[Message, ...] = (
     *_rows(
         "module-mismatch",
         "kernel/module/version.c",
+        r"Module amdgpu not found in directory",
+        r"Failed to find module 'amdgpu'",
         r"(?:amdgpu|amdkcl|amdttm|amd_sched|amdxcp|drm_\w+): (?:disagrees about version of symbol|Unknown symbol)",
         r"(?:amdgpu|amdkcl|amdttm|amd_sched|amdxcp): version magic '",
         r"amdgpu.*Invalid module format",

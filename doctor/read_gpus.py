@@ -120,6 +120,7 @@ def _from_drm(capture: Capture, folder: str, card: str, render: str) -> Gpu:
         line("product_name") or "",
         vram_bytes=integer(line("mem_info_vram_total")),
         visible_bytes=integer(line("mem_info_vis_vram_total")),
+        vram_used_bytes=integer(line("mem_info_vram_used")),
         bar_bytes=_bar(line("resource")),
         links=_links(capture, folder, address),
         runtime_status=line("power/runtime_status"),
@@ -293,6 +294,7 @@ def _add_node(found: dict[str, Gpu], node: Node) -> None:
         [key for key in free if found[key].render == render],
         [key for key in free if found[key].address == address and address],
         [key for key in free if found[key].device_id == device and device],
+        free if len(found) == 1 and device is None else [],
     ):
         if same:
             found[same[0]] = replace(found[same[0]], node=node)

@@ -51,7 +51,7 @@ def read_machine(capture: Capture) -> Machine:
         _user(capture),
         _nodes(capture),
         _packages(capture),
-        tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip()),
+        _users(capture),
         log,
     )
 
@@ -178,6 +178,8 @@ def _container(capture: Capture) -> str | None:
     )
     if said:
         return said if isinstance(said, str) else said[1]
+    if re.search(r"/docker/containers/|/containers/storage/|kubelet", capture.text("proc/self/mountinfo") or ""):
+        return "a container"
     groups = "\n".join(filter(None, (capture.text("proc/1/cgroup"), capture.text("proc/self/cgroup"))))
     ours = "\n".join(line for line in groups.splitlines() if not line.endswith(":/"))
     return next((kind for kind, pattern in _CONTAINERS if re.search(pattern, ours)), None)
@@ -256,6 +258,13 @@ def _nodes(capture: Capture) -> tuple[DeviceNode, ...] | None:
             named = re.search(r"# group (\S+)", line)
             found.append(DeviceNode(path, mode, uid, named[1] if named else gid, acl == "+"))
     return tuple(found)
+
+
+def _users(capture: Capture) -> tuple[str, ...]:
+    """users.txt; else the processes KFD lists, by number only."""
+    said = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
+    listed = {name.split("/")[5] for name in capture.files if re.match(r"sys/class/kfd/kfd/proc/\d+/", name)}
+    return said or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
 
 
 def _packages(capture: Capture) -> dict[str, str] | None:

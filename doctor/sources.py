@@ -24,7 +24,7 @@ MACHINE = (
     "sys/class/dmi/id/product_name", "sys/class/dmi/id/sys_vendor", "sys/class/dmi/id/board_name",
     "sys/class/dmi/id/board_vendor", "sys/class/dmi/id/bios_version", "sys/class/dmi/id/bios_date",
     "sys/hypervisor/type",
-    "sys/class/kfd/kfd/topology/system_properties",
+    "sys/class/kfd/kfd/topology/system_properties", "sys/class/kfd/kfd/proc/*/pasid",
     "sys/class/kfd/kfd/topology/nodes/*/gpu_id", "sys/class/kfd/kfd/topology/nodes/*/name",
     "sys/class/kfd/kfd/topology/nodes/*/properties", "sys/class/kfd/kfd/topology/nodes/*/mem_banks/*/properties",
     "sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from zinc_rt.doctor.machine import Gpu, Machine
 from zinc_rt.doctor.rule import BOTH, Rule, Seen
+from zinc_rt.doctor.rules.firmware import PACKAGES
 from zinc_rt.probes.combinations import Combination, Facts, matching
 
 
@@ -18,7 +19,11 @@ def facts(gpu: Gpu, machine: Machine) -> Facts:
         name, _, value = word.partition("=")
         if name.startswith("amdgpu."):
             parameters.setdefault(name.removeprefix("amdgpu."), value)
-    return Facts(gpu.arch, machine.kernel.release, kind, version, gpu.firmware, machine.packages or {}, parameters)
+    packages = dict(machine.packages or {})
+    own = next((packages[name] for name in PACKAGES if name in packages), None)
+    if own is not None:
+        packages["linux-firmware"] = own  # the part for AMD's GPUs, where a distribution splits it off
+    return Facts(gpu.arch, machine.kernel.release, kind, version, gpu.firmware, packages, parameters)
 
 
 def rows(machine: Machine) -> list[tuple[Gpu, Combination]]:

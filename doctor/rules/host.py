@@ -9,6 +9,7 @@ from zinc_rt.doctor.read_machine import refused
 from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, logged
 
 LITTLE_BYTES = 2 << 30
+FULL = 0.9  # of VRAM
 
 
 def _wsl(machine: Machine) -> Iterator[Seen]:
@@ -73,6 +74,14 @@ def _users(machine: Machine) -> Iterator[Seen]:
         yield Seen(
             f"other processes use KFD: {', '.join(names[:5])}", tuple(f"users.txt: {each}" for each in names[:5])
         )
+
+
+def _full(machine: Machine) -> Iterator[Seen]:
+    for gpu in machine.wanted:
+        used, whole = gpu.vram_used_bytes, gpu.vram_bytes
+        if used and whole and used > FULL * whole and not gpu.integrated:
+            title = f"{used >> 20} of {whole >> 20} MiB of VRAM of {gpu.title} are in use"
+            yield Seen(title, (f"mem_info_vram_used: {used}",), gpu.address)
 
 
 def _displays(machine: Machine) -> Iterator[Seen]:
@@ -144,6 +153,15 @@ RULES = (
         "a smaller model or context; more memory or swap",
         BOTH,
         logged("host-memory"),
+    ),
+    Rule(
+        "host.vram-full",
+        "warning",
+        "VRAM is nearly full",
+        "weights will not fit beside what is there, or the driver evicts to system memory",
+        "end the processes that hold it (`fuser -v /dev/kfd /dev/dri/renderD*`)",
+        BOTH,
+        _full,
     ),
     Rule(
         "host.users",

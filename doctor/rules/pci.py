@@ -58,6 +58,16 @@ def _slow(gpu: Gpu, machine: Machine) -> Seen | None:
     return Seen(f"the PCIe link to {gpu.title} runs at {slowest:g} GT/s at most", about=gpu.address)
 
 
+def _slow_now(gpu: Gpu, machine: Machine) -> Seen | None:
+    """Well below what the link could do, just now: what an idle GPU does, and a bad slot too."""
+    own = next((link for link in gpu.links if link.speed and link.speed_most), None)
+    if own is None or gpu.integrated or machine.host.hypervisor or (own.speed or 0) > (own.speed_most or 0) / 4:
+        return None
+    return Seen(
+        f"the PCIe link to {gpu.title} runs at {own.speed:g} of {own.speed_most:g} GT/s now", about=gpu.address
+    )
+
+
 def _small_bar(gpu: Gpu, machine: Machine) -> Seen | None:
     """By what amdgpu says in sysfs, else the card's resizable BAR, else the line amdgpu prints at its start."""
     if gpu.integrated:
@@ -307,6 +317,15 @@ RULES = (
         "check the slot and its speed in the BIOS, the riser, amdgpu.pcie_gen_cap",
         BOTH,
         each_gpu(_slow),
+    ),
+    Rule(
+        "pci.link-speed-now",
+        "note",
+        "the PCIe link is slow at the moment",
+        "an idle GPU lowers its link and raises it under load",
+        "look again while something runs on it; if it stays so: the slot, its speed in the BIOS, the riser",
+        BOTH,
+        each_gpu(_slow_now),
     ),
     Rule(
         "pci.small-bar",

@@ -90,6 +90,11 @@ def _sleeps_unused(machine: Machine) -> Iterator[Seen]:
             )
 
 
+def _link_saving(machine: Machine) -> Iterator[Seen]:
+    if machine.host.aspm_policy in ("powersave", "powersupersave") and machine.gpus:
+        yield Seen(f"PCIe links save power (ASPM {machine.host.aspm_policy})")
+
+
 RULES = (
     Rule(
         "power.runtime-error",
@@ -162,6 +167,15 @@ RULES = (
         "echo auto | sudo tee /sys/class/drm/card*/device/power_dpm_force_performance_level",
         BOTH,
         each_gpu(_held_low),
+    ),
+    Rule(
+        "power.aspm",
+        "note",
+        "PCIe links save power",
+        "a link that sleeps answers later, and on some boards not at all",
+        "where the link has errors: pcie_aspm=off on the command line",
+        BOTH,
+        _link_saving,
     ),
     Rule(
         "power.asleep",
