@@ -16,6 +16,7 @@ from zinc_rt.doctor.rules.table import RULES
 from zinc_rt.doctor.unknowns import unknowns
 
 NOTHING = "gpu.none"
+ABOUT_THE_HOST = ("gpu.none", "host.")  # what may be said of a machine that surely has no AMD GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def diagnose(capture: Capture, *, device: str = "") -> Diagnosis:
     if device:
         machine = only(machine, device)
     found = [(rule.finding(seen), seen) for rule in RULES for seen in rule.look(machine)]
+    if machine.gpus_known and not machine.gpus:
+        found = [(finding, seen) for finding, seen in found if finding.id.startswith(ABOUT_THE_HOST)]
     if device:
         kept = {"", *(gpu.address for gpu in machine.gpus)}
         found = [(finding, seen) for finding, seen in found if finding.about in kept]

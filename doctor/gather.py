@@ -25,6 +25,7 @@ def gather(root: Path, *, ioctls: bool) -> tuple[Files, Reasons]:
     release = (files.get("proc/sys/kernel/osrelease") or b"").decode(errors="replace").strip()
     if release:
         read_all(root, f"boot/config-{release}", files, unreadable)
+    _list_functions(root, files, unreadable)
     devices = _devices(root)
     for name, device in devices.items():
         _read_device(root, name, device, files, unreadable)
@@ -33,6 +34,19 @@ def gather(root: Path, *, ioctls: bool) -> tuple[Files, Reasons]:
     if root == Path("/"):
         _ask_this_machine(files, unreadable, devices, ioctls=ioctls)
     return files, unreadable
+
+
+def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:
+    """Every PCI function by vendor and class; a graphics function of AMD's whole, for no driver may have it."""
+    for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
+        where = f"sys/bus/pci/devices/{folder.name}"
+        for name in ("vendor", "class"):
+            read_one(folder / name, f"{where}/{name}", files, unreadable)
+        amd = files.get(f"{where}/vendor", b"").strip() == AMD.encode()
+        if amd and files.get(f"{where}/class", b"").startswith((b"0x03", b"0x1200")):
+            for name in sources.FUNCTION:
+                read_one(folder / name, f"{where}/{name}", files, unreadable)
+            _read_bridges(root, folder, files, unreadable)
 
 
 def _devices(root: Path) -> dict[str, Path]:

@@ -38,7 +38,7 @@ def read_machine(capture: Capture) -> Machine:
     log_text = capture.text("kernel.log")
     bridges = _bridges(capture, known)
     log = parse(log_text, bridges) if log_text is not None and log_text.strip() else None
-    drm = any(name.startswith("sys/class/drm/") for name in capture.files)
+    drm = any(name.startswith(("sys/class/drm/", "sys/bus/pci/devices/")) for name in capture.files)
     return Machine(
         capture,
         kernel,

@@ -17,6 +17,8 @@ GROUPS = ("render", "video")
 
 
 def _membership(machine: Machine) -> Iterator[Seen]:
+    if not machine.gpus:
+        return  # nothing to open
     user, host = machine.user, machine.host.distribution or ""
     denied = [node for node in _node_paths(machine) if refused(machine.capture, node.strip("/"))]
     if denied:

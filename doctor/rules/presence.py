@@ -22,7 +22,9 @@ def _none(machine: Machine) -> Iterator[Seen]:
             f"on the host; without a GPU, {SIMULATED}",
         )
         return
-    where = "sys/class/drm lists none" if machine.gpus_known else "there is no sys/class/drm and no lspci.txt"
+    where = (
+        "neither sysfs nor lspci lists one" if machine.gpus_known else "there is no sys/class/drm and no lspci.txt"
+    )
     yield Seen(evidence=(where,))
 
 

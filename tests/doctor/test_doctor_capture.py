@@ -161,6 +161,43 @@ def test_the_narrow_link_above_the_gpu_is_found_and_firmware_read_without_root(t
     assert diagnosis.machine.gpus[0].firmware == {"MES": 0x86}
 
 
+def test_a_gpu_without_a_driver_is_found_on_the_bus(tmp_path: Path) -> None:
+    """No DRM device, no lspci: what is left of a GPU whose module was kept out."""
+    from zinc_rt.doctor.diagnose import diagnose
+
+    function = tmp_path / "sys/devices/pci0000:00/0000:00:01.1/0000:03:00.0"
+    function.mkdir(parents=True)
+    bus = tmp_path / "sys/bus/pci/devices"
+    bus.mkdir(parents=True)
+    (bus / "0000:03:00.0").symlink_to("../../../devices/pci0000:00/0000:00:01.1/0000:03:00.0")
+    for name, text in {
+        "vendor": "0x1002",
+        "device": "0x7551",
+        "class": "0x030000",
+        "uevent": "PCI_ID=1002:7551",
+    }.items():
+        (function / name).write_text(f"{text}\n")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text("root=x nomodeset\n")
+    diagnosis = diagnose(capture(tmp_path))
+    assert [gpu.address for gpu in diagnosis.machine.gpus] == ["0000:03:00.0"]
+    assert diagnosis.first is not None and diagnosis.first.id == "module.blacklisted"
+
+
+def test_a_machine_that_surely_has_no_amd_gpu_is_not_blamed_for_anything(tmp_path: Path) -> None:
+    from zinc_rt.doctor.diagnose import diagnose
+
+    files = {
+        "sys/bus/pci/devices/0000:00:02.0/vendor": b"0x8086\n",
+        "sys/bus/pci/devices/0000:00:02.0/class": b"0x030000\n",
+        "proc/cmdline": b"root=x nomodeset modprobe.blacklist=amdgpu\n",
+        "id.txt": b"uid=1000(u) gid=1000(u) groups=1000(u)\n",
+        "etc/os-release": b"ID=debian\n",
+    }
+    diagnosis = diagnose(Capture(files))
+    assert [finding.id for finding in diagnosis.findings] == ["gpu.none"] and diagnosis.exit_code() == 77
+
+
 def test_a_gpu_that_sleeps_is_not_asked(tmp_path: Path) -> None:
     sysfs(tmp_path, status="suspended")
     found = capture(tmp_path)
