@@ -205,13 +205,18 @@ ORDER = (
     "log.*",
     "pci.*",
     "parameters.*",
+    "tier.*",
     "host.*",
     "combination.*",
 )
 
 
+ANSWERS = ("tier.*",)  # what the driver says in the end: any cause may explain it
+
+
 def may_explain(cause: str, consequence: str, more: tuple[str, ...] = ()) -> bool:
-    return any(fnmatchcase(consequence, pattern) for pattern in (*EXPLAINS.get(cause, ()), *more))
+    answer = any(fnmatchcase(consequence, pattern) for pattern in ANSWERS) and cause != consequence
+    return answer or any(fnmatchcase(consequence, pattern) for pattern in (*EXPLAINS.get(cause, ()), *more))
 
 
 def rank(finding_id: str) -> int:

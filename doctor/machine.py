@@ -49,6 +49,7 @@ class Gpu:
     vbios: str | None = None
     firmware: dict[str, int] = field(default_factory=dict)  # MES → version, without its feature bits
     displays: tuple[str, ...] = ()
+    answers: dict[str, tuple[bool, str]] = field(default_factory=dict)  # tier → usable, why (ioctl.json)
     gone: bool = False  # nothing answers at its address
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -314,7 +315,26 @@ def _finished(capture: Capture, gpu: Gpu, firmware: dict[str, dict[str, int]]) -
     if not arch and gpu.device_id in CHIPS:
         arch = CHIPS[gpu.device_id].arch
     versions = firmware.get(gpu.card) or firmware.get(gpu.address) or firmware.get("") or {}
-    return replace(gpu, arch=arch, vram_bytes=vram, visible_bytes=visible, firmware={**versions, **gpu.firmware})
+    answers, told = _answers(capture, gpu)
+    return replace(
+        gpu,
+        arch=arch,
+        vram_bytes=vram,
+        visible_bytes=visible,
+        firmware={**told, **versions, **gpu.firmware},
+        answers=answers,
+    )
+
+
+def _answers(capture: Capture, gpu: Gpu) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
+    """ioctl.json of this GPU: what each tier answered, firmware versions. Empty where it is of another shape."""
+    try:
+        of_gpu = json.loads(capture.text("ioctl.json") or "{}")["gpus"][gpu.render]
+        answers = {tier: (bool(each["usable"]), str(each["why"])) for tier, each in of_gpu.items()}
+        firmware = of_gpu.get("t2", {}).get("facts", {}).get("firmware", {})
+        return answers, {str(name): int(value) for name, value in firmware.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}, {}
 
 
 def _fw_version(capture: Capture, folder: str) -> dict[str, int]:

@@ -15,6 +15,7 @@ from zinc_rt.doctor.rules import (
     power,
     presence,
     ras,
+    tiers,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -29,4 +30,5 @@ RULES: tuple[Rule, ...] = (
     *combinations.RULES,
     *permissions.RULES,
     *log.RULES,
+    *tiers.RULES,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -152,3 +153,13 @@ def test_packages_are_read_as_every_manager_prints_them() -> None:
     ):
         packages = read_machine(Capture({"packages.txt": text.encode()})).packages
         assert packages is not None and packages["linux-firmware"].startswith("20260810-1"), text
+
+
+def test_what_the_driver_answered_counts_where_nothing_else_explains_it() -> None:
+    t1 = {"usable": False, "why": "KFD 1.2 is too old"}
+    said = json.dumps({"gpus": {"renderD128": {"t1": t1, "t2": {"usable": True, "why": ""}}}})
+    assert first(sick(**{"ioctl.json": said})) == "tier.refused"
+    both = sick(**{"ioctl.json": said, "id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).findings
+    assert both[0].id == "permissions.group" and both[0].cause_of == ("tier.refused",)
+    for torn in ("{", "[]", '{"gpus": 3}', '{"gpus": {"renderD128": {"t1": 7}}}'):
+        assert sick(**{"ioctl.json": torn}).first is None
