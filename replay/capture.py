@@ -87,7 +87,7 @@ def capture(
     with LogReader(log_path) as log:
         tape = read_tape(log)
         require_inputs(log, tape)
-        steps = chosen(tape, _default(tape) if step is None else step, 0)
+        steps = chosen(tape, chosen_step(tape) if step is None else step, 0)
         sources = sources_of(log, tape, model)
         with Rebuilt(log, tape, sources, opener_of(choice), timeout_seconds=timeout_seconds) as suspect:
             backend = suspect.backend
@@ -108,7 +108,8 @@ def capture(
             return _captured(suspect, tape, target, variant, expected)
 
 
-def _default(tape: Tape) -> int:
+def chosen_step(tape: Tape) -> int:
+    """The first that a fault ended, else the last."""
     known = {each.number for each in tape.steps}
     faulty = [fault.step for fault in tape.faults if fault.step in known]
     return faulty[0] if faulty else tape.steps[-1].number

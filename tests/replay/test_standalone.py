@@ -32,11 +32,13 @@ from zinc_rt.lower import Call, Program
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.replay import standalone
-from zinc_rt.replay.capture import Capture, capture
+from zinc_rt.replay.capture import Capture, capture, chosen_step
 from zinc_rt.replay.command import main
 from zinc_rt.replay.standalone import emit, runs_of
 from zinc_rt.replay.standalone_program import CALLS
+from zinc_rt.replay.tape import Step, Tape
 from zinc_rt.sim.client import SimClient
+from zinc_rt.trace.records import Fault
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
@@ -398,6 +400,13 @@ def test_runs_hold_everything_that_is_not_zero(content: bytes) -> None:
     for offset, data in runs_of(content):
         back[offset : offset + len(data)] = data
     assert bytes(back) == content
+
+
+def test_the_step_that_did_not_end_is_taken_else_the_last() -> None:
+    steps = [Step(number, 0, (1, 1, 1), "main", (1, 1, 1, 0), 0.0, []) for number in range(3)]
+    assert chosen_step(Tape({}, steps=steps)) == 2
+    assert chosen_step(Tape({}, steps=steps, faults=[Fault(1, "hang", "", 0.0), Fault(2, "lost", "", 0.0)])) == 1
+    assert chosen_step(Tape({}, steps=steps, faults=[Fault(-1, "before any step", "", 0.0)])) == 2
 
 
 def test_the_input_of_the_log_is_what_the_node_reads(log: Path, device: Path) -> None:
