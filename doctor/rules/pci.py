@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import Gpu, Link, Machine
-from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, each_gpu, from_events, logged
+from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, concerns_ours, each_gpu, from_events, logged
 
 NARROW = 4  # lanes: below half of what boards give when two slots share them
 SLOW = 8.0  # GT/s (PCIe 3)
@@ -103,7 +103,7 @@ def _unassigned(machine: Machine) -> Iterator[Seen]:
         )
         if not later or not any(re.search(later, line) for line in machine.log.lines[event.at + 1 :]):
             lost.append(event)
-    started = {gpu.address for gpu in machine.gpus if gpu.node}
+    started = {gpu.address for gpu in machine.gpus if gpu.started and not machine.log.named("init-failed")}
     lost = [event for event in lost if event.address not in started]
     if lost:
         yield from_events(machine, lost, lost[0].address)
@@ -124,9 +124,7 @@ def _corrected(machine: Machine) -> Iterator[Seen]:
 def _atomics(machine: Machine) -> Iterator[Seen]:
     """Healthy machines say "not supported" as well, where firmware does without; "rejects" is a refusal."""
     for event in machine.log.named("atomics") if machine.log else ():
-        refused = "rejects" in event.text.lower()
-        if machine.kfd and all(gpu.node for gpu in machine.wanted):
-            return  # of another GPU: all of ours are listed
+        refused = "rejects" in event.text.lower() and concerns_ours(event.text, machine)
         old = re.search(r"rejects atomics (\d+)<(\d+)", event.text)
         if not refused:
             continue
