@@ -11,15 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent
-HARNESS = (
-    "doctor",
-    "golden",
-    "perf",
-    "probes",
-    "replay",
-    "trace",
-    "validate",
-)  # may import every room; none imports them
+# May import every room; none imports them.
+HARNESS = ("doctor", "golden", "perf", "probes", "replay", "trace", "validate")
 EVERYBODY = frozenset({"errors", "folders"})  # may be imported from everywhere
 # What package data is made of; whatever else lies in a folder is nobody's.
 SUFFIXES = (
