@@ -63,6 +63,11 @@ class Gpu:
         return " ".join(filter(None, (said, self.arch, self.address or self.card)))
 
     @property
+    def started(self) -> bool:
+        """amdgpu drives it: what only a driver that came up can tell is there."""
+        return self.node is not None or (self.driver == "amdgpu" and bool(self.vram_bytes))
+
+    @property
     def integrated(self) -> bool:
         return bool(self.chip and self.chip.apu)
 

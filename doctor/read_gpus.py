@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
@@ -10,44 +9,19 @@ from zinc_rt.doctor import lspci
 from zinc_rt.doctor.capture import Capture
 from zinc_rt.doctor.chips import CHIPS, by_title
 from zinc_rt.doctor.machine import Gpu, Link
+from zinc_rt.doctor.numbers import integer
+from zinc_rt.doctor.read_firmware import of_debugfs, of_ioctls, of_sysfs
 from zinc_rt.errors import ZincError
-from zinc_rt.kmd.render_node import FIRMWARE_VERSION_MASK
 from zinc_rt.kmd.topology import Node
 
 AMD = 0x1002
 _DRM = "sys/class/drm"
 _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
-_FW_FILES = {
-    "pfp": "PFP",
-    "me": "ME",
-    "mec": "MEC",
-    "mes": "MES",
-    "mes_kiq": "MES_KIQ",
-    "smc": "SMC",
-    "rlc": "RLC",
-    "sos": "SOS",
-    "sdma": "SDMA",
-    "imu": "IMU",
-    "asd": "ASD",
-}
-_FW_LINE = re.compile(
-    r"^\s*([A-Z][\w ]*?)(?: feature version: \d+,| program: \d+,| feature \d+,|[: ])?\s*"
-    r"(?:firmware version|fw|version):?\s*(0x[0-9a-fA-F]+|\d+)"
-)
-
-
-def integer(text: str | None) -> int | None:
-    """A number as sysfs writes it: decimal, or with 0x."""
-    word = (text or "").strip().partition(" ")[0].strip()
-    try:
-        return int(word, 16 if word.lower().startswith("0x") else 10)
-    except ValueError:
-        return None
 
 
 def gpus(capture: Capture, nodes: tuple[Node, ...]) -> tuple[Gpu, ...]:
     listed = lspci.parse(capture.text("lspci.txt") or "")
-    firmware = _firmware(capture)
+    firmware = of_debugfs(capture)
     found: dict[str, Gpu] = {}
     for card, render, folder in _drm(capture):
         gpu = _from_drm(capture, folder, card, render)
@@ -133,7 +107,7 @@ def _from_drm(capture: Capture, folder: str, card: str, render: str) -> Gpu:
         temperatures=_temperatures(capture, folder),
         ras=_ras(capture, folder),
         vbios=line("vbios_version"),
-        firmware=_fw_version(capture, folder),
+        firmware=of_sysfs(capture, folder),
         displays=_displays(capture, card),
         gone=vendor == 0xFFFF or line("config") == "ff",
     )
@@ -315,7 +289,7 @@ def _finished(capture: Capture, gpu: Gpu, firmware: dict[str, dict[str, int]]) -
     if not arch and gpu.device_id in CHIPS:
         arch = CHIPS[gpu.device_id].arch
     versions = firmware.get(gpu.card) or firmware.get(gpu.address) or firmware.get("") or {}
-    answers, told = _answers(capture, gpu)
+    answers, told = of_ioctls(capture, gpu)
     return replace(
         gpu,
         arch=arch,
@@ -324,47 +298,3 @@ def _finished(capture: Capture, gpu: Gpu, firmware: dict[str, dict[str, int]]) -
         firmware={**told, **versions, **gpu.firmware},
         answers=answers,
     )
-
-
-def _answers(capture: Capture, gpu: Gpu) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
-    """ioctl.json of this GPU: what each tier answered, firmware versions. Empty where it is of another shape."""
-    try:
-        of_gpu = json.loads(capture.text("ioctl.json") or "{}")["gpus"][gpu.render]
-        answers = {tier: (bool(each["usable"]), str(each["why"])) for tier, each in of_gpu.items()}
-        firmware = of_gpu.get("t2", {}).get("facts", {}).get("firmware", {})
-        return answers, {str(name): int(value) for name, value in firmware.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return {}, {}
-
-
-def _fw_version(capture: Capture, folder: str) -> dict[str, int]:
-    """`fw_version/mes_fw_version` and its like, which everybody may read."""
-    found = {}
-    for file, name in _FW_FILES.items():
-        value = integer(capture.line(f"{folder}/fw_version/{file}_fw_version"))
-        if value:
-            found[name] = value & FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
-    return found
-
-
-def _firmware(capture: Capture) -> dict[str, dict[str, int]]:
-    """amdgpu_firmware_info by card (`# card1` before each), "" where only one is told of."""
-    texts = [capture.text("firmware.txt") or ""]
-    for name in sorted(capture.files):
-        matched = re.fullmatch(r"sys/kernel/debug/dri/(\d+)/amdgpu_firmware_info", name)
-        if matched:
-            texts.append(f"# card{matched[1]}\n{capture.text(name)}")
-    found: dict[str, dict[str, int]] = {}
-    for text in texts:
-        of = ""
-        for line in text.splitlines():
-            if line.startswith("#"):
-                of = (line.strip("# ").split() or [""])[0].lower()
-                continue
-            matched = _FW_LINE.match(line)
-            value = integer(matched[2]) if matched else None
-            if matched and value:
-                name = matched[1].strip().replace(" ", "_").upper()
-                value &= FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
-                found.setdefault(of, {})[name] = value
-    return found

@@ -9,7 +9,7 @@ from zinc_rt.doctor.capture import Capture
 from zinc_rt.doctor.captured_sysfs import denied, topology
 from zinc_rt.doctor.logs import Log, parse
 from zinc_rt.doctor.machine import DeviceNode, Gpu, Host, Kernel, Machine, Module, User, Version
-from zinc_rt.doctor.read_gpus import gpus, integer
+from zinc_rt.doctor.read_gpus import gpus
 
 _NODE = re.compile(r"^(c[rwxsStT-]{9})([+.@]?)\s+\d+\s+(\S+)\s+(\S+)\s+\d+,\s*\d+\s.*?(/dev/\S+)")
 _CONTAINERS = (
@@ -287,6 +287,3 @@ def _packages(capture: Capture) -> dict[str, str] | None:
 def refused(capture: Capture, path: str) -> bool:
     """Whether a node was tried and not allowed."""
     return denied(capture.unreadable.get(path, ""))
-
-
-__all__ = ["integer", "read_machine", "refused", "version"]

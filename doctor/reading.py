@@ -107,4 +107,5 @@ def run(command: Iterable[str]) -> bytes | str:
     if not done.stdout:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         return said[0] if said else f"printed nothing (exit {done.returncode})"
-    return done.stdout[-FILE_BYTES:]
+    half = FILE_BYTES // 2
+    return done.stdout if len(done.stdout) <= FILE_BYTES else done.stdout[:half] + CUT + done.stdout[-half:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -91,6 +92,16 @@ def gpu_of(machine: Machine, address: str) -> str:
         ):
             return gpu.address
     return address
+
+
+def concerns_ours(text: str, machine: Machine) -> bool:
+    """KFD skips a processor's own graphics on many healthy machines. `1002:7551` names one of ours; a line without
+    an id counts where KFD does not list all of ours."""
+    named = {int(each, 16) for each in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
+    known = {gpu.device_id for gpu in machine.wanted}
+    if named and None not in known:
+        return bool(named & known)
+    return not (machine.kfd and all(gpu.node for gpu in machine.wanted))
 
 
 def from_events(machine: Machine, events: list[Event], address: str) -> Seen:

@@ -19,22 +19,27 @@ PACKAGES = (
     "firmware-amd-graphics",
     "linux-firmware",
 )
+# Files without a substitute, unlike those of MES and TOC (gfx_v12_0.c, amdgpu_psp.c, amdgpu_smu.c, sdma_v7_0.c).
+REQUIRED = re.compile(r"gc_\d+_\d+_\d+_(?:pfp|me|mec|rlc|imu)\.bin|psp_\d+_\d+_\d+_sos\.bin|sdma_\d|smu_\d")
+REBUILD = "update {package}, rebuild the initramfs (update-initramfs -u, dracut -f, mkinitcpio -P), boot again"
 GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an earlier winter has their firmware
 
 
 def _missing(machine: Machine) -> Iterator[Seen]:
-    """Required where the driver's start failed as well, or the file is one nothing does without."""
-    if machine.log is None:
+    """In the way where nothing does without the file, or the start failed; else the driver had another to take."""
+    log = machine.log
+    if log is None:
         return
-    failed = bool(machine.log.named("init-failed", "psp", "smu", "mes"))
-    events = [
-        each for each in machine.log.named("firmware-missing") if not any(word in each.file for word in OPTIONAL)
-    ]
+    events = [each for each in log.named("firmware-missing") if not any(word in each.file for word in OPTIONAL)]
     for address in dict.fromkeys(event.address for event in events):
         own = [event for event in events if event.address == address]
         files = list(dict.fromkeys(event.file for event in own if event.file))
+        came_up = rf"Initialized amdgpu .* for {re.escape(address)}" if address else "Initialized amdgpu"
+        later = any(re.search(came_up, line) for line in log.lines[own[0].at :])
+        alive = any(gpu.started and gpu.address in (address, "") for gpu in machine.gpus)
+        needed = any(REQUIRED.search(file) for file in files)
+        done_without = later or (alive and not needed and not log.named("init-failed"))
         seen = from_events(machine, own, address)
-        started = any(gpu.node and gpu.address in (address, "") for gpu in machine.gpus) and not failed
         package = next((name for name in PACKAGES if name in (machine.packages or {})), "linux-firmware")
         named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
         yield Seen(
@@ -42,13 +47,8 @@ def _missing(machine: Machine) -> Iterator[Seen]:
             seen.evidence,
             seen.about,
             seen.at,
-            severity="note" if started else seen.severity,
-            next=(
-                f"update {package}, rebuild the initramfs (update-initramfs -u, dracut -f, mkinitcpio "
-                "-P), boot again"
-            )
-            if not started
-            else "nothing: the driver started without it",
+            severity="note" if done_without else seen.severity,
+            next="nothing: the driver started without it" if done_without else REBUILD.format(package=package),
         )
 
 

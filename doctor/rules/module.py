@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from zinc_rt.doctor.machine import Machine
@@ -67,11 +68,13 @@ def _no_amdgpu(machine: Machine) -> Iterator[Seen]:
 
 def _too_old(machine: Machine) -> Iterator[Seen]:
     now = machine.kernel.version
+    if re.search(r"\.el\d", machine.kernel.release or ""):
+        return  # an enterprise kernel's number says nothing of its drivers
     packages = machine.packages or {}
     if now is None or machine.module.dkms or any("dkms" in name and "amdgpu" in name for name in packages):
         return
     for gpu in machine.wanted:
-        if gpu.chip and now[:2] < gpu.chip.kernel and gpu.node is None:
+        if gpu.chip and now[:2] < gpu.chip.kernel and not gpu.started:
             least = ".".join(map(str, gpu.chip.kernel))
             yield Seen(
                 f"Linux {machine.kernel.release} is older than {gpu.title}: it came with {least}",

@@ -1,4 +1,4 @@
-"""The way to the card: link, BARs, atomics, errors of the bus, IOMMU, ACS."""
+"""The way to the card: link, BARs, atomics, ACS. Its errors: bus_errors.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import Gpu, Link, Machine
-from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, each_gpu, from_events, logged
+from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, concerns_ours, each_gpu, from_events, logged
 
 NARROW = 4  # lanes: below half of what boards give when two slots share them
 SLOW = 8.0  # GT/s (PCIe 3)
-CORRECTED_MANY = 20  # lines of corrected errors: one now and then is what correction is for
 
 
 def _narrow(gpu: Gpu, machine: Machine) -> Seen | None:
@@ -103,7 +102,7 @@ def _unassigned(machine: Machine) -> Iterator[Seen]:
         )
         if not later or not any(re.search(later, line) for line in machine.log.lines[event.at + 1 :]):
             lost.append(event)
-    started = {gpu.address for gpu in machine.gpus if gpu.node}
+    started = {gpu.address for gpu in machine.gpus if gpu.started and not machine.log.named("init-failed")}
     lost = [event for event in lost if event.address not in started]
     if lost:
         yield from_events(machine, lost, lost[0].address)
@@ -115,18 +114,10 @@ def _zero_bar(gpu: Gpu, machine: Machine) -> Seen | None:
     return Seen(f"BAR 0 of {gpu.title} has no address", ("lspci.txt: Region 0 is unassigned",), gpu.address)
 
 
-def _corrected(machine: Machine) -> Iterator[Seen]:
-    events = machine.log.named("aer-corrected") if machine.log else ()
-    if len(events) >= CORRECTED_MANY:
-        yield from_events(machine, list(events), events[0].address)
-
-
 def _atomics(machine: Machine) -> Iterator[Seen]:
     """Healthy machines say "not supported" as well, where firmware does without; "rejects" is a refusal."""
     for event in machine.log.named("atomics") if machine.log else ():
-        refused = "rejects" in event.text.lower()
-        if machine.kfd and all(gpu.node for gpu in machine.wanted):
-            return  # of another GPU: all of ours are listed
+        refused = "rejects" in event.text.lower() and concerns_ours(event.text, machine)
         old = re.search(r"rejects atomics (\d+)<(\d+)", event.text)
         if not refused:
             continue
@@ -142,40 +133,6 @@ def _atomics(machine: Machine) -> Iterator[Seen]:
             else "use a slot of the processor's own, not of the chipset or behind a riser or Thunderbolt",
         )
         return
-
-
-def _counted(gpu: Gpu, machine: Machine) -> Seen | None:
-    """Errors the kernel counts in sysfs, of the GPU and of the bridges above it."""
-    folders = [f"sys/class/drm/{gpu.card}/device", *(_folder(machine, link.address) for link in gpu.links)]
-    found = []
-    for folder in folders:
-        for name in ("aer_dev_fatal", "aer_dev_nonfatal") if folder else ():
-            total = re.search(r"TOTAL_ERR_\w+ (\d+)", machine.capture.text(f"{folder}/{name}") or "")
-            if total and int(total[1]):
-                found.append(f"{folder}/{name}: {total[1]}")
-    return Seen(evidence=tuple(found), about=gpu.address) if found else None
-
-
-def _folder(machine: Machine, address: str) -> str:
-    ends = f"/{address}/aer_dev_fatal"
-    name = next((name for name in machine.capture.files if address and name.endswith(ends)), "")
-    return name.rpartition("/")[0]
-
-
-def _latched(gpu: Gpu, machine: Machine) -> Seen | None:
-    """Bits of the AER status that stay set until somebody clears them: `UESta: ... CmpltTO+`."""
-    functions = _functions(machine)
-    own = functions.get(gpu.address)
-    for function in [*([own] if own else []), *(lspci.chain(functions, gpu.address) if own else [])]:
-        status = re.search(r"UESta:(.*)", function.text)
-        bits = re.findall(r"\b(DLP|SDES|CmpltTO|MalfTLP|TLP|FCP)\+", status[1]) if status else []
-        if bits and not function.gone:
-            return Seen(
-                f"the PCIe link to {gpu.title} had errors: {', '.join(bits)} at {function.address}",
-                (f"lspci.txt: {function.address} UESta:{status[1][:100] if status else ''}",),
-                gpu.address,
-            )
-    return None
 
 
 def _peers(machine: Machine) -> list[Gpu]:
@@ -214,10 +171,6 @@ def _functions(machine: Machine) -> dict[str, lspci.Function]:
     return lspci.parse(machine.capture.text("lspci.txt") or "")
 
 
-_SEAT = (
-    "reseat the card and its power cables, try without a riser, another slot, PCIe speed set by hand in the BIOS, "
-    "pcie_aspm=off"
-)
 RULES = (
     Rule(
         "pci.bar-unassigned",
@@ -236,60 +189,6 @@ RULES = (
         "BIOS: enable Above 4G Decoding (and Resizable BAR); then pci=realloc on the command line; a BIOS update",
         BOTH,
         each_gpu(_zero_bar),
-    ),
-    Rule(
-        "pci.lost",
-        "broken",
-        "the card dropped off the bus while the machine ran",
-        "everything after that is silence: rings, SMU and resets fail because nobody answers",
-        f"power the machine off and on, then: {_SEAT}; amdgpu.runpm=0",
-        BOTH,
-        logged("link-lost"),
-    ),
-    Rule(
-        "pci.errors",
-        "broken",
-        "uncorrected errors on the PCIe link to the card",
-        "packets were lost: what hangs after that hangs because of it",
-        _SEAT,
-        BOTH,
-        logged("aer-fatal"),
-    ),
-    Rule(
-        "pci.error-count",
-        "warning",
-        "the kernel counts uncorrected errors on the PCIe link to the card",
-        "packets were lost since the boot: a hang since then may be theirs",
-        _SEAT,
-        BOTH,
-        each_gpu(_counted),
-    ),
-    Rule(
-        "pci.error-status",
-        "warning",
-        "the PCIe link to the card had errors",
-        "the bits stay until they are cleared: a hang since the boot may be theirs",
-        _SEAT,
-        BOTH,
-        each_gpu(_latched),
-    ),
-    Rule(
-        "pci.corrected-errors",
-        "warning",
-        "many corrected errors on the PCIe link to the card",
-        "the link is marginal: it is slower than it says, and may fail under load",
-        _SEAT,
-        BOTH,
-        _corrected,
-    ),
-    Rule(
-        "pci.iommu-fault",
-        "broken",
-        "the IOMMU blocked what the GPU wrote or read",
-        "a transfer went to memory that the GPU was not given: the driver's tables and the IOMMU's part ways",
-        "boot with iommu=pt (amd_iommu=off to compare); report it with the lines, a BIOS update may help",
-        BOTH,
-        logged("iommu-fault"),
     ),
     Rule(
         "pci.atomics",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import Gpu, Machine
-from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, each_gpu, logged
+from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, concerns_ours, each_gpu, logged
 
 SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every probe, and says nothing about hardware"
 
@@ -67,10 +67,9 @@ def _not_in_kfd(gpu: Gpu, machine: Machine) -> Seen | None:
 
 
 def _refused(machine: Machine) -> Iterator[Seen]:
-    """KFD skips a processor's own graphics on many healthy machines: it matters where a GPU of ours is missing."""
-    listed = machine.kfd and all(gpu.node for gpu in machine.wanted)
     for seen in logged("kfd")(machine):
-        yield replace(seen, severity="note") if listed else seen
+        ours = any(concerns_ours(line, machine) for line in seen.evidence)
+        yield seen if ours else replace(seen, severity="note")
 
 
 def _kfd_absent(machine: Machine) -> Iterator[Seen]:

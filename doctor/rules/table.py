@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.doctor.rule import Rule
 from zinc_rt.doctor.rules import (
+    bus_errors,
     combinations,
     firmware,
     host,
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     *module.RULES,
     *parameters.RULES,
     *firmware.RULES,
+    *bus_errors.RULES,
     *pci.RULES,
     *power.RULES,
     *ras.RULES,

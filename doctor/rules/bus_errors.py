@@ -1,0 +1,114 @@
+"""Errors on the way to the card: the link, what it lost, and what the IOMMU blocked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from zinc_rt.doctor import lspci
+from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.rule import BOTH, Rule, Seen, each_gpu, from_events, logged
+
+CORRECTED_MANY = 20  # lines of corrected errors: one now and then is what correction is for
+
+
+def _corrected(machine: Machine) -> Iterator[Seen]:
+    events = machine.log.named("aer-corrected") if machine.log else ()
+    if len(events) >= CORRECTED_MANY:
+        yield from_events(machine, list(events), events[0].address)
+
+
+def _counted(gpu: Gpu, machine: Machine) -> Seen | None:
+    """Errors the kernel counts in sysfs, of the GPU and of the bridges above it."""
+    folders = [f"sys/class/drm/{gpu.card}/device", *(_folder(machine, link.address) for link in gpu.links)]
+    found = []
+    for folder in folders:
+        for name in ("aer_dev_fatal", "aer_dev_nonfatal") if folder else ():
+            total = re.search(r"TOTAL_ERR_\w+ (\d+)", machine.capture.text(f"{folder}/{name}") or "")
+            if total and int(total[1]):
+                found.append(f"{folder}/{name}: {total[1]}")
+    return Seen(evidence=tuple(found), about=gpu.address) if found else None
+
+
+def _folder(machine: Machine, address: str) -> str:
+    ends = f"/{address}/aer_dev_fatal"
+    name = next((name for name in machine.capture.files if address and name.endswith(ends)), "")
+    return name.rpartition("/")[0]
+
+
+def _latched(gpu: Gpu, machine: Machine) -> Seen | None:
+    """Bits of the AER status that stay set until somebody clears them: `UESta: ... CmpltTO+`."""
+    functions = lspci.parse(machine.capture.text("lspci.txt") or "")
+    own = functions.get(gpu.address)
+    for function in [*([own] if own else []), *(lspci.chain(functions, gpu.address) if own else [])]:
+        status = re.search(r"UESta:(.*)", function.text)
+        bits = re.findall(r"\b(DLP|SDES|CmpltTO|MalfTLP|TLP|FCP)\+", status[1]) if status else []
+        if bits and not function.gone:
+            return Seen(
+                f"the PCIe link to {gpu.title} had errors: {', '.join(bits)} at {function.address}",
+                (f"lspci.txt: {function.address} UESta:{status[1][:100] if status else ''}",),
+                gpu.address,
+            )
+    return None
+
+
+_SEAT = (
+    "reseat the card and its power cables, try without a riser, another slot, PCIe speed set by hand in the BIOS, "
+    "pcie_aspm=off"
+)
+RULES = (
+    Rule(
+        "pci.lost",
+        "broken",
+        "the card dropped off the bus while the machine ran",
+        "everything after that is silence: rings, SMU and resets fail because nobody answers",
+        f"power the machine off and on, then: {_SEAT}; amdgpu.runpm=0",
+        BOTH,
+        logged("link-lost"),
+    ),
+    Rule(
+        "pci.errors",
+        "broken",
+        "uncorrected errors on the PCIe link to the card",
+        "packets were lost: what hangs after that hangs because of it",
+        _SEAT,
+        BOTH,
+        logged("aer-fatal"),
+    ),
+    Rule(
+        "pci.error-count",
+        "warning",
+        "the kernel counts uncorrected errors on the PCIe link to the card",
+        "packets were lost since the boot: a hang since then may be theirs",
+        _SEAT,
+        BOTH,
+        each_gpu(_counted),
+    ),
+    Rule(
+        "pci.error-status",
+        "warning",
+        "the PCIe link to the card had errors",
+        "the bits stay until they are cleared: a hang since the boot may be theirs",
+        _SEAT,
+        BOTH,
+        each_gpu(_latched),
+    ),
+    Rule(
+        "pci.corrected-errors",
+        "warning",
+        "many corrected errors on the PCIe link to the card",
+        "the link is marginal: it is slower than it says, and may fail under load",
+        _SEAT,
+        BOTH,
+        _corrected,
+    ),
+    Rule(
+        "pci.iommu-fault",
+        "broken",
+        "the IOMMU blocked what the GPU wrote or read",
+        "a transfer went to memory that the GPU was not given: the driver's tables and the IOMMU's part ways",
+        "boot with iommu=pt (amd_iommu=off to compare); report it with the lines, a BIOS update may help",
+        BOTH,
+        logged("iommu-fault"),
+    ),
+)
