@@ -105,62 +105,72 @@ INLINE void unpack_q4_0(const uint8_t *const rows[PANEL], uint32_t b, panel32 *t
     to->d = halves_of(rows, at);
 }
 
-// nt tokens from t: what `n` blocks of accumulator l, from block l, give.
-INLINE void lane32(const job *j, const panel32 *p, uint32_t n, uint32_t l, uint32_t t, counter *sums, const uint32_t nt) {
+// nt tokens from t: what n[i] blocks of accumulator l + i, from block l + i, give. The counter counts fours: it is
+// memory, and with it goes most of what is not a dot.
+INLINE void lanes32(const job *j, const panel32 (*p)[PER_LANE], const uint32_t n[4], uint32_t l, uint32_t t, counter *sums,
+                    const uint32_t nt) {
     const uint8_t *x[NT];
-    f32x16 run[NT] = {0};
+    f32x16 run[4][NT] = {0};
+#pragma unroll
     for (uint32_t i = 0; i < nt; i++) x[i] = j->x[t + i < j->n ? t + i : j->n - 1];
     size_t k = j->k;
-    for (uint32_t c = 0, b = l; c < n; c++, b += 32) {
-        i32x16 s[NT];
 #pragma unroll
-        for (uint32_t i = 0; i < nt; i++) {
-            int32_t minus = BIAS ? *(const int32_t *)(x[i] + k + k / 8 + 4 * b) : 0;
-            s[i] = (i32x16){minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus};
-        }
+    for (uint32_t which = 0; which < 4; which++) {
+        for (uint32_t c = 0, b = l + which; c < n[which]; c++, b += 32) {
+            const panel32 *from = &p[which][c];
+            i32x16 s[NT];
 #pragma unroll
-        for (int g = 0; g < 8; g++) {
-            i8x64 w = p[c].w[g];
+            for (uint32_t i = 0; i < nt; i++) {
+                int32_t minus = BIAS ? *(const int32_t *)(x[i] + k + k / 8 + 4 * b) : 0;
+                s[i] = (i32x16){minus, minus, minus, minus, minus, minus, minus, minus,
+                                minus, minus, minus, minus, minus, minus, minus, minus};
+            }
 #pragma unroll
-            for (uint32_t i = 0; i < nt; i++) s[i] = lanes4(s[i], w, (const int8_t *)x[i] + 32 * b + 4 * g);
-        }
+            for (int g = 0; g < 8; g++) {
+                i8x64 w = from->w[g];
 #pragma unroll
-        for (uint32_t i = 0; i < nt; i++) {
-            f32x16 d = p[c].d * splat_exact(*(const float *)(x[i] + k + 4 * b));
-            run[i] = run[i] + __builtin_convertvector(s[i], f32x16) * d;
+                for (uint32_t i = 0; i < nt; i++) s[i] = lanes4(s[i], w, (const int8_t *)x[i] + 32 * b + 4 * g);
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < nt; i++) {
+                f32x16 d = from->d * splat_exact(*(const float *)(x[i] + k + 4 * b));
+                run[which][i] = run[which][i] + __builtin_convertvector(s[i], f32x16) * d;
+            }
         }
     }
-    for (uint32_t i = 0; i < nt; i++) push(&sums[t + i], l, run[i]);
+    for (uint32_t i = 0; i < nt; i++) push(&sums[t + i], l / 4, (run[0][i] + run[1][i]) + (run[2][i] + run[3][i]));
 }
 
 INLINE void panel_by32(uint32_t type, const job *j, uint32_t row) {
     const uint8_t *rows[PANEL];
     pointers(j, row, rows);
     counter sums[TILE + NT];
-    panel32 p[2][PER_LANE];
+    panel32 p[4][PER_LANE];
     uint32_t blocks = j->k / 32, lanes = accumulators(blocks);
-    for (uint32_t l = 0; l < lanes; l += 2) {
-        uint32_t n[2] = {0, 0};
-        for (uint32_t b = l; b < blocks; b += 32, n[0]++) {
-            int two = b + 1 < blocks;
-            fetch_panel(j, rows, (size_t)b * block_bytes(type), 64);
-            if (type == type_q8_0) unpack_q8_0(rows, b, two, &p[0][n[0]], &p[1][n[0]]);
-            else {
-                unpack_q4_0(rows, b, &p[0][n[0]]);
-                if (two) unpack_q4_0(rows, b + 1, &p[1][n[0]]);
+    for (uint32_t l = 0; l < lanes; l += 4) {
+        uint32_t n[4] = {0, 0, 0, 0};
+        for (uint32_t first = l; first < blocks; first += 32)
+            for (uint32_t i = 0; i < 4 && first + i < blocks; i += 2) {
+                uint32_t b = first + i;
+                int two = b + 1 < blocks;
+                fetch_panel(j, rows, (size_t)b * block_bytes(type), 64);
+                if (type == type_q8_0) unpack_q8_0(rows, b, two, &p[i][n[i]], &p[i + 1][n[i + 1]]);
+                else {
+                    unpack_q4_0(rows, b, &p[i][n[i]]);
+                    if (two) unpack_q4_0(rows, b + 1, &p[i + 1][n[i + 1]]);
+                }
+                n[i]++;
+                n[i + 1] += (uint32_t)two;
             }
-            n[1] += (uint32_t)two;
-        }
-        for (uint32_t which = 0; which < 2 && l + which < lanes; which++) {
-            for (uint32_t t = 0, nt; t < j->n; t += nt) {
-                nt = together(j->n - t);
-                if (nt == NT) lane32(j, p[which], n[which], l + which, t, sums, NT);
-                else if (nt == NT / 2) lane32(j, p[which], n[which], l + which, t, sums, NT / 2);
-                else lane32(j, p[which], n[which], l + which, t, sums, NT / 4);
-            }
+        for (uint32_t t = 0, nt; t < j->n; t += nt) {
+            nt = together(j->n - t);
+            if (nt == NT) lanes32(j, p, n, l, t, sums, NT);
+            else if (nt == NT / 2) lanes32(j, p, n, l, t, sums, NT / 2);
+            else lanes32(j, p, n, l, t, sums, NT / 4);
         }
     }
-    for (uint32_t t = 0; t < j->n; t++) put_panel(j, row, t, sums[t].level[__builtin_ctz(lanes)]);
+    uint32_t top = (uint32_t)__builtin_ctz(lanes < 4 ? 1 : lanes / 4);
+    for (uint32_t t = 0; t < j->n; t++) put_panel(j, row, t, sums[t].level[top]);
 }
 
 // ---- blocks of 256
