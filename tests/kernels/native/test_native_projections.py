@@ -23,4 +23,9 @@ def test_matmul(dtype: str) -> None:
 @pytest.mark.parametrize("tokens", (9, 16, 131))
 def test_panels(dtype: str, tokens: int) -> None:
     random = np.random.default_rng(3)
-    check(Op.MATMUL, floats(1, tokens, 1280), weight((37, 1280), dtype, random), orderings=("canonical-1", "canonical-1-q8"))
+    check(
+        Op.MATMUL,
+        floats(1, tokens, 1280),
+        weight((37, 1280), dtype, random),
+        orderings=("canonical-1", "canonical-1-q8"),
+    )
