@@ -4,8 +4,8 @@
     python -m zinc_rt.perf.bench_native_kernels_attention --help       GB/s of keys and values, GMAC/s
 
 Caches of several layers are walked one after another, more than the last-level cache holds, so that one token
-reads keys and values from memory. With one thread the process's own time counts, which others on the machine disturb
-less than the clock.
+reads keys and values from memory. With one thread the process's own time counts, which others on the machine
+disturb less than the clock.
 """
 
 from __future__ import annotations
