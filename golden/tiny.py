@@ -13,7 +13,7 @@ from gguf.constants import GGML_QUANT_SIZES
 
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.golden.quantize import WRITABLE, ggml_type, quantize
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES, Row
 from zinc_rt.golden.tiny_parts import Sizes
 from zinc_rt.golden.tiny_vocab import Vocabulary, vocabulary
 from zinc_rt.golden.tiny_weights import Weights
@@ -106,17 +106,22 @@ def tiny(
         )
     weights = Weights(seed)
     own = row.build(sizes, weights)
-    common: dict[str, object] = {
-        "context_length": context,
-        "embedding_length": hidden,
+    metadata = common_metadata(row, sizes) | own
+    return Content(row.architecture, metadata, vocabulary(row.vocabulary, vocab), weights.tensors)
+
+
+def common_metadata(row: Row, sizes: Sizes) -> dict[str, object]:
+    """What every architecture's file says, without the architecture's name in front."""
+    return {
+        "context_length": sizes.context,
+        "embedding_length": sizes.hidden,
         "block_count": sizes.layers,
         "feed_forward_length": sizes.ffn,
-        "attention.head_count": heads,
-        "attention.head_count_kv": kv_heads,
+        "attention.head_count": sizes.heads,
+        "attention.head_count_kv": sizes.kv_heads,
         "attention.layer_norm_rms_epsilon": row.epsilon,
-        "vocab_size": vocab,
+        "vocab_size": sizes.vocab,
     }
-    return Content(row.architecture, common | own, vocabulary(row.vocabulary, vocab), weights.tensors)
 
 
 def write_tiny(
@@ -141,7 +146,7 @@ def write_content(
     writer.add_string("general.name", name)
     writer.add_uint32("general.quantization_version", 2)
     for key, value in content.metadata.items():
-        _add(writer, f"{content.architecture}.{key}", value)
+        add_metadata(writer, f"{content.architecture}.{key}", value)
     _add_vocabulary(writer, content.vocabulary)
     for tensor, values in content.tensors.items():
         dtype = tensor_type(tensor, values, quant)
@@ -170,7 +175,7 @@ def tensor_type(name: str, values: np.ndarray, quant: str) -> str:
     return "f32"
 
 
-def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
+def add_metadata(writer: gguf.GGUFWriter, key: str, value: object) -> None:
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
@@ -185,14 +190,14 @@ def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, vocab: Vocabulary) -> None:
-    _add(writer, "tokenizer.ggml.model", vocab.model)
+    add_metadata(writer, "tokenizer.ggml.model", vocab.model)
     if vocab.pre:
-        _add(writer, "tokenizer.ggml.pre", vocab.pre)
-    _add(writer, "tokenizer.ggml.tokens", vocab.tokens)
+        add_metadata(writer, "tokenizer.ggml.pre", vocab.pre)
+    add_metadata(writer, "tokenizer.ggml.tokens", vocab.tokens)
     if vocab.scores:
-        _add(writer, "tokenizer.ggml.scores", vocab.scores)
-    _add(writer, "tokenizer.ggml.token_type", vocab.types)
+        add_metadata(writer, "tokenizer.ggml.scores", vocab.scores)
+    add_metadata(writer, "tokenizer.ggml.token_type", vocab.types)
     if vocab.merges:
-        _add(writer, "tokenizer.ggml.merges", vocab.merges)
+        add_metadata(writer, "tokenizer.ggml.merges", vocab.merges)
     for key, value in vocab.extra.items():
-        _add(writer, f"tokenizer.{key}", value)
+        add_metadata(writer, f"tokenizer.{key}", value)

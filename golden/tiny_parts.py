@@ -23,10 +23,12 @@ class Sizes:
     experts: int
     experts_used: int
     context: int
+    delta_heads: int | None = None  # of linear attention, where they are not `heads` and `kv_heads`
+    delta_kv_heads: int | None = None
 
     def check(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}, at least 1 is needed")
         if self.heads % self.kv_heads:
             raise UsageError(f"{self.heads} heads cannot share {self.kv_heads} kv heads evenly")
@@ -38,6 +40,11 @@ class Sizes:
     @property
     def expert_ffn(self) -> int:
         return self.ffn // 2
+
+    @property
+    def linear_heads(self) -> tuple[int, int]:
+        """Value heads and key heads of linear attention."""
+        return self.delta_heads or self.heads, self.delta_kv_heads or self.kv_heads
 
 
 def ends(w: Weights, s: Sizes, *, tied: bool = False, scaled: bool = False) -> None:

@@ -53,19 +53,20 @@ FULL_ATTENTION_INTERVAL = 4
 
 
 def delta_net(w: Weights, blk: str, s: Sizes, *, joint_beta_alpha: bool) -> None:
-    """Gated DeltaNet: `heads` value heads, `kv_heads` key heads, one width for keys and values."""
-    inner = s.heads * delta_width(s)
-    channels = inner + 2 * s.kv_heads * delta_width(s)
+    """Gated DeltaNet: one width for keys and values."""
+    heads, key_heads = s.linear_heads
+    inner = heads * delta_width(s)
+    channels = inner + 2 * key_heads * delta_width(s)
     w.matrix(f"{blk}.attn_qkv", channels, s.hidden, gain=1.5)
     w.matrix(f"{blk}.attn_gate", inner, s.hidden, gain=1.5)
     w.normal(f"{blk}.ssm_conv1d.weight", (channels, CONV_TAPS), std=0.6)
-    w.uniform(f"{blk}.ssm_dt.bias", (s.heads,), -1, 1)
-    w.uniform(f"{blk}.ssm_a", (s.heads,), -2, -0.1)
+    w.uniform(f"{blk}.ssm_dt.bias", (heads,), -1, 1)
+    w.uniform(f"{blk}.ssm_a", (heads,), -2, -0.1)
     if joint_beta_alpha:
-        w.matrix(f"{blk}.ssm_ba", 2 * s.heads, s.hidden)
+        w.matrix(f"{blk}.ssm_ba", 2 * heads, s.hidden)
     else:
-        w.matrix(f"{blk}.ssm_beta", s.heads, s.hidden)
-        w.matrix(f"{blk}.ssm_alpha", s.heads, s.hidden)
+        w.matrix(f"{blk}.ssm_beta", heads, s.hidden)
+        w.matrix(f"{blk}.ssm_alpha", heads, s.hidden)
     w.norm(f"{blk}.ssm_norm", delta_width(s))
     w.matrix(f"{blk}.ssm_out", s.hidden, inner)
 
@@ -104,10 +105,10 @@ def hybrid(s: Sizes, w: Weights, *, joint_beta_alpha: bool, moe: bool) -> Metada
         "rope.freq_base": 1e7,
         "rope.dimension_count": rotated(s),
         "ssm.conv_kernel": CONV_TAPS,
-        "ssm.inner_size": s.heads * delta_width(s),
+        "ssm.inner_size": s.linear_heads[0] * delta_width(s),
         "ssm.state_size": delta_width(s),
-        "ssm.time_step_rank": s.heads,
-        "ssm.group_count": s.kv_heads,
+        "ssm.time_step_rank": s.linear_heads[0],
+        "ssm.group_count": s.linear_heads[1],
         "full_attention_interval": FULL_ATTENTION_INTERVAL,
     }
     if moe:

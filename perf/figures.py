@@ -9,6 +9,7 @@ from typing import Any
 
 from zinc_rt.perf.intervals import ratio_interval
 from zinc_rt.perf.milestones import Criterion
+from zinc_rt.perf.paired import ratio
 
 Measure = Mapping[str, Any]
 
@@ -46,6 +47,17 @@ FIGURES: Mapping[str, Figure] = {
     "ttft": Figure({"seconds": lambda m: statistics.median(_runs(m))}, _runs),
     "power": Figure({"watts": lambda m: statistics.fmean(_runs(m))}, lambda m: None),
     "against": Figure({"ratio_low": _low}, lambda m: [ours / theirs for ours, theirs in m["pairs"]]),
+}
+
+
+# Of a report of zinc-rt perf native, whatever the result: one program's samples, or two programs' in turns.
+TIMED: Mapping[str, Callable[[Measure], float]] = {
+    "ratio": lambda m: ratio(m["runs"], m["theirs"]),
+    "bandwidth_share": lambda m: m["bytes_a_token"] * max(m["runs"]) / (max(m["conditions"]["read_gbs"]) * 1e9),
+    "oracle_ratio": lambda m: max(m["runs"]) / max(m["oracle"]),
+    "seconds_a_token": lambda m: 1 / max(m["runs"]),
+    "of_allowed": lambda m: float(m["of_allowed"]),
+    "us": lambda m: float(m["us"]),
 }
 
 

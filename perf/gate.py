@@ -13,11 +13,11 @@ from typing import Any
 
 from zinc_rt.code_version import runtime_version
 from zinc_rt.perf.evidence import Evidence, Statement
-from zinc_rt.perf.figures import figure
+from zinc_rt.perf.figures import TIMED, figure
 from zinc_rt.perf.history import History
 from zinc_rt.perf.lab import CannotMeasure, Lab
 from zinc_rt.perf.milestones import Criterion, Milestone
-from zinc_rt.perf.refusals import Case, refusals
+from zinc_rt.perf.refusals import Case, refusals, timed_refusals
 from zinc_rt.perf.structure import MEASURES
 from zinc_rt.report import Report, Result, Status
 
@@ -57,7 +57,7 @@ class Given:
 
 def evaluate(milestone: Milestone, lab: Lab, given: Given, *, only: str = "") -> Iterator[Result]:
     """Every criterion of the milestone, or the one called `only`, as it is decided."""
-    judge = {"structural": _structural, "measured": _measured, "manual": _manual}
+    judge = {"structural": _structural, "measured": _measured, "timed": _timed, "manual": _manual}
     for criterion in milestone.criteria:
         if only in ("", criterion.id):
             yield judge[criterion.type](criterion, lab, given)
@@ -114,6 +114,28 @@ def _measured(criterion: Criterion, lab: Lab, given: Given) -> Result:
             return made
         refused.append(f"{evidence.path.name} refused: {'; '.join(reasons)}")
     reason = f"needs {criterion.needs}"
+    blocked = _result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)
+    blocked.measure["refused"] = refused
+    return blocked
+
+
+def _timed(criterion: Criterion, lab: Lab, given: Given) -> Result:
+    """The latest report of zinc-rt perf native that has the result decides, if it may speak."""
+    offered = [
+        (each, result)
+        for each in sorted(given.reports, key=lambda each: each.started, reverse=True)
+        if each.command == "perf native" and (result := each.result(criterion.measure)) is not None
+    ]
+    reason, refused = f"needs {criterion.needs}", []
+    for evidence, result in offered:
+        reasons = timed_refusals(criterion, evidence, result, given.code_version, given.history)
+        if not reasons:
+            value = TIMED[criterion.figure](result["measure"])
+            how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"
+            made = _result(criterion, "pass" if criterion.bound.holds(value) else "fail", how, value=value)
+            made.artifacts, made.tier = [str(evidence.path)], str(result.get("tier", ""))
+            return made
+        refused.append(f"{evidence.path.name} refused: {'; '.join(reasons)}")
     blocked = _result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)
     blocked.measure["refused"] = refused
     return blocked

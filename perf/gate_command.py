@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 Structural criteria are measured now, on whatever device there is: without an AMD GPU, on a simulated one. Speeds
-come from reports of zinc-rt perf bench on the hardware named, and from nothing else. A report is refused, with the
+come from reports of zinc-rt perf bench on the hardware named, and from nothing else; those of this machine's CPU
+from reports of zinc-rt perf native. A report is refused, with the
 reason, that is of a simulated device, of other code or another model, has a clamp in force, fewer than 128 tokens,
 drifting clocks, no proof of bit-identity, or is not in the history as it was recorded.
 
@@ -23,6 +24,7 @@ examples:
   zinc-rt perf gate --milestone M1
   zinc-rt perf gate --milestone M1 --evidence runs/ --history runs/history.jsonl --model-digest SHA256
   zinc-rt perf gate --milestone M1 --only one-submit
+  zinc-rt perf gate --milestone cpu --evidence native.json --history history.jsonl
   zinc-rt perf gate --list
 
 exit codes: 0 every criterion passed, 1 one failed, 77 one is blocked, 2 unusable evidence.
@@ -37,7 +39,7 @@ def add(actions: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--milestone", metavar="M", help="M0 to M8, several with commas")
+    parser.add_argument("--milestone", metavar="M", help="M0 to M8 or cpu, several with commas")
     parser.add_argument("--only", default="", metavar="ID", help="this criterion alone")
     parser.add_argument("--list", action="store_true", help="every criterion, its limit, source and command")
     given = parser.add_argument_group("evidence")

@@ -15,7 +15,7 @@ from zinc_rt.errors import InputError, UsageError
 
 FILE = Path(__file__).resolve().parent / "milestones.yaml"
 SCHEMA = "zinc-rt-milestones/1"
-Kind = Literal["structural", "measured", "manual"]
+Kind = Literal["structural", "measured", "timed", "manual"]
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     ">=": operator.ge,
@@ -84,11 +84,15 @@ class Criterion:
             slots = f" --slots {self.slots}" if self.slots > 1 else ""
             against = " --vs 'llama-bench ...'" if self.measure == "against" else ""
             return f"zinc-rt perf bench --model M.gguf --tier {self.tier}{slots}{against} --json F.json"
+        if self.type == "timed":
+            return "zinc-rt perf native --json F.json --history H.jsonl"
         return "a statement: docs/perf.md says what it holds"
 
     @property
     def needs(self) -> str:
         """The hardware, in words."""
+        if self.type == "timed":
+            return "a report of zinc-rt perf native, on a quiet machine"
         if self.type != "measured":
             return "any device" if self.type == "structural" else "a person"
         return f"{self.hardware['arch']} hardware ({self.hardware['device']})"
@@ -171,6 +175,8 @@ def _criterion(milestone: str, row: Mapping[str, Any], models: Mapping[str, Want
         raise ValueError(f"{where}: no source")
     if given["type"] == "structural" and not given.get("measure"):
         raise ValueError(f"{where}: a structural criterion names its measure")
+    if given["type"] == "timed" and not all(given.get(name) for name in ("measure", "figure", "tier")):
+        raise ValueError(f"{where}: a timed criterion names its measure, figure and tier")
     if given["type"] == "measured":
         lacking = [n for n in ("measure", "figure", "model", "tier", "hardware", "forbids") if not given.get(n)]
         if lacking:

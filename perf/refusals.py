@@ -13,9 +13,10 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.perf.evidence import Evidence
-from zinc_rt.perf.figures import FIGURES, figure, speeds
+from zinc_rt.perf.figures import FIGURES, TIMED, figure, speeds
 from zinc_rt.perf.history import History
 from zinc_rt.perf.milestones import Criterion
+from zinc_rt.perf.paired import Conditions, blocked
 
 MIN_TOKENS = 128  # §25.3
 MIN_RUNS = 3
@@ -279,3 +280,38 @@ def refusals(case: Case) -> list[str]:
         if reason is not None:
             found.append(reason)
     return found
+
+
+def timed_refusals(
+    criterion: Criterion, evidence: Evidence, result: Mapping[str, Any], code: str, history: History | None
+) -> list[str]:
+    """Every reason why this result of zinc-rt perf native may not speak for this criterion; [] if it may."""
+    case = Case(criterion, evidence, result, (), code, history)
+    found = []
+    for rule in (_shortcuts, _stale, _edited, _timed_samples):
+        try:
+            reason = rule(case)
+        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+            reason = f"the report cannot be read as one of zinc-rt perf native: {error!r}"
+        if reason is not None:
+            found.append(reason)
+    return found
+
+
+def _timed_samples(case: Case) -> str | None:
+    """Judged only where it was quiet, by the samples themselves, and the summary is what they say."""
+    if case.result.get("tier") != case.criterion.tier:
+        return f"ran on {case.result.get('tier')}, wanted {case.criterion.tier}"
+    if case.result.get("status") == "blocked":
+        return f"not judged: {case.result.get('reason')}"
+    measure = case.result["measure"]
+    if "conditions" in measure:
+        given = Conditions(**measure["conditions"])
+        needs_peer = case.criterion.figure == "ratio"
+        problem = "" if measure.get("theirs") else "no llama.cpp in this run"
+        if reason := blocked(given, len(measure["runs"]), problem, needs_peer=needs_peer):
+            return f"not judged: {reason}"
+    found, said = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
+    if abs(float(said) - found) > AGREEMENT * abs(found):
+        return f"the summary says {said}, its own samples {found:.4g}"
+    return None

@@ -1,111 +1,267 @@
-"""Model files of a real model's shape with random weights: what speed is measured on without a real file."""
+"""Model files of a real model's shape with random weights: what speed is measured on without a real file.
+
+    python -m zinc_rt.perf.synthetic --list
+    python -m zinc_rt.perf.synthetic qwen3-0.6b-q8_0                    into the cache folder
+    python -m zinc_rt.perf.synthetic qwen3.6-35b-a3b-q4_k_xl F.gguf --header-only
+
+Tensors are those of golden/tiny_architectures.py at a real model's sizes; which type each has is quant_mix.py's.
+Quants are random bytes, scales are chosen so that values have the spread that the tiny models give them. The same
+name gives the same bytes. llama.cpp loads the files too. --header-only writes a sparse file: header, vectors and
+length, and matrices of zeros that take no room on disk; for plans and predictions.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
+import shutil
 import sys
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-from zinc_rt.ir.dtypes import block_of
+from zinc_rt.cli import run
+from zinc_rt.commands.progress import progress
+from zinc_rt.errors import OutputError, UsageError
+from zinc_rt.folders import cache_folder
+from zinc_rt.golden.tiny import add_metadata, common_metadata
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_parts import Sizes
+from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.ir.dtypes import block_of, row_bytes
+from zinc_rt.perf.quant_mix import quantised, types
 
 SEED = 20260
+PIECE_BYTES = 64 << 20
+VOCAB_QWEN, VOCAB_QWEN35, VOCAB_GEMMA = 151_936, 248_320, 262_144
+CONTEXT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A dense Qwen 3: sizes and the type of each kind of matrix."""
+    """A row of ARCHITECTURES at these sizes. `instead`: metadata that differs from a tiny model's. `mix`: a row of
+    quant_mix.MIXES."""
 
-    layers: int
-    width: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    head_dim: int = 128
-    vocab: int = 151_936
-    dtype: str = "Q8_0"
-    wide_dtype: str = "Q8_0"  # attn_v, ffn_down and the output matrix, as the _M mixtures have them
-    tied: bool = True
+    architecture: str
+    sizes: Sizes
+    mix: str
+    tied: bool = False
+    instead: Mapping[str, object] = field(default_factory=dict)
 
+
+QWEN3_SMALL = Sizes(1024, 28, VOCAB_QWEN, 16, 8, 128, 3072, 1, 1, CONTEXT)
+QWEN3_8B = Sizes(4096, 36, VOCAB_QWEN, 32, 8, 128, 12288, 1, 1, CONTEXT)
+# 3.0 B weights, 0.7 B of them read for a token
+MIXTURE_3B = Sizes(1024, 24, VOCAB_QWEN, 8, 2, 256, 512, 128, 8, CONTEXT, delta_heads=16, delta_kv_heads=8)
+QWEN36 = Sizes(2048, 40, VOCAB_QWEN35, 16, 2, 256, 1024, 256, 8, CONTEXT, delta_heads=32, delta_kv_heads=16)
+GEMMA4 = Sizes(1536, 20, VOCAB_GEMMA, 8, 1, 512, 6144, 1, 1, CONTEXT)
+QWEN3 = {"rope.dimension_count": 128}
+WINDOW = {"attention.sliding_window": 512}
 
 SHAPES = {
-    "qwen3-0.6b-q8_0": Shape(28, 1024, 3072, 16, 8),
-    "qwen3-8b-q4_k_m": Shape(36, 4096, 12288, 32, 8, dtype="Q4_K", wide_dtype="Q6_K", tied=False),
+    "qwen3-0.6b-q8_0": Shape("qwen3", QWEN3_SMALL, "q8_0", True, QWEN3),
+    "qwen3-0.6b-q4_0": Shape("qwen3", QWEN3_SMALL, "q4_0", True, QWEN3),
+    "qwen3-0.6b-q4_k_m": Shape("qwen3", QWEN3_SMALL, "q4_k_m", True, QWEN3),
+    "qwen3-8b-q4_k_m": Shape("qwen3", QWEN3_8B, "q4_k_m", False, QWEN3),
+    "qwen3-8b-q8_0": Shape("qwen3", QWEN3_8B, "q8_0", False, QWEN3),
+    "qwen35moe-3b-q4_k_m": Shape("qwen35moe", MIXTURE_3B, "q4_k_m"),
+    "qwen35moe-3b-q8_0": Shape("qwen35moe", MIXTURE_3B, "q8_0"),
+    "qwen3.6-35b-a3b-q4_k_m": Shape("qwen35moe", QWEN36, "q4_k_m"),
+    "qwen3.6-35b-a3b-q4_k_xl": Shape("qwen35moe", QWEN36, "q4_k_xl"),
+    "gemma4-3b-q4_k_m": Shape("gemma4", GEMMA4, "q4_k_m", True, WINDOW),
 }
-# Where a block's float16 scales lie, and the RMS of the values it holds at scale 1 with random quants.
-SCALES = {"Q8_0": ((0,), 74.0), "Q4_K": ((0, 2), 330.0), "Q6_K": ((208,), 1370.0)}
 
 
-def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.ndarray:
-    """Random rows of a ggml type, uint8 [rows, row bytes]: any quants, values around 1 / sqrt(columns)."""
-    elements, size_bytes = block_of(dtype.lower())
-    blocks = rng.integers(0, 256, (rows, columns // elements, size_bytes), dtype=np.uint8)
-    places, spread = SCALES[dtype]
-    scale = np.frombuffer(np.float16(columns**-0.5 / spread).tobytes(), np.uint8)
-    for place in places:
-        blocks[..., place : place + 2] = scale
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Where a block's float16 scales lie, each with its factor: minima balance quants, so the mean is near zero.
+    `spread`: the standard deviation of what random bytes mean at factors of 1."""
+
+    places: Mapping[int, float]
+    spread: float
+
+
+SCALES = {
+    "q8_0": Scales({0: 1.0}, 73.9),
+    "q4_0": Scales({0: 1.0}, 4.62),
+    "q5_0": Scales({0: 1.0}, 9.24),
+    "q4_k": Scales({0: 1.0, 2: 7.5}, 258.0),
+    "q5_k": Scales({0: 1.0, 2: 15.5}, 527.0),
+    "q6_k": Scales({208: 1.0}, 1363.0),
+}
+
+
+@dataclass
+class Planned(Weights):
+    """What a mixture quantises by shape and spread instead of by value; the rest as the tiny models have it."""
+
+    spreads: dict[str, tuple[tuple[int, ...], float]] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+
+    def put(self, name: str, values: np.ndarray) -> None:
+        super().put(name, values)
+        self.order.append(name)
+
+    def normal(self, name: str, shape: tuple[int, ...], *, std: float, mean: float = 0.0) -> None:
+        if not quantised(name, shape):
+            super().normal(name, shape, std=std, mean=mean)
+            return
+        self.spreads[name] = shape, std
+        self.order.append(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.spreads[name][0] if name in self.spreads else self.tensors[name].shape
+
+
+def plan(shape: Shape) -> tuple[dict[str, object], Planned]:
+    """A shape's metadata, and its tensors in file order."""
+    row = ARCHITECTURES[shape.architecture]
+    shape.sizes.check()
+    planned = Planned(SEED)
+    own = row.build(shape.sizes, planned)
+    if shape.tied and "output.weight" in planned.spreads:
+        planned.order.remove("output.weight")
+        table, _ = planned.spreads["token_embd.weight"]
+        planned.spreads["token_embd.weight"] = table, 1.2 / shape.sizes.hidden**0.5  # it is the output too
+    return common_metadata(row, shape.sizes) | own | dict(shape.instead), planned
+
+
+def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str, spread: float) -> np.ndarray:
+    """Random rows of a ggml type, uint8 [rows, row bytes]: any quants, values around zero with that deviation."""
+    if dtype == "f32":
+        return (rng.standard_normal((rows, columns), np.float32) * np.float32(spread)).view(np.uint8)
+    elements, size_bytes = block_of(dtype)
+    blocks = np.frombuffer(rng.bytes(rows * columns // elements * size_bytes), np.uint8).reshape(-1, size_bytes)
+    blocks = blocks.copy()
+    for place, factor in SCALES[dtype].places.items():
+        scale = np.float16(factor * spread / SCALES[dtype].spread)
+        blocks[:, place : place + 2] = np.frombuffer(scale.tobytes(), np.uint8)
     return blocks.reshape(rows, -1)
 
 
-def write_synthetic(path: Path, shape: Shape) -> Path:
-    """A Qwen 3 file of this shape with random weights; a finished file that exists is kept."""
+def size_bytes_of(shape: Shape) -> int:
+    """Of the tensors, without header and padding."""
+    _, planned = plan(shape)
+    chosen = types({name: planned.shape(name) for name in planned.order}, shape.mix)
+    return sum(_bytes(planned.shape(name), chosen[name]) for name in planned.order)
+
+
+def write_synthetic(path: Path, shape: Shape, *, header_only: bool = False) -> Path:
+    """A file of this shape; a finished file that exists is kept. Raises OutputError where it cannot be written."""
     if path.exists():
         return path
-    rng = np.random.default_rng(SEED)
-    unfinished = path.with_name(path.name + ".part")
-    writer = gguf.GGUFWriter(unfinished, "qwen3", use_temp_file=True)
-    writer.add_context_length(4096)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.ffn)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(1e6)
-
-    def matrix(name: str, out: int, inner: int, dtype: str) -> None:
-        rows = random_blocks(rng, out, inner, dtype)
-        writer.add_tensor(name, rows, raw_dtype=gguf.GGMLQuantizationType[dtype])
-
-    def ones(name: str, size: int) -> None:
-        writer.add_tensor(name, np.ones(size, np.float32))
-
-    width, heads, kv_heads = shape.width, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    matrix("token_embd.weight", shape.vocab, width, shape.dtype)
-    if not shape.tied:
-        matrix("output.weight", shape.vocab, width, shape.wide_dtype)
-    ones("output_norm.weight", width)
-    for layer in range(shape.layers):
-        at = f"blk.{layer}"
-        ones(f"{at}.attn_norm.weight", width)
-        ones(f"{at}.ffn_norm.weight", width)
-        ones(f"{at}.attn_q_norm.weight", shape.head_dim)
-        ones(f"{at}.attn_k_norm.weight", shape.head_dim)
-        matrix(f"{at}.attn_q.weight", heads, width, shape.dtype)
-        matrix(f"{at}.attn_k.weight", kv_heads, width, shape.dtype)
-        matrix(f"{at}.attn_v.weight", kv_heads, width, shape.wide_dtype)
-        matrix(f"{at}.attn_output.weight", width, heads, shape.dtype)
-        matrix(f"{at}.ffn_gate.weight", shape.ffn, width, shape.dtype)
-        matrix(f"{at}.ffn_up.weight", shape.ffn, width, shape.dtype)
-        matrix(f"{at}.ffn_down.weight", width, shape.ffn, shape.wide_dtype)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    unfinished.replace(path)
+    metadata, planned = plan(shape)
+    chosen = types({name: planned.shape(name) for name in planned.order}, shape.mix)
+    total = sum(_bytes(planned.shape(name), chosen[name]) for name in planned.order)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(path.parent).free
+        if not header_only and total > free:
+            raise OutputError(f"{path}: needs {total / 1e9:.1f} GB, {free / 1e9:.1f} are free", next="name a disk")
+        _write(unfinished, ARCHITECTURES[shape.architecture].architecture, metadata, planned, chosen, header_only)
+        unfinished.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write the model: {error.strerror}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
     return path
 
 
-def main() -> None:
-    """`python -m zinc_rt.perf.synthetic NAME FILE`: write one of SHAPES."""
-    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
-        raise SystemExit(f"usage: python -m zinc_rt.perf.synthetic {'|'.join(SHAPES)} FILE")
-    write_synthetic(Path(sys.argv[2]), SHAPES[sys.argv[1]])
+def cached(name: str) -> Path:
+    """A file of SHAPES, made when it is first asked for."""
+    return write_synthetic(cache_folder() / "synthetic" / f"{name}.gguf", SHAPES[name])
+
+
+def _write(
+    path: Path,
+    architecture: str,
+    metadata: Mapping[str, object],
+    planned: Planned,
+    chosen: Mapping[str, str],
+    header_only: bool,
+) -> None:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_string("general.name", "random weights")
+    writer.add_uint32("general.quantization_version", 2)
+    writer.add_string("tokenizer.ggml.model", "none")  # llama.cpp then asks for vocab_size alone
+    for key, value in metadata.items():
+        add_metadata(writer, f"{architecture}.{key}", value)
+    sizes = {name: _bytes(planned.shape(name), chosen[name]) for name in planned.order}
+    for name in planned.order:
+        kind = gguf.GGMLQuantizationType[chosen[name].upper()]
+        shape = planned.shape(name)
+        if chosen[name] != "f32":  # the package wants the shape in bytes
+            shape = (*shape[:-1], row_bytes(chosen[name], shape[-1]))
+        dtype = np.dtype(np.float32 if chosen[name] == "f32" else np.uint8)
+        writer.add_tensor_info(name, shape, dtype, sizes[name], raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    alignment = writer.data_alignment
+    with path.open("r+b") as file, progress(sum(sizes.values()), path.name, "B") as advance:
+        at = _aligned(file.seek(0, os.SEEK_END), alignment)
+        for name in planned.order:
+            file.seek(at)
+            if not header_only or len(planned.shape(name)) == 1:  # what a plan computes with
+                for piece in _pieces(name, planned, chosen[name]):
+                    file.write(piece.data)
+                    advance(piece.nbytes)
+            at = _aligned(at + sizes[name], alignment)
+        file.truncate(at)
+
+
+def _pieces(name: str, planned: Planned, dtype: str) -> Iterator[np.ndarray]:
+    if name in planned.tensors:
+        yield planned.tensors[name].reshape(-1).view(np.uint8)
+        return
+    shape, spread = planned.spreads[name]
+    rows, columns = prod(shape[:-1]), shape[-1]
+    step = max(1, PIECE_BYTES // row_bytes(dtype, columns))
+    rng = np.random.Generator(np.random.SFC64([SEED, zlib.crc32(name.encode())]))
+    for start in range(0, rows, step):
+        yield random_blocks(rng, min(step, rows - start), columns, dtype, spread).reshape(-1)
+
+
+def _bytes(shape: Sequence[int], dtype: str) -> int:
+    return prod(shape[:-1]) * row_bytes(dtype, shape[-1])
+
+
+def _aligned(at: int, alignment: int) -> int:
+    return -(-at // alignment) * alignment
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        "python -m zinc_rt.perf.synthetic",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="?", help="a shape of --list")
+    parser.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")
+    parser.add_argument("--list", action="store_true", help="every shape with its size")
+    parser.add_argument("--header-only", action="store_true", help="a sparse file without weights")
+    return run("synthetic", parser, _main, argv)
+
+
+def _main(arguments: argparse.Namespace) -> int:
+    if arguments.list:
+        for name, shape in SHAPES.items():
+            print(f"{name:<26}{size_bytes_of(shape) / 1e9:6.2f} GB  {shape.architecture}")
+        return 0
+    if arguments.name not in SHAPES:
+        raise UsageError(f"no shape is called {arguments.name!r}", next=f"one of {', '.join(SHAPES)}")
+    suffix = ".header" if arguments.header_only else ""
+    path = arguments.file or cache_folder() / "synthetic" / f"{arguments.name}{suffix}.gguf"
+    print(write_synthetic(path, SHAPES[arguments.name], header_only=arguments.header_only))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

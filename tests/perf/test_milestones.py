@@ -12,8 +12,8 @@ from zinc_rt.perf.milestones import FILE, milestones, parse_bound, read_mileston
 from zinc_rt.perf.refusals import RULES, rules_of
 
 
-def test_there_are_nine_each_with_criteria_and_sources() -> None:
-    assert [each.id for each in milestones()] == [f"M{number}" for number in range(9)]
+def test_there_are_the_originals_nine_and_one_of_ours_each_with_criteria_and_sources() -> None:
+    assert [each.id for each in milestones()] == [*(f"M{number}" for number in range(9)), "cpu"]
     for milestone in milestones():
         assert milestone.criteria and milestone.scope
         assert all(each.source for each in milestone.criteria)

@@ -35,7 +35,7 @@ def test_1_and_3_dispatch_direct_has_four_body_dwords() -> None:
 
 
 def test_3_without_bit_0_of_the_initiator_nothing_launches() -> None:
-    assert rules(DispatchDirect(1, 1, 1, 0x8004).words(G12)) == ["dispatch-disabled"]
+    assert "dispatch-disabled" in rules(DispatchDirect(1, 1, 1, 0x8004).words(G12))
 
 
 def test_2_one_register_has_count_1() -> None:

@@ -12,6 +12,7 @@ from zinc_rt.pm4.accesses import accesses, canonical, register_space
 from zinc_rt.pm4.decode import Bad, Item, decode_stream
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.lint_dispatches import dispatch_complaints
 from zinc_rt.pm4.lint_packets import SPECIAL
 from zinc_rt.pm4.lint_registers import register_complaints
 from zinc_rt.pm4.packets import (
@@ -65,6 +66,8 @@ def lint(
             complaints += _fence_order(items, position, context)
         for dword, rule, text, advice in complaints:
             found.append(Finding(item.offset + dword, rule, RULES[rule].severity, text, advice))
+    for item, (dword, rule, text, advice) in dispatch_complaints(items, generation):
+        found.append(Finding(item.offset + dword, rule, RULES[rule].severity, text, advice))
     return sorted(found, key=lambda finding: finding.offset)
 
 

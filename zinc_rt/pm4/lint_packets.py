@@ -22,12 +22,15 @@ from zinc_rt.pm4.packets import (
     SetShRegPairsPacked,
     SetShRegPairsPackedN,
 )
-from zinc_rt.pm4.packets.sync import CS_PARTIAL_FLUSH
+from zinc_rt.pm4.packets.sync import CS_DONE, CS_PARTIAL_FLUSH, EVENTS
 from zinc_rt.pm4.packets.userq import FENCE_WAIT_MAX
 from zinc_rt.pm4.registers import DISPATCH_INITIATOR
 from zinc_rt.pm4.rules import Complaint, Context
 
 SAMPLE_PIPELINESTAT = 0x1E
+EVENT_WRITE_INDEX = {CS_PARTIAL_FLUSH: 4, SAMPLE_PIPELINESTAT: 2}  # pm4.md §3.9; of all others 0
+END_OF_PIPE_INDEX, SHADER_DONE_INDEX = 5, 6  # of RELEASE_MEM, pm4.md §3.5
+SHADER_DONE = (CS_DONE,)
 IB_ALIGN_BYTES, IB_ALIGN_DWORDS = 32, 8  # INFO's ib_start_alignment and ib_size_alignment for compute
 
 
@@ -78,15 +81,17 @@ def _release(packet: ReleaseMem, context: Context) -> Iterator[Complaint]:
     if extra:
         text = f"gcr_cntl {packet.gcr_cntl:#x}: gfx12 has no bits {extra:#x} (GLM, GL1)"
         yield 1, "gcr-reserved", text, "tolerated; write 0"
+    wanted = SHADER_DONE_INDEX if packet.event_type in SHADER_DONE else END_OF_PIPE_INDEX
+    if packet.event_index != wanted:
+        text = f"RELEASE_MEM of event {packet.event_type:#x} with index {packet.event_index}: wanted {wanted}"
+        yield 1, "event", text, "5 for end-of-pipe events such as CACHE_FLUSH_AND_INV_TS, 6 for shader-done ones"
     if packet.data_sel == 0 and packet.address:
         yield 2, "empty", "RELEASE_MEM with an address but data_sel 0 writes nothing", "data_sel 1 or 2 writes"
 
 
 def _event(packet: EventWrite, context: Context) -> Iterator[Complaint]:
-    wanted = (
-        4 if packet.event_type == CS_PARTIAL_FLUSH else 2 if packet.event_type == SAMPLE_PIPELINESTAT else None
-    )
-    if wanted is not None and packet.event_index != wanted:
+    wanted = EVENT_WRITE_INDEX.get(packet.event_type, 0)
+    if packet.event_type in EVENTS and packet.event_index != wanted:
         text = f"event {packet.event_type:#x} with index {packet.event_index}: wanted {wanted}"
         yield 1, "event", text, "CS_PARTIAL_FLUSH is 0x407"
     if (packet.address is not None) != (packet.event_type == SAMPLE_PIPELINESTAT):

@@ -43,7 +43,7 @@ class KernelCode:
     def __init__(
         self, read: Callable[[str], Zrt], memory: DeviceMemory, write: Callable[[int, np.ndarray], None]
     ) -> None:
-        self._read = read
+        self.read = read
         self._memory = memory
         self._write = write
         self._loaded: dict[KernelKey, tuple[LoadedKernel, Buffer]] = {}
@@ -53,7 +53,7 @@ class KernelCode:
         """Those that are new go into one allocation; `release` gives them up. Raises UnsupportedError for one that
         needs scratch."""
         wanted = list(dict.fromkeys(keys))
-        fresh = [(key, self._read(key[0])) for key in wanted if key not in self._loaded]
+        fresh = [(key, self.read(key[0])) for key in wanted if key not in self._loaded]
         offsets, end = [], 0
         for (name, _), zrt in fresh:
             if zrt.scratch_bytes:

@@ -14,6 +14,7 @@ from zinc_rt.backends.amd.device_memory import DeviceMemory, Part, Storage
 from zinc_rt.backends.amd.kernel_code import KernelCode
 from zinc_rt.backends.amd.legal import refuse_illegal
 from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram, ib_content
+from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
@@ -30,7 +31,7 @@ from zinc_rt.pm4.lint import Queue as LintQueue
 @dataclass(frozen=True, slots=True)
 class Programs:
     """`put` writes device memory. `expect`: a simulated device's, for kernels about to run. `debug`: lint every
-    indirect buffer."""
+    indirect buffer, and hold each dispatch of a graph against its kernel's container."""
 
     memory: DeviceMemory
     code: KernelCode | None  # None: a chip without kernels
@@ -68,7 +69,10 @@ class Programs:
             va = block.device.gpu_va
             image = command_stream.content(plan, va, partial(_address, program, buffers))
             self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
-            variant = self._packets(command_stream.packets(plan, va, kernels, self.generation))
+            expected = Expectation(
+                va, kernels.__getitem__, self.code.read, partial(_extent, program, buffers), self.generation
+            )
+            variant = self._packets(command_stream.packets(plan, va, kernels, self.generation), expected)
             variant.block, variant.loaded = block, tuple(kernels)
             undo.pop_all()
         self._name(plan, program, buffers, variant, va)
@@ -89,12 +93,16 @@ class Programs:
         for buffer, parts in variant.placed.items():
             self.memory.name_parts(buffer, parts)
 
-    def _packets(self, program: PacketProgram) -> AmdVariant:
+    def _packets(self, program: PacketProgram, expected: Expectation | None = None) -> AmdVariant:
         words, nodes = ib_content(program, self.generation)
         if self.debug:
             kind: LintQueue = "userq" if self.tier == "t2" else "kfd"
             mapped = self.memory.addresses.refusal
             refuse_illegal(words, program.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
+            if expected is not None:
+                steps = [program.dispatches[index] for index in sorted(program.dispatches)]
+                at = dict(zip((offset for offset, _ in nodes), steps, strict=True))
+                verify(words, at, program.name, expected)
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
         buffer = self.memory.buffer(block, 0, 4 * len(words), Heap.BAR, f"ib {program.name}")
         storage: Storage = buffer.storage
@@ -114,3 +122,10 @@ def _address(program: Program, buffers: Mapping[str, Buffer], place: Ref) -> int
         return _va(buffers[place.name]) + place.offset_bytes
     placement = program.plan.placements[place.name]
     return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
+
+
+def _extent(program: Program, buffers: Mapping[str, Buffer], name: str) -> Range:
+    """Where a buffer of a graph lies, first byte and the one behind the last."""
+    first = _address(program, buffers, Ref(name))
+    size = buffers[name].size_bytes if name in buffers else program.plan.placements[name].size_bytes
+    return first, first + size

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ class Library:
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+Compile = Callable[[build.Compiler, str], bytes]
 _LOADED: dict[tuple[str, str], Library] = {}  # a library is loaded once
 
 
@@ -53,16 +54,28 @@ def library(named: str = "", *, say: Callable[[str], None] = lambda line: None) 
     cache = ObjectCache(cache_folder() / "native")
     where = (named, str(cache.folder))
     if where not in _LOADED:
-        _LOADED[where] = _first_good(cache, named, say)
+        _LOADED[where] = first_good(cache, build.compiler(named), build.levels(), say=say)
     return _LOADED[where]
 
 
-def _first_good(cache: ObjectCache, named: str, say: Callable[[str], None]) -> Library:
-    using = build.compiler(named)
+def first_good(
+    cache: ObjectCache,
+    using: build.Compiler,
+    levels: Sequence[str],
+    *,
+    compile: Compile = build.compile_library,
+    check: Callable[[bytes], str] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Library:
+    """Of the first level, the best first, that compiles and passes its self-test, now or in the cache.
+    `check`: what is wrong with a library; `self_test` unless given.
+
+    Raises UnsupportedError that says of every level why not.
+    """
     notes: list[str] = []
-    for level in build.levels():
+    for level in levels:
         with _one_at_a_time(cache.folder):
-            found = _good(cache, using, level, say)
+            found = _good(cache, using, level, compile, check or self_test, say)
         if isinstance(found, str):
             notes.append(found)
             say(found)
@@ -73,7 +86,12 @@ def _first_good(cache: ObjectCache, named: str, say: Callable[[str], None]) -> L
 
 
 def _good(
-    cache: ObjectCache, using: build.Compiler, level: str, say: Callable[[str], None]
+    cache: ObjectCache,
+    using: build.Compiler,
+    level: str,
+    compile: Compile,
+    check: Callable[[bytes], str],
+    say: Callable[[str], None],
 ) -> tuple[bytes, bool] | str:
     """A library that passed its self-test and whether it was there already, or why there is none."""
     key = build.key(using, level)
@@ -83,12 +101,10 @@ def _good(
         return failed.decode()
     say(f"compiling the CPU's kernels ({level}), once for this machine ...")
     try:
-        content = build.compile_library(using, level)
+        content = compile(using, level)
     except UnsupportedError as error:
-        if level == build.levels()[-1]:
-            raise
         return str(error)
-    problem = self_test(content)
+    problem = check(content)
     if problem:
         line = f"the {level} build failed its self-test ({problem})"
         cache.store(key + FAILED, line.encode())

@@ -58,7 +58,7 @@ def run_node(
         if operand is None:
             inputs.append(ABSENT)
         elif isinstance(operand, Weight):
-            arrays[port.name] = operand
+            arrays[port.name] = _placed(operand, place)
             inputs.append(builder.buffer(port.name, operand.shape, operand.dtype, "weight"))
         else:
             arrays[port.name] = place(_roomy(operand, port, room))
@@ -126,6 +126,11 @@ def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: boo
     if not blank:
         full[tuple(slice(0, size) for size in array.shape)] = array
     return full
+
+
+def _placed(weight: Weight, place: Place) -> Weight:
+    """Its own bytes where its strides matter or nothing else is wanted."""
+    return weight if place is np.copy else Weight(weight.dtype, weight.shape, place(weight.raw))
 
 
 def _dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:

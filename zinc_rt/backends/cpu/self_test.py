@@ -17,19 +17,19 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.cpu import library
 from zinc_rt.backends.cpu.cases import Case, cases
 from zinc_rt.backends.cpu.native import NativeBackend
-from zinc_rt.backends.cpu.one_node import run_node
+from zinc_rt.backends.cpu.one_node import Place, run_node
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
 
 
-def difference(backend: NativeBackend, case: Case) -> str:
-    """What is wrong with a case's outputs; empty for nothing. NaN equals NaN."""
+def difference(backend: NativeBackend, case: Case, place: Place = np.copy) -> str:
+    """What is wrong with a case's outputs; empty for nothing. NaN equals NaN. `place`: where operands lie."""
     mine = [operand.copy() if isinstance(operand, np.ndarray) else operand for operand in case.operands]
     with np.errstate(all="ignore"):
         result = FUNCTIONS[case.op](arithmetic(backend.ordering), *mine, **case.attrs)
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
-    got = run_node(backend, case.op, case.operands, fresh, **case.attrs)
+    got = run_node(backend, case.op, case.operands, fresh, place=place, **case.attrs)
     for output, (name, want) in zip(got, case.outputs(mine, fresh), strict=True):
         wrong = ~same(output[tuple(slice(0, size) for size in want.shape)], want)
         if wrong.any():
@@ -43,7 +43,7 @@ def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return equal | (np.isnan(a) & np.isnan(b)) if a.dtype == np.float32 else equal
 
 
-def problems(handle: ctypes.CDLL) -> Iterator[str]:
+def problems(handle: ctypes.CDLL, place: Place = np.copy) -> Iterator[str]:
     """A line for each kernel that gives other bits than the oracle."""
     spec = registry.spec("t_cpu_native")
     code = library.Library(handle, "self-test", "")
@@ -52,7 +52,7 @@ def problems(handle: ctypes.CDLL) -> Iterator[str]:
         try:
             for case in cases():
                 print(f"running {case.name} in {ordering}", flush=True)
-                if found := difference(backend, case):
+                if found := difference(backend, case, place):
                     yield f"{case.name} in {ordering}: {found}"
         finally:
             backend.close()

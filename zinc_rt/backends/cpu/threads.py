@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from zinc_rt.backends.cpu.host_memory import aligned
 from zinc_rt.backends.cpu.tasks import LINE_BYTES, PoolStruct
 from zinc_rt.errors import UsageError
 
-CGROUP_LIMITS = ("/sys/fs/cgroup/cpu.max",)
+CGROUP_2 = "/sys/fs/cgroup/cpu.max"  # quota and period
+CGROUP_1 = "/sys/fs/cgroup/cpu/cpu.cfs_{}_us"
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
@@ -27,10 +29,11 @@ def default_threads() -> int:
 
 def _quota() -> int | None:
     """CPUs' worth of time that the control group grants; None for no limit."""
-    for path in CGROUP_LIMITS:
-        quota, _, period = _read(path).partition(" ")
-        if quota.isdigit() and period.isdigit() and int(period):
-            return max(1, int(quota) // int(period))
+    quota, _, period = _read(CGROUP_2).partition(" ")
+    if not period:
+        quota, period = (_read(CGROUP_1.format(which)) for which in ("quota", "period"))
+    if quota.isdigit() and period.isdigit() and int(period):  # else "max", or -1: no limit
+        return max(1, int(quota) // int(period))
     return None
 
 
@@ -104,16 +107,24 @@ class Helpers:
             seen = self._library.zrt_help(ctypes.byref(self.pool), seen)
 
     def _pin(self, number: int) -> None:
-        if not self._affinity:
-            return
-        if not hasattr(os, "sched_setaffinity"):
-            raise UsageError("ZINC_RT_CPU_AFFINITY: this system cannot pin threads", next="unset it")
-        try:
-            os.sched_setaffinity(0, {self._affinity[number % len(self._affinity)]})
-        except OSError as error:
-            raise UsageError(
-                f"ZINC_RT_CPU_AFFINITY: CPU {self._affinity[number % len(self._affinity)]}: {error.strerror}"
-            ) from None
+        """The calling thread. Not where a CPU went offline since `check_affinity`: threads then run anywhere."""
+        if self._affinity:
+            with suppress(OSError):
+                os.sched_setaffinity(0, {self._affinity[number % len(self._affinity)]})
+
+
+def check_affinity(cpus: tuple[int, ...]) -> None:
+    """Raises UsageError for CPUs that threads cannot be pinned to."""
+    if not cpus:
+        return
+    if not hasattr(os, "sched_getaffinity"):
+        raise UsageError("ZINC_RT_CPU_AFFINITY: this system cannot pin threads", next="unset it")
+    allowed = os.sched_getaffinity(0)
+    if missing := [cpu for cpu in cpus if cpu not in allowed]:
+        raise UsageError(
+            f"ZINC_RT_CPU_AFFINITY: this process may not run on CPU {missing[0]}",
+            next=f"CPUs it may run on: {', '.join(map(str, sorted(allowed)))}",
+        )
 
 
 def _sched_yield() -> Any:

@@ -35,6 +35,7 @@ FLAGS = (
     "-shared",
     "-fPIC",
     "-fvisibility=hidden",
+    "-g0",  # four times smaller
     "-Wall",
     "-Wextra",
     "-Wno-unused-parameter",  # a kernel need not look at its grid
@@ -79,26 +80,24 @@ def compiler(named: str = "") -> Compiler:
         )
     program = Path(spec.origin).parent / "zig"
     command = (str(program),) if program.is_file() else (sys.executable, "-m", "ziglang")
-    return Compiler((*command, "cc"), f"zig {_said((*command, 'version'))}")
+    version = _said((*command, "version"), "no C compiler", "pip install 'zinc-rt[native]'")
+    return Compiler((*command, "cc"), f"zig {version}")
 
 
 def _another(named: str) -> Compiler:
-    said = _said((named, "--version")).partition("\n")[0]
+    advice = "name a clang of 19 or newer, or unset it and pip install 'zinc-rt[native]'"
+    said = _said((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
     if "clang" not in said:
-        raise UnsupportedError(
-            f"ZINC_RT_CC={named}: not a clang: {said or 'it says nothing'}",
-            next="name a clang of 19 or newer, or unset it and pip install 'zinc-rt[native]'",
-        )
+        raise UnsupportedError(f"ZINC_RT_CC={named}: not a clang: {said or 'it says nothing'}", next=advice)
     return Compiler((named,), said)
 
 
-def _said(command: tuple[str, ...]) -> str:
+def _said(command: tuple[str, ...], problem: str, advice: str) -> str:
+    """What a program prints. Raises UnsupportedError where it does not run: what that means, and what to do."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=_environment())
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment())
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnsupportedError(
-            f"no C compiler: {command[0]}: {error}", next="pip install 'zinc-rt[native]'"
-        ) from None
+        raise UnsupportedError(f"{problem}: {error}", next=advice) from None
     return done.stdout.strip()
 
 
@@ -124,18 +123,23 @@ def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
     return digest.hexdigest()
 
 
-def compile_library(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> bytes:
-    """Raises UnsupportedError with the compiler's words."""
+def compile_library(
+    using: Compiler, level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None
+) -> bytes:
+    """`extra`: flags behind FLAGS. `files`: other C files than the kernels, which find the kernels' headers.
+
+    Raises UnsupportedError with the compiler's words.
+    """
     target = f"-mcpu={level}" if "zig" in using.version else _march(level)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
         output = Path(folder) / "kernels.so"
-        made = [Path(folder) / name for name in generated()]
-        for path, text in zip(made, generated().values(), strict=True):
-            path.write_text(text, encoding="ascii")
-        command = [*using.command, *FLAGS, *extra, target, "-o", str(output), *map(str, (*sources(), *made))]
+        if files is None:
+            files = (*sources(), *_write_generated(Path(folder)))
+        headers = f"-I{FOLDER}"
+        command = [*using.command, *FLAGS, *extra, target, headers, "-o", str(output), *map(str, files)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=_environment()
+                command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=environment()
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnsupportedError(f"the C compiler did not run: {error}") from None
@@ -144,12 +148,18 @@ def compile_library(using: Compiler, level: str, extra: tuple[str, ...] = ()) ->
         return output.read_bytes()
 
 
+def _write_generated(folder: Path) -> list[Path]:
+    for name, text in generated().items():
+        (folder / name).write_text(text, encoding="ascii")
+    return [folder / name for name in generated()]
+
+
 def _march(level: str) -> str:
     flag = "-march" if platform.machine() in ("x86_64", "AMD64") else "-mcpu"
     return f"{flag}={level.replace('x86_64_v', 'x86-64-v')}"
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """zig keeps what it made below our cache: else it writes into the user's home."""
     folder = cache_folder() / "zig"
     try:

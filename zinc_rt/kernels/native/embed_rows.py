@@ -9,6 +9,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref, Stride
 from zinc_rt.kernels.native.types import type_number, type_refusal
+from zinc_rt.kernels.rows.tuning import Tuning
 
 
 def embed(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
@@ -27,5 +28,5 @@ def _rejects(node: Node, graph: Graph) -> str | None:
     return type_refusal(graph.buffers[node.inputs[1]].dtype)
 
 
-def rows(orderings: frozenset[str]) -> tuple[Entry, ...]:
-    return (Entry(Op.EMBED, embed, orderings, rejects=_rejects),)
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    return (Entry(Op.EMBED, embed, tuning.orderings, rejects=_rejects),)

@@ -5,7 +5,7 @@
 // of neighbours: docs/canonical-1.md, canonical-1-q8. Accumulators behind the last block are +0.
 #include "blocks.h"
 #include "projection.h"
-#include "panel_rows.h"
+#include "transpose.h"
 
 #define LEVELS 6    // of the counter: 32 accumulators
 #define UNPACKED 128  // blocks of 32 at once: 72 KiB. Four accumulators' at least, so K is 32768 at most

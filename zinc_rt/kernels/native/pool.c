@@ -42,11 +42,11 @@ typedef struct {
     uint32_t grid[3], items;
 } extent;
 
-static inline extent extent_of(const task *t, const int32_t *counts) {
+static inline extent extent_of(const task *t, const _Atomic int32_t *counts) {
     extent e;
     for (int i = 0; i < 3; i++) {
         uint32_t dim = t->dims[i];
-        e.grid[i] = dim & IS_COUNT ? (uint32_t)counts[dim & ~IS_COUNT] : dim;
+        e.grid[i] = dim & IS_COUNT ? (uint32_t)atomic_load_explicit(&counts[dim & ~IS_COUNT], memory_order_relaxed) : dim;
     }
     e.items = e.grid[0] * e.grid[1] * e.grid[2];
     return e;
@@ -131,17 +131,17 @@ EXPORT int64_t zrt_run(pool *p, const program *g) {
     atomic_store_explicit(&p->running, g, memory_order_release);
     atomic_store_explicit(&p->epoch, epoch, memory_order_release);
     work(p, g, epoch);
-    // No helper may claim anything more, and none may still compute: what they write is the caller's.
     atomic_store(&p->running, (const program *)0);
     int64_t result = 0;
     uint64_t failed = atomic_load(&p->failed);
     if (failed) result = (int64_t)failed;
     else if (atomic_load(&p->stop)) result = -1;
-    if (result) {
-        atomic_store(&p->epoch, epoch + 1);
-        for (uint32_t i = 0; i < g->count; i++) atomic_store(&g->cells[i].next, (uint64_t)(epoch + 1) << 32 | 0xffffffffu);
+    // The caller may write other counts now: a late helper that reads them must find nothing to claim nor to wait for.
+    atomic_store(&p->epoch, epoch + 1);
+    for (uint32_t i = 0; i < g->count; i++) atomic_store_explicit(&g->cells[i].next, (uint64_t)(epoch + 1) << 32 | 0xffffffffu, memory_order_release);
+    // A call that was cut short: what its helpers still write is the caller's.
+    if (result)
         while (atomic_load(&p->inside)) p->yield();
-    }
     restore_mode(before);
     return result;
 }

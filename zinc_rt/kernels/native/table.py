@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.native import (
     attention_rows,
@@ -52,9 +51,11 @@ TUNING = Tuning(
     sample_columns=WHOLE,
 )
 
-# Families of rows, in the order lowering tries them. Those of this folder come first: they check ids, which the
-# shared ones of the same opcodes leave to the device. Rows of float32 vectors take other types by vectors.py.
-FAMILIES = (
+# Families of rows. Those of this folder have other grains of work, or check ids, which the shared rows leave to a
+# device; a shared row is taken for an opcode that they do not have. Rows of float32 vectors take other types too:
+# vectors.py dequantises them first.
+OWN = (
+    embed_rows,
     projections_rows,
     attention_rows,
     mla_rows,
@@ -63,22 +64,15 @@ FAMILIES = (
     rope_rows,
     sample_rows,
     table_rows,
-    norm,
-    elementwise,
-    sampling,
 )
+SHARED = (norm, elementwise, sampling)
 
-
-def _entries() -> tuple[Entry, ...]:
-    rows: dict[Op, list[Entry]] = {}
-    for family in FAMILIES:
-        of_family: dict[Op, list[Entry]] = {}
-        for row in family.rows(TUNING):
-            of_family.setdefault(row.op, []).append(any_vectors(row) if row.weight_dtypes == F32 else row)
-        rows = {**of_family, **rows}
-    return tuple(row for found in rows.values() for row in found)
-
-
-ENTRIES: tuple[Entry, ...] = (*_entries(), *embed_rows.rows(ORDERINGS))
+_OWN_ENTRIES = tuple(row for family in OWN for row in family.rows(TUNING))
+_TAKEN = {row.op for row in _OWN_ENTRIES}
+_ENTRIES = (
+    *_OWN_ENTRIES,
+    *(row for family in SHARED for row in family.rows(TUNING) if row.op not in _TAKEN),
+)
+ENTRIES: tuple[Entry, ...] = tuple(any_vectors(row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 
 KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes)

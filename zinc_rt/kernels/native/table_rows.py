@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from zinc_rt.ir.graph import SYMBOLS, Graph, Node
+from zinc_rt.ir.graph import SYMBOLS, Graph, Node, most
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Temp
@@ -23,7 +23,7 @@ def rows_launch(kernel: str, source: Buffer, ids: str, target: Buffer, *, row_by
 def table_store(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     """A Temp keeps what the table held, until every entry is known to be good."""
     entry, value, table = node.inputs
-    before = Temp("before", 4 * capacity["entries"])
+    before = Temp("before", 4 * (most("entries", capacity) or 0))
     size = prod(int(dim) for dim in graph.buffers[table].shape)
     count = Ref(COUNTS, 4 * SYMBOLS.index("entries"))
     yield Launch("table_store", (Ref(entry), Ref(value), Ref(table), before, count), (size,))

@@ -35,7 +35,7 @@ typedef struct {
 
 typedef struct {
     const task *tasks;
-    const int32_t *counts;  // the step's: ir.graph.SYMBOLS
+    const _Atomic int32_t *counts;  // the step's: ir.graph.SYMBOLS. Another step's as soon as a call has ended
     cell *cells;
     uint32_t count;
     uint32_t shuffle;  // 0; else ranges are run in another order, to find what depends on it

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gguf import GGMLQuantizationType
 
-DTYPES = frozenset(
-    ("f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k")
-    + ("iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq1_s", "iq1_m", "iq4_nl", "iq4_xs")
-    + ("tq1_0", "tq2_0", "mxfp4", "nvfp4")
-)
+PLAIN = ("f32", "f16", "bf16")
+SMALL = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "nvfp4")  # blocks of 32 or 64 elements
+LARGE = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs", "tq1_0", "tq2_0")  # of 256
+GRIDS = ("iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq1_s", "iq1_m")
+DTYPES = frozenset((*PLAIN, *SMALL, *LARGE, *GRIDS))
 
 
 def type_number(dtype: str) -> int:

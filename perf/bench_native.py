@@ -1,0 +1,308 @@
+"""t_cpu_native beside llama.cpp in one run, in turns, on models of real shapes; its bits are validate's business.
+
+    python3 ci/run.py perf native --help          the command (native_command.py)
+    python -m zinc_rt.perf.bench_native           the same
+
+Each round: read bandwidth and load, then ours and llama.cpp's settings, who begins alternating. paired.py says
+what is made of the samples and when a verdict is refused. The oracle decodes a few tokens in each round for the
+ratio to it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from zinc_rt.backends import registry
+from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.engine import Engine
+from zinc_rt.errors import ZincError
+from zinc_rt.mem.plan import size_bytes
+from zinc_rt.mem.traffic import decode_traffic
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.perf.llama_cpp import SETTINGS, Peer
+from zinc_rt.perf.paired import Conditions, blocked, paired
+from zinc_rt.perf.structure import prompt_of
+from zinc_rt.process_memory import process_memory
+from zinc_rt.report import Result
+
+C1, Q8 = "canonical-1", "canonical-1-q8"
+CTX = 512
+SLOT_PROMPT = 8  # tokens of each slot before it decodes
+NODE_LIMIT_US = 0.5
+RSS_SPARE = 0.10  # of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A shape of synthetic.SHAPES. `tokens` of a decode run, `slots` 0: not measured together; `oracle`: tokens
+    that t_cpu decodes in each round, and whether it takes a prompt in the first."""
+
+    model: str
+    orderings: tuple[str, ...]
+    tokens: int = 64
+    prompt: int = 128
+    slots: int = 0
+    oracle: int = 0
+    oracle_prompt: bool = False
+
+
+CASES = (
+    Case("qwen3-0.6b-q8_0", (Q8, C1), slots=16, oracle=2, oracle_prompt=True),
+    Case("qwen3-0.6b-q4_0", (Q8,)),
+    Case("qwen3-0.6b-q4_k_m", (Q8, C1)),
+    Case("qwen35moe-3b-q4_k_m", (Q8,), tokens=32),
+    Case("gemma4-3b-q4_k_m", (Q8,), tokens=32),
+    Case("qwen3-8b-q4_k_m", (Q8,), tokens=16, oracle=1),
+)
+
+
+@dataclass(slots=True)
+class Samples:
+    """tok/s a round: ours by ordering and figure, theirs by figure and setting, the oracle's by ordering and
+    figure."""
+
+    ours: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    theirs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    oracle: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    read_gbs: list[float] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
+    peer_problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What one run measures with. `peer` None: why is `peer_problem`. `look`: GB/s and load average now."""
+
+    tier: str
+    threads: int
+    rounds: int
+    peer: Peer | None
+    peer_problem: str
+    look: Callable[[], tuple[float, float]]
+    say: Callable[[str], None] = lambda line: None
+
+
+def bench_case(case: Case, path: Path, bench: Bench) -> Iterator[Result]:
+    """Every result of one model."""
+    gguf = read_gguf(path)
+    before = process_memory()
+    with ExitStack() as stack:
+        try:
+            engines = {o: stack.enter_context(_engine(gguf, bench, bench.tier, o, case)) for o in case.orderings}
+            for engine in engines.values():
+                _warm_up(engine, case)
+        except ZincError as error:
+            why = f"{bench.tier}: {str(error).partition(chr(10))[0]}"
+            yield Result(f"{case.model}/decode", "native", "blocked", tier=bench.tier, reason=why)
+            return
+        oracles = {
+            o: stack.enter_context(_engine(gguf, bench, registry.ORACLE, o, case))
+            for o in case.orderings
+            if case.oracle
+        }
+        memory = process_memory()
+        samples = Samples(peer_problem=bench.peer_problem)
+        for number in range(bench.rounds):
+            bench.say(f"{case.model}: round {number + 1} of {bench.rounds} ...")
+            _round(number, case, path, bench, engines, oracles, samples)
+        _look(bench, samples)
+        for ordering, engine in engines.items():
+            yield from _results(case, ordering, engine, bench, samples)
+        resident = memory.resident_bytes - before.resident_bytes
+        faults = (memory.major_faults or 0) - (before.major_faults or 0)
+        yield _resident(case, bench.tier, gguf, engines, resident, faults)
+
+
+def _engine(gguf: GGUFFile, bench: Bench, tier: str, ordering: str, case: Case) -> Engine:
+    backend = open_backend(choose_tier(tier, "cpu"), ordering, threads=bench.threads)
+    try:
+        return Engine(gguf, backend, ctx=CTX, slots=max(1, case.slots if tier == bench.tier else 1))
+    except BaseException:
+        backend.close()
+        raise
+
+
+def _warm_up(engine: Engine, case: Case) -> None:
+    """Pages are read and every variant is built."""
+    decode(engine, 2)
+    prefill(engine, case.prompt)
+    if case.slots:
+        slots(engine, case.slots, 1)
+
+
+def _round(
+    number: int,
+    case: Case,
+    path: Path,
+    bench: Bench,
+    engines: dict[str, Engine],
+    oracles: dict[str, Engine],
+    samples: Samples,
+) -> None:
+    _look(bench, samples)
+    turns: list[Callable[[], None]] = [lambda: _ours(case, engines, samples)]
+    if bench.peer is not None:
+        turns.append(lambda: _theirs(case, path, bench, samples))
+    for turn in turns[:: -1 if number % 2 else 1]:  # drift favours nobody
+        turn()
+    for ordering, engine in oracles.items():
+        _add(samples.oracle, (ordering, "decode"), decode(engine, case.oracle))
+        if case.oracle_prompt and not number:
+            _add(samples.oracle, (ordering, "prefill"), prefill(engine, case.prompt))
+
+
+def _look(bench: Bench, samples: Samples) -> None:
+    read_gbs, load = bench.look()
+    samples.read_gbs.append(read_gbs)
+    samples.load.append(load)
+
+
+def _ours(case: Case, engines: dict[str, Engine], samples: Samples) -> None:
+    for ordering, engine in engines.items():
+        _add(samples.ours, (ordering, "prefill"), prefill(engine, case.prompt))
+        _add(samples.ours, (ordering, "decode"), decode(engine, case.tokens))
+        if case.slots:
+            _add(samples.ours, (ordering, "slots"), slots(engine, case.slots, case.tokens // 4))
+
+
+def _theirs(case: Case, path: Path, bench: Bench, samples: Samples) -> None:
+    """A setting that fails is out of the comparison, with its reason."""
+    assert bench.peer is not None
+    load: dict[str, int] = {"prompt": case.prompt, "tokens": case.tokens, "threads": bench.threads}
+    together = {**load, "prompt": SLOT_PROMPT, "tokens": case.tokens // 4, "slots": case.slots}
+    for setting in SETTINGS:
+        try:
+            found = bench.peer.bench(path, setting, **load)
+            if case.slots:
+                found["slots"] = bench.peer.slots(path, setting, **together)
+        except ZincError as error:
+            samples.peer_problem = f"llama.cpp, {setting.name}: {str(error).partition(chr(10))[0]}"
+            continue
+        for name, speed in found.items():
+            samples.theirs.setdefault(name, {}).setdefault(setting.name, []).append(speed)
+
+
+def _add(to: dict[tuple[str, str], list[float]], key: tuple[str, str], value: float) -> None:
+    to.setdefault(key, []).append(value)
+
+
+# --- timed parts, in tokens a second ---
+
+
+def prefill(engine: Engine, count: int) -> float:
+    """A prompt in one pass, from an empty sequence, as llama-bench's pp test."""
+    sequence = engine.open()
+    tokens = prompt_of(engine.model.vocab, count)
+    started = time.perf_counter()
+    engine.extend(sequence, tokens, rows="last")
+    seconds = time.perf_counter() - started
+    engine.release(sequence)
+    return count / seconds
+
+
+def decode(engine: Engine, count: int) -> float:
+    """Token by token from an empty sequence, as llama-bench's tg test."""
+    sequence = engine.open()
+    token = 1
+    started = time.perf_counter()
+    for _ in range(count):
+        token = int(engine.advance([(sequence, [token])], [0]).tokens[0])
+    seconds = time.perf_counter() - started
+    engine.release(sequence)
+    return count / seconds
+
+
+def slots(engine: Engine, count: int, tokens: int) -> float:
+    """`count` sequences that decode together, each behind a short prompt."""
+    sequences = [engine.open() for _ in range(count)]
+    for number, sequence in enumerate(sequences):
+        engine.extend(sequence, [(7 * at + number) % engine.model.vocab for at in range(SLOT_PROMPT)], rows="last")
+    last = list(range(1, count + 1))
+    rows = list(range(count))
+    started = time.perf_counter()
+    for _ in range(tokens):
+        batch = [(sequence, [token]) for sequence, token in zip(sequences, last, strict=True)]
+        last = engine.advance(batch, rows).tokens.tolist()
+    seconds = time.perf_counter() - started
+    for sequence in sequences:
+        engine.release(sequence)
+    return count * tokens / seconds
+
+
+# --- results ---
+
+
+def _results(case: Case, ordering: str, engine: Engine, bench: Bench, samples: Samples) -> Iterator[Result]:
+    conditions = Conditions(samples.read_gbs, samples.load, bench.threads)
+    for (of, figure), ours in samples.ours.items():
+        if of != ordering:
+            continue
+        theirs = {n: s for n, s in samples.theirs.get(figure, {}).items() if len(s) == len(ours)}
+        measure = paired(ours, theirs)
+        if figure == "decode":
+            weights = sum(row.read_bytes for row in decode_traffic(engine.graph("decode"), position=0))
+            share = weights * max(ours) / (max(samples.read_gbs) * 1e9)
+            measure |= {"bytes_a_token": weights, "read_gbs": max(samples.read_gbs), "bandwidth_share": share}
+        known = samples.oracle.get((ordering, figure))
+        if known:
+            measure |= {"oracle": known, "oracle_ratio": max(ours) / max(known)}
+        problem = "" if theirs else samples.peer_problem or "llama.cpp gave no figure in every round"
+        reason = blocked(conditions, bench.rounds, problem, needs_peer=True)
+        measure["conditions"] = asdict(conditions)
+        name = f"{case.model}/{ordering}/{figure}"
+        yield Result(
+            name, "native", "blocked" if reason else "pass", bench.tier, "llama.cpp", reason, measure,
+            repro=f"zinc-rt perf native --models {case.model}",
+        )  # fmt: skip
+    for (of, figure), speeds in samples.oracle.items():
+        if of == ordering:
+            measure = {"runs": speeds, "seconds_a_token": 1 / max(speeds), "tokens_per_second": max(speeds)}
+            yield Result(f"{case.model}/{of}/oracle-{figure}", "native", "pass", registry.ORACLE, measure=measure)
+
+
+def _resident(
+    case: Case, tier: str, gguf: GGUFFile, engines: dict[str, Engine], resident: int, faults: int
+) -> Result:
+    """Weights are the mapped file: what lies beside them in memory is caches, activations and the program."""
+    graph = next(iter(engines.values())).graph("decode")
+    cache = len(engines) * sum(size_bytes(spec, {}) for spec in graph.by_role("state"))
+    allowed = gguf.file_bytes * (1 + RSS_SPARE) + cache
+    measure = {
+        "resident_bytes": resident,
+        "file_bytes": gguf.file_bytes,
+        "cache_bytes": cache,
+        "of_allowed": resident / allowed,
+        "major_faults": faults,
+    }
+    status, reason = ("pass", "") if resident <= allowed else ("fail", f"{resident} bytes, allowed {allowed:.0f}")
+    return Result(f"{case.model}/memory", "native", status, tier, "", reason, measure)  # type: ignore[arg-type]
+
+
+def empty_node(us: float | None, threads: int) -> Result:
+    limit = {"us": NODE_LIMIT_US}
+    if us is None:
+        why = f"the helpers of {threads} threads never ran beside the caller: the machine is busy"
+        return Result("empty-node", "native", "blocked", "t_cpu_native", "", why, {}, limit)
+    kept = us <= NODE_LIMIT_US
+    measure: dict[str, Any] = {"us": us, "threads": threads}
+    reason = "" if kept else f"{us:.2f} µs, allowed {NODE_LIMIT_US}"
+    return Result("empty-node", "native", "pass" if kept else "fail", "t_cpu_native", "", reason, measure, limit)
+
+
+def clock_mhz() -> float | None:
+    frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    return round(frequency.current, 1) if frequency is not None and frequency.current else None
+
+
+if __name__ == "__main__":
+    from zinc_rt.perf.command import main
+
+    sys.exit(main(["native", *sys.argv[1:]]))

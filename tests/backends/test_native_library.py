@@ -1,0 +1,221 @@
+"""Which native library is used: tried in a child process, stepped down a level where wrong, kept where right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from kernels.native.libraries import compiler, faulty
+
+from zinc_rt.backends.cpu import library
+from zinc_rt.backends.cpu.library import Library, first_good
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.kernels.native import build
+from zinc_rt.object_cache import ObjectCache
+
+USING = build.Compiler(("no such program",), "a compiler of the tests")
+BEST, NEXT, LAST = "native", "x86_64_v3", "x86_64_v2"
+
+
+class Builds:
+    """A compiler whose output is known: `made` is what it was asked for, in order."""
+
+    def __init__(self, **levels: bytes | UnsupportedError) -> None:
+        self.levels = levels
+        self.made: list[str] = []
+
+    def __call__(self, using: build.Compiler, level: str) -> bytes:
+        self.made.append(level)
+        content = self.levels[level]
+        if isinstance(content, UnsupportedError):
+            raise content
+        return content
+
+
+def choose(
+    folder: Path, builds: Builds, levels: Sequence[str] = (BEST, NEXT, LAST), say: Callable[[str], None] = print
+) -> Library:
+    """The small library without a fault counts as good; every other one takes the self-test."""
+    good = faulty("none")
+
+    def check(content: bytes) -> str:
+        return "" if content == good else library.self_test(content)
+
+    return first_good(ObjectCache(folder / "cache"), USING, levels, compile=builds, check=check, say=say)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> bytes:
+    return faulty("none")
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        ("bad instruction", "SIGILL in ADD in canonical-1"),
+        ("bad address", "SIGSEGV in ADD in canonical-1"),
+        ("wrong bits", "ADD in canonical-1: 111 of 111 of y differ from the oracle"),
+    ],
+)
+def test_a_faulty_library_is_reported_and_the_next_level_is_used(
+    tmp_path: Path, good: bytes, fault: str, what: str
+) -> None:
+    builds = Builds(native=faulty(fault), x86_64_v3=good)
+    said: list[str] = []
+    found = choose(tmp_path, builds, say=said.append)
+    note = f"the native build failed its self-test ({what})"
+    assert (found.level, found.notes) == (NEXT, (note,))
+    assert note in said
+    assert found.address("add")
+
+
+def test_a_library_without_a_kernel_fails_the_self_test(good: bytes) -> None:
+    assert "undefined symbol: zrt_" in library.self_test(good)
+
+
+def test_a_file_that_is_no_library_is_reported(tmp_path: Path, good: bytes) -> None:
+    found = choose(tmp_path, Builds(native=good[: len(good) // 2], x86_64_v3=good))
+    assert found.level == NEXT
+    assert "the native build failed its self-test (" in found.notes[0]
+
+
+def test_what_failed_is_remembered_and_what_passed_is_not_tried_again(tmp_path: Path, good: bytes) -> None:
+    builds = Builds(native=faulty("bad instruction"), x86_64_v3=good)
+    first, second = choose(tmp_path, builds), choose(tmp_path, builds)
+    assert builds.made == [BEST, NEXT]
+    assert second.notes == first.notes
+    assert (first.cached, second.cached) == (False, True)
+
+
+@pytest.mark.parametrize("kept", [0, 30, 1000])
+def test_half_a_cache_entry_is_made_anew(tmp_path: Path, good: bytes, kept: int) -> None:
+    builds = Builds(native=good)
+    choose(tmp_path, builds)
+    (entry,) = (tmp_path / "cache").glob("*.zro")
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[:kept])
+    assert choose(tmp_path, builds).level == BEST
+    assert builds.made == [BEST, BEST]
+    assert entry.read_bytes() == whole
+
+
+def test_a_changed_byte_in_the_cache_is_found(tmp_path: Path, good: bytes) -> None:
+    builds = Builds(native=good)
+    choose(tmp_path, builds)
+    (entry,) = (tmp_path / "cache").glob("*.zro")
+    whole = bytearray(entry.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    entry.write_bytes(whole)
+    choose(tmp_path, builds)
+    assert builds.made == [BEST, BEST]
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path, good: bytes) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    builds = Builds(native=good)
+    for _ in range(2):
+        found = choose(tmp_path, builds)
+        assert (found.level, found.cached) == (BEST, False)
+    assert builds.made == [BEST, BEST]
+
+
+def test_where_no_level_is_good_every_reason_is_said(tmp_path: Path) -> None:
+    builds = Builds(
+        native=faulty("bad instruction"),
+        x86_64_v3=UnsupportedError("the C compiler refused the kernels (x86_64_v3):\nsomething"),
+        x86_64_v2=faulty("wrong bits"),
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        choose(tmp_path, builds)
+    text = str(caught.value)
+    assert text.startswith("no native kernels: the native build failed its self-test (SIGILL in ADD")
+    assert "the C compiler refused the kernels (x86_64_v3)" in text
+    assert "the x86_64_v2 build failed its self-test (ADD in canonical-1: 111 of 111 of y differ" in text
+
+
+def test_of_two_processes_one_compiles(tmp_path: Path, good: bytes) -> None:
+    (tmp_path / "good.so").write_bytes(good)
+    script = f"""
+import sys, time
+from pathlib import Path
+from zinc_rt.backends.cpu.library import first_good
+from zinc_rt.kernels.native.build import Compiler
+from zinc_rt.object_cache import ObjectCache
+
+folder = Path({str(tmp_path)!r})
+
+def compile(using, level):
+    with (folder / "made").open("a") as file:
+        file.write(level)
+    time.sleep(0.3)
+    return (folder / "good.so").read_bytes()
+
+cache, using = ObjectCache(folder / "cache"), Compiler((), "tests")
+print(first_good(cache, using, ("native",), compile=compile, check=lambda content: "").cached)
+"""
+    command = [sys.executable, "-c", script]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = [child.communicate(timeout=120)[0].strip() for child in children]
+    assert sorted(answers) == ["False", "True"]
+    assert (tmp_path / "made").read_text() == "native"
+
+
+def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
+    build.compiler.cache_clear()
+    try:
+        with pytest.raises(UnsupportedError, match="no C compiler: the package ziglang is missing") as caught:
+            build.compiler()
+    finally:
+        build.compiler.cache_clear()
+    assert "pip install 'zinc-rt[native]'" in str(caught.value)
+
+
+def named(folder: Path, script: str) -> str:
+    program = folder / "compiler"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script stands for a compiler")
+def test_a_compiler_that_is_no_clang_is_refused(tmp_path: Path) -> None:
+    gcc = named(tmp_path, "echo 'gcc (GCC) 14.2.0'")
+    with pytest.raises(UnsupportedError, match=r"not a clang: gcc \(GCC\) 14\.2\.0") as caught:
+        build.compiler(gcc)
+    assert f"ZINC_RT_CC={gcc}" in str(caught.value)
+    assert "next: name a clang" in str(caught.value)
+
+
+@pytest.mark.parametrize("program", ["/no/such/clang", "no-such-clang"])
+def test_a_compiler_that_is_not_there_is_refused(program: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"ZINC_RT_CC={program}"):
+        build.compiler(program)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script stands for a compiler")
+def test_a_compiler_that_refuses_the_source_is_quoted(tmp_path: Path) -> None:
+    broken = named(
+        tmp_path, 'case "$1" in --version) echo "clang version 19.1";; *) echo "bad news" >&2; exit 1;; esac'
+    )
+    using = build.compiler(broken)
+    assert using.version == "clang version 19.1"
+    with pytest.raises(UnsupportedError, match=r"(?s)the C compiler refused the kernels.*bad news"):
+        build.compile_library(using, "native")
+
+
+def test_a_machine_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(UnsupportedError, match="no native kernels for riscv64"):
+        build.levels()
+
+
+def test_a_library_says_what_it_was_made_with() -> None:
+    compiler()
+    found = library.library()
+    assert found.level in build.levels()
+    assert found.compiler == compiler().version

@@ -1,0 +1,61 @@
+"""How many threads t_cpu_native takes, where they may run, and what is refused."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from zinc_rt.backends.cpu import threads
+from zinc_rt.backends.cpu.threads import check_affinity, default_threads
+from zinc_rt.errors import UsageError
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the system's files say; others are not there. Eight CPUs, two to a core."""
+    said = {threads.SIBLINGS.format(cpu): f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
+    monkeypatch.setattr(threads, "_read", lambda path: said.get(path, ""))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    return said
+
+
+def test_one_thread_to_a_core(files: dict[str, str]) -> None:
+    assert default_threads() == 4
+
+
+def test_only_cores_that_this_process_may_use(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 5})
+    assert default_threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ({"/sys/fs/cgroup/cpu.max": "200000 100000"}, 2),
+        ({"/sys/fs/cgroup/cpu.max": "max 100000"}, 4),
+        ({"/sys/fs/cgroup/cpu.max": "50000 100000"}, 1),
+        ({"/sys/fs/cgroup/cpu.max": "nonsense"}, 4),
+        ({threads.CGROUP_1.format("quota"): "300000", threads.CGROUP_1.format("period"): "100000"}, 3),
+        ({threads.CGROUP_1.format("quota"): "-1", threads.CGROUP_1.format("period"): "100000"}, 4),
+    ],
+)
+def test_no_more_than_the_containers_share_of_time(
+    files: dict[str, str], said: dict[str, str], wanted: int
+) -> None:
+    files.update(said)
+    assert default_threads() == wanted
+
+
+def test_without_a_topology_every_cpu_is_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_read", lambda path: "")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    assert default_threads() == 3
+
+
+def test_a_cpu_that_is_not_this_processs_is_refused_with_those_that_are(files: dict[str, str]) -> None:
+    check_affinity((0, 7))
+    with pytest.raises(
+        UsageError, match=r"may not run on CPU 99\n  next: CPUs it may run on: 0, 1, 2, 3, 4, 5, 6, 7"
+    ):
+        check_affinity((0, 99))

@@ -1,0 +1,101 @@
+"""A program whose dwords are not what its kernels and nodes need is refused, with the dispatch's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.backends.amd import command_stream
+from zinc_rt.backends.amd.open import open_t1
+from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.engine import Engine
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.pm4.layout import EncodeError, Packet
+from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
+from zinc_rt.pm4.registers import WAVE64, Sh
+from zinc_rt.sim.driver import SimDriver
+
+MODEL = Path(__file__).resolve().parents[2] / "golden" / "qwen3-q.gguf"
+Change = Callable[[list[Packet]], None]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    driver = SimDriver()
+    backend = open_t1(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), hang_folder=None)
+    with Engine(read_gguf(MODEL), backend) as engine:
+        yield engine
+    driver.close_all()
+
+
+def register(offset: int, change: Callable[[int], int]) -> Change:
+    """The last SET_SH_REG of a register sets another value."""
+
+    def apply(packets: list[Packet]) -> None:
+        for index in reversed(range(len(packets))):
+            packet = packets[index]
+            if isinstance(packet, SetShReg) and packet.register <= offset < packet.register + len(packet.values):
+                values = list(packet.values)
+                values[offset - packet.register] = change(values[offset - packet.register])
+                packets[index] = SetShReg(packet.register, tuple(values))
+                return
+        raise AssertionError(f"nothing sets SH+{offset:#x}")
+
+    return apply
+
+
+def first(kind: type[Packet], change: Callable[[Any], Packet | None]) -> Change:
+    def apply(packets: list[Packet]) -> None:
+        index = next(index for index, packet in enumerate(packets) if isinstance(packet, kind))
+        changed = change(packets[index])
+        # the places of dispatches are given by index: what goes becomes another packet
+        packets[index] = changed if changed is not None else SetShReg(Sh.RESTART_X, (0, 0, 0))
+
+    return apply
+
+
+FAULTS: dict[str, tuple[Change, str]] = {
+    "another kernel's code": (register(Sh.PGM_LO, lambda v: v + 1), "code at"),
+    "a workgroup of another size": (register(Sh.NUM_THREAD_X, lambda v: v // 2), "a workgroup of"),
+    "too few vector registers": (register(Sh.PGM_RSRC1, lambda v: v & ~0x3F), "vector registers, it uses"),
+    "LDS of another size": (register(Sh.PGM_RSRC2, lambda v: v ^ 1 << 15), "LDS in units of 512 bytes"),
+    "no workgroup id on y": (register(Sh.PGM_RSRC2, lambda v: v & ~(1 << 8)), "workgroup ids enabled: xz"),
+    "one user register": (register(Sh.PGM_RSRC2, lambda v: v ^ 3 << 1), "user registers"),
+    "scratch": (register(Sh.PGM_RSRC2, lambda v: v | 1), "scratch: True"),
+    "work-item ids on y": (register(Sh.PGM_RSRC2, lambda v: v ^ 1 << 11), "work-item ids for axes beyond x"),
+    "another launch's arguments": (register(Sh.USER_DATA_0, lambda v: v + 64), "arguments at"),
+    "waves of 64": (first(DispatchDirect, lambda p: replace(p, initiator=WAVE64)), "waves of 64"),
+    "a grid of one row more": (first(DispatchDirect, lambda p: replace(p, dim_x=p.dim_x + 1)), "its grid is"),
+    "another grid in memory": (
+        first(DispatchIndirect, lambda p: replace(p, address=p.address + 16)),
+        "grid lies at",
+    ),
+    "a wait forgotten": (first(EventWrite, lambda p: None), "which"),
+    "an invalidation forgotten": (first(AcquireMem, lambda p: None), "which"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_stream_is_named(engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    change, said = FAULTS[fault]
+    written = command_stream.packets
+
+    def faulty(*given: Any) -> PacketProgram:
+        program = written(*given)
+        packets = list(program.packets)
+        change(packets)
+        return replace(program, packets=tuple(packets))
+
+    monkeypatch.setattr(command_stream, "packets", faulty)
+    with pytest.raises(EncodeError, match=said) as error:
+        engine.variants.get("prefill", (16, 1, 1))
+    assert " for " in str(error.value)
+
+
+def test_the_stream_as_written_passes_and_runs(engine: Engine) -> None:
+    assert engine.forward([1, 2, 3]).shape[-1] > 0

@@ -1,0 +1,115 @@
+"""Libraries of the native kernels for tests: other levels, other flags, and ones with a planted fault."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.backends.cpu.cases import cases
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.folders import cache_folder
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.native import build
+from zinc_rt.object_cache import ObjectCache
+
+# -O0: the checks are the same, and the compiler six times faster
+UNDEFINED = ("-O0", "-fsanitize=undefined,float-cast-overflow", "-fsanitize-trap=all")
+GUARDED = Path(__file__).with_name("guarded.py")
+FRAME = """
+#include "task.h"
+#include "vec.h"
+KERNEL(add) {{
+    struct {{ const float *a, *b; float *y; uint32_t columns; }} const *g = arguments;
+    uint32_t n = grid[1] * g->columns, zero = n * 0;
+    {fault}
+    for (uint32_t i = first * g->columns; i < last * g->columns; i++) g->y[i] = g->a[i] + g->b[i];
+    (void)n, (void)zero;
+    return OK;
+}}
+"""
+# What goes wrong in ADD, the first case that the self-test runs.
+FAULTS = {
+    "none": "",
+    "wrong bits": "if (last) { g->y[0] = 1; return OK; }",
+    "bad instruction": "__builtin_trap();",
+    "bad address": "*(volatile int *)(uintptr_t)(zero + 16) = 1;",
+    "read before": "volatile float x = ((const volatile float *)g->b)[(int)zero - 1]; (void)x;",
+    "read behind": "volatile float x = ((const volatile float *)g->b)[n]; (void)x;",
+    "write before": "((volatile float *)g->y)[(int)zero - 1] = 0;",
+    "write behind": "((volatile float *)g->y)[n] = 0;",
+    "undefined shift": "volatile int places = 40; volatile int x = 1 << places; (void)x;",
+    "fused": "volatile float x = 3, z = __builtin_fmaf(x, x, x); (void)z;",
+    "another library": "extern float expf(float); volatile float x = 3, z = expf(x); (void)z;",
+}
+
+
+@cache
+def compiler() -> build.Compiler:
+    """A skip with the reason where there is none."""
+    try:
+        build.levels()
+        return build.compiler()
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+def library_bytes(level: str, extra: tuple[str, ...] = ()) -> bytes:
+    """The kernels, compiled once and then from the cache."""
+    tests, tried = ObjectCache(cache_folder() / "native-tests"), ObjectCache(cache_folder() / "native")
+    key = build.key(compiler(), level, extra)
+    content = tried.load(key) or tests.load(key)
+    if content is None:
+        content = build.compile_library(compiler(), level, extra)
+        tests.store(key, content)
+    return content
+
+
+def assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None) -> str:
+    """What the compiler makes of every C file, as text; the kernels' own from the cache."""
+    flags = (*extra, "-S", "-Wno-unused-command-line-argument")
+    cached = ObjectCache(cache_folder() / "native-tests")
+    key = build.key(compiler(), level, flags)
+    content = cached.load(key) if files is None else None
+    if content is None:
+        content = b"".join(
+            build.compile_library(compiler(), level, flags, (file,)) for file in files or build.sources()
+        )
+        if files is None:
+            cached.store(key, content)
+    return content.decode("latin-1")
+
+
+@cache
+def _faulty(source: str, level: str, extra: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "planted.c"
+        path.write_text(source, encoding="ascii")
+        return build.compile_library(compiler(), level, extra, (build.FOLDER / "pool.c", path))
+
+
+def faulty(fault: str, *extra: str) -> bytes:
+    """A library of ADD alone."""
+    assert next(cases()).op is Op.ADD, "faults are planted in the first case"
+    return _faulty(FRAME.format(fault=FAULTS[fault]), build.levels()[-1], extra)
+
+
+def faulty_source(folder: Path, fault: str) -> Path:
+    source = folder / "planted.c"
+    source.write_text(FRAME.format(fault=FAULTS[fault]), encoding="ascii")
+    return source
+
+
+def run_guarded(content: bytes, folder: Path, side: str) -> tuple[int, str]:
+    """Exit status, below 0 for a signal, and the last line: which case ran, or what is wrong."""
+    path = folder / "kernels.so"
+    path.write_bytes(content)
+    done = subprocess.run(
+        [sys.executable, str(GUARDED), str(path), side], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode <= 0 or done.stdout, done.stderr
+    return done.returncode, done.stdout.strip().rpartition("\n")[2]

@@ -1,0 +1,110 @@
+"""What the compiled kernels may not contain: fused multiply-add where it changes a result, calls of libraries.
+
+canonical-1 rounds every product. A fused multiply-add rounds once for two operations, so it is allowed only where
+the product or the result is provably exact: a header says so in a comment `EXACT_FMA function function: why`, with
+the functions as the assembly calls them.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kernels.native.libraries import assembly, compiler, faulty, faulty_source, library_bytes
+
+from zinc_rt.kernels.native import build
+
+FUSED = re.compile(r"\tvfn?m(?:add|sub)|\tfn?m(?:add|sub)\b|\tfml[as]\b|\tbfml")
+FUNCTION = re.compile(r"_?([A-Za-z]\w*):")
+EXACT = re.compile(r"EXACT_FMA ((?:\w+[, ]*)+):")
+CALLABLE = {"memcpy", "memset", "memmove"}  # a compiler emits calls to them itself; Python's C library has them
+
+
+def exact_functions() -> set[str]:
+    headers = sorted([*build.FOLDER.glob("*.h"), *build.FOLDER.glob("*.c")])
+    lists = (found for path in headers for found in EXACT.findall(path.read_text(encoding="utf-8")))
+    return {name for found in lists for name in re.split(r"[, ]+", found.strip())}
+
+
+def fused(text: str) -> Iterator[str]:
+    """`function: instruction` of each fused multiply-add."""
+    function = ""
+    for line in text.splitlines():
+        if label := FUNCTION.match(line):
+            function = label[1]
+        elif FUSED.match(line):
+            yield f"{function}: {line.split()[0]}"
+
+
+def undefined_symbols(library: bytes) -> set[str]:
+    """Of an ELF64 library: the names in .dynsym that no section holds."""
+    (sections,) = struct.unpack_from("<Q", library, 0x28)
+    size, count = struct.unpack_from("<HH", library, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", library, sections + i * size) for i in range(count)]
+    (symbols,) = (header for header in headers if header[1] == 11)  # SHT_DYNSYM
+    names = headers[symbols[6]][4]
+    found = set()
+    for at in range(symbols[4], symbols[4] + symbols[5], 24):
+        name, _, _, section = struct.unpack_from("<IBBH", library, at)
+        if name and section == 0:
+            found.add(library[names + name : library.index(b"\0", names + name)].decode())
+    return found
+
+
+def check_fused(text: str) -> None:
+    allowed = exact_functions()
+    assert all(f"zrt_{name}:" in text for name in ("run", "add", "embed")), "this is not the kernels' assembly"
+    assert [found for found in fused(text) if found.partition(":")[0] not in allowed] == []
+
+
+def test_no_multiply_and_add_are_fused_where_it_changes_a_result() -> None:
+    check_fused(assembly("native"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["x86_64_v3", "x86_64_v4"])
+def test_none_are_fused_on_other_x86(level: str) -> None:
+    check_fused(assembly(level, ("-target", "x86_64-linux")))
+
+
+def test_none_are_fused_on_arm() -> None:
+    if "zig" not in compiler().version:
+        pytest.skip("only zig compiles for other systems")
+    check_fused(assembly("generic", ("-target", "aarch64-linux")))
+
+
+def test_a_fused_multiply_and_add_is_found(tmp_path: Path) -> None:
+    if "zig" not in compiler().version:
+        pytest.skip("only zig compiles for other systems")
+    source = faulty_source(tmp_path, "fused")
+    for target, level in (("x86_64-linux", "x86_64_v3"), ("aarch64-linux", "generic")):
+        (found,) = fused(assembly(level, ("-target", target), (source,)))
+        assert found.startswith("zrt_add: ")
+
+
+def test_the_kernels_call_no_library() -> None:
+    assert undefined_symbols(library_bytes("native")) <= CALLABLE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [level for level in build.LEVELS["x86_64"] if level != "native"])
+def test_no_level_calls_a_library(level: str) -> None:
+    if level not in build.levels():
+        pytest.skip("the levels of x86-64")
+    assert undefined_symbols(library_bytes(level)) <= CALLABLE
+
+
+def test_a_call_of_another_library_is_found() -> None:
+    assert undefined_symbols(faulty("another library")) - CALLABLE == {"expf"}
+
+
+@pytest.mark.slow
+def test_functions_that_may_fuse_exist() -> None:
+    targets = {"x86_64-linux": ("x86_64_v3", "x86_64_v4"), "aarch64-linux": ("generic",)}
+    text = assembly("native") + "".join(
+        assembly(level, ("-target", target)) for target, levels in targets.items() for level in levels
+    )
+    assert [name for name in exact_functions() if f"{name}:" not in text] == []

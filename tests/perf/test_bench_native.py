@@ -1,0 +1,207 @@
+"""The benchmark beside llama.cpp, run on the oracle with fakes: what it reports, blocks, and what a gate takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.errors import InputError
+from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.perf import bench_native
+from zinc_rt.perf.bench_native import C1, Bench, Case, bench_case, empty_node
+from zinc_rt.perf.command import main
+from zinc_rt.perf.evidence import Evidence
+from zinc_rt.perf.gate import Given, evaluate
+from zinc_rt.perf.history import append, read
+from zinc_rt.perf.lab import Lab
+from zinc_rt.perf.llama_cpp import Peer, Setting
+from zinc_rt.perf.milestones import find_milestone
+from zinc_rt.perf.paired import Conditions, paired
+from zinc_rt.report import Result
+
+CASE = Case("tiny", (C1,), tokens=4, prompt=6, slots=2, oracle=1, oracle_prompt=True)
+CODE = "c0de" * 16
+
+
+class FakePeer(Peer):
+    """Runs nothing. One setting may fail."""
+
+    fails = ""
+
+    def bench(self, model: Path, setting: Setting, **load: int) -> dict[str, float]:
+        if setting.name == self.fails:
+            raise InputError("it died of SIGILL")
+        return {"prefill": 100.0, "decode": 20.0 + setting.repack}
+
+    def slots(self, model: Path, setting: Setting, **load: int) -> float:
+        return 50.0
+
+
+def measured(tmp_path: Path, peer: Peer | None, *, rounds: int = 5, fails: str = "") -> dict[str, Result]:
+    write_tiny(tmp_path / "m.gguf", "qwen3")
+    bench = Bench("t_cpu", 1, rounds, peer, "" if peer else "no llama.cpp: cmake missing", lambda: (40.0, 0.5))
+    if peer is not None:
+        type(peer).fails = fails  # type: ignore[attr-defined]
+    return {result.id: result for result in bench_case(CASE, tmp_path / "m.gguf", bench)}
+
+
+def test_every_figure_has_its_samples_both_settings_and_a_ratio(tmp_path: Path) -> None:
+    found = measured(tmp_path, FakePeer(()))
+    assert list(found) == [
+        f"tiny/{C1}/prefill", f"tiny/{C1}/decode", f"tiny/{C1}/slots",
+        f"tiny/{C1}/oracle-decode", f"tiny/{C1}/oracle-prefill", "tiny/memory",
+    ]  # fmt: skip
+    decode = found[f"tiny/{C1}/decode"]
+    assert decode.status == "pass" and decode.reason == ""
+    assert len(decode.measure["runs"]) == 5 and set(decode.measure["theirs"]) == {"repack", "no repack"}
+    assert decode.measure["setting"] == "repack"
+    assert decode.measure["ratio"] == max(decode.measure["runs"]) / 21
+    assert decode.measure["bytes_a_token"] > 0 and decode.measure["oracle_ratio"] > 0
+    assert len(found[f"tiny/{C1}/oracle-decode"].measure["runs"]) == 5
+    assert len(found[f"tiny/{C1}/oracle-prefill"].measure["runs"]) == 1
+
+
+def test_a_setting_that_fails_is_left_out_and_without_any_the_ratio_is_blocked(tmp_path: Path) -> None:
+    one = measured(tmp_path, FakePeer(()), fails="repack")[f"tiny/{C1}/decode"]
+    assert one.status == "pass" and one.measure["setting"] == "no repack"
+    none = measured(tmp_path, None)[f"tiny/{C1}/decode"]
+    assert none.status == "blocked" and "cmake missing" in none.reason and "ratio" not in none.measure
+
+
+def test_a_tier_that_cannot_run_the_model_is_blocked_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InputError("no kernel for MATMUL")
+
+    monkeypatch.setattr(bench_native, "_warm_up", refuse)
+    (only,) = measured(tmp_path, None).values()
+    assert only.status == "blocked" and "no kernel for MATMUL" in only.reason
+
+
+def test_an_empty_node_is_held_to_half_a_microsecond() -> None:
+    assert [empty_node(us, 2).status for us in (0.3, 0.6, None)] == ["pass", "fail", "blocked"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--models", "gpt-5"], "not one of this benchmark"),
+        (["--rounds", "0"], "--rounds 0"),
+        (["--threads", "0"], "--threads 0"),
+    ],
+)
+def test_a_wrong_option_is_said_before_anything_runs(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["native", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+# --- as evidence ---
+
+
+def report(**change: Any) -> dict[str, Any]:
+    """What a quiet run would have written: 1.5 of llama.cpp's speed in Q8_0."""
+    measure = paired([30.0, 30.0, 29.0, 30.0, 30.0], {"repack": [20.0] * 5, "no repack": [18.0] * 5})
+    measure["conditions"] = {"read_gbs": [40.0] * 6, "load": [1.0] * 6, "threads": 2}
+    settings = dict.fromkeys(("lm_head_rows", "max_decode_tokens", "decode_topk"), 0) | {"gemma4_attn_scale": 0.0}
+    result = {"id": "qwen3-0.6b-q8_0/canonical-1-q8/decode", "tier": "t_cpu_native", "status": "pass"}
+    return {
+        "schema": "zinc-rt-report/1",
+        "command": "perf native",
+        "started": "2026-11-22T10:00:00+00:00",
+        "device": {"name": "EPYC", "simulated": False},
+        "shortcuts": [],
+        "details": {"code": CODE, "settings": settings},
+        "results": [{**result, "measure": measure, **change}],
+    }
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with Lab(device="cpu") as opened:
+        yield opened
+
+
+def decided(lab: Lab, folder: Path, content: dict[str, Any], *, record: bool = True) -> Result:
+    history = folder / "history.jsonl"
+    history.touch()
+    if record:
+        append(history, "perf native", content, {})
+    given = Given([Evidence(folder / "n.json", content)], (), read(history), "", "", CODE)
+    (result,) = evaluate(find_milestone("cpu"), lab, given, only="q8-decode")
+    return result
+
+
+def test_a_quiet_run_with_the_ratio_passes_the_gate(lab: Lab, tmp_path: Path) -> None:
+    result = decided(lab, tmp_path, report())
+    assert (result.status, result.measure["value"]) == ("pass", 1.5)
+
+
+def test_a_slower_one_fails_it(lab: Lab, tmp_path: Path) -> None:
+    slow = report()
+    slow["results"][0]["measure"] |= paired([20.0] * 5, {"repack": [20.0] * 5})
+    assert decided(lab, tmp_path, slow).status == "fail"
+
+
+def spoilt(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(json.dumps(report()))
+    result = content["results"][0]
+    match name:
+        case "noise":
+            result["measure"]["conditions"]["read_gbs"][2] = 30.0
+        case "load":
+            result["measure"]["conditions"]["load"][2] = 5.0
+        case "rounds":
+            result["measure"] |= paired([30.0] * 3, {"repack": [20.0] * 3})
+        case "blocked":
+            result |= {"status": "blocked", "reason": "no llama.cpp"}
+        case "summary":
+            result["measure"]["ratio"] = 2.0
+        case "code":
+            content["details"]["code"] = "other"
+        case "clamp":
+            content["shortcuts"] = ["LM head capped"]
+        case "tier":
+            result["tier"] = "t_cpu"
+        case "peer":
+            result["measure"]["theirs"] = {}
+        case "samples":
+            del result["measure"]["runs"]
+    return content
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("noise", "read bandwidth moved by 25%"),
+        ("load", "load average 5.00"),
+        ("rounds", "3 rounds"),
+        ("blocked", "not judged: no llama.cpp"),
+        ("summary", "the summary says 2.0, its own samples 1.5"),
+        ("code", "stale"),
+        ("clamp", "LM head capped"),
+        ("tier", "ran on t_cpu, wanted t_cpu_native"),
+        ("peer", "no llama.cpp in this run"),
+        ("samples", "cannot be read"),
+    ],
+)
+def test_what_may_not_speak_blocks_the_gate(lab: Lab, tmp_path: Path, name: str, reason: str) -> None:
+    result = decided(lab, tmp_path, spoilt(name))
+    assert result.status == "blocked" and reason in result.reason
+
+
+def test_what_is_not_in_the_history_blocks_the_gate(lab: Lab, tmp_path: Path) -> None:
+    result = decided(lab, tmp_path, report(), record=False)
+    assert result.status == "blocked" and "not in the history" in result.reason
+
+
+def test_conditions_are_kept_as_they_were() -> None:
+    given = Conditions([40.0], [1.0], 2)
+    assert replace(given, load=[9.0]).noise() and not given.noise()

@@ -1,0 +1,48 @@
+"""Ratios of runs in turns: what they are made of, and when none may be judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from zinc_rt.perf.paired import Conditions, best_setting, blocked, paired, ratio
+
+QUIET = Conditions([40.0, 41.0, 42.0], [1.0, 2.4, 2.1], threads=2)
+OURS = [30.0, 36.0, 33.0, 35.0, 34.0]
+THEIRS = {"repack": [20.0, 24.0, 22.0, 22.0, 22.0], "no repack": [23.0, 18.0, 19.0, 19.0, 19.0]}
+
+
+def test_a_ratio_is_of_the_fastest_run_of_each_at_the_peers_best_setting() -> None:
+    assert best_setting(THEIRS) == "repack"
+    assert ratio(OURS, THEIRS) == 36 / 24
+
+
+def test_the_spread_is_that_of_the_rounds() -> None:
+    measure = paired(OURS, THEIRS)
+    assert measure["ratio"] == 1.5
+    assert (measure["ratio_low"], measure["ratio_high"]) == (1.5, 35 / 22)
+    assert measure["ratio_of_medians"] == pytest.approx(34 / 22)
+    assert measure["theirs"] == THEIRS and measure["setting"] == "repack"
+
+
+def test_without_a_peer_there_is_a_speed_and_no_ratio() -> None:
+    measure = paired(OURS, {})
+    assert measure["tokens_per_second"] == 36 and "ratio" not in measure
+
+
+def test_a_quiet_machine_may_be_judged() -> None:
+    assert blocked(QUIET, 5, "", needs_peer=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("conditions", "rounds", "problem", "reason"),
+    [
+        (Conditions([40.0, 35.0], [1.0], 2), 5, "", "read bandwidth moved by 12%"),
+        (Conditions([40.0, 40.0], [2.6], 2), 5, "", "load average 2.60, allowed 2.5"),
+        (QUIET, 4, "", "4 rounds, wanted 5"),
+        (QUIET, 5, "no llama.cpp: cmake missing", "cmake missing"),
+    ],
+)
+def test_noise_too_few_rounds_and_no_peer_each_block(
+    conditions: Conditions, rounds: int, problem: str, reason: str
+) -> None:
+    assert reason in blocked(conditions, rounds, problem, needs_peer=True)

@@ -1,0 +1,105 @@
+"""Synthetic models: every shape is whole, its types are llama.cpp's, and a small one runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine import Engine
+from zinc_rt.errors import OutputError
+from zinc_rt.golden.quantize import WRITABLE
+from zinc_rt.golden.tiny_parts import Sizes
+from zinc_rt.ir.dtypes import block_of
+from zinc_rt.model.emitter import Limits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.registry import build_model
+from zinc_rt.perf import synthetic
+from zinc_rt.perf.quant_mix import MIXES, types
+from zinc_rt.perf.synthetic import SCALES, SHAPES, Shape, main, random_blocks, size_bytes_of, write_synthetic
+
+SMALL = Sizes(256, 4, 512, 4, 2, 64, 512, 8, 2, 64)
+SMALL_ONES = {
+    f"{architecture}-{mix}": Shape(architecture, replace(SMALL, layers=6), mix, architecture == "gemma4")
+    for architecture in ("qwen3", "qwen35moe", "gemma4")
+    for mix in MIXES
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_header_alone_is_a_whole_model_and_takes_no_room(name: str, tmp_path: Path) -> None:
+    path = write_synthetic(tmp_path / "model.gguf", SHAPES[name], header_only=True)
+    gguf = read_gguf(path)
+    model = build_model(gguf, Limits(ctx=64, slots=1), "decode")
+    assert model.graph.nodes
+    assert path.stat().st_size > size_bytes_of(SHAPES[name])
+    assert path.stat().st_blocks * 512 < 2_000_000
+
+
+@pytest.mark.parametrize("name", SMALL_ONES)
+def test_a_model_has_finite_logits_that_differ(name: str, tmp_path: Path) -> None:
+    path = write_synthetic(tmp_path / "model.gguf", SMALL_ONES[name])
+    with Engine(read_gguf(path), CpuBackend("float32-dequant"), ctx=16) as engine:
+        logits = engine.forward([1, 2, 3], rows="last")
+    assert np.isfinite(logits).all() and 0.1 < logits.std() < 30
+
+
+def test_the_same_name_gives_the_same_bytes_and_a_finished_file_is_kept(tmp_path: Path) -> None:
+    first, again = (write_synthetic(tmp_path / f"{n}.gguf", SMALL_ONES["qwen3-q4_k_m"]) for n in "ab")
+    assert first.read_bytes() == again.read_bytes()
+    first.write_bytes(b"kept")
+    assert write_synthetic(first, SMALL_ONES["qwen3-q4_k_m"]).read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("dtype", SCALES)
+def test_random_blocks_spread_as_they_are_asked_to(dtype: str) -> None:
+    rows = random_blocks(np.random.default_rng(1), 256, 512, dtype, 0.05)
+    values = _values(rows, dtype)
+    assert values.std() == pytest.approx(0.05, rel=0.05)
+    assert abs(values.mean()) < 0.01
+
+
+def _values(rows: np.ndarray, dtype: str) -> np.ndarray:
+    import gguf
+
+    return gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[dtype.upper()])
+
+
+def test_every_type_a_mix_can_give_can_be_written() -> None:
+    for name, shape in SHAPES.items():
+        _, planned = synthetic.plan(shape)
+        chosen = types({each: planned.shape(each) for each in planned.order}, shape.mix)
+        for each in planned.order:
+            assert (chosen[each] in SCALES) == (each in planned.spreads), (name, each)
+            assert chosen[each] in WRITABLE and planned.shape(each)[-1] % block_of(chosen[each])[0] == 0
+
+
+def test_q4_k_m_is_the_mixture_that_llama_cpp_writes() -> None:
+    """A Qwen 3 of 28 layers, tied: half of attn_v and ffn_down in q6_k, and the embedding, which is the output."""
+    _, planned = synthetic.plan(SHAPES["qwen3-0.6b-q4_k_m"])
+    chosen = types({each: planned.shape(each) for each in planned.order}, "q4_k_m")
+    wide = [int(name.split(".")[1]) for name, dtype in chosen.items() if "ffn_down" in name and dtype == "q6_k"]
+    assert wide == [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27]
+    assert chosen["token_embd.weight"] == "q6_k"
+    assert Counter(chosen.values()) == {"q4_k": 5 * 28 + 28, "q6_k": 14 + 14 + 1, "f32": 4 * 28 + 1}
+
+
+def test_a_matrix_whose_rows_do_not_fit_falls_back_as_llama_cpp_does() -> None:
+    shapes = {"output.weight": (8, 320), "blk.0.ffn_up.weight": (8, 320), "blk.0.ffn_gate.weight": (8, 20)}
+    assert list(types(shapes, "q4_k_m").values()) == ["q8_0", "q5_0", "f32"]
+
+
+def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synthetic.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    with pytest.raises(OutputError, match="are free"):
+        write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-0.6b-q8_0"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_name_lists_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gpt-5"]) == 2
+    assert "qwen35moe-3b-q4_k_m" in capsys.readouterr().err

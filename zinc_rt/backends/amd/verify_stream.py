@@ -1,0 +1,183 @@
+"""Debug mode: each dispatch of a program's dwords, held against the kernel's container and the plan.
+
+The dwords are decoded again and the registers followed, so a wrong offset, a swapped field or a forgotten flush
+in what wrote them does not pass. What a kernel needs is read from its .zrt, not from what the writer made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
+from zinc_rt.kernels.launch import Ref, Temp
+from zinc_rt.kernels.rsrc import LDS_UNIT_BYTES, USER_SGPRS, VGPR_UNIT
+from zinc_rt.kernels.zrt import Zrt
+from zinc_rt.lower.dispatch_plan import Dispatch, GridInBlock
+from zinc_rt.pm4.bits import Bits
+from zinc_rt.pm4.decode import Bad, Item, decode_stream
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.lint_dispatches import DispatchState
+from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite
+from zinc_rt.pm4.packets.sync import CS_PARTIAL_FLUSH
+from zinc_rt.pm4.registers import DISPATCH_INITIATOR, PGM_RSRC1, PGM_RSRC2, Sh
+
+Range = tuple[int, int]  # first byte, and the one behind the last
+FLUSH = "put a CS_PARTIAL_FLUSH and an ACQUIRE_MEM between them"
+Extent = Callable[[str], Range]
+"""Where a buffer of the graph lies, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What is known of a program apart from its dwords. `block_va`: of the plan's block; `kernel` and `zrt`: by
+    what a dispatch runs; `extent`: of the graph's buffers."""
+
+    block_va: int
+    kernel: Callable[[KernelKey], LoadedKernel]
+    zrt: Callable[[str], Zrt]
+    extent: Extent
+    generation: Generation
+
+
+def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, expected: Expectation) -> None:
+    """`dispatches`: by the dword at which each one's packets begin. Raises EncodeError naming the first dispatch
+    that is not what its kernel and its node need."""
+    items = decode_stream(words, expected.generation)
+    state, order = DispatchState(expected.generation), _Order(expected)
+    left = dict(sorted(dispatches.items()))
+    for item in items:
+        packet = item.packet
+        if isinstance(packet, Bad):
+            break  # the linter says what it is
+        if isinstance(packet, DispatchDirect | DispatchIndirect):
+            if not left:
+                raise _wrong(name, item, "a dispatch that no launch asked for", "leave it out")
+            step = left.pop(min(left))
+            for problem, advice in (*_launched(packet, state, step, expected), *order.dispatch(step)):
+                raise _wrong(name, item, f"{step.launch.kernel} for {step.node!r}: {problem}", advice)
+        elif isinstance(packet, EventWrite) and packet.event_type == CS_PARTIAL_FLUSH:
+            order.waited = True
+        elif isinstance(packet, AcquireMem) and order.waited:
+            order.clear()
+        state.see(item)
+    if left:
+        step = left[min(left)]
+        raise EncodeError(f"{name}: {step.launch.kernel} for {step.node!r} is never dispatched", next="emit it")
+
+
+def _wrong(name: str, item: Item, text: str, advice: str) -> EncodeError:
+    return EncodeError(f"{name}, dword {item.offset}: {text}", next=advice)
+
+
+def _launched(
+    packet: DispatchDirect | DispatchIndirect, state: DispatchState, step: Dispatch, expected: Expectation
+) -> Iterator[tuple[str, str]]:
+    """What the registers and the packet say, against the container and the plan."""
+    kernel, zrt, seen = expected.kernel(step.code), expected.zrt(step.launch.kernel), state.registers
+    rsrc1 = _fields(PGM_RSRC1[expected.generation], seen.get(Sh.PGM_RSRC1, 0))
+    rsrc2 = _fields(PGM_RSRC2[expected.generation], seen.get(Sh.PGM_RSRC2, 0))
+    initiator = _fields(DISPATCH_INITIATOR[expected.generation], packet.initiator)
+    program = (seen.get(Sh.PGM_HI, 0) & 0xFF) << 40 | seen.get(Sh.PGM_LO, 0) << 8
+    arguments = seen.get(Sh.USER_DATA_0, 0) | seen.get(Sh.USER_DATA_0 + 1, 0) << 32
+    vgprs = (rsrc1["VGPRS"] + 1) * VGPR_UNIT[zrt.wave]
+    checks: tuple[tuple[str, Any, Any, Callable[[Any], str]], ...] = (
+        ("code at", program, kernel.program_va, hex),
+        ("waves of", 32 if initiator["CS_W32_EN"] else 64, zrt.wave, str),
+        ("a workgroup of", state.threads(), zrt.workgroup, str),
+        ("LDS in units of 512 bytes:", rsrc2["LDS_SIZE"], -(-zrt.lds_bytes // LDS_UNIT_BYTES), str),
+        ("scratch:", bool(rsrc2["SCRATCH_EN"]), zrt.scratch_bytes > 0, str),
+        ("user registers:", rsrc2["USER_SGPR"], USER_SGPRS, str),
+        ("workgroup ids enabled:", _axes(rsrc2), "xyz", str),
+        ("work-item ids for axes beyond x:", rsrc2["TIDIG_COMP_CNT"], _axes_used(zrt), str),
+        ("arguments at", arguments, expected.block_va + step.arguments_offset, hex),
+    )
+    for what, saw, wanted, shown in checks:
+        if saw != wanted:
+            yield f"{what} {shown(saw)}, its container wants {shown(wanted)}", "set the register for this kernel"
+    if vgprs < zrt.vgprs:
+        yield f"{vgprs} vector registers, it uses {zrt.vgprs}", "set RSRC1.VGPRS for this kernel"
+    yield from _grid(packet, step, expected)
+
+
+def _grid(
+    packet: DispatchDirect | DispatchIndirect, step: Dispatch, expected: Expectation
+) -> Iterator[tuple[str, str]]:
+    if isinstance(step.grid, GridInBlock):
+        wanted = expected.block_va + step.grid.offset_bytes
+        if not isinstance(packet, DispatchIndirect) or packet.address != wanted:
+            yield f"its grid lies at {wanted:#x}", "dispatch it indirectly from there"
+    elif not isinstance(packet, DispatchDirect) or (packet.dim_x, packet.dim_y, packet.dim_z) != step.grid:
+        yield f"its grid is {' x '.join(map(str, step.grid))}", "dispatch that many workgroups"
+
+
+def _fields(bits: Sequence[Bits], value: int) -> dict[str, int]:
+    return {each.name: each.of(value) for each in bits}
+
+
+def _axes(rsrc2: Mapping[str, int]) -> str:
+    return "".join(axis for axis in "xyz" if rsrc2[f"TGID_{axis.upper()}_EN"])
+
+
+def _axes_used(zrt: Zrt) -> int:
+    return 2 if zrt.workgroup[2] > 1 else 1 if zrt.workgroup[1] > 1 else 0
+
+
+@dataclass(slots=True)
+class _Order:
+    """Bytes touched since the last flush: a dispatch that needs them must come behind one."""
+
+    expected: Expectation
+    waited: bool = False  # for the waves; their stores are seen once caches were invalidated too
+    written: list[tuple[Range, Dispatch]] = field(default_factory=list)
+    read: list[tuple[Range, Dispatch]] = field(default_factory=list)
+    temps: dict[tuple[int, str], Dispatch | None] = field(default_factory=dict)  # by node: who wrote it first
+    grids: Dispatch | None = None  # makes the grids that lie in memory
+
+    def clear(self) -> None:
+        self.waited = False
+        self.written.clear()
+        self.read.clear()
+        self.temps = dict.fromkeys(self.temps)
+        self.grids = None
+
+    def dispatch(self, step: Dispatch) -> Iterator[tuple[str, str]]:
+        """Conflicts with what runs beside it. A temporary is written by the first launch that names it; what
+        launches of one node share of the graph's buffers is the node's own affair."""
+        self.waited = False
+        if self.grids is not None and isinstance(step.grid, GridInBlock):
+            yield f"{self.grids.launch.kernel}, which makes its grid, may still run", FLUSH
+        if step.node is None:
+            self.grids = step
+        for buffer in step.launch.buffers:
+            if isinstance(buffer, Temp):
+                writer = self.temps.setdefault((id(step.node), buffer.name), step)
+                if writer is not None and writer is not step:
+                    yield f"it needs {buffer.name} of {writer.launch.kernel}, which may still run", FLUSH
+        reads, writes = _touched(step, self.expected.extent)
+        for name, span in reads:
+            if other := _meets(step, span, self.written):
+                yield f"it reads {name}, which {other} may still be writing", FLUSH
+        for name, span in writes:
+            if other := _meets(step, span, [*self.written, *self.read]):
+                yield f"it writes {name}, which {other} may still use", FLUSH
+        self.read += [(span, step) for _, span in reads]
+        self.written += [(span, step) for _, span in writes]
+
+
+def _touched(step: Dispatch, extent: Extent) -> tuple[list[tuple[str, Range]], list[tuple[str, Range]]]:
+    """What this launch reads and writes of the graph's buffers."""
+    if step.node is None:
+        return [], []
+    named = {buffer.name for buffer in step.launch.buffers if isinstance(buffer, Ref)}
+    inputs = [(name, extent(name)) for name in step.node.inputs if name in named]
+    return inputs, [(name, extent(name)) for name in step.node.outputs if name in named]
+
+
+def _meets(step: Dispatch, span: Range, others: Sequence[tuple[Range, Dispatch]]) -> str:
+    for (first, behind), other in others:
+        if first < span[1] and span[0] < behind and other.node is not step.node:
+            return f"{other.launch.kernel} for {other.node!r}"
+    return ""
