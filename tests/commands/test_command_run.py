@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zinc_rt.backends import registry
 from zinc_rt.backends.amd.kernel_side import KfdSide, UserqSide
 from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.backends.spec import Availability, Host
 from zinc_rt.commands import run
 from zinc_rt.commands.run import main
 from zinc_rt.engine import Engine
@@ -49,9 +51,14 @@ def test_greedy_tokens_are_those_of_the_whole_text_run_again(pair, tmp_path: Pat
     assert capsys.readouterr().out.rstrip("\n") == details["text"].rstrip("\n")
 
 
+def native_tier() -> Availability:
+    return registry.spec("t_cpu_native").probe(Host(1))
+
+
 def test_the_report_says_what_computed_the_model(qwen3: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    assert main(["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--json", str(report)]) == 0
+    words = ["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--tier", "t_cpu", "--json", str(report)]
+    assert main(words) == 0
     body = json.loads(report.read_text())
     assert body["schema"] == "zinc-rt-report/1" and body["command"] == "run"
     assert body["ordering"] == "canonical-1" and body["ctx"] == 256 and body["shortcuts"] == []
@@ -62,12 +69,31 @@ def test_the_report_says_what_computed_the_model(qwen3: str, tmp_path: Path) -> 
     assert body["verdict"] == {"status": "PASS", "exit": 0, "counts": {"pass": 1}}
 
 
-def test_stderr_says_which_tier_and_that_speed_is_no_claim(qwen3: str, capsys: Capture) -> None:
-    assert main(["--model", qwen3, "--prompt", "the", "--max-tokens", "2"]) == 0
+def test_stderr_says_which_tier_and_that_the_oracles_speed_is_no_claim(qwen3: str, capsys: Capture) -> None:
+    assert main(["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--tier", "t_cpu"]) == 0
     words = capsys.readouterr().err
-    assert "tier      t_cpu: not t2: no AMD GPU here; not t1: no AMD GPU here; the NumPy oracle" in words
+    assert "tier      t_cpu: asked for" in words
     assert "T-CPU oracle, not a performance figure" in words
     assert "stopped   after --max-tokens 2" in words
+
+
+def test_the_native_tier_says_its_speed_of_prompt_and_generation_apart(
+    qwen3: str, tmp_path: Path, capsys: Capture
+) -> None:
+    if not native_tier().usable:
+        pytest.skip(native_tier().why)
+    report = tmp_path / "report.json"
+    words = ["--model", qwen3, "--tokens", "1,2,3", "--max-tokens", "4", "--ignore-eos", "--json", str(report)]
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    assert "tier      t_cpu_native: not t2: no AMD GPU here; not t1: no AMD GPU here; machine code" in said
+    assert re.search(r"\ngenerated 4 tokens in \S+ s, \S+ tokens/s \(t_cpu_native, .*canonical-1\)\n", said)
+    body = json.loads(report.read_text())
+    measure = body["results"][0]["measure"]
+    assert (measure["prompt_tokens"], measure["tokens"], measure["steps"]) == (3, 4, 3)
+    assert measure["prompt_tokens_per_second"] == 3 / measure["prompt_seconds"]
+    assert measure["tokens_per_second"] == 3 / measure["generate_seconds"]
+    assert body["details"]["memory"]["resident_bytes"] > 1 << 20
 
 
 def test_loading_and_building_count_as_neither_prompt_nor_generation(
@@ -271,7 +297,7 @@ def test_probe_says_for_every_tier_whether_why_and_what_to_do(capsys: Capture) -
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:6] == ["t2", "no", "no", "AMD", "GPU", "here"]
     assert any(line.split()[:5] == ["t_cpu", "usable", "the", "NumPy", "oracle,"] for line in lines)
-    assert lines[-1] == "auto takes t_cpu"
+    assert lines[-1] == f"auto takes {'t_cpu_native' if native_tier().usable else 't_cpu'}"
 
 
 def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
@@ -298,7 +324,7 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "no tier is called 't9'"),
         (
             ["--model", "MODEL", "--prompt", "x", "--tier", "t1", "--device", "cpu"],
-            "--device cpu runs t_cpu, not t1",
+            "--device cpu runs t_cpu_native, t_cpu, not t1",
         ),
         (["--model", "MODEL", "--prompt", "x", "--threads", "0"], "--threads 0: wanted 1 or more"),
         (["--model", "MODEL", "--prompt", "x", "--max-tokens", "0"], "--max-tokens 0: wanted 1 or more"),

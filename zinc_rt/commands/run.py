@@ -14,10 +14,11 @@ from zinc_rt.commands.progress import progress
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
+    from zinc_rt.engine import Engine
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.model.tokenizer import Tokenizer
     from zinc_rt.prefill import PrefillCheck
-    from zinc_rt.report import Result
+    from zinc_rt.report import Report, Result
     from zinc_rt.settings import Settings
 
 DEFAULT_MAX_TOKENS = 128
@@ -100,15 +101,17 @@ def _run(arguments: argparse.Namespace) -> int:
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.commands.describe import describe_model, describe_run
     from zinc_rt.devices import choose_tier
+    from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Sampling, generate
     from zinc_rt.prefill import prefill, prepare
+    from zinc_rt.process_memory import process_memory
     from zinc_rt.report import Report, Result
 
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
     sampling.check()
     check_writable(report=arguments.json)
-    why = choose_tier(arguments.tier or knobs.tier, arguments.device).why
+    why = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
     report = Report("run")
     gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
@@ -119,8 +122,9 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     started = time.monotonic()
     with open_engine(gguf, arguments, knobs, slots=2 if knobs.batched_prefill == "validate" else 1) as engine:
         say(f"tier      {why}")
-        for clamp in knobs.clamps():
-            say(f"shortcut  {clamp}")
+        for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
+            if clamp:
+                say(f"shortcut  {clamp}")
         sequence = engine.open()
         prepare(engine, sequence, tokens, knobs.batched_prefill, decode=max_tokens > 1)
         load_seconds = time.monotonic() - started
@@ -145,17 +149,18 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             text.close()
         seconds = time.monotonic() - started
         submission = engine.runner.submission
+        instrument = engine.backend.instrument
+        leans = leaned_on(instrument.consulted()) if instrument is not None else ()
         describe_run(report, engine)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
-    tier = str(report.device["tier"])
-    where = f"{tier} on a simulated device" if report.device["simulated"] else engine.backend.spec.title
-    say(f"load      {load_seconds:.2f} s until weights and graphs were ready")
-    say(f"prompt    {_speed(len(tokens), prompt_seconds)}")
-    say(
-        f"generated {_speed(len(text.ids), seconds)} "
-        f"(wall time on this machine, {where}, not a performance figure)"
-    )
+    tier, memory = str(report.device["tier"]), process_memory()
+    steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
+    say(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
+    say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
+    say(f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} ({_where(report, engine)})")
     say(f"stopped   {reason}")
+    if leans:
+        say(f"device    simulated{leaning([each.id for each in leans])}")
     report.results.append(
         Result(
             "generate",
@@ -167,8 +172,11 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 "load_seconds": load_seconds,
                 "prompt_seconds": prompt_seconds,
                 "prompt_tokens": len(tokens),
+                "prompt_tokens_per_second": len(tokens) / max(prompt_seconds, 1e-9),
                 "generate_seconds": seconds,
                 "tokens": len(text.ids),
+                "steps": steps,
+                "tokens_per_second": steps / max(seconds, 1e-9),
             },
             limit={"max_tokens": max_tokens},
         )
@@ -185,13 +193,27 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "text": text.text,
             "stopped": stopped,
             "batched_prefill": knobs.batched_prefill,
+            "memory": asdict(memory),
             "sampling": asdict(sampling),
+            **({"assumptions": told(leans)} if leans else {}),
         }
     return finish(report, arguments)
 
 
-def _speed(tokens: int, seconds: float) -> str:
-    return f"{tokens} tokens in {seconds:.2f} s, {tokens / max(seconds, 1e-9):.2f} tokens/s"
+def _speed(steps: int, seconds: float) -> str:
+    return f", {steps / max(seconds, 1e-9):.2f} tokens/s" if steps else ""
+
+
+def _where(report: Report, engine: Engine) -> str:
+    """What ran it: a speed says nothing without. The oracle's, and a simulated device's, say nothing with it."""
+    from zinc_rt.backends import registry
+
+    tier, name = report.device["tier"], report.device["name"]
+    if report.device["simulated"]:
+        return f"wall time of this machine, {tier} on a simulated device, not a performance figure"
+    if tier == registry.ORACLE:
+        return f"wall time of this machine, {engine.backend.spec.title}, not a performance figure"
+    return f"{tier}, {name}, {report.ordering}"
 
 
 def _prefill_result(check: PrefillCheck, tier: str) -> Result:

@@ -110,10 +110,14 @@ def _map(path: Path) -> tuple[mmap.mmap, os.stat_result]:
             status = os.fstat(file.fileno())
             if status.st_size == 0:
                 raise InputError(f"{path}: the file is empty", next="download it again")
-            return mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ), status
+            mapping = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot read the model: {reason}", next="check the path") from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # fewer page faults, where the file system has large pages
+        with suppress(OSError):
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping, status
 
 
 def _view(info: TensorInfo, file_data: np.ndarray) -> Tensor:

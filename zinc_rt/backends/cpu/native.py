@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from zinc_rt.backends.base import Device, Submissions
@@ -14,6 +15,7 @@ from zinc_rt.backends.cpu.host_memory import HostMemory
 from zinc_rt.backends.cpu.library import Library, library
 from zinc_rt.backends.cpu.oracle import Stopped
 from zinc_rt.backends.cpu.processor import processor_name
+from zinc_rt.backends.cpu.read_ahead import ReadAhead
 from zinc_rt.backends.cpu.threads import Helpers, check_affinity, default_threads
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
 from zinc_rt.errors import InputError, UnsupportedError
@@ -77,6 +79,7 @@ class NativeBackend(HostMemory):
         threads: int,
         affinity: tuple[int, ...] = (),
         splitting: tasks.Splitting = tasks.Splitting(),  # noqa: B008 - frozen
+        read_ahead: ReadAhead | None = None,
     ) -> None:
         super().__init__(HostExecutor(spec.tier))
         self.spec = spec
@@ -86,10 +89,12 @@ class NativeBackend(HostMemory):
         self.submissions = Submissions()
         self._code = code
         self._splitting = splitting
+        self._read_ahead = read_ahead or ReadAhead()
         self._helpers = Helpers(code.handle, threads, affinity)
 
     def build(self, program: Program, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
-        return tasks.build(program, buffers, self._code.address, self._splitting)
+        made = tasks.build(program, buffers, self._code.address, self._splitting)
+        return replace(made, followed=self._read_ahead.add(program, buffers, made.nodes))
 
     def unload(self, executable: tasks.NativeExecutable) -> None:
         self._helpers.settle()
@@ -104,7 +109,8 @@ class NativeBackend(HostMemory):
         self._helpers.close()
 
     def _run(self, executable: tasks.NativeExecutable) -> None:
-        result = self._helpers.run(executable.struct)
+        with self._read_ahead.following(executable.followed, executable.running):
+            result = self._helpers.run(executable.struct)
         if result == -1:
             raise Stopped(f"{self.spec.tier} was closed before this replay ended")
         if result:

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from zinc_rt.backends.cpu.host_memory import aligned
+from zinc_rt.backends.cpu.read_ahead import Followed
 from zinc_rt.backends.cpu.sharing import share
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import SYMBOLS, Node
@@ -69,9 +70,16 @@ class NativeExecutable:
     struct: ProgramStruct
     nodes: tuple[Node | None, ...]
     keeps: tuple[object, ...]
+    cells: np.ndarray  # u8 [tasks, LINE_BYTES]: task.h's `cell`
+    followed: Followed | None = None  # where its weights do not fit memory
 
     def kernels(self) -> dict[str, bytes]:
         return {}
+
+    def running(self) -> int:
+        """The last task of which something was claimed; 0 before any was. May be asked while it runs."""
+        claimed = np.flatnonzero(self.cells.view(np.uint32)[:, 0])  # the lower half of `next`
+        return int(claimed[-1]) if claimed.size else 0
 
 
 def build(
@@ -95,7 +103,7 @@ def build(
         tasks.ctypes.data, address.of({}, Ref(COUNTS)), cells.ctypes.data, len(steps), splitting.shuffle
     )
     nodes = tuple(each.dispatch.node for each in steps)
-    return NativeExecutable(struct, nodes, (block, tasks, cells, tuple(buffers.values())))
+    return NativeExecutable(struct, nodes, (block, tasks, tuple(buffers.values())), cells.reshape(-1, LINE_BYTES))
 
 
 def _dims(step: Dispatch) -> tuple[int, ...]:

@@ -1,0 +1,180 @@
+"""Which pages are asked for before they are needed: by layer, in order, within a budget, and nothing in vain."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.backends.cpu.read_ahead import (
+    FITS,
+    Followed,
+    Group,
+    Range,
+    ReadAhead,
+    advise,
+    groups_of,
+    memory_bytes,
+    next_groups,
+)
+from zinc_rt.engine import Engine
+from zinc_rt.exec import Buffer
+from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower import Program
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.process_memory import process_memory
+
+PAGE = mmap.PAGESIZE
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
+    path = tmp_path_factory.mktemp("model") / "m.gguf"
+    write_tiny(path, "qwen3moe", quant="q", hidden=256, head_dim=64)
+    return read_gguf(path)
+
+
+@pytest.fixture(scope="module")
+def built(gguf: GGUFFile) -> Iterator[tuple[Program, dict[str, Buffer]]]:
+    backend = CpuBackend("canonical-1")
+    with Engine(gguf, backend, ctx=16) as engine:
+        program = engine.variants.fitting("decode", 1, 1, 1).program
+        model = engine.variants.model("decode")
+        yield program, backend.upload(model.weights, model.constants)
+
+
+def group(mib: float, layer: int = 0) -> Group:
+    return Group(layer, (Range(0, int(mib * (1 << 20))),) if mib else ())
+
+
+def test_layers_come_in_order_in_whole_pages_of_the_file(
+    gguf: GGUFFile, built: tuple[Program, dict[str, Buffer]]
+) -> None:
+    groups, where = groups_of(*built)
+    assert [each.layer for each in groups if each.layer is not None] == [0, 1]
+    assert set(where) == {id(call.node) for call in built[0].calls}
+    start = min(tensor.data.ctypes.data for tensor in gguf.tensors.values()) // PAGE * PAGE
+    for each in (each for found in groups for each in found.ranges):
+        assert each.address % PAGE == each.size_bytes % PAGE == 0
+        assert start <= each.address and each.address + each.size_bytes <= start + gguf.file_bytes + PAGE
+
+
+def test_what_a_token_reads_in_part_is_not_asked_for(
+    gguf: GGUFFile, built: tuple[Program, dict[str, Buffer]]
+) -> None:
+    groups, _ = groups_of(*built)
+    asked = [each for found in groups for each in found.ranges]
+
+    def covered(name: str) -> bool:
+        data = gguf.tensors[name].data
+        low, high = data.ctypes.data, data.ctypes.data + data.nbytes
+        return any(each.address <= low and high <= each.address + each.size_bytes for each in asked)
+
+    assert covered("blk.0.attn_q.weight") and covered("blk.1.attn_output.weight") and covered("output.weight")
+    assert not covered("token_embd.weight")
+    assert not any(covered(name) for name in gguf.tensors if "_exps" in name)
+
+
+def test_a_slice_of_a_merged_tensor_is_asked_for_part_by_part() -> None:
+    from zinc_rt.backends.cpu.read_ahead import _pages
+
+    merged = np.zeros((4, 2, 8 * PAGE), np.uint8)
+    half = Weight("i8", (4, 1, 8 * PAGE), merged[:, 1:])
+    ranges = list(_pages(half))
+    assert len(ranges) == 4 and all(each.size_bytes <= 9 * PAGE for each in ranges)
+
+
+def test_the_next_layers_are_asked_for_as_far_as_the_budget_reaches_and_one_at_least() -> None:
+    groups = [group(0), *[group(100)] * 5]
+    assert next_groups(groups, 1, 250 << 20) == [2, 3]
+    assert next_groups(groups, 1, 1) == [2]
+    assert next_groups(groups, 1, 1 << 40) == [2, 3, 4, 5, 0]
+    assert next_groups([group(100)], 0, 1 << 40) == []
+
+
+def test_behind_the_last_layer_comes_the_first_for_the_next_token() -> None:
+    assert next_groups([group(0), *[group(100)] * 5], 5, 150 << 20) == [0, 1]
+
+
+class Asked:
+    """Ranges in the order they are asked for."""
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+
+    def __call__(self, wanted: Range) -> None:
+        self.ranges.append(wanted)
+
+
+def test_a_model_that_fits_is_asked_for_once_and_whole(built: tuple[Program, dict[str, Buffer]]) -> None:
+    asked = Asked()
+    ahead = ReadAhead(memory=lambda: 1 << 40, advise=asked, least_bytes=1)
+    nodes = [call.node for call in built[0].calls]
+    for _ in range(3):
+        assert ahead.add(*built, nodes) is None
+        assert ahead._whole is not None
+        ahead._whole.join()
+    assert asked.ranges == [each for found in groups_of(*built)[0] for each in found.ranges]
+
+
+def test_a_small_one_is_not_asked_for_at_all(built: tuple[Program, dict[str, Buffer]]) -> None:
+    asked = Asked()
+    assert ReadAhead(memory=lambda: 1, advise=asked).add(*built, []) is None
+    assert not asked.ranges
+
+
+def test_a_model_that_does_not_fit_is_followed(built: tuple[Program, dict[str, Buffer]]) -> None:
+    groups, where = groups_of(*built)
+    size = sum(each.size_bytes for each in groups)
+    nodes = [None, *(call.node for call in built[0].calls)]
+    ahead = ReadAhead(memory=lambda: int(size / FITS) - 1, advise=Asked(), least_bytes=1)
+    followed = ahead.add(*built, nodes)
+    assert followed is not None and followed.size_bytes == size
+    assert list(followed.task_group) == [-1, *(where[id(call.node)] for call in built[0].calls)]
+
+
+def test_layer_by_layer_the_next_is_asked_for_while_one_runs() -> None:
+    layers = tuple(Group(n, (Range(n * PAGE, PAGE),)) for n in range(4))
+    followed = Followed(layers, np.array([0, 0, 1, 1, 2, 3], np.int32))
+    task, asked, heard = [0], Asked(), threading.Event()
+
+    def hear(wanted: Range) -> None:
+        asked(wanted)
+        heard.set()
+
+    ahead = ReadAhead(advise=hear, budget_bytes=PAGE, look_seconds=0.0005)
+    with ahead.following(followed, lambda: task[0]):
+        for number in range(6):
+            task[0] = number
+            if number in (0, 2, 4, 5):  # another layer begins
+                assert heard.wait(10)
+                heard.clear()
+            else:
+                time.sleep(0.002)
+    assert [each.address // PAGE for each in asked.ranges] == [1, 2, 3, 0]
+
+
+def test_a_replay_that_fails_ends_the_following_too() -> None:
+    before = threading.active_count()
+    followed = Followed((group(1), group(1)), np.zeros(1, np.int32))
+    with pytest.raises(RuntimeError), ReadAhead(advise=Asked()).following(followed, lambda: 0):
+        raise RuntimeError
+    assert threading.active_count() == before
+
+
+def test_advice_about_memory_that_is_not_there_is_no_error(tmp_path: Path) -> None:
+    advise(Range(PAGE, PAGE))
+    assert 0 < memory_bytes() < 1 << 60
+
+
+def test_the_process_says_what_it_has() -> None:
+    found = process_memory()
+    assert found.resident_bytes > 1 << 20
+    assert found.peak_resident_bytes is None or found.peak_resident_bytes >= found.resident_bytes // 2

@@ -1,0 +1,175 @@
+"""t_cpu_native on whole models: every node has the oracle's bits, however work is cut and whoever does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.cpu.library import Library, library
+from zinc_rt.backends.cpu.native import NativeBackend
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.backends.cpu.read_ahead import Range, ReadAhead
+from zinc_rt.backends.cpu.tasks import Splitting
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.native.table import ORDERINGS
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.validate.command import main
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 35, 8, 97, 93, 2, 3, 84, 62]  # more than a panel of 16
+CTX = 64
+Values = list[tuple[str, np.ndarray]]
+
+
+@cache
+def code() -> Library:
+    try:
+        return library()
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def native(
+    gguf: GGUFFile,
+    ordering: str,
+    *,
+    threads: int = 2,
+    splitting: Splitting = Splitting(),  # noqa: B008 - frozen
+    read_ahead: ReadAhead | None = None,
+    slots: int = 1,
+) -> Iterator[Engine]:
+    spec = registry.spec("t_cpu_native")
+    backend = NativeBackend(spec, ordering, code(), threads=threads, splitting=splitting, read_ahead=read_ahead)
+    with Engine(gguf, backend, ctx=CTX, slots=slots) as engine:
+        yield engine
+
+
+def tapped(engine: Engine, tokens: list[int], prefill: str = "batched") -> Values:
+    """Every node's results in graph order, then the logits."""
+    found: Values = []
+
+    def tap(node: Node, name: str, array: np.ndarray) -> None:
+        found.append((f"{node.op.name} {name}", array.copy()))
+
+    logits = engine.forward(tokens, tap=tap, prefill=prefill)  # type: ignore[arg-type]
+    return [*found, ("logits", logits)]
+
+
+def same(got: Values, wanted: Values) -> None:
+    """The first value that parts is named. A NaN equals any NaN."""
+    assert [name for name, _ in got] == [name for name, _ in wanted]
+    for (name, mine), (_, theirs) in zip(got, wanted, strict=True):
+        equal = mine.view(np.uint32) == theirs.view(np.uint32)
+        if mine.dtype == np.float32:
+            equal |= np.isnan(mine) & np.isnan(theirs)
+        assert equal.all(), f"{name}: {np.count_nonzero(~equal)} of {equal.size} differ"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GGUFFile]:
+    @cache
+    def made(architecture: str) -> GGUFFile:
+        path = tmp_path_factory.mktemp("model") / f"{architecture}.gguf"
+        write_tiny(path, architecture, quant="q", hidden=256 if architecture != "mamba" else 64)
+        return read_gguf(path)
+
+    return made
+
+
+_KNOWN: dict[tuple[Path, str], Values] = {}
+
+
+def _wanted(gguf: GGUFFile, ordering: str) -> Values:
+    """The oracle's, once for each model and ordering of a process."""
+    key = (gguf.path, ordering)
+    if key not in _KNOWN:
+        with Engine(gguf, CpuBackend(ordering), ctx=CTX) as engine:
+            _KNOWN[key] = tapped(engine, TOKENS)
+    return _KNOWN[key]
+
+
+@pytest.mark.parametrize("ordering", sorted(ORDERINGS))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_node_has_the_oracles_bits(
+    architecture: str, ordering: str, tiny: Callable[[str], GGUFFile]
+) -> None:
+    gguf = tiny(architecture)
+    wanted = _wanted(gguf, ordering)
+    with native(gguf, ordering) as engine:
+        same(tapped(engine, TOKENS), wanted)
+    assert np.isfinite(wanted[-1][1]).all() and wanted[-1][1].std() > 0.1
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_token_by_token_gives_the_logits_of_one_pass(architecture: str, tiny: Callable[[str], GGUFFile]) -> None:
+    gguf = tiny(architecture)
+    with native(gguf, "canonical-1-q8") as engine:
+        batched = engine.forward(TOKENS)
+        stepwise = engine.forward(TOKENS, prefill="stepwise")
+    assert np.array_equal(batched.view(np.uint32), stepwise.view(np.uint32))
+
+
+WAYS = [
+    (1, Splitting()),
+    (5, Splitting()),
+    (2, Splitting(least=1)),
+    (3, Splitting(least=7, shuffle=1)),
+    (2, Splitting(least=2, shuffle=6)),
+    (5, Splitting(least=1, shuffle=9)),
+]
+
+
+@pytest.mark.parametrize(("threads", "splitting"), WAYS)
+@pytest.mark.parametrize("architecture", ["qwen35moe", "gemma4moe", "deepseek2", "mamba"])
+def test_no_result_depends_on_threads_claims_or_order(
+    architecture: str, threads: int, splitting: Splitting, tiny: Callable[[str], GGUFFile]
+) -> None:
+    """Shuffled claims find a missing barrier: what should have waited runs first."""
+    gguf = tiny(architecture)
+    wanted = _wanted(gguf, "canonical-1-q8")
+    with native(gguf, "canonical-1-q8", threads=threads, splitting=splitting) as engine:
+        same(tapped(engine, TOKENS), wanted)
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen35moe"])
+def test_sequences_that_step_together_have_the_bits_of_each_alone(
+    architecture: str, tiny: Callable[[str], GGUFFile]
+) -> None:
+    prompts = [TOKENS[:5], TOKENS[5:6], TOKENS[6:]]
+    with native(tiny(architecture), "canonical-1-q8", slots=3) as engine:
+        alone = [engine.forward(prompt, rows="last")[-1] for prompt in prompts]
+        sequences = [engine.open() for _ in prompts]
+        ends = np.cumsum([len(prompt) for prompt in prompts]) - 1
+        together = engine.step(zip(sequences, prompts, strict=True), ends.tolist())
+    assert np.array_equal(np.stack(alone).view(np.uint32), together.view(np.uint32))
+
+
+def test_a_model_that_does_not_fit_is_read_ahead_with_the_same_bits(tiny: Callable[[str], GGUFFile]) -> None:
+    gguf, asked = tiny("qwen3"), list[Range]()
+    ahead = ReadAhead(
+        memory=lambda: 1, advise=asked.append, budget_bytes=1 << 16, least_bytes=1, look_seconds=1e-4
+    )
+    with native(gguf, "canonical-1", read_ahead=ahead) as engine:
+        same(tapped(engine, TOKENS), _wanted(gguf, "canonical-1"))
+        for _ in range(20):
+            engine.forward(TOKENS[:4], prefill="stepwise")
+    assert len({each.address for each in asked}) > 3
+
+
+def test_validate_holds_the_native_tier_to_the_oracle(capsys: pytest.CaptureFixture[str]) -> None:
+    code()
+    model = str(next(pair.model for pair in embedded() if "qwen3-q" in pair.model.name))
+    assert main(["--tiers", "t_cpu_native,t_cpu", "--model", model]) == 0
+    said = capsys.readouterr().out
+    assert any("t_cpu_native" in line and "same" in line for line in said.splitlines())

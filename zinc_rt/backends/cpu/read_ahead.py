@@ -1,0 +1,215 @@
+"""Weights of a mapped file asked for before they are needed: madvise(2), best effort, never an error.
+
+A model that fits memory is asked for whole when its first graph is built. One that does not is read by layer:
+while a replay is in one layer, the next ones are asked for, as far as BUDGET_BYTES reach, and from the last layer
+on the first ones again, for the next token. What a token reads only a part of (a row of the embedding, a few
+experts) is left to the page faults: asking for all of it would read what nobody wants.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from zinc_rt.exec import Buffer
+from zinc_rt.ir.graph import ABSENT, Node
+from zinc_rt.ir.op import OPS
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower import Program
+from zinc_rt.mem.traffic import PARTLY_READ
+
+BUDGET_BYTES = 1 << 30
+LEAST_BYTES = 64 << 20  # a smaller program is read faster than it is asked for
+LOOK_SECONDS = 0.002  # between looks at where a replay is
+FITS = 0.9  # of the memory that is free or can be freed
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Of this process's memory, whole pages."""
+
+    address: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The weights that neighbouring nodes of one layer read whole, in the order they are first read."""
+
+    layer: int | None
+    ranges: tuple[Range, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.ranges)
+
+
+def groups_of(program: Program, buffers: Mapping[str, Buffer]) -> tuple[tuple[Group, ...], dict[int, int]]:
+    """The groups of a program, and which one each node is in, by id(node). A weight is in the first that reads
+    it."""
+    found: list[tuple[int | None, list[Range]]] = []
+    where: dict[int, int] = {}
+    seen: set[str] = set()
+    for call in program.calls:
+        node = call.node
+        weights = list(_read_whole(node, program))
+        of_none = node.layer is None and not weights  # an index table, say: it belongs where it stands
+        if not found or (found[-1][0] != node.layer and not of_none):
+            found.append((node.layer, []))
+        where[id(node)] = len(found) - 1
+        for name in weights:
+            if name not in seen:
+                seen.add(name)
+                found[-1][1].extend(_pages(buffers[name].storage))
+    return tuple(Group(layer, tuple(ranges)) for layer, ranges in found), where
+
+
+def _read_whole(node: Node, program: Program) -> Iterator[str]:
+    for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
+        if name == ABSENT or program.graph.buffers[name].role != "weight":
+            continue
+        if (node.op, port.name) not in PARTLY_READ:
+            yield name
+
+
+def _pages(weight: Weight) -> Iterator[Range]:
+    """One range, or one for each of a weight's parts that lie apart (a slice of a merged tensor)."""
+    raw = weight.raw
+    if raw.ndim > 2 and not raw.flags.c_contiguous:
+        for part in range(raw.shape[0]):
+            yield from _pages(weight[part])
+        return
+    low, high = np.lib.array_utils.byte_bounds(raw)
+    start = low // mmap.PAGESIZE * mmap.PAGESIZE
+    yield Range(start, -(-(high - start) // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+
+def next_groups(groups: Sequence[Group], at: int, budget_bytes: int = BUDGET_BYTES) -> list[int]:
+    """Which to ask for while `at` runs: those behind it, round to the first, as far as the budget reaches; one at
+    least."""
+    found: list[int] = []
+    left = budget_bytes
+    for step in range(1, len(groups)):
+        index = (at + step) % len(groups)
+        left -= groups[index].size_bytes
+        if left < 0 and any(groups[each].ranges for each in found):
+            break
+        found.append(index)
+    return found
+
+
+def memory_bytes() -> int:
+    """What can be had without swapping: free memory and page cache, no more than a container grants."""
+    most = psutil.virtual_memory().available
+    for path in CGROUP_LIMITS:
+        try:
+            text = Path(path).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            most = min(most, int(text))
+    return most
+
+
+def advise(wanted: Range) -> None:
+    """madvise(MADV_WILLNEED), which starts reading and does not wait for the end."""
+    libc = _libc()
+    if libc is not None:
+        libc.madvise(ctypes.c_void_p(wanted.address), ctypes.c_size_t(wanted.size_bytes), mmap.MADV_WILLNEED)
+
+
+def _libc() -> ctypes.CDLL | None:
+    if not hasattr(mmap, "MADV_WILLNEED"):  # Windows
+        return None
+    return ctypes.CDLL(None)
+
+
+@dataclass(eq=False, slots=True)
+class Followed:
+    """One program: its groups, and which of them each of its tasks is in (-1 for none)."""
+
+    groups: tuple[Group, ...]
+    task_group: np.ndarray
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(group.size_bytes for group in self.groups)
+
+
+class ReadAhead:
+    """Of one backend. `add` a program when it is built; `following` asks for its pages while it runs."""
+
+    def __init__(
+        self,
+        *,
+        memory: Callable[[], int] = memory_bytes,
+        advise: Callable[[Range], None] = advise,
+        budget_bytes: int = BUDGET_BYTES,
+        least_bytes: int = LEAST_BYTES,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._memory = memory
+        self._advise = advise
+        self._budget_bytes = budget_bytes
+        self._least_bytes = least_bytes
+        self._look_seconds = look_seconds
+        self._asked: set[Range] = set()
+        self._whole: threading.Thread | None = None
+
+    def add(
+        self, program: Program, buffers: Mapping[str, Buffer], nodes: Sequence[Node | None]
+    ) -> Followed | None:
+        """`nodes`: whose task each is. None where all of its weights fit memory: they are asked for here, once."""
+        groups, where = groups_of(program, buffers)
+        of_tasks = [where.get(id(node), -1) for node in nodes]
+        followed = Followed(groups, np.array(of_tasks, np.int32))
+        if followed.size_bytes < self._least_bytes:
+            return None
+        if followed.size_bytes > FITS * self._memory():
+            return followed
+        fresh = [each for group in groups for each in group.ranges if each not in self._asked]
+        self._asked.update(fresh)
+        if fresh:  # the call itself may wait for the disk's queue
+            self._whole = threading.Thread(target=lambda: [self._advise(each) for each in fresh], daemon=True)
+            self._whole.start()
+        return None
+
+    @contextmanager
+    def following(self, followed: Followed | None, running: Callable[[], int]) -> Iterator[None]:
+        """While the body runs a program; `running`: the task that it is at."""
+        if followed is None or not followed.groups:
+            yield
+            return
+        ended = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(followed, running, ended), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _follow(self, followed: Followed, running: Callable[[], int], ended: threading.Event) -> None:
+        asked: list[int] = []  # the latest, in order; a group that falls behind may be asked for again
+        last = -1
+        while True:
+            group = int(followed.task_group[min(running(), len(followed.task_group) - 1)])
+            if group >= 0 and group != last:
+                last = group
+                wanted = next_groups(followed.groups, group, self._budget_bytes)
+                for index in wanted:
+                    if index not in asked:
+                        for each in followed.groups[index].ranges:
+                            self._advise(each)
+                asked = wanted
+            if ended.wait(self._look_seconds):
+                return
