@@ -24,6 +24,9 @@ GUARDED = Path(__file__).with_name("guarded.py")
 FRAME = """
 #include "task.h"
 #include "vec.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 KERNEL(add) {{
     struct {{ const float *a, *b; float *y; uint32_t columns; }} const *g = arguments;
     uint32_t n = grid[1] * g->columns, zero = n * 0;
