@@ -326,7 +326,7 @@ def _plan(
     device: dict[str, Any],
     expectations: Expectations,
 ) -> Plan:
-    from zinc_rt.probes import registry
+    from zinc_rt.probes import combinations, registry
     from zinc_rt.probes.context import Options
     from zinc_rt.probes.probe import T1, T2
     from zinc_rt.probes.runner import Plan
@@ -347,6 +347,7 @@ def _plan(
         why_hazard=why_hazard,
         again=arguments.again,
         learn=getattr(arguments, "learn", None) or "",
+        known=combinations.quotes(device),
         expectations=expectations,
     )
 

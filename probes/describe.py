@@ -31,6 +31,7 @@ def describe(spec: DeviceSpec) -> dict[str, Any]:
     driver = spec.open()
     said: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
     said["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
+    said["module"] = read(driver, "/sys/module/amdgpu/version") or ""  # modules of the kernel itself say none
     said["problem"] = ""
     try:
         node, render_path = choose(driver, spec)

@@ -39,6 +39,7 @@ class Plan:
     why_hazard: str = ""  # why no more than `hazard` runs, where nobody said so
     again: bool = False
     learn: str = ""  # the facts file that is to be written
+    known: tuple[str, ...] = ()  # rows of combinations.yaml against this machine: each failure quotes them
     expectations: Expectations = field(default_factory=Expectations)
 
 
@@ -170,6 +171,8 @@ class Runner:
                 first_bad["faults"] = list(outcome.faults)
             if outcome.report:
                 first_bad["report"] = outcome.report
+            if self.plan.known:
+                first_bad["known"] = list(self.plan.known)
         measure = {"title": probe.title, "hazard": probe.hazard, **outcome.measure}
         measure |= {"simulated": self.plan.spec.simulated, "seconds": round(seconds, 3)}
         if outcome.notes:

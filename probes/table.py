@@ -68,6 +68,7 @@ def story(result: Result) -> str:
     lines += [f"  event     {fault}" for fault in bad.get("faults", ())]
     lines += [f"  cause     {result.cause}"] if result.cause else []
     lines += [f"  advice    {result.advice}"] if result.advice else []
+    lines += [f"  known     {row}" for row in bad.get("known", ())]
     lines += [f"  repro     {result.repro}"] if result.repro else []
     return "\n".join(lines)
 

@@ -69,6 +69,7 @@ COMMANDS = {
     "bundle show": "BUNDLE.tar.gz",
     "compare": "--model MODEL --tokens 1,2 --peers t_cpu --no-speed",
     "devices": "",
+    "doctor": "--from MACHINE",
     "golden check": "GOLDEN --model MODEL",
     "golden dumper": "torch -o OUT.py",
     "golden import": "--from npz DUMP --model MODEL -o OUT.npz",
@@ -119,6 +120,12 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     with Store(tmp_path / "store.sqlite") as store:
         store.add(bundle)
     files |= {"BUNDLE": str(tmp_path / "bundle"), "STORE": str(tmp_path / "store")}
+    files |= {"MACHINE": str(tmp_path / "machine")}
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine" / "lspci.txt").write_text(
+        "03:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 48 [Radeon AI PRO R9700]\n"
+        "\tKernel driver in use: amdgpu\n"
+    )
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
     def words(row: str) -> list[str]:

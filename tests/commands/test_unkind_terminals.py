@@ -23,6 +23,7 @@ ROWS = {
     "bundle": ["bundle", "--help"],
     "compare": ["compare", "--model", MODEL, "--peers", "help"],
     "devices": ["devices"],
+    "doctor": ["doctor", "--help"],
     "golden": ["golden", "list"],
     "inspect": ["inspect", "--model", MODEL],
     "pm4-test": ["pm4-test", "--list"],
