@@ -1,7 +1,8 @@
 // dot_any.h's functions by AVX2, and by AVX-VNNI where the CPU has it.
 #pragma once
+#include <immintrin.h>
+
 #include "dot_any.h"
-#include "x86.h"
 
 // maddubs multiplies unsigned by signed bytes and saturates a pair's sum: |w| <= 128 and |x| <= 127 give 32512 at most.
 INLINE __m256i avx2_products(__m256i w, __m256i x) { return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)); }

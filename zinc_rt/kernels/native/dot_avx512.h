@@ -1,8 +1,9 @@
 // dot_any.h's functions by AVX-512 VNNI. Vectors of 32 bytes for rows: as fast as 64 where a CPU has two pipes of 256
 // bits, faster where it has three.
 #pragma once
+#include <immintrin.h>
+
 #include "dot_any.h"
-#include "x86.h"
 
 // Unsigned w + 128 by signed x: the sum is too large by 128 * sum(x).
 INLINE i32x8 avx512_dot4_biased(i32x8 acc, i8x32 w, i8x32 x) {
