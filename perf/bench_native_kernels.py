@@ -38,9 +38,13 @@ def weights(dtype: str, rows: int, k: int, size_bytes: int) -> np.ndarray:
         blocks[:, at : at + 2] = scales.view(np.uint8).reshape(-1, 2)
     if dtype in ("f32", "f16", "bf16"):
         values = random.normal(0, 0.01, (len(some), k)).astype(np.float32)
-        made = values.astype(np.float16) if dtype == "f16" else values
-        some = (made.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bf16" else made
-        some = some.view(np.uint8).reshape(len(some), -1)
+        bits = values.view(np.uint32)
+        plain: dict[str, np.ndarray] = {
+            "f32": bits,
+            "f16": values.astype(np.float16),
+            "bf16": (bits >> 16).astype("u2"),
+        }
+        some = plain[dtype].view(np.uint8).reshape(len(some), -1)
     return np.ascontiguousarray(np.resize(some, (rows, some.shape[1])))
 
 

@@ -3,9 +3,9 @@
     pytest perf/bench_native_kernels_attention.py -n 0 --benchmark-enable
     python -m zinc_rt.perf.bench_native_kernels_attention --help       GB/s of keys and values, GMAC/s
 
-Caches of several layers are walked one after another, more than the last-level cache holds, so that one token reads
-keys and values from memory. With one thread the process's own time counts, which others on the machine disturb
-less than the clock.
+Caches of several layers are walked one after another, more than the last-level cache holds, so that one token
+reads keys and values from memory. With one thread the process's own time counts, which others on the machine
+disturb less than the clock.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Attention:
             0,
         )
         buffers = {
-            name: Buffer(name, a.nbytes, "host", storage=a.reshape(-1).view(np.uint8)) for name, a in arrays.items()
+            name: Buffer(name, a.nbytes, "host", storage=a.reshape(-1).view(np.uint8))
+            for name, a in arrays.items()
         }
         self.executable = backend.build(Program(graph, plan, backend.ordering, tuple(steps)), buffers)
         self.stream = Stream("bench")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,9 @@ GUARDED = Path(__file__).with_name("guarded.py")
 FRAME = """
 #include "task.h"
 #include "vec.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 KERNEL(add) {{
     struct {{ const float *a, *b; float *y; uint32_t columns; }} const *g = arguments;
     uint32_t n = grid[1] * g->columns, zero = n * 0;
@@ -82,6 +86,18 @@ def assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | 
         if files is None:
             cached.store(key, content)
     return content.decode("latin-1")
+
+
+def disassembly(library: bytes) -> str | None:
+    """Of a library for this machine, where a disassembler is installed."""
+    program = shutil.which("objdump") or shutil.which("llvm-objdump")
+    if program is None:
+        return None
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(library)
+        file.flush()
+        command = [program, "-d", "--no-show-raw-insn", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
 
 
 @cache

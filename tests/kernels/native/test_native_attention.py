@@ -32,19 +32,22 @@ def attend(
     capacity: int = 0,
     ways: tuple[tuple[int, Splitting], ...] = FEW_WAYS,
 ) -> None:
-    """Tokens are (slot, position). Every cache row that no token sees is NaN; `spoil` puts a value into a dim of
-    each visible key and value."""
+    """Tokens are (slot, position). Cache rows that no token sees are NaN, pages that none sees are unset; `spoil`
+    puts a value into a dim of a visible key and value."""
     page_table, cache_rows = paged(1, lengths, page_tokens=page_tokens, pages=pages)
     k = np.full((cache_rows, kv_heads * head_dim), np.nan, np.float32)
     v = np.full((cache_rows, kv_heads * value_dim), np.nan, np.float32)
     random = np.random.default_rng(3)
+    unseen = np.ones(page_table.shape, bool)
     for slot, position in tokens:
         for key in range(max(0, position - window + 1) if window else 0, position + 1):
             row = page_table[slot, key // page_tokens] * page_tokens + key % page_tokens
+            unseen[slot, key // page_tokens] = False
             if np.isnan(k[row]).all():
                 k[row], v[row] = random.normal(size=k.shape[1]), random.normal(size=v.shape[1])
                 if spoil and key in spoil:
                     k[row, -1] = v[row, 0] = spoil[key]
+    page_table[unseen] = -1
     slots, positions = (np.array(column, np.int32) for column in zip(*tokens, strict=True))
     check(
         Op.FLASH_ATTN,
@@ -78,6 +81,7 @@ def test_one_token_at_the_edges_of_groups_and_chunks(position: int) -> None:
         (2, 2, 128, 64),
         (17, 1, 12, 8),
         (40, 2, 20, 1),
+        (24, 24, 4, 4),
     ],
 )
 def test_heads_of_any_size_and_number(heads: int, kv_heads: int, head_dim: int, value_dim: int) -> None:
@@ -107,6 +111,11 @@ def test_windows(window: int) -> None:
         value_dim=20,
         window=window,
     )
+
+
+def test_a_window_that_has_passed_over_pages() -> None:
+    tokens = [(0, 10), (0, 200), (0, 201), (0, 201), (0, 590), (0, 300)]
+    attend([600], tokens, heads=4, kv_heads=2, head_dim=8, value_dim=8, window=5)
 
 
 def test_a_prompt_of_many_tokens_and_sequences() -> None:

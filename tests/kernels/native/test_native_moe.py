@@ -39,6 +39,10 @@ def test_bias_renormalising_and_scale(renormalise: bool, scale: float, dtype: st
     route(floats(1, 5, 20), bias, dtype or "f32", k=4, gating="sigmoid", renormalise=renormalise, scale=scale)
 
 
+def test_weights_that_are_nearly_nothing() -> None:
+    route(floats(1, 5, 20) - 20, k=4, gating="sigmoid")
+
+
 def test_ties_go_to_the_lower_index() -> None:
     random = np.random.default_rng(1)
     route(random.integers(-2, 3, (40, 24)).astype(np.float32), k=9)

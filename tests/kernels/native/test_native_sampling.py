@@ -82,8 +82,12 @@ def test_settings_at_their_edges(settings: tuple[float, ...]) -> None:
 
 def test_ties_keep_their_order() -> None:
     logits = np.random.default_rng(3).integers(-1, 2, (30, 301)).astype(np.float32) * np.float32(0.5)
-    logits[::2] *= -1  # zeros of both signs
-    draw(logits, *[(3.0, top_k, 1.0, 0.0) for top_k in (0, 3, 50, 120, 250, 301) for _ in range(5)])
+    logits = np.where(logits == 0, np.copysign(0, np.random.default_rng(4).normal(size=logits.shape)), logits)
+    for min_p in (0.0, 1.0):  # 1: as likely as the best
+        draw(
+            logits.astype(np.float32),
+            *[(3.0, top_k, 1.0, min_p) for top_k in (0, 3, 50, 120, 250, 301) for _ in range(5)],
+        )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-42])

@@ -190,20 +190,18 @@ static void score_keys(const run *r, const chunk *c, uint32_t first, uint32_t kv
     }
 }
 
-// Of one query, weights p = exp(score - m) in place of the visible scores, +0 in place of the others. Gives m.
+// Of one query, weights p = exp(score - m) in place of the visible scores, +0 in place of the others. Gives m, the
+// largest that is a number: where a score is NaN so is its weight, and with it l and all of o, whatever m is.
 static float weigh(float *p, uint32_t lo, uint32_t hi) {
     f32x16 largest = splat(-__builtin_inff());
-    i32x16 nan = {0};
     const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (uint32_t j = lo & ~15u; j < hi; j += 16) {
         i32x16 visible = (lane + (int32_t)j >= (int32_t)lo) & (lane + (int32_t)j < (int32_t)hi);
         f32x16 s = load16(p + j);
         largest = choose(visible & (s > largest), s, largest);
-        nan |= visible & (s != s);
     }
     float m = largest[0];
     for (int i = 1; i < 16; i++) m = largest[i] > m ? largest[i] : m;
-    for (int i = 0; i < 16; i++) m = nan[i] ? __builtin_nanf("") : m;
     for (uint32_t j = 0; j < CHUNK; j += 16) {
         i32x16 visible = (lane + (int32_t)j >= (int32_t)lo) & (lane + (int32_t)j < (int32_t)hi);
         f32x16 weight = {0};
@@ -224,8 +222,6 @@ static float sum_weights(const float *p) {
     return ((sum[1] + sum[3]) + (sum[5] + sum[7])) + ((sum[9] + sum[11]) + (sum[13] + sum[15]));
 }
 
-static float larger(float a, float b) { return a != a || b != b ? __builtin_nanf("") : a > b ? a : b; }
-
 // Merge (m, l) of a query's next chunk; a and b are what its o's are merged with.
 static void merge(query *q, float m, float l) {
     if (!q->begun) {
@@ -233,7 +229,7 @@ static void merge(query *q, float m, float l) {
         q->l = l;
         return;
     }
-    float both = larger(q->m, m);
+    float both = q->m > m ? q->m : m;
     q->a = exp1(q->m - both);
     q->b = exp1(m - both);
     q->l = q->l * q->a + l * q->b;
@@ -294,10 +290,9 @@ INLINE void sum_tile(
             add_values(of, p, a.lo, a.hi, 0, 1, vectors, acc);
             add_values(of, p, b.lo, b.hi, 1, 1, vectors, acc);
         } else {
+            // The second is of the same token or a later one: it sees no key before the first's, and none fewer behind.
             add_values(of, p, a.lo, both.lo, 0, 1, vectors, acc);
-            add_values(of, p, b.lo, both.lo, 1, 1, vectors, acc);
             add_values(of, p, both.lo, both.hi, 0, 2, vectors, acc);
-            add_values(of, p, both.hi, a.hi, 0, 1, vectors, acc);
             add_values(of, p, both.hi, b.hi, 1, 1, vectors, acc);
         }
     }

@@ -31,6 +31,7 @@ FLAGS = (
     "-ffp-contract=off",  # canonical-1 rounds every product
     "-fno-math-errno",
     "-fno-sanitize=undefined",  # zig adds traps unless told not to
+    "-ffreestanding",  # the compiler's own headers only: many machines have no other ones
     "-nostdlib",
     "-shared",
     "-fPIC",

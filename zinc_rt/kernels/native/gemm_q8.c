@@ -8,8 +8,9 @@
 #include "transpose.h"
 
 #define LEVELS 6    // of the counter: 32 accumulators
-#define PER_LANE 32 // blocks of 32 to an accumulator, at most: K up to 32768
-#define PER_LANE_K 4
+#define UNPACKED 128  // blocks of 32 at once: 72 KiB. Four accumulators' at least, so K is 32768 at most
+#define UNPACKED_K 4  // blocks of 256: one accumulator's of the same K
+#define K_MAXIMUM 32768
 
 typedef struct {
     f32x16 level[LEVELS];
@@ -105,62 +106,83 @@ INLINE void unpack_q4_0(const uint8_t *const rows[PANEL], uint32_t b, panel32 *t
     to->d = halves_of(rows, at);
 }
 
-// nt tokens from t: what `n` blocks of accumulator l, from block l, give.
-INLINE void lane32(const job *j, const panel32 *p, uint32_t n, uint32_t l, uint32_t t, counter *sums, const uint32_t nt) {
+// Accumulators l .. l + count - 1 of a panel, a multiple of four; `each` blocks to one, in a row.
+typedef struct {
+    const panel32 *blocks;
+    uint32_t l, count, each, of;  // `of` blocks in a row of the weight
+} lanes32;
+
+// Their sum for nt tokens from t, by the counter's tree. A few at a time in registers, then in the first-level cache.
+INLINE void sum32(const job *j, const lanes32 *p, uint32_t t, counter *sums, const uint32_t nt) {
     const uint8_t *x[NT];
-    f32x16 run[NT] = {0};
+    f32x16 level[LEVELS][NT];
+#pragma unroll
     for (uint32_t i = 0; i < nt; i++) x[i] = j->x[t + i < j->n ? t + i : j->n - 1];
     size_t k = j->k;
-    for (uint32_t c = 0, b = l; c < n; c++, b += 32) {
-        i32x16 s[NT];
+    uint32_t top = 0;
+    for (uint32_t first = 0; first < p->count; first += 4) {
+        f32x16 run[4][NT] = {0};
 #pragma unroll
-        for (uint32_t i = 0; i < nt; i++) {
-            int32_t minus = BIAS ? *(const int32_t *)(x[i] + k + k / 8 + 4 * b) : 0;
-            s[i] = (i32x16){minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus, minus};
+        for (uint32_t which = 0; which < 4; which++) {
+            const panel32 *from = p->blocks + (first + which) * p->each;
+            for (uint32_t b = p->l + first + which; b < p->of; b += 32, from++) {
+                i32x16 s[NT];
+#pragma unroll
+                for (uint32_t i = 0; i < nt; i++) {
+                    int32_t minus = BIAS ? *(const int32_t *)(x[i] + k + k / 8 + 4 * b) : 0;
+                    s[i] = (i32x16){minus, minus, minus, minus, minus, minus, minus, minus,
+                                    minus, minus, minus, minus, minus, minus, minus, minus};
+                }
+#pragma unroll
+                for (int g = 0; g < 8; g++) {
+                    i8x64 w = from->w[g];
+#pragma unroll
+                    for (uint32_t i = 0; i < nt; i++) s[i] = lanes4(s[i], w, (const int8_t *)x[i] + 32 * b + 4 * g);
+                }
+#pragma unroll
+                for (uint32_t i = 0; i < nt; i++) {
+                    f32x16 d = from->d * splat_exact(*(const float *)(x[i] + k + 4 * b));
+                    run[which][i] = run[which][i] + __builtin_convertvector(s[i], f32x16) * d;
+                }
+            }
         }
-#pragma unroll
-        for (int g = 0; g < 8; g++) {
-            i8x64 w = p[c].w[g];
-#pragma unroll
-            for (uint32_t i = 0; i < nt; i++) s[i] = lanes4(s[i], w, (const int8_t *)x[i] + 32 * b + 4 * g);
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < nt; i++) {
-            f32x16 d = p[c].d * splat_exact(*(const float *)(x[i] + k + 4 * b));
-            run[i] = run[i] + __builtin_convertvector(s[i], f32x16) * d;
-        }
+        for (uint32_t i = 0; i < nt; i++) run[0][i] = (run[0][i] + run[1][i]) + (run[2][i] + run[3][i]);
+        for (top = 0; first / 4 >> top & 1; top++)
+            for (uint32_t i = 0; i < nt; i++) run[0][i] = level[top][i] + run[0][i];
+        for (uint32_t i = 0; i < nt; i++) level[top][i] = run[0][i];
     }
-    for (uint32_t i = 0; i < nt; i++) push(&sums[t + i], l, run[i]);
+    for (uint32_t i = 0; i < nt; i++) push(&sums[t + i], p->l / p->count, level[top][i]);
 }
 
 INLINE void panel_by32(uint32_t type, const job *j, uint32_t row) {
     const uint8_t *rows[PANEL];
     pointers(j, row, rows);
     counter sums[TILE + NT];
-    panel32 p[2][PER_LANE];
-    uint32_t blocks = j->k / 32, lanes = accumulators(blocks);
-    for (uint32_t l = 0; l < lanes; l += 2) {
-        uint32_t n[2] = {0, 0};
-        for (uint32_t b = l; b < blocks; b += 32, n[0]++) {
-            int two = b + 1 < blocks;
-            fetch_panel(j, rows, (size_t)b * block_bytes(type), 64);
-            if (type == type_q8_0) unpack_q8_0(rows, b, two, &p[0][n[0]], &p[1][n[0]]);
-            else {
-                unpack_q4_0(rows, b, &p[0][n[0]]);
-                if (two) unpack_q4_0(rows, b + 1, &p[1][n[0]]);
+    panel32 p[UNPACKED];
+    uint32_t blocks = j->k / 32, lanes = accumulators(blocks) < 4 ? 4 : accumulators(blocks), each = (blocks + 31) / 32, count = lanes;
+    while (count * each > UNPACKED) count /= 2;
+    for (uint32_t l = 0; l < lanes; l += count) {
+        for (uint32_t first = 0; first < 32 * each; first += 32)
+            for (uint32_t i = 0; i < count && first + l + i < blocks; i += 2) {
+                uint32_t b = first + l + i;
+                int two = b + 1 < blocks;
+                panel32 *to = p + i * each + first / 32;
+                fetch_panel(j, rows, (size_t)b * block_bytes(type), 64);
+                if (type == type_q8_0) unpack_q8_0(rows, b, two, to, to + each);
+                else {
+                    unpack_q4_0(rows, b, to);
+                    if (two) unpack_q4_0(rows, b + 1, to + each);
+                }
             }
-            n[1] += (uint32_t)two;
-        }
-        for (uint32_t which = 0; which < 2 && l + which < lanes; which++) {
-            for (uint32_t t = 0, nt; t < j->n; t += nt) {
-                nt = together(j->n - t);
-                if (nt == NT) lane32(j, p[which], n[which], l + which, t, sums, NT);
-                else if (nt == NT / 2) lane32(j, p[which], n[which], l + which, t, sums, NT / 2);
-                else lane32(j, p[which], n[which], l + which, t, sums, NT / 4);
-            }
+        lanes32 some = {p, l, count, each, blocks};
+        for (uint32_t t = 0, nt; t < j->n; t += nt) {
+            nt = together(j->n - t);
+            if (nt == NT) sum32(j, &some, t, sums, NT);
+            else if (nt == NT / 2) sum32(j, &some, t, sums, NT / 2);
+            else sum32(j, &some, t, sums, NT / 4);
         }
     }
-    for (uint32_t t = 0; t < j->n; t++) put_panel(j, row, t, sums[t].level[__builtin_ctz(lanes)]);
+    for (uint32_t t = 0; t < j->n; t++) put_panel(j, row, t, sums[t].level[__builtin_ctz(lanes / count)]);
 }
 
 // ---- blocks of 256
@@ -287,7 +309,7 @@ INLINE void panel_by256(uint32_t type, const job *j, uint32_t row) {
     const uint8_t *rows[PANEL];
     pointers(j, row, rows);
     counter sums[TILE + NT], mins[TILE + NT];
-    panel256 p[PER_LANE_K];
+    panel256 p[UNPACKED_K];
     uint32_t blocks = j->k / 256, lanes = accumulators(blocks), top = (uint32_t)__builtin_ctz(lanes);
     for (uint32_t l = 0; l < lanes; l++) {
         uint32_t n = 0;
@@ -325,7 +347,7 @@ static const by_panels PANELS[] = {
 void project_rows_q8(const job *j) {
     for (uint32_t i = 0; i < sizeof PANELS / sizeof *PANELS; i++) {
         const by_panels *p = &PANELS[i];
-        if (p->type != j->type || j->n < p->tokens || j->k > 32 * 32 * PER_LANE) continue;
+        if (p->type != j->type || j->n < p->tokens || j->k > K_MAXIMUM) continue;
         for (uint32_t row = j->first; row < j->last; row += PANEL) p->panel(j, row);
         return;
     }

@@ -54,18 +54,18 @@ INLINE void rows_of(uint32_t type, const job *j, uint32_t row, const uint32_t n)
     }
 }
 
-INLINE void all_rows(uint32_t type, const job *j) {
-    uint32_t row = j->first;
-    for (; row + 2 <= j->last; row += 2) rows_of(type, j, row, 2);
-    if (row < j->last) rows_of(type, j, row, 1);
-}
-
-static void any_rows(const job *j) {
-    for (uint32_t row = j->first; row < j->last; row++) {
+static void any_rows(const job *j, uint32_t row) {
+    for (; row < j->last; row++) {
         f32x16 acc[8] = {0};
         rest_of_row(j, j->w + row * j->row_bytes, (const float *)j->x[0], 0, acc);
         put(j, 0, row, tree128(acc));
     }
+}
+
+INLINE void all_rows(uint32_t type, const job *j) {
+    uint32_t row = j->first;
+    for (; row + 2 <= j->last; row += 2) rows_of(type, j, row, 2);
+    any_rows(j, row);
 }
 
 void rows_c1(const job *j) {
@@ -79,5 +79,5 @@ void rows_c1(const job *j) {
     case type_q5_k: all_rows(type_q5_k, j); return;
     case type_q6_k: all_rows(type_q6_k, j); return;
     }
-    any_rows(j);
+    any_rows(j, j->first);
 }

@@ -66,7 +66,7 @@ static float two_largest(const float *x, uint32_t n) {
         if (!(x[i] <= one) && one == one) {
             two = one;
             one = x[i];
-        } else if (i == 1 || (!(x[i] <= two) && two == two)) {
+        } else if (!(x[i] <= two) && two == two) {
             two = x[i];
         }
     }
