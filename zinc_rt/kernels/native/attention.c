@@ -404,8 +404,8 @@ static void fill(run *r, uint32_t begin, uint32_t end, uint32_t head, uint32_t h
             }
 }
 
-// Part `part` of the work of tokens [begin, end), which are neighbours in one slot. Code.
-static int32_t attend_part(run *r, uint32_t begin, uint32_t end, uint32_t part) {
+// Parts `part`, `part` + `step` and so on of the work of tokens [begin, end), which are neighbours in one slot. Code.
+static int32_t attend_parts(run *r, uint32_t begin, uint32_t end, uint32_t part, uint32_t step) {
     const attention_arguments *g = r->args;
     uint32_t blocks = (g->group + g->heads_an_item - 1) / g->heads_an_item, units = g->kv_heads * blocks;
     uint32_t seen = chunks_of(r->keys), splits = seen < g->splits ? seen : g->splits;
@@ -414,14 +414,17 @@ static int32_t attend_part(run *r, uint32_t begin, uint32_t end, uint32_t part) 
     if (together > g->kv_heads) together = g->kv_heads;
     while (together > 1 && (units + together - 1) / together * splits < wanted) together--;
     uint32_t across = (units + together - 1) / together;
-    if (part >= across * splits) return OK;
-    uint32_t unit = part % across * together, split = part / across;
-    uint32_t head = unit % blocks * g->heads_an_item, heads = g->group - head < g->heads_an_item ? g->group - head : g->heads_an_item;
-    r->kv_head = unit / blocks;
-    r->kv_count = g->kv_heads - r->kv_head < together ? g->kv_heads - r->kv_head : together;
-    fill(r, begin, end, head, heads);
-    uint32_t first = r->keys.lo / CHUNK;
-    return attend(r, first + (uint32_t)((uint64_t)seen * split / splits), first + (uint32_t)((uint64_t)seen * (split + 1) / splits));
+    for (; part < across * splits; part += step) {
+        uint32_t unit = part % across * together, split = part / across;
+        uint32_t head = unit % blocks * g->heads_an_item, heads = g->group - head < g->heads_an_item ? g->group - head : g->heads_an_item;
+        r->kv_head = unit / blocks;
+        r->kv_count = g->kv_heads - r->kv_head < together ? g->kv_heads - r->kv_head : together;
+        fill(r, begin, end, head, heads);
+        uint32_t first = r->keys.lo / CHUNK;
+        int32_t why = attend(r, first + (uint32_t)((uint64_t)seen * split / splits), first + (uint32_t)((uint64_t)seen * (split + 1) / splits));
+        if (why) return why;
+    }
+    return OK;
 }
 
 // Grid: parts, tokens. The item of a token that is no multiple of tokens_an_item is an earlier token's.
@@ -444,7 +447,7 @@ KERNEL(attention) {
                 r.keys = (range){t == begin ? keys.lo : r.keys.lo, keys.hi};
                 t++;
             } while (t < end && g->slot[t] == r.slot && g->position[t] == g->position[t - 1] + 1);
-            int32_t why = attend_part(&r, begin, t, part);
+            int32_t why = attend_parts(&r, begin, t, part, grid[0]);
             if (why) return why;
         }
     }

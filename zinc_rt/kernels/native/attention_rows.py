@@ -9,6 +9,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rope_rows import page_sizes
+from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -16,6 +17,7 @@ CHUNK = 256  # keys: attention.c's, and canonical-1's
 QUERIES = 16  # of an item, at most: attention.c's
 WIDEST = 2048  # head: attention.c's
 SPLITS = 16  # shares of a query's keys
+ITEMS = 32  # that share a token's work, at most
 PARTIALS_BYTES = 64 << 20  # chunks' results kept at most; beyond, threads share heads and tokens only
 
 
@@ -45,7 +47,8 @@ def attention_launches(
     split = chunks > 1 and partial_bytes <= PARTIALS_BYTES
     partials = Temp("partials", partial_bytes) if split else None
     splits = min(SPLITS, chunks) if split else 1
-    yield Launch(
+    units = kv_heads * -(-group // heads_an_item)
+    yield Task(  # a few items have all of the work: they are claimed one by one
         "attention",
         (
             Ref(q),
@@ -61,7 +64,8 @@ def attention_launches(
             *(slots, pages, page_tokens, cache_rows),
             *(heads_an_item, QUERIES // heads_an_item, splits, chunks),
         ),
-        (kv_heads * -(-group // heads_an_item) * splits, "tokens", 1),
+        (min(units * splits, ITEMS), "tokens", 1),
+        most=1,
     )
     if partials is not None:
         yield SYNC
