@@ -29,7 +29,7 @@ def dots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     output = tmp_path_factory.mktemp("dots") / f"dots-{level}.so"
     source = Path(__file__).with_name("dots.c")
     command = [*using.command, *build.FLAGS, f"-I{build.FOLDER}", f"-mcpu={level}", "-o", str(output), str(source)]
-    subprocess.run(command, check=True, env=build._environment())
+    subprocess.run(command, check=True, env=build.environment())
     yield ctypes.CDLL(str(output))
 
 
