@@ -22,7 +22,7 @@ NOT_AGAIN = {
     "source_rules",
     "dots",
     "functions",
-}  # these make libraries of their own
+}  # have libraries of their own
 VARIANTS = {
     "before": ("native", (), "before"),
     "behind": ("native", (), "behind"),
