@@ -15,7 +15,14 @@ from kernels.native.libraries import UNDEFINED, faulty, library_bytes
 from zinc_rt.kernels.native import build
 
 FOLDER = Path(__file__).parent
-NOT_AGAIN = {"variants", "memory", "builds", "source_rules"}  # these make libraries of their own
+NOT_AGAIN = {
+    "variants",
+    "memory",
+    "builds",
+    "source_rules",
+    "dots",
+    "functions",
+}  # have libraries of their own
 VARIANTS = {
     "before": ("native", (), "before"),
     "behind": ("native", (), "behind"),
