@@ -56,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--stages", metavar="A,B", help=f"only these of {', '.join(stage.name for stage in STAGES)}")
     made.add_argument("--corpus", type=Path, default=ROOT / "ci" / "corpus", metavar="DIR", help="logs to replay")
     made.add_argument("--fresh", action="store_true", help="start over, whatever was finished")
+    made.add_argument(
+        "--store",
+        type=Path,
+        metavar="F",
+        help="where the night's bundle goes (default: zinc-rt bundle's own store)",
+    )
     made.add_argument("--quick", action="store_true", help="a part of each stage, to try the machinery")
     return made
 
@@ -75,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
         if not free:
             print(f"nightly: another run is using {folder}", file=sys.stderr)
             return 2
-        return run(night, stages, expected, fresh=arguments.fresh)
+        return run(night, stages, expected, fresh=arguments.fresh, store=arguments.store)
 
 
 def chosen(names: str | None) -> list[Stage]:
@@ -99,7 +105,14 @@ def alone(folder: Path) -> Iterator[bool]:
             yield False
 
 
-def run(night: Night, stages: list[Stage], expected: nightly_expected.Expected, *, fresh: bool) -> int:
+def run(
+    night: Night,
+    stages: list[Stage],
+    expected: nightly_expected.Expected,
+    *,
+    fresh: bool,
+    store: Path | None = None,
+) -> int:
     key = key_of(night, stages, expected)
     begin(night, key, fresh=fresh)
     rows = []
@@ -114,6 +127,7 @@ def run(night: Night, stages: list[Stage], expected: nightly_expected.Expected, 
     whole = summary(night, rows, expected, finished=True)
     write_junit(night, rows)
     page(night)
+    keep(night, store)
     write(night.folder / "summary.json", whole)
     show(night, rows, whole)
     return int(whole["exit"])
@@ -122,7 +136,19 @@ def run(night: Night, stages: list[Stage], expected: nightly_expected.Expected, 
 def key_of(night: Night, stages: list[Stage], expected: nightly_expected.Expected) -> str:
     """Of the code, the harness included, and of what was asked: results of another key are another run's."""
     digest = hashlib.sha256()
-    for folder in ("zinc_rt", "ci", "golden", "perf", "probes", "replay", "trace", "validate"):
+    for folder in (
+        "zinc_rt",
+        "bringup",
+        "bundle",
+        "ci",
+        "doctor",
+        "golden",
+        "perf",
+        "probes",
+        "replay",
+        "trace",
+        "validate",
+    ):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and not path.parent.is_symlink():
                 digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
@@ -310,6 +336,27 @@ def page(night: Night) -> None:
     with (night.folder / "page.log").open("wb") as log:
         line = zinc("perf", "report", night.folder, "-o", night.folder / "index.html")
         subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
+
+
+def keep(night: Night, store: Path | None) -> None:
+    """The night as a bundle, in the store beside those of other machines; without it it is still a night."""
+    if has("bundle"):
+        return
+    out = night.folder / "bundle.tar.gz"
+    reports = [
+        path for stage in STAGES for path in sorted(night.of(stage.name).glob("*.json")) if path.name != STATE
+    ]
+    bundles = [path for path in [night.of("probes") / "bundle"] if path.is_dir()]
+    added = ["--add", *map(str, [*bundles, *reports])] if bundles or reports else []
+    device = "sim" if night.device == "sim" else "auto"
+    lines = [zinc("bundle", "-o", out, "--device", device, "--only-added", *added)]
+    lines.append(zinc("bundle", "import", out, *(["--store", str(store.resolve())] if store else [])))
+    with (night.folder / "bundle.log").open("wb") as log:
+        for line in lines:
+            done = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
+            if done.returncode:
+                print(f"nightly: no bundle was kept: {tail(night.folder / 'bundle.log')}", file=sys.stderr)
+                return
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

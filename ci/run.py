@@ -7,6 +7,8 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   lint            ruff and mypy
   bench [FILE]    the benchmarks in perf/, one process, with the machine they ran on
   bench --table   the same as one table, each with its limit or peer
+  docs            the pages of docs/ as a site in build/site; a broken link is an error
+  sbom [FILE]     what this is made of, as CycloneDX JSON (ci/sbom.py)
   nightly [...]   probes, validation, replay, speed and gates, resumable (ci/nightly.py --help)
   NAME ...        the command zinc-rt-NAME, for instance: validate, run, inspect, golden
 """
@@ -152,6 +154,10 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
         once = ["-n", "0", "--benchmark-enable", "--benchmark-columns=min,median,max,rounds"]
         found = arguments or [str(path) for path in sorted((ROOT / "perf").glob("bench_*.py"))]
         return [[str(PYTHON), "-m", "pytest", *once, *found]]
+    if name == "docs":
+        return [[str(PYTHON), "-m", "properdocs", "build", "--strict", "--quiet", *arguments]]
+    if name == "sbom":
+        return [[str(PYTHON), str(ROOT / "ci" / "sbom.py"), *arguments]]
     if name == "nightly":
         return [[str(PYTHON), str(ROOT / "ci" / "nightly.py"), *arguments]]
     script = BIN / f"zinc-rt-{name}"
@@ -178,7 +184,7 @@ def main() -> int:
         where = error.filename or VENV
         return fail(f"cannot set up .venv: {where}: {error.strerror}. Work in a checkout that you can write to.")
     name, arguments = sys.argv[1], sys.argv[2:]
-    if name in ("test", "lint"):
+    if name in ("test", "lint", "docs"):
         os.chdir(ROOT)
     *first, last = command(name, arguments)
     for argv in first:

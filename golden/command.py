@@ -12,7 +12,7 @@ from zinc_rt import cli
 from zinc_rt.commands import options
 from zinc_rt.commands.output import finish, words
 from zinc_rt.errors import InputError, OutputError, UsageError
-from zinc_rt.golden.parser import DEFAULT_STEPS, SIZES, parser
+from zinc_rt.golden.parser import DEFAULT_STEPS, DUMPERS, SIZES, parser
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +38,8 @@ def main(argv: list[str] | None = None) -> int:
                 return _check(arguments)
             case "list":
                 return _list(arguments)
+            case "dumper":
+                return _dumper(arguments)
             case _:
                 return _import(arguments, line)
 
@@ -173,6 +175,27 @@ def _check(arguments: argparse.Namespace) -> int:
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
     show(_verdict(report, len(named) or len(embedded())))
+    return finish(report, arguments)
+
+
+def _dumper(arguments: argparse.Namespace) -> int:
+    from importlib.resources import files
+
+    from zinc_rt.files import write_whole
+    from zinc_rt.report import Report
+
+    name = DUMPERS[arguments.engine]
+    text = files("zinc_rt.golden").joinpath(name).read_bytes()
+    report = Report("golden dumper")
+    if not arguments.out:
+        _forbid(arguments, ("json",), "goes with -o FILE: the program goes to stdout")
+        print(text.decode(), end="")
+        return 0
+    out = _out(arguments)
+    write_whole(out, lambda file: file.write(text))
+    report.results.append(
+        _wrote(out, f"for {arguments.engine}; its first lines say how to run it", _show(arguments))
+    )
     return finish(report, arguments)
 
 

@@ -40,6 +40,16 @@ examples:
 Goldens of this runtime are computed again in their own ordering and compared to the bit; those of other engines
 within the limits of zinc-rt validate. Exit code: 0 all hold, 1 one does not, 2 unusable input.
 """
+DUMPERS = {"llama-cpp": "llama_cpp_dump.c", "torch": "torch_hook.py"}
+DUMPER_EPILOG = """\
+Each is one file that needs nothing of ours: llama-cpp is C over llama.h, for any build and backend; torch hooks
+transformers or vLLM, or a module of your own. How to build and run it stands at its top.
+
+examples:
+  zinc-rt golden dumper llama-cpp -o llama_cpp_dump.c
+  zinc-rt golden dumper torch -o torch_hook.py
+  zinc-rt golden import --from npz dump.npz --model M.gguf --source "llama.cpp, ROCm" -o G.npz
+"""
 IMPORT_EPILOG = """\
 examples:
   zinc-rt golden import --from llama-cpp --model M.gguf --tokens 1,2,3 --dequantised -o M.npz
@@ -105,6 +115,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     import_.add_argument("--source", metavar="TEXT", help="npz: the engine's name and version, kept in the golden")
     _add_out(import_)
     add_json(import_)
+    dumper = commands.add_parser(
+        "dumper", help="a program that dumps another engine's values", epilog=DUMPER_EPILOG, formatter_class=RAW
+    )
+    dumper.add_argument("engine", choices=tuple(DUMPERS), help="whose values it dumps")
+    _add_out(dumper)
+    add_json(dumper)
     return made
 
 

@@ -1,4 +1,4 @@
-"""The device table and the assumptions of a prediction: perf/devices.yaml, read and checked."""
+"""The device table, perf/devices.yaml, and the assumptions of a prediction, rows of zinc_rt/facts.yaml."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 
 import yaml
 
+from zinc_rt import facts
 from zinc_rt.errors import InputError, UsageError
 
 FILE = Path(__file__).resolve().parent / "devices.yaml"
 SCHEMA = "zinc-rt-devices/1"
+PREDICTION = ("prediction",)  # what those rows of facts.yaml are marked with
 CASES = ("pessimistic", "likely", "optimistic")
 SIMDS_A_CU = 2  # each issues one wave32 instruction a cycle (RDNA3 and RDNA4)
 
@@ -82,13 +84,23 @@ def read_table(path: Path) -> Table:
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']!r}, this build reads {SCHEMA!r}")
         devices = {key: DeviceRow(key, **row) for key, row in document["devices"].items()}
-        assumptions = {}
-        for name, row in document["assumptions"].items():
-            low, likely, high = (float(value) for value in row["value"])
-            assumptions[name] = Assumption(name, (low, likely, high), str(row["why"]))
+        assumptions = {each.name: each for each in map(assumption, facts.table().values()) if each is not None}
     except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
     for key, device in devices.items():
         if min(device.memory_gbps, device.issues_a_second, device.memory_gb) <= 0 or not device.source:
             raise InputError(f"{path}: {key}: wanted positive figures and a source")
     return Table(devices, assumptions)
+
+
+def assumption(row: facts.Fact) -> Assumption | None:
+    """None for a row that is no prediction's. Raises InputError for one without three figures."""
+    if row.marks != PREDICTION:
+        return None
+    try:
+        low, likely, high = (float(value) for value in row.value)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{facts.FILE}: {row.id}: {row.value!r}, wanted pessimistic, likely, optimistic"
+        ) from None
+    return Assumption(row.id, (low, likely, high), row.says)

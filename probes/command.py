@@ -6,13 +6,14 @@ import argparse
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli
-from zinc_rt.errors import NothingRan, OutputError, UsageError
+from zinc_rt.errors import NothingRan, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   zinc-rt pm4-test                                   the machine's GPU, nothing that hangs on purpose
+  zinc-rt pm4-test --hazard 1                        also where that GPU lights your display: save your work first
   zinc-rt pm4-test --device sim                      a simulated R9700: says nothing about hardware
   zinc-rt pm4-test -k P20 --tiers t1                 one probe; -k P18-P24 a range, -k fence a word
   zinc-rt pm4-test --device sim --inject no-eop      what a missing EOP buffer looks like
@@ -44,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
         "--hazard",
         type=int,
         choices=(0, 1, 2),
-        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1, 2 on a simulated device)",
+        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1; 0 on a GPU that lights a display, 2 on a "
+        "simulated device)",
     )
     made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
     made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
@@ -83,6 +86,13 @@ def add_choice(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--force-facts", action="store_true", help="facts of another chip, or of a simulated device")
     made.add_argument(
+        "--flip",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="a simulated device takes an assumption at its other value (zinc-rt assumptions names them)",
+    )
+    made.add_argument(
         "--expect", type=Path, metavar="FILE", help="known failures of this chip, with their reasons"
     )
     made.add_argument(
@@ -95,7 +105,13 @@ def add_results(made: argparse.ArgumentParser) -> None:
     out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
     out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
     out.add_argument("--tap", metavar="F", help="TAP 14 (- for standard output)")
-    out.add_argument("--bundle", type=Path, metavar="DIR", help="report, hang reports, kernel log, topology")
+    out.add_argument(
+        "--bundle",
+        type=Path,
+        metavar="OUT",
+        help="report, hangs, kernel log and what the machine is, without private things, to send on: a folder, or "
+        "a file that ends in .tar.gz or .tar.zst (zinc-rt bundle)",
+    )
     out.add_argument("--strict", action="store_true", help="a skipped probe fails")
 
 
@@ -119,7 +135,9 @@ def _body(arguments: argparse.Namespace) -> int:
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
     """What both commands over probes do."""
-    from zinc_rt.probes import learned, registry, table
+    from zinc_rt import gpu_lock
+    from zinc_rt.facts import leaned_on, told
+    from zinc_rt.probes import learn_file, passed, registry, table
     from zinc_rt.probes.device import parse, require_amd_gpu
     from zinc_rt.probes.kernel_messages import Messages
     from zinc_rt.probes.runner import Runner
@@ -133,7 +151,14 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if arguments.list:
         print(table.listing(chosen))
         return 0
-    spec = parse(arguments.device, arguments.inject, arguments.reorder, arguments.facts, arguments.force_facts)
+    spec = parse(
+        arguments.device,
+        arguments.inject,
+        arguments.reorder,
+        arguments.facts,
+        arguments.force_facts,
+        arguments.flip,
+    )
     if spec.simulated:
         spec = replace(spec, shared=f"{name}-{secrets.token_hex(4)}")
     expectations = _expectations(arguments.expect, probes)
@@ -145,13 +170,15 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         raise
     _check_outputs(arguments)
     show = _to_stderr if "-" in (arguments.json, arguments.tap) else _print
-    device = _device(spec)
+    device = describe_device(spec)
     _same_chip(expectations, device)
     report = Report(name, device=device)
     if spec.simulated:
         report.shortcuts.append(f"the simulated driver's time-outs are {spec.time_scale:g} of the real ones")
         if spec.facts:
             report.shortcuts.append(f"the simulated device behaves by {spec.facts}")
+        for name in spec.flip:
+            report.shortcuts.append(f"the simulated device takes {name} at its other value")
         if spec.reorder is not None:
             report.shortcuts.append(f"concurrent work finishes in an order of its own, seed {spec.reorder}")
     messages = Messages(simulated=spec.simulated)
@@ -159,22 +186,30 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if messages.missing and not spec.simulated:
         show(f"log       {messages.missing}")
     plan = _plan(arguments, spec, tiers, device, expectations)
+    if plan.why_hazard:
+        show(f"hazard    0 by default: {plan.why_hazard}; --hazard 1 runs more")
     runner = Runner(plan, chosen, _journal(arguments, spec, device), command=f"zinc-rt-{name}")
-    for name, suspect in runner.suspects.items():
+    for suspected, suspect in runner.suspects.items():
         what = "the machine was reset" if suspect.reset else "the harness ended"
-        show(f"journal   {what} while {name} ran ({suspect.when})")
+        show(f"journal   {what} while {suspected} ran ({suspect.when})")
     show("")
     progress = _Progress()
-    try:
+    with ExitStack() as alone:
+        alone.callback(progress.clear)
+        if not spec.simulated:
+            alone.enter_context(gpu_lock.held(str(device.get("render_path") or spec.option)))
         for result in runner.run(progress.say):
             progress.clear()
             report.results.append(result)
             show(table.line(result))
-    finally:
-        progress.clear()
+    if name == "pm4-test" and not plan.learn and not spec.simulated:
+        for line in passed.note(report, device, runner.suspects, hazard=plan.hazard):
+            show(line)
     if plan.learn:
         show("")
-        show(learned.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
+        show(learn_file.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
+    if spec.simulated:
+        report.details["assumptions"] = told(leaned_on(runner.marks))
     report.details["kernel_log"] = [*messages.lines(), *runner.log]
     report.details["kernel_log_missing"] = messages.missing
     _finish(arguments, report, spec, runner, show)
@@ -183,12 +218,9 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
 
 def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, runner: Runner, show: Any) -> None:
     from zinc_rt.probes import bundle, table
-    from zinc_rt.probes.child import run_apart
 
     log = report.details["kernel_log"]
-    if arguments.bundle:
-        ended = run_apart(partial(bundle.facts, spec), 10.0)
-        bundle.save(arguments.bundle, report, ended.value or {}, runner.hangs)
+    size_bytes = bundle.save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0
     for result in report.results:
         if result.status == "fail" or (result.cause and result.status == "skip"):
             show("")
@@ -198,7 +230,9 @@ def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, run
         show("\n".join(["kernel log", *(f"  {line}" for line in log[-20:])]))
     show("")
     if arguments.bundle:
-        show(f"bundle    {arguments.bundle}")
+        show(
+            f"bundle    {arguments.bundle}, {size_bytes / 1000:.0f} kB: read its README.txt before you send it on"
+        )
     show(table.verdict(report, strict=arguments.strict))
     _write(arguments, report)
 
@@ -239,13 +273,9 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         arguments.junit, None if tap == "-" else tap, getattr(arguments, "learn", None), report=arguments.json
     )
     if bundle is not None:
-        if bundle.exists() and not bundle.is_dir():
-            raise OutputError(f"{bundle}: not a folder", next="--bundle DIR")
-        try:
-            bundle.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{bundle}: cannot make the folder: {error.strerror}") from error
-        check_writable(str(bundle / "report.json"))
+        from zinc_rt.probes.bundle import check
+
+        check(bundle)
 
 
 def _tiers(text: str | None) -> tuple[str, ...]:
@@ -274,7 +304,8 @@ def _same_chip(expectations: Expectations, device: dict[str, Any]) -> None:
         raise UsageError(f"--expect is for {expectations.chip}, this device is {device['arch']}")
 
 
-def _device(spec: DeviceSpec) -> dict[str, Any]:
+def describe_device(spec: DeviceSpec) -> dict[str, Any]:
+    """Name, arch, kernel, firmware, displays: asked in a child, of the device as it is without ordered faults."""
     from zinc_rt.probes.child import run_apart
     from zinc_rt.probes.describe import describe
 
@@ -295,12 +326,14 @@ def _plan(
     device: dict[str, Any],
     expectations: Expectations,
 ) -> Plan:
-    from zinc_rt.probes import registry
+    from zinc_rt.probes import combinations, registry
     from zinc_rt.probes.context import Options
     from zinc_rt.probes.probe import T1, T2
     from zinc_rt.probes.runner import Plan
 
-    hazard = arguments.hazard if arguments.hazard is not None else 2 if spec.simulated else 1
+    hazard, why_hazard = arguments.hazard, ""
+    if hazard is None:
+        hazard, why_hazard = _default_hazard(spec, device)
     both = tiers or (T1, T2)
     return Plan(
         spec,
@@ -311,10 +344,23 @@ def _plan(
         timeout_seconds=arguments.timeout,
         displays=tuple(device.get("displays", ())),
         force=arguments.force,
+        why_hazard=why_hazard,
         again=arguments.again,
         learn=getattr(arguments, "learn", None) or "",
+        known=combinations.quotes(device),
         expectations=expectations,
     )
+
+
+def _default_hazard(spec: DeviceSpec, device: dict[str, Any]) -> tuple[int, str]:
+    """What runs unasked, and why no more does, where that surprises."""
+    if spec.simulated:
+        return 2, ""
+    if device.get("displays"):
+        return 0, f"this GPU lights {', '.join(device['displays'])}, and a hang would freeze the screen"
+    if not device.get("displays_known"):
+        return 0, "whether this GPU lights a display cannot be seen from here"
+    return 1, ""
 
 
 def _journal(arguments: argparse.Namespace, spec: DeviceSpec, device: dict[str, Any]) -> Any:

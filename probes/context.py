@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.addresses import AddressMap
@@ -56,6 +56,7 @@ class Context:
         self.addresses = AddressMap()  # what faults are named by
         self.expected: set[str] = set()  # rules of findings that this probe makes on purpose
         self._since: Since | None = None
+        self._marks_apart: list[str] = []  # from processes that ended in order
         self._stack = ExitStack()
 
     # --- the device ---
@@ -73,6 +74,10 @@ class Context:
         """A simulated device's findings and log lines since it was opened here, but for those expected."""
         findings, log = self._since.news() if self._since is not None else ([], [])
         return [each for each in findings if each.partition(":")[0] not in self.expected], log
+
+    def marks(self) -> list[str]:
+        """What a simulated device came to since it was opened here: zinc_rt/facts.py."""
+        return [*(self._since.marks() if self._since is not None else []), *self._marks_apart]
 
     @cached_property
     def chosen(self) -> tuple[Node | None, str]:
@@ -166,7 +171,13 @@ class Context:
         """
         if "driver" in self.__dict__:
             raise ValueError("this process has the device open already")
-        return run_apart(partial(function, Context(self.spec, self.tier, self.options)), timeout_seconds)
+        context = Context(self.spec, self.tier, self.options)
+        ended = run_apart(lambda: (function(context), context.marks()), timeout_seconds)
+        if ended.how != "returned":
+            return ended
+        value, marks = ended.value
+        self._marks_apart += marks
+        return replace(ended, value=value)
 
     def close(self) -> None:
         self._stack.close()

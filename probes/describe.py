@@ -11,11 +11,14 @@ from zinc_rt.probes.context import choose
 from zinc_rt.probes.device import DeviceSpec, names, read
 
 
-def displays(driver: Driver, render_path: str) -> list[str]:
-    """Connectors of this GPU that show a picture now."""
+def displays(driver: Driver, render_path: str) -> list[str] | None:
+    """Connectors of this GPU that show a picture now; None where that cannot be seen."""
     device = f"/sys/class/drm/{Path(render_path).name}/device/drm"
-    lit = []
-    for card in names(driver, device):
+    lit: list[str] = []
+    cards = names(driver, device)
+    if not cards:
+        return None
+    for card in cards:
         for connector in names(driver, f"{device}/{card}"):
             where = f"{device}/{card}/{connector}"
             if connector.startswith(f"{card}-") and read(driver, f"{where}/status") == "connected":
@@ -28,11 +31,13 @@ def describe(spec: DeviceSpec) -> dict[str, Any]:
     driver = spec.open()
     said: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
     said["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
+    said["module"] = read(driver, "/sys/module/amdgpu/version") or ""  # modules of the kernel itself say none
     said["problem"] = ""
     try:
         node, render_path = choose(driver, spec)
         said["render_path"] = render_path
-        said["displays"] = displays(driver, render_path)
+        lit = displays(driver, render_path)
+        said["displays"], said["displays_known"] = lit or [], lit is not None
         if node is not None:
             said["arch"] = node.arch
             said["name"] = (

@@ -30,6 +30,7 @@ class DeviceSpec:
     reorder: int | None = None  # a seed for the order in which concurrent work finishes
     facts: str = ""  # a facts file that a simulated device behaves by
     force_facts: bool = False
+    flip: tuple[str, ...] = ()  # rows of facts.yaml that a simulated device takes at their other value
     sanitizer: str = ""  # what a simulated device checks of waves; "" its default
     shared: str = ""  # the simulated device's name; "" makes one for each driver, in its process
 
@@ -50,14 +51,19 @@ class DeviceSpec:
 
 
 def parse(
-    text: str, inject: Sequence[str], reorder: int | None = None, facts: str = "", force_facts: bool = False
+    text: str,
+    inject: Sequence[str],
+    reorder: int | None = None,
+    facts: str = "",
+    force_facts: bool = False,
+    flip: Sequence[str] = (),
 ) -> DeviceSpec:
     """Raises UsageError for what is no device, InputError for a facts file that is none."""
     if text == "sim" or text.startswith("sim:"):
         from zinc_rt.probes import simulated
 
         spec = DeviceSpec(
-            True, text[4:], "", tuple(inject), simulated.TIME_SCALE, reorder, facts=facts, force_facts=force_facts
+            True, text[4:], "", tuple(inject), simulated.TIME_SCALE, reorder, facts, force_facts, tuple(flip)
         )
         simulated.check(spec)
         return spec
@@ -65,6 +71,8 @@ def parse(
         raise UsageError("--reorder: only a simulated device can be told to", next="add --device sim")
     if facts:
         raise UsageError("--facts: only a simulated device behaves by them", next="add --device sim")
+    if flip:
+        raise UsageError("--flip: only a simulated device can be told to", next="add --device sim")
     if inject:
         raise UsageError("--inject: faults can be ordered only from a simulated device", next="add --device sim")
     if text in ("auto", "hw"):

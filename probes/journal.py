@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import OutputError
+from zinc_rt.folders import state_folder
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_BYTES = 1 << 20
@@ -30,8 +31,7 @@ class Suspect:
 
 
 def default_path() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "zinc-rt" / "pm4-test.journal"
+    return state_folder() / "pm4-test.journal"
 
 
 def boot_id() -> str:
@@ -52,7 +52,7 @@ class Journal:
     def suspects(self) -> dict[str, Suspect]:
         """By probe. A torn last line is the `begin` that the reset cut short, or nothing: it names no probe."""
         open_: dict[str, Suspect] = {}
-        for row in self._rows():
+        for row in self.rows():
             if row.get("device") != self.device:
                 continue
             name = str(row.get("probe", ""))
@@ -62,12 +62,12 @@ class Journal:
                 open_.pop(name, None)
         return open_
 
-    def begin(self, probe: str) -> None:
+    def begin(self, probe: str, **more: str) -> None:
         """On disk when this returns. Raises OutputError."""
-        self._append("begin", probe)
+        self._append("begin", probe, **more)
 
-    def end(self, probe: str, status: str) -> None:
-        self._append("end", probe, status=status)
+    def end(self, probe: str, status: str, **more: str) -> None:
+        self._append("end", probe, status=status, **more)
 
     def _append(self, what: str, probe: str, **more: str) -> None:
         if self.path is None:
@@ -95,7 +95,8 @@ class Journal:
                 next="--journal FILE on a disk that survives a reset",
             ) from error
 
-    def _rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
+        """Every whole line, oldest first. Raises OutputError."""
         if self.path is None or not self.path.exists():
             return []
         try:

@@ -60,6 +60,7 @@ class Outcome:
     report: str = ""  # the hang report, or a traceback
     hang: HangReport | None = None  # with the bytes of ring and IB, for --bundle
     log: tuple[str, ...] = ()  # a simulated device's kernel log, from this probe
+    marks: tuple[str, ...] = ()  # what a simulated device came to meanwhile: zinc_rt/facts.py
 
     @property
     def text(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.facts import leaned_on
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import Ended, run_apart
 from zinc_rt.probes.context import Context, Options
@@ -35,8 +36,10 @@ class Plan:
     timeout_seconds: float = 0.0  # 0: each probe's own
     displays: tuple[str, ...] = ()
     force: bool = False
+    why_hazard: str = ""  # why no more than `hazard` runs, where nobody said so
     again: bool = False
     learn: str = ""  # the facts file that is to be written
+    known: tuple[str, ...] = ()  # rows of combinations.yaml against this machine: each failure quotes them
     expectations: Expectations = field(default_factory=Expectations)
 
 
@@ -49,6 +52,7 @@ class Runner:
         self.suspects = journal.suspects()
         self._status: dict[str, Result] = {}  # by id and tier, as it came out
         self.log: list[str] = []  # a simulated device's kernel log
+        self.marks: set[str] = set()  # what a simulated device came to
         self.hangs: dict[str, HangReport] = {}  # by result
         self._root: dict[str, str] = {}  # of what is skipped for a need: the probe it began with
         self._dead = ""  # why nothing hazardous may run any more
@@ -88,7 +92,8 @@ class Runner:
                 because = "" if root == found.id else f" (because {root.partition('/')[0]} {verb})"
                 return f"needs {need}{because or f', which {verb}'}"
         if probe.hazard > plan.hazard:
-            return f"hazard {probe.hazard}, and only up to {plan.hazard} was asked for: --hazard {probe.hazard}"
+            why = plan.why_hazard or f"only up to {plan.hazard} was asked for"
+            return f"hazard {probe.hazard}, and {why}: --hazard {probe.hazard}"
         if probe.hazard >= 2 and plan.displays and not plan.force:
             return f"hangs or faults on purpose, and this GPU lights {', '.join(plan.displays)}; --force runs it"
         if probe.hazard and self._dead:
@@ -122,6 +127,7 @@ class Runner:
         ended = run_apart(partial(in_context, probe, plan.spec, tier, plan.options), deadline)
         outcome = outcome_of(ended)
         self.log += outcome.log
+        self.marks.update(outcome.marks)
         return outcome, ended.seconds
 
     def _afterwards(self, probe: Probe, tier: str, outcome: Outcome) -> Outcome:
@@ -165,10 +171,14 @@ class Runner:
                 first_bad["faults"] = list(outcome.faults)
             if outcome.report:
                 first_bad["report"] = outcome.report
+            if self.plan.known:
+                first_bad["known"] = list(self.plan.known)
         measure = {"title": probe.title, "hazard": probe.hazard, **outcome.measure}
         measure |= {"simulated": self.plan.spec.simulated, "seconds": round(seconds, 3)}
         if outcome.notes:
             measure["notes"] = list(outcome.notes)
+        if outcome.marks:
+            measure["assumptions"] = [each.id for each in leaned_on(outcome.marks)]
         return Result(
             f"{probe.id}/{tier}",
             "probe",
@@ -195,6 +205,8 @@ class Runner:
             words += ["--reorder", str(plan.spec.reorder)]
         if plan.spec.facts:
             words += ["--facts", plan.spec.facts, *["--force-facts"] * plan.spec.force_facts]
+        for name in plan.spec.flip:
+            words += ["--flip", name]
         words += ["--learn", plan.learn] if plan.learn else []
         words += ["--force"] if plan.force else []
         words += ["--timeout", f"{plan.timeout_seconds:g}"] if plan.timeout_seconds else []
@@ -213,8 +225,9 @@ def run_in(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
     """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
     outcome = _outcome(context, run)
     findings, log = context.news()
+    marks = (*outcome.marks, *context.marks())
     notes = tuple(f"finding: {each}" for each in findings)
-    return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log))
+    return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
 
 
 def _outcome(context: Context, run: Callable[[Context], Outcome]) -> Outcome:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.errors import UsageError
 from zinc_rt.kmd.driver import Driver
-from zinc_rt.sim import chips, facts, inject, profiles
+from zinc_rt.sim import chips, facts, flip, inject, profiles
 from zinc_rt.sim.client import SimClient
 from zinc_rt.sim.driver import SimDriver
 
@@ -34,6 +34,7 @@ def check(spec: DeviceSpec) -> None:
         profiles.kernel(kernel)
         for each in spec.inject:
             inject.parse(each)
+        flip.rows(spec.flip)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if spec.facts:
@@ -56,6 +57,8 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
         options["sanitizer"] = spec.sanitizer
     if spec.facts:
         options |= {"facts": spec.facts, "force_facts": spec.force_facts}
+    if spec.flip:
+        options["flip"] = list(spec.flip)
     if spec.shared:
         return SimClient(name=spec.shared, **options)
     return SimDriver(**options)
@@ -67,11 +70,22 @@ class Since:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver if isinstance(driver, SimDriver | SimClient) else None
         self._findings, self._log = self._read()
+        self._period = self._consulted(0)[0]
 
     def news(self) -> tuple[list[str], list[str]]:
         """Findings, each once, and lines of the kernel's log."""
         findings, log = self._read()
         return list(dict.fromkeys(findings[len(self._findings) :])), log[len(self._log) :]
+
+    def marks(self) -> list[str]:
+        """What the device came to."""
+        return self._consulted(self._period)[1]
+
+    def _consulted(self, period: int) -> tuple[int, list[str]]:
+        try:
+            return self._driver.consulted(period) if self._driver is not None else (0, [])
+        except OSError:  # the device has ended: the probe says so
+            return 0, []
 
     def _read(self) -> tuple[list[str], list[str]]:
         if self._driver is None:

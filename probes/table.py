@@ -7,6 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from zinc_rt.facts import leaning
 from zinc_rt.probes.probe import Probe
 from zinc_rt.report import Report, Result
 
@@ -24,7 +25,9 @@ def header(device: dict[str, Any]) -> str:
     if firmware:
         words.append("firmware  " + ", ".join(f"{key} {value}" for key, value in firmware.items()))
     if device.get("displays"):
-        words.append(f"display   on {', '.join(device['displays'])}: hazard 2 needs --force")
+        words.append(
+            f"display   on {', '.join(device['displays'])}: hazard 1 runs only when asked for, 2 needs --force"
+        )
     if device.get("problem"):
         words.append(f"problem   {device['problem']}")
     return "\n".join(words)
@@ -65,6 +68,7 @@ def story(result: Result) -> str:
     lines += [f"  event     {fault}" for fault in bad.get("faults", ())]
     lines += [f"  cause     {result.cause}"] if result.cause else []
     lines += [f"  advice    {result.advice}"] if result.advice else []
+    lines += [f"  known     {row}" for row in bad.get("known", ())]
     lines += [f"  repro     {result.repro}"] if result.repro else []
     return "\n".join(lines)
 
@@ -73,7 +77,8 @@ def verdict(report: Report, *, strict: bool) -> str:
     said = report.verdict(strict=strict)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(said["counts"].items()))
     simulated = " on a SIMULATED device: says nothing about hardware" if report.device.get("simulated") else ""
-    return f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated}"
+    leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
+    return f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated}{leans}"
 
 
 def listing(probes: Sequence[Probe]) -> str:

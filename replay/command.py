@@ -11,6 +11,8 @@ from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from zinc_rt.devices import Choice
     from zinc_rt.replay.bisect import Found
     from zinc_rt.replay.run import Outcome
@@ -26,6 +28,7 @@ examples:
   zinc-rt-replay run.zlog --tiers t1,t_cpu         on others; t1 is simulated where there is no AMD GPU
   zinc-rt-replay run.zlog --info                   what the log holds
   zinc-rt-replay run.zlog --tiers t1 --bisect --emit-repro found
+  zinc-rt-replay run.zlog --tiers t1 --emit-repro case.c    one step as a C program for a driver bug report
   zinc-rt-replay run.zlog --diff other.zlog        where two recordings part
 
 Exit code: 0 every output has the recorded bits, 1 one has not, 2 unusable input, 77 nothing to compare.
@@ -58,8 +61,9 @@ def parser() -> argparse.ArgumentParser:
     )
     find.add_argument(
         "--emit-repro",
-        metavar="DIR",
-        help="with --bisect: a log of the one node, and a pytest file that fails on it",
+        metavar="PATH",
+        help="FILE.c or FILE.py: the last step (--until N: that one) as a program that needs only the driver; "
+        "with --bisect a folder: the one node as a log, a pytest file, and both programs",
     )
     find.add_argument(
         "--trace-lane",
@@ -79,16 +83,18 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
 
     check_writable(report=arguments.json)
-    if arguments.emit_repro and not arguments.bisect:
-        raise UsageError("--emit-repro goes with --bisect", next="add --bisect")
     if arguments.trace_lane and not arguments.bisect:
         raise UsageError("--trace-lane goes with --bisect", next="add --bisect")
+    if arguments.emit_repro and (arguments.info or arguments.to_json or arguments.diff):
+        raise UsageError("--emit-repro goes with running the log", next="leave out --info, --to-json or --diff")
     if arguments.threads < 0:
         raise UsageError(f"--threads {arguments.threads}: wanted 1 or more, 0 for every core")
     if arguments.info or arguments.to_json:
         return _show(arguments)
     if arguments.diff:
         return _diff(arguments)
+    if arguments.emit_repro and not arguments.bisect:
+        return _emit(arguments)
     return _replay(arguments)
 
 
@@ -123,6 +129,63 @@ def _diff(arguments: argparse.Namespace) -> int:
     return finish(report, arguments)
 
 
+def _emit(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.replay.reproduce import emit_command, run_command
+    from zinc_rt.replay.standalone import LIMITS, write_program
+    from zinc_rt.report import Report, Result
+    from zinc_rt.trace.reader import LogReader
+
+    path = Path(arguments.emit_repro)
+    if path.suffix not in LIMITS:
+        raise UsageError(
+            f"--emit-repro {path}: wanted a name that ends in .py or .c",
+            next="for a folder with the one node that is wrong, add --bisect",
+        )
+    check_writable(str(path))
+    with LogReader(arguments.log) as log:
+        recorded = str(log.header.get("tier", "t_cpu"))
+    choices = _choices(arguments, recorded)
+    if len(choices) != 1:
+        raise UsageError("--emit-repro FILE takes one tier", next="--tiers t1")
+    (choice,) = choices
+    captured = write_program(
+        arguments.log,
+        choice,
+        path,
+        step=arguments.until,
+        model=arguments.model,
+        timeout_seconds=options.timeout(arguments),
+        command=emit_command(arguments, choice),
+    )
+    report = Report("replay")
+    report.results.append(
+        Result(
+            "emit-repro",
+            "emit-repro",
+            "pass",
+            tier=choice.tier,
+            reason=f"{captured.title}: {path}",
+            measure={
+                "bytes": path.stat().st_size,
+                "buffers": len(captured.regions),
+                "dwords": len(captured.words),
+            },
+            artifacts=[str(path)],
+            repro=run_command(path),
+        )
+    )
+    out = words(arguments)
+    for note in captured.notes:
+        print(f"note      {note}", file=out)
+    print(f"run       {run_command(path)}", file=out)
+    print(_verdict(report, f"{path}: {captured.title}, {path.stat().st_size >> 10} KiB"), file=out)
+    return finish(report, arguments)
+
+
 def _replay(arguments: argparse.Namespace) -> int:
     from zinc_rt.replay.tape import read_tape, require_inputs
     from zinc_rt.report import Report
@@ -138,6 +201,8 @@ def _replay(arguments: argparse.Namespace) -> int:
     for choice in choices:
         if choice.simulated:
             report.shortcuts.append(f"{choice.tier}: simulated device: says nothing about hardware")
+        if choice.shortcut:
+            report.shortcuts.append(choice.shortcut)
     if arguments.bisect:
         _bisect(arguments, choices, report)
     else:
@@ -157,7 +222,10 @@ def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
 
     names = arguments.tiers.split(",") if arguments.tiers else [recorded]
     simulator = {"sanitizer": arguments.sanitizer or options.DEFAULT_SANITIZER}
-    choices = [choose_tier(name.strip(), arguments.device, simulate=True, **simulator) for name in names]
+    choices = [
+        choose_tier(name.strip(), arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
+        for name in names
+    ]
     options.check_taken([*choices, ORACLE] if arguments.bisect else choices, arguments)
     return choices
 
@@ -262,7 +330,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
         )
         if found.where is not None and arguments.emit_repro:
             emitted = emit_repro(arguments.log, found, arguments.emit_repro, choice, model=arguments.model)
-            result.artifacts = [str(path) for path in emitted.paths]
+            result.artifacts = [str(path) for path in (*emitted.paths, *_programs(arguments, emitted.log, choice))]
             result.repro = emitted.command
         if arguments.trace_lane:
             lane = _lane(arguments, found, choice)
@@ -270,6 +338,23 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
             for line in lane:
                 print(f"  {line}", file=out)
         report.results.append(result)
+
+
+def _programs(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> list[Path]:
+    """The one node as programs of their own, where the tier submits packets."""
+    from zinc_rt.errors import ZincError
+    from zinc_rt.replay.standalone import write_program
+
+    if not choice.spec.simulable:
+        return []
+    paths = [node_log.with_name("repro.py"), node_log.with_name("repro.c")]
+    try:
+        for path in paths:
+            write_program(node_log, choice, path, timeout_seconds=options.timeout(arguments))
+    except ZincError as error:  # a device that hangs may take no more; the log is there
+        print(f"no program of its own: {error}", file=sys.stderr)
+        return []
+    return paths
 
 
 def _lane(arguments: argparse.Namespace, found: Found, choice: Choice) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from pathlib import Path
 
 from zinc_rt.devices import Choice
 
@@ -15,3 +16,22 @@ def bisect_command(arguments: argparse.Namespace, choice: Choice) -> str:
     if arguments.model:
         words += ["--model", str(arguments.model)]
     return shlex.join(words)
+
+
+def emit_command(arguments: argparse.Namespace, choice: Choice) -> str:
+    """What wrote a program of a step; it stands in the program."""
+    words = ["zinc-rt-replay", Path(arguments.log).name, "--tiers", choice.tier]
+    if choice.simulated:
+        words += ["--device", "sim"]
+    if arguments.until is not None:
+        words += ["--until", str(arguments.until)]
+    return shlex.join([*words, "--emit-repro", Path(arguments.emit_repro).name])
+
+
+def run_command(path: Path) -> str:
+    """How an emitted program runs."""
+    name = shlex.quote(str(path))
+    if path.suffix == ".py":
+        return f"python3 -I {name}"
+    program = shlex.quote(str(path.resolve().with_suffix("")))
+    return f"cc -O1 {name} -o {program} && {program}"

@@ -22,7 +22,8 @@ def announce(runner: Runner, report: Report, show: Callable[[str], None]) -> Non
     described = describe_model(job.gguf)
     clamps = list(report.shortcuts)
     describe_run(report, runner.engine(job.tiers[0]))
-    report.shortcuts = list(dict.fromkeys([*clamps, *report.shortcuts, *_simulated(runner)]))
+    unchecked = [spec.choice.shortcut for spec in job.tiers if spec.choice.shortcut]
+    report.shortcuts = list(dict.fromkeys([*clamps, *report.shortcuts, *unchecked, *_simulated(runner)]))
     devices = {spec.text: asdict(runner.engine(spec).backend.device) for spec in job.tiers}
     report.details["devices"] = devices
     cost = _cost(job, runner)

@@ -87,6 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.facts import table, told
     from zinc_rt.files import check_writable
     from zinc_rt.junit import to_junit
     from zinc_rt.report import Report, to_json, write_text
@@ -118,6 +119,9 @@ def _body(arguments: argparse.Namespace) -> int:
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
         show("")
+    leans = {id for result in report.results for id in result.measure.get("assumptions", ())}
+    if leans:
+        report.details["assumptions"] = told([each for each in table().values() if each.id in leans])
     failed = [result for result in report.results if result.status == "fail"]
     if digest:
         report.details["digest"] = digest

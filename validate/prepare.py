@@ -102,7 +102,8 @@ def _smallest(folder: str | None) -> Smallest | None:
 
 def _choice(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
     """Simulated where there is no AMD GPU at all (design §4.11); raises UnsupportedError saying why not."""
-    return choose_tier(spec.name, arguments.device, simulate=True, **options.simulated_device(arguments))
+    simulator = options.simulated_device(arguments)
+    return choose_tier(spec.name, arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
 
 
 def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
@@ -240,6 +241,7 @@ def _repro(
     for glob in arguments.nodes:
         parts += ["--nodes", glob]
     parts += ["--resync"] if arguments.resync else []
+    parts += ["--unchecked"] if arguments.unchecked else []
     if ctx is not None and arguments.ctx is None:
         parts += ["--ctx", str(ctx)]
     if tokens is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +16,7 @@ from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice, open_backend
 from zinc_rt.engine import Engine, Prefill
 from zinc_rt.errors import UsageError
+from zinc_rt.facts import leaned_on
 from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.model.scales import not_finite
@@ -236,6 +237,12 @@ class Runner:
         instrument = self.engine(spec).backend.instrument if spec is not None else None
         return instrument.findings() if instrument is not None else []
 
+    def consulted(self) -> Sequence[str]:
+        """What the simulated device behind them came to so far: marks of zinc_rt/facts.py."""
+        spec = next((spec for spec in self.simulated if spec in self._engines), None)
+        instrument = self.engine(spec).backend.instrument if spec is not None else None
+        return instrument.consulted() if instrument is not None else ()
+
 
 def _equal(a: Run, b: Run, tokens: int) -> bool:
     values = a.values.keys() == b.values.keys() and all(
@@ -288,6 +295,7 @@ def _sanitizer(runner: Runner) -> Result:
         measure={
             "findings": len(found),
             "level": runner.simulated[0].choice.options.get("sanitizer", ""),
+            "assumptions": [each.id for each in leaned_on(runner.consulted())],
             **({"found": told} if told else {}),
         },
         limit={"findings": 0},

@@ -7,6 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from zinc_rt.facts import leaning
 from zinc_rt.report import Report, Result
 from zinc_rt.validate.measure import sparkline
 
@@ -227,4 +228,5 @@ def verdict(report: Report, models: int, *, strict: bool) -> str:
         more = f" and {others} more reason{'' if others == 1 else 's'}" if others else ""
         parts.append(f"{counts['skip']} skipped ({reasons[0]}{more})")
     plural = "" if models == 1 else "s"
-    return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}"
+    leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
+    return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{leans}"

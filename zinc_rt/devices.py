@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from zinc_rt import checked, gpu_lock
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.spec import Availability, BackendSpec, Host
@@ -25,7 +26,10 @@ SIMULATED = "simulated device: says nothing about hardware"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A tier, the device behind it and one line why. `gpu` is None where the tier finds its device itself."""
+    """A tier, the device behind it and one line why. `gpu` is None where the tier finds its device itself.
+
+    `unchecked`: why pm4-test does not stand behind it, where it was taken all the same.
+    """
 
     spec: BackendSpec
     why: str
@@ -33,6 +37,12 @@ class Choice:
     gpu: Gpu | None = None
     kernel_set: str = ""
     options: dict[str, Any] = field(default_factory=dict)  # of the simulated device
+    unchecked: str = ""
+
+    @property
+    def shortcut(self) -> str:
+        """What reports must say of it, or nothing."""
+        return f"{self.tier}: {self.unchecked} (--unchecked)" if self.unchecked else ""
 
     @property
     def tier(self) -> str:
@@ -42,24 +52,32 @@ class Choice:
 ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle")
 
 
-def probe_tiers(device: str = "auto") -> tuple[tuple[BackendSpec, Availability], ...]:
+def probe_tiers(device: str = "auto", *, unchecked: bool = False) -> tuple[tuple[BackendSpec, Availability], ...]:
     """Every tier in the order `auto` prefers, then those it never takes."""
     first = registry.preferred()
-    return tuple((row, _probe(row, device)) for row in (*first, *(r for r in registry.SPECS if r not in first)))
+    return tuple(
+        (row, _probe(row, device, unchecked)) for row in (*first, *(r for r in registry.SPECS if r not in first))
+    )
 
 
 def choose_tier(
-    asked: str, device: str = "auto", *, simulate: bool = False, ordering: str = "canonical-1", **options: Any
+    asked: str,
+    device: str = "auto",
+    *,
+    simulate: bool = False,
+    unchecked: bool = False,
+    ordering: str = "canonical-1",
+    **options: Any,
 ) -> Choice:
     """`asked`: TIER, TIER:KERNELSET or auto, which takes the first usable one that computes `ordering`. `options`:
     the simulated device's.
 
     `device`: auto, hw, cpu or sim. `simulate`: under auto a tier that was asked for is simulated where this
-    machine has no AMD GPU at all. Raises UsageError or UnsupportedError, with the reason and what to do, for a
-    tier that cannot run.
+    machine has no AMD GPU at all. A GPU counts as usable once pm4-test has passed on it as it is now, or with
+    `unchecked`. Raises UsageError or UnsupportedError, with the reason and what to do, for a tier that cannot run.
     """
     if asked != "auto":
-        return _asked(*registry.parse(asked), device, simulate, options)
+        return _asked(*registry.parse(asked), device, simulate, unchecked, options)
     passed_over: list[str] = []
     for row in registry.preferred():
         if not row.computes(ordering):
@@ -67,15 +85,17 @@ def choose_tier(
             continue
         if device == "sim" and row.simulable:
             return Choice(row, f"{row.tier}: the first choice; {SIMULATED}", True, options=options)
-        found = _probe(row, device)
+        found = _probe(row, device, unchecked)
         if found.usable:
             why = "; ".join([*passed_over, found.why])
-            return Choice(row, f"{row.tier}: {why}", gpu=found.gpu)
+            return Choice(row, f"{row.tier}: {why}", gpu=found.gpu, unchecked=found.unchecked)
         passed_over.append(f"not {row.tier}: {found.why}")
     raise UnsupportedError(f"no tier is usable: {'; '.join(passed_over)}", next="zinc-rt devices says more")
 
 
-def _asked(row: BackendSpec, kernel_set: str, device: str, simulate: bool, options: dict[str, Any]) -> Choice:
+def _asked(
+    row: BackendSpec, kernel_set: str, device: str, simulate: bool, unchecked: bool, options: dict[str, Any]
+) -> Choice:
     if not row.simulable:
         found = _probe(row, device)
         if not found.usable:
@@ -87,16 +107,17 @@ def _asked(row: BackendSpec, kernel_set: str, device: str, simulate: bool, optio
     if device == "sim" or (device == "auto" and simulate and not amd_gpus()):
         why = "asked for" if device == "sim" else "there is no AMD GPU here"
         return Choice(row, f"{row.tier}: {why}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
-    found = _probe(row, device)
+    found = _probe(row, device, unchecked)
     if not found.usable:
         raise UnsupportedError(
             f"tier {row.tier}: {found.why}",
             next=f"{found.next}; or simulate one: --device sim" if found.next else "--device sim simulates one",
         )
-    return Choice(row, f"{row.tier}: asked for; {found.why}", gpu=found.gpu, kernel_set=kernel_set)
+    why = f"{row.tier}: asked for; {found.why}"
+    return Choice(row, why, gpu=found.gpu, kernel_set=kernel_set, unchecked=found.unchecked)
 
 
-def _probe(row: BackendSpec, device: str) -> Availability:
+def _probe(row: BackendSpec, device: str, unchecked: bool = False) -> Availability:
     if not row.built:
         return Availability(False, "is not built in this version", registry.use_built())
     if row.simulable and device == "sim":
@@ -104,8 +125,33 @@ def _probe(row: BackendSpec, device: str) -> Availability:
     if row.simulable and device == "cpu":
         return Availability(False, "--device cpu")
     if row.simulable:
-        return row.probe(Host(available_cores(), linux_driver(), amd_gpus()))
+        driver = linux_driver()
+        found = row.probe(Host(available_cores(), driver, amd_gpus()))
+        return found if driver is None else brought_up(row, driver, found, unchecked)
     return row.probe(Host(available_cores()))
+
+
+def brought_up(row: BackendSpec, driver: Driver, found: Availability, unchecked: bool) -> Availability:
+    """`found`, usable only on a GPU whose setup pm4-test has passed on this tier, or where nobody is to ask."""
+    ready = [each for each in found.devices if each.usable and each.gpu is not None]
+    if not found.usable or driver.simulated:
+        return found
+    verdicts = [checked.verdict(checked.identify(driver, each.gpu), row.tier) for each in ready if each.gpu]
+    for each, verdict in zip(ready, verdicts, strict=True):
+        if verdict.passed:
+            return replace(found, why=f"{each.device}: {each.why}, {verdict.why}", gpu=each.gpu)
+    if not ready:
+        return found
+    if unchecked:
+        return replace(found, unchecked=verdicts[0].why)
+    path = ready[0].gpu.render_path if ready[0].gpu else "auto"
+    return replace(
+        found,
+        usable=False,
+        why=f"{ready[0].device}: {verdicts[0].why}",
+        next=f"zinc-rt pm4-test --device {path} --tiers {row.tier} --hazard 1, or zinc-rt bring-up from the "
+        "beginning; --unchecked runs it all the same",
+    )
 
 
 def amd_gpus() -> tuple[Gpu, ...]:
@@ -137,8 +183,12 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
             driver = client
         elif choice.spec.simulable:
             driver = linux_driver()
+            if choice.gpu is not None:
+                undo.callback(gpu_lock.give_back, gpu_lock.take(choice.gpu.render_path))
         after = undo.pop_all().close
         backend: Backend = choice.spec.open(
             ordering, kernel_set=choice.kernel_set, driver=driver, gpu=choice.gpu, options=given, after=after
         )
+    if choice.unchecked:
+        backend.device = replace(backend.device, unchecked=choice.shortcut)
     return backend

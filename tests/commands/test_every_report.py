@@ -13,6 +13,10 @@ import numpy as np
 import pytest
 
 from zinc_rt import __version__
+from zinc_rt.bringup.bisect_env.command import EXAMPLE
+from zinc_rt.bundle.format import write
+from zinc_rt.bundle.make import Maker
+from zinc_rt.bundle.store import Store
 from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
@@ -51,11 +55,23 @@ NO_REPORT = {
     "trace": "the command it wraps reports; what it shows of a log is for people",
 }
 
-# One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM and
-# CODE are files made for it.
+# One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM,
+# CODE, BUNDLE and STORE are files made for it.
 COMMANDS = {
+    "assumptions": "",
+    "bisect-env": "start VARIABLES.yaml --journal OUT.journal",
+    "bring-up": "--device sim --up-to doctor --folder OUT",
+    "bundle": "--device sim -o OUT.tar.gz",
+    "bundle diff": "BUNDLE.tar.gz BUNDLE.tar.gz",
+    "bundle export": "--kcidb -o OUT.txt --store STORE.sqlite",
+    "bundle import": "BUNDLE.tar.gz --store OUT.sqlite",
+    "bundle page": "-o OUT.html --store STORE.sqlite",
+    "bundle show": "BUNDLE.tar.gz",
+    "compare": "--model MODEL --tokens 1,2 --peers t_cpu --no-speed",
     "devices": "",
+    "doctor": "--from MACHINE",
     "golden check": "GOLDEN --model MODEL",
+    "golden dumper": "torch -o OUT.py",
     "golden import": "--from npz DUMP --model MODEL -o OUT.npz",
     "golden list": "",
     "golden make": "--model MODEL --tokens 1,2 --steps 1 -o OUT.npz",
@@ -97,6 +113,19 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     with Engine(read_gguf(qwen3), backend) as engine, record(engine, tmp_path / "log.zlog"):
         engine.forward([1, 2])
     files |= {"LOG": str(tmp_path / "log")}
+    (tmp_path / "v.yaml").write_text(EXAMPLE)
+    files |= {"VARIABLES": str(tmp_path / "v")}
+    bundle = Maker().make()
+    write(bundle, tmp_path / "bundle.tar.gz")
+    with Store(tmp_path / "store.sqlite") as store:
+        store.add(bundle)
+    files |= {"BUNDLE": str(tmp_path / "bundle"), "STORE": str(tmp_path / "store")}
+    files |= {"MACHINE": str(tmp_path / "machine")}
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine" / "lspci.txt").write_text(
+        "03:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 48 [Radeon AI PRO R9700]\n"
+        "\tKernel driver in use: amdgpu\n"
+    )
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
     def words(row: str) -> list[str]:

@@ -16,8 +16,14 @@ from zinc_rt.golden.embedded import FOLDER
 MODEL = str(FOLDER / "qwen3-q.gguf")
 ROWS = {
     "--help": ["--help"],
+    "assumptions": ["assumptions"],
+    "bisect-env": ["bisect-env", "example"],
     "--version": ["--version"],
+    "bring-up": ["bring-up", "--help"],
+    "bundle": ["bundle", "--help"],
+    "compare": ["compare", "--model", MODEL, "--peers", "help"],
     "devices": ["devices"],
+    "doctor": ["doctor", "--help"],
     "golden": ["golden", "list"],
     "inspect": ["inspect", "--model", MODEL],
     "pm4-test": ["pm4-test", "--list"],
@@ -86,7 +92,7 @@ def test_words_for_a_closed_stderr_do_not_reach_stdout() -> None:
     assert done.returncode == 0 and done.stdout.startswith("{")
 
 
-@pytest.mark.parametrize("row", ["devices", "golden", "pm4-test", "sim", "tokenize"])
+@pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
 def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
     done = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
     assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
@@ -94,9 +100,7 @@ def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
 
 def test_an_unknown_command_names_the_others() -> None:
     done = zinc_rt("validat")
-    assert done.returncode == 2 and done.stderr.startswith(
-        "zinc-rt: no command 'validat'\n  next: one of asm, devices, "
-    )
+    assert done.returncode == 2 and done.stderr.startswith("zinc-rt: no command 'validat'\n  next: one of asm, ")
 
 
 @pytest.mark.parametrize("row", ["pm4 decode", "golden make"])
@@ -117,6 +121,9 @@ def test_the_usage_names_the_whole_command(row: str) -> None:
         (["pm4-test", "--device", "sim", "--json", "-", "--tap", "-"], "stdout holds one of them"),
         (["pm4-test", "--device", "sim", "--junit", "/missing/x"], "there is no folder /missing"),
         (["pm4-test", "--device", "sim", "--bundle", MODEL], "not a folder"),
+        (["bundle", "show", MODEL], "not a bundle"),
+        (["bundle", "-o", MODEL], "wanted a folder, or a file that ends in"),
+        (["bring-up", "--up-to", "hazard-3"], "no such stage"),
         (["pm4-test", "--list", "--json", "-"], "--json goes with a run"),
         (["mem-test", "-k", "zzz"], "zinc-rt-mem-test --list names them"),
         (["sim", "--socket", "/missing/s"], "--socket /missing/s: No such file or directory"),

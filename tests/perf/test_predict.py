@@ -10,6 +10,7 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import InputError, UsageError
+from zinc_rt.facts import Fact
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf import devices, original
@@ -140,9 +141,16 @@ def test_an_unknown_device_names_those_there_are() -> None:
         table().device("RTX 5090")
 
 
+@pytest.mark.parametrize("value", [[30.0], None, "fast"])
+def test_an_assumption_has_three_figures(value: object) -> None:
+    row = Fact("submit_us", "says", "assumed", "where", value, marks=devices.PREDICTION)
+    with pytest.raises(InputError, match="submit_us"):
+        devices.assumption(row)
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [("bus_bits: 256", "bus_bits: 0"), ("zinc-rt-devices/1", "2"), ("value: [30.0, 10.0, 5.0]", "value: [30.0]")],
+    [("bus_bits: 256", "bus_bits: 0"), ("zinc-rt-devices/1", "2")],
 )
 def test_a_mistake_in_the_table_is_refused(right: str, wrong: str, tmp_path: Path) -> None:
     spoilt = tmp_path / "devices.yaml"

@@ -15,7 +15,7 @@ from zinc_rt.backends import registry
 from zinc_rt.commands import options, sim
 from zinc_rt.devices import Choice
 from zinc_rt.errors import InputError, UsageError
-from zinc_rt.probes import command, learned
+from zinc_rt.probes import command, learn_file
 from zinc_rt.probes.context import Options
 from zinc_rt.probes.device import DeviceSpec, parse
 from zinc_rt.probes.journal import Journal
@@ -179,7 +179,7 @@ def test_the_command_writes_what_it_learned_and_marks_it_simulated(tmp_path: Pat
 
 
 def test_nothing_learned_writes_nothing(tmp_path: Path) -> None:
-    said = learned.write(tmp_path / "f", Report("pm4-test"), firmware={})
+    said = learn_file.write(tmp_path / "f", Report("pm4-test"), firmware={})
     assert "none learned" in said and not (tmp_path / "f").exists()
 
 

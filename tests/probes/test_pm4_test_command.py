@@ -95,11 +95,11 @@ def test_a_failure_ends_with_cause_advice_and_repro(tmp_path: Path, capsys: pyte
     for word in ("evidence", "cause", "no EOP buffer", "advice", "repro     zinc-rt-pm4-test --device sim -k P20"):
         assert word in said
     assert said.strip().splitlines()[-1].startswith("FAIL")
-    assert "ring around rptr" in (bundle / "P20-t1.txt").read_text()
-    assert "page fault" in (bundle / "kernel.log").read_text()
-    (hang,) = bundle.glob("hang-*")
+    assert "ring around rptr" in (bundle / "logs" / "P20-t1.txt").read_text()
+    assert "page fault" in (bundle / "logs" / "kernel.log").read_text()
+    hang = bundle / "hangs" / "P20-t1"
     assert (hang / "ring.bin").stat().st_size == 1 << 16
-    assert json.loads((bundle / "report.json").read_text())["verdict"]["exit"] == 1
+    assert json.loads((bundle / "reports" / "pm4-test.json").read_text())["verdict"]["exit"] == 1
     assert "not ok 1 - P20/t1" in (tmp_path / "tap").read_text()
 
 

@@ -32,6 +32,14 @@ def test_a_failure_has_cause_advice_and_the_command_that_shows_it_again() -> Non
     assert result.measure["sky"] == "green"
 
 
+def test_a_failure_quotes_what_is_known_of_the_machine_and_a_pass_does_not() -> None:
+    found = run(
+        [probe("A", fake.bad), probe("B")], known=("bad (row): it hangs [https://example.org, 2026-01-02]",)
+    )
+    assert found["A/t1"].first_bad["known"] == ["bad (row): it hangs [https://example.org, 2026-01-02]"]
+    assert not found["B/t1"].first_bad
+
+
 @pytest.mark.parametrize("body", [fake.hang, fake.deaf])
 def test_a_hang_ends_at_its_deadline(body: object) -> None:
     began = time.monotonic()

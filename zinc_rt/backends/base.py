@@ -28,6 +28,7 @@ class Device:
     kernel: str = ""
     firmware: str = ""
     memory_bytes_per_second: float = 0.0  # as specified; 0: unknown
+    unchecked: str = ""  # why pm4-test does not stand behind it, where a user ran it all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,9 @@ class Instrument(Protocol):
 
     def findings(self) -> list[Finding]:
         """What it found wrong so far, each once, in order; also what others that share the device did."""
+
+    def consulted(self) -> Sequence[str]:
+        """The marks of zinc_rt/facts.py that it came to so far, sorted; also by others that share the device."""
 
     def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         """Note who stores to these bytes from now on; size 0 ends it."""

@@ -48,6 +48,7 @@ class Availability:
     next: str = ""
     gpu: Gpu | None = None
     devices: tuple[OnDevice, ...] = ()  # all that it looked at
+    unchecked: str = ""  # usable only because nobody asks what pm4-test passed; why it was to be asked
 
 
 @dataclass(frozen=True, slots=True)

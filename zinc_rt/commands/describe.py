@@ -31,7 +31,8 @@ def describe_run(report: Report, engine: Engine) -> None:
     report.ordering = engine.backend.ordering
     report.ctx = engine.limits.ctx
     report.details["code"] = runtime_version()
-    report.shortcuts = engine.settings.clamps()
+    unchecked = engine.backend.device.unchecked
+    report.shortcuts = [*engine.settings.clamps(), *([unchecked] if unchecked else [])]
     nodes = [node for node in engine.graph("decode").nodes if node.op is not Op.BARRIER]
     report.model_execution = f"{tier}: every node of the model, in {engine.backend.ordering}"
     report.direct_compute_ops = len(nodes)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, finish, words
 
 if TYPE_CHECKING:
+    from zinc_rt.backends.spec import OnDevice
     from zinc_rt.kmd.discover import Machine
     from zinc_rt.kmd.driver import Driver
 
 EXAMPLES = """\
 t1 goes through /dev/kfd, t2 through amdgpu's user queues, t_cpu needs nothing. Nothing is allocated: it only asks.
-On a new card this comes first, zinc-rt pm4-test second: one probe a step, from opening the device to a soak.
+On a new card this comes first, zinc-rt bring-up second: stage by stage, from reading to the first model.
 
 examples:
   zinc-rt devices
@@ -111,6 +112,8 @@ def survey(machine: Machine, driver: Driver | None) -> list[Row]:
     rows: list[Row] = []
     for spec in registry.built():
         found = spec.probe(host)
+        if driver is not None and spec.simulable:
+            found = replace(found, devices=tuple(_brought_up(driver, spec.tier, each) for each in found.devices))
         alone = [OnDevice("host", True, found.why)] if found.usable else []
         rows += [
             Row(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
@@ -118,6 +121,21 @@ def survey(machine: Machine, driver: Driver | None) -> list[Row]:
         ]
     order = list(dict.fromkeys(f"{gpu.name} {gpu.arch}".strip() for gpu in machine.gpus))
     return sorted(rows, key=lambda row: order.index(row.device) if row.device in order else len(order))
+
+
+def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
+    """With what pm4-test has shown of it: a driver that is ready is not yet a card that was seen to work."""
+    from zinc_rt import checked
+
+    if driver.simulated or not device.usable or device.gpu is None:
+        return device
+    found = checked.verdict(checked.identify(driver, device.gpu), tier)
+    if found.passed:
+        return replace(device, why=f"{device.why}; {found.why}")
+    next_ = (
+        f"zinc-rt bring-up --device {device.gpu.render_path}: until then models start on it with --unchecked only"
+    )
+    return replace(device, why=f"{device.why}; {found.why}", next=next_)
 
 
 def _table(rows: list[Row]) -> str:

@@ -35,6 +35,11 @@ def add_device(group: argparse._ArgumentGroup, text: str) -> None:
         choices=("off", "fast", "full"),
         help="what the simulated device checks in shaders (default fast: bounds, alignment, initialisation)",
     )
+    group.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="take a GPU also where pm4-test has not passed on it with this kernel and driver; the report says so",
+    )
 
 
 def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
@@ -115,6 +120,11 @@ def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> Non
     if arguments.threads and not any("threads" in choice.spec.options for choice in choices):
         takers = ", ".join(row.tier for row in registry.built() if "threads" in row.options)
         raise UsageError(f"tier {tiers} {takes} no --threads", next=f"leave it out, or use {takers}")
+    if getattr(arguments, "unchecked", False) and not any(choice.gpu is not None for choice in choices):
+        raise UsageError(
+            f"--unchecked is for a GPU of this machine, and {tiers} {'run' if ',' in tiers else 'runs'} on none",
+            next="leave it out",
+        )
     for name in ("sanitizer", "facts"):
         if getattr(arguments, name, None) and not any(choice.simulated for choice in choices):
             raise UsageError(
@@ -132,6 +142,7 @@ def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Setting
         arguments.tier or settings.tier,
         arguments.device,
         ordering=arguments.ordering,
+        unchecked=arguments.unchecked,
         **simulated_device(arguments),
     )
     check_taken([choice], arguments)

@@ -19,7 +19,11 @@ def probe(arguments: argparse.Namespace) -> int:
     asked = arguments.tier or settings().tier
     if asked != "auto":
         registry.spec(asked)
-    states = [(row.tier, state) for row, state in probe_tiers(arguments.device) if asked in ("auto", row.tier)]
+    states = [
+        (row.tier, state)
+        for row, state in probe_tiers(arguments.device, unchecked=arguments.unchecked)
+        if asked in ("auto", row.tier)
+    ]
     report = Report("run")
     out = words(arguments)
     width = max(len(tier) for tier, _ in states)

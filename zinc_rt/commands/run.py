@@ -101,6 +101,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.commands.describe import describe_model, describe_run
     from zinc_rt.devices import choose_tier
+    from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Sampling, generate
     from zinc_rt.prefill import prefill, prepare
@@ -110,7 +111,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
     sampling.check()
     check_writable(report=arguments.json)
-    why = choose_tier(arguments.tier or knobs.tier, arguments.device).why
+    why = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
     report = Report("run")
     gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
@@ -121,8 +122,9 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     started = time.monotonic()
     with open_engine(gguf, arguments, knobs, slots=2 if knobs.batched_prefill == "validate" else 1) as engine:
         say(f"tier      {why}")
-        for clamp in knobs.clamps():
-            say(f"shortcut  {clamp}")
+        for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
+            if clamp:
+                say(f"shortcut  {clamp}")
         sequence = engine.open()
         prepare(engine, sequence, tokens, knobs.batched_prefill, decode=max_tokens > 1)
         load_seconds = time.monotonic() - started
@@ -147,6 +149,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             text.close()
         seconds = time.monotonic() - started
         submission = engine.runner.submission
+        instrument = engine.backend.instrument
+        leans = leaned_on(instrument.consulted()) if instrument is not None else ()
         describe_run(report, engine)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
@@ -155,6 +159,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
     say(f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} ({_where(report, engine)})")
     say(f"stopped   {reason}")
+    if leans:
+        say(f"device    simulated{leaning([each.id for each in leans])}")
     report.results.append(
         Result(
             "generate",
@@ -189,6 +195,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "batched_prefill": knobs.batched_prefill,
             "memory": asdict(memory),
             "sampling": asdict(sampling),
+            **({"assumptions": told(leans)} if leans else {}),
         }
     return finish(report, arguments)
 

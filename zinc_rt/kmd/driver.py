@@ -94,6 +94,10 @@ class SideChannel(Protocol):
     def findings(self) -> Sequence[Any]:
         """What it found wrong so far, in order; also what other clients of the device did."""
 
+    def consulted(self, since: int = 0) -> tuple[int, Sequence[str]]:
+        """A number for the next question, and the marks (zinc_rt/facts.py) that it came to since the one that gave
+        `since`, sorted; also what other clients did."""
+
 
 class Driver(Protocol):
     """System calls of one device owner. Not safe for use after fork: open a new one in the child."""

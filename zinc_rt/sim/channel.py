@@ -293,6 +293,8 @@ class Channel:
     ) -> None:
         """`once`: further findings of the rule with the same value are not told again. `at`: the packet that it is
         about, where that is not the present one."""
+        if rule in self.device.behaviour.stops_at:
+            raise Illegal(f"{sentence} (flipped: {rule})")
         key = (rule, sentence if once is None else once)
         if key in self._told or len(self._told) >= FINDINGS_KEPT:
             return

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import ZincError
+from zinc_rt.facts import flipped
 from zinc_rt.folders import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
@@ -134,6 +135,8 @@ class SimClient:
 
     def _start(self, name: str, options: dict[str, Any]) -> None:
         """A device that is just ending still takes a connection, then drops it: start another."""
+        if flipped.get():
+            options = {**options, "flip": list(dict.fromkeys((*options.get("flip", ()), *flipped.get())))}
         for attempt in range(START_ATTEMPTS):
             self.path = start(name, **options)
             try:
@@ -308,6 +311,10 @@ class SimClient:
     def findings(self) -> list[Finding]:
         rows = self._checked({"op": "findings"}).header["findings"]
         return [_finding(row) for row in rows]
+
+    def consulted(self, since: int = 0) -> tuple[int, list[str]]:
+        answer = self._checked({"op": "consulted", "since": since}).header
+        return int(answer["period"]), list(answer["marks"])
 
     def inject(self, name: str) -> None:
         self._checked({"op": "inject", "name": name})

@@ -48,6 +48,7 @@ class ComputeChannel(Channel):
         self.history.append((frame, frame.position, packet.NAME))
         frame.position += length
         cls = type(packet)
+        self.device.consulted.mark(_MARKS[cls])
         if packet.reserved:
             self._unusual(packet)
         else:
@@ -131,6 +132,8 @@ class ComputeChannel(Channel):
     def _disassembled_as(self) -> Generation | None:
         return self.generation
 
+
+_MARKS: Mapping[type[Packet], str] = {cls: f"packet {cls.NAME}" for cls in PACKETS}
 
 # fields with a closed list of values: (name, the values, whether the list is complete)
 _NAMED: Mapping[Generation, Mapping[type[Packet], tuple[tuple[str, frozenset[int], bool], ...]]] = {

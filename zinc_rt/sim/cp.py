@@ -19,6 +19,7 @@ from functools import partial
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.channel import Channel
 from zinc_rt.sim.compute import ComputeChannel
+from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.device import Device
 from zinc_rt.sim.execute import EXECUTE
 from zinc_rt.sim.facts import DEFAULT, Behaviour
@@ -52,6 +53,7 @@ class CommandProcessor:
         reorder_seed: int | None = None,
         hardware_queues: int = HARDWARE_QUEUES,
         behaviour: Behaviour = DEFAULT,
+        consulted: Consulted | None = None,
         poll: Callable[[], object] | None = None,
     ) -> None:
         self.device = Device(
@@ -60,6 +62,7 @@ class CommandProcessor:
             engine=engine or NoShaderEngine(),
             reorder_seed=reorder_seed,
             behaviour=behaviour,
+            consulted=consulted,
         )
         self._scheduler = Scheduler(hardware_queues)
         self._channels: dict[int, Channel] = {}  # by id(queue): queue ids repeat between processes
@@ -91,6 +94,8 @@ class CommandProcessor:
             queue.state = QueueState.ACTIVE if queue.state is QueueState.EVICTED else queue.state
             self._channels[id(queue)] = channel
             self._scheduler.add(channel)
+            if len(self._channels) > self._scheduler.slots:
+                self.device.consulted.mark("more queues than slots")
             if queue.doorbell > channel.ring.wptr * channel.UNIT:
                 channel.rung(queue.doorbell)
         self._rung.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.caches import Caches
 from zinc_rt.sim.clocks import Clock, Flags, join
+from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.hazards import Hazards, Record
 from zinc_rt.sim.interfaces import AddressSpace, Finding, Kernel, Severity
@@ -23,6 +24,7 @@ class Device:
         engine: ShaderEngine,
         reorder_seed: int | None,
         behaviour: Behaviour = DEFAULT,
+        consulted: Consulted | None = None,
     ) -> None:
         self.kernel = kernel
         self.outbox = Outbox(kernel)
@@ -30,6 +32,7 @@ class Device:
         self.engine = engine
         self.reorder_seed = reorder_seed
         self.behaviour = behaviour
+        self.consulted = consulted or Consulted()
         self.flags = Flags()
         self.published: Clock = {}
         self._hazards: dict[int, Hazards] = {}

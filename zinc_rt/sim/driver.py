@@ -111,6 +111,9 @@ class SimDriver:
     def findings(self) -> list[Finding]:
         return list(self.machine.findings)
 
+    def consulted(self, since: int = 0) -> tuple[int, list[str]]:
+        return self.machine.consulted.since(since)
+
     def exit(self) -> None:
         """What the kernel does when this process ends."""
         self.machine.end_process(self.process)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.errors import InputError, UsageError
+from zinc_rt.facts import table
 
 VERSION = 1
 WMMA_LENGTH = 16
@@ -22,19 +23,28 @@ Place = tuple[int, int, int]  # lane // 16, register, half: where an element of 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """The defaults are what the simulated device does without a facts file."""
+    """What a simulated device does where it can do either: rows of zinc_rt/facts.yaml by their ids, which say what
+    each is. `stops_at`: findings after which a queue does not go on. `wmma_f16_order`: in which
+    v_wmma_f32_16x16x16_f16 adds, wave32; empty: as wmma.py has it."""
 
-    ids_without_enables: str = "filled"  # ttmp9 and ttmp7 where RSRC2 does not enable TGID_X, Y, Z; or "zero"
-    protected_fence: str = "waits"  # PROTECTED_FENCE_SIGNAL for the queue's earlier work; or "at once"
-    dims_with_start: str = "count"  # a dispatch's dims where START is used; or "end": they are the ids' end
-    code_without_invalidate: str = "stale"  # what runs where code was replaced without GLI_INV; or "fresh"
-    bar_without_flush: str = "stale"  # what is seen through the BAR without HDP flush, GL2 write-back; or "fresh"
-    wmma_f16_order: tuple[
-        Place, ...
-    ] = ()  # in which v_wmma_f32_16x16x16_f16 adds, wave32; empty: as wmma.py has it
+    ids_without_enables: str = table()["ids_without_enables"].value
+    protected_fence: str = table()["protected_fence"].value
+    dims_with_start: str = table()["dims_with_start"].value
+    code_without_invalidate: str = table()["code_without_invalidate"].value
+    bar_without_flush: str = table()["bar_without_flush"].value
+    wmma_f16_order: tuple[Place, ...] = ()
+    stops_at: frozenset[str] = frozenset()
 
 
+WORDS = (
+    "ids_without_enables",
+    "protected_fence",
+    "dims_with_start",
+    "code_without_invalidate",
+    "bar_without_flush",
+)
 DEFAULT = Behaviour()
+"""What it does without a facts file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +109,7 @@ def _is_list(value: Any) -> bool:
 _AGAIN = "write it again: zinc-rt-pm4-test --learn FACTS.json on the card"
 
 SWITCHES: Mapping[str, Callable[[str, Any], Any]] = {
-    "ids_without_enables": _one_of("filled", "zero"),
-    "protected_fence": _one_of("waits", "at once"),
-    "dims_with_start": _one_of("count", "end"),
-    "code_without_invalidate": _one_of("stale", "fresh"),
-    "bar_without_flush": _one_of("stale", "fresh"),
+    **{name: _one_of(table()[name].value, *table()[name].other) for name in WORDS},
     "wmma_f16_order": _order,
 }
 """Facts that change the simulated device: what makes a Behaviour's field of a fact's value."""

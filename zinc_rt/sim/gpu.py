@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.sim.chips import PAGE_BYTES, Chip
+from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.doorbells import Doorbells
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, Kernel, QueueState
@@ -81,6 +82,7 @@ class Gpu:
         changed: threading.Condition,
         log: Callable[[str], None],
         make_cp: MakeCp,
+        consulted: Consulted | None = None,
     ) -> None:
         if coherence not in ("bar", "direct"):
             raise ValueError(f'coherence is "bar" or "direct", not {coherence!r}')
@@ -90,6 +92,7 @@ class Gpu:
         self.gpu_id = chip.gpu_id + index
         self.render_minor = 128 + index
         self.changed, self.log = changed, log
+        self.consulted = consulted or Consulted()
         small_bar = injector.on("small-bar")
         self.memory = Memory(chip.vram_bytes, gtt_bytes, SMALL_BAR_BYTES if small_bar else chip.vram_bytes)
         self.remap_page = Shared("mmio remap", PAGE_BYTES)  # dword 0: HDP flush on any store but 0
@@ -252,6 +255,7 @@ class Gpu:
     def reset(self, guilty: Owner | None = None) -> None:
         """The whole GPU: every queue is dead, VRAM is lost, every client hears of it."""
         self.log("amdgpu: GPU reset begin!")
+        self.consulted.mark("device was reset")
         self._resetting_until = time.monotonic() + RESET_SECONDS * self.time_scale
         for entry in self.on_hardware:
             self._kill(entry.queue, "GPU reset")
@@ -315,6 +319,7 @@ class Gpu:
         self.log(f"zinc-rt sim: queue {queue.queue_id} of process {queue.process_id} hung: {queue.report}")
 
     def finding(self, finding: Finding) -> None:
+        self.consulted.mark(f"finding {finding.rule}")
         self.findings.append(finding)
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:

@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from zinc_rt.facts import flipped as flipped_here
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.uapi.layout import Struct, request_key, request_size_bytes
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.sim import drm_ioctls, kfd_ioctls
+from zinc_rt.sim import flip as flips
 from zinc_rt.sim.call import Handler, Request
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.chips import chip as chip_row
+from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.drm_memory import close_handle
 from zinc_rt.sim.facts import DEFAULT, Behaviour, load
 from zinc_rt.sim.files import DmaBufFile, DrmFile, File, FolderFile, KfdFile, Process, SmiFile, TextFile
@@ -65,6 +68,7 @@ def default_cp(
     *,
     reorder_seed: int | None = None,
     shaders: Shaders = Shaders(),
+    consulted: Consulted | None = None,
 ) -> CommandProcessor:
     """The simulated one, in a thread of its own."""
     from zinc_rt.sim.cp import CommandProcessor as Simulated  # late: a machine without queues needs none
@@ -72,22 +76,24 @@ def default_cp(
     processor = Simulated(
         kernel,
         generation=generation_of(chip.gfx),
-        engine=_engine(kernel, chip, shaders),
+        engine=_engine(kernel, chip, shaders, consulted or Consulted()),
         reorder_seed=reorder_seed,
         behaviour=shaders.behaviour,
+        consulted=consulted,
         poll=lambda: (poll(), None)[1],
     )
     processor.start()
     return processor
 
 
-def _engine(kernel: Kernel, chip: Chip, shaders: Shaders) -> ShaderEngine:
+def _engine(kernel: Kernel, chip: Chip, shaders: Shaders, consulted: Consulted) -> ShaderEngine:
     if generation_of(chip.gfx) is not Generation.GFX12:
         return NoShaderEngine()
-    from zinc_rt.sim.shader.crash import CrashRecord  # late: brings a compiler along
-    from zinc_rt.sim.shader.engine import GfxEngine
+    from zinc_rt.sim.noting_engine import NotingEngine  # late: brings a compiler along
+    from zinc_rt.sim.shader.crash import CrashRecord
 
-    return GfxEngine(
+    return NotingEngine(
+        consulted,
         level=shaders.sanitizer,
         perturb=shaders.perturb,
         threads=shaders.threads,
@@ -107,6 +113,7 @@ class Machine:
     barriers bite. `sanitizer`, `perturb`, `threads`, `profile` are those of Shaders; `crash_records(index)` is a
     GPU's file.
     `facts`: a file of sim.facts, whose findings this machine behaves by; `force_facts` takes any.
+    `flip`: rows of facts.yaml at their other value, beside those of zinc_rt.facts.flipped.
     `command_processor(kernel, chip, look)` makes what runs the queues; it calls look() between turns.
     """
 
@@ -125,6 +132,7 @@ class Machine:
         profile: bool = False,
         facts: str | Path | None = None,
         force_facts: bool = False,
+        flip: Iterable[str] = (),
         crash_records: Callable[[int], Path] | None = None,
         command_processor: MakeCp | None = None,
     ) -> None:
@@ -139,10 +147,17 @@ class Machine:
             self.options["facts"] = str(facts)
             first = chip_row(chip.split(",")[0])
             behaviour = load(Path(facts), chip=first.gfx, force=force_facts).behaviour()
+        flipped = flips.rows(dict.fromkeys((*flip, *flipped_here.get())))
+        if flipped:
+            self.options["flip"] = [each.id for each in flipped]
+            behaviour = flips.behaviour(behaviour, flipped)
+            perturb = flips.perturb(perturb, flipped)
         if behaviour.bar_without_flush == "fresh":
             coherence = self.options["coherence"] = "direct"
         shaders = Shaders(sanitizer, perturb, threads, profile, behaviour=behaviour)
-        self.kernel = kernel_row(kernel)
+        self.kernel = flips.kernel(kernel_row(kernel), flipped)
+        chips = [flips.chip(chip_row(name), flipped) for name in chip.split(",")]
+        self.consulted = Consulted(f"kernel {kernel}", *(f"chip {each.key}" for each in chips))
         self.injector = Injector(inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
         self.changed = threading.Condition()  # events and fences; never held while `lock` is taken
@@ -153,7 +168,7 @@ class Machine:
         self._user_queues: dict[DrmFile, UserQueues] = {}
         self.gpus = [
             Gpu(
-                chip_row(name),
+                each,
                 self.kernel,
                 self.injector,
                 index=index,
@@ -162,14 +177,16 @@ class Machine:
                 time_scale=time_scale,
                 changed=self.changed,
                 log=self.dmesg.append,
+                consulted=self.consulted,
                 make_cp=command_processor
                 or partial(
                     default_cp,
                     reorder_seed=reorder,
+                    consulted=self.consulted,
                     shaders=replace(shaders, crash_record=crash_records(index) if crash_records else None),
                 ),
             )
-            for index, name in enumerate(chip.split(","))
+            for index, each in enumerate(chips)
         ]
         self.tree = FileTree(self)
         self.closed = False
@@ -297,6 +314,7 @@ class Machine:
         if isinstance(file, (TextFile, FolderFile, DmaBufFile, SmiFile)):
             raise OSError(errno.ENOTTY, "no device")
         handler = self._handler(file, request)
+        self.consulted.mark(f"ioctl {handler.ioctl.name}")
         struct = handler.ioctl.struct
         size = request_size_bytes(request)
         record = (struct or _EMPTY).read(bytes(arg[:size]).ljust(size, b"\0") if struct else b"")

@@ -88,6 +88,8 @@ def _drm(machine: Machine, file: DrmFile, size_bytes: int, offset: int) -> Shown
         raise OSError(errno.EPERM, "made without CPU access")
     if size_bytes > bo.size_bytes:
         return _refuse()
+    if bo.heap is Heap.VRAM:
+        machine.consulted.mark("host maps VRAM")
     return Shown(bo.host_maps(file.gpu.coherence), 0, bo)
 
 

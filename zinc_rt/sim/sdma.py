@@ -48,6 +48,7 @@ class SdmaChannel(Channel):
         words = frame.words[index : index + needed]
         self.history.append((frame, frame.position, row.name))
         frame.position += needed
+        self.device.consulted.mark(f"sdma {row.name}")
         extra = header & ~(row.header_bits | 0xFFFF)
         if extra:
             self.finding(

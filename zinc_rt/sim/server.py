@@ -77,6 +77,7 @@ class Server:
             "announce": self._announce,
             "expect": self._expect,
             "findings": self._findings,
+            "consulted": self._consulted,
             "discard": self._discard,
             "watch": self._watch,
             "stores": self._stores,
@@ -231,6 +232,10 @@ class Server:
         rows = [{**asdict(each), "severity": each.severity.value} for each in self.machine.findings]
         return {"findings": rows, "dmesg": self.machine.dmesg[-1000:]}, b"", []
 
+    def _consulted(self, session: Session, message: wire.Message) -> Answer:
+        period, marks = self.machine.consulted.since(int(message.header["since"]))
+        return {"period": period, "marks": marks}, b"", []
+
     def _discard(self, session: Session, message: wire.Message) -> Answer:
         self.machine.discard(session.process, int(message.header["va"]), int(message.header["size"]))
         return {}, b"", []
@@ -319,6 +324,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--threads", type=int, metavar="N", help="cores that waves run on (default all)")
     made.add_argument("--facts", metavar="F", help="behave as a card did that `pm4-test --learn F` was run on")
     made.add_argument("--force-facts", action="store_true", help="of another chip, or of a simulated device")
+    made.add_argument(
+        "--flip", action="append", default=[], metavar="ID", help="a row of facts.yaml at its other value"
+    )
     made.add_argument("--stay", action="store_true", help="do not end with the last client")
     return made
 
@@ -367,6 +375,7 @@ def run(arguments: argparse.Namespace) -> int:
             threads=arguments.threads,
             facts=arguments.facts,
             force_facts=arguments.force_facts,
+            flip=arguments.flip,
             crash_records=lambda index: crash.path_of(arguments.socket, index),
         )
     except ValueError as error:

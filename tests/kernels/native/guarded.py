@@ -20,7 +20,6 @@ from zinc_rt.backends.cpu import library, self_test
 
 PAGE = mmap.PAGESIZE
 PROT_NONE = 0
-KEPT: list[mmap.mmap] = []  # what arrays point into
 
 
 def guarded(array: np.ndarray, side: str) -> np.ndarray:
@@ -28,7 +27,6 @@ def guarded(array: np.ndarray, side: str) -> np.ndarray:
     size = max(array.nbytes, 1)
     room = -(-size // PAGE) * PAGE
     area = mmap.mmap(-1, room + 2 * PAGE)
-    KEPT.append(area)
     start = ctypes.addressof(ctypes.c_char.from_buffer(area))
     for page in (start, start + PAGE + room):
         if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), PROT_NONE):

@@ -4,21 +4,25 @@
     check(Op.RMS_NORM, x, w, eps=1e-6, size=64, capacity={"tokens": 8})
 
 Each check runs in both orderings, on one thread and on two, with claims of several sizes and in another order.
+test_native_variants.py runs the tests with other libraries, and with operands between guarded pages.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from kernels.native.guarded import guarded
 
 from zinc_rt.backends import registry
-from zinc_rt.backends.cpu.library import Library, library
+from zinc_rt.backends.cpu.library import Library, library, load
 from zinc_rt.backends.cpu.native import NativeBackend
-from zinc_rt.backends.cpu.one_node import Operand, run_node
+from zinc_rt.backends.cpu.one_node import Operand, Place, run_node
 from zinc_rt.backends.cpu.self_test import same
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.errors import UnsupportedError
@@ -27,6 +31,9 @@ from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
+
+LIBRARY = "ZINC_RT_TEST_LIBRARY"  # a file, in place of this machine's library
+GUARD = "ZINC_RT_TEST_GUARD"  # "before" or "behind": operands against pages without access
 
 # threads, how ranges are cut
 WAYS = (
@@ -41,6 +48,8 @@ WAYS = (
 def code() -> Library:
     """The library for this machine; a skip with the reason where nothing compiles. Wrong bits at any level are an
     error: a wrong kernel must not pass as a missing one."""
+    if named := os.environ.get(LIBRARY):
+        return Library(load(Path(named).read_bytes()), "test", "")
     try:
         build.levels()
         build.compiler()
@@ -62,9 +71,11 @@ def check(
     capacity: Mapping[str, int] | None = None,
     orderings: tuple[str, ...] = tuple(sorted(ORDERINGS)),
     ways: tuple[tuple[int, Splitting], ...] = WAYS,
-    place: Any = np.copy,
+    place: Place | None = None,
     **attrs: Any,
 ) -> None:
+    side = os.environ.get(GUARD)
+    place = place or (partial(guarded, side=side) if side else np.copy)
     for ordering in orderings:
         mine = tuple(o.copy() if isinstance(o, np.ndarray) else o for o in operands)
         absent = (None,) * (len(OPS[op].inputs) - len(mine))

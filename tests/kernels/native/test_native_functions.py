@@ -41,7 +41,7 @@ def compiled(level: str, folder: Path) -> ctypes.CDLL:
     output = folder / f"functions-{level}.so"
     source = Path(__file__).with_name("functions.c")
     command = [*using.command, *build.FLAGS, f"-mcpu={level}", "-o", str(output), str(source)]
-    subprocess.run(command, check=True, env=build._environment())
+    subprocess.run(command, check=True, env=build.environment())
     return ctypes.CDLL(str(output))
 
 

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from kernels.native.libraries import faulty, library_bytes, run_guarded
+from kernels.native.libraries import UNDEFINED, faulty, library_bytes, run_guarded
 
-UNDEFINED = ("-O1", "-fsanitize=undefined,float-cast-overflow", "-fsanitize-trap=all")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pages are guarded by mprotect")
 
 

@@ -70,8 +70,9 @@ def test_none_are_fused_on_other_x86(level: str) -> None:
     check_fused(assembly(level, ("-target", "x86_64-linux")))
 
 
-@pytest.mark.slow
 def test_none_are_fused_on_arm() -> None:
+    if "zig" not in compiler().version:
+        pytest.skip("only zig compiles for other systems")
     check_fused(assembly("generic", ("-target", "aarch64-linux")))
 
 

@@ -36,7 +36,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.kmd.topology import arch_name
-from zinc_rt.kmd.transport import Placement
+from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.lower import Program, dispatch_plan
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.pm4.generation import generation_of
@@ -279,6 +279,20 @@ class AmdBackend:
             lane = self._lanes[stream] = self._new_lane(stream.name, stream.priority)
         self._settle()
         return lane.ring
+
+    # What a submission is made of, for a program of its own (replay/capture.py)
+
+    def prepared(self, variant: AmdVariant, stream: Stream) -> tuple[AmdRing, Batch]:
+        """What `submit` would put into which ring next. Nothing is submitted."""
+        ring = self.ring(stream)
+        lane = self._lanes[stream]
+        return ring, self._batch(lane, variant, (*self._waits(stream, ring), *self._flush(lane)))
+
+    def content(self, buffer: DeviceBuffer) -> bytes:
+        """What an allocation holds now, as the GPU's next submission finds it. Nothing may be in flight."""
+        if buffer.mapping is not None:
+            return bytes(buffer.mapping.view)
+        return self._transfers().read(buffer.gpu_va, buffer.size_bytes)
 
     def _submit_with_care(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
         """The first on a stream, one that waits for other streams, or one with host writes to be seen."""

@@ -71,6 +71,11 @@ class DeviceMemory:
         self._transport = transport
         self._blocks: list[Block] = []
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Every live allocation, oldest first."""
+        return tuple(self._blocks)
+
     def block(self, size_bytes: int, placement: Placement, name: str, fallback: Placement | None = None) -> Block:
         device = self._transport.alloc(size_bytes, placement, name, fallback=fallback)
         block = Block(device, self.addresses.add(device.gpu_va, device.size_bytes, name))

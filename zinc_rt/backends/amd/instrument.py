@@ -41,6 +41,9 @@ class AmdInstrument:
         """Each once."""
         return list(dict.fromkeys(map(self._finding, self._device.findings())))
 
+    def consulted(self) -> Sequence[str]:
+        return self._device.consulted()[1]
+
     def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         self._device.watch(buffer.storage.gpu_va + offset_bytes, size_bytes)
 

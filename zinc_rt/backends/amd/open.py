@@ -76,9 +76,9 @@ def open_t1(
 ) -> AmdBackend:
     """KFD on `node`, else on the first GPU with packet layouts. `options`: AmdBackend's. `after` is called when
     the backend has closed, or could not be opened."""
-    process = KfdProcess(driver)
     with ExitStack() as undo:
         undo.callback(after)
+        process = KfdProcess(driver)
         undo.callback(process.close)
         gpu = process.open_gpu(node or first_gpu(driver))
         side = KfdSide(gpu, interrupts=interrupts)

@@ -1,4 +1,4 @@
-"""Bytes into VRAM the CPU does not map: through a staging buffer, copied and filled by the command processor.
+"""Bytes into VRAM the CPU does not map, and out of it: by a staging buffer and the command processor.
 
 DMA_DATA needs no shader. Two halves of the staging buffer take turns, so the host fills one while the GPU reads
 the other.
@@ -61,6 +61,17 @@ class Transfer:
         for packet in zeros(gpu_va, size_bytes):
             self._ring.submit(self._ring.batch((packet,), "fill", dma=True))
         self.finish()
+
+    def read(self, gpu_va: int, size_bytes: int) -> bytes:
+        """A copy of those bytes. Waits for everything before it."""
+        content = bytearray()
+        for start in range(0, size_bytes, self._half_bytes):
+            piece = min(self._half_bytes, size_bytes - start)
+            offset = self._take_half()
+            copy = DmaData(gpu_va + start, self._staging.gpu_va + offset, piece, src_sel=FROM_ADDRESS)
+            self._ring.submit(self._ring.batch((copy,), "download", dma=True)).wait(self._timeout_seconds)
+            content += self._staging.host.view[offset : offset + piece]
+        return bytes(content)
 
     def finish(self) -> None:
         self._ring.idle(self._timeout_seconds)

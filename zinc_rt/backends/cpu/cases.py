@@ -61,6 +61,8 @@ _DELTA = {"k_heads": 2, "v_heads": 4, "head_dim": 20, **_NORM}
 _TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "q5_1", "nvfp4")
 
 ROWS: tuple[Row, ...] = (
+    # ADD first: tests plant faults in it.
+    Row(Op.ADD, {"T": 3, "N": 37}),
     Row(Op.MATMUL, {"T": 2, "N": 18, "K": 1280, "one": 1}, types=_TYPES),
     Row(Op.MATMUL, {"T": 18, "N": 18, "K": 512, "one": 1}, types=_TYPES),
     Row(Op.MATMUL, {"T": 1, "N": 5, "K": 1056, "one": 1}, types=("f32", "q8_0", "q4_0")),
@@ -81,7 +83,6 @@ ROWS: tuple[Row, ...] = (
         {"heads": 2, "nope": 256, "rope": 5, "latent": 18},
         types=("f32", "q8_0", "q5_k"),
     ),
-    Row(Op.ADD, {"T": 3, "N": 37}),
     Row(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(DTYPES))),
     Row(Op.SWIGLU, {"T": 3, "rest": 2085}),
     Row(Op.GEGLU, {"T": 3, "rest": 37}),

@@ -61,7 +61,7 @@ def attention_launches(
             *(slots, pages, page_tokens, cache_rows),
             *(heads_an_item, QUERIES // heads_an_item, splits, chunks),
         ),
-        (kv_heads * -(-group // heads_an_item), "tokens", splits),
+        (kv_heads * -(-group // heads_an_item) * splits, "tokens", 1),
     )
     if partials is not None:
         yield SYNC

@@ -90,10 +90,14 @@ INLINE void dequantise_iq3_s(const uint8_t *restrict block, float *restrict y) {
     }
 }
 
-// A run of 8, moved up or down by an eighth, times d.
-INLINE void moved8(const int8_t grid[8], int down, float d, float *restrict y) {
-    float delta = down ? -0.125f : 0.125f;
-    for (int j = 0; j < 8; j++) y[j] = d * ((float)grid[j] + delta);
+// Two runs of 8, each moved up or down by an eighth, times d.
+INLINE void moved16(const int8_t *first, const int8_t *second, uint32_t downs, float d, float *restrict y) {
+    f32x16 delta;
+    i8x16 q;
+    memcpy(&q, first, 8);
+    memcpy((char *)&q + 8, second, 8);
+    for (int j = 0; j < 16; j++) delta[j] = downs >> j / 8 & 1 ? -0.125f : 0.125f;
+    store16(y, (floats(q) + delta) * d);
 }
 
 // d, 32 low bytes of indices, 8 x (4 x 3 high bits, a scale of 3 bits, the move's sign).
@@ -102,9 +106,10 @@ INLINE void dequantise_iq1_s(const uint8_t *restrict block, float *restrict y) {
     for (int s = 0; s < 8; s++) {
         uint32_t word = short_at(block + 34 + 2 * s);
         float scale = d * (float)(2 * (word >> 12 & 7) + 1);
-        for (int j = 0; j < 4; j++) {
-            uint32_t index = block[2 + 4 * s + j] | (word >> 3 * j & 7) << 8;
-            moved8(grid_iq1_s[index], word >> 15, scale, y + 32 * s + 8 * j);
+        for (int j = 0; j < 4; j += 2) {
+            const uint8_t *low = block + 2 + 4 * s + j;
+            uint32_t a = low[0] | (word >> 3 * j & 7) << 8, b = low[1] | (word >> (3 * j + 3) & 7) << 8;
+            moved16(grid_iq1_s[a], grid_iq1_s[b], word >> 15 ? 3 : 0, scale, y + 32 * s + 8 * j);
         }
     }
 }
@@ -115,9 +120,9 @@ INLINE void dequantise_iq1_m(const uint8_t *restrict block, float *restrict y) {
     for (int i = 0; i < 4; i++) words[i] = short_at(block + 48 + 2 * i);
     uint16_t bits = (uint16_t)(words[0] >> 12 | (words[1] >> 12) << 4 | (words[2] >> 12) << 8 | (words[3] >> 12) << 12);
     float d = half_at(&bits);
-    for (int s = 0; s < 32; s++) {
-        uint32_t high = block[32 + s / 2] >> 4 * (s & 1), index = block[s] | (high & 7) << 8;
-        float scale = d * (float)(2 * (words[s >> 3] >> 3 * (s >> 1 & 3) & 7) + 1);
-        moved8(grid_iq1_s[index], high >> 3 & 1, scale, y + 8 * s);
+    for (int s = 0; s < 16; s++) {
+        uint32_t high = block[32 + s], a = block[2 * s] | (high & 7) << 8, b = block[2 * s + 1] | (high >> 4 & 7) << 8;
+        float scale = d * (float)(2 * (words[s >> 2] >> 3 * (s & 3) & 7) + 1);
+        moved16(grid_iq1_s[a], grid_iq1_s[b], (high >> 3 & 1) | (high >> 6 & 2), scale, y + 16 * s);
     }
 }

@@ -75,16 +75,18 @@ INLINE void dequantise_q8_0(const uint8_t *restrict block, float *restrict y) {
     store16(y + 16, floats(high) * d);
 }
 
-// 16 bytes of nibbles that index `table`.
-INLINE void from_table(const int8_t table[16], const uint8_t *restrict nibbles, float d, float *restrict y) {
-    for (int j = 0; j < 16; j++) {
-        y[j] = (float)table[nibbles[j] & 15] * d;
-        y[j + 16] = (float)table[nibbles[j] >> 4] * d;
-    }
+// table[index[j] & 15]; a permutation of bytes on every machine.
+INLINE i8x16 looked_up(i8x16 table, u8x16 index) { return __builtin_shufflevector(table, (i8x16)index); }
+
+// 16 bytes of nibbles that index `table`: low ones are elements 0-15.
+INLINE void from_table(i8x16 table, const uint8_t *restrict nibbles, float d, float *restrict y) {
+    u8x16 q = bytes16(nibbles);
+    store16(y, floats(looked_up(table, q & 15)) * d);
+    store16(y + 16, floats(looked_up(table, q >> 4)) * d);
 }
 
-static const int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-static const int8_t FP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // twice e2m1
+static const i8x16 IQ4_VALUES = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const i8x16 FP4_VALUES = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // twice e2m1
 
 // d, nibbles.
 INLINE void dequantise_iq4_nl(const uint8_t *restrict block, float *restrict y) {
@@ -108,10 +110,9 @@ INLINE void dequantise_nvfp4(const uint8_t *restrict block, float *restrict y) {
         memcpy(&d, &bits, 4);
         if (exponent == 0) d = (float)mantissa * 0x1p-10f;
         if (x == 0x7f) d = 0;
-        const uint8_t *q = block + 4 + 8 * s;
-        for (int j = 0; j < 8; j++) {
-            y[16 * s + j] = (float)FP4_VALUES[q[j] & 15] * d;
-            y[16 * s + 8 + j] = (float)FP4_VALUES[q[j] >> 4] * d;
-        }
+        u8x16 q = {0};
+        memcpy(&q, block + 4 + 8 * s, 8);
+        q = __builtin_shufflevector(q & 15, q >> 4, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+        store16(y + 16 * s, floats(looked_up(FP4_VALUES, q)) * d);
     }
 }

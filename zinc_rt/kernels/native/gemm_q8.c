@@ -28,8 +28,18 @@ INLINE uint32_t accumulators(uint32_t blocks) {
     return n;
 }
 
+// How many tokens of those that are left share the registers: the last may be there twice.
+INLINE uint32_t together(uint32_t left) { return left >= NT ? NT : left > NT / 4 ? NT / 2 : NT / 4; }
+
 INLINE void pointers(const job *j, uint32_t row, const uint8_t *rows[PANEL]) {
     for (uint32_t i = 0; i < PANEL; i++) rows[i] = j->w + (size_t)(row + i < j->last ? row + i : j->last - 1) * j->row_bytes;
+}
+
+// The next panel's bytes at the same place, into the second-level cache: rows are streams that no prefetcher follows.
+INLINE void fetch_panel(const job *j, const uint8_t *const rows[PANEL], size_t at, uint32_t bytes) {
+    size_t ahead = PANEL * j->row_bytes + at;
+    for (uint32_t i = 0; i < PANEL; i++)
+        for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch(rows[i] + ahead + line, 0, 2);
 }
 
 static void put_panel(const job *j, uint32_t row, uint32_t t, f32x16 v) {
@@ -133,6 +143,7 @@ INLINE void panel_by32(uint32_t type, const job *j, uint32_t row) {
         uint32_t n[2] = {0, 0};
         for (uint32_t b = l; b < blocks; b += 32, n[0]++) {
             int two = b + 1 < blocks;
+            fetch_panel(j, rows, (size_t)b * block_bytes(type), 64);
             if (type == type_q8_0) unpack_q8_0(rows, b, two, &p[0][n[0]], &p[1][n[0]]);
             else {
                 unpack_q4_0(rows, b, &p[0][n[0]]);
@@ -141,9 +152,12 @@ INLINE void panel_by32(uint32_t type, const job *j, uint32_t row) {
             n[1] += (uint32_t)two;
         }
         for (uint32_t which = 0; which < 2 && l + which < lanes; which++) {
-            uint32_t t = 0;
-            for (; t + NT <= j->n; t += NT) lane32(j, p[which], n[which], l + which, t, sums, NT);
-            for (; t < j->n; t += NT / 2) lane32(j, p[which], n[which], l + which, t, sums, NT / 2);
+            for (uint32_t t = 0, nt; t < j->n; t += nt) {
+                nt = together(j->n - t);
+                if (nt == NT) lane32(j, p[which], n[which], l + which, t, sums, NT);
+                else if (nt == NT / 2) lane32(j, p[which], n[which], l + which, t, sums, NT / 2);
+                else lane32(j, p[which], n[which], l + which, t, sums, NT / 4);
+            }
         }
     }
     for (uint32_t t = 0; t < j->n; t++) put_panel(j, row, t, sums[t].level[__builtin_ctz(lanes)]);
@@ -276,14 +290,19 @@ INLINE void panel_by256(uint32_t type, const job *j, uint32_t row) {
     panel256 p[PER_LANE_K];
     uint32_t blocks = j->k / 256, lanes = accumulators(blocks), top = (uint32_t)__builtin_ctz(lanes);
     for (uint32_t l = 0; l < lanes; l++) {
-        uint32_t n = 0, t = 0;
+        uint32_t n = 0;
         for (uint32_t b = l; b < blocks; b += 32, n++) {
+            fetch_panel(j, rows, (size_t)b * block_bytes(type), block_bytes(type));
             if (type == type_q4_k) unpack_q4_k(rows, b, &p[n]);
             else if (type == type_q5_k) unpack_q5_k(rows, b, &p[n]);
             else unpack_q6_k(rows, b, &p[n]);
         }
-        for (; t + NT <= j->n; t += NT) lane256(type, j, p, n, l, t, sums, mins, NT);
-        for (; t < j->n; t += NT / 2) lane256(type, j, p, n, l, t, sums, mins, NT / 2);
+        for (uint32_t t = 0, nt; t < j->n; t += nt) {
+            nt = together(j->n - t);
+            if (nt == NT) lane256(type, j, p, n, l, t, sums, mins, NT);
+            else if (nt == NT / 2) lane256(type, j, p, n, l, t, sums, mins, NT / 2);
+            else lane256(type, j, p, n, l, t, sums, mins, NT / 4);
+        }
     }
     for (uint32_t t = 0; t < j->n; t++) put_panel(j, row, t, type == type_q6_k ? sums[t].level[top] : sums[t].level[top] - mins[t].level[top]);
 }
@@ -300,7 +319,7 @@ typedef struct {
     void (*panel)(const job *, uint32_t row);
 } by_panels;
 static const by_panels PANELS[] = {
-    {type_q8_0, 4, panel_q8_0}, {type_q4_0, 4, panel_q4_0}, {type_q4_k, 4, panel_q4_k}, {type_q5_k, 4, panel_q5_k}, {type_q6_k, 4, panel_q6_k},
+    {type_q8_0, 5, panel_q8_0}, {type_q4_0, 3, panel_q4_0}, {type_q4_k, 3, panel_q4_k}, {type_q5_k, 3, panel_q5_k}, {type_q6_k, 3, panel_q6_k},
 };
 
 void project_rows_q8(const job *j) {

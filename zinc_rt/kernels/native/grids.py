@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from gguf import quants
 
@@ -22,7 +23,7 @@ def source() -> str:
     return "#include <stdint.h>\n" + "".join(_table(name, of) for name, of in GRIDS.items())
 
 
-def _table(name: str, of: type) -> str:
+def _table(name: str, of: Any) -> str:  # one of gguf.quants's classes
     of.init_grid()
     runs, length = of.grid_shape
     rows = of.grid.astype("i1").reshape(runs, length).tolist()

@@ -14,7 +14,7 @@ static int32_t project(const projection *p, const uint32_t grid[3], uint32_t fir
             route r = routes_of(p->routes, p->experts)[number];
             expert = r.expert, begin = r.begin, end = r.end;
         }
-        const uint32_t *entries = (const uint32_t *)(routes_of(p->routes, p->experts) + p->experts);
+        const uint32_t *entries = p->routes ? (const uint32_t *)(routes_of(p->routes, p->experts) + p->experts) : 0;
         j.w = p->w + (size_t)expert * p->expert_bytes;
         j.scale = p->scale ? p->scale + expert : 0;
         j.first = panel * PANEL;

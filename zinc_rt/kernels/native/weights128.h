@@ -41,24 +41,38 @@ INLINE void weights128_q4_0(const uint8_t *p, f32x16 w[8]) {
     }
 }
 
-INLINE void weights128_q4_k(const uint8_t *p, int half, f32x16 w[8]) {
+// d * scale and dmin * minimum of the eight sub-blocks of q4_k and q5_k: both products are exact.
+typedef struct {
+    float scale[8], minimum[8];
+} factors;
+INLINE factors factors_of(const uint8_t *p) {
+    i16x8 scale, minimum;
+    scales_of(p + 4, &scale, &minimum);
     float d = scale_at(p), dmin = scale_at(p + 2);
-    scales_k4 sc = scales_k4_at(p + 4);
+    f32x8 s = __builtin_convertvector(scale, f32x8) * (f32x8){d, d, d, d, d, d, d, d};
+    f32x8 m = __builtin_convertvector(minimum, f32x8) * (f32x8){dmin, dmin, dmin, dmin, dmin, dmin, dmin, dmin};
+    factors f;
+    memcpy(f.scale, &s, 32);
+    memcpy(f.minimum, &m, 32);
+    return f;
+}
+
+INLINE void weights128_q4_k(const uint8_t *p, int half, f32x16 w[8]) {
+    factors f = factors_of(p);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int sub = 4 * half + 2 * i;
         const uint8_t *q = p + 16 + 16 * sub;
         i32x16 q0 = __builtin_convertvector(bytes16(q), i32x16), q1 = __builtin_convertvector(bytes16(q + 16), i32x16);
-        float scale0 = d * (float)sc.scale[sub], minimum0 = dmin * (float)sc.minimum[sub];
-        float scale1 = d * (float)sc.scale[sub + 1], minimum1 = dmin * (float)sc.minimum[sub + 1];
-        w[4 * i] = affine(scale0, minimum0, q0), w[4 * i + 1] = affine(scale0, minimum0, q1);
-        w[4 * i + 2] = affine(scale1, minimum1, q0 >> 4), w[4 * i + 3] = affine(scale1, minimum1, q1 >> 4);
+        w[4 * i] = affine(f.scale[sub], f.minimum[sub], q0);
+        w[4 * i + 1] = affine(f.scale[sub], f.minimum[sub], q1);
+        w[4 * i + 2] = affine(f.scale[sub + 1], f.minimum[sub + 1], q0 >> 4);
+        w[4 * i + 3] = affine(f.scale[sub + 1], f.minimum[sub + 1], q1 >> 4);
     }
 }
 
 INLINE void weights128_q5_k(const uint8_t *p, int half, f32x16 w[8]) {
-    float d = scale_at(p), dmin = scale_at(p + 2);
-    scales_k4 sc = scales_k4_at(p + 4);
+    factors f = factors_of(p);
     u8x16 top0 = bytes16(p + 16), top1 = bytes16(p + 32);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -67,7 +81,7 @@ INLINE void weights128_q5_k(const uint8_t *p, int half, f32x16 w[8]) {
         u8x16 q0 = bytes16(q), q1 = bytes16(q + 16);
         u8x16 a = (sub & 1 ? q0 >> 4 : q0 & 15) | (top0 >> (uint8_t)sub & 1) << 4;
         u8x16 b = (sub & 1 ? q1 >> 4 : q1 & 15) | (top1 >> (uint8_t)sub & 1) << 4;
-        f32x16 scale = splat_exact(d * (float)sc.scale[sub]), minimum = splat_exact(dmin * (float)sc.minimum[sub]);
+        f32x16 scale = splat_exact(f.scale[sub]), minimum = splat_exact(f.minimum[sub]);
         w[2 * i] = floats_unsigned(a) * scale - minimum;
         w[2 * i + 1] = floats_unsigned(b) * scale - minimum;
     }
@@ -76,12 +90,12 @@ INLINE void weights128_q5_k(const uint8_t *p, int half, f32x16 w[8]) {
 INLINE void weights128_q6_k(const uint8_t *p, int half, f32x16 w[8]) {
     float d = scale_at(p + 208);
     const uint8_t *q = p + 64 * half, *top = p + 128 + 32 * half;
-    const int8_t *scale = (const int8_t *)p + 192 + 8 * half;
+    f32x16 scale = floats(*(const i8x16u *)(p + 192)) * splat_exact(d);
 #pragma unroll
     for (int i = 0; i < 8; i++) {  // runs of 16: the upper half of a byte from i = 4
         u8x16 low = bytes16(q + 16 * (i % 4)), high = bytes16(top + 16 * (i % 2)) >> (uint8_t)(2 * (i / 2)) & 3;
         u8x16 v = (i < 4 ? low & 15 : low >> 4) | high << 4;
-        w[i] = floats((i8x16)v - 32) * splat_exact(d * (float)scale[i]);
+        w[i] = floats((i8x16)v - 32) * splat_exact(scale[8 * half + i]);
     }
 }
 

@@ -64,6 +64,8 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
             part if initiator & PARTIAL_TG_EN and part else size for part, size in zip(partial, full, strict=True)
         ]
     start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(Sh.START_X + axis, 0) for axis in range(3)]
+    if any(start):
+        channel.device.consulted.mark("dispatch with START")
     if channel.device.behaviour.dims_with_start == "end":
         groups = [max(end - first, 0) for end, first in zip(groups, start, strict=True)]
     if 0 in groups:

@@ -1,0 +1,243 @@
+"""What may differ between a machine that works and one that does not: VARIABLES.yaml, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zinc_rt.errors import InputError, UsageError
+
+SCHEMA = "zinc-rt-bisect-env/1"
+MAX_VALUES_UNORDERED = 6  # any set of them may be bad: 16 sets
+MAX_PATTERNS = 60  # in all; pairs of them are what is computed with
+TEST_MINUTES = 10.0  # one run of the test, and of whoever sits before the machine
+LEAST_RATE = 0.001  # nothing is taken for impossible: one wrong answer must not end in a contradiction
+DOCS = "docs/bisect-env.md shows one; zinc-rt bisect-env example prints it"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a variable is changed. `once_minutes` is paid once for all that change together (a reboot),
+    `each_minutes` by every variable. `how` is what is said where the variable has no `set` of its own."""
+
+    once_minutes: float
+    each_minutes: float
+    once: str
+    how: str
+
+
+_GRUB = "sudo grub-reboot 'MENU ENTRY OF {value}' && sudo reboot  (names: grep menuentry /boot/grub/grub.cfg)"
+_CMDLINE = "put {value} into GRUB_CMDLINE_LINUX of /etc/default/grub; sudo update-grub && sudo reboot"
+_OPTION = "echo 'options amdgpu {name}={value}' | sudo tee /etc/modprobe.d/bisect-{name}.conf; reload amdgpu"
+_FIRMWARE = "unpack linux-firmware {value} into /lib/firmware/amdgpu; sudo update-initramfs -u && sudo reboot"
+
+KINDS: Mapping[str, Kind] = {
+    "bios": Kind(4.0, 1.0, "a reboot", "reboot into the firmware setup, set {name} to {value}"),
+    "cmdline": Kind(4.0, 0.0, "a reboot", _CMDLINE),
+    "firmware": Kind(4.0, 0.5, "a reboot", _FIRMWARE),
+    "hardware": Kind(10.0, 2.0, "a shutdown", "shut down, then change {name}: {value}"),
+    "kernel": Kind(4.0, 0.0, "a reboot", _GRUB),
+    "module": Kind(
+        1.0, 0.5, "a reload of amdgpu", "sudo modprobe -r amdgpu; install {value}; sudo modprobe amdgpu"
+    ),
+    "parameter": Kind(1.0, 0.0, "a reload of amdgpu", _OPTION),
+    "package": Kind(0.0, 0.0, "", "install {name} {value} with the package manager"),
+    "power": Kind(0.0, 0.0, "", "set {name} to {value}"),
+    "other": Kind(0.0, 0.0, "", "set {name} to {value}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """`good` and `bad` are places in `values`. `suspect`: how much likelier than another this is thought to be.
+    `seen_in`: a file that holds the value's text once it is set, so that a wrong boot is noticed."""
+
+    name: str
+    values: tuple[str, ...]
+    good: int
+    bad: int
+    kind: str = "other"
+    ordered: bool = True
+    suspect: float = 1.0
+    set_text: str = ""
+    set_of: tuple[str, ...] = ()
+    seen_in: str = ""
+
+    def how(self, value: int) -> str:
+        """What to do for it to have that value."""
+        text = (self.set_of[value] if self.set_of else "") or self.set_text or KINDS[self.kind].how
+        return text.replace("{value}", self.values[value]).replace("{name}", self.name)
+
+    def patterns(self) -> tuple[frozenset[int], ...]:
+        """Which values may be the bad ones: in an ordered variable everything from some value on, towards `bad`;
+        else any set with `bad` and without `good`."""
+        if self.ordered:
+            step = 1 if self.bad > self.good else -1
+            last = len(self.values) if step > 0 else -1
+            return tuple(
+                frozenset(range(first, last, step)) for first in range(self.good + step, self.bad + step, step)
+            )
+        others = [at for at in range(len(self.values)) if at not in (self.good, self.bad)]
+        return tuple(
+            frozenset({self.bad, *(other for bit, other in enumerate(others) if chosen >> bit & 1)})
+            for chosen in range(1 << len(others))
+        )
+
+
+Assignment = tuple[int, ...]  # a place in `values` for every variable
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """`bad_passes`: a run with the fault passes by chance; `good_fails`: one without it fails."""
+
+    bad_passes: float
+    good_fails: float
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`rates` None: nobody knows how flaky the test is, so that is found out on the way."""
+
+    variables: tuple[Variable, ...]
+    test: str = ""
+    test_minutes: float = TEST_MINUTES
+    rates: Rates | None = None
+    now_bad: bool = True
+
+    @property
+    def good(self) -> Assignment:
+        return tuple(variable.good for variable in self.variables)
+
+    @property
+    def bad(self) -> Assignment:
+        return tuple(variable.bad for variable in self.variables)
+
+    def index(self, name: str) -> int:
+        """Raises UsageError naming those there are."""
+        for at, variable in enumerate(self.variables):
+            if variable.name == name:
+                return at
+        known = ", ".join(variable.name for variable in self.variables)
+        raise UsageError(f"no variable {name!r}", next=f"one of {known}")
+
+    def value(self, at: int, text: str) -> int:
+        """Raises UsageError."""
+        variable = self.variables[at]
+        if text not in variable.values:
+            raise UsageError(f"{variable.name} has no value {text!r}", next=f"one of {', '.join(variable.values)}")
+        return variable.values.index(text)
+
+
+def load(path: Path) -> tuple[Problem, dict[str, Any]]:
+    """The problem and the document as it stands, for the journal. Raises InputError naming what is wrong."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not a text file", next=DOCS) from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}", next=DOCS) from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}", next=DOCS) from None
+    return parse(document, str(path)), document
+
+
+def parse(document: Any, source: str) -> Problem:
+    """Raises InputError, naming `source` and the row."""
+
+    def wrong(what: str) -> InputError:
+        return InputError(f"{source}: {what}", next=DOCS)
+
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        seen = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        raise wrong(f"schema is {seen!r}, this build reads {SCHEMA!r}")
+    unknown = set(document) - {"schema", "test", "test_minutes", "flaky", "now", "variables"}
+    if unknown:
+        raise wrong(f"unknown: {', '.join(sorted(map(str, unknown)))}")
+    rows = document.get("variables")
+    if not isinstance(rows, dict) or not rows:
+        raise wrong("variables: wanted a row for each, by name")
+    variables = tuple(_variable(str(name), row, wrong) for name, row in rows.items())
+    if sum(len(each.patterns()) for each in variables) > MAX_PATTERNS:
+        raise wrong(f"more than {MAX_PATTERNS} places where it may break: leave out values or variables")
+    now = document.get("now", "bad")
+    if now not in ("good", "bad"):
+        raise wrong(f"now is {now!r}: what is set now, good or bad")
+    return Problem(
+        variables,
+        str(document.get("test", "")),
+        _number(document.get("test_minutes", TEST_MINUTES), "test_minutes", wrong, least=0.01),
+        _rates(document.get("flaky"), wrong),
+        now == "bad",
+    )
+
+
+def _number(value: Any, what: str, wrong: Any, *, least: float, most: float = 1e6) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise wrong(f"{what} is {value!r}: wanted a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def _rates(row: Any, wrong: Any) -> Rates | None:
+    if row is None:
+        return None
+    if not isinstance(row, dict) or set(row) != {"bad_passes", "good_fails"}:
+        raise wrong("flaky: wanted exactly bad_passes and good_fails, shares of 1; leave it out if unknown")
+    found = [
+        _number(row[name], f"flaky.{name}", wrong, least=0, most=0.49) for name in ("bad_passes", "good_fails")
+    ]
+    return Rates(*(max(each, LEAST_RATE) for each in found))
+
+
+def _variable(name: str, row: Any, wrong: Any) -> Variable:
+    known = {"good", "bad", "values", "kind", "ordered", "suspect", "set", "seen_in"}
+    if not isinstance(row, dict) or not {"good", "bad"} <= set(row):
+        raise wrong(f"{name}: wanted good and bad, its value on a machine that works and on one that does not")
+    if set(row) - known:
+        raise wrong(f"{name}: unknown: {', '.join(sorted(map(str, set(row) - known)))}")
+    good, bad = _text(row["good"]), _text(row["bad"])
+    if good == bad:
+        raise wrong(f"{name}: good and bad are both {good!r}: it cannot be guilty, leave it out")
+    given = row.get("values", [good, bad])
+    if not isinstance(given, list):
+        raise wrong(f"{name}: values: wanted a list")
+    values = tuple(_text(each) for each in given)
+    if len(set(values)) != len(values) or good not in values or bad not in values:
+        raise wrong(f"{name}: values: wanted each once, {good!r} and {bad!r} among them")
+    kind = row.get("kind", "other")
+    if kind not in KINDS:
+        raise wrong(f"{name}: no kind {kind!r}: one of {', '.join(KINDS)}")
+    ordered = row.get("ordered", True)
+    if not isinstance(ordered, bool):
+        raise wrong(f"{name}: ordered: wanted true or false")
+    if not ordered and len(values) > MAX_VALUES_UNORDERED:
+        raise wrong(f"{name}: {len(values)} values without an order: at most {MAX_VALUES_UNORDERED}")
+    ways = row.get("set", "")
+    if isinstance(ways, dict):
+        texts = {_text(key): str(each) for key, each in ways.items()}
+        if set(texts) - set(values):
+            raise wrong(f"{name}: set: no such value: {', '.join(sorted(set(texts) - set(values)))}")
+        set_text, set_of = "", tuple(texts.get(value, "") for value in values)
+    else:
+        set_text, set_of = str(ways), ()
+    return Variable(
+        name,
+        values,
+        values.index(good),
+        values.index(bad),
+        kind,
+        ordered,
+        _number(row.get("suspect", 1.0), f"{name}.suspect", wrong, least=0.01, most=100),
+        set_text,
+        set_of,
+        str(row.get("seen_in", "")),
+    )
+
+
+def _text(value: Any) -> str:
+    """YAML reads on and off as truth values; whoever wrote them meant the words."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,113 @@
+"""The stages of a bring-up as data: what each runs, what can happen meanwhile, what would be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.probes.device import DeviceSpec
+from zinc_rt.probes.registry import PROBES
+
+MODEL = FOLDER / "qwen3-q.gguf"  # the smallest that has every kind of layer of a dense model
+GATES = "M0"
+DOCTOR = "doctor"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The device of a walk. `tiers`: those that passed hazard 1; `lit`: connectors that show a picture."""
+
+    spec: DeviceSpec
+    tiers: tuple[str, ...] = ()
+    lit: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> str:
+        """As commands that run models take it."""
+        return "sim" if self.spec.simulated else "hw"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`words`: what runs, behind zinc-rt; none for doctor. `may_block`: exit code 77 is an answer."""
+
+    name: str
+    title: str
+    can_happen: str
+    lost: str
+    words: Callable[[Target], list[str]] = lambda target: []
+    may_block: bool = False
+
+
+def _probes(hazard: int) -> Callable[[Target], list[str]]:
+    def words(target: Target) -> list[str]:
+        line = ["pm4-test", "--device", target.spec.option, "--hazard", str(hazard)]
+        for name in target.spec.inject:
+            line += ["--inject", name]
+        if hazard < 2:
+            return line
+        line += ["-k", ",".join(probe.id for probe in PROBES if probe.hazard == 2)]
+        return [*line, "--force"] if target.lit else line
+
+    return words
+
+
+def _validate(*more: str) -> Callable[[Target], list[str]]:
+    def words(target: Target) -> list[str]:
+        tiers = ",".join((*target.tiers, *(() if "--layers" in more else ("t_cpu",))))
+        return ["validate", "--model", str(MODEL), "--tiers", tiers, "--device", target.device, *more]
+
+    return words
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage(DOCTOR, "read what the machine says of itself", "nothing: it only reads", "nothing"),
+    Stage(
+        "hazard-0",
+        "probes that cannot hang: nodes, memory, events, refusals",
+        "the driver allocates and frees a few MB; a faulty driver may log an error",
+        "nothing, unless the driver crashes the kernel",
+        _probes(0),
+    ),
+    Stage(
+        "hazard-1",
+        "probes that may hang: queues, packets, shaders",
+        "where chip, firmware or driver are not as believed, the GPU hangs and the driver resets it, or the "
+        "machine freezes",
+        "unsaved work of every program that uses this GPU; where the machine freezes, all unsaved work",
+        _probes(1),
+    ),
+    Stage(
+        "hazard-2",
+        "probes that fault and hang on purpose: does the driver recover",
+        "page faults, illegal code, endless waits: the GPU is reset several times, and some kernels do not "
+        "survive it",
+        "what any program has in this GPU's memory; where the reset fails, all unsaved work: save it, and expect "
+        "to press the reset button",
+        _probes(2),
+    ),
+    Stage(
+        "first-kernel",
+        "one layer of a small model, one token, with the oracle's bits",
+        "a kernel of this project runs on the card for the first time: wrong code can hang or fault it",
+        "as with hazard-1",
+        _validate("--layers", "0:1", "--steps", "0", "--tokens", "1"),
+    ),
+    Stage(
+        "first-model",
+        "a whole small model, every layer and logit against T-CPU and llama.cpp",
+        "some thousand dispatches: the card gets warm, races and cache faults show",
+        "as with hazard-1",
+        _validate(),
+    ),
+    Stage(
+        "gates",
+        f"milestone {GATES}, criterion by criterion",
+        "the same kernels again, on the CPU and the card",
+        "as with hazard-1",
+        lambda target: ["perf", "gate", "--milestone", GATES, "--device", target.device],
+        may_block=True,
+    ),
+)
+NAMES = tuple(stage.name for stage in STAGES)

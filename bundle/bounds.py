@@ -1,0 +1,115 @@
+"""Keeps a bundle small: what is cut, in which order, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+MOST_BYTES = 2_000_000
+ROOM_BYTES = 150_000  # for placeholders longer than what they hide, and the list of files
+MOST_FILES = 1500
+FLOOR_BYTES = 8_000  # below this a file is not cut any more
+CAPS = {"log": 300_000, "report": 400_000, "hang": 150_000, "machine": 100_000, "facts": 100_000}
+SACRIFICED = ("log", "hang", "machine", "report", "facts")  # first those that are missed least
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A file on its way into a bundle. Of a log the newest lines are kept, of others the first."""
+
+    path: str
+    content: bytes
+    kind: str  # log, report, hang, machine, facts, text
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    path: str
+    had_bytes: int
+    kept_bytes: int
+    why: str
+
+
+def fit(items: Sequence[Item], most_bytes: int = MOST_BYTES - ROOM_BYTES) -> tuple[list[Item], list[Cut]]:
+    """Those that fit, each first within its kind's own limit, and what was taken from which."""
+    had = {item.path: len(item.content) for item in items}
+    kept = {item.path: shortened(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
+    for kind in SACRIFICED:
+        while sum(len(item.content) for item in kept.values()) > most_bytes:
+            mine = [each for each in kept.values() if each.kind == kind and len(each.content) > FLOOR_BYTES]
+            if not mine:
+                break
+            largest = max(mine, key=lambda each: len(each.content))
+            made = shortened(largest, len(largest.content) // 2)
+            kept[largest.path] = (
+                made if len(made.content) < len(largest.content) else replace(largest, content=b"")
+            )
+    spare = [path for kind in SACRIFICED for path, item in kept.items() if item.kind == kind]
+    for path in spare[: max(0, len(kept) - MOST_FILES)]:
+        kept[path] = replace(kept[path], content=b"")
+    dropped = {path for path, item in kept.items() if had[path] and not item.content}
+    for kind in SACRIFICED:  # very many small files
+        for path in [path for path, item in kept.items() if item.kind == kind]:
+            if sum(len(item.content) for item in kept.values()) > most_bytes:
+                kept[path] = replace(kept[path], content=b"")
+                dropped.add(path)
+    cuts = [
+        Cut(path, size, len(kept[path].content), "left out" if path in dropped else _why(kept[path]))
+        for path, size in had.items()
+        if size > len(kept[path].content) and (path in dropped or kept[path].kind != "text")
+    ]
+    return [item for path, item in kept.items() if path not in dropped], cuts
+
+
+def shortened(item: Item, most_bytes: int) -> Item:
+    """At most about that long; whole lines, a line that says what is missing, and JSON still JSON."""
+    if len(item.content) <= most_bytes:
+        return item
+    if item.path.endswith(".json"):
+        return replace(item, content=_smaller_json(item.content, most_bytes))
+    if b"\0" in item.content:
+        return replace(item, content=b"")  # half a ring is none
+    if item.kind == "log":
+        tail = item.content[-most_bytes:]
+        tail = tail[tail.find(b"\n") + 1 :]
+        said = f"[{len(item.content) - len(tail)} older bytes are cut]\n".encode()
+        return replace(item, content=said + tail)
+    head = item.content[:most_bytes]
+    head = head[: head.rfind(b"\n") + 1] or head
+    return replace(item, content=head + f"[{len(item.content) - len(head)} more bytes are cut]\n".encode())
+
+
+def _why(item: Item) -> str:
+    return "the newest lines are kept" if item.kind == "log" else "the beginning is kept"
+
+
+def _smaller_json(content: bytes, most_bytes: int) -> bytes:
+    """A report without its details, then without long texts, then shorter still; b"" where that is not enough."""
+    try:
+        body = json.loads(content)
+    except ValueError:
+        return content[:most_bytes]
+    for smaller in (_without_details, lambda each: _clipped(each, 4000), lambda each: _clipped(each, 200)):
+        body = smaller(body)
+        made = json.dumps(body, indent=1).encode()
+        if len(made) <= most_bytes:
+            return made
+    return b""
+
+
+def _without_details(body: Any) -> Any:
+    if isinstance(body, dict) and body.get("details"):
+        return {**body, "details": {"cut": "left out of the bundle: too large"}}
+    return body
+
+
+def _clipped(value: Any, length: int) -> Any:
+    if isinstance(value, dict):
+        return {key: _clipped(each, length) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_clipped(each, length) for each in value[: max(50, length)]]
+    if isinstance(value, str) and len(value) > length:
+        return f"{value[:length]}… [{len(value) - length} characters are cut]"
+    return value

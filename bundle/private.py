@@ -1,0 +1,338 @@
+"""What a bundle must not hold, as data: patterns whose group `v` is the secret, files that are nothing else."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PLACEHOLDER = re.compile(r"<(?:[a-z]+)-\d+>")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """`needs`: words in lower case, one of which is in every text that matches; none: no telling.
+
+    `learn`: the value is hidden wherever else it stands, too. `keep`: matches that are no secrets.
+    """
+
+    kind: str
+    needs: tuple[str, ...]
+    pattern: re.Pattern[str]
+    learn: bool = False
+    keep: Callable[[re.Match[str]], bool] = lambda match: False
+
+    def may_be_in(self, lower: str) -> bool:
+        return not self.needs or any(word in lower for word in self.needs)
+
+
+def _re(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    return re.compile(pattern, flags)
+
+
+def _secret(
+    kind: str,
+    needs: str,
+    *pattern: str,
+    learn: bool = False,
+    keep: Callable[[re.Match[str]], bool] = lambda match: False,
+) -> Secret:
+    """`needs`: with | between them. `pattern`: parts of one."""
+    return Secret(kind, tuple(filter(None, needs.split("|"))), re.compile("".join(pattern)), learn, keep)
+
+
+# Names that identify nobody, and words that would make a text unreadable if they were hidden.
+_EVERYBODY = (
+    "root daemon nobody user users admin host localhost localdomain linux kernel version unknown none null "
+    "default false true gdm sddm lightdm video render audio wheel sudo adm systemd messagebus polkitd dbus docker "
+    "ubuntu debian fedora arch archlinux gentoo nixos opensuse steamos bazzite rhel centos amd amdgpu gpu kfd drm "
+    "card test system server login session console name owner author simulated (none) n/a na empty not specified "
+    "unspecified vm"
+)
+EVERYBODY = frozenset(_EVERYBODY.split())
+_PUBLIC = re.compile(
+    r"(?:[\w-]+\.)*(?:kernel\.org|github\.com|githubusercontent\.com|gitlab\.com|gitlab\.freedesktop\.org|"
+    r"freedesktop\.org|amd\.com|debian\.org|ubuntu\.com|launchpad\.net|fedoraproject\.org|redhat\.com|"
+    r"archlinux\.org|opensuse\.org|python\.org|pypi\.org|llvm\.org|gnu\.org|mozilla\.org|json-schema\.org|w3\.org)",
+    re.IGNORECASE,
+)
+_UNITS = ("service", "slice", "socket", "target", "device", "mount", "timer", "scope", "path", "swap", "automount")
+_TEXT = r"[^\s\"'<>|:;,()\\\x00]"  # of a path, where nothing quotes it
+_PART = r"[^\s\"'/<>|:;,()\\\x00]"
+_NAME = r"[^\s/\"'<>|:;,()\\\x00-\x1f\x7f-\x9f]"
+_TAIL = rf"{_TEXT}*(?:(?: (?!-){_PART}+)+/{_TEXT}*)*"
+
+
+def _no_mail(match: re.Match[str]) -> bool:
+    return match["v"].rpartition(".")[2] in _UNITS
+
+
+def _no_host(match: re.Match[str]) -> bool:
+    return bool(_PUBLIC.fullmatch(match["v"])) or not re.search("[A-Za-z]", match["v"])
+
+
+def _no_ipv4(match: re.Match[str]) -> bool:
+    parts = match["v"].split(".")
+    if any(int(part) > 255 or (len(part) > 1 and part[0] == "0") for part in parts):
+        return True
+    if match["v"] in ("0.0.0.0", "127.0.0.1") or parts[0] == "255":
+        return True
+    return bool(match["version"]) and not ipaddress.ip_address(match["v"]).is_private
+
+
+def _no_ipv6(match: re.Match[str]) -> bool:
+    text = match["v"].partition("%")[0]
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return True
+    return address.is_loopback or address.is_unspecified or not re.search(r"\d", text)
+
+
+def _everybody(match: re.Match[str]) -> bool:
+    return match["v"].lower() in EVERYBODY
+
+
+def _no_serial(match: re.Match[str]) -> bool:
+    value = match["v"]
+    return not re.search(r"\d", value) or bool(re.fullmatch(r"tty\w+|0+|0x0+|\d{1,5}(?:/\d{1,5})?", value))
+
+
+def _no_token(match: re.Match[str]) -> bool:
+    return bool(re.fullmatch(r"[\d.,x-]{1,5}|none|null|true|false|yes|no", match["v"], re.IGNORECASE))
+
+
+_HEX2 = "[0-9A-Fa-f]{2}"
+_END = r"(?![0-9A-Za-z])"
+_NOT_HEX = "(?<![0-9A-Za-z])"
+_LABEL = r"[\"']?\s*[:=]\s*[\"']?"
+_WORD = r"[^\s\"',;<]+"
+_HOME = r"(?:/(?:var/|export/)?home/|/Users/|/(?:run/)?media/)"
+_TLDS = (
+    r"local|lan|home|internal|intranet|corp|localdomain|private|office|lab|example(?:\.(?:com|org|net))?|"
+    r"home\.arpa|ts\.net"
+)
+
+# Keys that span lines: looked for in a whole text, all others in pieces of one.
+SPANNING = (
+    _secret(
+        "key",
+        "-----begin",
+        r"(?P<v>-----BEGIN [A-Z0-9 ]+-----(?:(?!-----BEGIN)[\s\S])*?(?:-----END [A-Z0-9 ]+-----|\Z))",
+    ),
+)
+SECRETS: tuple[Secret, ...] = (
+    # keys and passwords
+    _secret(
+        "key",
+        "aaaa",
+        r"(?P<v>(?:sk-)?(?:ssh-[a-z0-9]+|ecdsa-sha2-nistp\d+)(?:@openssh\.com)? +AAAA[A-Za-z0-9+/=]{16,})",
+    ),
+    _secret("key", "aaaa", r"(?P<v>AAAA[BCE][A-Za-z0-9+/]{30,}={0,2})"),
+    _secret("key", "sha256:", r"(?P<v>SHA256:[A-Za-z0-9+/]{43}=?)"),
+    _secret("key", "md5:", r"(?i)(?P<v>MD5:(?:[0-9a-f]{2}:){15}[0-9a-f]{2})"),
+    _secret("key", "", r"(?m)(?P<v>^(?![0-9a-fA-F]{64}$)[A-Za-z0-9+/]{64}={0,2}$)"),  # of one that was cut in two
+    _secret(
+        "token",
+        "ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|hf_|glpat-|sk-|xox|akia|eyj",
+        r"(?P<v>\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|hf_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|",
+        r"xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*))",
+    ),
+    _secret("token", "bearer |basic ", r"(?i)\b(?:bearer|basic) (?P<v>[A-Za-z0-9+/._~-]{12,}=*)"),
+    _secret(
+        "token",
+        "pass|secret|token|key|psk|pin|credential",
+        r"(?i)\b(?:\w*pass(?:word|wd|phrase)?|\w*secret(?:_key)?|\w*token|api[_-]?key|psk|pin|credentials?|",
+        rf"private[_-]?key){_LABEL}(?P<v>{_WORD})",
+        learn=True,
+        keep=_no_token,
+    ),
+    _secret("network", "ssid", rf"(?i)\bb?ssid{_LABEL}(?P<v>{_WORD})", learn=True),
+    _secret("network", "ssid", r"(?i)\bssid ['\"](?P<v>[^'\"\n<]+)['\"]", learn=True),
+    # numbers that tell one disk, card or machine from another
+    _secret("disk", "/dev/disk/", rf"/dev/disk/by-(?:id|uuid|partuuid|label|partlabel|path)/(?P<v>{_WORD})"),
+    _secret("uuid", "-", rf"{_NOT_HEX}(?P<v>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}){_END}"),
+    _secret("uuid", "uuid=|label=", rf"(?:PART)?(?:UUID|LABEL)=(?P<v>{_WORD})", learn=True),
+    _secret("uuid", "", rf"{_NOT_HEX}(?P<v>[0-9a-f]{{32}}){_END}"),  # machine and boot ids without dashes
+    _secret(
+        "mac",
+        "",
+        rf"(?<![0-9A-Fa-f:-])(?P<v>{_HEX2}(?P<s>[:-]){_HEX2}(?:(?P=s){_HEX2}){{4,6}})",
+        r"(?![0-9A-Fa-f]|[:-][0-9A-Fa-f])",
+    ),
+    _secret("mac", "", r"(?<![\w.])(?P<v>[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4})(?![\w.])"),
+    _secret("mac", "enx|wlx|wwx|wlan-", r"\b(?:enx|wlx|wwx|wlan-)(?P<v>[0-9a-f]{12})\b"),
+    _secret(
+        "mac",
+        "mac|hwaddr|permaddr",
+        rf"(?i)\b(?:mac(?:[ _-]?addr(?:ess)?)?|hwaddr|permaddr){_LABEL}(?P<v>[0-9a-f]{{12}})\b",
+    ),
+    _secret(
+        "serial",
+        "serial",
+        r"(?i)\bserial[ _-]?(?:number|no\.?|num|nr|#)[\"']?\s*[:=#]?\s*[\"']?(?P<v>[A-Z0-9][\w./-]{3,})",
+        learn=True,
+        keep=_no_serial,
+    ),
+    _secret(
+        "serial",
+        "serial|s/n|sn|tag|fru",
+        r"(?i)(?<![a-z])(?:\w*serial(?:_short)?|s/n|sn|asset[ _-]?tag|service[ _-]?tag|fru[ _-]?id|",
+        rf"fru[ _-]?serial){_LABEL}(?P<v>[A-Z0-9][\w./-]{{3,}})",
+        learn=True,
+        keep=_no_serial,
+    ),
+    _secret(
+        "card",
+        "unique",
+        r"(?i)\bunique[ _-]?id[\"']?\s*[:= ]\s*[\"']?(?P<v>(?:0x)?[0-9a-f]{4,20})\b",
+        learn=True,
+        keep=_no_serial,
+    ),
+    # people and machines
+    _secret(
+        "mail", "@|%40", r"(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b", keep=_no_mail
+    ),
+    _secret("login", "@", r"(?<![\w@./-])(?P<v>[A-Za-z_][\w.-]{0,31}@[A-Za-z][\w-]{1,62})(?=[\s:;,)\]\"']|$)"),
+    _secret("login", "://", r"\b[a-z][a-z0-9+]*://(?P<v>[^\s/@\"'<]+)@"),
+    _secret(
+        "host",
+        "://",
+        r"(?i)\b(?:https?|ssh|git|s?ftp|nfs|smb|cifs|rsync|wss?|tcp|udp)://(?P<v>[^\s/:\"'<>]+)",
+        keep=_no_host,
+    ),
+    _secret(
+        "host",
+        ".local|.lan|.home|.internal|.intranet|.corp|.private|.office|.lab|.example|.ts.net",
+        rf"(?i)(?<![\w./-])(?P<v>[a-z0-9](?:[a-z0-9-]*\.)+(?:{_TLDS}))(?![\w-])",
+        learn=True,
+    ),
+    _secret(
+        "host",
+        "host|node",
+        rf"(?i)\b(?:host_?name|node_?name|static hostname){_LABEL}(?P<v>[a-z0-9][\w.-]+)",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret(
+        "host",
+        "host=|server=|node=",
+        r"(?i)\b(?:host|server|node)=[\"']?(?P<v>[a-z][\w.-]{2,})",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret(
+        "host",
+        "hostname|host name",
+        r"(?i)host ?name (?:set )?(?:to|is|changed to) <?[\"']?(?P<v>[a-z0-9][\w.-]*\w)",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret("host", "linux ", r"\bLinux (?P<v>[A-Za-z0-9][\w.-]*) \d+\.\d+", learn=True, keep=_everybody),
+    _secret(  # as syslog and journalctl begin a line
+        "host",
+        "",
+        r"(?m)^(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,+-]+Z?) ",
+        r"(?P<v>[A-Za-z0-9][\w.-]*) [\w./@-]+(?:\[\d+\])?:",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret("host", ":/", r"(?<![\w/.:-])(?P<v>[A-Za-z][\w.-]{2,}):/(?=[A-Za-z])"),  # of a mount
+    _secret("host", "\\\\", r"(?<![\\\w])\\\\(?P<v>[A-Za-z0-9][\w.-]+)\\"),
+    _secret(
+        "user",
+        "user=|logname=|username=|login=|owner=",
+        r"\b(?:USER|LOGNAME|SUDO_USER|USERNAME|user|username|login|owner)=[\"']?(?P<v>[A-Za-z_][\w.-]*\w)",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret(
+        "user",
+        "user|login|logname|owner|author",
+        r"(?im)^\s*[\"']?(?:user ?name|user|login|logname|owner|author)[\"']?\s*:\s*[\"']?(?P<v>[a-z_][\w.-]*\w)",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret("user", "id=", r"\b[ug]id=\d+\((?P<v>[^()\s]+)\)", learn=True, keep=_everybody),
+    _secret(
+        "user",
+        "for user|of user|accepted |failed |sudo|su",
+        r"(?:\b(?:opened|closed) for user |\bof user |\b(?:Accepted|Failed) \w+ for (?:invalid user )?|",
+        r"\bsudo(?:\[\d+\])?: +|\bsu(?:\[\d+\])?: \(to \w+\) )(?P<v>[A-Za-z_][\w.-]*\w)",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret(
+        "user",
+        "home/|/users/|media/|~",
+        rf"(?:{_HOME}|(?<![\w.~])~)(?P<v>{_NAME}+)(?=[/\s\"':;,)\\]|$)",
+        learn=True,
+        keep=_everybody,
+    ),
+    _secret(
+        "user",
+        "users\\",
+        r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}(?P<v>[^\s\\/\"'<>|:;,]+)",
+        learn=True,
+        keep=_everybody,
+    ),
+    # where they keep things
+    _secret("path", "home/|/users/|media/", rf"{_HOME}[^\s/\"'|:;,()\\\x00]+/(?P<v>(?!<path-){_TAIL})"),
+    _secret(
+        "path",
+        "/root/|/mnt/|/data/|/srv/|/work/|/scratch/|/nfs/|/project|/volumes/|/storage/",
+        rf"(?<![\w>])/(?:root|mnt|data|srv|work|scratch|nfs|projects?|Volumes|storage)/(?P<v>(?!<path-){_TAIL})",
+    ),
+    _secret("path", "~/", rf"(?<![\w/])~/(?!\.(?:local/state|cache)/zinc-rt)(?P<v>(?!<path-){_TAIL})"),
+    _secret(
+        "path",
+        "users\\",
+        r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}[^\s\\/\"'|:;,]+\\{1,2}(?P<v>(?!<path-)[^\s\"'<>|:;,]+)",
+    ),
+    # addresses
+    _secret(
+        "ip",
+        "",
+        r"(?i)(?P<version>\bver(?:sion)?[ :=v]*|\bv)?(?<![\w.~-])(?P<v>\d{1,3}(?:\.\d{1,3}){3})(?![\w-]|\.\d)",
+        keep=_no_ipv4,
+    ),
+    _secret(
+        "ip",
+        "",
+        r"(?<![\w:.])(?P<v>(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:%\w+)?)(?![\w:])",
+        keep=_no_ipv6,
+    ),
+)
+
+# Files that are one secret each, by the end of their path.
+WHOLE: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("serial", _re(r"(?:^|/)(?:\w*_serial|serial|serial_number|\w*_asset_tag|wwid|nguid)$")),
+    ("uuid", _re(r"(?:^|/)(?:product_uuid|uuid|machine-id|boot_id|eui)$")),
+    ("card", _re(r"(?:^|/)unique_id$")),
+    ("host", _re(r"(?:^|/)(?:hostname|nodename)$")),
+    ("mac", _re(r"(?:^|/)net/[^/]+/(?:address|permaddr|phys_port_id)$")),
+)
+# Files that hold serial numbers in a binary form, or nothing but private things: they stay at home.
+LEFT_OUT = _re(
+    r"(?:^|/)(?:edid|vpd|config|rom|environ|\.env|id_(?:rsa|dsa|ecdsa|ed25519)(?:\.pub)?|authorized_keys|known_hosts|"
+    r"shadow|\.netrc|\.git-credentials)$"
+)
+# JSON members by name: their whole value.
+MEMBERS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("serial", _re(r"\w*serial(?:_?number|_?no|_short)?|sn|asset_?tag|service_?tag|fru_?id", re.IGNORECASE)),
+    ("card", _re(r"unique_?id", re.IGNORECASE)),
+    ("host", _re(r"host_?name|node_?name|nodename|fqdn|server|machine_?name", re.IGNORECASE)),
+    ("user", _re(r"user(?:_?name)?|login|logname|owner|author|real_?name", re.IGNORECASE)),
+    ("mac", _re(r"mac(?:_?addr(?:ess)?)?|hwaddr", re.IGNORECASE)),
+    ("ip", _re(r"ip(?:v[46])?(?:_?addr(?:ess)?)?", re.IGNORECASE)),
+    ("uuid", _re(r"\w*uuid|machine_?id|boot_?id", re.IGNORECASE)),
+    ("mail", _re(r"e?-?mail", re.IGNORECASE)),
+    (
+        "token",
+        _re(
+            r"pass(?:word|wd|phrase)|\w*secret|(?:api|access|auth)_?(?:key|token)|token|private_?key",
+            re.IGNORECASE,
+        ),
+    ),
+)

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""What an installation of zinc-rt is made of, as CycloneDX 1.6 JSON, from the metadata of what is installed.
+
+`python3 ci/run.py sbom [FILE]`: the required packages, with theirs, in the versions of this environment; `--extra
+NAME` adds an optional group. Without FILE it goes to stdout. Nothing is looked up anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import json
+import os
+import re
+import sys
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from zinc_rt.errors import ZincError
+from zinc_rt.files import check_writable, write_whole
+
+PRODUCT = "zinc-rt"
+
+
+def needs(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Names of what a distribution requires here, with the extras it wants of each."""
+    for line in found.requires or ():
+        requirement = Requirement(line)
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""}):
+            yield normalised(requirement.name), frozenset(requirement.extras)
+
+
+def collect(product: str, extras: frozenset[str]) -> tuple[dict[str, Distribution], dict[str, set[str]]]:
+    """Every distribution reached from `product`, and who needs whom. Raises PackageNotFoundError."""
+    found: dict[str, Distribution] = {}
+    edges: dict[str, set[str]] = {}
+    waiting = [(product, extras)]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        name, wanted = waiting.pop()
+        if (name, wanted) in seen:
+            continue
+        seen.add((name, wanted))
+        found[name] = distribution(name)
+        below = list(needs(found[name], wanted))
+        edges.setdefault(name, set()).update(other for other, _ in below)
+        waiting += below
+    return found, edges
+
+
+def component(name: str, found: Distribution, kind: str = "library") -> dict[str, Any]:
+    about = found.metadata
+    row: dict[str, Any] = {
+        "type": kind,
+        "bom-ref": reference(name, found),
+        "name": about["Name"],
+        "version": found.version,
+        "purl": reference(name, found),
+        "description": about.get("Summary") or "",
+    }
+    if licence := licence_of(found):
+        row["licenses"] = [licence]
+    if record := record_digest(found):
+        row["properties"] = [{"name": "python:record-sha256", "value": record}]
+    return row
+
+
+def licence_of(found: Distribution) -> dict[str, Any] | None:
+    """An SPDX expression where the metadata has one, else a name: the field or the classifier as it stands."""
+    about = found.metadata
+    if expression := about.get("License-Expression"):
+        return {"expression": expression}
+    kinds = [
+        line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or () if line.startswith("License ::")
+    ]
+    text = (about.get("License") or "").strip()
+    name = kinds[0] if kinds else text.splitlines()[0][:100] if text else ""
+    return {"license": {"name": name}} if name else None
+
+
+def record_digest(found: Distribution) -> str:
+    """SHA-256 over the digests of the installed files, which says whether two environments hold the same."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    rows = 0
+    for file in sorted(found.files or (), key=str):
+        if file.hash is None or file.hash.mode != "sha256":
+            continue
+        try:
+            digest.update(f"{file} ".encode() + base64.urlsafe_b64decode(file.hash.value + "="))
+        except binascii.Error:
+            continue
+        rows += 1
+    return digest.hexdigest() if rows else ""
+
+
+def reference(name: str, found: Distribution) -> str:
+    return f"pkg:pypi/{name}@{found.version}"
+
+
+def normalised(name: str) -> str:
+    """PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def bill(extras: frozenset[str] = frozenset()) -> dict[str, Any]:
+    found, edges = collect(PRODUCT, extras)
+    stamp = os.environ.get("SOURCE_DATE_EPOCH")  # https://reproducible-builds.org/specs/source-date-epoch
+    when = datetime.fromtimestamp(int(stamp), UTC) if stamp else datetime.now(UTC)
+    components = [component(name, found[name]) for name in sorted(found) if name != PRODUCT]
+    body: dict[str, Any] = {
+        "metadata": {
+            "timestamp": when.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "component": component(PRODUCT, found[PRODUCT], "application"),
+        },
+        "components": components,
+        "dependencies": [
+            {
+                "ref": reference(name, found[name]),
+                "dependsOn": sorted(reference(other, found[other]) for other in edges[name] - {name}),
+            }
+            for name in sorted(found)
+        ],
+    }
+    number = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(body, sort_keys=True))
+    head = {"bomFormat": "CycloneDX", "specVersion": "1.6", "serialNumber": f"urn:uuid:{number}", "version": 1}
+    return {**head, **body}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="ci/run.py sbom"
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="where it goes (default stdout)")
+    parser.add_argument("--extra", action="append", default=[], metavar="NAME", help="an optional group as well")
+    arguments = parser.parse_args(argv)
+    try:
+        check_writable(arguments.file)
+        known = set(distribution(PRODUCT).metadata.get_all("Provides-Extra") or ())
+        if unknown := sorted(set(arguments.extra) - known):
+            print(f"sbom: no extra {unknown[0]!r}: {', '.join(sorted(known))}", file=sys.stderr)
+            return 2
+        text = json.dumps(bill(frozenset(arguments.extra)), indent=1) + "\n"
+        if arguments.file:
+            write_whole(arguments.file, lambda file: file.write(text.encode()))
+        else:
+            sys.stdout.write(text)
+    except PackageNotFoundError as error:
+        print(
+            f"sbom: {error.name} is not installed here\n  next: pip install it, or leave out its --extra",
+            file=sys.stderr,
+        )
+        return 2
+    except ZincError as error:
+        print(f"sbom: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A program in a process group of its own: with a time-out, and gone with everything it started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+MAX_OUTPUT_BYTES = 64 << 20  # of each stream; the rest is left out
+GRACE_SECONDS = 2.0  # between asking to end and ending
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """`code` is None where it did not end in time, or could not be started."""
+
+    command: str
+    seconds: float
+    code: int | None
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+    @property
+    def why(self) -> str:
+        """One line for an end that was not good."""
+        if self.timed_out:
+            return f"did not end within {self.seconds:.0f} s"
+        if self.error:
+            return self.error
+        how = f"exit code {self.code}"
+        if self.code is not None and self.code < 0:
+            how = f"killed by {signal.Signals(-self.code).name}"
+        lines = [line.strip() for line in self.stderr.splitlines() if re.search(r"[A-Za-z]{3}", line)]
+        lines = [line for line in lines if re.match(r"\w*(?:Error|Exit|error)\b", line)] or lines
+        return f"{how}: {lines[-1][:200]}" if lines else how
+
+
+def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str] | None = None) -> Ran:
+    """Its output goes through files: a program that hangs cannot fill a pipe. `settings`: added to the
+    environment."""
+    command = shlex.join(words)
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            child = subprocess.Popen(
+                list(words),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, **(settings or {})},
+                start_new_session=True,
+            )
+        except OSError as error:
+            why = f"cannot be started: {error.strerror or error}"
+            return Ran(command, 0.0, None, "", "", error=why)
+        timed_out = False
+        try:
+            code: int | None = child.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            timed_out, code = True, None
+            _end(child)
+        except BaseException:
+            _end(child)
+            raise
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read(MAX_OUTPUT_BYTES).decode(errors="replace"))
+    return Ran(command, time.monotonic() - began, code, texts[0], texts[1], timed_out=timed_out)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Asked first, so that it gives a GPU's queues back. One that a driver holds may not even be killed."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_SECONDS)
+            if number == signal.SIGTERM:
+                continue  # what it started may still be there
+            return

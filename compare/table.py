@@ -1,0 +1,55 @@
+"""One row a peer."""
+
+from __future__ import annotations
+
+from tabulate import tabulate
+
+from zinc_rt.compare.judge import Distance
+from zinc_rt.compare.peer import Outcome
+
+HEADERS = ("peer", "version", "logits", "KL", "top-1", "worst layer", "prefill t/s", "decode t/s", "")
+
+
+def table(rows: list[tuple[Outcome, Distance]], reference: str) -> str:
+    cells = [_cells(outcome, found, reference) for outcome, found in rows]
+    return tabulate(
+        cells, HEADERS, tablefmt="plain", disable_numparse=True, colalign=("left",) * 2 + ("right",) * 6
+    )
+
+
+def _cells(outcome: Outcome, found: Distance, reference: str) -> list[str]:
+    name = f"{outcome.peer} (simulated)" if outcome.simulated else outcome.peer
+    return [
+        name,
+        outcome.version,
+        *_values(outcome, found, reference),
+        _speed(outcome.prefill_tokens_per_second),
+        _speed(outcome.decode_tokens_per_second),
+        state(outcome),
+    ]
+
+
+def _values(outcome: Outcome, found: Distance, reference: str) -> list[str]:
+    if outcome.peer == reference and found.logits is not None:
+        return ["reference", "", "", ""]
+    if found.logits is None:
+        return [""] * 4
+    about = "~" if found.samples else ""
+    logits = "same" if found.same_bits else f"{about}{found.logits:.1e}"
+    kl = "" if found.kl is None else f"{found.kl:.1e}"
+    top1 = "" if found.top1 is None else f"{found.top1}/{found.positions}"
+    worst = found.worst_layer
+    layer = "" if worst is None else "same" if worst[1] == 0 else f"{about}{worst[1]:.1e} ({worst[0]})"
+    return [logits, kl, top1, layer]
+
+
+def _speed(tokens_per_second: float | None) -> str:
+    if tokens_per_second is None:
+        return ""
+    return f"{tokens_per_second:.1f}" if tokens_per_second < 1000 else f"{tokens_per_second:.0f}"
+
+
+def state(outcome: Outcome) -> str:
+    if outcome.skipped:
+        return "skipped"
+    return "HANGS" if outcome.hung else "FAILS" if outcome.failed else ""

@@ -1,0 +1,205 @@
+"""A machine as files: gathered from a live one, written to a folder, read back elsewhere.
+
+Files lie under their own paths (`proc/version`, `sys/class/drm/card0/device/vendor`), beside them what programs
+print: `kernel.log` (dmesg), `id.txt`, `packages.txt`, `firmware.txt`, `lspci.txt`, `dev.txt` (`ls -ln` of the
+device nodes), `ioctl.json`. `capture.json` says when and by what, and what could not be read. What is absent is
+unknown, not healthy.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+from zinc_rt import __version__
+from zinc_rt.doctor.gather import gather
+from zinc_rt.doctor.reading import members, read_bounded
+from zinc_rt.errors import InputError, OutputError
+
+SCHEMA = "zinc-rt-capture/1"
+INDEX = "capture.json"
+TOTAL_BYTES = 64 << 20
+FILES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    files: Mapping[str, bytes]
+    """POSIX relative path → content."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Path → why it could not be read."""
+
+    def text(self, path: str) -> str | None:
+        """Decoded whatever its encoding, without NULs and carriage returns; None where it is absent."""
+        data = self.files.get(path)
+        if data is None:
+            return None
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            decoded = data.decode("utf-16", errors="replace")
+        else:
+            decoded = data.decode("utf-8-sig", errors="replace")
+        return decoded.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
+
+    def line(self, path: str) -> str | None:
+        """The one value of a sysfs file; None where it is absent or empty."""
+        return (self.text(path) or "").strip() or None
+
+    def write(self, folder: Path) -> None:
+        """One file a path, and capture.json. Raises OutputError."""
+        index = {
+            "schema": SCHEMA,
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": __version__,
+            "unreadable": dict(sorted(self.unreadable.items())),
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, data in self.files.items():
+                if _safe(name) is None:
+                    raise OutputError(f"{name}: not a path inside a capture")
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            where = error.filename or folder
+            raise OutputError(f"{where}: cannot write: {error.strerror}", next="choose another folder") from error
+
+    @staticmethod
+    def read(folder: Path) -> Capture:
+        """Raises InputError for what is no folder, holds nothing of a machine, or has an index that is none."""
+        if not folder.exists():
+            raise InputError(f"{folder}: no such folder", next="zinc-rt doctor --capture DIR makes one")
+        if not folder.is_dir():
+            raise InputError(
+                f"{folder}: a file, wanted the folder of a capture", next="unpack it, then --from the folder"
+            )
+        files: dict[str, bytes] = {}
+        unreadable: dict[str, str] = {}
+        left = TOTAL_BYTES
+        for path in _walk(folder, folder, unreadable):
+            name = path.relative_to(folder).as_posix()
+            if name == INDEX:
+                continue
+            if len(files) >= FILES or left <= 0:
+                unreadable[name] = f"left out: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
+                continue
+            try:
+                files[name] = read_bounded(path)
+            except OSError as error:
+                unreadable[name] = error.strerror or str(error)
+                continue
+            left -= len(files[name])
+        unreadable |= _index(folder / INDEX)
+        if not any(name.startswith(("proc/", "sys/", "etc/")) or "/" not in name for name in files):
+            raise InputError(
+                f"{folder}: nothing of a machine in it (no proc/, sys/, kernel.log, lspci.txt, ...)",
+                next="docs/doctor.md says what a capture holds",
+            )
+        return Capture(files, unreadable)
+
+
+def unpack(archive: Path) -> Capture:
+    """A capture or bundle in a tar file (also .gz, .xz, .bz2) or a zip file, read without unpacking it anywhere.
+
+    Raises InputError for a file that is neither, or is cut short.
+    """
+    unreadable: dict[str, str] = {}
+    files: dict[str, bytes] = {}
+    try:
+        for name, data in members(archive):
+            files[name] = data
+            if len(files) > FILES or sum(map(len, files.values())) > TOTAL_BYTES:
+                unreadable[name] = (
+                    f"left out with what follows: more than {FILES} files or {TOTAL_BYTES >> 20} MiB"
+                )
+                break
+    except OSError as error:
+        raise InputError(f"{archive}: cannot read: {error.strerror or error}") from error
+    except tarfile.ReadError as error:
+        if "could not be opened" not in str(error):
+            raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
+        raise InputError(
+            f"{archive}: not a tar or zip file", next="--from a folder, or the archive of one"
+        ) from None
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{archive}: damaged or cut short: {error}", next="fetch it again") from error
+    return _from_members(files, unreadable, archive)
+
+
+def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> Capture:
+    """The folder of the capture inside: where capture.json, proc/version or kernel.log lies nearest to the top."""
+    for mark in (INDEX, "proc/version", "kernel.log", "etc/os-release", "lspci.txt"):
+        at = sorted((name for name in files if name == mark or name.endswith(f"/{mark}")), key=len)
+        if at:
+            top = at[0].removesuffix(mark)
+            inside = {name.removeprefix(top): data for name, data in files.items() if name.startswith(top)}
+            unreadable |= _reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
+            return Capture(inside, unreadable)
+    raise InputError(f"{archive}: nothing of a machine in it", next="docs/doctor.md says what a capture holds")
+
+
+def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
+    """Files below, in order. Links are not followed: a capture comes from strangers."""
+    found: list[Path] = []
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        unreadable[folder.relative_to(top).as_posix()] = error.strerror or str(error)
+        return found
+    for entry in entries:
+        if entry.is_symlink():
+            unreadable[entry.relative_to(top).as_posix()] = "a link, not followed"
+        elif entry.is_dir():
+            found += _walk(entry, top, unreadable)
+        elif entry.is_file():
+            found.append(entry)
+    return found
+
+
+def _index(path: Path) -> dict[str, str]:
+    """What a capture says it could not read. A capture made by hand has no index."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        return {INDEX: error.strerror or str(error)}
+    return _reasons(text, path)
+
+
+def _reasons(text: str, path: Path) -> dict[str, str]:
+    if not text:
+        return {}
+    try:
+        index = json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"{path}: not JSON: {error}", next="capture again, or delete it: it is optional"
+        ) from None
+    schema = index.get("schema") if isinstance(index, dict) else None
+    if schema != SCHEMA:
+        raise InputError(f"{path}: schema {schema!r}, this version reads {SCHEMA}", next="use a newer zinc-rt")
+    reasons = index.get("unreadable")
+    return {str(name): str(why) for name, why in reasons.items()} if isinstance(reasons, dict) else {}
+
+
+def _safe(name: str) -> str | None:
+    pure = PurePosixPath(name)
+    return None if not name or pure.is_absolute() or ".." in pure.parts else name
+
+
+def capture(root: Path = Path("/"), *, ioctls: bool = False) -> Capture:
+    """Read a machine: files below `root` and, where that is this machine's own, what its programs say.
+
+    Nothing is written, no queue is opened, a GPU that sleeps is not woken. `ioctls`: also asks open device nodes.
+    """
+    files, unreadable = gather(root, ioctls=ioctls)
+    return Capture(files, unreadable)

@@ -1,0 +1,71 @@
+"""A capture as the file half of a Driver: kmd/topology.py reads another machine's KFD as it reads this one's."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import cast
+
+from zinc_rt.doctor.capture import Capture
+from zinc_rt.errors import ZincError
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.topology import NODES, Topology, read_topology
+
+_HERE = "sys/class/kfd/kfd/topology/nodes"
+_DENIED = re.compile(r"permission|not (?:permitted|allowed)|denied|EACCES|EPERM", re.IGNORECASE)
+
+
+def denied(reason: str) -> bool:
+    return bool(_DENIED.search(reason))
+
+
+class CapturedFiles:
+    """read_file and list_dir of a Driver, below KFD's topology."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._prefix = next(
+            (p for p in (_HERE, NODES.strip("/")) if any(name.startswith(f"{p}/") for name in _names(capture))),
+            _HERE,
+        )
+
+    def read_file(self, path: str) -> bytes:
+        name = self._name(path)
+        text = self._capture.text(name)
+        if text is not None:
+            return text.encode()
+        if denied(self._capture.unreadable.get(name, "")):
+            raise PermissionError(errno.EPERM, self._capture.unreadable[name], path)
+        if name.endswith("/name"):
+            return b"\n"  # only a label
+        if name.endswith("/gpu_id"):  # left out of a capture made by hand: a node with shaders is a GPU
+            found = re.search(
+                rb"^simd_count (\d+)", self.read_file(path.removesuffix("gpu_id") + "properties"), re.M
+            )
+            return b"1" if found and int(found[1]) else b"0"
+        raise FileNotFoundError(errno.ENOENT, "not in the capture", path)
+
+    def list_dir(self, path: str) -> list[str]:
+        start = self._name(path) + "/"
+        inside = {name[len(start) :].partition("/")[0] for name in _names(self._capture) if name.startswith(start)}
+        if not inside:
+            raise FileNotFoundError(errno.ENOENT, "not in the capture", path)
+        return sorted(inside)
+
+    def _name(self, path: str) -> str:
+        return self._prefix + path.removeprefix(NODES) if path.startswith(NODES) else path.strip("/")
+
+
+def _names(capture: Capture) -> list[str]:
+    return [*capture.files, *capture.unreadable]
+
+
+def topology(capture: Capture) -> tuple[Topology | None, str]:
+    """None, and why, where there is none or it cannot be read."""
+    if not any("kfd/kfd/topology" in name for name in _names(capture)):
+        return None, ""
+    try:
+        found = read_topology(cast("Driver", CapturedFiles(capture)))
+    except (ZincError, OSError, ValueError) as error:
+        return None, str(error).splitlines()[0]
+    return found, "; ".join(found.hidden)

@@ -1,0 +1,65 @@
+"""AMD graphics chips by PCI device id, for machines whose KFD says nothing: the driver may never have started.
+
+Ids: `amdgpu.ids` of libdrm and the PCI id database. Kernels: the version of Linux whose amdgpu first drives it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    arch: str
+    name: str
+    kernel: tuple[int, int]
+    apu: bool = False
+
+
+CHIPS: dict[int, Chip] = {
+    0x7550: Chip("gfx1201", "Navi 48 (RX 9070 series)", (6, 12)),
+    0x7551: Chip("gfx1201", "Navi 48 (R9700)", (6, 12)),
+    0x7590: Chip("gfx1200", "Navi 44 (RX 9060 series)", (6, 12)),
+    0x744C: Chip("gfx1100", "Navi 31 (RX 7900 series)", (6, 0)),
+    0x7448: Chip("gfx1100", "Navi 31 (PRO W7900)", (6, 0)),
+    0x745E: Chip("gfx1100", "Navi 31 (PRO W7800)", (6, 0)),
+    0x747E: Chip("gfx1101", "Navi 32 (RX 7700, 7800)", (6, 2)),
+    0x7470: Chip("gfx1101", "Navi 32 (PRO W7700)", (6, 2)),
+    0x7480: Chip("gfx1102", "Navi 33 (RX 7600)", (6, 1)),
+    0x7483: Chip("gfx1102", "Navi 33", (6, 1)),
+    0x15BF: Chip("gfx1103", "Phoenix (780M)", (6, 1), apu=True),
+    0x1900: Chip("gfx1103", "Hawk Point (780M)", (6, 1), apu=True),
+    0x150E: Chip("gfx1150", "Strix Point (890M)", (6, 9), apu=True),
+    0x1586: Chip("gfx1151", "Strix Halo (8060S)", (6, 9), apu=True),
+    0x1114: Chip("gfx1152", "Krackan Point (860M)", (6, 10), apu=True),
+    0x164E: Chip("gfx1036", "Raphael", (5, 18), apu=True),
+    0x13C0: Chip("gfx1036", "Granite Ridge", (6, 8), apu=True),
+    0x1681: Chip("gfx1035", "Rembrandt (680M)", (5, 17), apu=True),
+    0x73BF: Chip("gfx1030", "Navi 21 (RX 6800, 6900)", (5, 9)),
+    0x73DF: Chip("gfx1031", "Navi 22 (RX 6700)", (5, 11)),
+    0x73FF: Chip("gfx1032", "Navi 23 (RX 6600)", (5, 12)),
+    0x731F: Chip("gfx1010", "Navi 10 (RX 5700)", (5, 3)),
+}
+CODENAMES = (  # lspci without -nn names no ids
+    ("Navi 48", 0x7550), ("Navi 44", 0x7590), ("Navi 31", 0x744C), ("Navi 32", 0x747E), ("Navi 33", 0x7480),
+    ("Strix Halo", 0x1586), ("Strix", 0x150E), ("Krackan", 0x1114), ("Phoenix", 0x15BF), ("HawkPoint", 0x1900),
+    ("Raphael", 0x164E), ("Granite Ridge", 0x13C0), ("Rembrandt", 0x1681), ("Navi 21", 0x73BF),
+    ("Navi 22", 0x73DF),
+    ("Navi 23", 0x73FF), ("Navi 10", 0x731F),
+)  # fmt: skip
+FAMILIES = ("gfx11", "gfx12")  # those whose packets this version writes (PACKETS_KNOWN in kmd/discover.py)
+
+
+def by_title(title: str) -> int | None:
+    """A device id that stands for what lspci calls this; `Device 7551` where its database is old."""
+    matched = re.search(r"Device ([0-9a-f]{4})\b", title)
+    if matched and int(matched[1], 16) in CHIPS:
+        return int(matched[1], 16)
+    if "R9700" in title:
+        return 0x7551
+    return next((device for name, device in CODENAMES if name in title), None)
+
+
+def supported(arch: str) -> bool:
+    return arch.startswith(FAMILIES)

@@ -1,0 +1,165 @@
+"""Say why a GPU does not work here: reads the machine, or a capture of another, and names first causes first."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli import run
+from zinc_rt.commands.output import add_json, words
+from zinc_rt.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from zinc_rt.doctor.capture import Capture
+    from zinc_rt.doctor.diagnose import Diagnosis
+    from zinc_rt.doctor.machine import Gpu
+    from zinc_rt.report import Report
+
+EPILOG = """\
+Reads only: nothing runs on the GPU, no queue is opened, a GPU that sleeps is not woken, no root is needed. What
+root would add (the kernel's log, firmware versions, lspci) is listed as unknown.
+
+examples:
+  zinc-rt doctor                          this machine
+  zinc-rt doctor -v                       with every note and all evidence
+  zinc-rt doctor --capture here/          also keep what was read, to send on or to compare
+  zinc-rt doctor --from here/             another machine, from its capture or from a bundle
+  zinc-rt doctor --device 0000:03:00.0    one GPU of several
+  zinc-rt doctor --json report.json       for programs
+
+Exit code: 0 nothing is in the way, 1 something is broken, 2 wrong usage, 77 no AMD GPU to diagnose.
+docs/doctor.md says what is read, and how to capture a machine by hand.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--device", default="auto", metavar="WHICH", help="one GPU: /dev/dri/renderDN, cardN or a PCI address"
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="DIR",
+        help="another machine: a capture, or a bundle with one; a folder, .tar.* or .zip",
+    )
+    parser.add_argument("--capture", type=Path, metavar="DIR", help="write there what was read")
+    parser.add_argument("-v", "--verbose", action="store_true", help="every note and all evidence")
+    add_json(parser)
+    return run("doctor", parser, _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.doctor.diagnose import diagnose
+    from zinc_rt.doctor.show import text
+    from zinc_rt.files import check_writable
+    from zinc_rt.report import to_json, write_text
+
+    check_writable(report=arguments.json)
+    _check(arguments)
+    capture = _capture(arguments)
+    if arguments.capture is not None:
+        capture.write(arguments.capture)
+    wanted = "" if arguments.device in ("auto", "hw") else arguments.device
+    diagnosis = diagnose(capture, device=wanted)
+    if wanted and not diagnosis.machine.gpus:
+        there = [gpu.address or gpu.card for gpu in diagnose(capture).machine.gpus]
+        raise UsageError(
+            f"--device {wanted}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none"
+        )
+    out = words(arguments)
+    print(text(diagnosis, verbose=arguments.verbose), file=out)
+    if arguments.capture is not None:
+        print(f"capture   {arguments.capture} ({len(capture.files)} files)", file=out)
+    report = _report(diagnosis, arguments)
+    if arguments.json == "-":
+        print(to_json(report))
+    elif arguments.json:
+        write_text(arguments.json, to_json(report) + "\n")
+    return diagnosis.exit_code()
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Before anything is read."""
+    if arguments.device.startswith("sim"):
+        raise UsageError(
+            "--device sim: a simulated device has nothing to diagnose",
+            next="zinc-rt pm4-test --device sim runs every probe on it",
+        )
+    target = arguments.capture
+    if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        what = "is not empty" if target.is_dir() else "is a file"
+        raise OutputError(f"{target}: {what}", next="name a new or empty folder: --capture DIR")
+
+
+def _capture(arguments: argparse.Namespace) -> Capture:
+    import sys
+
+    from zinc_rt.doctor.capture import INDEX, Capture, capture, unpack
+
+    if arguments.source is None:
+        if sys.platform != "linux":
+            raise UsageError(
+                f"GPU tiers need Linux, this is {sys.platform}", next="--from a capture of a Linux machine"
+            )
+        return capture(ioctls=True)
+    source: Path = arguments.source
+    if source.is_file():
+        return unpack(source)
+    inside = source / "machine"
+    of_bundle = inside.is_dir() and not (source / INDEX).exists() and not (source / "proc").exists()
+    return Capture.read(inside if of_bundle else source)
+
+
+def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
+    """A result each finding: broken is a failure, the rest ran and is told of; no GPU is a skip."""
+    from dataclasses import asdict
+
+    from zinc_rt.report import Report, Result, Status
+
+    machine = diagnosis.machine
+    report = Report("doctor")
+    gpu = machine.wanted[0] if machine.wanted else None
+    report.device = {
+        "name": gpu.name or (gpu.chip.name if gpu.chip else "") if gpu else "",
+        "arch": gpu.arch if gpu else "",
+        "simulated": False,
+        "profile": "",
+        "kernel": machine.kernel.release or "",
+        "firmware": gpu.firmware if gpu else {},
+    }
+    nothing_ran = diagnosis.exit_code() == 77
+    for finding in diagnosis.findings:
+        status: Status = "fail" if finding.severity == "broken" else "skip" if nothing_ran else "pass"
+        name = f"{finding.id}@{finding.about}" if finding.about else finding.id
+        result = Result(name, "finding", status, reason=finding.title, cause=finding.why, advice=finding.next)
+        result.measure = {
+            "severity": finding.severity,
+            "tiers": list(finding.tiers),
+            "evidence": list(finding.evidence),
+            "cause_of": list(finding.cause_of),
+            "rows": list(finding.rows),
+        }
+        report.results.append(result)
+    if machine.gpus:
+        seen = ", ".join(gpu.title for gpu in machine.gpus)
+        ok = diagnosis.exit_code() == 0
+        report.results.append(Result("machine", "machine", "pass" if ok else "skip", reason=f"read: {seen}"))
+    report.details = {
+        "first_cause": diagnosis.first.id if diagnosis.first else "",
+        "unknown": [asdict(each) for each in diagnosis.unknown],
+        "gpus": [_plain(gpu) for gpu in machine.gpus],
+        "rows": diagnosis.rows(),
+        "source": str(arguments.source) if arguments.source else "this machine",
+    }
+    return report
+
+
+def _plain(gpu: Gpu) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {name: value for name, value in asdict(gpu).items() if name != "node"}

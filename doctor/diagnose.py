@@ -1,0 +1,149 @@
+"""From a capture to findings: first causes first, each followed by what it explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.causes import may_explain, rank
+from zinc_rt.doctor.finding import GRAVITY, Finding, Unknown
+from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.read_machine import read_machine
+from zinc_rt.doctor.rule import Seen, gpu_of
+from zinc_rt.doctor.rules import combinations
+from zinc_rt.doctor.rules.table import RULES
+from zinc_rt.doctor.unknowns import unknowns
+
+NOTHING = "gpu.none"
+ABOUT_THE_HOST = ("gpu.none", "host.")  # what may be said of a machine that surely has no AMD GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    machine: Machine
+    findings: tuple[Finding, ...]
+    """First causes first, each followed by its consequences; notes last."""
+    unknown: tuple[Unknown, ...]
+
+    @property
+    def first(self) -> Finding | None:
+        """The first cause; None where nothing is broken or to be warned of."""
+        return next((finding for finding in self.findings if finding.severity != "note"), None)
+
+    @property
+    def consequences(self) -> frozenset[str]:
+        return frozenset(each for finding in self.findings for each in finding.cause_of)
+
+    def exit_code(self) -> int:
+        """0 nothing in the way, 1 something is broken, 77 no AMD GPU to look at."""
+        if any(finding.severity == "broken" for finding in self.findings):
+            return 1
+        return 77 if any(finding.id == NOTHING for finding in self.findings) else 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What each GPU is made of, in the shape of a row of the matrix."""
+        gpus = [gpu for gpu in self.machine.wanted if gpu.arch]
+        return [combinations.facts(gpu, self.machine).as_row() for gpu in gpus]
+
+
+def diagnose(capture: Capture, *, device: str = "") -> Diagnosis:
+    """Never raises for what a capture holds. `device`: only this GPU, by PCI address, card or render node."""
+    machine = read_machine(capture)
+    if device:
+        machine = only(machine, device)
+    found = [(rule.finding(seen), seen) for rule in RULES for seen in rule.look(machine)]
+    if machine.gpus_known and not machine.gpus:
+        found = [(finding, seen) for finding, seen in found if finding.id.startswith(ABOUT_THE_HOST)]
+    if device:
+        kept = {"", *(gpu.address for gpu in machine.gpus)}
+        found = [(finding, seen) for finding, seen in found if finding.about in kept]
+    return Diagnosis(machine, _ordered(_quoting(found, machine)), unknowns(machine))
+
+
+def only(machine: Machine, device: str) -> Machine:
+    """The machine with one GPU, and without what its log says of the others."""
+    chosen = tuple(gpu for gpu in machine.gpus if is_called(gpu, device))
+    if machine.log is None:
+        return replace(machine, gpus=chosen)
+    others = {gpu.address for gpu in machine.gpus} - {gpu.address for gpu in chosen}
+    events = tuple(event for event in machine.log.events if gpu_of(machine, event.address) not in others)
+    return replace(machine, gpus=chosen, log=replace(machine.log, events=events))
+
+
+def is_called(gpu: Gpu, name: str) -> bool:
+    wanted = name.removeprefix("/dev/dri/").lower()
+    return wanted in (gpu.card, gpu.render.lower(), gpu.address, gpu.address.removeprefix("0000:"))
+
+
+def _quoting(found: list[tuple[Finding, Seen]], machine: Machine) -> list[tuple[Finding, Seen]]:
+    """Each symptom quotes the rows of the matrix that name it, whatever their verdict."""
+    rows = combinations.rows(machine)
+    quoted = []
+    for finding, seen in found:
+        known = [row for gpu, row in rows if finding.id in row.symptoms and finding.about in ("", gpu.address)]
+        evidence = (*finding.evidence, *(f"combinations.yaml: {row.quote()}" for row in known))
+        quoted.append(
+            (replace(finding, evidence=evidence, rows=(*finding.rows, *(row.id for row in known))), seen)
+        )
+    used = {row_id for finding, _ in quoted if finding.id != "combination.suspect" for row_id in finding.rows}
+    return [
+        (finding, seen)
+        for finding, seen in quoted
+        if finding.id != "combination.suspect" or not set(finding.rows) <= used
+    ]
+
+
+def _explains(cause: tuple[Finding, Seen], other: tuple[Finding, Seen]) -> bool:
+    (a, seen), (b, later) = cause, other
+    if a is b or a.severity == "note" or (a.about and b.about and a.about != b.about):
+        return False
+    if seen.at is not None and later.at is not None and seen.at > later.at:
+        return False
+    return may_explain(a.id, b.id, seen.explains)
+
+
+def _ordered(found: list[tuple[Finding, Seen]]) -> tuple[Finding, ...]:
+    """Trees of causes, the gravest first. Of two that could explain each other the one of the lower layer does."""
+    below: dict[int, list[int]] = {at: [] for at in range(len(found))}
+    roots = set(below)
+    for at in below:
+        for other in below:
+            if _explains(found[at], found[other]) and not (
+                _explains(found[other], found[at]) and _key(found[other]) < _key(found[at])
+            ):
+                below[at].append(other)
+                roots.discard(other)
+
+    def everything_below(at: int, seen: set[int]) -> list[int]:
+        ordered = []
+        for other in sorted(below[at], key=lambda each: _key(found[each])):
+            if other not in seen:
+                seen.add(other)
+                ordered += [other, *everything_below(other, seen)]
+        return ordered
+
+    trees = []
+    for root in sorted(roots, key=lambda each: _key(found[each])):
+        consequences = everything_below(root, {root})
+        worst = min(GRAVITY[found[at][0].severity] for at in (root, *consequences))
+        trees.append((worst, rank(found[root][0].id), root, consequences))
+    trees.sort(
+        key=lambda tree: (GRAVITY[found[tree[2]][0].severity] == 2, tree[0], tree[1], found[tree[2]][1].at or 0)
+    )
+    findings: list[Finding] = []
+    shown: set[int] = set()
+    for _, _, root, consequences in trees:
+        ids = tuple(dict.fromkeys(found[at][0].id for at in consequences))
+        findings.append(replace(found[root][0], cause_of=ids))
+        shown.add(root)
+        fresh = [at for at in consequences if at not in shown]
+        shown |= set(fresh)
+        for at in fresh:
+            beneath = tuple(dict.fromkeys(found[each][0].id for each in everything_below(at, {at, root})))
+            findings.append(replace(found[at][0], cause_of=beneath))
+    return tuple(findings)
+
+
+def _key(pair: tuple[Finding, Seen]) -> tuple[int, int]:
+    return rank(pair[0].id), pair[1].at or 0

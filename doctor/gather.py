@@ -1,0 +1,178 @@
+"""Gather a capture from a live machine, or from a file system mounted somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat as modes
+import threading
+from pathlib import Path
+
+from zinc_rt.doctor import live, sources
+from zinc_rt.doctor.reading import Files, Reasons, read_all, read_one
+
+PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+AMD = "0x1002"
+PATIENCE_SECONDS = 3.0  # with a GPU whose sensors do not answer
+ASLEEP = "the GPU sleeps, and reading would wake it"
+
+
+def gather(root: Path, *, ioctls: bool) -> tuple[Files, Reasons]:
+    files: Files = {}
+    unreadable: Reasons = {}
+    for pattern in sources.MACHINE:
+        read_all(root, pattern, files, unreadable)
+    release = (files.get("proc/sys/kernel/osrelease") or b"").decode(errors="replace").strip()
+    if release:
+        read_all(root, f"boot/config-{release}", files, unreadable)
+    _list_functions(root, files, unreadable)
+    devices = _devices(root)
+    for name, device in devices.items():
+        _read_device(root, name, device, files, unreadable)
+    if (root / "dev").is_dir():
+        _list_nodes(root, files, unreadable)
+    if root == Path("/"):
+        _ask_this_machine(files, unreadable, devices, ioctls=ioctls)
+    return files, unreadable
+
+
+def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:
+    """Every PCI function by vendor and class; a graphics function of AMD's whole, for no driver may have it."""
+    for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
+        where = f"sys/bus/pci/devices/{folder.name}"
+        for name in ("vendor", "class"):
+            read_one(folder / name, f"{where}/{name}", files, unreadable)
+        amd = files.get(f"{where}/vendor", b"").strip() == AMD.encode()
+        if amd and files.get(f"{where}/class", b"").startswith((b"0x03", b"0x1200")):
+            for name in sources.FUNCTION:
+                read_one(folder / name, f"{where}/{name}", files, unreadable)
+            _read_bridges(root, folder, files, unreadable)
+
+
+def _devices(root: Path) -> dict[str, Path]:
+    """AMD's DRM devices by name, `card0` and `renderD128`, each with its PCI folder."""
+    found = {}
+    for pattern in ("card[0-9]*", "renderD*"):
+        for entry in sorted((root / "sys/class/drm").glob(pattern)):
+            if "-" in entry.name:
+                continue
+            try:
+                vendor = (entry / "device/vendor").read_text().strip()
+            except OSError:
+                continue
+            if vendor == AMD:
+                found[entry.name] = entry / "device"
+    return found
+
+
+def _read_device(root: Path, name: str, device: Path, files: Files, unreadable: Reasons) -> None:
+    where = f"sys/class/drm/{name}/device"
+    for pattern in sources.FUNCTION:
+        read_one(device / pattern, f"{where}/{pattern}", files, unreadable)
+    if name.startswith("renderD"):
+        return
+    _read_bridges(root, device, files, unreadable)
+    for pattern in sources.REMEMBERED:
+        for path in sorted(device.glob(pattern)):
+            read_one(path, f"{where}/{path.relative_to(device).as_posix()}", files, unreadable)
+    status = files.get(f"{where}/power/runtime_status", b"active").strip()
+    if status in (b"suspended", b"suspending", b"resuming"):
+        unreadable[f"{where}/hwmon"] = ASLEEP
+        return
+    _with_patience(device, where, files, unreadable)
+
+
+def _with_patience(device: Path, where: str, files: Files, unreadable: Reasons) -> None:
+    """What the card itself must answer, in a thread of its own that may be left behind."""
+    read: Files = {}
+    refused: Reasons = {}
+    done: list[bool] = []
+
+    def ask() -> None:
+        for pattern in sources.ASKED:
+            for path in sorted(device.glob(pattern)):
+                read_one(path, f"{where}/{path.relative_to(device).as_posix()}", read, refused)
+        done.append(True)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    files |= dict(read)
+    unreadable |= dict(refused)
+    if not done:
+        unreadable[f"{where}/hwmon"] = f"no answer within {PATIENCE_SECONDS:g} s: the GPU's SMU may hang"
+
+
+def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -> None:
+    """The PCI path down to the GPU, under sys/devices: the narrowest link is rarely the GPU's own."""
+    top = (root / "sys/devices").resolve()
+    here = device.resolve()
+    while here != top and top in here.parents:
+        if PCI.fullmatch(here.name):
+            where = f"sys/devices/{here.relative_to(top).as_posix()}"
+            for pattern in sources.FUNCTION:
+                read_one(here / pattern, f"{where}/{pattern}", files, unreadable)
+        here = here.parent
+
+
+def _list_nodes(root: Path, files: Files, unreadable: Reasons) -> None:
+    """dev.txt: mode, owner and group of the device nodes, as `ls -ln` prints them; + where an ACL adds to that."""
+    lines = []
+    paths: list[Path] = [
+        root / "dev/kfd",
+        *sorted((root / "dev/dri").glob("card*")),
+        *sorted((root / "dev/dri").glob("renderD*")),
+    ]
+    for path in paths:
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        plus = "+" if _has_acl(path) else ""
+        major, minor = os.major(stat.st_rdev), os.minor(stat.st_rdev)
+        name = "/" + path.relative_to(root).as_posix()
+        lines.append(
+            f"{modes.filemode(stat.st_mode)}{plus} 1 {stat.st_uid} {stat.st_gid} {major}, {minor} "
+            f"{name}{_group(stat.st_gid)}"
+        )
+        if not os.access(path, os.R_OK | os.W_OK):
+            unreadable[name.strip("/")] = "Permission denied"
+    if lines or (root / "sys/class/kfd").exists() or any((root / "sys/class/drm").glob("card*")):
+        files["dev.txt"] = ("\n".join(lines) + "\n").encode()
+
+
+def _has_acl(path: Path) -> bool:
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except OSError:
+        return False
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return f"  # group {grp.getgrgid(gid).gr_name}"
+    except KeyError:
+        return ""
+
+
+def _ask_this_machine(files: Files, unreadable: Reasons, devices: dict[str, Path], *, ioctls: bool) -> None:
+    files["id.txt"] = live.identity().encode()
+    live.kernel_log(files, unreadable)
+    live.packages(files, unreadable)
+    live.firmware(files, unreadable, devices)
+    live.users(files, devices)
+    live.container_marks(files)
+    asleep = [name for name in devices if _asleep(files, name)]
+    if asleep:
+        unreadable["lspci.txt"] = ASLEEP
+    else:
+        live.lspci(files, unreadable)
+    if ioctls:
+        live.ioctls(files, unreadable, [name for name in devices if name not in asleep])
+
+
+def _asleep(files: Files, name: str) -> bool:
+    status = files.get(f"sys/class/drm/{name}/device/power/runtime_status", b"").strip()
+    return status not in (b"", b"active", b"unsupported")

@@ -1,0 +1,160 @@
+"""What a live machine says beside its files: identity, kernel log, packages, firmware, lspci, users, ioctls."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+from pathlib import Path
+
+from zinc_rt.doctor import sources
+from zinc_rt.doctor.reading import Files, Reasons, read_one, run
+
+KMSG = "/dev/kmsg"
+LOG_RECORDS = 200_000
+
+
+def identity() -> str:
+    """As `id` prints it, of this process: the groups it has now, not those it would have after the next login."""
+
+    def user(uid: int) -> str:
+        try:
+            return f"{uid}({pwd.getpwuid(uid).pw_name})"
+        except KeyError:
+            return str(uid)
+
+    def group(gid: int) -> str:
+        try:
+            return f"{gid}({grp.getgrgid(gid).gr_name})"
+        except KeyError:
+            return str(gid)
+
+    groups = sorted({os.getegid(), *os.getgroups()})
+    return f"uid={user(os.geteuid())} gid={group(os.getegid())} groups={','.join(map(group, groups))}\n"
+
+
+def kernel_log(files: Files, unreadable: Reasons) -> None:
+    """/dev/kmsg from its beginning; else the journal of this boot, which some groups may read."""
+    from zinc_rt.backends.amd.kernel_log import record_text
+
+    try:
+        fd = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        said = run(("journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q"))
+        if isinstance(said, bytes) and said.count(b"\n") > 1:
+            files["kernel.log"] = said
+        else:
+            unreadable["kernel.log"] = error.strerror or str(error)
+        return
+    lines: list[str] = []
+    try:
+        while len(lines) < LOG_RECORDS:
+            try:
+                record = os.read(fd, 8192)
+            except BrokenPipeError:
+                continue  # overwritten before it was read: the next one follows
+            except OSError:
+                break  # EAGAIN: that was all
+            if not record:
+                break
+            lines.append(record_text(record))
+    finally:
+        os.close(fd)
+    files["kernel.log"] = ("\n".join(lines) + "\n").encode()
+
+
+MANAGERS = (  # the first that answers
+    ("dpkg-query", "-W", "-f", "${Package} ${Version}\n"),
+    ("rpm", "-qa", "--qf", "%{NAME} %{VERSION}-%{RELEASE}\n"),
+    ("pacman", "-Q"),
+)
+
+
+def packages(files: Files, unreadable: Reasons) -> None:
+    """packages.txt: those that matter for a GPU, `name version` a line."""
+    for command in MANAGERS:
+        said = run(command)
+        if isinstance(said, bytes):
+            lines = [
+                line for line in said.decode(errors="replace").splitlines() if line.startswith(sources.PACKAGES)
+            ]
+            files["packages.txt"] = ("\n".join(sorted(lines)) + "\n").encode()
+            return
+    unreadable["packages.txt"] = "no dpkg, rpm or pacman"
+
+
+def firmware(files: Files, unreadable: Reasons, devices: dict[str, Path]) -> None:
+    """firmware.txt from debugfs, which only root reads. `fw_version/` in sysfs says most of it to everybody."""
+    cards = [name for name in devices if name.startswith("card")]
+    texts = []
+    for card in cards:
+        where = f"sys/kernel/debug/dri/{card.removeprefix('card')}/amdgpu_firmware_info"
+        read: Files = {}
+        read_one(Path("/") / where, where, read, unreadable)
+        texts += [f"# {card}\n".encode() + data for data in read.values()]
+    if texts:
+        files["firmware.txt"] = b"".join(texts)
+    elif cards and os.geteuid() != 0:
+        unreadable["firmware.txt"] = "debugfs is for root"
+
+
+def lspci(files: Files, unreadable: Reasons) -> None:
+    """Reading configuration space wakes what sleeps: not called while a GPU does."""
+    said = run(("lspci", "-nnvvv"))
+    if isinstance(said, bytes):
+        files["lspci.txt"] = said
+    else:
+        unreadable["lspci.txt"] = said
+
+
+def users(files: Files, devices: dict[str, Path]) -> None:
+    """users.txt: `pid name node` for each process that has a GPU's node open, as far as this user may see."""
+    if not devices:
+        return
+    lines = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal() or folder.name == str(os.getpid()):
+            continue
+        try:
+            opened = {str(fd.readlink()) for fd in (folder / "fd").iterdir()}
+            name = (folder / "comm").read_text(errors="replace").strip()
+        except OSError:
+            continue
+        nodes = sorted(path for path in opened if path == "/dev/kfd" or path.startswith("/dev/dri/"))
+        lines += [f"{folder.name} {name} {node}" for node in nodes]
+    files["users.txt"] = ("\n".join(lines) + "\n").encode()
+
+
+MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+
+
+def container_marks(files: Files) -> None:
+    """Files whose presence says that this is a container."""
+    for mark in MARKS:
+        if Path(mark).exists():
+            files.setdefault(mark.strip("/"), b"")
+
+
+def ioctls(files: Files, unreadable: Reasons, devices: list[str]) -> None:
+    """ioctl.json: what KFD and the render nodes answer. Nothing is allocated; see kmd/discover.py."""
+    from zinc_rt.kmd.discover import check_kfd, check_user_queues, find_gpus
+    from zinc_rt.kmd.linux import LinuxDriver
+
+    if not devices:
+        return
+    driver = LinuxDriver()
+    try:
+        gpus = [gpu for gpu in find_gpus(driver).gpus if gpu.name in devices]
+    except (OSError, ValueError) as error:
+        unreadable["ioctl.json"] = str(error)
+        return
+    answers = {}
+    for gpu in gpus:
+        t1, t2 = check_kfd(driver, gpu), check_user_queues(driver, gpu)
+        answers[gpu.name] = {
+            tier: {"usable": each.usable, "why": each.why, "facts": each.facts}
+            for tier, each in (("t1", t1), ("t2", t2))
+        }
+    body = {"schema": "zinc-rt-ioctl/1", "gpus": answers}
+    files["ioctl.json"] = (json.dumps(body, indent=1, default=str) + "\n").encode()

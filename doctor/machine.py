@@ -1,0 +1,153 @@
+"""A machine as typed facts, read from a Capture. None, or an empty tuple where that says so, is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.chips import CHIPS, Chip, supported
+from zinc_rt.doctor.logs import Log
+from zinc_rt.kmd.topology import Node
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Of one PCI function: GT/s and lanes, now and at most."""
+
+    address: str
+    speed: float | None = None
+    width: int | None = None
+    speed_most: float | None = None
+    width_most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    address: str  # of PCI, with its domain; "" where nothing says
+    card: str = ""  # card0
+    render: str = ""  # renderD128
+    device_id: int | None = None
+    driver: str | None = None  # "" where it is known that none is bound
+    name: str = ""
+    arch: str = ""
+    node: Node | None = None
+    vram_bytes: int | None = None
+    visible_bytes: int | None = None  # VRAM that the CPU reaches
+    vram_used_bytes: int | None = None
+    bar_bytes: int | None = None  # BAR 0; 0 where it has no address
+    links: tuple[Link, ...] = ()  # its own, then the bridges above it
+    runtime_status: str | None = None
+    runtime_control: str | None = None
+    power_state: str | None = None
+    performance_level: str | None = None
+    power_cap_watts: float | None = None
+    power_cap_default_watts: float | None = None
+    temperatures: tuple[tuple[str, float, float | None], ...] = ()  # label, °C, its critical °C
+    ras: tuple[tuple[str, int, int], ...] = ()  # block, uncorrectable, correctable errors
+    vbios: str | None = None
+    firmware: dict[str, int] = field(default_factory=dict)  # MES → version, without its feature bits
+    displays: tuple[str, ...] = ()
+    answers: dict[str, tuple[bool, str]] = field(default_factory=dict)  # tier → usable, why (ioctl.json)
+    gone: bool = False  # nothing answers at its address
+
+    @property
+    def chip(self) -> Chip | None:
+        return CHIPS.get(self.device_id or 0)
+
+    @property
+    def title(self) -> str:
+        known = self.chip
+        said = self.name or (known.name if known else "AMD GPU")
+        return " ".join(filter(None, (said, self.arch, self.address or self.card)))
+
+    @property
+    def integrated(self) -> bool:
+        return bool(self.chip and self.chip.apu)
+
+    @property
+    def wanted(self) -> bool:
+        """One this toolkit drives, or may: an unknown chip is not ruled out."""
+        return not self.arch or supported(self.arch)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A line of dev.txt."""
+
+    path: str
+    mode: str
+    uid: str
+    gid: str
+    acl: bool
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    uid: int | None
+    name: str
+    groups: frozenset[str]  # names, and numbers as text
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    release: str | None
+    version: Version | None
+    text: str
+    cmdline: tuple[str, ...] | None
+    config: dict[str, str] | None
+    wsl: bool = False
+
+    def option(self, name: str) -> str | None:
+        """The last value of a command-line option; "" where it stands without one; None where it is absent."""
+        values = [word for word in self.cmdline or () if word == name or word.startswith(f"{name}=")]
+        return values[-1].partition("=")[2] if values else None
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    loaded: bool | None
+    version: str | None  # what DKMS packages say; modules of the kernel itself say nothing
+    dkms: bool | None
+    parameters: dict[str, str]
+    blacklisted_by: str | None  # the file or command line that keeps it out
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    distribution: str | None  # ID and ID_LIKE of os-release
+    pretty: str | None
+    container: str | None  # its kind
+    hypervisor: str | None
+    secure_boot: bool | None
+    lockdown: str | None
+    available_bytes: int | None
+    total_bytes: int | None
+    swap_free_bytes: int | None
+    hugepages: tuple[int, int] | None  # free, all
+    aspm_policy: str | None
+    iommu: str | None  # off, passthrough, translated
+    board: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    capture: Capture = field(repr=False)
+    kernel: Kernel
+    module: Module
+    host: Host
+    gpus: tuple[Gpu, ...]
+    gpus_known: bool  # whether a GPU that is there would have been seen
+    kfd: bool | None  # whether KFD's topology is there
+    kfd_problem: str  # what keeps it from being read
+    user: User | None
+    nodes: tuple[DeviceNode, ...] | None
+    packages: dict[str, str] | None
+    users: tuple[str, ...]  # processes that have a GPU open
+    log: Log | None = field(repr=False)
+
+    @property
+    def wanted(self) -> tuple[Gpu, ...]:
+        """The GPUs that matter: those this toolkit drives; where there is none, all."""
+        return tuple(gpu for gpu in self.gpus if gpu.wanted) or self.gpus

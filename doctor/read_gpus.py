@@ -1,0 +1,370 @@
+"""The GPUs of a capture: by DRM device, by KFD node, by lspci, whichever is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+from zinc_rt.doctor import lspci
+from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.chips import CHIPS, by_title
+from zinc_rt.doctor.machine import Gpu, Link
+from zinc_rt.errors import ZincError
+from zinc_rt.kmd.render_node import FIRMWARE_VERSION_MASK
+from zinc_rt.kmd.topology import Node
+
+AMD = 0x1002
+_DRM = "sys/class/drm"
+_GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
+_FW_FILES = {
+    "pfp": "PFP",
+    "me": "ME",
+    "mec": "MEC",
+    "mes": "MES",
+    "mes_kiq": "MES_KIQ",
+    "smc": "SMC",
+    "rlc": "RLC",
+    "sos": "SOS",
+    "sdma": "SDMA",
+    "imu": "IMU",
+    "asd": "ASD",
+}
+_FW_LINE = re.compile(
+    r"^\s*([A-Z][\w ]*?)(?: feature version: \d+,| program: \d+,| feature \d+,|[: ])?\s*"
+    r"(?:firmware version|fw|version):?\s*(0x[0-9a-fA-F]+|\d+)"
+)
+
+
+def integer(text: str | None) -> int | None:
+    """A number as sysfs writes it: decimal, or with 0x."""
+    word = (text or "").strip().partition(" ")[0].strip()
+    try:
+        return int(word, 16 if word.lower().startswith("0x") else 10)
+    except ValueError:
+        return None
+
+
+def gpus(capture: Capture, nodes: tuple[Node, ...]) -> tuple[Gpu, ...]:
+    listed = lspci.parse(capture.text("lspci.txt") or "")
+    firmware = _firmware(capture)
+    found: dict[str, Gpu] = {}
+    for card, render, folder in _drm(capture):
+        gpu = _from_drm(capture, folder, card, render)
+        found[gpu.address or folder] = gpu
+    for address, entry in listed.items():
+        if entry.amd_graphics:
+            bound = capture.line(f"sys/bus/pci/devices/{address}/uevent") or ""
+            driver = entry.driver or ("amdgpu" if "DRIVER=amdgpu" in bound else "")
+            known = found.get(address) or _without_address(found, entry) or Gpu(address, driver=driver)
+            found = {key: each for key, each in found.items() if each is not known}
+            found[address] = _with_lspci(known, entry, lspci.chain(listed, address), capture)
+    for address, gpu in _bare_functions(capture).items():
+        found.setdefault(address, gpu)
+    for node in nodes:
+        _add_node(found, node)
+    if not found:
+        found = _logged(capture)
+    said = [_finished(capture, gpu, firmware) for gpu in found.values()]
+    return tuple(sorted(said, key=lambda gpu: (gpu.integrated, gpu.address, gpu.card)))
+
+
+def _drm(capture: Capture) -> list[tuple[str, str, str]]:
+    """(card, render node, folder of the device) of AMD's devices."""
+    folders: dict[str, str] = {}
+    for name in capture.files:
+        matched = re.match(rf"({_DRM}/(card\d+|renderD\d+)/device)/", name)
+        if matched:
+            folders[matched[2]] = matched[1]
+    amd = {
+        name: folder
+        for name, folder in folders.items()
+        if integer(capture.line(f"{folder}/vendor")) in (AMD, None)
+        and ("DRIVER=amdgpu" in (capture.text(f"{folder}/uevent") or "") or capture.line(f"{folder}/vendor"))
+    }
+    address = {name: _slot(capture, folder) for name, folder in amd.items()}
+    cards = sorted(name for name in amd if name.startswith("card"))
+    renders = sorted(name for name in amd if name.startswith("renderD"))
+    rows = []
+    for card in cards:
+        same = [name for name in renders if address[name] and address[name] == address[card]]
+        render = same[0] if same else renders[0] if len(renders) == len(cards) == 1 else ""
+        rows.append((card, render, amd[card]))
+    taken = {render for _, render, _ in rows}
+    return rows + [("", name, amd[name]) for name in renders if name not in taken and not cards]
+
+
+def _slot(capture: Capture, folder: str) -> str:
+    matched = re.search(
+        r"PCI_SLOT_NAME=([0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b",
+        capture.text(f"{folder}/uevent") or "",
+    )
+    return matched[1].lower() if matched else ""
+
+
+def _from_drm(capture: Capture, folder: str, card: str, render: str) -> Gpu:
+    def line(name: str) -> str | None:
+        return capture.line(f"{folder}/{name}")
+
+    uevent = capture.text(f"{folder}/uevent")
+    driver = re.search(r"^DRIVER=(\S+)", uevent or "", re.M)
+    address = _slot(capture, folder)
+    vendor = integer(line("vendor"))
+    caps = [f"{folder}/{name}" for name in _hwmon(capture, folder, "power1_cap")]
+    usual = [f"{folder}/{name}" for name in _hwmon(capture, folder, "power1_cap_default")]
+    return Gpu(
+        address,
+        card,
+        render,
+        integer(line("device")),
+        driver[1] if driver else None,
+        line("product_name") or "",
+        vram_bytes=integer(line("mem_info_vram_total")),
+        visible_bytes=integer(line("mem_info_vis_vram_total")),
+        vram_used_bytes=integer(line("mem_info_vram_used")),
+        bar_bytes=_bar(line("resource")),
+        links=_links(capture, folder, address),
+        runtime_status=line("power/runtime_status"),
+        runtime_control=line("power/control"),
+        power_state=line("power_state"),
+        performance_level=line("power_dpm_force_performance_level"),
+        power_cap_watts=_micro(capture, caps),
+        power_cap_default_watts=_micro(capture, usual),
+        temperatures=_temperatures(capture, folder),
+        ras=_ras(capture, folder),
+        vbios=line("vbios_version"),
+        firmware=_fw_version(capture, folder),
+        displays=_displays(capture, card),
+        gone=vendor == 0xFFFF or line("config") == "ff",
+    )
+
+
+def _bar(resource: str | None) -> int | None:
+    """Size of BAR 0: the first line of `resource`, start and end."""
+    words = (resource or "").split()
+    try:
+        start, end = int(words[0], 16), int(words[1], 16)
+    except (IndexError, ValueError):
+        return None
+    return end - start + 1 if end > start else 0
+
+
+def _hwmon(capture: Capture, folder: str, name: str) -> list[str]:
+    pattern = re.compile(rf"{re.escape(folder)}/(hwmon/hwmon\d+/{name})")
+    return [matched[1] for path in capture.files if (matched := pattern.fullmatch(path))]
+
+
+def _micro(capture: Capture, paths: list[str]) -> float | None:
+    value = integer(capture.line(paths[0])) if paths else None
+    return None if value is None else value / 1e6
+
+
+def _temperatures(capture: Capture, folder: str) -> tuple[tuple[str, float, float | None], ...]:
+    found = []
+    for name in _hwmon(capture, folder, r"temp\d+_input"):
+        where = f"{folder}/{name.removesuffix('_input')}"
+        now, most = integer(capture.line(f"{where}_input")), integer(capture.line(f"{where}_crit"))
+        if now is not None:
+            label = capture.line(f"{where}_label") or where.rpartition("/")[2]
+            found.append((label, now / 1000, most / 1000 if most else None))
+    return tuple(found)
+
+
+def _ras(capture: Capture, folder: str) -> tuple[tuple[str, int, int], ...]:
+    """Blocks of `ras/*_err_count`, each two lines `ue: N` and `ce: N`."""
+    found = []
+    for path in capture.files:
+        matched = re.fullmatch(rf"{re.escape(folder)}/ras/(\w+)_err_count", path)
+        if matched:
+            counts = dict(re.findall(r"\b(ue|ce): *(\d+)", capture.text(path) or ""))
+            found.append((matched[1], int(counts.get("ue", 0)), int(counts.get("ce", 0))))
+    return tuple(sorted(found))
+
+
+def _displays(capture: Capture, card: str) -> tuple[str, ...]:
+    pattern = re.compile(rf"{_DRM}/({re.escape(card)}-[\w-]+)/status")
+    return tuple(
+        sorted(
+            matched[1]
+            for path in capture.files
+            if card and (matched := pattern.fullmatch(path)) and capture.line(path) == "connected"
+        )
+    )
+
+
+def _link(capture: Capture, folder: str, address: str) -> Link:
+    def number(name: str) -> float | None:
+        matched = re.match(r"\d+(?:\.\d+)?", capture.line(f"{folder}/{name}") or "")
+        return float(matched[0]) if matched else None
+
+    def lanes(name: str) -> int | None:
+        value = integer(capture.line(f"{folder}/{name}"))
+        return value if value and value < 64 else None  # 255: no link there
+
+    return Link(
+        address,
+        number("current_link_speed"),
+        lanes("current_link_width"),
+        number("max_link_speed"),
+        lanes("max_link_width"),
+    )
+
+
+def _links(capture: Capture, folder: str, address: str) -> tuple[Link, ...]:
+    """The device's own link, then those of the bridges on the way up, where the capture has sys/devices."""
+    links = [_link(capture, folder, address)]
+    path = next(
+        (name for name in capture.files if address and re.search(rf"^sys/devices/.*/{re.escape(address)}/", name)),
+        "",
+    )
+    parts = path.split(f"/{address}/")[0].split("/") if path else []
+    for at in range(len(parts), 3, -1):
+        if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parts[at - 1]):
+            links.append(_link(capture, "/".join(parts[:at]), parts[at - 1]))
+    return tuple(links)
+
+
+def _with_lspci(gpu: Gpu, entry: lspci.Function, above: list[lspci.Function], capture: Capture) -> Gpu:
+    changes: dict[str, object] = {"address": entry.address, "gone": gpu.gone or entry.gone}
+    if gpu.device_id is None:
+        changes["device_id"] = entry.device or by_title(entry.title)
+    if gpu.driver is None:
+        changes["driver"] = entry.driver or ("" if "lspci.txt" in capture.files and entry.text.strip() else None)
+    if gpu.bar_bytes is None and 0 in entry.regions:
+        changes["bar_bytes"] = entry.regions[0] or 0
+    if not any(link.width for link in gpu.links[1:]):
+        own = gpu.links[:1] if gpu.links and gpu.links[0].width else (_of(entry),)
+        changes["links"] = (*own, *(_of(bridge) for bridge in above))
+    return replace(gpu, **changes)  # type: ignore[arg-type]
+
+
+def _of(entry: lspci.Function) -> Link:
+    now, most = entry.link or (None, None), entry.link_most or (None, None)
+    return Link(entry.address, now[0], now[1], most[0], most[1])
+
+
+def _without_address(found: dict[str, Gpu], entry: lspci.Function) -> Gpu | None:
+    """A DRM device whose address the capture does not tell: by its id, else where only one can be meant."""
+    lost = [gpu for gpu in found.values() if not gpu.address]
+    same = [gpu for gpu in lost if gpu.device_id == (entry.device or by_title(entry.title))]
+    return same[0] if same else lost[0] if len(lost) == 1 and entry.device is None else None
+
+
+def _logged(capture: Capture) -> dict[str, Gpu]:
+    """Those the kernel's log tells of, where nothing else does: a driver that gave up leaves no device."""
+    text = capture.text("kernel.log") or ""
+    found = {}
+    for address in dict.fromkeys(
+        re.findall(r"(?:amdgpu|pci) ([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): ", text)
+    ):
+        known = re.search(rf"{address}: \[1002:([0-9a-f]{{4}})\] type 00 class 0x03", text)
+        if known or re.search(rf"amdgpu {address}: ", text):
+            found[address] = Gpu(address, device_id=int(known[1], 16) if known else None)
+    started = re.search(r"initializing kernel modesetting \([^)]* 0x1002:0x([0-9A-Fa-f]{4})", text)
+    if started and len(found) < 2:
+        gpu = next(iter(found.values()), Gpu(""))
+        found = {gpu.address: replace(gpu, device_id=gpu.device_id or int(started[1], 16))}
+    return found
+
+
+def _bare_functions(capture: Capture) -> dict[str, Gpu]:
+    """AMD's graphics functions under sys/bus/pci/devices that nothing else names: no driver may be bound."""
+    found = {}
+    for name in capture.files:
+        matched = re.fullmatch(r"sys/bus/pci/devices/([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/vendor", name)
+        if not matched or integer(capture.line(name)) != AMD:
+            continue
+        folder = name.rpartition("/")[0]
+        if (integer(capture.line(f"{folder}/class")) or 0) >> 8 in _GRAPHICS_CLASS:
+            gpu = _from_drm(capture, folder, "", "")
+            found[matched[1]] = replace(gpu, address=matched[1], driver=gpu.driver or "")
+    return found
+
+
+def _add_node(found: dict[str, Gpu], node: Node) -> None:
+    """KFD's view, by render minor, else by PCI location, else where only one GPU can be meant."""
+    render = f"renderD{node.properties.get('drm_render_minor', 0)}"
+    location = node.properties.get("location_id")
+    address = ""
+    if location is not None:
+        domain = node.properties.get("domain", 0)
+        address = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
+    device = node.properties.get("device_id")
+    free = [key for key, gpu in found.items() if gpu.node is None]
+    for same in (
+        [key for key in free if found[key].render == render],
+        [key for key in free if found[key].address == address and address],
+        [key for key in free if found[key].device_id == device and device],
+        free if len(found) == 1 and device is None else [],
+    ):
+        if same:
+            found[same[0]] = replace(found[same[0]], node=node)
+            return
+    found[address or render] = Gpu(address, render=render, device_id=device, driver="amdgpu", node=node)
+
+
+def _finished(capture: Capture, gpu: Gpu, firmware: dict[str, dict[str, int]]) -> Gpu:
+    arch, vram, visible = "", gpu.vram_bytes, gpu.visible_bytes
+    try:
+        arch = gpu.node.arch if gpu.node else ""
+        if gpu.node and gpu.node.vram_bytes:
+            vram = vram or gpu.node.vram_bytes
+            visible = visible or gpu.node.heaps.get(1) or (0 if gpu.node.small_bar else gpu.node.vram_bytes)
+    except ZincError:
+        pass  # a topology without that property: the device id says as much
+    if not arch and gpu.device_id in CHIPS:
+        arch = CHIPS[gpu.device_id].arch
+    versions = firmware.get(gpu.card) or firmware.get(gpu.address) or firmware.get("") or {}
+    answers, told = _answers(capture, gpu)
+    return replace(
+        gpu,
+        arch=arch,
+        vram_bytes=vram,
+        visible_bytes=visible,
+        firmware={**told, **versions, **gpu.firmware},
+        answers=answers,
+    )
+
+
+def _answers(capture: Capture, gpu: Gpu) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
+    """ioctl.json of this GPU: what each tier answered, firmware versions. Empty where it is of another shape."""
+    try:
+        of_gpu = json.loads(capture.text("ioctl.json") or "{}")["gpus"][gpu.render]
+        answers = {tier: (bool(each["usable"]), str(each["why"])) for tier, each in of_gpu.items()}
+        firmware = of_gpu.get("t2", {}).get("facts", {}).get("firmware", {})
+        return answers, {str(name): int(value) for name, value in firmware.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}, {}
+
+
+def _fw_version(capture: Capture, folder: str) -> dict[str, int]:
+    """`fw_version/mes_fw_version` and its like, which everybody may read."""
+    found = {}
+    for file, name in _FW_FILES.items():
+        value = integer(capture.line(f"{folder}/fw_version/{file}_fw_version"))
+        if value:
+            found[name] = value & FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
+    return found
+
+
+def _firmware(capture: Capture) -> dict[str, dict[str, int]]:
+    """amdgpu_firmware_info by card (`# card1` before each), "" where only one is told of."""
+    texts = [capture.text("firmware.txt") or ""]
+    for name in sorted(capture.files):
+        matched = re.fullmatch(r"sys/kernel/debug/dri/(\d+)/amdgpu_firmware_info", name)
+        if matched:
+            texts.append(f"# card{matched[1]}\n{capture.text(name)}")
+    found: dict[str, dict[str, int]] = {}
+    for text in texts:
+        of = ""
+        for line in text.splitlines():
+            if line.startswith("#"):
+                of = (line.strip("# ").split() or [""])[0].lower()
+                continue
+            matched = _FW_LINE.match(line)
+            value = integer(matched[2]) if matched else None
+            if matched and value:
+                name = matched[1].strip().replace(" ", "_").upper()
+                value &= FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
+                found.setdefault(of, {})[name] = value
+    return found

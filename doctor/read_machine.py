@@ -1,0 +1,292 @@
+"""A Machine from a Capture. Nothing raises: what does not parse is unknown."""
+
+from __future__ import annotations
+
+import re
+
+from zinc_rt.doctor import lspci
+from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.captured_sysfs import denied, topology
+from zinc_rt.doctor.logs import Log, parse
+from zinc_rt.doctor.machine import DeviceNode, Gpu, Host, Kernel, Machine, Module, User, Version
+from zinc_rt.doctor.read_gpus import gpus, integer
+
+_NODE = re.compile(r"^(c[rwxsStT-]{9})([+.@]?)\s+\d+\s+(\S+)\s+(\S+)\s+\d+,\s*\d+\s.*?(/dev/\S+)")
+_CONTAINERS = (
+    ("docker", r"docker|/\.dockerenv"), ("podman", r"libpod|podman|containerenv"), ("kubernetes", r"kubepods"),
+    ("lxc", r"/lxc|lxc\.payload|machine\.slice/.*lxc"), ("containerd", r"containerd|cri-"),
+    ("apptainer", r"apptainer|singularity"),
+)  # fmt: skip
+_HYPERVISORS = (
+    "kvm",
+    "qemu",
+    "vmware",
+    "virtualbox",
+    "hyper-v",
+    "virtual machine",
+    "xen",
+    "bochs",
+    "parallels",
+    "bhyve",
+)
+
+
+def read_machine(capture: Capture) -> Machine:
+    found, problem = topology(capture)
+    kernel = _kernel(capture)
+    known = gpus(capture, found.gpus if found else ())
+    log_text = capture.text("kernel.log")
+    bridges = _bridges(capture, known)
+    log = parse(log_text, bridges) if log_text is not None and log_text.strip() else None
+    drm = any(name.startswith(("sys/class/drm/", "sys/bus/pci/devices/")) for name in capture.files)
+    return Machine(
+        capture,
+        kernel,
+        _module(capture, kernel, known, log),
+        _host(capture, kernel, log),
+        known,
+        drm or "lspci.txt" in capture.files,
+        None if found is None and not problem else found is not None,
+        problem,
+        _user(capture),
+        _nodes(capture),
+        _packages(capture),
+        _users(capture),
+        log,
+    )
+
+
+def _bridges(capture: Capture, known: tuple[Gpu, ...]) -> set[str]:
+    """Addresses whose bus errors are a GPU's: its own and those above it."""
+    listed = lspci.parse(capture.text("lspci.txt") or "")
+    addresses = {link.address for gpu in known for link in gpu.links if link.address}
+    addresses |= {gpu.address for gpu in known if gpu.address}
+    addresses |= {bridge.address for gpu in known if gpu.address for bridge in lspci.chain(listed, gpu.address)}
+    return addresses
+
+
+def version(text: str | None) -> Version | None:
+    """(6, 17, 0) of `6.17.0-22-generic`, (20251125,) of `20251125-1.fc43`; an epoch before a colon is left out."""
+    matched = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text or "")
+    return tuple(int(part) for part in matched[1].split(".")) if matched else None
+
+
+def _kernel(capture: Capture) -> Kernel:
+    text = capture.line("proc/version") or ""
+    matched = re.search(r"Linux version (\S+)", text)
+    release = capture.line("proc/sys/kernel/osrelease") or (matched[1] if matched else None)
+    if release is None:
+        logged = re.search(r"Linux version (\S+)", capture.text("kernel.log") or "")
+        release = logged[1] if logged else None
+    line = capture.line("proc/cmdline")
+    if line is None:
+        logged = re.search(r"Command line: (.*)", capture.text("kernel.log") or "")
+        line = logged[1] if logged else None
+    config = next((capture.text(name) for name in sorted(capture.files) if name.startswith("boot/config")), None)
+    if config is None:
+        config = capture.text("proc/config") or capture.text("proc/config.txt")
+    options = dict(re.findall(r"^(CONFIG_\w+)=(\S+)", config, re.M)) if config else None
+    words = tuple(word.strip('"') for word in line.split()) if line is not None else None
+    return Kernel(release, version(release), text, words, options, "microsoft" in (release or "").lower())
+
+
+def _module(capture: Capture, kernel: Kernel, known: tuple[Gpu, ...], log: Log | None) -> Module:
+    modules = capture.text("proc/modules")
+    folder = any(name.startswith("sys/module/amdgpu/") for name in capture.files)
+    bound = any(gpu.driver == "amdgpu" for gpu in known)
+    loaded: bool | None = True if folder or bound else None
+    if loaded is None and modules is not None:
+        built_in = (kernel.config or {}).get("CONFIG_DRM_AMDGPU") == "y"
+        loaded = bool(re.search(r"^amdgpu\b", modules, re.M)) or built_in
+    start = "sys/module/amdgpu/parameters/"
+    parameters = {
+        name.removeprefix(start): capture.line(name) or "" for name in capture.files if name.startswith(start)
+    }
+    said = capture.line("sys/module/amdgpu/version")
+    helper = bool(re.search(r"^(?:amdkcl|amddrm_ttm_helper|amdttm)\b", modules or "", re.M))
+    helper |= any(name.startswith("sys/module/amdkcl/") for name in capture.files)
+    taint = capture.line("sys/module/amdgpu/taint") or ""
+    dkms: bool | None = None
+    if loaded:
+        dkms = bool(said) or helper or "O" in taint
+        if not dkms and not folder:
+            dkms = None
+        if log and not dkms and log.search(r"amdgpu version: \d|amdkcl|amdgpu: loading out-of-tree module"):
+            dkms = True
+    return Module(loaded, said, dkms, parameters, _blacklisted(capture, kernel))
+
+
+def _blacklisted(capture: Capture, kernel: Kernel) -> str | None:
+    for word in kernel.cmdline or ():
+        name, _, value = word.partition("=")
+        if name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist") and "amdgpu" in value.split(
+            ","
+        ):
+            return word
+        if word in ("nomodeset", "amdgpu.modeset=0"):
+            return word
+    for name in sorted(capture.files):
+        if re.match(r"(?:etc|usr/lib|lib|run)/modprobe\.d/.*\.conf$", name):
+            text = capture.text(name) or ""
+            if re.search(
+                r"^\s*blacklist\s+amdgpu\s*$|^\s*install\s+amdgpu\s+/(?:usr/)?bin/(?:true|false)", text, re.M
+            ):
+                return name
+    return None
+
+
+def _host(capture: Capture, kernel: Kernel, log: Log | None) -> Host:
+    release = capture.text("etc/os-release") or capture.text("usr/lib/os-release")
+    fields = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?$", release or "", re.M))
+    memory = dict(re.findall(r"^(\w+):\s+(\d+)", capture.text("proc/meminfo") or "", re.M))
+
+    def kib(name: str) -> int | None:
+        return int(memory[name]) * 1024 if name in memory else None
+
+    policy = re.search(r"\[(\w+)\]", capture.text("sys/module/pcie_aspm/parameters/policy") or "")
+    lockdown = re.search(r"\[(\w+)\]", capture.text("sys/kernel/security/lockdown") or "")
+    pages = (
+        (int(memory["HugePages_Free"]), int(memory["HugePages_Total"]))
+        if "HugePages_Total" in memory and "HugePages_Free" in memory
+        else None
+    )
+    board = " ".join(filter(None, (capture.line(f"sys/class/dmi/id/{n}") for n in ("board_vendor", "board_name"))))
+    return Host(
+        " ".join(filter(None, (fields.get("ID"), fields.get("ID_LIKE")))).lower() or None,
+        fields.get("PRETTY_NAME"),
+        _container(capture),
+        _hypervisor(capture, log),
+        _secure_boot(capture, log),
+        lockdown[1] if lockdown else None,
+        kib("MemAvailable"),
+        kib("MemTotal"),
+        kib("SwapFree"),
+        pages,
+        policy[1] if policy else None,
+        _iommu(capture, kernel, log),
+        board,
+    )
+
+
+def _container(capture: Capture) -> str | None:
+    marks = {".dockerenv": "docker", "run/.containerenv": "podman"}
+    for name, kind in marks.items():
+        if name in capture.files:
+            return kind
+    said = capture.line("run/systemd/container") or re.search(
+        r"container=(\w+)", capture.text("proc/1/environ") or ""
+    )
+    if said:
+        return said if isinstance(said, str) else said[1]
+    if re.search(r"/docker/containers/|/containers/storage/|kubelet", capture.text("proc/self/mountinfo") or ""):
+        return "a container"
+    groups = "\n".join(filter(None, (capture.text("proc/1/cgroup"), capture.text("proc/self/cgroup"))))
+    ours = "\n".join(line for line in groups.splitlines() if not line.endswith(":/"))
+    return next((kind for kind, pattern in _CONTAINERS if re.search(pattern, ours)), None)
+
+
+def _hypervisor(capture: Capture, log: Log | None) -> str | None:
+    product = " ".join(
+        filter(None, (capture.line(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")))
+    )
+    named = next((kind for kind in _HYPERVISORS if kind in product.lower()), None)
+    if named:
+        return product
+    if re.search(r"^flags\s*:.*\bhypervisor\b", capture.text("proc/cpuinfo") or "", re.M):
+        return product or "a hypervisor"
+    said = log.search(r"Hypervisor detected: (.+)") if log else None
+    return said[1] if said else capture.line("sys/hypervisor/type")
+
+
+def _secure_boot(capture: Capture, log: Log | None) -> bool | None:
+    for name, data in capture.files.items():
+        if "efivars/SecureBoot-" in name and data:
+            return data[-1] == 1
+    said = (
+        log.search(r"secureboot: Secure boot (enabled|disabled)|Secure ?boot (enabled|disabled)") if log else None
+    )
+    return (said[1] or said[2]).lower() == "enabled" if said else None
+
+
+def _iommu(capture: Capture, kernel: Kernel, log: Log | None) -> str | None:
+    if log and (said := log.search(r"iommu: Default domain type: (\w+)")):
+        return said[1].lower()
+    option = kernel.option("iommu")
+    if option == "pt" or kernel.option("iommu.passthrough") == "1":
+        return "passthrough"
+    if option == "off" or "off" in (kernel.option("amd_iommu"), kernel.option("intel_iommu")):
+        return "off"
+    types = {
+        (capture.line(name) or "").upper() for name in capture.files if name.startswith("sys/kernel/iommu_groups/")
+    }
+    if types:
+        return "passthrough" if types <= {"IDENTITY"} else "translated"
+    return "translated" if any(name.startswith("sys/class/iommu/") for name in capture.files) else None
+
+
+def _user(capture: Capture) -> User | None:
+    text = capture.text("id.txt")
+    if not text or not text.strip():
+        return None
+    uid = re.search(r"\b[ue]uid=(\d+)(?:\(([^)]*)\))?|^uid=(\d+)", text) or re.search(
+        r"uid[=: ]+(\d+)(?:\(([^)]*)\))?", text
+    )
+    listed = re.search(r"(?:groups|gruppen|groupes|grupos|группы|组)\s*[=:]\s*(.+)", text, re.IGNORECASE)
+    # In any language `id` ends with the list of groups: number(name), with commas.
+    body = listed[1] if listed else text.rpartition("=")[2]
+    body += " " + " ".join(re.findall(r"\bgid=(\S+)", text))
+    groups = {
+        part for number, name in re.findall(r"(\d+)(?:\(([^)]*)\))?", body) for part in (number, name) if part
+    }
+    if not re.search(r"\d", body):
+        groups = set(body.replace(",", " ").split())  # of `groups`, names only
+    number = next((group for group in (uid.groups() if uid else ()) if group and group.isdecimal()), None)
+    name = next((group for group in (uid.groups() if uid else ()) if group and not group.isdecimal()), "")
+    return User(int(number) if number else None, name, frozenset(groups))
+
+
+def _nodes(capture: Capture) -> tuple[DeviceNode, ...] | None:
+    """dev.txt, `ls -l` or `ls -ln` of /dev/kfd and /dev/dri. None where the capture does not say."""
+    text = capture.text("dev.txt")
+    if text is None:
+        return None
+    found = []
+    for line in text.splitlines():
+        matched = _NODE.match(line)
+        if matched:
+            mode, acl, uid, gid, path = matched.groups()
+            named = re.search(r"# group (\S+)", line)
+            found.append(DeviceNode(path, mode, uid, named[1] if named else gid, acl == "+"))
+    return tuple(found)
+
+
+def _users(capture: Capture) -> tuple[str, ...]:
+    """users.txt; else the processes KFD lists, by number only."""
+    said = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
+    listed = {name.split("/")[5] for name in capture.files if re.match(r"sys/class/kfd/kfd/proc/\d+/", name)}
+    return said or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
+
+
+def _packages(capture: Capture) -> dict[str, str] | None:
+    """`name version` a line; also as dpkg -l, rpm -qa and pacman -Q print them."""
+    text = capture.text("packages.txt")
+    if text is None:
+        return None
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 3 and re.fullmatch(r"[hiu][ifn]R?", words[0]):
+            words = words[1:]  # dpkg -l
+        if len(words) >= 2:
+            found[words[0].partition(":")[0].partition("/")[0]] = words[1]
+        elif len(words) == 1 and (matched := re.fullmatch(r"(.+?)-(\d[^-]*-[^-]+)", words[0])):
+            found[matched[1]] = matched[2]  # rpm -qa
+    return found
+
+
+def refused(capture: Capture, path: str) -> bool:
+    """Whether a node was tried and not allowed."""
+    return denied(capture.unreadable.get(path, ""))
+
+
+__all__ = ["integer", "read_machine", "refused", "version"]

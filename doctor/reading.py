@@ -1,0 +1,110 @@
+"""Read files and ask programs: what comes back, or why nothing does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from io import RawIOBase
+from pathlib import Path
+
+FILE_BYTES = 4 << 20  # of a file, the most that is kept: a log that is longer keeps its beginning and its end
+CUT = b"\n(cut: the middle of this file was left out)\n"
+PIECE_BYTES = 64 << 10
+PROGRAM_SECONDS = 5.0
+
+Files = dict[str, bytes]
+Reasons = dict[str, str]
+
+
+def members(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Plain files of a tar or zip file, with their names; nothing is written, links are left out."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for info in zipped.infolist():
+                if not info.is_dir():
+                    with zipped.open(info) as file:
+                        yield _inside(info.filename), file.read(FILE_BYTES)
+        return
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            opened = tar.extractfile(member) if member.isfile() else None
+            if opened is not None:
+                with opened:
+                    yield _inside(member.name), opened.read(FILE_BYTES)
+
+
+def _inside(name: str) -> str:
+    return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))
+
+
+def read_bounded(path: Path, most_bytes: int = FILE_BYTES) -> bytes:
+    """The file; of a longer one its two ends, with CUT between them. sysfs files claim sizes they do not have.
+
+    In pieces: the kernel allocates as much as one read of /proc/sys asks for, and refuses megabytes.
+    """
+    with path.open("rb", buffering=0) as file:
+        data = _pieces(file, most_bytes + 1)
+        if len(data) <= most_bytes:
+            return data
+        half = most_bytes // 2
+        if not file.seekable():
+            return data[:most_bytes] + CUT
+        size = file.seek(0, 2)
+        file.seek(max(half, size - half))
+        return data[:half] + CUT + _pieces(file, half)
+
+
+def _pieces(file: RawIOBase, most_bytes: int) -> bytes:
+    data = bytearray()
+    while len(data) < most_bytes:
+        piece = file.read(min(PIECE_BYTES, most_bytes - len(data)))
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
+
+
+def read_all(root: Path, pattern: str, files: Files, unreadable: Reasons) -> None:
+    """Every file that fits. What is missing is simply not there; what refuses is noted."""
+    try:
+        paths = sorted(root.glob(pattern)) if "*" in pattern else [root / pattern]
+    except OSError as error:
+        unreadable[pattern] = error.strerror or str(error)
+        return
+    for path in paths:
+        read_one(path, path.relative_to(root).as_posix(), files, unreadable)
+
+
+def read_one(path: Path, name: str, files: Files, unreadable: Reasons) -> None:
+    try:
+        files[name] = read_bounded(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return
+    except OSError as error:
+        unreadable[name] = error.strerror or str(error)
+
+
+def run(command: Iterable[str]) -> bytes | str:
+    """What a program prints, or why it prints nothing. In the C locale: its words are parsed."""
+    try:
+        done = subprocess.run(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROGRAM_SECONDS,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": "C"},
+            check=False,
+        )
+    except FileNotFoundError:
+        return "not installed"
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PROGRAM_SECONDS:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    if not done.stdout:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        return said[0] if said else f"printed nothing (exit {done.returncode})"
+    return done.stdout[-FILE_BYTES:]

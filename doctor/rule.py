@@ -1,0 +1,105 @@
+"""A rule: an id, words, and a function that looks at a machine. Files in rules/ hold them as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from zinc_rt.doctor.finding import Finding, Severity
+from zinc_rt.doctor.logs import Event
+from zinc_rt.doctor.machine import Gpu, Machine
+
+T1, T2 = "t1", "t2"
+BOTH = (T1, T2)
+SHOWN_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a rule saw. Empty words are the rule's own."""
+
+    title: str = ""
+    evidence: tuple[str, ...] = ()
+    about: str = ""
+    at: int | None = None  # line of the kernel's log; None where it is a state, not an event
+    why: str = ""
+    next: str = ""
+    severity: Severity | None = None
+    tiers: tuple[str, ...] | None = None
+    rows: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()  # patterns of ids, beside those of causes.py
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    id: str
+    severity: Severity
+    title: str
+    why: str
+    next: str
+    tiers: tuple[str, ...]
+    look: Callable[[Machine], Iterable[Seen]]
+
+    def finding(self, seen: Seen) -> Finding:
+        return Finding(
+            self.id,
+            seen.severity or self.severity,
+            seen.title or self.title,
+            seen.why or self.why,
+            seen.next or self.next,
+            self.tiers if seen.tiers is None else seen.tiers,
+            seen.evidence,
+            about=seen.about,
+            rows=seen.rows,
+        )
+
+
+def each_gpu(look: Callable[[Gpu, Machine], Seen | None]) -> Callable[[Machine], Iterator[Seen]]:
+    """A look at one GPU, made one at a machine: at those this toolkit drives."""
+
+    def at_all(machine: Machine) -> Iterator[Seen]:
+        for gpu in machine.wanted:
+            seen = look(gpu, machine)
+            if seen is not None:
+                yield seen
+
+    return at_all
+
+
+def logged(*events: str) -> Callable[[Machine], Iterator[Seen]]:
+    """Seen where the kernel's log has one of these events; once for each GPU they name."""
+
+    def look(machine: Machine) -> Iterator[Seen]:
+        found = machine.log.named(*events) if machine.log else ()
+        concerned = [(gpu_of(machine, event.address), event) for event in found]
+        addresses = dict.fromkeys(address for address, _ in concerned if address)
+        for address in addresses:
+            yield from_events(machine, [event for of, event in concerned if of in (address, "")], address)
+        if found and not addresses:
+            yield from_events(machine, list(found), "")
+
+    return look
+
+
+def gpu_of(machine: Machine, address: str) -> str:
+    """The GPU that a function of PCI belongs to: itself, its audio, a bridge above it. "" where none is meant."""
+    slot = address.rpartition(".")[0]
+    for gpu in machine.gpus:
+        if slot and slot in (
+            gpu.address.rpartition(".")[0],
+            *(link.address.rpartition(".")[0] for link in gpu.links),
+        ):
+            return gpu.address
+    return address
+
+
+def from_events(machine: Machine, events: list[Event], address: str) -> Seen:
+    """A GPU that this toolkit does not drive only deserves a note, where another is there that it does."""
+    ours = {gpu.address for gpu in machine.wanted}
+    others = {gpu.address for gpu in machine.gpus} - ours
+    lines = tuple(f"kernel.log: {event.text}" for event in events[:SHOWN_LINES])
+    if len(events) > SHOWN_LINES:
+        lines += (f"kernel.log: ({len(events) - SHOWN_LINES} more lines like these)",)
+    address = gpu_of(machine, address)
+    known = address if address in ours or address in others else ""
+    return Seen(evidence=lines, about=known, at=events[0].at, severity="note" if address in others else None)

@@ -1,0 +1,70 @@
+"""What the matrix (probes/combinations.yaml) knows of this chip with this kernel, module and firmware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.rule import BOTH, Rule, Seen
+from zinc_rt.doctor.rules.firmware import PACKAGES
+from zinc_rt.probes.combinations import Combination, Facts, matching
+
+
+def facts(gpu: Gpu, machine: Machine) -> Facts:
+    module = machine.module
+    kind = None if module.dkms is None else "dkms" if module.dkms else "in-tree"
+    version = module.version or ((machine.packages or {}).get("amdgpu-dkms") if module.dkms else None)
+    parameters = dict(module.parameters)
+    for word in machine.kernel.cmdline or ():
+        name, _, value = word.partition("=")
+        if name.startswith("amdgpu."):
+            parameters.setdefault(name.removeprefix("amdgpu."), value)
+    packages = dict(machine.packages or {})
+    own = next((packages[name] for name in PACKAGES if name in packages), None)
+    if own is not None:
+        packages["linux-firmware"] = own  # the part for AMD's GPUs, where a distribution splits it off
+    return Facts(gpu.arch, machine.kernel.release, kind, version, gpu.firmware, packages, parameters)
+
+
+def rows(machine: Machine) -> list[tuple[Gpu, Combination]]:
+    return [(gpu, row) for gpu in machine.wanted if gpu.arch for row in matching(facts(gpu, machine))]
+
+
+def _of(verdict: str) -> Callable[[Machine], Iterator[Seen]]:
+    def look(machine: Machine) -> Iterator[Seen]:
+        for gpu, row in rows(machine):
+            if row.verdict == verdict:
+                yield Seen(
+                    f"{'known to fail' if verdict == 'bad' else 'reported'}: {row.what}",
+                    (f"combinations.yaml: {row.quote()}",),
+                    gpu.address,
+                    next=row.next,
+                    rows=(row.id,),
+                    explains=row.symptoms if verdict == "bad" else (),
+                )
+
+    return look
+
+
+_WHY = "others had this chip with this kernel, module or firmware before"
+RULES = (
+    Rule(
+        "combination.bad",
+        "warning",
+        "known to fail",
+        _WHY,
+        "change one of them, as the source says",
+        BOTH,
+        _of("bad"),
+    ),
+    Rule(
+        "combination.suspect",
+        "note",
+        "reported to fail",
+        _WHY,
+        "where it fails here, too: read the source, and say so there",
+        BOTH,
+        _of("suspect"),
+    ),
+    Rule("combination.good", "note", "reported to work", _WHY, "", BOTH, _of("good")),
+)

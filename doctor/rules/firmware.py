@@ -1,0 +1,186 @@
+"""Firmware: there, accepted, new enough."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.rule import BOTH, T2, Rule, Seen, from_events, logged
+from zinc_rt.kmd.availability import EXCLUDED, MINIMA, Facts
+
+# Files the driver asks for and does without (amdgpu_psp.c, amdgpu_isp.c, amdgpu_vcn.c).
+OPTIONAL = ("_cap.bin", "isp_", "_kicker", "vpe_", "umsch_", "/aldebaran_sjt", "ip_discovery.bin", "dmcu")
+
+PACKAGES = (
+    "amd-gpu-firmware",
+    "linux-firmware-amdgpu",
+    "kernel-firmware-amdgpu",
+    "firmware-amd-graphics",
+    "linux-firmware",
+)
+GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an earlier winter has their firmware
+
+
+def _missing(machine: Machine) -> Iterator[Seen]:
+    """Required where the driver's start failed as well, or the file is one nothing does without."""
+    if machine.log is None:
+        return
+    failed = bool(machine.log.named("init-failed", "psp", "smu", "mes"))
+    events = [
+        each for each in machine.log.named("firmware-missing") if not any(word in each.file for word in OPTIONAL)
+    ]
+    for address in dict.fromkeys(event.address for event in events):
+        own = [event for event in events if event.address == address]
+        files = list(dict.fromkeys(event.file for event in own if event.file))
+        seen = from_events(machine, own, address)
+        started = any(gpu.node and gpu.address in (address, "") for gpu in machine.gpus) and not failed
+        package = next((name for name in PACKAGES if name in (machine.packages or {})), "linux-firmware")
+        named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+        yield Seen(
+            f"firmware is missing: {named or 'the kernel found none'}",
+            seen.evidence,
+            seen.about,
+            seen.at,
+            severity="note" if started else seen.severity,
+            next=(
+                f"update {package}, rebuild the initramfs (update-initramfs -u, dracut -f, mkinitcpio "
+                "-P), boot again"
+            )
+            if not started
+            else "nothing: the driver started without it",
+        )
+
+
+def _package_old(machine: Machine) -> Iterator[Seen]:
+    """Only where the driver did not start and the log says not why: distributions add files to old packages."""
+    if machine.log is not None and machine.log.events:
+        return
+    for gpu in machine.wanted:
+        for name in PACKAGES:
+            date = re.match(r"(?:\d+:)?(20\d{6})", (machine.packages or {}).get(name, ""))
+            if (
+                date
+                and gpu.arch.startswith("gfx12")
+                and gpu.node is None
+                and gpu.driver == ""
+                and int(date[1]) < GFX12_SINCE
+            ):
+                yield Seen(
+                    f"{name} {date[1]} is older than {gpu.title}",
+                    (f"packages.txt: {name} {date[1]}",),
+                    gpu.address,
+                )
+                return
+
+
+def _unreadable(machine: Machine) -> Iterator[Seen]:
+    yield from logged("firmware-unreadable")(machine)
+
+
+def _old(machine: Machine) -> Iterator[Seen]:
+    """Below what user queues need; in the way only where they were asked for."""
+    asked = machine.module.parameters.get("user_queue") in ("1", "2")
+    for gpu in machine.wanted:
+        generation = _generation(gpu)
+        if generation is None or generation in EXCLUDED or generation not in MINIMA:
+            continue
+        old = Facts(generation, 0, 0, None, gpu.firmware).too_old
+        if old:
+            yield Seen(
+                f"firmware of {gpu.title} is too old for user queues: {', '.join(old)}",
+                tuple(
+                    f"firmware.txt: {name} {value}"
+                    for name, value in gpu.firmware.items()
+                    if name in MINIMA[generation]
+                ),
+                gpu.address,
+                severity="warning" if asked else "note",
+            )
+
+
+def _no_mes(machine: Machine) -> Iterator[Seen]:
+    """firmware.txt has a MES line of zeros for the only GPU, whose other firmware is there."""
+    line = re.search(
+        r"^MES feature version: \d+, firmware version: 0x0+$", machine.capture.text("firmware.txt") or "", re.M
+    )
+    if line is None or len(machine.gpus) != 1:
+        return
+    for gpu in machine.wanted:
+        if gpu.arch and "MEC" in gpu.firmware and "MES" not in gpu.firmware:
+            yield Seen(evidence=(f"firmware.txt: {line[0]}",), about=gpu.address)
+
+
+def _excluded(machine: Machine) -> Iterator[Seen]:
+    for gpu in machine.wanted:
+        if _generation(gpu) in EXCLUDED:
+            yield Seen(
+                f"{gpu.title}: the kernel leaves it out of user queues, whatever amdgpu.user_queue says",
+                about=gpu.address,
+            )
+
+
+def _generation(gpu: Gpu) -> tuple[int, int, int] | None:
+    digits = gpu.arch.removeprefix("gfx")
+    if len(digits) != 4:
+        return None
+    return int(digits[:2]), int(digits[2], 16), int(digits[3], 16)
+
+
+RULES = (
+    Rule(
+        "firmware.missing",
+        "broken",
+        "firmware is missing",
+        "the driver stops where its firmware ends: the GPU does not start without it",
+        "update linux-firmware, rebuild the initramfs, boot again",
+        BOTH,
+        _missing,
+    ),
+    Rule(
+        "firmware.package-old",
+        "warning",
+        "the firmware package is older than the GPU",
+        "the driver did not start, and the log does not say why: firmware is the first suspect",
+        "update it, rebuild the initramfs, boot again; `sudo dmesg | grep -i firmware`",
+        BOTH,
+        _package_old,
+    ),
+    Rule(
+        "firmware.unreadable",
+        "broken",
+        "a firmware file is damaged or cannot be read",
+        "the driver stops there: the GPU does not start without it",
+        "reinstall linux-firmware; check that this kernel can unpack .zst and .xz "
+        "(CONFIG_FW_LOADER_COMPRESS_*); rebuild the initramfs",
+        BOTH,
+        _unreadable,
+    ),
+    Rule(
+        "firmware.no-mes",
+        "broken",
+        "no MES firmware is loaded",
+        "MES schedules every compute queue on gfx11 and gfx12: no queue can be made without it",
+        "update linux-firmware (gc_*_mes*.bin, gc_*_uni_mes.bin) and boot again",
+        BOTH,
+        _no_mes,
+    ),
+    Rule(
+        "firmware.old-for-t2",
+        "note",
+        "firmware is too old for user queues",
+        "below these versions the kernel does not offer them; t1 needs none of this",
+        "update linux-firmware and boot again",
+        (T2,),
+        _old,
+    ),
+    Rule(
+        "firmware.no-user-queues",
+        "note",
+        "the kernel leaves this chip out of user queues",
+        "t2 is not to be had; t1 is",
+        "use --tier t1",
+        (T2,),
+        _excluded,
+    ),
+)

@@ -1,0 +1,184 @@
+"""Container, virtual machine, memory, and who else uses the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.doctor.machine import Machine
+from zinc_rt.doctor.read_machine import refused
+from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, logged
+
+LITTLE_BYTES = 2 << 30
+FULL = 0.9  # of VRAM
+
+
+def _wsl(machine: Machine) -> Iterator[Seen]:
+    if machine.kernel.wsl:
+        yield Seen(evidence=(f"proc/version: {machine.kernel.release}",))
+
+
+def _no_nodes(machine: Machine) -> Iterator[Seen]:
+    """A container shows the host's /sys, but only the nodes it was given."""
+    kind = machine.host.container
+    if not kind or not machine.gpus:
+        return
+    paths = {node.path for node in machine.nodes or ()}
+    wanted = ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.wanted if gpu.render)]
+    absent = (
+        [p for p in wanted if refused_or_missing(machine, p)]
+        if machine.nodes is None
+        else [p for p in wanted if p not in paths]
+    )
+    absent = [p for p in absent if not refused(machine.capture, p.strip("/"))]
+    if absent:
+        yield Seen(
+            f"this container ({kind}) was not given {', '.join(absent)}", tuple(f"dev.txt: no {p}" for p in absent)
+        )
+
+
+def refused_or_missing(machine: Machine, path: str) -> bool:
+    why = machine.capture.unreadable.get(path.strip("/"), "")
+    return "no such" in why.lower() or "missing" in why.lower()
+
+
+def _hidden(machine: Machine) -> Iterator[Seen]:
+    """KFD shows a process only the GPUs its device cgroup lets it open."""
+    hidden = "cgroup" in machine.kfd_problem or "empty" in machine.kfd_problem
+    if hidden and not any(gpu.node for gpu in machine.wanted):
+        yield Seen(f"KFD hides the GPU from this process: {machine.kfd_problem}", (machine.kfd_problem,))
+
+
+def _virtual(machine: Machine) -> Iterator[Seen]:
+    if machine.host.hypervisor and machine.gpus:
+        yield Seen(f"this is a virtual machine ({machine.host.hypervisor}): the GPU is passed through")
+
+
+def _little_memory(machine: Machine) -> Iterator[Seen]:
+    left, swap = machine.host.available_bytes, machine.host.swap_free_bytes or 0
+    if left is not None and left < LITTLE_BYTES and machine.gpus:
+        yield Seen(
+            f"{left >> 20} MiB of memory are free ({swap >> 20} MiB of swap)",
+            (f"proc/meminfo: MemAvailable {left >> 10} kB",),
+        )
+
+
+def _huge_pages(machine: Machine) -> Iterator[Seen]:
+    pages, total = machine.host.hugepages, machine.host.total_bytes
+    if pages and total and pages[1] * (2 << 20) > total // 2 and pages[0] * (2 << 20) > total // 4:
+        yield Seen(f"{pages[0]} huge pages are set aside and unused: {pages[0] * 2} MiB that nobody else can have")
+
+
+def _users(machine: Machine) -> Iterator[Seen]:
+    names = sorted({" ".join(line.split()[:2]) for line in machine.users if "/dev/kfd" in line})
+    if names:
+        yield Seen(
+            f"other processes use KFD: {', '.join(names[:5])}", tuple(f"users.txt: {each}" for each in names[:5])
+        )
+
+
+def _full(machine: Machine) -> Iterator[Seen]:
+    for gpu in machine.wanted:
+        used, whole = gpu.vram_used_bytes, gpu.vram_bytes
+        if used and whole and used > FULL * whole and not gpu.integrated:
+            title = f"{used >> 20} of {whole >> 20} MiB of VRAM of {gpu.title} are in use"
+            yield Seen(title, (f"mem_info_vram_used: {used}",), gpu.address)
+
+
+def _displays(machine: Machine) -> Iterator[Seen]:
+    for gpu in machine.wanted:
+        if gpu.displays:
+            yield Seen(f"{gpu.title} lights {', '.join(gpu.displays)}", about=gpu.address)
+
+
+RULES = (
+    Rule(
+        "host.wsl",
+        "broken",
+        "this is WSL: its kernel has no amdgpu",
+        "WSL reaches the GPU through Windows (/dev/dxg), which neither t1 nor t2 can use",
+        "boot Linux itself; here: zinc-rt pm4-test --device sim, or --tier t_cpu",
+        BOTH,
+        _wsl,
+    ),
+    Rule(
+        "container.nodes",
+        "broken",
+        "this container was not given the GPU's device nodes",
+        "t1 opens /dev/kfd and the render node, t2 the render node",
+        "start it with --device /dev/kfd --device /dev/dri --group-add render (or keep-groups)",
+        BOTH,
+        _no_nodes,
+    ),
+    Rule(
+        "container.hidden",
+        "broken",
+        "KFD hides the GPU from this process",
+        "KFD shows a process only what its device cgroup lets it open",
+        "give the container both /dev/kfd and the GPU's /dev/dri/renderD*",
+        (T1,),
+        _hidden,
+    ),
+    Rule(
+        "host.virtual",
+        "note",
+        "this is a virtual machine",
+        "resets, BARs and PCIe atomics depend on the host as well; a hang may need the host to boot again",
+        "",
+        BOTH,
+        _virtual,
+    ),
+    Rule(
+        "host.memory",
+        "warning",
+        "little memory is free",
+        "weights are staged in system memory, and the driver evicts VRAM into it",
+        "end what holds it, or add swap",
+        BOTH,
+        _little_memory,
+    ),
+    Rule(
+        "host.huge-pages",
+        "warning",
+        "memory is set aside as huge pages",
+        "neither the driver nor this runtime uses them",
+        "sudo sysctl vm.nr_hugepages=0",
+        BOTH,
+        _huge_pages,
+    ),
+    Rule(
+        "host.out-of-memory",
+        "warning",
+        "the kernel ran out of memory and killed processes",
+        "what it killed may have been at work on the GPU",
+        "a smaller model or context; more memory or swap",
+        BOTH,
+        logged("host-memory"),
+    ),
+    Rule(
+        "host.vram-full",
+        "warning",
+        "VRAM is nearly full",
+        "weights will not fit beside what is there, or the driver evicts to system memory",
+        "end the processes that hold it (`fuser -v /dev/kfd /dev/dri/renderD*`)",
+        BOTH,
+        _full,
+    ),
+    Rule(
+        "host.users",
+        "note",
+        "others use the GPU",
+        "speeds measured now are shared, and a hang takes their work along",
+        "end them before hazardous probes",
+        BOTH,
+        _users,
+    ),
+    Rule(
+        "host.display",
+        "note",
+        "the GPU lights a display",
+        "a hang or reset takes the picture along: pm4-test runs nothing that hangs on purpose there unasked",
+        "work over ssh, or light the display from another GPU, before --hazard 2",
+        BOTH,
+        _displays,
+    ),
+)

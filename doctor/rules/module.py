@@ -1,0 +1,213 @@
+"""The driver module and its kernel: there, loaded, of the right version, not kept out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.doctor.machine import Machine
+from zinc_rt.doctor.read_machine import version
+from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, logged
+
+
+def _blacklisted(machine: Machine) -> Iterator[Seen]:
+    by = machine.module.blacklisted_by
+    if by is None:
+        return
+    if machine.module.loaded and any(gpu.driver == "amdgpu" for gpu in machine.gpus):
+        return  # loaded by hand since
+    yield Seen(f"amdgpu is kept out by {by}", (by,))
+
+
+def _rejected(machine: Machine) -> Iterator[Seen]:
+    yield from logged("module-rejected")(machine)
+    said = machine.log is not None and machine.log.named("module-rejected")
+    dkms = [name for name in machine.packages or {} if "dkms" in name and "amdgpu" in name]
+    secured = machine.host.secure_boot or machine.host.lockdown in ("integrity", "confidentiality")
+    unbound = machine.gpus and all(gpu.driver == "" for gpu in machine.wanted)
+    if (
+        secured
+        and dkms
+        and not said
+        and (machine.module.loaded is False or unbound)
+        and not machine.module.blacklisted_by
+    ):
+        yield Seen(
+            "amdgpu comes from DKMS, Secure Boot is on, and the module is not loaded: its signature "
+            "is the first suspect",
+            (f"packages.txt: {dkms[0]}", "Secure Boot: on"),
+        )
+
+
+def _not_loaded(machine: Machine) -> Iterator[Seen]:
+    if machine.module.loaded is False and machine.gpus and not machine.host.container:
+        yield Seen(evidence=("proc/modules: no amdgpu",))
+
+
+def _no_kfd(machine: Machine) -> Iterator[Seen]:
+    config = machine.kernel.config
+    if (
+        config
+        and "CONFIG_DRM_AMDGPU" in config
+        and config.get("CONFIG_HSA_AMD") != "y"
+        and not machine.module.dkms
+    ):
+        yield Seen(evidence=("boot/config: CONFIG_HSA_AMD is not set",))
+
+
+def _no_amdgpu(machine: Machine) -> Iterator[Seen]:
+    config = machine.kernel.config
+    if (
+        config
+        and len(config) > 20
+        and config.get("CONFIG_DRM_AMDGPU") not in ("y", "m")
+        and not machine.module.loaded
+    ):
+        yield Seen(evidence=("boot/config: CONFIG_DRM_AMDGPU is not set",))
+
+
+def _too_old(machine: Machine) -> Iterator[Seen]:
+    now = machine.kernel.version
+    packages = machine.packages or {}
+    if now is None or machine.module.dkms or any("dkms" in name and "amdgpu" in name for name in packages):
+        return
+    for gpu in machine.wanted:
+        if gpu.chip and now[:2] < gpu.chip.kernel and gpu.node is None:
+            least = ".".join(map(str, gpu.chip.kernel))
+            yield Seen(
+                f"Linux {machine.kernel.release} is older than {gpu.title}: it came with {least}",
+                (f"proc/version: {machine.kernel.release}",),
+                gpu.address,
+                next=f"use Linux {least} or newer, or AMD's amdgpu-dkms",
+            )
+
+
+def _dkms_unused(machine: Machine) -> Iterator[Seen]:
+    """amdgpu-dkms is installed and the kernel's own module runs: it was not built for this kernel."""
+    package = (machine.packages or {}).get("amdgpu-dkms")
+    if not package or machine.module.dkms is not False or not machine.module.loaded:
+        return
+    yield Seen(
+        f"amdgpu-dkms {package} is installed, but the kernel's own amdgpu runs",
+        (f"packages.txt: amdgpu-dkms {package}", "sys/module/amdgpu/version: not there"),
+    )
+
+
+def _dkms_other_version(machine: Machine) -> Iterator[Seen]:
+    package = (machine.packages or {}).get("amdgpu-dkms")
+    loaded, packed = version(machine.module.version), version(package)
+    if loaded and packed and machine.module.dkms and loaded[:3] != packed[:3]:
+        yield Seen(
+            f"amdgpu {machine.module.version} runs, but the package is {package}",
+            (f"sys/module/amdgpu/version: {machine.module.version}", f"packages.txt: amdgpu-dkms {package}"),
+        )
+
+
+def _dkms(machine: Machine) -> Iterator[Seen]:
+    if machine.module.dkms:
+        yield Seen(f"amdgpu comes from DKMS: {machine.module.version or 'version unknown'}")
+
+
+RULES = (
+    Rule(
+        "module.blacklisted",
+        "broken",
+        "amdgpu is kept out",
+        "t1 and t2 both go through amdgpu",
+        "take that out of the command line or file, rebuild the initramfs, and boot again",
+        BOTH,
+        _blacklisted,
+    ),
+    Rule(
+        "module.modeset-off",
+        "broken",
+        "amdgpu was told not to start: nomodeset",
+        "with nomodeset amdgpu gives up at once, its compute side too",
+        "take nomodeset (or amdgpu.modeset=0) out of the kernel command line",
+        BOTH,
+        logged("modeset-off"),
+    ),
+    Rule(
+        "module.rejected",
+        "broken",
+        "the kernel refused the module: its signature is not trusted (Secure Boot)",
+        "a DKMS module is signed with the machine's own key, which Secure Boot knows only once it is enrolled",
+        "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der (or /var/lib/dkms/mok.pub), boot, "
+        "enrol; or disable Secure Boot",
+        BOTH,
+        _rejected,
+    ),
+    Rule(
+        "module.mismatch",
+        "broken",
+        "the module does not fit the running kernel: version magic or symbols differ",
+        "a module built for another kernel is not loaded",
+        "boot again after a kernel update; for DKMS: sudo dkms autoinstall, with the headers of this "
+        "kernel installed",
+        BOTH,
+        logged("module-mismatch"),
+    ),
+    Rule(
+        "module.not-loaded",
+        "broken",
+        "the module amdgpu is not loaded",
+        "t1 and t2 both go through amdgpu",
+        "sudo modprobe amdgpu; `sudo dmesg | tail` says why it refuses",
+        BOTH,
+        _not_loaded,
+    ),
+    Rule(
+        "module.no-amdgpu",
+        "broken",
+        "this kernel was built without amdgpu",
+        "t1 and t2 both go through amdgpu",
+        "use a kernel with CONFIG_DRM_AMDGPU=m (a distribution's generic kernel; cloud and virtual "
+        "flavours leave it out)",
+        BOTH,
+        _no_amdgpu,
+    ),
+    Rule(
+        "module.no-kfd",
+        "broken",
+        "this kernel's amdgpu was built without KFD",
+        "t1 submits through /dev/kfd; t2 does not need it",
+        "use a kernel with CONFIG_HSA_AMD=y, or --tier t2",
+        (T1,),
+        _no_kfd,
+    ),
+    Rule(
+        "module.kernel-too-old",
+        "broken",
+        "the kernel is older than the GPU",
+        "its amdgpu does not know the chip, or knows it only in part",
+        "use a newer kernel, or AMD's amdgpu-dkms",
+        BOTH,
+        _too_old,
+    ),
+    Rule(
+        "module.dkms-unused",
+        "warning",
+        "amdgpu-dkms is installed, but the kernel's own amdgpu runs",
+        "what was tested with DKMS is not what runs: the build for this kernel is missing or failed",
+        "dkms status; sudo apt install linux-headers-$(uname -r); sudo dkms autoinstall; boot again",
+        BOTH,
+        _dkms_unused,
+    ),
+    Rule(
+        "module.dkms-stale",
+        "warning",
+        "the running amdgpu is not the one installed",
+        "the module was updated and the machine not booted since, or the initramfs holds the old one",
+        "sudo update-initramfs -u -k all (dracut -f), then boot again",
+        BOTH,
+        _dkms_other_version,
+    ),
+    Rule(
+        "module.dkms",
+        "note",
+        "amdgpu comes from DKMS",
+        "reports differ between the kernel's module and AMD's: name which one runs",
+        "",
+        BOTH,
+        _dkms,
+    ),
+)

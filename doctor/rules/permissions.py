@@ -1,0 +1,137 @@
+"""Whether this user may open the device nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from zinc_rt.doctor.machine import DeviceNode, Machine
+from zinc_rt.doctor.read_machine import refused
+from zinc_rt.doctor.rule import BOTH, Rule, Seen
+
+# systemd's default gives everybody the render nodes and /dev/kfd (meson: group-render-mode 0666); Debian and what
+# comes from it build with 0660. What is not in the list may do either.
+CLOSED = ("debian", "ubuntu")
+OPEN = ("fedora", "rhel", "centos", "arch", "suse", "opensuse", "nixos", "gentoo")
+GROUPS = ("render", "video")
+
+
+def _membership(machine: Machine) -> Iterator[Seen]:
+    if not machine.gpus:
+        return  # nothing to open
+    user, host = machine.user, machine.host.distribution or ""
+    denied = [node for node in _node_paths(machine) if refused(machine.capture, node.strip("/"))]
+    if denied:
+        group = next((node.gid for node in machine.nodes or () if node.path == denied[0]), "render")
+        yield Seen(f"this user may not open {', '.join(denied)}", _evidence(machine, denied), next=_join(group))
+        return
+    if user is None or user.uid == 0 or "0" in user.groups:
+        return
+    if machine.nodes:
+        closed = [node for node in machine.nodes if _closed(node, user.groups, user.uid)]
+        for node in closed[:1]:
+            paths = [each.path for each in closed]
+            title = f"this user is not in {_group_name(node)}, which {', '.join(paths)} belong to"
+            yield Seen(title, _evidence(machine, paths), next=_join(_group_name(node)))
+        return
+    if user.groups & {"render"} or _opened_by_udev(machine) or all(group.isdecimal() for group in user.groups):
+        return  # numbers alone do not say whose they are
+    evidence = (f"id.txt: {(machine.capture.line('id.txt') or '')[:200]}",)
+    if any(word in host.split() for word in CLOSED) or not any(word in host.split() for word in OPEN):
+        only_video = "video" in user.groups
+        title = "this user is not in the group render" + (" (only in video)" if only_video else "")
+        yield Seen(title, evidence, severity=None if host else "warning")
+    else:
+        yield Seen(
+            "this user is not in the group render; this distribution opens the nodes to everybody",
+            evidence,
+            severity="note",
+            next="where a probe says `Permission denied`: sudo usermod -aG render $USER, then log in again",
+        )
+
+
+def _opened_by_udev(machine: Machine) -> bool:
+    """A rule of the administrator's that gives everybody /dev/kfd."""
+    rules = [
+        text for name in machine.capture.files if "udev/rules.d/" in name and (text := machine.capture.text(name))
+    ]
+    return any(re.search(r"^[^#\n]*kfd.*MODE:?=\"?0?(?:666|777)", text, re.M) for text in rules)
+
+
+def _closed(node: DeviceNode, groups: frozenset[str], uid: int | None) -> bool:
+    """Whether mode, owner and group keep this user out of a node that a tier opens. An ACL may let it in."""
+    if not (node.path.endswith("/kfd") or "/renderD" in node.path) or node.acl:
+        return False
+    mine = node.mode[4:6] if node.gid in groups else node.mode[1:3] if node.uid == str(uid) else node.mode[7:9]
+    return mine != "rw"
+
+
+def _group_name(node: DeviceNode) -> str:
+    return "render" if node.gid.isdecimal() and node.gid != "0" else node.gid
+
+
+def _join(group: str) -> str:
+    if group in ("root", "0"):
+        return (
+            "sudo udevadm trigger /dev/kfd: a node of root's group has not seen its udev rule (70-kfd, "
+            "50-udev-default)"
+        )
+    return f"sudo usermod -aG {group} $USER, then log out and in again (`newgrp {group}` for this shell)"
+
+
+def _node_paths(machine: Machine) -> list[str]:
+    return ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.wanted if gpu.render)]
+
+
+def _evidence(machine: Machine, paths: list[str]) -> tuple[str, ...]:
+    lines = [
+        line for line in (machine.capture.text("dev.txt") or "").splitlines() if any(p in line for p in paths)
+    ]
+    said = [f"dev.txt: {line}" for line in lines]
+    said += [
+        f"{p}: {machine.capture.unreadable[p.strip('/')]}"
+        for p in paths
+        if p.strip("/") in machine.capture.unreadable
+    ]
+    return (*said[:4], *((f"id.txt: {machine.capture.line('id.txt')}",) if machine.user else ()))
+
+
+def _missing_nodes(machine: Machine) -> Iterator[Seen]:
+    """The driver has the GPU, and udev or a container has not made its nodes."""
+    started = any(gpu.driver == "amdgpu" for gpu in machine.wanted)
+    if not started or machine.host.container:
+        return
+    if machine.nodes is None:
+        unreadable = machine.capture.unreadable
+        missing = [
+            path for path in _node_paths(machine) if "no such" in unreadable.get(path.strip("/"), "").lower()
+        ]
+    else:
+        paths = {node.path for node in machine.nodes}
+        missing = [path for path in _node_paths(machine) if path not in paths]
+    if "/dev/kfd" in missing and machine.kfd is None:
+        missing.remove("/dev/kfd")
+    if missing:
+        yield Seen(f"{', '.join(missing)} do not exist, though amdgpu drives the GPU", ("dev.txt: (not listed)",))
+
+
+RULES = (
+    Rule(
+        "permissions.group",
+        "broken",
+        "this user may not open the GPU's device nodes",
+        "t1 opens /dev/kfd and the render node, t2 the render node, both for reading and writing",
+        "sudo usermod -aG render,video $USER, then log out and in again",
+        BOTH,
+        _membership,
+    ),
+    Rule(
+        "permissions.nodes",
+        "broken",
+        "device nodes are missing",
+        "without its node a tier has nothing to open",
+        "sudo udevadm trigger --subsystem-match=drm --subsystem-match=kfd; `ls -l /dev/kfd /dev/dri`",
+        BOTH,
+        _missing_nodes,
+    ),
+)

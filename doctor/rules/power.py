@@ -1,0 +1,198 @@
+"""Power, clocks and heat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.rule import BOTH, Rule, Seen, each_gpu, logged
+
+LOW_CAP = 0.6  # of the power limit the card came with
+
+
+def _runtime_error(gpu: Gpu, machine: Machine) -> Seen | None:
+    if gpu.runtime_status != "error":
+        return None
+    return Seen(
+        f"runtime power management of {gpu.title} has failed", ("power/runtime_status: error",), gpu.address
+    )
+
+
+def _asleep(gpu: Gpu, machine: Machine) -> Seen | None:
+    if gpu.runtime_status not in ("suspended", "suspending", "resuming"):
+        return None
+    return Seen(
+        f"{gpu.title} sleeps ({gpu.power_state or gpu.runtime_status}): its sensors were not read, "
+        "which would wake it",
+        (f"power/runtime_status: {gpu.runtime_status}",),
+        gpu.address,
+    )
+
+
+def _unpowered(gpu: Gpu, machine: Machine) -> Seen | None:
+    """Asleep by name but awake for runtime power management: it did not come back."""
+    if gpu.power_state not in ("D3cold", "D3hot") or gpu.runtime_status != "active":
+        return None
+    return Seen(
+        f"{gpu.title} stays in {gpu.power_state}, though it should be awake",
+        (f"power_state: {gpu.power_state}", "power/runtime_status: active"),
+        gpu.address,
+    )
+
+
+def _hot(gpu: Gpu, machine: Machine) -> Seen | None:
+    over = [
+        f"{label} {now:g} °C (limit {most:g})" for label, now, most in gpu.temperatures if most and now >= most
+    ]
+    return Seen(f"{gpu.title} is too hot: {', '.join(over)}", tuple(over), gpu.address) if over else None
+
+
+def _capped(gpu: Gpu, machine: Machine) -> Seen | None:
+    cap, usual = gpu.power_cap_watts, gpu.power_cap_default_watts
+    if cap is None or not usual or cap >= LOW_CAP * usual:
+        return None
+    return Seen(
+        f"the power limit of {gpu.title} is {cap:g} W of {usual:g} W",
+        (f"power1_cap: {cap:g} W", f"power1_cap_default: {usual:g} W"),
+        gpu.address,
+    )
+
+
+def _held_low(gpu: Gpu, machine: Machine) -> Seen | None:
+    if gpu.performance_level not in ("low", "profile_min_sclk", "profile_min_mclk"):
+        return None
+    return Seen(
+        f"the clocks of {gpu.title} are held down: {gpu.performance_level}",
+        (f"power_dpm_force_performance_level: {gpu.performance_level}",),
+        gpu.address,
+    )
+
+
+def _silent(gpu: Gpu, machine: Machine) -> Seen | None:
+    """Sensors that did not answer while the capture was made."""
+    where = f"sys/class/drm/{gpu.card}/device/hwmon"
+    why = next(
+        (why for name, why in machine.capture.unreadable.items() if gpu.card and name.startswith(where)), ""
+    )
+    if "no answer" in why or "timed out" in why.lower() or "SMU" in why:
+        return Seen(f"the sensors of {gpu.title} do not answer", (f"{where}: {why}",), gpu.address)
+    return None
+
+
+def _sleeps_unused(machine: Machine) -> Iterator[Seen]:
+    """Only a note: on a headless card it is where several threads of failures to resume begin."""
+    if "0" in (machine.kernel.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
+        return
+    for gpu in machine.wanted:
+        if gpu.runtime_control == "auto" and not gpu.displays and not gpu.integrated and gpu.driver == "amdgpu":
+            yield Seen(
+                f"{gpu.title} may be powered down while idle: runtime power management is on", about=gpu.address
+            )
+
+
+def _link_saving(machine: Machine) -> Iterator[Seen]:
+    if machine.host.aspm_policy in ("powersave", "powersupersave") and machine.gpus:
+        yield Seen(f"PCIe links save power (ASPM {machine.host.aspm_policy})")
+
+
+RULES = (
+    Rule(
+        "power.runtime-error",
+        "broken",
+        "runtime power management has failed",
+        "the card was put to sleep and did not come back whole: sensors, fan and queues fail after that",
+        "boot with amdgpu.runpm=0 (github.com/ROCm/legacy-rocm-build/issues/6101)",
+        BOTH,
+        each_gpu(_runtime_error),
+    ),
+    Rule(
+        "power.resume",
+        "broken",
+        "the card did not wake from its sleep (D3)",
+        "it was powered down while idle and does not answer: every later message is a consequence",
+        "boot with amdgpu.runpm=0, and pcie_port_pm=off where bridges sleep, too; a BIOS update",
+        BOTH,
+        logged("d3cold"),
+    ),
+    Rule(
+        "power.stuck-asleep",
+        "broken",
+        "the card is still powered down",
+        "it was powered down while idle and does not answer",
+        "boot with amdgpu.runpm=0",
+        BOTH,
+        each_gpu(_unpowered),
+    ),
+    Rule(
+        "power.thermal",
+        "broken",
+        "the GPU reached its critical temperature",
+        "it slows down, then shuts down: a hang under load may be heat",
+        "check fans, dust and the airflow of the case; `sensors` while it works",
+        BOTH,
+        logged("thermal"),
+    ),
+    Rule(
+        "power.hot",
+        "broken",
+        "the GPU is too hot",
+        "it slows down, then shuts down",
+        "check fans, dust and the airflow of the case",
+        BOTH,
+        each_gpu(_hot),
+    ),
+    Rule(
+        "power.sensors-silent",
+        "warning",
+        "the sensors do not answer",
+        "they are read through the SMU, which may hang; a run now would be blind to heat",
+        "`sudo dmesg | grep -i smu`; boot again",
+        BOTH,
+        each_gpu(_silent),
+    ),
+    Rule(
+        "power.cap",
+        "warning",
+        "the power limit is low",
+        "clocks fall under load: speeds measured now are not the card's",
+        "set power1_cap back to power1_cap_default (as root), or through the tool that lowered it",
+        BOTH,
+        each_gpu(_capped),
+    ),
+    Rule(
+        "power.clocks",
+        "warning",
+        "clocks are held down",
+        "speeds measured now are not the card's",
+        "echo auto | sudo tee /sys/class/drm/card*/device/power_dpm_force_performance_level",
+        BOTH,
+        each_gpu(_held_low),
+    ),
+    Rule(
+        "power.aspm",
+        "note",
+        "PCIe links save power",
+        "a link that sleeps answers later, and on some boards not at all",
+        "where the link has errors: pcie_aspm=off on the command line",
+        BOTH,
+        _link_saving,
+    ),
+    Rule(
+        "power.asleep",
+        "note",
+        "the GPU sleeps",
+        "the first use wakes it",
+        "",
+        BOTH,
+        each_gpu(_asleep),
+    ),
+    Rule(
+        "power.runtime",
+        "note",
+        "runtime power management is on",
+        "failures to wake up look like dead firmware (github.com/ROCm/legacy-rocm-build/issues/6101)",
+        "where the GPU fails after a pause: boot with amdgpu.runpm=0",
+        BOTH,
+        _sleeps_unused,
+    ),
+)

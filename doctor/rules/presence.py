@@ -1,0 +1,181 @@
+"""Whether there is a GPU, whose it is, and whether it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, each_gpu, logged
+
+SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every probe, and says nothing about hardware"
+
+
+def _none(machine: Machine) -> Iterator[Seen]:
+    if machine.gpus or machine.kernel.wsl:
+        return
+    if machine.host.container and not machine.gpus_known:
+        yield Seen(
+            f"no GPU is visible in this container ({machine.host.container})",
+            why="whether the machine has one cannot be seen from here",
+            next="start the container with --device /dev/kfd --device /dev/dri --group-add render, or run doctor "
+            f"on the host; without a GPU, {SIMULATED}",
+        )
+        return
+    where = (
+        "neither sysfs nor lspci lists one" if machine.gpus_known else "there is no sys/class/drm and no lspci.txt"
+    )
+    yield Seen(evidence=(where,))
+
+
+def _vfio(gpu: Gpu, machine: Machine) -> Seen | None:
+    if gpu.driver not in ("vfio-pci", "pci-stub", "xen-pciback", "pciback"):
+        return None
+    return Seen(f"{gpu.title} is set aside for a virtual machine: {gpu.driver} holds it", about=gpu.address)
+
+
+def _gone(gpu: Gpu, machine: Machine) -> Seen | None:
+    if not gpu.gone:
+        return None
+    return Seen(
+        f"{gpu.title} no longer answers on the bus: its configuration space reads as all ones",
+        ("lspci.txt: rev ff, unknown header type 7f",),
+        gpu.address,
+    )
+
+
+def _no_driver(gpu: Gpu, machine: Machine) -> Seen | None:
+    if gpu.driver or gpu.driver is None or gpu.node or gpu.gone or machine.host.container:
+        return None
+    return Seen(f"no driver is bound to {gpu.title}", about=gpu.address)
+
+
+def _other_driver(gpu: Gpu, machine: Machine) -> Seen | None:
+    if gpu.driver in (None, "", "amdgpu", "vfio-pci", "pci-stub", "xen-pciback", "pciback"):
+        return None
+    return Seen(f"{gpu.title} is bound to {gpu.driver}, not to amdgpu", about=gpu.address)
+
+
+def _not_in_kfd(gpu: Gpu, machine: Machine) -> Seen | None:
+    if gpu.node or gpu.driver != "amdgpu" or not machine.kfd or gpu.integrated:
+        return None
+    return Seen(
+        f"amdgpu drives {gpu.title}, but KFD does not list it",
+        ("sys/class/kfd/kfd/topology/nodes: no node of this GPU",),
+        gpu.address,
+    )
+
+
+def _refused(machine: Machine) -> Iterator[Seen]:
+    """KFD skips a processor's own graphics on many healthy machines: it matters where a GPU of ours is missing."""
+    listed = machine.kfd and all(gpu.node for gpu in machine.wanted)
+    for seen in logged("kfd")(machine):
+        yield replace(seen, severity="note") if listed else seen
+
+
+def _kfd_absent(machine: Machine) -> Iterator[Seen]:
+    """KFD's folder is missing where others of sysfs were captured, so it is not only left out."""
+    started = any(gpu.driver == "amdgpu" for gpu in machine.wanted)
+    nodes = {node.path for node in machine.nodes or ()}
+    if machine.kfd is None and started and machine.nodes is not None and "/dev/kfd" not in nodes:
+        if machine.host.container:
+            return
+        yield Seen(evidence=("dev.txt: no /dev/kfd", "sys/class/kfd: not there"))
+
+
+def _unsupported(machine: Machine) -> Iterator[Seen]:
+    alone = not any(gpu.wanted for gpu in machine.gpus)
+    for gpu in machine.gpus:
+        if not gpu.wanted:
+            yield Seen(
+                f"{gpu.title}: this version writes packets for gfx11 and gfx12 only",
+                about=gpu.address,
+                severity="broken" if alone else "note",
+                next="use --tier t_cpu here" if alone else "nothing: the other GPU is the one to use",
+            )
+
+
+RULES = (
+    Rule(
+        "gpu.none",
+        "note",
+        "no AMD GPU in this machine",
+        "t1 and t2 need one; t_cpu runs every model in NumPy",
+        SIMULATED,
+        BOTH,
+        _none,
+    ),
+    Rule(
+        "gpu.gone",
+        "broken",
+        "the GPU no longer answers on the bus",
+        "nothing can reach it before a reset, and usually a power cycle",
+        "power the machine off and on (not only reboot); then look at power cables, riser, slot, and "
+        "amdgpu.runpm=0",
+        BOTH,
+        each_gpu(_gone),
+    ),
+    Rule(
+        "gpu.vfio",
+        "broken",
+        "the GPU is set aside for a virtual machine",
+        "amdgpu cannot drive what another driver holds",
+        "run inside that virtual machine, or take its ids out of vfio-pci.ids and boot again",
+        BOTH,
+        each_gpu(_vfio),
+    ),
+    Rule(
+        "gpu.no-driver",
+        "broken",
+        "no driver is bound to the GPU",
+        "t1 and t2 both go through amdgpu",
+        "sudo modprobe amdgpu, then `sudo dmesg | grep -i amdgpu` says why it refuses",
+        BOTH,
+        each_gpu(_no_driver),
+    ),
+    Rule(
+        "gpu.other-driver",
+        "broken",
+        "another driver holds the GPU",
+        "t1 and t2 both go through amdgpu",
+        "unbind it, and look for a blacklist of amdgpu in /etc/modprobe.d",
+        BOTH,
+        each_gpu(_other_driver),
+    ),
+    Rule(
+        "gpu.not-in-kfd",
+        "broken",
+        "KFD does not list the GPU",
+        "t1 submits through /dev/kfd and finds nothing there; t2 does not need it",
+        "`sudo dmesg | grep -i kfd` says why: PCIe atomics, errors while it was added, a device cgroup",
+        (T1,),
+        each_gpu(_not_in_kfd),
+    ),
+    Rule(
+        "kfd.absent",
+        "broken",
+        "there is no KFD on this machine",
+        "t1 submits through /dev/kfd; t2 does not need it",
+        "use a kernel with CONFIG_HSA_AMD=y",
+        (T1,),
+        _kfd_absent,
+    ),
+    Rule(
+        "kfd.refused",
+        "broken",
+        "KFD refused the GPU",
+        "t1 submits through /dev/kfd; what KFD skipped is not there",
+        "the line says why; a newer kernel or another slot may help",
+        (T1,),
+        _refused,
+    ),
+    Rule(
+        "gpu.unsupported",
+        "note",
+        "a GPU of another generation",
+        "its packets are not written by this version",
+        "use --tier t_cpu here",
+        BOTH,
+        _unsupported,
+    ),
+)

@@ -1,0 +1,70 @@
+"""Errors of memory and logic that the card itself counts."""
+
+from __future__ import annotations
+
+from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.rule import BOTH, Rule, Seen, each_gpu, logged
+
+
+def _uncorrectable(gpu: Gpu, machine: Machine) -> Seen | None:
+    bad = [f"{block} {ue}" for block, ue, _ in gpu.ras if ue]
+    return (
+        Seen(f"{gpu.title} counts uncorrectable errors: {', '.join(bad)}", _lines(bad, "ue"), gpu.address)
+        if bad
+        else None
+    )
+
+
+def _correctable(gpu: Gpu, machine: Machine) -> Seen | None:
+    bad = [f"{block} {ce}" for block, _, ce in gpu.ras if ce]
+    return (
+        Seen(f"{gpu.title} counts corrected errors: {', '.join(bad)}", _lines(bad, "ce"), gpu.address)
+        if bad
+        else None
+    )
+
+
+def _lines(bad: list[str], kind: str) -> tuple[str, ...]:
+    return tuple(f"ras/{each.split()[0]}_err_count: {kind} {each.split()[1]}" for each in bad)
+
+
+_WHY = "results may be wrong, and the driver resets the GPU when a poisoned value is used"
+_NEXT = "zinc-rt mem-test; where errors return after a power cycle, the card is defective: return it"
+RULES = (
+    Rule(
+        "ras.uncorrectable",
+        "broken",
+        "the card reports uncorrectable memory errors",
+        _WHY,
+        _NEXT,
+        BOTH,
+        logged("ras-fatal"),
+    ),
+    Rule(
+        "ras.counted",
+        "broken",
+        "the card counts uncorrectable errors",
+        _WHY,
+        _NEXT,
+        BOTH,
+        each_gpu(_uncorrectable),
+    ),
+    Rule(
+        "ras.corrected",
+        "warning",
+        "the card corrects memory errors",
+        "ECC repaired them; a number that grows announces others",
+        "note the number, run zinc-rt mem-test, look again",
+        BOTH,
+        logged("ras-corrected"),
+    ),
+    Rule(
+        "ras.corrected-count",
+        "warning",
+        "the card counts corrected errors",
+        "ECC repaired them; a number that grows announces others",
+        "note the number, run zinc-rt mem-test, look again",
+        BOTH,
+        each_gpu(_correctable),
+    ),
+)

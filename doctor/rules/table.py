@@ -1,0 +1,34 @@
+"""Every rule, in one tuple, by subject; what comes first for a reader is causes.py's to say."""
+
+from __future__ import annotations
+
+from zinc_rt.doctor.rule import Rule
+from zinc_rt.doctor.rules import (
+    combinations,
+    firmware,
+    host,
+    log,
+    module,
+    parameters,
+    pci,
+    permissions,
+    power,
+    presence,
+    ras,
+    tiers,
+)
+
+RULES: tuple[Rule, ...] = (
+    *host.RULES,
+    *presence.RULES,
+    *module.RULES,
+    *parameters.RULES,
+    *firmware.RULES,
+    *pci.RULES,
+    *power.RULES,
+    *ras.RULES,
+    *combinations.RULES,
+    *permissions.RULES,
+    *log.RULES,
+    *tiers.RULES,
+)

@@ -1,0 +1,200 @@
+"""The matrix of combinations (combinations.yaml): rows, their conditions, and which fit a machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zinc_rt.errors import InputError
+
+SCHEMA = "zinc-rt-combinations/1"
+FILE = Path(__file__).with_name("combinations.yaml")
+VERDICTS = ("bad", "good", "suspect")
+_REQUIRED = ("id", "verdict", "chips", "what", "source", "date")
+_OPTIONAL = ("kernel", "module", "module_version", "firmware", "packages", "parameters", "symptoms", "next")
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda a, b: bool(a == b),
+    "!=": lambda a, b: bool(a != b),
+    "<=": lambda a, b: bool(a <= b),
+    ">=": lambda a, b: bool(a >= b),
+    "<": lambda a, b: bool(a < b),
+    ">": lambda a, b: bool(a > b),
+}
+_COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)\s*(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a machine is made of. None, or a missing key, is unknown: no condition on it holds."""
+
+    chip: str
+    kernel: str | None = None
+    module: str | None = None  # dkms or in-tree
+    module_version: str | None = None
+    firmware: Mapping[str, int] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def as_row(self) -> dict[str, Any]:
+        """In the shape of a row: what is left to write is id, verdict, what, source and date."""
+        firmware = {name: f"== 0x{value:x}" for name, value in sorted(self.firmware.items())}
+        row = {"chips": [self.chip], "kernel": self.kernel, "module": self.module, "firmware": firmware}
+        row |= {"module_version": self.module_version, "packages": dict(self.packages)}
+        return {name: value for name, value in row.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    id: str
+    verdict: str
+    chips: tuple[str, ...]
+    what: str
+    source: str
+    date: date
+    kernel: str = ""
+    module: str = ""
+    module_version: str = ""
+    firmware: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    symptoms: tuple[str, ...] = ()
+    next: str = ""
+
+    def fits(self, facts: Facts) -> bool:
+        """Whether every condition holds for what is known."""
+        return (
+            facts.chip in self.chips
+            and _holds(self.kernel, facts.kernel)
+            and self.module in ("", facts.module)
+            and _holds(self.module_version, facts.module_version)
+            and all(_holds(condition, facts.firmware.get(name)) for name, condition in self.firmware.items())
+            and all(_holds(condition, facts.packages.get(name)) for name, condition in self.packages.items())
+            and all(_holds(condition, facts.parameters.get(name)) for name, condition in self.parameters.items())
+        )
+
+    def quote(self) -> str:
+        """One line: what is known, and where from."""
+        return f"{self.verdict} ({self.id}): {self.what} [{self.source}, {self.date}]"
+
+
+@cache
+def load(path: Path = FILE) -> tuple[Combination, ...]:
+    """Every row, checked. Raises InputError naming the file, the row and what is wrong with it."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA or not isinstance(document.get("rows"), list):
+        raise InputError(f"{path}: schema {schema!r}, wanted {SCHEMA} with a list of rows")
+    rows = tuple(_row(each, f"{path}: row {at + 1}") for at, each in enumerate(document["rows"]))
+    twice = {row.id for row in rows if sum(other.id == row.id for other in rows) > 1}
+    if twice:
+        raise InputError(f"{path}: two rows are called {', '.join(sorted(twice))}")
+    return rows
+
+
+def matching(facts: Facts, rows: Iterable[Combination] | None = None) -> tuple[Combination, ...]:
+    """The rows that fit, bad ones first."""
+    found = [row for row in (load() if rows is None else rows) if row.fits(facts)]
+    return tuple(sorted(found, key=lambda row: ("bad", "suspect", "good").index(row.verdict)))
+
+
+def quotes(device: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is known against the device a report describes. A simulated one is no combination."""
+    if device.get("simulated") or not device.get("arch"):
+        return ()
+    module = device.get("module")
+    facts = Facts(
+        str(device["arch"]),
+        device.get("kernel") or None,
+        None if module is None else "dkms" if module else "in-tree",
+        module or None,
+        device.get("firmware") or {},
+        parameters=device.get("parameters") or {},
+    )
+    return tuple(row.quote() for row in matching(facts) if row.verdict != "good")
+
+
+def _row(value: Any, where: str) -> Combination:
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: not a mapping")
+    where = f"{where} ({value.get('id', 'without id')})"
+    missing = [name for name in _REQUIRED if not value.get(name)]
+    unknown = [name for name in value if name not in _REQUIRED + _OPTIONAL]
+    if missing or unknown:
+        said = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(unknown)}"] * bool(
+            unknown
+        )
+        raise InputError(f"{where}: {'; '.join(said)}")
+    if value["verdict"] not in VERDICTS:
+        raise InputError(f"{where}: verdict {value['verdict']!r}, wanted {', '.join(VERDICTS)}")
+    if value.get("module", "dkms") not in ("dkms", "in-tree"):
+        raise InputError(f"{where}: module {value['module']!r}, wanted dkms or in-tree")
+    if not str(value["source"]).startswith("https://"):
+        raise InputError(f"{where}: source {value['source']!r} is no link")
+    if not isinstance(value["date"], date):
+        raise InputError(f"{where}: date {value['date']!r}, wanted YYYY-MM-DD")
+    chips, symptoms = value["chips"], value.get("symptoms", [])
+    tables = {name: value.get(name, {}) for name in ("firmware", "packages", "parameters")}
+    if not isinstance(chips, list) or not isinstance(symptoms, list):
+        raise InputError(f"{where}: chips and symptoms are lists")
+    if not all(isinstance(table, dict) for table in tables.values()):
+        raise InputError(f"{where}: firmware, packages and parameters are mappings of name to condition")
+    if not any([*tables.values(), value.get("kernel"), value.get("module_version"), value.get("module")]):
+        raise InputError(f"{where}: no condition beside the chip: it would fit every machine")
+    conditions = {name: {str(key): str(each) for key, each in table.items()} for name, table in tables.items()}
+    return Combination(
+        id=str(value["id"]),
+        verdict=value["verdict"],
+        chips=tuple(map(str, chips)),
+        what=str(value["what"]),
+        source=str(value["source"]),
+        date=value["date"],
+        kernel=str(value.get("kernel", "")),
+        module=str(value.get("module", "")),
+        module_version=str(value.get("module_version", "")),
+        firmware=conditions["firmware"],
+        packages=conditions["packages"],
+        parameters=conditions["parameters"],
+        symptoms=tuple(map(str, symptoms)),
+        next=str(value.get("next", "")),
+    )
+
+
+def _holds(condition: str, value: str | int | None) -> bool:
+    """`>= 6.17, < 6.18` by numbers; a bare version by its beginning."""
+    if not condition:
+        return True
+    if value is None:
+        return False
+    comparisons = _COMPARISON.findall(condition)
+    if not comparisons:
+        text = re.sub(r"^\d+:", "", str(value))  # the epoch of a Debian package
+        whole = "(?![0-9])" if condition[-1].isdigit() else ""  # 6.1 is not the beginning of 6.17
+        return re.match(re.escape(condition) + whole, text) is not None
+    return all(_COMPARE[sign](*_same_length(_number(value), _number(wanted))) for sign, wanted in comparisons)
+
+
+def _number(value: str | int) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,)
+    if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", value):
+        return (int(value, 16 if value.startswith("0x") else 10),)
+    matched = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", value)
+    return tuple(int(part) for part in matched[1].split(".")) if matched else ()
+
+
+def _same_length(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """6.18 and 6.18.0 are one version."""
+    most = max(len(a), len(b))
+    return a + (0,) * (most - len(a)), b + (0,) * (most - len(b))

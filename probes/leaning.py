@@ -1,0 +1,71 @@
+"""Which results lean on which assumption: leaning.json, written from reports of runs on the simulated device.
+
+`zinc-rt assumptions --record REPORT.json ...` writes it anew. What leans on a row is what is run where the row is
+flipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import InputError
+from zinc_rt.files import write_whole
+
+FILE = Path(__file__).resolve().parent / "leaning.json"
+SCHEMA = "zinc-rt-leaning/1"
+Leaning = Mapping[str, tuple[str, ...]]  # result: ids of the assumptions it leaned on
+
+
+def load(path: Path = FILE) -> Leaning:
+    """Raises InputError."""
+    document = _json(path)
+    if document.get("schema") != SCHEMA:
+        raise InputError(f"{path}: schema {document.get('schema')!r}, wanted {SCHEMA!r}")
+    return {name: tuple(ids) for name, ids in document["results"].items()}
+
+
+def of_reports(paths: Iterable[Path]) -> Leaning:
+    """Of every result that ran, in reports of pm4-test and validate. Raises InputError where none says it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path in paths:
+        report = _json(path)
+        command = str(report.get("command", ""))
+        rows = {
+            f"{command} {result['id']}": tuple(result["measure"]["assumptions"])
+            for result in report.get("results", ())
+            if "assumptions" in result.get("measure", {}) and result.get("status") in ("pass", "fail", "flake")
+        }
+        if not rows:
+            raise InputError(
+                f"{path}: no result of it says what it leaned on",
+                next="zinc-rt pm4-test --device sim --json REPORT.json writes one that does",
+            )
+        found |= rows
+    return found
+
+
+def save(leaning: Leaning, path: Path = FILE) -> None:
+    """Raises OutputError."""
+    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(list(ids))}" for name, ids in sorted(leaning.items()))
+    text = f'{{\n "schema": "{SCHEMA}",\n "results": {{\n{rows}\n }}\n}}\n'
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def on(leaning: Leaning, id: str) -> tuple[str, ...]:
+    """The results that lean on that row."""
+    return tuple(name for name, ids in leaning.items() if id in ids)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: wanted an object, not {type(document).__name__}")
+    return document

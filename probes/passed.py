@@ -1,0 +1,65 @@
+"""What a run says about the tiers of a card, for those who start models on it (zinc_rt/checked.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from zinc_rt import checked
+from zinc_rt.kmd.discover import find_gpus
+from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.journal import Suspect
+from zinc_rt.probes.probe import HOST, T1, T2
+from zinc_rt.report import Report, Result
+
+# What a step of a model stands on: fences, indirect buffers, a ring that wraps, dispatches that read and write
+# memory, LDS with barriers, scratch, code that is replaced, caches between engines.
+NEEDED = ("P20", "P21", "P23", "P24", "P26", "P27", "P29", "P30", "P33", "P34", "P36", "P37", "P40", "P41")
+OK = ("pass", "flake")
+
+
+def note(report: Report, device: dict[str, Any], suspects: Mapping[str, Suspect], *, hazard: int) -> list[str]:
+    """Write down what this run showed of each tier; lines that say so. A part of the probes can only take back."""
+    blamed = {name for name, suspect in suspects.items() if suspect.reset}
+    shown = {tier: judge(report.results, tier, blamed) for tier in (T1, T2)}
+    if not any(each is not None for each in shown.values()):
+        return []
+    ended = run_apart(partial(identify, str(device.get("render_path", ""))), 20.0)
+    if not isinstance(ended.value, checked.Setup):
+        return ["passed    not noted: the card cannot be identified"]
+    lines = []
+    for tier, failed in shown.items():
+        if failed is None:
+            continue
+        count = sum(result.tier in (tier, HOST) for result in report.results)
+        checked.write(ended.value, tier, failed=failed, hazard=hazard, probes=count)
+        word = f"failed ({', '.join(failed[:3])}): models are not started on it" if failed else "passed"
+        lines.append(f"noted     {tier} {word}, on this card, kernel, module and firmware")
+    return lines
+
+
+def identify(render_path: str) -> checked.Setup | None:
+    """Run in a child: asks the driver."""
+    driver = LinuxDriver()
+    gpus = [gpu for gpu in find_gpus(driver).gpus if gpu.render_path == render_path]
+    return checked.identify(driver, gpus[0]) if gpus else None
+
+
+def judge(results: Sequence[Result], tier: str, blamed: Collection[str] = ()) -> list[str] | None:
+    """Ids that failed, none where everything a model needs passed, None where this run proves neither.
+
+    `blamed`: ran when the machine was reset. One that hangs on purpose says nothing of what models need.
+    """
+    mine = [result for result in results if result.tier in (tier, HOST)]
+    seen = {result.id: result.status for result in mine}
+    harmless = {result.id for result in mine if result.measure.get("hazard", 0) < 2}
+    failed = [
+        name
+        for name, status in seen.items()
+        if status == "fail" or (status == "skip" and name in blamed and name in harmless)
+    ]
+    if failed:
+        return failed if any(name.endswith(f"/{tier}") for name in seen) else None
+    return [] if all(seen.get(f"{name}/{tier}") in OK for name in NEEDED) else None

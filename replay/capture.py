@@ -1,0 +1,201 @@
+"""One step of a log as a GPU tier is about to submit it: memory, packets, and what should come out.
+
+The step is prepared on the tier and not submitted, so a step that hangs can be taken as well. What should come out
+is T-CPU's, after the same steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.devices import ORACLE, Choice
+from zinc_rt.errors import UsageError
+from zinc_rt.pm4.disassemble import disassemble
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.replay.run import chosen
+from zinc_rt.replay.sources import sources_of
+from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
+from zinc_rt.resident import Variant
+from zinc_rt.trace.reader import LogReader
+
+OWN = ("staging",)  # the backend's, which no packet of a step names
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One allocation. `placement`: kmd.transport.Placement's value."""
+
+    name: str
+    gpu_va: int
+    size_bytes: int
+    placement: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a buffer should hold afterwards: T-CPU's bytes, row-major. `recorded`: whether the log has the same."""
+
+    name: str
+    label: str
+    dtype: str
+    shape: tuple[int, ...]
+    gpu_va: int
+    content: bytes
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """`words`: the ring's dwords, whose fence stores `fence_value` (64 bits) at `fence_va`. `names`: (VA, bytes,
+    name) of everything that has a name. `listing`: the indirect buffer, disassembled."""
+
+    title: str
+    tier: str
+    arch: str
+    generation: Generation
+    device: dict[str, Any]
+    recorded_device: dict[str, Any]
+    regions: tuple[Region, ...]
+    words: tuple[int, ...]
+    fence_va: int
+    fence_value: int
+    expected: tuple[Expected, ...]
+    names: tuple[tuple[int, int, str], ...]
+    listing: str
+    kernels: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def capture(
+    log_path: str | Path,
+    choice: Choice | Opener,
+    *,
+    step: int | None = None,
+    model: str | Path | None = None,
+    timeout_seconds: float | None = None,
+) -> Capture:
+    """Step `step` of a log; by default the one that a fault ended, else the last. Steps before it run on the tier.
+
+    Raises UsageError for a tier that submits no packets, and what `replay` raises.
+    """
+    with LogReader(log_path) as log:
+        tape = read_tape(log)
+        require_inputs(log, tape)
+        steps = chosen(tape, _default(tape) if step is None else step, 0)
+        sources = sources_of(log, tape, model)
+        with Rebuilt(log, tape, sources, opener_of(choice), timeout_seconds=timeout_seconds) as suspect:
+            backend = suspect.backend
+            if not isinstance(backend, AmdBackend):
+                raise UsageError(
+                    f"--emit-repro FILE: tier {backend.spec.tier} submits no packets to a driver",
+                    next="name a GPU tier: --tiers t1",
+                )
+            for each in steps[:-1]:
+                suspect.run(each)
+            target = steps[-1]
+            variant = suspect.write(target)
+            with Rebuilt(log, tape, sources, opener_of(ORACLE), tapped=tape.graphs[target.graph].tapped) as oracle:
+                for each in steps[:-1]:
+                    oracle.run(each)
+                right = oracle.run(target)
+                expected = tuple(_expected(target, variant, right))
+            return _captured(suspect, tape, target, variant, expected)
+
+
+def _default(tape: Tape) -> int:
+    known = {each.number for each in tape.steps}
+    faulty = [fault.step for fault in tape.faults if fault.step in known]
+    return faulty[0] if faulty else tape.steps[-1].number
+
+
+def _expected(step: Step, variant: Variant, right: Variant) -> Iterable[Expected]:
+    """Of what was recorded, or of the graph's outputs where the step never ended."""
+    recorded = {output.buffer: output for output in step.outputs}
+    for name in recorded or [spec.name for spec in variant.graph.by_role("output")]:
+        place = variant.program.plan.placements[name]
+        value = value_of(right, name, step)
+        record = recorded.get(name)
+        yield Expected(
+            name,
+            record.label if record is not None else "",
+            variant.graph.buffers[name].dtype,
+            value.shape,
+            variant.buffers[place.allocation].storage.gpu_va + place.offset_bytes,
+            value.tobytes(),
+            record is not None and record.sha256 == sha256_of(value),
+        )
+
+
+def _captured(
+    suspect: Rebuilt, tape: Tape, step: Step, variant: Variant, expected: tuple[Expected, ...]
+) -> Capture:
+    backend = suspect.backend
+    assert isinstance(backend, AmdBackend)
+    ring, batch = backend.prepared(variant.built, suspect.stream(step.stream))
+    value = ring.timeline.submitted + 1
+    if batch.fence_value is not None:
+        batch.fence_value.value = value
+    device = backend.device
+    names = {(region.va, region.size_bytes, region.name) for region in backend.memory.addresses}
+    names |= set(_parts(variant))
+    regions = tuple(
+        Region(
+            block.region.name,
+            block.device.gpu_va,
+            block.device.size_bytes,
+            block.device.placement.value,
+            backend.content(block.device),
+        )
+        for block in backend.memory.blocks
+        if block.region.name not in OWN
+    )
+    inside = [name for name in sorted(names) if any(_within(name, each) for each in regions)]
+    changed = suspect.other_kernels()
+    notes = [f"kernels that are not the recorded ones: {', '.join(changed)}"] if changed else []
+    other = [each.name for each in expected if not each.recorded]
+    if other and step.outputs:
+        notes.append(f"the recorded run had other bits than expected here in: {', '.join(other)}")
+    if not step.outputs:
+        notes.append("the recorded step never ended")
+    if device.simulated:
+        notes.append("captured on a simulated device: packets and addresses as this build makes them")
+    symbol = backend.memory.addresses.name
+    return Capture(
+        title=f"{tape.graphs[step.graph].graph.name}, step {step.number}",
+        tier=backend.spec.tier,
+        arch=device.arch,
+        generation=backend.generation,
+        device={
+            "name": device.name,
+            "kernel": device.kernel,
+            "firmware": device.firmware,
+            "simulated": device.simulated,
+        },
+        recorded_device=dict(tape.header.get("device", {})),
+        regions=regions,
+        words=tuple(batch.words),
+        fence_va=ring.timeline.gpu_va,
+        fence_value=value,
+        expected=expected,
+        names=tuple(inside),
+        listing=disassemble(variant.built.ib.words, backend.generation, symbol=symbol),
+        kernels=tuple(sorted(variant.built.kernels())),
+        notes=tuple(notes),
+    )
+
+
+def _parts(variant: Variant) -> Iterable[tuple[int, int, str]]:
+    """What the graph keeps where, by the names of the IR."""
+    for buffer, parts in variant.built.placed.items():
+        if buffer.storage is not None:
+            yield from parts
+
+
+def _within(name: tuple[int, int, str], region: Region) -> bool:
+    return region.gpu_va <= name[0] and name[0] + name[1] <= region.gpu_va + region.size_bytes

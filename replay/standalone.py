@@ -1,0 +1,307 @@
+"""A captured submission as one file that needs nothing of ours: a Python program, or a C one.
+
+The programs are replay/standalone_program.py and .c, which hold no case of their own; this file writes the case
+into them: buffers, packets, what should come out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import zlib
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from zinc_rt import __version__
+from zinc_rt.backends.amd.ring import RELEASE_CACHES
+from zinc_rt.backends.amd.transfer import copies
+from zinc_rt.devices import Choice
+from zinc_rt.errors import UsageError
+from zinc_rt.files import write_whole
+from zinc_rt.pm4.disassemble import disassemble, lines
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import ReleaseMem
+from zinc_rt.replay.capture import Capture, capture
+from zinc_rt.replay.rebuilt import Opener
+
+STAGING_VA, FENCE_VA = 0x100_0000_0000, 0x180_0000_0000  # where no transport of ours puts anything
+PAGE_BYTES = 4096
+LINE = 100
+LIMITS = {
+    ".py": 64 << 20,
+    ".c": 16 << 20,
+}  # bytes of content that is not zero: compressed in the one, text in the other
+LISTING_LINES = 400
+_PLACEHOLDER = "CASE: dict[str, Any] = {}"
+_C_PLACEHOLDER = "/* CASE */"
+
+
+def write_program(
+    log: str | Path,
+    choice: Choice | Opener,
+    path: str | Path,
+    *,
+    step: int | None = None,
+    model: str | Path | None = None,
+    timeout_seconds: float | None = None,
+    command: str = "",
+) -> Capture:
+    """Capture a step of a log and `emit` it. Raises what those raise."""
+    captured = capture(log, choice, step=step, model=model, timeout_seconds=timeout_seconds)
+    emit(captured, path, log=log, command=command)
+    return captured
+
+
+def emit(captured: Capture, path: str | Path, *, log: str | Path, command: str = "") -> None:
+    """Write the program, by the file's ending. Raises UsageError for another ending or a submission that is too
+    large for one file, OutputError where it cannot be written."""
+    path = Path(path)
+    if path.suffix not in LIMITS:
+        raise UsageError(f"--emit-repro {path}: wanted a name that ends in .py or .c")
+    held = sum(len(data) for region in captured.regions for _, data in runs_of(region.content))
+    if held > LIMITS[path.suffix]:
+        next_ = f"zinc-rt replay {shlex.quote(str(log))} --tiers {captured.tier} --bisect --emit-repro FOLDER"
+        raise UsageError(
+            f"{path.name}: the step's buffers hold {held >> 20} MiB, a {path.suffix} repro holds "
+            f"{LIMITS[path.suffix] >> 20} MiB",
+            next=f"bisect first, which leaves one node: {next_}",
+        )
+    header = list(_header(captured, path, command))
+    text = _python(captured, header) if path.suffix == ".py" else _c(captured, header)
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def runs_of(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of whatever is not zero, by whole pages that follow each other."""
+    start, pages = 0, range(0, len(content), PAGE_BYTES)
+    held = bytearray()
+    for at in pages:
+        page = content[at : at + PAGE_BYTES]
+        if any(page):
+            if not held:
+                start = at
+            held += page
+        elif held:
+            yield start, bytes(held.rstrip(b"\0"))
+            held = bytearray()
+    if held:
+        yield start, bytes(held.rstrip(b"\0"))
+
+
+def gfx_target_version(arch: str) -> int:
+    """As KFD's topology writes it: 120001 for gfx1201."""
+    return int(arch[3:-2]) * 10000 + int(arch[-2], 16) * 100 + int(arch[-1], 16)
+
+
+class _Fences:
+    """Submissions of the program's own, each with the next value of its fence."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.value = 0
+
+    def submission(self, packets: Iterable[Packet]) -> tuple[list[int], int]:
+        self.value += 1
+        fence = ReleaseMem(FENCE_VA, self.value, RELEASE_CACHES[self.generation], data_sel=2, wait_sync=1)
+        return [word for each in (*packets, fence) for word in each.words(self.generation)], self.value
+
+
+def _case(captured: Capture) -> dict[str, Any]:
+    """Plain data; `data` and `runs` are bytes."""
+    fences = _Fences(captured.generation)
+    regions = []
+    for region in captured.regions:
+        load = None
+        if region.placement.startswith("vram"):
+            load = fences.submission(copies(STAGING_VA, region.gpu_va, region.size_bytes))
+        regions.append((region, list(runs_of(region.content)), load))
+    outputs = []
+    for each in captured.expected:
+        inside = next(r for r in captured.regions if r.gpu_va <= each.gpu_va < r.gpu_va + r.size_bytes)
+        fetch = None
+        if inside.placement.startswith("vram"):
+            fetch = fences.submission(copies(each.gpu_va, STAGING_VA, len(each.content)))
+        outputs.append((each, fetch))
+    sizes = [r.size_bytes for r in captured.regions] + [len(each.content) for each in captured.expected]
+    return {"regions": regions, "outputs": outputs, "staging": max(sizes) + -max(sizes) % PAGE_BYTES}
+
+
+def _header(captured: Capture, path: Path, command: str) -> Iterator[str]:
+    recorded = captured.recorded_device
+    seen = [f"{key} {recorded[key]}" for key in ("name", "arch", "kernel", "firmware") if recorded.get(key)]
+    way = "/dev/kfd" if captured.tier == "t1" else "user queues of /dev/dri/renderD*"
+    run = f"python3 {path.name}" if path.suffix == ".py" else f"cc -O1 {path.name} -o repro && ./repro"
+    yield f"{captured.title}: one submission through {way} on {captured.arch}, alone."
+    yield ""
+    yield f"run:      {run}"
+    yield "result:   exit 0 the outputs are as expected, 1 they differ, 2 it does not end or cannot run"
+    yield f"expected: {', '.join(each.name for each in captured.expected)}, from a reference on the CPU"
+    yield f"kernels:  {', '.join(captured.kernels) or 'none'}"
+    yield f"recorded: {', '.join(seen) or 'on the CPU reference'}"
+    device = captured.device
+    if not device["simulated"]:
+        yield f"captured: {device['name']}, kernel {device['kernel']}, firmware {device['firmware']}"
+    for note in captured.notes:
+        yield f"note:     {note}"
+    yield f"made by:  zinc-rt {__version__}{f': {command}' if command else ''}"
+    yield ""
+    yield "In the ring:"
+    yield from disassemble(captured.words, captured.generation).splitlines()
+    yield ""
+    yield "In the indirect buffer it calls:"
+    listing = captured.listing.splitlines()
+    yield from listing[:LISTING_LINES]
+    if len(listing) > LISTING_LINES:
+        yield f"… {len(listing) - LISTING_LINES} lines more"
+
+
+# --- Python --------------------------------------------------------------------------------------------------
+
+
+def _python(captured: Capture, header: list[str]) -> str:
+    case = _case(captured)
+    generation = captured.generation
+
+    def submission(made: tuple[list[int], int] | None) -> dict[str, Any] | None:
+        return None if made is None else {"words": _by_packet(made[0], generation), "fence": [FENCE_VA, made[1]]}
+
+    plain = {
+        "title": captured.title,
+        "tier": captured.tier,
+        "chip": captured.arch,
+        "gfx_target_version": gfx_target_version(captured.arch),
+        "staging": {"va": STAGING_VA, "size": case["staging"]},
+        "fence": {"va": FENCE_VA},
+        "submission": {
+            "words": _by_packet(captured.words, generation),
+            "fence": [captured.fence_va, captured.fence_value],
+        },
+        "names": captured.names,
+        "outputs": [
+            {
+                "name": each.name,
+                "dtype": each.dtype,
+                "shape": each.shape,
+                "va": each.gpu_va,
+                "fetch": submission(fetch),
+                "data": _text(each.content),
+            }
+            for each, fetch in case["outputs"]
+        ],
+        "regions": [
+            {
+                "name": region.name,
+                "va": region.gpu_va,
+                "size": region.size_bytes,
+                "where": region.placement,
+                "load": submission(load),
+                "runs": [[offset, _text(data)] for offset, data in runs],
+            }
+            for region, runs, load in case["regions"]
+        ],
+    }
+    program = files("zinc_rt.replay").joinpath("standalone_program.py").read_text(encoding="utf-8")
+    before, found, after = program.partition(_PLACEHOLDER)
+    assert found, "standalone_program.py has no place for a case"
+    comment = "\n".join(f"# {line}".rstrip() for line in header)
+    text = json.dumps(plain, indent=1).replace("\\", "\\\\")
+    filled = f'CASE: dict[str, Any] = json.loads("""\n{text}\n""")'
+    return f"#!/usr/bin/env python3\n{comment}\n{before}{filled}{after}"
+
+
+def _text(content: bytes) -> list[str]:
+    packed = base64.b64encode(zlib.compress(content, 9)).decode()
+    return [packed[at : at + LINE] for at in range(0, len(packed), LINE)]
+
+
+def _by_packet(words: Iterable[int], generation: Generation) -> list[str]:
+    """A packet a line, in hex."""
+    rows: list[list[int]] = []
+    all_words = list(words)
+    starts = {line.offset for line in lines(all_words, generation) if line.first}
+    for at, word in enumerate(all_words):
+        if at in starts or not rows:
+            rows.append([])
+        rows[-1].append(word)
+    return [" ".join(f"{word:08x}" for word in row) for row in rows]
+
+
+# --- C -------------------------------------------------------------------------------------------------------
+
+
+def _c(captured: Capture, header: list[str]) -> str:
+    case = _case(captured)
+    out: list[str] = []
+
+    def words(name: str, values: Iterable[int]) -> str:
+        out.append(f"static const uint32_t {name}[] = {{")
+        out.extend(
+            "    " + "".join(f"0x{word}, " for word in row.split()).rstrip()
+            for row in _by_packet(values, captured.generation)
+        )
+        out.append("};")
+        return f"{{ {name}, sizeof {name} / 4, "
+
+    def submission(name: str, made: tuple[list[int], int] | None) -> str:
+        return "{ 0, 0, 0, 0 }" if made is None else f"{words(name, made[0])}FENCE_VA, {made[1]} }}"
+
+    out.append(f"#define TITLE {_string(captured.title)}")
+    out.append(f'#define CHIP "{captured.arch}"')
+    out.append(f"#define GFX_TARGET_VERSION {gfx_target_version(captured.arch)}")
+    out.append(f"#define TIER_{captured.tier.upper()} 1")
+    out.append(f"#define STAGING_VA {STAGING_VA:#x}ull")
+    out.append(f"#define STAGING_BYTES {case['staging']}ull")
+    out.append(f"#define FENCE_VA {FENCE_VA:#x}ull")
+    rows = []
+    for number, (region, runs, load) in enumerate(case["regions"]):
+        parts = []
+        for index, (offset, data) in enumerate(runs):
+            name = f"content_{number}_{index}"
+            out.append(f"static const uint64_t {name}[] = {{")
+            out.extend(_u64_rows(data))
+            out.append("};")
+            parts.append(f"{{ {offset}, {name}, {len(data)} }}")
+        if parts:
+            out.append(f"static const struct run runs_{number}[] = {{ {', '.join(parts)} }};")
+        loaded = submission(f"load_{number}", load)
+        rows.append(
+            f"    {{ {_string(region.name)}, {region.gpu_va:#x}ull, {region.size_bytes}ull, "
+            f"{region.placement.upper()}, {f'runs_{number}' if parts else '0'}, {len(parts)}, {loaded} }},"
+        )
+    out += ["static const struct region regions[] = {", *rows, "};"]
+    rows = []
+    for number, (each, fetch) in enumerate(case["outputs"]):
+        out.append(f"static const uint64_t want_{number}[] = {{")
+        out.extend(_u64_rows(each.content))
+        out.append("};")
+        fetched = submission(f"fetch_{number}", fetch)
+        rows.append(
+            f"    {{ {_string(each.name)}, {int(each.dtype == 'f32')}, {each.gpu_va:#x}ull, want_{number}, "
+            f"{len(each.content)}ull, {each.shape[-1] if each.shape else 1}, {fetched} }},"
+        )
+    out += ["static const struct output outputs[] = {", *rows, "};"]
+    main = f"{words('recorded', captured.words)}{captured.fence_va:#x}ull, {captured.fence_value} }}"
+    out.append(f"static const struct submission submission = {main};")
+    out.append("static const struct name names[] = {")
+    out += [f"    {{ {va:#x}ull, {size}ull, {_string(name)} }}," for va, size, name in captured.names]
+    out.append("};")
+    program = files("zinc_rt.replay").joinpath("standalone_program.c").read_text(encoding="utf-8")
+    before, found, after = program.partition(_C_PLACEHOLDER)
+    assert found, "standalone_program.c has no place for a case"
+    comment = "\n".join(f" * {line}".rstrip() for line in header).replace("*/", "* /").replace("/*", "/ *")
+    return f"/*\n{comment}\n */\n{before}{chr(10).join(out)}{after}"
+
+
+def _u64_rows(data: bytes) -> Iterator[str]:
+    padded = data + bytes(-len(data) % 8)
+    values = [int.from_bytes(padded[at : at + 8], "little") for at in range(0, len(padded), 8)]
+    for at in range(0, len(values), 5):
+        yield "    " + " ".join(f"{value:#x}," for value in values[at : at + 5])
+
+
+def _string(text: str) -> str:
+    return json.dumps(text)

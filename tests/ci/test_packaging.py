@@ -1,0 +1,132 @@
+"""The sdist and the wheel hold everything once, and install without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections import Counter
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from zinc_rt.rooms import HARNESS
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+BASE = getattr(sys, "_base_executable", sys.executable)  # .venv holds no pip
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFIG_FILE": os.devnull}
+
+
+def pip(*words: str) -> None:
+    environment = {**os.environ, **OFFLINE}
+    command = [BASE, "-m", "pip", "--python", sys.executable, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist of a copy of this checkout, links as links; the wheel that pip builds from that sdist alone."""
+    folder = tmp_path_factory.mktemp("build")
+    checkout = folder / "checkout"
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listed.returncode != 0:
+        pytest.skip(f"no git checkout to build from: {listed.stderr.strip()}")
+    for name in filter(None, listed.stdout.split("\0")):
+        if name.startswith("tests/") or not os.path.lexists(ROOT / name):
+            continue
+        target = checkout / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target, follow_symlinks=False)
+    make = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", make, str(folder)], cwd=checkout, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    sdist = folder / done.stdout.splitlines()[-1]
+    pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(folder), str(sdist))
+    (wheel,) = folder.glob("*.whl")
+    return sdist, wheel
+
+
+def wanted() -> set[str]:
+    """What pyproject lists, as it lies in the installed package."""
+    tool = PROJECT["tool"]["setuptools"]
+    found = set()
+    for package in tool["packages"]:
+        folder = ROOT / tool["package-dir"].get(package, package.replace(".", "/"))
+        patterns = ["*.py", *tool["package-data"].get(package, [])]
+        paths = {path for pattern in patterns for path in folder.glob(pattern)}
+        found |= {str(PurePosixPath(package.replace(".", "/")) / path.relative_to(folder)) for path in paths}
+    return found
+
+
+def test_the_wheel_holds_every_file_once(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        held = Counter(name for name in wheel.namelist() if ".dist-info/" not in name)
+    assert set(held) == wanted() and max(held.values()) == 1
+    assert not [name for name in held if name.split("/")[0] != "zinc_rt"], "nothing beside the package"
+    for name in HARNESS:
+        if (ROOT / name).is_dir():
+            assert any(each.startswith(f"zinc_rt/{name}/") for each in held), name
+
+
+def test_the_sdist_holds_every_harness_folder_once_and_no_links(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as sdist:
+        members = sdist.getmembers()
+    assert not [each.name for each in members if each.issym() or each.islnk()]
+    names = Counter(PurePosixPath(each.name).parts[1:] for each in members if each.isfile())
+    assert max(names.values()) == 1
+    for name in HARNESS:
+        if (ROOT / name).is_dir():
+            assert any(parts[0] == name for parts in names), name
+            assert not any(parts[:2] == ("zinc_rt", name) for parts in names), f"{name} is there twice"
+    assert {("LICENSE",), ("README.md",), ("pyproject.toml",)} <= set(names)
+
+
+def test_the_wheel_installs_alone_and_its_commands_start(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """Into a folder of its own, run where no checkout is; the packages it requires are this environment's."""
+    target = tmp_path / "site"
+    pip("install", "--no-deps", "--no-index", "--quiet", "--target", str(target), str(built[1]))
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import zinc_rt, zinc_rt.golden.embedded as golden, zinc_rt.replay.standalone, zinc_rt.probes.command\n"
+        "from zinc_rt.kernels.sets import kernel_set\n"
+        "models = sorted(path.name for path in golden.FOLDER.glob('*.gguf'))\n"
+        "print(json.dumps([zinc_rt.__file__, models, len(kernel_set('gfx1201').entries)]))\n"
+    )
+    command = [sys.executable, "-I", "-c", program, str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    where, models, kernels = json.loads(done.stdout)
+    assert Path(where).is_relative_to(target) and len(models) == 3 and kernels > 10
+    for script in PROJECT["project"]["scripts"]:
+        assert (target / "bin" / script).exists(), script
+    help_of = [sys.executable, str(target / "bin" / "zinc-rt"), "sim", "--list"]
+    done = subprocess.run(
+        help_of,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(target)},
+        check=False,
+    )
+    assert done.returncode == 0 and "r9700" in done.stdout, done.stderr
+
+
+def test_the_version_is_one(built: tuple[Path, Path]) -> None:
+    import zinc_rt
+
+    version = PROJECT["project"]["version"]
+    assert zinc_rt.__version__ == version and f"-{version}" in built[0].name and f"-{version}-" in built[1].name
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## {version}" in changes, "a released version has its heading"

@@ -1,0 +1,72 @@
+"""The bill of materials: every package that an installation needs, once, each with what it needs itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def sbom() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ci_sbom", ROOT / "ci" / "sbom.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_lists_what_pyproject_requires_and_what_that_needs(sbom: ModuleType) -> None:
+    bill = sbom.bill()
+    names = [sbom.normalised(each["name"]) for each in bill["components"]]
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    wanted = {sbom.normalised(sbom.Requirement(line).name) for line in required}
+    assert wanted <= set(names) and len(names) == len(set(names))
+    assert "pytest" not in names and "markupsafe" in names, "not what the tests need; what jinja2 needs"
+    graph = {row["ref"]: set(row["dependsOn"]) for row in bill["dependencies"]}
+    known = {each["bom-ref"] for each in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
+    assert set(graph) == known and set().union(*graph.values()) <= known
+
+
+def test_its_shape_is_cyclonedx(sbom: ModuleType) -> None:
+    bill = sbom.bill()
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
+    assert bill["serialNumber"].startswith("urn:uuid:")
+    assert bill["metadata"]["component"]["licenses"] == [{"expression": "MIT"}]
+    for each in bill["components"]:
+        assert each["purl"] == f"pkg:pypi/{sbom.normalised(each['name'])}@{each['version']}"
+        assert each.get("licenses"), f"{each['name']} says nothing of its licence"
+
+
+def test_the_same_packages_give_the_same_bill(sbom: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    assert sbom.bill() == sbom.bill() and sbom.bill()["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+
+
+def test_an_extra_adds_its_packages(sbom: ModuleType) -> None:
+    assert any(each["name"] == "Markdown" for each in sbom.bill(frozenset({"docs"}))["components"])
+
+
+def test_what_is_wrong_is_one_sentence(
+    sbom: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sbom.main(["--extra", "nothing"]) == 2 and "no extra 'nothing'" in capsys.readouterr().err
+    assert sbom.main([str(tmp_path / "no" / "bom.json")]) == 2 and "there is no folder" in capsys.readouterr().err
+
+    def absent(extras: frozenset[str]) -> None:
+        raise PackageNotFoundError("numpy")
+
+    monkeypatch.setattr(sbom, "bill", absent)
+    assert sbom.main([]) == 2 and "numpy is not installed" in capsys.readouterr().err
+
+
+def test_it_is_written_whole(sbom: ModuleType, tmp_path: Path) -> None:
+    assert sbom.main([str(tmp_path / "bom.json")]) == 0
+    assert json.loads((tmp_path / "bom.json").read_text())["components"]

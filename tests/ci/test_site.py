@@ -1,0 +1,97 @@
+"""The pages build as a site, offline and without a broken link; every format that the code writes is listed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.golden import format as golden
+from zinc_rt.ir import serial
+from zinc_rt.kernels import zrt
+from zinc_rt.sim import facts, wire
+from zinc_rt.trace import frame
+
+ROOT = Path(__file__).resolve().parents[2]
+STABILITY = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+CODE = ("zinc_rt", "ci", "examples", ".ci")
+SCHEMA = re.compile(r"zinc-rt-[a-z-]+(?:/| )[0-9]+\b")
+
+
+def test_the_site_builds_with_every_page_and_no_broken_link(tmp_path: Path) -> None:
+    words = ["build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(
+        [sys.executable, "-m", "properdocs", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = {path.stem for path in (tmp_path / "site").glob("*.html")}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= made
+
+
+def test_no_page_of_the_site_fetches_anything(tmp_path: Path) -> None:
+    """It is read on machines without a network: the theme's own files are all it loads."""
+    words = ["build", "--quiet", "--site-dir", str(tmp_path / "site")]
+    subprocess.run([sys.executable, "-m", "properdocs", *words], cwd=ROOT, capture_output=True, check=True)
+    loads = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)")
+    found = [
+        f"{page.name}: {link}"
+        for page in (tmp_path / "site").glob("*.html")
+        for link in loads.findall(page.read_text(encoding="utf-8"))
+    ]
+    assert not found
+
+
+def schemas() -> set[str]:
+    """Every schema string of the code and its data, tests aside."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("no git checkout")
+    found = set()
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if (
+            name.startswith("tests/")
+            or path.suffix not in (".py", ".yaml", ".yml", ".jinja", ".c", ".json")
+            or not path.is_file()
+        ):
+            continue
+        found |= set(SCHEMA.findall(path.read_text(encoding="utf-8")))
+    return found
+
+
+def test_every_schema_of_the_code_is_listed_with_its_version() -> None:
+    found = schemas()
+    assert "zinc-rt-report/1" in found
+    assert not [schema for schema in sorted(found) if f"| `{schema}` |" not in STABILITY], (
+        "add a row to docs/stability.md"
+    )
+
+
+def test_nothing_listed_is_gone() -> None:
+    listed = set(re.findall(r"^\| `(zinc-rt-[a-z-]+[/ ][0-9]+)` \|", STABILITY, re.MULTILINE))
+    assert listed and listed <= schemas()
+
+
+@pytest.mark.parametrize(
+    ("row", "version"),
+    [
+        ("log, `.zlog`", frame.VERSION),
+        ("kernel, `.zrt`", zrt.ABI_VERSION),
+        ("graph, byte form", serial.VERSION),
+        ("golden, `.npz`", golden.FORMAT),
+        ("facts of a card", facts.VERSION),
+        ("socket of the simulated device", wire.VERSION),
+    ],
+)
+def test_every_numbered_format_is_listed_with_its_version(row: str, version: int) -> None:
+    (line,) = [each for each in STABILITY.splitlines() if each.startswith(f"| {row} |")]
+    assert line.split(" | ")[2] == str(version), line

@@ -1,0 +1,191 @@
+"""Machines as texts: healthy bases (bases/*.txt) and what can be wrong with them (sicknesses/*.yaml)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zinc_rt.doctor.capture import Capture
+
+FOLDER = Path(__file__).parent
+BASES = sorted(path.stem for path in (FOLDER / "bases").glob("*.txt"))
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    name: str
+    about: str
+    variables: Mapping[str, str]
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Sick:
+    """One machine: a base with a sickness."""
+
+    name: str
+    files: Mapping[str, bytes]
+    unreadable: Mapping[str, str]
+    first: str
+    also: tuple[str, ...]
+    source: str
+
+    @property
+    def capture(self) -> Capture:
+        return Capture(self.files, self.unreadable)
+
+
+class EditError(AssertionError):
+    """An edit that changes nothing: the machine would not be sick."""
+
+
+@cache
+def base(name: str) -> Base:
+    """`=== path` begins a file; `=== variables` holds what sicknesses may name in braces."""
+    head, *sections = re.split(
+        r"^=== (.+)\n", (FOLDER / "bases" / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M
+    )
+    files = dict(zip(sections[::2], sections[1::2], strict=True))
+    variables = yaml.safe_load(files.pop("variables"))
+    return Base(name, head.strip("# \n"), variables, {path: text.encode() for path, text in files.items()})
+
+
+def sicknesses() -> Iterator[dict[str, Any]]:
+    for path in sorted((FOLDER / "sicknesses").glob("*.yaml")):
+        yield from yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@cache
+def machines() -> tuple[Sick, ...]:
+    return tuple(_machine(sick, name) for sick in sicknesses() for name in _bases(sick))
+
+
+GROUPS = {
+    "all": BASES,
+    "desktop": ["r9700-arch", "r9700-fedora", "r9700-ubuntu", "rx7900xtx", "rx9070xt-desktop"],
+    "logged": [name for name in BASES if name != "container"],
+    "single": ["r9700-arch", "r9700-dkms", "r9700-fedora", "r9700-ubuntu", "rx7900xtx", "rx9070xt-desktop", "vm"],
+    "gfx12": ["r9700-arch", "r9700-dkms", "r9700-fedora", "r9700-ubuntu", "rx9070xt-desktop"],
+    "debian": ["r9700-dkms", "r9700-ubuntu", "rx7900xtx", "rx9070xt-desktop", "two-r9700"],
+}
+
+
+def _bases(sick: dict[str, Any]) -> list[str]:
+    named = sick["bases"]
+    return GROUPS[named] if isinstance(named, str) else list(named)
+
+
+def _machine(sick: dict[str, Any], name: str) -> Sick:
+    start = base(name)
+    files, unreadable = dict(start.files), {}
+    for edit in sick.get("edits", []):
+        where = f"{sick['id']} on {name}: {edit}"
+        if "unreadable" in edit:
+            unreadable[_fill(edit["unreadable"], start)] = edit["why"]
+            continue
+        before = dict(files)
+        _apply(files, {key: _filled(value, start) for key, value in edit.items()}, where)
+        if files == before and not edit.get("maybe"):
+            raise EditError(f"{where}: changes nothing")
+    also = tuple(sick.get("also", ()))
+    first = sick.get("first", "")
+    return Sick(f"{sick['id']}@{name}", files, unreadable, first, also, sick.get("source", ""))
+
+
+def _apply(files: dict[str, bytes], edit: dict[str, Any], where: str) -> None:
+    """log: lines at the end. boot: lines instead of those from the GPU's start on. unstarted: no driver.
+    set, append, remove, replace: of files. maybe: on some bases it is so already."""
+    if "log" in edit:
+        stamp = _stamps(files)
+        files["kernel.log"] = files["kernel.log"] + b"".join(
+            f"{stamp(at)}{line}\n".encode() for at, line in enumerate(edit["log"].splitlines()) if line
+        )
+    elif "boot" in edit:
+        lines = files["kernel.log"].decode().splitlines(keepends=True)
+        cut = next(at for at, line in enumerate(lines) if "Fetched VBIOS" in line)
+        stamp = _stamps(files)
+        files["kernel.log"] = "".join(lines[:cut]).encode() + b"".join(
+            f"{stamp(at)}{line}\n".encode() for at, line in enumerate(edit["boot"].splitlines()) if line
+        )
+        _not_started(files, str(edit["address"]), keep=edit.get("keep", ""))
+    elif "unstarted" in edit:
+        _not_started(files, str(edit["unstarted"]), keep="")
+    elif "remove" in edit:
+        for path in [path for path in files if re.search(edit["remove"], path)]:
+            del files[path]
+    else:
+        paths = [path for path in files if re.fullmatch(edit["file"], path)] or [edit["file"]]
+        for path in paths:
+            if "set" in edit:
+                files[path] = edit["set"].encode()
+            elif "append" in edit:
+                files[path] = files.get(path, b"") + edit["append"].encode()
+            else:
+                old, new = edit["replace"]
+                files[path] = re.sub(old, new, files.get(path, b"").decode(), flags=re.M).encode()
+
+
+def _not_started(files: dict[str, bytes], address: str, keep: str) -> None:
+    """amdgpu gave up: no DRM device, no KFD node, no driver in lspci."""
+    slot = f"PCI_SLOT_NAME={address}".encode()
+    folders = {
+        path.removesuffix("uevent")
+        for path, data in files.items()
+        if path.endswith("device/uevent") and slot in data
+    }
+    bus, device = int(address.split(":")[1], 16), address
+    location = f"location_id {bus << 8}".encode()
+    nodes = {
+        path.removesuffix("properties")
+        for path, data in files.items()
+        if "topology/nodes" in path and location in data
+    }
+    for path in list(files):
+        if any(path.startswith(each) for each in (*folders, *nodes)) and not (keep and re.search(keep, path)):
+            del files[path]
+    cards = {folder.split("/")[3] for folder in folders}
+    if "dev.txt" in files:
+        kept = [
+            line
+            for line in files["dev.txt"].splitlines(keepends=True)
+            if not any(f"/{card}".encode() in line for card in cards)
+        ]
+        files["dev.txt"] = b"".join(kept)
+    if "lspci.txt" in files:
+        short = device.removeprefix("0000:")
+        parts = re.split(r"^(?=[0-9a-f]{2}:)", files["lspci.txt"].decode(), flags=re.M)
+        changed = [
+            re.sub(r"\tKernel driver in use: amdgpu\n", "", part) if part.startswith(short) else part
+            for part in parts
+        ]
+        files["lspci.txt"] = "".join(changed).encode()
+
+
+def _stamps(files: dict[str, bytes]) -> Any:
+    """The prefix of a line, as this log has them."""
+    last = files["kernel.log"].decode().splitlines()[-1]
+    if " kernel: " in last:
+        return lambda at: f"Sep 12 10:{at // 60:02d}:{at % 60:02d} box kernel: "
+    if re.match(r"\[\w{3} ", last):
+        return lambda at: f"[Mon Sep  7 09:{at // 60:02d}:{at % 60:02d} 2026] "
+    return lambda at: f"[{900 + at:12.6f}] "
+
+
+def _filled(value: Any, start: Base) -> Any:
+    if isinstance(value, str):
+        return _fill(value, start)
+    return [_fill(each, start) for each in value] if isinstance(value, list) else value
+
+
+def _fill(text: str, start: Base) -> str:
+    """{address}, {short} (without its domain), {card}, {render}, {root}, {dev} of the base."""
+    short = start.variables["address"].removeprefix("0000:")
+    for name, value in {**start.variables, "short": short}.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text

@@ -1,0 +1,228 @@
+"""A capture goes to a folder and comes back; what is no capture is refused in one sentence."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import sick_machines as corpus
+
+from zinc_rt.doctor import gather
+from zinc_rt.doctor.capture import INDEX, Capture, capture, unpack
+from zinc_rt.doctor.reading import CUT, read_bounded
+from zinc_rt.errors import InputError, OutputError
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    files = corpus.base("two-r9700").files
+    Capture(files, {"firmware.txt": "debugfs is for root"}).write(tmp_path / "out")
+    again = Capture.read(tmp_path / "out")
+    assert dict(again.files) == dict(files)
+    assert again.unreadable == {"firmware.txt": "debugfs is for root"}
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
+def test_an_archive_is_read_where_it_lies(kind: str, tmp_path: Path) -> None:
+    files = {**corpus.base("vm").files, INDEX: b'{"schema": "zinc-rt-capture/1", "unreadable": {"a": "b"}}'}
+    path = tmp_path / f"bundle.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as zipped:
+            for name, data in files.items():
+                zipped.writestr(f"bundle/machine/{name}", data)
+    else:
+        with tarfile.open(path, f"w:{kind}") as tar:  # type: ignore[call-overload]
+            for name, data in files.items():
+                info = tarfile.TarInfo(f"bundle/machine/{name}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    found = unpack(path)
+    assert found.unreadable == {"a": "b"}
+    assert dict(found.files) == dict(corpus.base("vm").files)
+
+
+def test_an_archive_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cut.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        info = tarfile.TarInfo("proc/version")
+        info.size = 100_000
+        tar.addfile(info, io.BytesIO(os.urandom(100_000)))
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(InputError, match="damaged or cut short"):
+        unpack(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"just words\n" * 100])
+def test_a_file_that_is_no_archive_is_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        unpack(tmp_path / "x")
+    assert str(refused.value).count("\n") == 1
+
+
+def test_an_archive_with_other_things_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as zipped:
+        zipped.writestr("photo.jpg", b"x")
+    with pytest.raises(InputError, match="nothing of a machine"):
+        unpack(tmp_path / "x.zip")
+
+
+def test_no_folder_a_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        Capture.read(tmp_path / "missing")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="a file, wanted the folder"):
+        Capture.read(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="nothing of a machine"):
+        Capture.read(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("index", "said"), [("{", "not JSON"), ('{"schema": "zinc-rt-capture/9"}', "schema"), ("[]", "schema")]
+)
+def test_an_index_that_is_none_is_refused(index: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "kernel.log").write_text("x\n")
+    (tmp_path / INDEX).write_text(index)
+    with pytest.raises(InputError, match=said):
+        Capture.read(tmp_path)
+
+
+def test_links_of_a_stranger_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "kernel.log").write_text("x\n")
+    (tmp_path / "id.txt").symlink_to("/etc/passwd")
+    found = Capture.read(tmp_path)
+    assert "id.txt" not in found.files and found.unreadable["id.txt"] == "a link, not followed"
+
+
+def test_a_path_that_leads_out_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="not a path inside"):
+        Capture({"../escape": b""}).write(tmp_path / "out")
+    assert not (tmp_path / "escape").exists()
+
+
+def test_a_long_file_keeps_its_ends(tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    path.write_bytes(b"first" + bytes(1000) + b"last")
+    data = read_bounded(path, 100)
+    assert data.startswith(b"first") and data.endswith(b"last") and CUT in data
+
+
+def sysfs(root: Path, status: str = "active") -> Path:
+    """A GPU behind a bridge, with the links of a real sysfs."""
+    gpu = root / "sys/devices/pci0000:00/0000:00:01.1/0000:03:00.0"
+    for path, text in {
+        gpu / "vendor": "0x1002\n",
+        gpu / "device": "0x7551\n",
+        gpu / "uevent": "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:03:00.0\n",
+        gpu / "current_link_width": "16\n",
+        gpu / "max_link_width": "16\n",
+        gpu / "power/runtime_status": f"{status}\n",
+        gpu / "hwmon/hwmon3/temp1_input": "40000\n",
+        gpu / "fw_version/mes_fw_version": "0x00001086\n",
+        gpu.parent / "current_link_width": "4\n",
+        gpu.parent / "max_link_width": "16\n",
+        root / "proc/version": "Linux version 7.0.0-31-generic (b@h)\n",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for name in ("card1", "renderD128"):
+        (gpu / "drm" / name).mkdir(parents=True)
+        (gpu / "drm" / name / "device").symlink_to("../..")
+    drm = root / "sys/class/drm"
+    drm.mkdir(parents=True)
+    for name in ("card1", "renderD128"):
+        (drm / name).symlink_to(f"../../devices/pci0000:00/0000:00:01.1/0000:03:00.0/drm/{name}")
+    return gpu
+
+
+def test_a_machine_is_gathered_through_the_links_of_sysfs(tmp_path: Path) -> None:
+    sysfs(tmp_path)
+    found = capture(tmp_path)
+    assert found.line("sys/class/drm/card1/device/device") == "0x7551"
+    assert found.line("sys/class/drm/card1/device/hwmon/hwmon3/temp1_input") == "40000"
+    assert found.line("sys/devices/pci0000:00/0000:00:01.1/current_link_width") == "4"
+    assert json.loads(json.dumps(dict(found.unreadable))) == {}
+    found.write(tmp_path / "out")
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
+
+
+def test_the_narrow_link_above_the_gpu_is_found_and_firmware_read_without_root(tmp_path: Path) -> None:
+    from zinc_rt.doctor.diagnose import diagnose
+
+    sysfs(tmp_path)
+    diagnosis = diagnose(capture(tmp_path))
+    assert diagnosis.first is not None and diagnosis.first.id == "pci.link-width"
+    assert "0000:00:01.1" in diagnosis.first.title
+    assert diagnosis.machine.gpus[0].firmware == {"MES": 0x86}
+
+
+def test_a_gpu_without_a_driver_is_found_on_the_bus(tmp_path: Path) -> None:
+    """No DRM device, no lspci: what is left of a GPU whose module was kept out."""
+    from zinc_rt.doctor.diagnose import diagnose
+
+    function = tmp_path / "sys/devices/pci0000:00/0000:00:01.1/0000:03:00.0"
+    function.mkdir(parents=True)
+    bus = tmp_path / "sys/bus/pci/devices"
+    bus.mkdir(parents=True)
+    (bus / "0000:03:00.0").symlink_to("../../../devices/pci0000:00/0000:00:01.1/0000:03:00.0")
+    for name, text in {
+        "vendor": "0x1002",
+        "device": "0x7551",
+        "class": "0x030000",
+        "uevent": "PCI_ID=1002:7551",
+    }.items():
+        (function / name).write_text(f"{text}\n")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text("root=x nomodeset\n")
+    diagnosis = diagnose(capture(tmp_path))
+    assert [gpu.address for gpu in diagnosis.machine.gpus] == ["0000:03:00.0"]
+    assert diagnosis.first is not None and diagnosis.first.id == "module.blacklisted"
+
+
+def test_a_machine_that_surely_has_no_amd_gpu_is_not_blamed_for_anything(tmp_path: Path) -> None:
+    from zinc_rt.doctor.diagnose import diagnose
+
+    files = {
+        "sys/bus/pci/devices/0000:00:02.0/vendor": b"0x8086\n",
+        "sys/bus/pci/devices/0000:00:02.0/class": b"0x030000\n",
+        "proc/cmdline": b"root=x nomodeset modprobe.blacklist=amdgpu\n",
+        "id.txt": b"uid=1000(u) gid=1000(u) groups=1000(u)\n",
+        "etc/os-release": b"ID=debian\n",
+    }
+    diagnosis = diagnose(Capture(files))
+    assert [finding.id for finding in diagnosis.findings] == ["gpu.none"] and diagnosis.exit_code() == 77
+
+
+def test_a_gpu_that_sleeps_is_not_asked(tmp_path: Path) -> None:
+    sysfs(tmp_path, status="suspended")
+    found = capture(tmp_path)
+    assert "sys/class/drm/card1/device/hwmon/hwmon3/temp1_input" not in found.files
+    assert found.unreadable["sys/class/drm/card1/device/hwmon"] == gather.ASLEEP
+
+
+def test_a_gpu_that_does_not_answer_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A FIFO blocks its reader as the sensors of a hung SMU do."""
+    gpu = sysfs(tmp_path)
+    (gpu / "hwmon/hwmon3/temp1_input").unlink()
+    os.mkfifo(gpu / "hwmon/hwmon3/temp1_input")
+    monkeypatch.setattr(gather, "PATIENCE_SECONDS", 0.05)
+    found = capture(tmp_path)
+    assert "no answer" in found.unreadable["sys/class/drm/card1/device/hwmon"]
+    (gpu / "hwmon/hwmon3/temp1_input").open("w").close()  # lets the reader go
+
+
+def test_what_may_not_be_read_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from zinc_rt.doctor import reading
+
+    def refuse(path: Path, most_bytes: int = 0) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    sysfs(tmp_path)
+    monkeypatch.setattr(reading, "read_bounded", refuse)
+    found = capture(tmp_path)
+    assert found.unreadable["proc/version"] == "Permission denied" and not found.files.get("proc/version")

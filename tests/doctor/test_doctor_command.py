@@ -1,0 +1,116 @@
+"""The command: what it prints, writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sick_machines as corpus
+
+from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.command import main
+
+Said = pytest.CaptureFixture[str]
+
+
+def folder(tmp_path: Path, name: str) -> str:
+    """A base, or one of the sick machines, as a capture."""
+    machines = {machine.name: machine.capture for machine in corpus.machines() if machine.name == name}
+    machines.get(name, Capture(corpus.base(name.partition("@")[2] or name).files)).write(tmp_path / "machine")
+    return str(tmp_path / "machine")
+
+
+def test_a_healthy_machine_ends_with_0(tmp_path: Path, capsys: Said) -> None:
+    assert main(["--from", folder(tmp_path, "r9700-ubuntu")]) == 0
+    assert "OK        nothing seen in the way" in capsys.readouterr().out
+
+
+def test_a_broken_one_ends_with_1_and_its_first_cause(tmp_path: Path, capsys: Said) -> None:
+    assert main(["--from", folder(tmp_path, "psp-refuses@r9700-ubuntu")]) == 1
+    out = capsys.readouterr().out
+    assert "BROKEN    first cause: the PSP refused firmware" in out
+    assert "  do      power the machine off and on" in out and "  seen    kernel.log: " in out
+    assert "follows   amdgpu gave up" in out or "  follows amdgpu gave up" in out
+
+
+def test_a_bundle_is_read_through_its_machine_folder(tmp_path: Path) -> None:
+    folder(tmp_path, "r9700-ubuntu")
+    assert main(["--from", str(tmp_path)]) == 0
+
+
+def test_the_report_has_everything_and_the_same_exit(tmp_path: Path, capsys: Said) -> None:
+    code = main(["--from", folder(tmp_path, "mes-hang@r9700-arch"), "--json", "-"])
+    report = json.loads(capsys.readouterr().out)
+    assert code == report["verdict"]["exit"] == 1
+    assert report["details"]["first_cause"] == "log.mes"
+    mes = next(each for each in report["results"] if each["id"].startswith("log.mes"))
+    assert (
+        mes["status"] == "fail" and mes["advice"] and mes["measure"]["cause_of"] == ["log.preemption", "log.reset"]
+    )
+    row = report["details"]["rows"][0]
+    assert row["chips"] == ["gfx1201"] and row["kernel"] == "7.1.6-arch1-1" and row["firmware"]["MES"] == "== 0x86"
+
+
+def test_without_a_gpu_the_report_is_77_as_well(tmp_path: Path, capsys: Said) -> None:
+    (tmp_path / "lspci.txt").write_text("00:02.0 VGA compatible controller: Intel Corporation Device\n")
+    assert main(["--from", str(tmp_path), "--json", "-"]) == 77
+    assert json.loads(capsys.readouterr().out)["verdict"]["exit"] == 77
+
+
+def test_all_evidence_comes_with_v(tmp_path: Path, capsys: Said) -> None:
+    where = folder(tmp_path, "r9700-dkms")
+    main(["--from", where])
+    assert "amdgpu comes from DKMS" not in capsys.readouterr().out
+    main(["--from", where, "-v"])
+    assert "amdgpu comes from DKMS: 6.18.2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--from", "MISSING"], "no such folder"),
+        (["--from", "EMPTY"], "nothing of a machine"),
+        (["--from", "FILE"], "not a tar or zip file"),
+        (["--device", "sim"], "a simulated device has nothing to diagnose"),
+        (["--capture", "FULL"], "is not empty"),
+        (["--json", "MISSING/report.json"], "there is no folder"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_a_sentence(words: list[str], said: str, tmp_path: Path, capsys: Said) -> None:
+    (tmp_path / "EMPTY").mkdir()
+    (tmp_path / "FILE").write_text("words")
+    (tmp_path / "FULL").mkdir()
+    (tmp_path / "FULL" / "x").touch()
+    named = [str(tmp_path / word) if word.isupper() or "/" in word else word for word in words]
+    assert main(named) == 2
+    seen = capsys.readouterr()
+    assert said in seen.err and not seen.out
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, capsys: Said) -> None:
+    assert main(["--from", folder(tmp_path, "two-r9700"), "--device", "renderD200"]) == 2
+    assert "one of 0000:03:00.0, 0000:43:00.0" in capsys.readouterr().err
+
+
+def test_what_is_kept_of_a_machine_is_diagnosed_the_same(tmp_path: Path, capsys: Said) -> None:
+    where = folder(tmp_path, "fatal-aer@rx7900xtx")
+    assert main(["--from", where, "--capture", str(tmp_path / "copy")]) == 1
+    first = capsys.readouterr().out
+    assert main(["--from", str(tmp_path / "copy")]) == 1
+    assert capsys.readouterr().out in first
+
+
+def test_this_machine_is_read_without_harm(tmp_path: Path, capsys: Said) -> None:
+    """Whatever it is: an exit code of the table, and a capture that says the same."""
+    code = main(["--capture", str(tmp_path / "here")])
+    assert code in (0, 1, 77)
+    assert main(["--from", str(tmp_path / "here")]) == code
+
+
+def test_a_terminal_is_safe_from_what_a_capture_holds(tmp_path: Path, capsys: Said) -> None:
+    where = Path(folder(tmp_path, "mes-hang@r9700-ubuntu"))
+    log = where / "kernel.log"
+    log.write_bytes(log.read_bytes().replace(b"REMOVE_QUEUE", b"\x1b[2J\x07REMOVE"))
+    main(["--from", str(where), "-v"])
+    assert "\x1b" not in capsys.readouterr().out

@@ -1,0 +1,74 @@
+"""Sick machines get their first cause named; healthy ones are left alone."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import pytest
+import sick_machines as corpus
+
+from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.causes import EXPLAINS, ORDER
+from zinc_rt.doctor.diagnose import diagnose
+from zinc_rt.doctor.rules.table import RULES
+
+SICK = {
+    sick["id"]: [m for m in corpus.machines() if m.name.startswith(f"{sick['id']}@")]
+    for sick in corpus.sicknesses()
+}
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_the_first_cause_is_named_and_nothing_healthy_is_blamed(name: str) -> None:
+    for machine in SICK[name]:
+        diagnosis = diagnose(machine.capture)
+        blamed = [finding for finding in diagnosis.findings if finding.severity != "note"]
+        innocent = [
+            f.id for f in blamed if not any(fnmatchcase(f.id, each) for each in (machine.first, *machine.also))
+        ]
+        assert diagnosis.first is not None and diagnosis.first.id == machine.first, machine.name
+        assert not innocent, machine.name
+
+
+@pytest.mark.parametrize("name", corpus.BASES)
+def test_a_healthy_machine_gets_notes_only(name: str) -> None:
+    diagnosis = diagnose(Capture(corpus.base(name).files))
+    assert [(f.id, f.title) for f in diagnosis.findings if f.severity != "note"] == []
+    assert diagnosis.exit_code() == 0
+
+
+def test_the_corpus_is_as_large_as_it_has_to_be() -> None:
+    machines = corpus.machines()
+    assert len(machines) >= 200 and len({machine.name for machine in machines}) == len(machines)
+    sources = {machine.source for machine in machines if machine.source}
+    assert len(sources) >= 20 and all(source.startswith("https://") for source in sources)
+
+
+def test_an_edit_that_changes_nothing_is_refused() -> None:
+    sick = {"id": "none", "bases": ["vm"], "edits": [{"file": "id.txt", "replace": ["no such text", "x"]}]}
+    with pytest.raises(corpus.EditError, match="changes nothing"):
+        corpus._machine(sick, "vm")
+
+
+def test_every_cause_and_every_rank_names_a_rule() -> None:
+    """A misspelt id in a table would never match, in silence."""
+    ids = {rule.id for rule in RULES}
+    patterns = {*EXPLAINS, *ORDER, *(each for row in EXPLAINS.values() for each in row)}
+    assert not [pattern for pattern in patterns if not any(fnmatchcase(each, pattern) for each in ids)]
+
+
+def test_a_rule_has_an_id_of_its_own() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize(
+    "gone", ["^proc/", "^sys/", "^etc/", "kernel.log", "id.txt", "lspci.txt", "firmware.txt", "dev.txt"]
+)
+def test_what_is_absent_is_unknown_and_blames_nobody(gone: str) -> None:
+    import re
+
+    for name in corpus.BASES:
+        files = {path: data for path, data in corpus.base(name).files.items() if not re.search(gone, path)}
+        diagnosis = diagnose(Capture(files))
+        assert [f.id for f in diagnosis.findings if f.severity != "note"] == [], name
+        assert diagnosis.unknown or gone == "dev.txt" or name == "container", name

@@ -1,0 +1,165 @@
+"""First causes come first, consequences under them, and nothing is invented where a capture is silent."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import sick_machines as corpus
+
+from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.diagnose import Diagnosis, diagnose
+from zinc_rt.doctor.read_machine import read_machine
+
+GPU = "0000:03:00.0"
+SMU = f"amdgpu {GPU}: SMU: No response msg_reg: 12 resp_reg: 0"
+MES = f"amdgpu {GPU}: MES failed to respond to msg=REMOVE_QUEUE"
+
+
+def sick(base: str = "r9700-ubuntu", log: str = "", **files: str) -> Diagnosis:
+    """A base with lines at the end of its log, and other files (`__` for `/`)."""
+    start = dict(corpus.base(base).files)
+    start["kernel.log"] = start.get("kernel.log", b"") + log.encode()
+    start |= {name.replace("__", "/"): text.encode() for name, text in files.items()}
+    return diagnose(Capture(start))
+
+
+def first(diagnosis: Diagnosis) -> str:
+    assert diagnosis.first is not None
+    return diagnosis.first.id
+
+
+def test_of_two_events_the_earlier_explains_the_later() -> None:
+    assert first(sick(log=f"{SMU}\n{MES}\n")) == "log.smu"
+    assert first(sick(log=f"{MES}\n{SMU}\n")) == "log.mes"
+
+
+def test_consequences_follow_their_cause_and_are_named_by_it() -> None:
+    found = sick(
+        log=f"{MES}\namdgpu {GPU}: GPU reset begin!. Source:  3\namdgpu {GPU}: GPU Recovery Failed: -22\n"
+    ).findings
+    assert [f.id for f in found][:3] == ["log.mes", "log.reset", "log.reset-failed"]
+    assert found[0].cause_of == ("log.reset", "log.reset-failed")
+
+
+def test_the_log_of_the_other_gpu_does_not_count_where_one_is_chosen() -> None:
+    base = corpus.base("two-r9700")
+    second = base.variables["second"]
+    files = {
+        **base.files,
+        "kernel.log": base.files["kernel.log"] + f"amdgpu {second}: MES ring buffer is full.\n".encode(),
+    }
+    assert diagnose(Capture(files), device=second).exit_code() == 1
+    assert diagnose(Capture(files), device="renderD129").exit_code() == 1
+    assert diagnose(Capture(files), device="/dev/dri/renderD128").exit_code() == 0
+    assert diagnose(Capture(files), device="card1").exit_code() == 0
+
+
+def test_trouble_of_a_gpu_that_is_not_ours_is_a_note() -> None:
+    igpu = corpus.base("igpu-and-dgpu").variables["igpu"]
+    found = sick(
+        "igpu-and-dgpu", f"amdgpu {igpu}: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=2\n"
+    )
+    assert found.exit_code() == 0 and found.first is None
+    assert "log.ring-timeout" in [f.id for f in found.findings]
+
+
+def test_kfd_may_skip_the_processors_own_graphics() -> None:
+    found = sick("igpu-and-dgpu", "kfd kfd: amdgpu: skipped device 1002:13c0, PCI rejects atomics\n")
+    assert found.first is None
+
+
+def test_a_missing_file_that_the_driver_did_without_is_a_note() -> None:
+    found = sick(log=f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2\n")
+    assert found.first is None and "firmware.missing" in [f.id for f in found.findings]
+
+
+def test_a_bar_that_found_its_place_later_is_no_fault() -> None:
+    bar = f"pci {GPU}: BAR 0 [mem size 0x800000000 64bit pref]"
+    assert sick(log=f"{bar}: failed to assign\n{bar}: assigned\n").first is None
+
+
+def test_a_symptom_quotes_what_others_reported() -> None:
+    (machine,) = [m for m in corpus.machines() if m.name == "r9700-6630@r9700-dkms"]
+    finding = diagnose(machine.capture).first
+    assert finding is not None and finding.rows == ("gfx1201-dkms-6.19.4",)
+    assert any("issues/6630" in line for line in finding.evidence)
+
+
+def test_the_worst_comes_first_and_then_the_deepest() -> None:
+    found = sick(log=f"{SMU}\n", id__txt="", **{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"})
+    assert [f.id for f in found.findings if f.severity == "broken"] == ["permissions.group", "log.smu"]
+
+
+def test_a_machine_without_a_gpu_says_what_can_be_done() -> None:
+    found = diagnose(
+        Capture(
+            {"proc/version": b"Linux version 7.0\n", "lspci.txt": b"00:02.0 VGA compatible controller: Intel\n"}
+        )
+    )
+    assert found.exit_code() == 77
+    assert [f.id for f in found.findings] == ["gpu.none"] and "pm4-test --device sim" in found.findings[0].next
+
+
+def test_a_gpu_that_only_the_log_knows_is_found() -> None:
+    log = f"amdgpu {GPU}: amdgpu: Unable to locate a BIOS ROM\namdgpu: probe of {GPU} failed with error -22\n"
+    found = diagnose(Capture({"kernel.log": log.encode()}))
+    assert first(found) == "log.vbios" and found.machine.gpus[0].address == GPU
+
+
+def test_an_empty_log_is_unknown_not_healthy() -> None:
+    for log in ("", "\n \n"):
+        found = sick(**{"kernel.log": log})
+        assert found.machine.log is None and any("kernel.log" in each.what for each in found.unknown)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_torn_and_scrambled_files_raise_nothing(seed: int) -> None:
+    """Every file cut somewhere, or with bytes flipped, or replaced by noise."""
+    chance = random.Random(seed)
+    for name in corpus.BASES:
+        files = {}
+        for path, data in corpus.base(name).files.items():
+            at = chance.randrange(len(data) + 1)
+            how = chance.choice(("cut", "flip", "noise", "whole", "gone"))
+            if how == "gone":
+                continue
+            noise = chance.randbytes(min(40, len(data)))
+            files[path] = {"cut": data[:at], "flip": data[:at] + noise + data[at:], "noise": noise, "whole": data}[
+                how
+            ]
+        diagnose(Capture(files))
+
+
+def test_ids_in_any_shape_give_the_groups() -> None:
+    for text in (
+        "uid=1000(a) gid=1000(a) groups=1000(a),993(render)",
+        "uid=1000(a) gid=1000(a) Gruppen=1000(a),993(render)\r\n",
+        "uid=1000(a) gid=1000(a) 组=1000(a),993(render)",
+        "uid: 1000\ngroups: a video render\n",
+        "uid=1000 gid=993(render) groups=993(render)",
+    ):
+        user = read_machine(Capture({"id.txt": text.encode()})).user
+        assert user is not None and user.uid == 1000 and "render" in user.groups, text
+
+
+def test_packages_are_read_as_every_manager_prints_them() -> None:
+    for text in (
+        "linux-firmware 20260810-1\n",
+        "ii  linux-firmware  20260810-1  all  Firmware\n",
+        "linux-firmware-20260810-1.fc43.noarch\n",
+        "linux-firmware/noble,now 20260810-1 all [installed]\n",
+    ):
+        packages = read_machine(Capture({"packages.txt": text.encode()})).packages
+        assert packages is not None and packages["linux-firmware"].startswith("20260810-1"), text
+
+
+def test_what_the_driver_answered_counts_where_nothing_else_explains_it() -> None:
+    t1 = {"usable": False, "why": "KFD 1.2 is too old"}
+    said = json.dumps({"gpus": {"renderD128": {"t1": t1, "t2": {"usable": True, "why": ""}}}})
+    assert first(sick(**{"ioctl.json": said})) == "tier.refused"
+    both = sick(**{"ioctl.json": said, "id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).findings
+    assert both[0].id == "permissions.group" and both[0].cause_of == ("tier.refused",)
+    for torn in ("{", "[]", '{"gpus": 3}', '{"gpus": {"renderD128": {"t1": 7}}}'):
+        assert sick(**{"ioctl.json": torn}).first is None

@@ -1,0 +1,130 @@
+"""The kernel's log is read whatever printed it, and only what it says of the GPU counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from zinc_rt.doctor.logs import bare, parse
+from zinc_rt.doctor.messages import HARMLESS, TABLE
+
+GPU = "0000:03:00.0"
+MES = f"amdgpu {GPU}: amdgpu: MES failed to respond to msg=REMOVE_QUEUE"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        MES,
+        f"[  950.818166] {MES}",
+        f"[  950.818166][ T1234] {MES}",
+        f"[Tue Jul  2 00:15:21 2024] {MES}",
+        f"Jun 18 16:36:53 archb kernel: {MES}",
+        f"déc. 01 21:50:19 luke kernel: {MES}",
+        f"янв 28 04:01:12 localhost kernel: {MES}",
+        f"2026-09-12T10:00:00,123456+02:00 {MES}",
+        f"2026-09-12T10:00:00+0200 host kernel: {MES}",
+        f"kern  :err   : [  950.818166] {MES}",
+        f"<3>[  950.818166] {MES}",
+        f"3,1234,950818166,-;{MES}",
+        f"[  950.818166] {MES}\r",
+    ],
+)
+def test_what_a_program_puts_before_a_message_is_taken_off(line: str) -> None:
+    assert bare(line) == MES
+    (event,) = parse(line).events
+    assert (event.name, event.address) == ("mes", GPU)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [  # 6.8, 6.11, 6.17, 7.0
+        (
+            "[drm:mes_v11_0_submit_pkt_and_poll_completion.constprop.0 [amdgpu]] *ERROR* MES failed "
+            "to response msg=3",
+            "mes",
+        ),
+        (f"amdgpu {GPU}: amdgpu: MES(1) failed to respond to msg=MISC (WAIT_REG_MEM)", "mes"),
+        (f"amdgpu {GPU}: MES ring buffer is full.", "mes"),
+        (
+            f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2",
+            "firmware-missing",
+        ),
+        (
+            f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -22",
+            "firmware-unreadable",
+        ),
+        (
+            "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx timeout, signaled seq=1, emitted seq=2",
+            "ring-timeout",
+        ),
+        (f"amdgpu {GPU}: amdgpu: ring gfx_0.0.0 timeout, but soft recovered", "ring-recovered"),
+        (f"amdgpu {GPU}: amdgpu: [mmhub] page fault (src_id:0 ring:169 vmid:0 pasid:0)", "page-fault"),
+        (f"amdgpu {GPU}: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24)", "page-fault"),
+        (f"amdgpu {GPU}: SMU: response:0xFFFFFFFF for index:18 param:0x5 message:TransferTableSmu2Dram?", "smu"),
+        (f"amdgpu {GPU}: amdgpu: resume of IP block <psp> failed -62", "psp"),
+        (f"amdgpu {GPU}: amdgpu: resume of IP block <gfx_v12_0> failed -110", "resume-failed"),
+        (f"amdgpu {GPU}: amdgpu: hw_init of IP block <gfx_v12_0> failed -22", "init-failed"),
+        ("amdgpu: cp queue pipe 1 queue 3 preemption failed", "queue-preemption"),
+        (f"amdgpu {GPU}: amdgpu: ERROR: GPU HW Critical Temperature Fault(aka CTF) detected!", "thermal"),
+        (f"amdgpu {GPU}: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0 address=0x0 flags=0x20]", "iommu-fault"),
+        (f"amdgpu {GPU}: Unable to change power state from D3cold to D0, device inaccessible", "d3cold"),
+        ("amdgpu: unknown parameter 'user_queues' ignored", "parameter-unknown"),
+    ],
+)
+def test_wordings_of_several_kernels_are_one_event(line: str, name: str) -> None:
+    assert [event.name for event in parse(line, [GPU]).events] == [name]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"amdgpu {GPU}: amdgpu: SMU driver if version not matched",
+        f"amdgpu {GPU}: amdgpu: smu driver if version = 0x2e, smu fw if version = 0x33, smu fw program = 0",
+        f"amdgpu {GPU}: amdgpu: PSP runtime database doesn't exist",
+        f"amdgpu {GPU}: amdgpu: RAP: optional rap ta ucode is not available",
+        f"amdgpu {GPU}: amdgpu: ring mes_kiq_3.1.0 uses VM inv eng 13 on hub 0",
+        f"amdgpu {GPU}: [drm] REG_WAIT timeout 1us * 150000 tries - optc401_disable_crtc line:235",
+        f"amdgpu {GPU}: amdgpu: MES FW version must be >= 0x82 to enable LR compute workaround.",
+        f"amdgpu {GPU}: amdgpu: HDCP: Failed to initialize HDCP",
+        f"pci {GPU}: BAR 6 [mem 0x000c0000-0x000dffff pref]: can't claim; no compatible bridge window",
+        "iwlwifi 0000:09:00.0: Direct firmware load for iwlwifi-92.ucode failed with error -2",
+        "nvme 0000:05:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
+        "DMAR: [DMA Read] Request device [05:00.0] fault addr 0x0 [fault reason 06]",
+        "BUG: kernel NULL pointer dereference, address: 0000000000000008",
+        "RIP: 0010:btrfs_foo+0x12/0x20 [btrfs]",
+        "nouveau 0000:01:00.0: fifo: SCHED_ERROR",
+    ],
+)
+def test_what_healthy_machines_and_other_devices_say_is_no_event(line: str) -> None:
+    assert not parse(line, [GPU]).events
+
+
+def test_the_errors_of_a_bridge_above_the_gpu_are_the_gpus() -> None:
+    line = "pcieport 0000:00:01.1: AER: Uncorrected (Fatal) error message received from 0000:00:01.1"
+    assert [event.name for event in parse(line, [GPU, "0000:00:01.1"]).events] == ["aer-fatal"]
+    assert not parse(line, [GPU]).events
+
+
+def test_only_the_last_boot_counts() -> None:
+    log = parse(f"Linux version 7.0.0\n{MES}\nLinux version 7.0.0\nall is well\n")
+    assert not log.events and log.whole
+    assert parse(MES).whole is False
+
+
+def test_of_a_whole_journal_only_the_kernel_is_believed() -> None:
+    text = (
+        "\n".join(f"Jun 18 16:36:53 box kernel: usb {n}: ok" for n in range(20))
+        + f"\nJun 18 16:37:01 box python[7]: {MES}\n"
+    )
+    assert not parse(text).events
+
+
+def test_a_huge_log_loses_its_middle_only() -> None:
+    log = parse(
+        f"{MES}\n" + "usb 1-4: new device\n" * 120_000 + "amdgpu 0000:03:00.0: SMU: No response msg_reg: 12\n"
+    )
+    assert [event.name for event in log.events] == ["mes", "smu"]
+
+
+def test_every_row_says_where_its_message_comes_from() -> None:
+    assert not [row for row in (*HARMLESS, *TABLE) if "/" not in row.source]

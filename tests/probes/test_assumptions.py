@@ -1,0 +1,168 @@
+"""The list of assumptions, what leans on each, what cards told, and rows flipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.facts import fact, flipped, table, told
+from zinc_rt.probes import assumptions, leaning
+from zinc_rt.probes import command as pm4_test
+from zinc_rt.probes.registry import PROBES
+from zinc_rt.probes.table import verdict
+from zinc_rt.report import Report, Result
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What some probes leaned on now, by probe and tier."""
+    out = tmp_path_factory.mktemp("probed") / "report.json"
+    assert pm4_test.main(["--device", "sim", "-k", "P20,P40,P52", "--json", str(out)]) == 0
+    report = json.loads(out.read_text())
+    told = {row["id"] for row in report["details"]["assumptions"]}
+    found = {result["id"]: result["measure"]["assumptions"] for result in report["results"]}
+    assert told == {id for ids in found.values() for id in ids}
+    return found
+
+
+def listed(tmp_path: Path, *words: str) -> dict[str, dict[str, Any]]:
+    out = tmp_path / "assumptions.json"
+    assert assumptions.main([*words, "--json", str(out)]) == 0
+    return {result["id"]: result for result in json.loads(out.read_text())["results"]}
+
+
+def test_a_probe_says_what_it_leaned_on(probed: dict[str, list[str]]) -> None:
+    assert "code_without_invalidate" in probed["P40/t1"]
+    assert "code_without_invalidate" not in probed["P20/t1"]
+    assert "protected_fence" in probed["P52/t2"]
+
+
+def test_the_verdict_names_them() -> None:
+    report = Report("pm4-test", results=[Result("P20/t1", "probe", "pass")])
+    report.details["assumptions"] = told([fact("counter"), fact("protected_fence")])
+    said = verdict(report, strict=False)
+    assert said.startswith("PASS") and said.endswith(", leaning on 2 assumptions: counter, protected_fence")
+
+
+def test_the_file_of_what_leans_on_what_is_true(probed: dict[str, list[str]]) -> None:
+    kept = leaning.load()
+    assert {name: list(kept[f"pm4-test {name}"]) for name in probed} == probed
+
+
+def test_that_file_names_results_and_rows_that_there_are() -> None:
+    probes = {f"pm4-test {probe.id}/{tier}" for probe in PROBES for tier in probe.tiers}
+    kept = leaning.load()
+    assert {name for name in kept if name.startswith("pm4-test ")} <= probes
+    assert {id for ids in kept.values() for id in ids} <= {row.id for row in table().values() if row.assumed}
+    assert len(kept) > 60
+
+
+def test_all_assumed_rows_are_listed_and_what_most_leans_on_first(tmp_path: Path, capsys: Capture) -> None:
+    found = listed(tmp_path)
+    assert set(found) - {"facts.yaml"} == {row.id for row in table().values() if row.assumed}
+    counts = [len(result["measure"]["leaning"]) for id, result in found.items() if id != "facts.yaml"]
+    assert counts == sorted(counts, reverse=True) and counts[0] > 10
+    one = found["protected_fence"]
+    assert one["status"] == "skip" and "settled by protected_fence, P52" in one["reason"]
+    assert one["measure"]["value"] == "waits" and one["measure"]["other"] == ["at once"]
+
+
+def test_every_row_with_where_it_comes_from(tmp_path: Path) -> None:
+    found = listed(tmp_path, "--all", "ioctl/")
+    assert found["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["from"] == "source"
+    assert "kfd_queue.c" in found["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["where"]
+    assert all(id.startswith("ioctl/") or id == "facts.yaml" for id in found)
+
+
+def test_one_row_in_words(capsys: Capture) -> None:
+    assert assumptions.main(["-v", "protected_fence"]) == 0
+    said = capsys.readouterr().out
+    assert "because" in said and "or        at once" in said and "pm4-test P52/t2" in said
+
+
+def test_a_constant_s_value_is_read_where_it_lies() -> None:
+    assert assumptions.value_of(fact("counter")) == 100_000_000
+
+
+def test_what_a_card_told_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    file = {"version": 1, "chip": "gfx1201", "kernel": "6.18.36", "simulated": False, "firmware": {"MEC": 3060}}
+    file["facts"] = {"protected_fence": {"value": "at once", "how": "a test", "probe": "L14"}}
+    (tmp_path / "r9700-6.18.36-3060.json").write_text(json.dumps(file))
+    (tmp_path / "sim.json").write_text(json.dumps({**file, "simulated": True}))
+    monkeypatch.setattr(assumptions, "LEARNED", tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    found = listed(out)["protected_fence"]
+    assert found["status"] == "pass" and found["measure"]["from"] == "measured"
+    assert found["measure"]["where"] == "'at once' (r9700-6.18.36-3060.json)"
+
+
+def test_the_files_of_cards_in_the_tree_are_of_cards() -> None:
+    for name, facts in assumptions.cards(assumptions.LEARNED).items():
+        assert not facts.simulated and facts.kernel and facts.firmware, name
+    assert not [path for path in assumptions.LEARNED.iterdir() if path.suffix not in (".json", ".md")]
+
+
+def test_flipping_a_row_runs_what_leans_on_it(tmp_path: Path, capsys: Capture) -> None:
+    assert assumptions.main(["--flip", "code_without_invalidate"]) == 0
+    said = capsys.readouterr()
+    assert "flipped   code_without_invalidate: fresh instead of stale" in said.err
+    assert "without invalidate fresh" in said.out and "2 probes" in said.out
+    assert flipped.get() == ()
+
+
+def test_any_command_may_run_with_a_row_flipped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "report.json")
+    words = ["pm4-test", "--device", "sim", "--learn", str(tmp_path / "f.json"), "-k", "L15", "--json", out]
+    assert assumptions.main(["--flip", "ib-nesting", "--", *words]) == 0
+    report = json.loads(Path(out).read_text())
+    assert report["results"][0]["measure"]["value"] == 1  # the queue stops at the second buffer
+    assert "the simulated device takes ib-nesting at its other value" in report["shortcuts"]
+
+
+def test_pm4_test_flips_and_its_repro_says_so(tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    words = ["--device", "sim", "-k", "P20", "--tiers", "t1", "--flip", "protected_fence", "--inject", "no-eop"]
+    assert pm4_test.main([*words, "--json", str(out)]) == 1
+    assert "--flip protected_fence" in json.loads(out.read_text())["results"][0]["repro"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nobody"], "no such row: nobody"),
+        (["--flip", "nobody"], "no fact 'nobody'"),
+        (["--flip", "counter"], "no other value"),
+        (["--flip", "writes-count"], "no probe is known to lean on writes-count"),
+        (["--flip", "protected_fence", "--all"], "--flip goes alone"),
+        (["--flip", "protected_fence", "--", "nothing"], "no command 'nothing'"),
+        (["--", "pm4-test"], "-- COMMAND goes with --flip"),
+        (["--record"], "--record wants reports"),
+        (["--record", "absent.json"], "absent.json: cannot be read"),
+    ],
+)
+def test_wrong_words_are_one_sentence(words: list[str], said: str, capsys: Capture) -> None:
+    assert assumptions.main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_only_a_simulated_device_is_flipped(capsys: Capture) -> None:
+    assert pm4_test.main(["--flip", "protected_fence"]) == 2
+    assert "--flip: only a simulated device" in capsys.readouterr().err
+
+
+def test_a_report_that_says_nothing_of_it_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "r.json").write_text('{"results": []}')
+    assert assumptions.main(["--record", str(tmp_path / "r.json")]) == 2
+    assert "no result of it says what it leaned on" in capsys.readouterr().err
+
+
+def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
+    kept = {"pm4-test P20/t1": ("protected_fence",), "pm4-test P18/t1": ()}
+    leaning.save(kept, tmp_path / "l.json")
+    assert leaning.load(tmp_path / "l.json") == kept

@@ -1,0 +1,129 @@
+"""The matrix of combinations: every row is whole, conditions mean what they say, failing probes quote them."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.doctor.rules.table import RULES
+from zinc_rt.errors import InputError
+from zinc_rt.probes import table
+from zinc_rt.probes.combinations import Combination, Facts, load, matching, quotes
+from zinc_rt.report import Result
+
+ROW = """\
+schema: zinc-rt-combinations/1
+rows:
+- {id: a, verdict: bad, chips: [gfx1201], kernel: "6.17", what: it hangs,
+   source: "https://example.org/1", date: 2026-01-02}
+"""
+
+
+def row(**fields: object) -> Combination:
+    kept = {
+        "id": "x",
+        "verdict": "bad",
+        "chips": ("gfx1201",),
+        "what": "w",
+        "source": "https://e",
+        "date": date(2026, 1, 1),
+    }
+    return Combination(**{**kept, **fields})  # type: ignore[arg-type]
+
+
+def test_every_row_has_a_source_and_symptoms_that_exist() -> None:
+    ids = {rule.id for rule in RULES}
+    rows = load()
+    assert len(rows) >= 20 and {each.verdict for each in rows} == {"bad", "good", "suspect"}
+    for each in rows:
+        assert each.source.startswith("https://") and each.date < date(2027, 1, 1), each.id
+        assert set(each.symptoms) <= ids, each.id
+        assert each.verdict == "good" or each.symptoms or each.what, each.id
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "holds"),
+    [
+        ("6.17", "6.17.0-22-generic", True),
+        ("6.17", "6.170.1", False),
+        ("6.1", "6.17.0", False),
+        (">= 6.17, < 6.18", "6.17.9-300.fc43.x86_64", True),
+        (">= 6.17, < 6.18", "6.18.0", False),
+        ("< 6.18", "6.18", False),
+        ("<= 6.18", "6.18.0-arch1", True),
+        ("< 6.13.5", "6.13.4-zen", True),
+        ("6.19.0-rc", "6.19.0-rc3", True),
+        (">= 6.17", None, False),
+    ],
+)
+def test_a_condition_on_the_kernel(condition: str, value: str | None, holds: bool) -> None:
+    assert row(kernel=condition).fits(Facts("gfx1201", value)) is holds
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "holds"), [("== 0x83", 0x83, True), ("== 0x83", 0x80, False), ("< 0x82", 0x6E, True)]
+)
+def test_a_condition_on_firmware(condition: str, value: int, holds: bool) -> None:
+    assert row(firmware={"MES": condition}).fits(Facts("gfx1201", firmware={"MES": value})) is holds
+
+
+def test_what_is_not_known_fits_nothing() -> None:
+    assert not row(firmware={"MES": "< 0x82"}).fits(Facts("gfx1201"))
+    assert not row(module="dkms").fits(Facts("gfx1201", "6.17"))
+    assert not row(packages={"linux-firmware": "20251125"}).fits(Facts("gfx1201"))
+    assert not row(kernel="6.17").fits(Facts("gfx1100", "6.17.0"))
+
+
+def test_a_package_may_have_an_epoch() -> None:
+    facts = Facts("gfx1201", packages={"amdgpu-dkms": "1:6.19.4.31300000-2337710.24.04"})
+    assert row(packages={"amdgpu-dkms": "6.19.4"}).fits(facts)
+    assert row(packages={"amdgpu-dkms": ">= 6.19"}).fits(facts)
+
+
+def test_bad_rows_come_first() -> None:
+    rows = [
+        row(id="g", verdict="good", kernel="6"),
+        row(id="b", kernel="6"),
+        row(id="s", verdict="suspect", kernel="6"),
+    ]
+    assert [each.id for each in matching(Facts("gfx1201", "6.17"), rows)] == ["b", "s", "g"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("combinations/1", "combinations/2", "schema"),
+        ("verdict: bad", "verdict: ugly", "verdict 'ugly'"),
+        ("what: it hangs,", "", "lacks what"),
+        ('kernel: "6.17"', "colour: red", "unknown colour"),
+        ('kernel: "6.17", ', "", "no condition beside the chip"),
+        ("https://example.org/1", "a friend", "is no link"),
+        ("2026-01-02", "yesterday", "wanted YYYY-MM-DD"),
+        ("[gfx1201]", "gfx1201", "are lists"),
+        ("rows:", "rows: [", "not YAML"),
+    ],
+)
+def test_a_row_that_is_not_whole_is_refused_by_name(old: str, new: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    assert old in ROW
+    path.write_text(ROW.replace(old, new))
+    with pytest.raises(InputError, match=said):
+        load(path)
+
+
+def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(ROW + "\n".join(ROW.splitlines()[2:]) + "\n")
+    with pytest.raises(InputError, match="two rows are called a"):
+        load(path)
+
+
+def test_a_probe_quotes_what_is_known_of_its_device() -> None:
+    device = {"arch": "gfx1151", "kernel": "6.18.1", "firmware": {"MES": 0x83}, "simulated": False, "module": ""}
+    (said,) = quotes(device)
+    assert said.startswith("bad (gfx1151-mes-83): ") and "issues/5724" in said
+    assert quotes({**device, "simulated": True}) == () == quotes({**device, "arch": ""})
+    story = table.story(Result("P20/t1", "probe", "fail", reason="r", first_bad={"known": [said]}, cause="c"))
+    assert f"  known     {said}" in story

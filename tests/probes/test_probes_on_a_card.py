@@ -1,0 +1,128 @@
+"""pm4-test on a GPU of this machine: how far it goes unasked, what it notes, who else may run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from cards import RENDER, Card, Lit
+
+from zinc_rt import checked, folders, gpu_lock
+from zinc_rt.kmd.discover import find_gpus
+from zinc_rt.probes import command, passed
+from zinc_rt.probes.journal import Journal
+from zinc_rt.report import Report, Result
+
+Capture = pytest.CaptureFixture[str]
+NO_DISPLAY_KNOWN = type("Dark", (Card,), {"files": {}})
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(folders, "lock_folder", lambda: tmp_path)
+    put(monkeypatch, Card)
+    return monkeypatch
+
+
+def put(monkeypatch: pytest.MonkeyPatch, kind: type[Card]) -> None:
+    for where in ("zinc_rt.probes.device.LinuxDriver", "zinc_rt.probes.passed.LinuxDriver"):
+        monkeypatch.setattr(where, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(Lit, "this GPU lights card0-DP-1"), (NO_DISPLAY_KNOWN, "whether this GPU lights a display cannot be seen")],
+)
+def test_nothing_that_may_hang_runs_unasked_where_a_screen_could_freeze(
+    machine: pytest.MonkeyPatch, capsys: Capture, kind: type[Card], said: str
+) -> None:
+    put(machine, kind)
+    assert command.main(["-k", "P01,P15", "--tiers", "t1"]) == 0
+    out = capsys.readouterr().out
+    assert "hazard    0 by default" in out and said in out
+    assert "P15/t1   skip" in out and "--hazard 1" in out
+    assert command.main(["-k", "P15", "--tiers", "t1", "--hazard", "1"]) == 0, "asked for, it runs"
+
+
+def test_elsewhere_hazard_1_is_the_default_and_2_never_is(machine: pytest.MonkeyPatch, capsys: Capture) -> None:
+    assert command.main(["-k", "P15,P44", "--tiers", "t1"]) == 0
+    out = capsys.readouterr().out
+    assert "P15/t1   pass" in out and "P44/t1   skip" in out and "--hazard 2" in out
+
+
+def test_hazard_2_on_a_lit_display_needs_force_too(machine: pytest.MonkeyPatch, capsys: Capture) -> None:
+    put(machine, Lit)
+    command.main(["-k", "P44", "--tiers", "t1", "--hazard", "2"])
+    assert "--force runs it" in capsys.readouterr().out
+
+
+def test_the_gpu_is_alone_while_probes_run(machine: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "zinc-rt-renderD128.lock"
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        gpu_lock.take(RENDER)
+        os.write(writable, b"x")
+        signal.pause()
+    os.read(readable, 1)
+    try:
+        assert command.main(["-k", "P01"]) == 2
+        assert f"{RENDER} is in use by pid {pid} " in capsys.readouterr().err and path.exists()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert command.main(["-k", "P01"]) == 0
+
+
+def results(tier: str, *failed: str, without: str = "") -> list[Result]:
+    names = [name for name in passed.NEEDED if name != without]
+    hazard = {"hazard": 1}
+    return [
+        Result(f"{name}/{tier}", "probe", "fail" if name in failed else "pass", tier=tier, measure=hazard)
+        for name in names
+    ]
+
+
+def test_what_passed_and_failed_is_noted_for_each_tier(machine: pytest.MonkeyPatch) -> None:
+    report = Report("pm4-test", results=[*results("t1"), *results("t2", "P33")])
+    lines = passed.note(report, {"render_path": RENDER}, {}, hazard=1)
+    assert lines[0].startswith("noted     t1 passed") and "t2 failed (P33/t2)" in lines[1]
+    driver = Card()
+    setup = checked.identify(driver, find_gpus(driver).gpus[0])
+    assert checked.verdict(setup, "t1").passed and not checked.verdict(setup, "t2").passed
+    driver.close_all()
+
+
+def test_a_part_of_the_probes_grants_nothing_and_takes_back() -> None:
+    assert passed.judge(results("t1"), "t1") == []
+    assert passed.judge(results("t1", without="P41"), "t1") is None
+    assert passed.judge(results("t1")[:1], "t2") is None
+    assert passed.judge([Result("P20/t1", "probe", "fail", tier="t1")], "t1") == ["P20/t1"]
+    host = Result("P01/host", "probe", "fail", tier="host")
+    assert passed.judge([host], "t1") is None and passed.judge([host, *results("t1")], "t1") == ["P01/host"]
+
+
+def test_a_probe_that_took_the_machine_down_counts_as_failed_unless_it_hangs_on_purpose() -> None:
+    rows = results("t1", without="P27")
+    rows += [Result("P27/t1", "probe", "skip", tier="t1", measure={"hazard": 1})]
+    assert passed.judge(rows, "t1", {"P27/t1"}) == ["P27/t1"]
+    meant = Result("P44/t1", "probe", "skip", tier="t1", measure={"hazard": 2})
+    assert passed.judge([*results("t1"), meant], "t1", {"P44/t1"}) == []
+
+
+def test_every_needed_probe_is_one_and_runs_on_both_tiers() -> None:
+    from zinc_rt.probes.registry import PROBES
+
+    there = {probe.id: probe for probe in PROBES}
+    assert all(there[name].tiers == ("t1", "t2") and there[name].hazard == 1 for name in passed.NEEDED)
+
+
+def test_a_journal_of_state_lies_where_the_rest_does(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from zinc_rt.probes.journal import default_path
+
+    assert default_path() == tmp_path / "state" / "zinc-rt" / "pm4-test.journal"
+    Journal(default_path(), RENDER, boot="1").begin("P20/t1")
+    assert Journal(default_path(), RENDER, boot="2").suspects()["P20/t1"].reset

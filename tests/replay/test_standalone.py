@@ -1,0 +1,407 @@
+"""Emitted programs: each of many failures shows with nothing of ours installed but the simulated device."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from feed_forward import INPUT, feed_forward_log
+from planted import bit_flipped
+
+from zinc_rt.backends.amd import programs
+from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.base import Backend
+from zinc_rt.errors import UsageError
+from zinc_rt.kernels import sets
+from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
+from zinc_rt.kernels.zrt import Zrt
+from zinc_rt.kmd.uapi import amdgpu, drm, kfd
+from zinc_rt.lower import Call, Program
+from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
+from zinc_rt.pm4.registers import Sh
+from zinc_rt.replay import standalone
+from zinc_rt.replay.capture import Capture, capture
+from zinc_rt.replay.command import main
+from zinc_rt.replay.standalone import emit, runs_of
+from zinc_rt.replay.standalone_program import CALLS
+from zinc_rt.sim.client import SimClient
+
+pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+
+Plant = Callable[[pytest.MonkeyPatch, Any], None]
+TITLE = "feed-forward, step 0"
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One served device for all: its socket."""
+    child, path = serve(tmp_path_factory.mktemp("device") / "gpu.sock", "--time-scale", "0.1")
+    yield path
+    child.send_signal(signal.SIGKILL)  # waves of an endless loop may still run
+    child.wait(10)
+    assert child.stdout is not None
+    child.stdout.close()
+
+
+def serve(path: Path, *options: str) -> tuple[subprocess.Popen[str], Path]:
+    words = [sys.executable, "-m", "zinc_rt.cli", "sim", "--socket", str(path), "--stay", *options]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and json.loads(child.stdout.readline()) == {"ready": str(path)}
+    return child, path
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return feed_forward_log(tmp_path_factory.mktemp("log") / "a.zlog")
+
+
+def captured(
+    log: Path, device: Path, tier: str = "t1", plant: Plant | None = None, kernels: BinaryKernelSet | None = None
+) -> Capture:
+    """The log's step as the tier would submit it, with one thing wrong."""
+
+    def opener(ordering: str) -> Backend:
+        client = SimClient(device)
+        opening = {"t1": open_t1, "t2": open_t2}[tier]
+        backend = opening(
+            client,
+            ordering=ordering,
+            kernels=kernels or kernel_set("gfx1201"),
+            after=client.close_all,
+            hang_folder=None,
+        )
+        if plant is not None:
+            plant(patch, backend)
+        return backend
+
+    with pytest.MonkeyPatch.context() as patch:
+        return capture(log, opener)
+
+
+def run(program: list[str], device: Path | None) -> tuple[int, str]:
+    environment = {} if device is None else {"ZINC_SIM_SOCKET": str(device)}
+    done = subprocess.run(
+        program, env=environment, capture_output=True, text=True, cwd="/", timeout=60, check=False
+    )
+    assert not done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+def python(case: Capture, path: Path, device: Path | None, *options: str) -> tuple[int, str]:
+    """-S as well: no site-packages, so nothing of ours can be found."""
+    emit(case, path, log="a.zlog")
+    return run([sys.executable, "-I", "-S", str(path), *options], device)
+
+
+# --- what can be wrong --------------------------------------------------------------------------------------
+
+
+def kernel_with(name: str, change: Callable[[Zrt], Zrt]) -> BinaryKernelSet:
+    real = kernel_set("gfx1201")
+    assert isinstance(real, BinaryKernelSet)
+
+    def load(wanted: str) -> Zrt:
+        return change(real.load(wanted)) if wanted == name else real.load(wanted)
+
+    return replace(real, load=load)
+
+
+def first_dwords(*words: int) -> Callable[[Zrt], Zrt]:
+    return lambda zrt: replace(zrt, code=np.array(words, "<u4").tobytes() + zrt.code[4 * len(words) :])
+
+
+def another_operation(zrt: Zrt) -> Zrt:
+    """One bit of the first v_mul_f32: v_mul_i32_i24."""
+    words = np.frombuffer(zrt.code, "<u4").copy()
+    first = next(at for at, word in enumerate(words) if word >> 25 == 8)  # VOP2 opcode 8
+    words[first] ^= 1 << 25
+    return replace(zrt, code=words.tobytes())
+
+
+def no_barrier(patch: pytest.MonkeyPatch, backend: Any) -> None:
+    build = backend.build
+
+    def building(program: Program, buffers: Any) -> Any:
+        steps = tuple(step for step in program.steps if isinstance(step, Call))
+        return build(replace(program, steps=steps), buffers)
+
+    patch.setattr(backend, "build", building)
+
+
+def packets_changed(change: Callable[[list[Any]], list[Any]]) -> Plant:
+    def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
+        real = programs.command_stream.packets
+
+        def changed(*arguments: Any) -> PacketProgram:
+            made = real(*arguments)
+            return PacketProgram(tuple(change(list(made.packets))), made.name)
+
+        patch.setattr(programs.command_stream, "packets", changed)
+
+    return plant
+
+
+def no_cache_operation(packets: list[Any]) -> list[Any]:
+    return [each for each in packets if not isinstance(each, AcquireMem)]
+
+
+def a_smaller_grid(packets: list[Any]) -> list[Any]:
+    """Direct dispatches that are indirect here: one workgroup."""
+    return [
+        DispatchDirect(1, 1, 1, each.initiator) if isinstance(each, DispatchIndirect) else each for each in packets
+    ]
+
+
+def arguments_after_dispatch(packets: list[Any]) -> list[Any]:
+    """The last dispatch goes before the registers that point to its arguments."""
+    at = max(i for i, each in enumerate(packets) if isinstance(each, SetShReg) and each.register == Sh.USER_DATA_0)
+    packets[at], packets[at + 1] = packets[at + 1], packets[at]
+    return packets
+
+
+def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
+    """The pointers that swiglu gets."""
+
+    def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
+        real = programs.command_stream.content
+
+        def changed(plan: Any, *arguments: Any) -> bytes:
+            image = bytearray(real(plan, *arguments))
+            (step,) = [each for each in plan.dispatches if each.code[0] == "swiglu"]
+            at = step.arguments_offset - plan.specs_offset
+            count = len(step.launch.buffers)
+            pointers = np.frombuffer(image, "<u8", count, at).tolist()
+            image[at : at + 8 * count] = np.array(change(pointers), "<u8").tobytes()
+            return bytes(image)
+
+        patch.setattr(programs.command_stream, "content", changed)
+
+    return plant
+
+
+def weight_changed(patch: pytest.MonkeyPatch, backend: Any) -> None:
+    flipped = bit_flipped("model.ffn.down_weight[0]", 40, 1).resident
+    upload = backend.upload
+    patch.setattr(backend, "upload", lambda weights, constants: upload(flipped(dict(weights)), constants))
+
+
+def nan_written(patch: pytest.MonkeyPatch, backend: Any) -> None:
+    write = backend.write
+
+    def changed(buffer: Any, offset: int, data: memoryview) -> None:
+        content = bytearray(data)
+        if len(content) == 5 * 256 * 4:
+            content[2052:2056] = b"\0\0\xc0\x7f"
+        write(buffer, offset, memoryview(content))
+
+    patch.setattr(backend, "write", changed)
+
+
+S_BRANCH_TO_ITSELF, ILLEGAL, S_TRAP = 0xBFA0FFFF, 0xFFFFFFFF, 0xBF900002
+FAILURES: dict[str, tuple[int, str, Plant | None, BinaryKernelSet | None]] = {
+    "wrong-instruction": (1, "differs   act.ffn_out[0] f32 5x256", None, kernel_with("swiglu", another_operation)),
+    "missing-barrier": (1, "found by the simulated device: missing-barrier", no_barrier, None),
+    "missing-cache-operation": (1, "missing-cache-op", packets_changed(no_cache_operation), None),
+    "wrong-grid": (1, "differs   act.ffn_out[0]", packets_changed(a_smaller_grid), None),
+    "wrong-packet-order": (1, "differs   act.ffn_out[0]", packets_changed(arguments_after_dispatch), None),
+    "swapped-arguments": (1, "differs   act.ffn_out[0]", kernarg_changed(lambda p: [p[1], p[0], *p[2:]]), None),
+    "wrong-weight-byte": (1, "differs   act.ffn_out[0]", weight_changed, None),
+    "nan-input": (1, "got nan", nan_written, None),
+    "page-fault": (2, "GPU page fault at 0x", kernarg_changed(lambda p: [0x30_0000_0000, *p[1:]]), None),
+    "endless-loop": (2, "does not end within", None, kernel_with("swiglu", first_dwords(S_BRANCH_TO_ITSELF))),
+    "illegal-instruction": (2, "illegal", None, kernel_with("swiglu", first_dwords(ILLEGAL))),
+    "trap": (2, "does not end", None, kernel_with("swiglu", first_dwords(S_TRAP))),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_each_failure_shows_alone(failure: str, log: Path, device: Path, tmp_path: Path) -> None:
+    code, said, plant, kernels = FAILURES[failure]
+    case = captured(log, device, plant=plant, kernels=kernels)
+    assert (got := python(case, tmp_path / "case.py", device, "--timeout", "1"))[0] == code, got
+    assert said in got[1]
+
+
+def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_path: Path) -> None:
+    case = captured(log, device)
+    child, path = serve(tmp_path / "small.sock", "--inject", "small-bar")
+    try:
+        code, said = python(case, tmp_path / "case.py", path)
+        assert code == 0 and said.count("host memory instead") == 2, said  # the outputs and the indirect buffer
+        if importlib.util.find_spec("ziglang") is not None:
+            emit(case, tmp_path / "case.c", log=log)
+            compiler = [sys.executable, "-m", "ziglang", "cc", "-O1"]
+            subprocess.run([*compiler, str(tmp_path / "case.c"), "-o", str(tmp_path / "case")], check=True)
+            assert run([str(tmp_path / "case")], path)[0] == 0
+    finally:
+        child.terminate()
+        child.wait(10)
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def test_a_kernel_without_user_queues_is_named(log: Path, device: Path, tmp_path: Path) -> None:
+    case = captured(log, device, "t2")
+    child, path = serve(tmp_path / "old.sock", "--kernel", "6.12")
+    try:
+        code, said = python(case, tmp_path / "case.py", path)
+    finally:
+        child.terminate()
+        child.wait(10)
+        assert child.stdout is not None
+        child.stdout.close()
+    assert code == 2 and "this kernel offers no user queues for compute: Linux 6.16 or newer" in said
+
+
+def test_every_call_of_the_program_is_the_drivers_own() -> None:
+    """Literal numbers in the programs, one table of structs in the tree: they must not drift apart."""
+    known = {ioctl.request: ioctl.name for ioctl in {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}.values()}
+    assert {request: known.get(request) for request in CALLS} == CALLS
+    programs = [files("zinc_rt.replay").joinpath(f"standalone_program{end}").read_text() for end in (".py", ".c")]
+    for text in programs:
+        used = {int(number, 16) for number in re.findall(r"\b0x[0-9a-fA-F]{8}\b", text)}
+        assert {number for number in used if number >> 8 & 0xFF in (ord("K"), ord("d"))} == set(CALLS)
+
+
+def test_a_finding_shows_every_time(log: Path, device: Path, tmp_path: Path) -> None:
+    """The device remembers what it found; a second run must not take that for its own past."""
+    case = captured(log, device, plant=no_barrier)
+    assert [python(case, tmp_path / "case.py", device)[0] for _ in range(2)] == [1, 1]
+    assert python(captured(log, device), tmp_path / "right.py", device)[0] == 0
+
+
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_what_is_right_runs_alone(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
+    code, said = python(captured(log, device, tier), tmp_path / "case.py", device)
+    assert (code, said.splitlines()) == (
+        0,
+        ["same      act.ffn_out[0] f32 5x256", f"SAME      {TITLE}: 1 outputs as expected"],
+    )
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_user_queues_say_where_a_page_fault_was(log: Path, device: Path, tmp_path: Path) -> None:
+    case = captured(log, device, "t2", kernarg_changed(lambda p: [0x30_0000_0000, *p[1:]]))
+    code, said = python(case, tmp_path / "case.py", device, "--timeout", "1")
+    assert code == 2 and "GPU page fault at 0x3000000000" in said
+
+
+def test_without_a_gpu_it_says_so(log: Path, device: Path, tmp_path: Path) -> None:
+    code, said = python(captured(log, device), tmp_path / "case.py", None)
+    assert code == 2 and said.startswith("UNUSABLE  ") and "amdgpu" in said
+
+
+def test_the_file_tells_what_it_shows(log: Path, device: Path, tmp_path: Path) -> None:
+    emit(captured(log, device), tmp_path / "case.py", log=log, command="zinc-rt-replay a.zlog")
+    head = (tmp_path / "case.py").read_text().partition('"""')[0]
+    for wanted in (
+        "python3 case.py",
+        "gfx1201",
+        "kernel 7.0.0",
+        "MEC 2680",
+        "swiglu",
+        "INDIRECT_BUFFER",
+        "DISPATCH_",
+    ):
+        assert wanted in head, wanted
+    assert all(line.startswith("#") for line in head.splitlines() if line), "a comment, whatever the log holds"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="no C compiler: pip install ziglang")
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+def test_the_c_program_does_the_same(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
+    """Compiled without a warning; right, wrong, hanging and without a GPU."""
+    kinds = [(0, "SAME      ", None)]
+    if tier == "t1":
+        kinds += [FAILURES["wrong-weight-byte"][:3], FAILURES["page-fault"][:3], FAILURES["missing-barrier"][:3]]
+    for number, (code, said, plant) in enumerate(kinds):
+        source, program = tmp_path / f"{number}.c", tmp_path / f"{number}"
+        emit(captured(log, device, tier, plant), source, log=log)
+        compiler = [sys.executable, "-m", "ziglang", "cc", "-O1", "-Wall", "-Wextra", "-Werror", "-std=gnu11"]
+        subprocess.run([*compiler, str(source), "-o", str(program)], check=True, timeout=120)
+        got = run([str(program), "2"], device)
+        assert got[0] == code and said.replace(" f32 5x256", "") in got[1], got
+        code, text = run([str(program)], None)
+        assert code == 2 and "UNUSABLE" in text and "amdgpu" in text
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_it_beside_the_log(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "case.py"
+    assert main([str(log), "--tiers", "t1", "--device", "sim", "--emit-repro", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert f"run       python3 -I {path}" in said and said.splitlines()[-1].startswith("PASS")
+    compile(path.read_text(), str(path), "exec")
+
+
+def test_a_bisected_node_comes_as_programs_too(
+    log: Path, device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = kernel_with("swiglu", another_operation)
+    monkeypatch.setattr(sets, "kernel_set", lambda arch: planted)
+    words = ["--tiers", "t1", "--device", "sim", "--bisect", "--emit-repro", str(tmp_path / "found")]
+    assert main([str(log), *words]) == 1
+    assert {each.name for each in (tmp_path / "found").iterdir()} == {
+        "node.zlog",
+        "test_node.py",
+        "repro.py",
+        "repro.c",
+    }
+    code, said = run([sys.executable, "-I", "-S", str(tmp_path / "found" / "repro.py")], device)
+    assert code == 1 and "differs   act.ffn_swiglu[0]" in said, said
+
+
+@pytest.mark.parametrize(
+    ("name", "tier", "wanted"),
+    [
+        ("case.txt", "t1", "ends in .py or .c"),
+        ("case", "t1", "add --bisect"),
+        ("case.py", "t_cpu", "submits no packets"),
+        ("no/such/folder/case.py", "t1", "there is no folder"),
+        ("case.py", "t1,t2", "takes one tier"),
+    ],
+)
+def test_what_cannot_be_written_is_one_sentence(
+    name: str, tier: str, wanted: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(log), "--tiers", tier, "--emit-repro", str(tmp_path / name)]) == 2
+    assert wanted in capsys.readouterr().err and not list(tmp_path.glob("case*"))
+
+
+def test_a_large_step_is_to_be_bisected_first(log: Path, device: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setitem(standalone.LIMITS, ".c", 1000)
+    with pytest.raises(UsageError, match=r"zinc-rt replay \S+ --tiers t1 --bisect --emit-repro FOLDER"):
+        emit(captured(log, device), tmp_path / "case.c", log=log)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", bytes(9000), b"x", bytes(4096) + b"x" * 5000 + bytes(9000) + b"y", b"z" * 4096]
+)
+def test_runs_hold_everything_that_is_not_zero(content: bytes) -> None:
+    back = bytearray(len(content))
+    for offset, data in runs_of(content):
+        back[offset : offset + len(data)] = data
+    assert bytes(back) == content
+
+
+def test_the_input_of_the_log_is_what_the_node_reads(log: Path, device: Path) -> None:
+    """A case that leaves the input out would compare zeros with zeros."""
+    case = captured(log, device)
+    (output,) = case.expected
+    assert any(name == INPUT for _, _, name in case.names) and np.frombuffer(output.content, np.float32).any()

@@ -1,0 +1,161 @@
+"""Facts with provenance: facts.yaml, one row for each rule the simulated device keeps and each constant of a chip.
+
+A row says where its statement comes from: a document, a source read, a measurement, or nowhere (assumed), and then
+what would settle it. A simulated device notes what it came to (marks: an ioctl, a packet, an instruction); rows
+name the marks they stand behind, so a result can list the assumed rows that it leaned on. docs/facts.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zinc_rt.errors import InputError, UsageError
+
+FILE = Path(__file__).parent / "facts.yaml"
+SCHEMA = "zinc-rt-facts/1"
+ORIGINS = ("documented", "source", "measured", "assumed")
+SHOWN = 4  # of the assumptions in one line
+OPPOSITE, STOPS = (
+    "opposite",
+    "stops",
+)  # alternatives: of a truth value; of a finding, after which the queue goes on
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, ten times as fast, where it was built
+
+flipped: ContextVar[tuple[str, ...]] = ContextVar("flipped", default=())
+"""Rows that simulated devices opened from now on take at their other value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """`where`: the document, file or bundle; of an assumed row, why it was assumed so. `value`: what the device
+    does, where a word or number can say it; `other`: what it may be told to do instead. `settled_by`: probes,
+    --learn facts, or what to do. `marks`: patterns, one of which means that the row was leaned
+    on (`A + B`: both).
+    `code`: MODULE:NAME of a constant."""
+
+    id: str
+    says: str
+    origin: str
+    where: str
+    value: Any = None
+    other: tuple[Any, ...] = ()
+    settled_by: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    code: str = ""
+
+    @property
+    def assumed(self) -> bool:
+        return self.origin == "assumed"
+
+    @property
+    def kind(self) -> str:
+        """What the id begins with: chip, kernel, ioctl, packet, sdma; rule for a name alone."""
+        return self.id.partition("/")[0] if "/" in self.id else "rule"
+
+    def met_by(self, marks: Collection[str]) -> bool:
+        return any(all(_met(part, marks) for part in pattern.split(" + ")) for pattern in self.marks)
+
+
+def told(facts: Iterable[Fact]) -> list[dict[str, Any]]:
+    """For a report's details, under "assumptions"."""
+    return [
+        {"id": row.id, "says": row.says, "where": row.where, "settled_by": list(row.settled_by)} for row in facts
+    ]
+
+
+def leaning(ids: Sequence[str]) -> str:
+    """What follows a verdict: ", leaning on 2 assumptions: a, b"; nothing where there are none."""
+    if not ids:
+        return ""
+    shown = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
+    return f", leaning on {len(ids)} assumption{'s' * (len(ids) > 1)}: {shown}"
+
+
+def _met(pattern: str, marks: Collection[str]) -> bool:
+    return pattern in marks or ("*" in pattern and any(fnmatchcase(mark, pattern) for mark in marks))
+
+
+@cache
+def table() -> Mapping[str, Fact]:
+    return read_table(FILE)
+
+
+def fact(id: str) -> Fact:
+    """Raises UsageError, with those that look like it."""
+    found = table().get(id)
+    if found is None:
+        near = [each for each in table() if id.lower() in each.lower()][:6]
+        raise UsageError(
+            f"no fact {id!r}", next=f"did you mean {', '.join(near)}?" if near else "zinc-rt assumptions --all"
+        )
+    return found
+
+
+def leaned_on(marks: Iterable[str]) -> tuple[Fact, ...]:
+    """The assumed rows behind what a device came to, in the table's order."""
+    seen = frozenset(marks)
+    return tuple(each for each in table().values() if each.assumed and each.met_by(seen))
+
+
+def read_table(path: Path) -> Mapping[str, Fact]:
+    """Raises InputError, naming the row that is wrong."""
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise InputError(f"{path}: wanted schema {SCHEMA!r}", next="docs/facts.md")
+    rows: dict[str, Fact] = {}
+    for section in document.get("facts", ()):
+        shared = {key: value for key, value in section.items() if key not in ("section", "rows")}
+        for id, row in section["rows"].items():
+            if id in rows:
+                raise InputError(f"{path}: a second row {id}")
+            rows[id] = _fact(f"{path}: {id}", str(id), {**shared, **row})
+    return rows
+
+
+def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
+    unknown = set(row) - {"says", "from", "where", "value", "or", "settled", "marks", "code"}
+    if unknown or not {"says", "from", "where"} <= set(row):
+        raise InputError(f"{where}: wanted says, from and where; unknown: {sorted(unknown)}", next="docs/facts.md")
+    if row["from"] not in ORIGINS:
+        raise InputError(f"{where}: from {row['from']!r}, wanted one of {', '.join(ORIGINS)}")
+    settled = _words(row.get("settled", ()))
+    if row["from"] == "assumed" and not settled:
+        raise InputError(
+            f"{where}: an assumed row says what would settle it", next="settled: a probe, or a sentence"
+        )
+    return Fact(
+        id,
+        str(row["says"]),
+        str(row["from"]),
+        str(row["where"]),
+        row.get("value"),
+        tuple(row.get("or", ())),
+        settled,
+        _words(row.get("marks", ())) or _own_mark(id),
+        str(row.get("code", "")),
+    )
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
+
+
+def _own_mark(id: str) -> tuple[str, ...]:
+    """What is meant where a row names no marks: ioctl/X the call, chip/K/... that chip, a rule its finding."""
+    kind, slash, rest = id.partition("/")
+    if not slash:
+        return (f"finding {id}",)
+    return (f"{kind} {rest.partition('/')[0]}",)

@@ -1,0 +1,59 @@
+"""Rows of facts.yaml taken at their other value: what a simulated machine made with `flip` changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from zinc_rt.errors import UsageError
+from zinc_rt.facts import OPPOSITE, STOPS, Fact, fact, table
+from zinc_rt.sim.chips import Chip
+from zinc_rt.sim.facts import SWITCHES, Behaviour
+from zinc_rt.sim.profiles import KernelProfile
+
+PERTURBED = "function_bits"  # its other value: moved by up to one ULP
+
+
+def flippable() -> tuple[Fact, ...]:
+    return tuple(each for each in table().values() if each.other)
+
+
+def rows(ids: Iterable[str]) -> tuple[Fact, ...]:
+    """Raises UsageError for what is no row, or one that the device cannot take otherwise."""
+    found = tuple(fact(id) for id in ids)
+    for each in found:
+        if not each.other:
+            can = ", ".join(row.id for row in flippable())
+            raise UsageError(f"{each.id} has no other value that a device could take", next=f"one of {can}")
+    return found
+
+
+def behaviour(known: Behaviour, flipped: Iterable[Fact]) -> Behaviour:
+    changes: dict[str, Any] = {
+        each.id: SWITCHES[each.id](each.id, each.other[0]) for each in flipped if each.id in SWITCHES
+    }
+    stops = known.stops_at | {each.id for each in flipped if each.other == (STOPS,)}
+    return replace(known, **changes, stops_at=stops)
+
+
+def chip(known: Chip, flipped: Iterable[Fact]) -> Chip:
+    changes = {}
+    for each in flipped:
+        kind, *rest = each.id.split("/")
+        if kind == "chip" and rest[0] in ("*", known.key):
+            changes[rest[1]] = each.other[0]
+    return replace(known, **changes)
+
+
+def kernel(known: KernelProfile, flipped: Iterable[Fact]) -> KernelProfile:
+    changes: dict[str, Any] = {}
+    for each in flipped:
+        kind, *rest = each.id.split("/")
+        if kind == "kernel" and len(rest) == 2 and rest[0] == known.version and each.other == (OPPOSITE,):
+            changes[rest[1]] = not getattr(known, rest[1])
+    return replace(known, **changes)
+
+
+def perturb(seed: int, flipped: Iterable[Fact]) -> int:
+    return seed or int(any(each.id == PERTURBED for each in flipped))
