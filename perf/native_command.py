@@ -52,6 +52,7 @@ def add(actions: Any) -> None:
 
 
 def _native(arguments: argparse.Namespace) -> int:
+    import os
     from dataclasses import asdict
 
     from zinc_rt.code_version import runtime_version
@@ -80,7 +81,7 @@ def _native(arguments: argparse.Namespace) -> int:
         "llama_cpp": {"version": peer.version() if peer else "", "problem": problem},
     }
     _show_machine(report, out)
-    report.results.append(empty_node(bandwidth.empty_node_us(threads), threads))
+    report.results.append(empty_node(bandwidth.empty_node_us(threads), threads, os.getloadavg()[0]))
     _show(report.results[-1], out)
     report.device = _device(arguments.tier)
     bench = _bench(arguments, threads, bandwidth, peer, problem)

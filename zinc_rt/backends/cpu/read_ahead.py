@@ -1,15 +1,16 @@
 """Weights of a mapped file asked for before they are needed: madvise(2), best effort, never an error.
 
 A model that fits memory is asked for whole when its first graph is built. One that does not is read by layer:
-while a replay is in one layer, the next ones are asked for, as far as BUDGET_BYTES reach, and from the last layer
-on the first ones again, for the next token. What a token reads only a part of (a row of the embedding, a few
-experts) is left to the page faults: asking for all of it would read what nobody wants.
+while a replay is in one layer, the next ones are read, as far as BUDGET_BYTES and a quarter of the memory reach, and
+from the last layer on the first ones again, for the next token. What a token reads only a part of (a row of the
+embedding, a few experts) is left to the page faults: asking for all of it would read what nobody wants.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,10 @@ from zinc_rt.mem.traffic import PARTLY_READ
 BUDGET_BYTES = 1 << 30
 LEAST_BYTES = 64 << 20  # a smaller program is read faster than it is asked for
 LOOK_SECONDS = 0.002  # between looks at where a replay is
+PIECE_BYTES = 4 << 20  # asked for at a time: between two it is seen where the replay is, and whether it ended
+MADV_POPULATE_READ = 22  # include/uapi/asm-generic/mman-common.h
 FITS = 0.9  # of the memory that is free or can be freed
+ROOM = 0.25  # of memory, at most, that is read ahead
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -121,10 +125,15 @@ def memory_bytes() -> int:
 
 
 def advise(wanted: Range) -> None:
-    """madvise(MADV_WILLNEED), which starts reading and does not wait for the end."""
+    """Has a range read, and returns when it is there: MADV_POPULATE_READ reads as a page fault does, in large folios
+    and long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts reading and whose pages are small:
+    a token then took four times as long where memory is short (Linux 6.18, virtio disk)."""
     libc = _libc()
-    if libc is not None:
-        libc.madvise(ctypes.c_void_p(wanted.address), ctypes.c_size_t(wanted.size_bytes), mmap.MADV_WILLNEED)
+    if libc is None:
+        return
+    where = ctypes.c_void_p(wanted.address), ctypes.c_size_t(wanted.size_bytes)
+    if sys.platform != "linux" or libc.madvise(*where, MADV_POPULATE_READ) != 0:
+        libc.madvise(*where, mmap.MADV_WILLNEED)
 
 
 def _libc() -> ctypes.CDLL | None:
@@ -135,10 +144,12 @@ def _libc() -> ctypes.CDLL | None:
 
 @dataclass(eq=False, slots=True)
 class Followed:
-    """One program: its groups, and which of them each of its tasks is in (-1 for none)."""
+    """One program: its groups, and which of them each of its tasks is in (-1 for none). `room_bytes`: more than
+    that asked for ahead would push out what was asked for before."""
 
     groups: tuple[Group, ...]
     task_group: np.ndarray
+    room_bytes: int = BUDGET_BYTES
 
     @property
     def size_bytes(self) -> int:
@@ -174,14 +185,20 @@ class ReadAhead:
         followed = Followed(groups, np.array(of_tasks, np.int32))
         if followed.size_bytes < self._least_bytes:
             return None
-        if followed.size_bytes > FITS * self._memory():
+        memory = self._memory()
+        if followed.size_bytes > FITS * memory:
+            followed.room_bytes = int(memory * ROOM)
             return followed
         fresh = [each for group in groups for each in group.ranges if each not in self._asked]
         self._asked.update(fresh)
-        if fresh:  # the call itself may wait for the disk's queue
-            self._whole = threading.Thread(target=lambda: [self._advise(each) for each in fresh], daemon=True)
+        if fresh:
+            self._whole = threading.Thread(target=self._ask, args=(Group(None, tuple(fresh)),), daemon=True)
             self._whole.start()
         return None
+
+    def _ask(self, whole: Group) -> None:
+        for piece in _cut(whole):
+            self._advise(piece)
 
     @contextmanager
     def following(self, followed: Followed | None, running: Callable[[], int]) -> Iterator[None]:
@@ -199,17 +216,20 @@ class ReadAhead:
             thread.join()
 
     def _follow(self, followed: Followed, running: Callable[[], int], ended: threading.Event) -> None:
-        asked: list[int] = []  # the latest, in order; a group that falls behind may be asked for again
-        last = -1
-        while True:
+        last, wanted, pieces = -1, list[int](), list[Range]()
+        while not ended.wait(0 if pieces else self._look_seconds):
             group = int(followed.task_group[min(running(), len(followed.task_group) - 1)])
             if group >= 0 and group != last:
-                last = group
-                wanted = next_groups(followed.groups, group, self._budget_bytes)
-                for index in wanted:
-                    if index not in asked:
-                        for each in followed.groups[index].ranges:
-                            self._advise(each)
-                asked = wanted
-            if ended.wait(self._look_seconds):
-                return
+                last, before = group, wanted
+                budget_bytes = min(self._budget_bytes, followed.room_bytes)
+                wanted = next_groups(followed.groups, group, budget_bytes)
+                fresh = [index for index in wanted if index not in before]
+                pieces += [piece for index in fresh for piece in _cut(followed.groups[index])]
+            if pieces:
+                self._advise(pieces.pop(0))
+
+
+def _cut(group: Group) -> Iterator[Range]:
+    for each in group.ranges:
+        for at in range(0, each.size_bytes, PIECE_BYTES):
+            yield Range(each.address + at, min(PIECE_BYTES, each.size_bytes - at))
