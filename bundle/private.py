@@ -201,7 +201,10 @@ SECRETS: tuple[Secret, ...] = (
     ),
     # people and machines
     _secret(
-        "mail", "@|%40", r"(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b", keep=_no_mail
+        "mail",
+        "@|%40",
+        r"(?<![A-Za-z0-9._%+-])(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b",
+        keep=_no_mail,
     ),
     _secret("login", "@", r"(?<![\w@./-])(?P<v>[A-Za-z_][\w.-]{0,31}@[A-Za-z][\w-]{1,62})(?=[\s:;,)\]\"']|$)"),
     _secret("login", "://", r"\b[a-z][a-z0-9+]*://(?P<v>[^\s/@\"'<]+)@"),

@@ -150,9 +150,9 @@ LINES: tuple[Line, ...] = (
 )
 
 
-def planted(plants: Plants) -> dict[str, bytes]:
-    """Files as a bundle holds them, COUNT rounds of every line spread over all."""
-    rounds = ["\n".join(line(plants) for line in LINES) for _ in range(COUNT)]
+def planted(plants: Plants, count: int = COUNT) -> dict[str, bytes]:
+    """Files as a bundle holds them, `count` rounds of every line spread over all."""
+    rounds = ["\n".join(line(plants) for line in LINES) for _ in range(count)]
     text = "\n".join(rounds) + "\n"
     third = len(rounds) // 4
     parts = ["\n".join(rounds[at : at + third]) + "\n" for at in range(0, len(rounds), third)]
