@@ -193,6 +193,13 @@ SECRETS: tuple[Secret, ...] = (
         keep=_no_serial,
     ),
     _secret(
+        "serial",
+        "serial",
+        r"(?i)\bserial[:=]?\s+[\"']?(?P<v>(?=[A-Z0-9-]*\d)(?=[A-Z0-9-]*[A-Z])[A-Z0-9][A-Z0-9-]{6,})\b",
+        learn=True,
+        keep=_no_serial,
+    ),
+    _secret(
         "card",
         "unique",
         r"(?i)\bunique[ _-]?id[\"']?\s*[:= ]\s*[\"']?(?P<v>(?:0x)?[0-9a-f]{4,20})\b",

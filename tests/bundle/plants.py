@@ -94,6 +94,7 @@ LINES: tuple[Line, ...] = (
     lambda p: f"\t\t[SN] Serial number: {p.serial()}",
     lambda p: f"E: ID_SERIAL_SHORT={p.serial()}",
     lambda p: f"S/N: {p.serial()}",
+    lambda p: f"nvme0: subsystem serial {p.serial()} found",
     lambda p: f"nvme nvme0: serial={p.serial()} model=X",
     lambda p: f"amdgpu 0000:03:00.0: amdgpu: unique_id: {p.card()}",
     lambda p: f"unique_id {int(p.card(), 16)}",
