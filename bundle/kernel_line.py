@@ -35,6 +35,8 @@ _BARE = re.compile(
 _LINES = (
     re.compile(r"(?m)^(?P<line>BOOT_IMAGE=.*)$"),
     re.compile(r'(?m)(?P<head>(?:[Kk]ernel )?[Cc]ommand line: ?)(?P<line>(?:(?!\\n|", ).)*)'),
+    re.compile(r'(?m)(?P<head>^\s*GRUB_CMDLINE_LINUX\w*=["\']?)(?P<line>[^"\'\n]*)'),  # /etc/default/grub
+    re.compile(r"(?m)(?P<head>^options[ \t]+)(?P<line>.*\broot=.*)$"),  # a boot loader's entry
     re.compile(r'(?P<head>[Uu]nknown kernel command line parameters ")(?P<line>[^"\n]*)'),
 )
 Hide = Callable[[str], str]

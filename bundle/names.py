@@ -28,6 +28,8 @@ class Names:
         parts, done = [], 0
         for word in _WORD.finditer(text):
             start = word.start()
+            if text[start - 1 : start] == "\\" and word[0][0] in "nrt":  # an escaped line end, not a letter
+                start += 1
             if start < done or (start and PLACEHOLDER.match(text, start - 1)):
                 continue
             for name in self._by_start.get(text[start : start + 2].lower(), ()):

@@ -132,7 +132,11 @@ SECRETS: tuple[Secret, ...] = (
     _secret("key", "aaaa", r"(?P<v>AAAA[BCE][A-Za-z0-9+/]{30,}={0,2})"),
     _secret("key", "sha256:", r"(?P<v>SHA256:[A-Za-z0-9+/]{43}=?)"),
     _secret("key", "md5:", r"(?i)(?P<v>MD5:(?:[0-9a-f]{2}:){15}[0-9a-f]{2})"),
-    _secret("key", "", r"(?m)(?P<v>^(?![0-9a-fA-F]{64}$)[A-Za-z0-9+/]{64}={0,2}$)"),  # of one that was cut in two
+    _secret(  # a line of one that was cut in two
+        "key",
+        "",
+        r"(?m)(?P<v>^(?=[^\n]*[a-z])(?=[^\n]*[A-Z])(?=[^\n]*\d)[A-Za-z0-9+/]{60,76}={0,2}$)",
+    ),
     _secret(
         "token",
         "ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|hf_|glpat-|sk-|xox|akia|eyj",
@@ -154,7 +158,12 @@ SECRETS: tuple[Secret, ...] = (
     _secret("disk", "/dev/disk/", rf"/dev/disk/by-(?:id|uuid|partuuid|label|partlabel|path)/(?P<v>{_WORD})"),
     _secret("uuid", "-", rf"{_NOT_HEX}(?P<v>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}){_END}"),
     _secret("uuid", "uuid=|label=", rf"(?:PART)?(?:UUID|LABEL)=(?P<v>{_WORD})", learn=True),
-    _secret("uuid", "", rf"{_NOT_HEX}(?P<v>[0-9a-f]{{32}}){_END}"),  # machine and boot ids without dashes
+    _secret("uuid", "", rf"(?i){_NOT_HEX}(?P<v>[0-9a-f]{{32}}){_END}"),  # machine and boot ids without dashes
+    _secret(
+        "uuid",
+        "docker|containerd|crio|libpod|kubepods",
+        rf"(?:docker|containerd|crio|libpod|kubepods)\S*?[/-](?P<v>[0-9a-f]{{64}}){_END}",
+    ),
     _secret(
         "mac",
         "",
@@ -184,6 +193,13 @@ SECRETS: tuple[Secret, ...] = (
         keep=_no_serial,
     ),
     _secret(
+        "serial",
+        "serial",
+        r"(?i)\bserial[:=]?\s+[\"']?(?P<v>(?=[A-Z0-9-]*\d)(?=[A-Z0-9-]*[A-Z])[A-Z0-9][A-Z0-9-]{6,})\b",
+        learn=True,
+        keep=_no_serial,
+    ),
+    _secret(
         "card",
         "unique",
         r"(?i)\bunique[ _-]?id[\"']?\s*[:= ]\s*[\"']?(?P<v>(?:0x)?[0-9a-f]{4,20})\b",
@@ -192,7 +208,10 @@ SECRETS: tuple[Secret, ...] = (
     ),
     # people and machines
     _secret(
-        "mail", "@|%40", r"(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b", keep=_no_mail
+        "mail",
+        "@|%40",
+        r"(?<![A-Za-z0-9._%+-])(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b",
+        keep=_no_mail,
     ),
     _secret("login", "@", r"(?<![\w@./-])(?P<v>[A-Za-z_][\w.-]{0,31}@[A-Za-z][\w-]{1,62})(?=[\s:;,)\]\"']|$)"),
     _secret("login", "://", r"\b[a-z][a-z0-9+]*://(?P<v>[^\s/@\"'<]+)@"),
@@ -207,6 +226,19 @@ SECRETS: tuple[Secret, ...] = (
         ".local|.lan|.home|.internal|.intranet|.corp|.private|.office|.lab|.example|.ts.net",
         rf"(?i)(?<![\w./-])(?P<v>[a-z0-9](?:[a-z0-9-]*\.)+(?:{_TLDS}))(?![\w-])",
         learn=True,
+    ),
+    _secret(
+        "host",
+        ".com|.net|.org|.edu|.gov|.io|.dev|.cloud",
+        r"(?i)(?<![\w./@-])(?P<v>[a-z0-9][a-z0-9.-]*\.(?:com|net|org|edu|gov|io|dev|cloud))(?![\w-]|\.\w)",
+        keep=_no_host,
+    ),
+    _secret(  # two dots at least: many identifiers end in two letters
+        "host",
+        ".",
+        r"(?i)(?<![\w./@-])(?P<v>[a-z0-9][a-z0-9-]*\.[a-z0-9-][a-z0-9.-]*\.",
+        r"(?:de|fr|uk|eu|nl|pl|it|es|se|fi|dk|ch|at|cz|ru|cn|jp|br|us|ca|au|kr|tw))(?![\w-]|\.\w)",
+        keep=_no_host,
     ),
     _secret(
         "host",
@@ -277,7 +309,15 @@ SECRETS: tuple[Secret, ...] = (
         learn=True,
         keep=_everybody,
     ),
+    _secret(
+        "user",
+        "%2f",
+        r"(?i)%2F(?:home|Users)%2F(?P<v>[^%\s/\"'&?<>]+)",
+        learn=True,
+        keep=_everybody,
+    ),
     # where they keep things
+    _secret("path", "%2f", r"(?i)%2F(?:home|Users)%2F[^%\s]+%2F(?P<v>(?!<path-)[^\s\"'&?<>]+)"),
     _secret("path", "home/|/users/|media/", rf"{_HOME}[^\s/\"'|:;,()\\\x00]+/(?P<v>(?!<path-){_TAIL})"),
     _secret(
         "path",

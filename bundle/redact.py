@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,8 +33,25 @@ _COMPRESSED = (
 )
 _PIECE = 4096  # characters
 _LEARNED_BYTES = 12  # of a text in a binary file: shorter ones are chance
-_RUN = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}){6,}")
+_RUN = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}){4,}")
+_ESCAPED = re.compile(r"(\\[nrt])")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,6}$")
+
+
+Fit = Callable[[str, str], str]
+"""(what was there, what is to stand there) → what will."""
+
+
+def _as_it_is(before: str, after: str) -> str:
+    return after
+
+
+def _as_long(before: str, after: str) -> str:
+    """`after` in as many bytes as `before` has."""
+    if after == before:
+        return before
+    size_bytes = len(_encoded(before))
+    return after[:size_bytes].ljust(size_bytes, "x")
 
 
 @dataclass(slots=True)
@@ -97,7 +114,9 @@ class Redactor:
         self._look_at(_unescaped(name, text))
 
     def _look_at(self, text: str) -> None:
-        for piece in _pieces(text):
+        pieces = _pieces(text)
+        pieces += [part for piece in pieces if _ESCAPED.search(piece) for part in _ESCAPED.split(piece)[::2]]
+        for piece in pieces:
             lower = piece.lower()
             for secret in SECRETS:
                 if secret.learn and secret.may_be_in(lower):
@@ -207,16 +226,28 @@ class Redactor:
 
     def _text(self, text: str) -> str:
         text = kernel_line.redact_lines(text, lambda value: self._hide("token", value))
-        for secret in SPANNING:
-            text = secret.pattern.sub(partial(self._replaced, secret), text)
+        text = self._hidden_in(text, SPANNING, _as_it_is)
         return "".join(map(self._piece, _pieces(text)))
 
-    def _piece(self, text: str) -> str:
+    def _piece(self, text: str, fit: Fit = _as_it_is) -> str:
+        text = self._hidden_in(text, SECRETS, fit)
+        if _ESCAPED.search(text):  # quoted from JSON: \n stands before a word and is no part of it
+            parts = _ESCAPED.split(text)
+            text = "".join(
+                part if at % 2 else self._hidden_in(part, SECRETS, fit) for at, part in enumerate(parts)
+            )
+        return self._names.sub(text, lambda name, said: fit(said, self._literal(name, said)))
+
+    def _hidden_in(self, text: str, secrets: Iterable[Secret], fit: Fit) -> str:
         lower = text.lower()
-        for secret in SECRETS:
+        for secret in secrets:
             if secret.may_be_in(lower):
-                text = secret.pattern.sub(partial(self._replaced, secret), text)
-        return self._names.sub(text, self._literal)
+                make = partial(self._fitted, secret, fit)
+                text = secret.pattern.sub(make, text)
+        return text
+
+    def _fitted(self, secret: Secret, fit: Fit, match: re.Match[str]) -> str:
+        return fit(match[0], self._replaced(secret, match))
 
     def _replaced(self, secret: Secret, match: re.Match[str]) -> str:
         value = match["v"]
@@ -244,13 +275,7 @@ class Redactor:
         return made
 
     def _run(self, match: re.Match[bytes]) -> bytes:
-        text = _decoded(match[0])
-        lower = text.lower()
-        for secret in (*SPANNING, *SECRETS):
-            if secret.may_be_in(lower):
-                made = partial(self._replaced, secret)
-                text = secret.pattern.sub(lambda found, made=made: _as_long(found[0], made(found)), text)  # type: ignore[misc]
-        return _encoded(self._names.sub(text, lambda name, said: _as_long(said, self._literal(name, said))))
+        return _encoded(self._piece(self._hidden_in(_decoded(match[0]), SPANNING, _as_long), _as_long))
 
     def path(self, path: str) -> str:
         """A path inside the bundle, as readable without its secrets."""
@@ -278,14 +303,6 @@ def _pieces(text: str) -> list[str]:
         pieces.append(text[start:end])
         start = end
     return pieces
-
-
-def _as_long(before: str, after: str) -> str:
-    """`after` in as many bytes as `before` has."""
-    if after == before:
-        return before
-    size_bytes = len(_encoded(before))
-    return after[:size_bytes].ljust(size_bytes, "x")
 
 
 def _kind_of(member: str) -> str:

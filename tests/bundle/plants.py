@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 
 SEED = 11
-COUNT = 32
+COUNT = 12  # rounds: every kind is in a round three times or more
 HOSTS = ("gandalf", "workbench", "tower", "lab", "rig", "node", "station", "mothership")
 USERS = ("alice", "bob", "mallory", "jürgen", "zoe", "piotr", "haruka", "oluwaseun")
 
@@ -94,6 +94,7 @@ LINES: tuple[Line, ...] = (
     lambda p: f"\t\t[SN] Serial number: {p.serial()}",
     lambda p: f"E: ID_SERIAL_SHORT={p.serial()}",
     lambda p: f"S/N: {p.serial()}",
+    lambda p: f"nvme0: subsystem serial {p.serial()} found",
     lambda p: f"nvme nvme0: serial={p.serial()} model=X",
     lambda p: f"amdgpu 0000:03:00.0: amdgpu: unique_id: {p.card()}",
     lambda p: f"unique_id {int(p.card(), 16)}",
@@ -103,6 +104,12 @@ LINES: tuple[Line, ...] = (
     lambda p: f"systemd[1]: Hostname set to <{p.host()}>.",
     lambda p: f"Linux {p.host()} 6.14.0-33-generic #33 SMP x86_64 GNU/Linux",
     lambda p: f"NetworkManager: hostname: {p.host()}",
+    lambda p: f"Connection to {p.host()}.acme-works.com closed; tried {p.host()}.it.acme.de",
+    lambda p: f"GET /load?file=%2Fhome%2F{p.user()}%2F{p.path().replace('/', '%2F')} 200",
+    lambda p: f'{{"log": "up\\n{p.ipv4()} is {p.host()}.lan\\nUSER={p.user()}\\n{p.mac()}"}}',
+    lambda p: f'GRUB_CMDLINE_LINUX_DEFAULT="quiet amdgpu.user_queue=1 vault={p.password()}"',
+    lambda p: f"options root=UUID={p.uuid()} rw key={p.password()}",
+    lambda p: f"0::/system.slice/docker-{p.note('uuid', p.hex(63) + 'a')}.scope",
     lambda p: f"mount: {p.host()}.corp:/export/models on /models type nfs",
     lambda p: f"fetching http://{p.host()}:8080/models/x.gguf",
     lambda p: f"{p.user()}@{p.host()}:~$ zinc-rt pm4-test",
@@ -144,9 +151,9 @@ LINES: tuple[Line, ...] = (
 )
 
 
-def planted(plants: Plants) -> dict[str, bytes]:
-    """Files as a bundle holds them, COUNT rounds of every line spread over all."""
-    rounds = ["\n".join(line(plants) for line in LINES) for _ in range(COUNT)]
+def planted(plants: Plants, count: int = COUNT) -> dict[str, bytes]:
+    """Files as a bundle holds them, `count` rounds of every line spread over all."""
+    rounds = ["\n".join(line(plants) for line in LINES) for _ in range(count)]
     text = "\n".join(rounds) + "\n"
     third = len(rounds) // 4
     parts = ["\n".join(rounds[at : at + third]) + "\n" for at in range(0, len(rounds), third)]

@@ -101,20 +101,20 @@ def test_an_archive_names_nobody_and_is_the_same_for_the_same_files(tmp_path: Pa
 def test_secrets_are_gone_from_what_is_written(tmp_path: Path) -> None:
     plants = Plants(seed=5)
     maker = Maker()
-    for name, content in planted(plants).items():
+    for name, content in planted(plants, 5).items():
         maker.add(name, content, "log")
     write(maker.make(), tmp_path / "b")
     everything = b"".join(path.read_bytes() for path in (tmp_path / "b").rglob("*") if path.is_file())
     names = " ".join(path.as_posix() for path in (tmp_path / "b").rglob("*"))
     secrets = [each for kind in plants.said.values() for each in kind]
-    assert len(secrets) > 1000
+    assert len(secrets) > 300
     assert not [each for each in secrets if each.encode() in everything or each in names]
 
 
 def test_however_much_there_is_it_stays_below_its_limit_keeps_the_newest_and_says_what_was_cut(
     tmp_path: Path,
 ) -> None:
-    maker = Maker(most_bytes=600_000)
+    maker = Maker(most_bytes=450_000)
     lines = "".join(f"[{n:9}.000000] amdgpu 0000:03:00.0: line {n}\n" for n in range(60_000))
     maker.add_machine(Capture({"kernel.log": lines.encode()}))
     for n in range(8):
@@ -127,7 +127,7 @@ def test_however_much_there_is_it_stays_below_its_limit_keeps_the_newest_and_say
             "report",
         )
     bundle = maker.make()
-    assert 300_000 < write(bundle, tmp_path / "b") < 600_000
+    assert 200_000 < write(bundle, tmp_path / "b") < 450_000
     log = bundle.files["machine/kernel.log"].decode()
     assert log.endswith("line 59999\n") and "older bytes are cut]" in log.splitlines()[0]
     cut = {row["path"]: row for row in bundle.manifest["cut"]}
