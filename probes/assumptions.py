@@ -115,13 +115,23 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def value_of(row: Fact) -> Any:
-    """What the row says, or the constant it names holds; None where only words say it."""
+    """What the row says, or the constants it stands for hold; None where only words say it."""
     from importlib import import_module
 
+    from zinc_rt.sim.chips import CHIPS
+
+    if row.kind == "chip":
+        _, chip, field = row.id.split("/")
+        return {key: _plain(getattr(each, field)) for key, each in CHIPS.items() if chip in ("*", key)}
     if row.code:
         module, _, name = row.code.partition(":")
         return getattr(import_module(module), name)
     return row.value
+
+
+def _plain(value: Any) -> Any:
+    """Blocks and firmware are made of fields."""
+    return value if isinstance(value, int | str | None) else str(value)
 
 
 def cards(folder: Path) -> dict[str, Facts]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import fields
 from fnmatch import filter as filter_names
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -52,33 +52,37 @@ REFUSE = {
 TRANSPORT = {"client", "server", "remote_memory", "shared_pages"}  # of a served device: no rule of any kernel
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SIM.rglob("*.py")):
-        yield path.relative_to(SIM).with_suffix("").as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def calls() -> tuple[tuple[str, ast.Call], ...]:
+    """Every call in the simulated device's code, with its file."""
+    return tuple(
+        (path.relative_to(SIM).with_suffix("").as_posix(), node)
+        for path in sorted(SIM.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    )
 
 
+@cache
 def finding_rules() -> set[str]:
     """Every rule that a finding of the simulated device can have."""
     found = set(CHOSEN) | set(LINT)
-    for _, tree in trees():
-        for node in ast.walk(tree):
-            name = getattr(getattr(node, "func", None), "attr", getattr(getattr(node, "func", None), "id", ""))
-            if isinstance(node, ast.Call) and name in CALLS:
-                words = [word.value for word in node.args[:3] if isinstance(word, ast.Constant)]
-                found |= {str(each) for each in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", str(each))}
+    for _, node in calls():
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) in CALLS:
+            words = [word.value for word in node.args[:3] if isinstance(word, ast.Constant)]
+            found |= {str(each) for each in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", str(each))}
     for name in LISTS:
         found |= set(import_module(f"zinc_rt.{name}").RULES)
     return found - NOT_RULES
 
 
+@cache
 def noted_marks() -> set[str]:
     """Marks that are words in the code, not made of a name."""
     return {
-        str(node.args[0].value)
-        for _, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and getattr(node.func, "attr", "") == "mark"
+        node.args[0].value
+        for _, node in calls()
+        if getattr(node.func, "attr", "") == "mark"
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, str)
     }
@@ -116,12 +120,7 @@ def test_every_packet_has_its_row_and_every_row_its_packet() -> None:
 
 
 def test_whatever_refuses_with_an_errno_is_an_ioctl_s_or_has_a_row_of_its_own() -> None:
-    refusing = {
-        name
-        for name, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "OSError" and len(node.args) > 1
-    }
+    refusing = {name for name, node in calls() if getattr(node.func, "id", "") == "OSError" and len(node.args) > 1}
     of_ioctls = {handler.run.__module__.rpartition(".")[2] for handler in HANDLERS}
     assert refusing - of_ioctls - TRANSPORT <= set(REFUSE)
     assert set(REFUSE.values()) <= set(table())

@@ -134,9 +134,12 @@ class Problem:
 
 
 def load(path: Path) -> tuple[Problem, dict[str, Any]]:
-    """The problem and the document as it stands, for the journal. Raises InputError naming what is wrong."""
+    """The problem and the document as it stands, for the journal. Raises InputError naming what is wrong.
+
+    Every value is taken as written: 6.10 is no number here, and on no truth value.
+    """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text file", next=DOCS) from None
     except OSError as error:
@@ -177,9 +180,13 @@ def parse(document: Any, source: str) -> Problem:
 
 
 def _number(value: Any, what: str, wrong: Any, *, least: float, most: float = 1e6) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = -1.0
+    if not least <= found <= most:
         raise wrong(f"{what} is {value!r}: wanted a number from {least:g} to {most:g}")
-    return float(value)
+    return found
 
 
 def _rates(row: Any, wrong: Any) -> Rates | None:
@@ -199,26 +206,26 @@ def _variable(name: str, row: Any, wrong: Any) -> Variable:
         raise wrong(f"{name}: wanted good and bad, its value on a machine that works and on one that does not")
     if set(row) - known:
         raise wrong(f"{name}: unknown: {', '.join(sorted(map(str, set(row) - known)))}")
-    good, bad = _text(row["good"]), _text(row["bad"])
+    good, bad = str(row["good"]), str(row["bad"])
     if good == bad:
         raise wrong(f"{name}: good and bad are both {good!r}: it cannot be guilty, leave it out")
     given = row.get("values", [good, bad])
     if not isinstance(given, list):
         raise wrong(f"{name}: values: wanted a list")
-    values = tuple(_text(each) for each in given)
+    values = tuple(str(each) for each in given)
     if len(set(values)) != len(values) or good not in values or bad not in values:
         raise wrong(f"{name}: values: wanted each once, {good!r} and {bad!r} among them")
     kind = row.get("kind", "other")
     if kind not in KINDS:
         raise wrong(f"{name}: no kind {kind!r}: one of {', '.join(KINDS)}")
-    ordered = row.get("ordered", True)
-    if not isinstance(ordered, bool):
+    if str(row.get("ordered", "true")).lower() not in ("true", "false"):
         raise wrong(f"{name}: ordered: wanted true or false")
+    ordered = str(row.get("ordered", "true")).lower() == "true"
     if not ordered and len(values) > MAX_VALUES_UNORDERED:
         raise wrong(f"{name}: {len(values)} values without an order: at most {MAX_VALUES_UNORDERED}")
     ways = row.get("set", "")
     if isinstance(ways, dict):
-        texts = {_text(key): str(each) for key, each in ways.items()}
+        texts = {str(key): str(each) for key, each in ways.items()}
         if set(texts) - set(values):
             raise wrong(f"{name}: set: no such value: {', '.join(sorted(set(texts) - set(values)))}")
         set_text, set_of = "", tuple(texts.get(value, "") for value in values)
@@ -236,8 +243,3 @@ def _variable(name: str, row: Any, wrong: Any) -> Variable:
         set_of,
         str(row.get("seen_in", "")),
     )
-
-
-def _text(value: Any) -> str:
-    """YAML reads on and off as truth values; whoever wrote them meant the words."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

@@ -218,8 +218,18 @@ def test_the_example_is_one(tmp_path: Path) -> None:
     (tmp_path / "v.yaml").write_text(command.EXAMPLE)
     problem, _ = load(tmp_path / "v.yaml")
     runtime = next(each for each in problem.variables if each.name == "runtime power")
-    assert runtime.values == ("on", "auto")  # YAML reads on as a truth value
+    assert runtime.values == ("on", "auto")
     assert runtime.how(0).startswith("echo on | sudo tee")
+
+
+def test_values_are_taken_as_written(tmp_path: Path) -> None:
+    """What YAML would read as a number, a truth value or a day."""
+    rows = "kernel: {good: 6.10, bad: 6.20}, bar: {good: on, bad: off}, firmware: {good: 2025-06-13, bad: 0x10}"
+    (tmp_path / "v.yaml").write_text(f"schema: {SCHEMA}\nvariables: {{{rows}}}\n")
+    problem, _ = load(tmp_path / "v.yaml")
+    assert [each.values for each in problem.variables] == [("6.10", "6.20"), ("on", "off"), ("2025-06-13", "0x10")]
+    assert command.main(["start", str(tmp_path / "v.yaml"), "--journal", str(tmp_path / "j")]) == 0
+    assert command.main(["record", "fail", "--journal", str(tmp_path / "j")]) == 0
 
 
 @pytest.mark.parametrize(

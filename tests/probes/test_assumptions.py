@@ -87,6 +87,8 @@ def test_one_row_in_words(capsys: Capture) -> None:
 
 def test_a_constant_s_value_is_read_where_it_lies() -> None:
     assert assumptions.value_of(fact("counter")) == 100_000_000
+    assert assumptions.value_of(fact("chip/r9700/engine_mhz")) == {"r9700": 2920}
+    assert assumptions.value_of(fact("chip/*/cus"))["rx9070"] == 56
 
 
 def test_what_a_card_told_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -69,6 +69,9 @@ class FoundBackend(PlantedBackend):
     def findings(self) -> list[Finding]:
         return self.found
 
+    def consulted(self) -> tuple[str, ...]:
+        return ("ioctl DRM_IOCTL_AMDGPU_USERQ", "kernel 7.0", "op v_exp_f32")
+
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, capsys: Capture, qwen3: str) -> Told:
@@ -395,3 +398,9 @@ def test_many_findings_are_named_up_to_a_handful_and_counted(told: Told) -> None
     assert said["all"].count("fail  sanitizer: race") == 5 and "and 4 more findings" in said["all"]
     assert said["sanitizer"].startswith("9 findings, first race: the packet at 0")
     assert said["next"] == "zinc-rt pm4-test --device sim"
+
+
+def test_the_verdict_names_the_assumptions_that_it_leans_on(told: Told) -> None:
+    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
+    names = "function_bits, chip/*/firmware, kernel/7.0/userq_hardened"
+    assert said["all"].endswith(f", leaning on 3 assumptions: {names}")
