@@ -7,13 +7,16 @@ import subprocess
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from io import RawIOBase
 from pathlib import Path
+from typing import IO
 
 FILE_BYTES = 4 << 20  # of a file, the most that is kept: a log that is longer keeps its beginning and its end
 CUT = b"\n(cut: the middle of this file was left out)\n"
 PIECE_BYTES = 64 << 10
 PROGRAM_SECONDS = 5.0
+ZSTANDARD = b"\x28\xb5\x2f\xfd"  # a frame's magic number, RFC 8878
 
 Files = dict[str, bytes]
 Reasons = dict[str, str]
@@ -28,12 +31,32 @@ def members(archive: Path) -> Iterator[tuple[str, bytes]]:
                     with zipped.open(info) as file:
                         yield _inside(info.filename), file.read(FILE_BYTES)
         return
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            opened = tar.extractfile(member) if member.isfile() else None
-            if opened is not None:
-                with opened:
-                    yield _inside(member.name), opened.read(FILE_BYTES)
+    with ExitStack() as opened:
+        for member, file in _tar_members(archive, opened):
+            yield _inside(member.name), file.read(FILE_BYTES)
+
+
+def _tar_members(archive: Path, opened: ExitStack) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+    """Python reads .zst itself from 3.14 on."""
+    tar = opened.enter_context(_open_tar(archive, opened))
+    for member in tar:
+        file = tar.extractfile(member) if member.isfile() else None
+        if file is not None:
+            with file:
+                yield member, file
+
+
+def _open_tar(archive: Path, opened: ExitStack) -> tarfile.TarFile:
+    packed = opened.enter_context(archive.open("rb"))
+    if packed.peek(4)[:4] != ZSTANDARD:
+        return tarfile.open(archive)
+    import zstandard
+
+    stream = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(packed)
+    try:
+        return tarfile.open(fileobj=opened.enter_context(stream), mode="r|")
+    except zstandard.ZstdError as error:
+        raise tarfile.TarError(str(error)) from error
 
 
 def _inside(name: str) -> str:
