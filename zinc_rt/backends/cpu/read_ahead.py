@@ -1,9 +1,10 @@
 """Weights of a mapped file asked for before they are needed: madvise(2), best effort, never an error.
 
 A model that fits memory is asked for whole when its first graph is built. One that does not is read by layer:
-while a replay is in one layer, the next ones are read, as far as BUDGET_BYTES and a quarter of the memory reach, and
-from the last layer on the first ones again, for the next token. What a token reads only a part of (a row of the
-embedding, a few experts) is left to the page faults: asking for all of it would read what nobody wants.
+while a replay is in one layer, the next ones are read, as far as BUDGET_BYTES and a quarter of the memory
+reach, and from the last layer on the first ones again, for the next token. What a token reads only a part of
+(a row of the embedding, a few experts) is left to the page faults: asking for all of it would read what
+nobody wants.
 """
 
 from __future__ import annotations
@@ -125,9 +126,9 @@ def memory_bytes() -> int:
 
 
 def advise(wanted: Range) -> None:
-    """Has a range read, and returns when it is there: MADV_POPULATE_READ reads as a page fault does, in large folios
-    and long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts reading and whose pages are small:
-    a token then took four times as long where memory is short (Linux 6.18, virtio disk)."""
+    """Has a range read, and returns when it is there: MADV_POPULATE_READ reads as a page fault does, in large
+    folios and long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts reading and whose
+    pages are small: a token then took four times as long where memory is short (Linux 6.18, virtio disk)."""
     libc = _libc()
     if libc is None:
         return
