@@ -43,7 +43,7 @@ def test_a_setup_names_chip_kernel_module_and_firmware_but_not_the_card(card: Ca
 
 def test_auto_passes_over_a_tier_that_was_not_probed_and_says_so_in_its_line(card: Card) -> None:
     choice = devices.choose_tier("auto")
-    assert choice.tier == "t_cpu" and "\n" not in choice.why
+    assert choice.tier == "t_cpu_native" and "\n" not in choice.why
     assert "not t2: renderD128 gfx1201: pm4-test has not passed on this card, kernel and driver" in choice.why
     assert choice.why.count("pm4-test has not passed") == 2
 
