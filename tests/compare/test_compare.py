@@ -178,12 +178,21 @@ def test_an_interrupt_ends_the_peer_that_runs(tmp_path: Path) -> None:
         "--no-values",
     ]
     command = [sys.executable, "-m", "zinc_rt.cli", "compare", "--model", MODEL, *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's & ignores it
+    )
+    try:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             time.sleep(0.02)
         peer = int((tmp_path / "pid").read_text())
         child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=30)
+    finally:
+        child.kill()
     assert child.returncode == 130 and said.endswith("zinc-rt compare: interrupted\n")
     assert not psutil.pid_exists(peer)
 

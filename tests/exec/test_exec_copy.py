@@ -106,7 +106,7 @@ def test_the_oracle_copies_through_its_streams(oracle):
 def test_the_oracle_copies_no_weights(oracle):
     weight = oracle.upload({"w": Weight("f32", (1,), np.ones(1, np.float32))}, {})["w"]
     target = oracle.alloc(4, "host_visible", "target")
-    with pytest.raises(ValueError, match="w is no memory that t_cpu copies"):
+    with pytest.raises(ValueError, match="w is no memory that the CPU copies"):
         copy(oracle, weight, 0, target, 0, 4, Stream("main"))
 
 

@@ -31,7 +31,7 @@ def without_gpu() -> FakeDriver:
 def test_a_machine_without_gpus_has_the_cpu_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(without_gpu(), capsys)
     assert "no AMD GPU found" in text and "no KFD device" in text
-    assert text.splitlines()[-1] == "usable    t_cpu on cpu"
+    assert text.splitlines()[-1] == "usable    t_cpu_native on cpu, t_cpu on cpu"
 
 
 def test_another_system_has_the_cpu_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +59,7 @@ def test_the_report_holds_what_the_table_shows_and_more(
     assert [each["id"] for each in report["results"]] == [
         "renderD128 gfx1201/t2",
         "renderD128 gfx1201/t1",
+        "cpu/t_cpu_native",
         "cpu/t_cpu",
     ]
     for result in report["results"]:

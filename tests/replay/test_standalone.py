@@ -83,6 +83,7 @@ def captured(
             kernels=kernels or kernel_set("gfx1201"),
             after=client.close_all,
             hang_folder=None,
+            debug=False,  # it would refuse most of what is planted
         )
         if plant is not None:
             plant(patch, backend)

@@ -69,8 +69,11 @@ class AddressMap:
         return f"in no allocation: {va - below.end:#x} bytes past the end of {below.name}"
 
     def refusal(self, va: int, size_bytes: int, kind: str) -> str | None:
-        """For the PM4 linter: why these bytes cannot be used."""
-        covered = self.at(va)
-        if covered is None or va + size_bytes > covered.end:
-            return self.describe(va if covered is None else covered.end)
+        """For the PM4 linter: why these bytes cannot be used. They may lie in several regions side by side."""
+        at, end = va, va + max(size_bytes, 1)
+        while at < end:
+            ends = [region.end for region in self._regions if region.va <= at < region.end]
+            if not ends:
+                return self.describe(at)
+            at = max(ends)
         return None
