@@ -64,7 +64,7 @@ def test_the_report_holds_what_the_table_shows_and_more(
     ]
     for result in report["results"]:
         assert result["reason"] in text and result["advice"] in text
-    t2, t1, _ = report["results"]
+    t2, t1, *_ = report["results"]
     assert t2["measure"]["userq_num_slots"] == 4 and t1["measure"]["save_area"][0]["bytes"] == 0x1D57000
     assert report["details"]["gpus"][0]["properties"]["simd_count"] == 128
     assert report["device"]["simulated"] is True
