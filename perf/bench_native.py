@@ -23,14 +23,13 @@ import psutil
 from zinc_rt.backends import registry
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
-from zinc_rt.errors import ZincError
-from zinc_rt.mem.plan import size_bytes
+from zinc_rt.errors import NothingRan, ZincError
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.perf.llama_cpp import SETTINGS, Peer
+from zinc_rt.perf.native_memory import engine_memory
 from zinc_rt.perf.paired import LOAD_BESIDE_US, Conditions, blocked, paired
 from zinc_rt.perf.structure import prompt_of
-from zinc_rt.process_memory import process_memory
 from zinc_rt.report import Result, Status
 
 C1, Q8 = "canonical-1", "canonical-1-q8"
@@ -93,7 +92,6 @@ class Bench:
 def bench_case(case: Case, path: Path, bench: Bench) -> Iterator[Result]:
     """Every result of one model."""
     gguf = read_gguf(path)
-    before = process_memory()
     with ExitStack() as stack:
         try:
             engines = {o: stack.enter_context(_engine(gguf, bench, bench.tier, o, case)) for o in case.orderings}
@@ -108,7 +106,6 @@ def bench_case(case: Case, path: Path, bench: Bench) -> Iterator[Result]:
             for o in case.orderings
             if case.oracle
         }
-        memory = process_memory()
         samples = Samples(peer_problem=bench.peer_problem)
         for number in range(bench.rounds):
             bench.say(f"{case.model}: round {number + 1} of {bench.rounds} ...")
@@ -116,9 +113,7 @@ def bench_case(case: Case, path: Path, bench: Bench) -> Iterator[Result]:
         _look(bench, samples)
         for ordering, engine in engines.items():
             yield from _results(case, ordering, engine, bench, samples)
-        resident = memory.resident_bytes - before.resident_bytes
-        faults = (memory.major_faults or 0) - (before.major_faults or 0)
-        yield _resident(case, bench.tier, gguf, engines, resident, faults)
+    yield _resident(case, bench, gguf, path)
 
 
 def _engine(gguf: GGUFFile, bench: Bench, tier: str, ordering: str, case: Case) -> Engine:
@@ -268,23 +263,18 @@ def _results(case: Case, ordering: str, engine: Engine, bench: Bench, samples: S
             yield Result(f"{case.model}/{of}/oracle-{figure}", "native", "pass", registry.ORACLE, measure=measure)
 
 
-def _resident(
-    case: Case, tier: str, gguf: GGUFFile, engines: dict[str, Engine], resident: int, faults: int
-) -> Result:
+def _resident(case: Case, bench: Bench, gguf: GGUFFile, path: Path) -> Result:
     """Weights are the mapped file: what lies beside them in memory is caches, activations and the program."""
-    graph = next(iter(engines.values())).graph("decode")
-    cache = len(engines) * sum(size_bytes(spec, {}) for spec in graph.by_role("state"))
-    allowed = gguf.file_bytes * (1 + RSS_SPARE) + cache
-    measure = {
-        "resident_bytes": resident,
-        "file_bytes": gguf.file_bytes,
-        "cache_bytes": cache,
-        "of_allowed": resident / allowed,
-        "major_faults": faults,
-    }
-    kept = resident <= allowed
-    reason = "" if kept else f"{resident} bytes resident, allowed {allowed:.0f}"
-    return Result(f"{case.model}/memory", "native", "pass" if kept else "fail", tier, "", reason, measure)
+    name = f"{case.model}/memory"
+    try:
+        found = engine_memory(path, bench.tier, case.orderings[0], bench.threads, max(1, case.slots), CTX)
+    except NothingRan as error:
+        return Result(name, "native", "blocked", bench.tier, reason=str(error))
+    allowed = gguf.file_bytes * (1 + RSS_SPARE) + found.cache_bytes
+    measure = {**asdict(found), "file_bytes": gguf.file_bytes, "of_allowed": found.resident_bytes / allowed}
+    kept = found.resident_bytes <= allowed
+    reason = "" if kept else f"{found.resident_bytes} bytes resident, allowed {allowed:.0f}"
+    return Result(name, "native", "pass" if kept else "fail", bench.tier, "", reason, measure)
 
 
 def empty_node(us: float | None, threads: int, load: float) -> Result:
