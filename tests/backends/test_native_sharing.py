@@ -90,3 +90,16 @@ def test_what_a_node_changes_in_place_is_never_shared() -> None:
     a, b = node("a"), node("b")
     steps, _ = share(plan(quantise("table", a), quantise("table", b)), builder.build())
     assert kernels(steps) == ["quantise32", "quantise32"]
+
+
+def test_a_temporary_is_its_nodes_own() -> None:
+    a, b = node("a"), node("b")
+
+    def of_normed(each: Node) -> Dispatch:
+        normed, made = Temp("normed", 256), Temp("q8_32:normed", 256)
+        return Dispatch(
+            each, Launch("quantise32", (normed, made), (32,)), {"normed": 0, made.name: 256}, 0, (1, 1, 1)
+        )
+
+    steps, _ = share(plan(of_normed(a), of_normed(b)), graph())
+    assert kernels(steps) == ["quantise32", "quantise32"]
