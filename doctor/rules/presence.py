@@ -99,7 +99,7 @@ RULES = (
         "gpu.none",
         "note",
         "no AMD GPU in this machine",
-        "t1 and t2 need one; t_cpu runs every model in NumPy",
+        "t1 and t2 need one; the CPU runs every model, on t_cpu_native",
         SIMULATED,
         BOTH,
         _none,
