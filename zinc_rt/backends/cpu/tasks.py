@@ -18,7 +18,7 @@ from zinc_rt.kernels.launch import COUNTS, Operand, Ref, Stride, Temp
 from zinc_rt.kernels.native.task import ANY, Task
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
-from zinc_rt.lower.dispatch_plan import Dispatch, GridInBlock, dispatch_plan
+from zinc_rt.lower.dispatch_plan import RESIDENT, Dispatch, GridInBlock, dispatch_plan
 
 IS_COUNT = 1 << 31
 LINE_BYTES = 64
@@ -130,7 +130,7 @@ class _Addresses:
         if isinstance(operand, Temp):
             return self._block + temps[operand.name]
         spec = self._program.graph.buffers.get(operand.name)
-        if spec is not None and spec.role in ("weight", "constant"):
+        if spec is not None and spec.role in RESIDENT:
             weight: Weight = self._buffers[operand.name].storage
             if isinstance(operand, Stride):
                 return weight.raw.strides[operand.axis]

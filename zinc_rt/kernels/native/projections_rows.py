@@ -23,6 +23,7 @@ from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.native.types import type_number, type_refusal
 from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
 from zinc_rt.kernels.rows.elementwise import swiglu_launch
+from zinc_rt.kernels.rows.matvec import expert_gate_launch, expert_sum_launch
 from zinc_rt.kernels.rows.norm import norm_launch
 from zinc_rt.kernels.rows.operands import Buffer, Count, last_dim
 from zinc_rt.kernels.rows.tuning import Tuning
@@ -324,11 +325,14 @@ def _moe_down_acc(
     chosen = Choices(Ref(ids), choices, own_inputs=True)
     yield from projection(graph, capacity, ordering, Ref(x), down_w, down, scale=expert_scale, choices=chosen)
     yield SYNC
-    yield Launch(
-        "expert_sum",
-        (down, Ref(weights), Ref(hidden) if hidden else None, Ref(node.outputs[0])),
-        (width, choices),
-        (-(-width // tuning.expert_columns), "tokens", 1),
+    yield expert_sum_launch(
+        tuning,
+        down,
+        Ref(weights),
+        Ref(hidden) if hidden else None,
+        Ref(node.outputs[0]),
+        columns=width,
+        choices=choices,
     )
 
 
@@ -351,11 +355,8 @@ def _shared_expert(
     yield from projection(graph, capacity, ordering, act, down_w, down, scale=down_scale)
     if isinstance(down, Temp):
         yield SYNC
-        yield Launch(
-            "expert_gate",
-            (down, score if gate_inp else None, Ref(hidden) if hidden else None, out),
-            (width,),
-            (-(-width // tuning.expert_columns), "tokens", 1),
+        yield expert_gate_launch(
+            tuning, down, score if gate_inp else None, Ref(hidden) if hidden else None, out, columns=width
         )
 
 

@@ -170,11 +170,14 @@ def _moe_down_acc(
         tuning, graph, Ref(x), down_w, down, scale=expert_scale, ids=Ref(ids), choices=choices, x_by_choice=True
     )
     yield SYNC
-    yield Launch(
-        "expert_sum",
-        (down, Ref(weights), Ref(hidden) if hidden else None, Ref(node.outputs[0])),
-        (width, choices),
-        (-(-width // tuning.expert_columns), "tokens", 1),
+    yield expert_sum_launch(
+        tuning,
+        down,
+        Ref(weights),
+        Ref(hidden) if hidden else None,
+        Ref(node.outputs[0]),
+        columns=width,
+        choices=choices,
     )
 
 
@@ -197,12 +200,33 @@ def _shared_expert(
     yield _of_tokens(tuning, graph, capacity, act, down_w, down, scale=down_scale)
     if isinstance(down, Temp):
         yield SYNC
-        yield Launch(
-            "expert_gate",
-            (down, score if gate_inp else None, Ref(hidden) if hidden else None, out),
-            (width,),
-            (-(-width // tuning.expert_columns), "tokens", 1),
+        yield expert_gate_launch(
+            tuning, down, score if gate_inp else None, Ref(hidden) if hidden else None, out, columns=width
         )
+
+
+def expert_sum_launch(
+    tuning: Tuning, down: Buffer, weights: Buffer, hidden: Buffer | None, y: Buffer, *, columns: int, choices: int
+) -> Launch:
+    """y = hidden + the sum of down f32 [tokens][choices][columns] by weights f32 [tokens][choices]."""
+    return Launch(
+        "expert_sum",
+        (down, weights, hidden, y),
+        (columns, choices),
+        (-(-columns // tuning.expert_columns), "tokens", 1),
+    )
+
+
+def expert_gate_launch(
+    tuning: Tuning, down: Buffer, score: Buffer | None, hidden: Buffer | None, y: Buffer, *, columns: int
+) -> Launch:
+    """y = hidden + down * sigmoid(score) over f32 [tokens, columns]; score f32 [tokens]. Each may be left out."""
+    return Launch(
+        "expert_gate",
+        (down, score, hidden, y),
+        (columns,),
+        (-(-columns // tuning.expert_columns), "tokens", 1),
+    )
 
 
 def _plain(
