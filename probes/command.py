@@ -188,7 +188,8 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     plan = _plan(arguments, spec, tiers, device, expectations)
     if plan.why_hazard:
         show(f"hazard    0 by default: {plan.why_hazard}; --hazard 1 runs more")
-    runner = Runner(plan, chosen, _journal(arguments, spec, device), command=f"zinc-rt-{name}")
+    journal = _journal(arguments, spec, device)
+    runner = Runner(plan, chosen, journal, command=f"zinc-rt-{name}", kernel_log=messages.lines)
     for suspected, suspect in runner.suspects.items():
         what = "the machine was reset" if suspect.reset else "the harness ended"
         show(f"journal   {what} while {suspected} ran ({suspect.when})")
@@ -219,15 +220,11 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
 def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, runner: Runner, show: Any) -> None:
     from zinc_rt.probes import bundle, table
 
-    log = report.details["kernel_log"]
     size_bytes = bundle.save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0
     for result in report.results:
         if result.status == "fail" or (result.cause and result.status == "skip"):
             show("")
             show(table.story(result))
-    if log and report.exit_code():
-        show("")
-        show("\n".join(["kernel log", *(f"  {line}" for line in log[-20:])]))
     show("")
     if arguments.bundle:
         show(
