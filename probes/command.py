@@ -42,14 +42,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_choice(made)
-    made.add_argument(
-        "--hazard",
-        type=int,
-        choices=(0, 1, 2),
-        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1; 0 on a GPU that lights a display, 2 on a "
-        "simulated device)",
-    )
-    made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
+    add_hazard(made)
     made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
     made.add_argument(
         "--learn", metavar="FACTS.json", help="ask the device what the references leave open, and write it down"
@@ -98,6 +91,17 @@ def add_choice(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--timeout", type=_positive, default=0.0, metavar="S", help="for each probe (default its own)"
     )
+
+
+def add_hazard(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--hazard",
+        type=int,
+        choices=(0, 1, 2),
+        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1; 0 on a GPU that lights a display, 2 on a "
+        "simulated device)",
+    )
+    made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
 
 
 def add_results(made: argparse.ArgumentParser) -> None:

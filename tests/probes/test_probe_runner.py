@@ -155,7 +155,7 @@ def test_a_large_answer_comes_whole() -> None:
 def test_probes_are_ordered_by_what_they_need() -> None:
     a, b = probe("P02"), probe("P01", needs=("P02",))
     assert [each.id for each in ordered([b, a])] == ["P02", "P01"]
-    with pytest.raises(ValueError, match="P01 -> P02 -> P01"):
+    with pytest.raises(ValueError, match="a circle of needs among P01, P02"):
         ordered([b, replace(a, needs=("P01",))])
     with pytest.raises(ValueError, match="does not exist"):
         ordered([b])
