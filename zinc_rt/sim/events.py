@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.memory import Shared
+from zinc_rt.sim.tables import kfd
 
 UNSIGNALED = (1 << 64) - 1
 SLOT_IDS = range(1, kfd.KFD_SIGNAL_EVENT_LIMIT)  # 0 is for interrupts without a context id

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import time
 
-from zinc_rt.kmd.uapi import amdgpu
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.fence import Fence
@@ -14,6 +13,7 @@ from zinc_rt.sim.gpu import Gpu
 from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
 from zinc_rt.sim.memory import Bo, Heap, Shared
 from zinc_rt.sim.syncobj import Syncobj, drm_file, lookup, wait_until
+from zinc_rt.sim.tables import amdgpu
 from zinc_rt.sim.userq_state import LAST_FENCE_SECONDS, MAX_QUEUES, UserQueue, UserQueues
 from zinc_rt.sim.vm import VA_TOP_RESERVED
 
@@ -159,7 +159,7 @@ def _mqd(file: DrmFile, gpu: Gpu, call: Request) -> tuple[int, Bo | None]:
 
 def _free(call: Request) -> None:
     arg, file = call.arg, drm_file(call)
-    others = [arg[name] for name in arg.struct.fields if name not in ("op", "queue_id", "new_queue_id")]
+    others = [arg[name] for name in arg.layout.fields if name not in ("op", "queue_id", "new_queue_id")]
     if any(others) or arg["queue_id"] not in file.queues:
         raise OSError(errno.EINVAL, "unknown queue, or other fields are set")
     queue = file.queues[arg["queue_id"]]
