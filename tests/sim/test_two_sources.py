@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
-
-from tests.sim.two_sources import (
+from sim.two_sources import (
     HEADERS,
     all_packet_differences,
     cache_differences,
@@ -16,6 +15,7 @@ from tests.sim.two_sources import (
     struct_differences,
     undeclared,
 )
+
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.layout import Struct
 from zinc_rt.pm4.packets import PACKETS, WriteData

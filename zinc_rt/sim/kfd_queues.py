@@ -7,7 +7,7 @@ import errno
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
 from zinc_rt.sim.gpu import Gpu
-from zinc_rt.sim.interfaces import HardwareQueue, QueueKind
+from zinc_rt.sim.interfaces import Finding, HardwareQueue, QueueKind, Severity
 from zinc_rt.sim.kfd_memory import MMAP_TYPE_DOORBELL, mmap_cookie, state
 from zinc_rt.sim.kfd_state import DOORBELLS, MAX_QUEUE_IDS, MAX_QUEUES_PER_GPU, KfdProcess, OnGpu, Queue
 from zinc_rt.sim.memory import Bo, Heap
@@ -112,9 +112,21 @@ def create(call: Request) -> None:
         for bo in held:
             gpu.release(bo)
         raise
+    _tell_ignored(gpu, arg, kind, queue_id)
     _run_or_stop(queue, arg)
     arg["queue_id"] = queue_id
     arg["doorbell_offset"] = mmap_cookie(MMAP_TYPE_DOORBELL, gpu.gpu_id) | doorbell * 8
+
+
+def _tell_ignored(gpu: Gpu, arg: Fields, kind: int, queue_id: int) -> None:
+    """Members that only other kinds of queues have: a value there was meant for another member."""
+    engine_matters = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
+    for name in ("metadata_ring_size",) if engine_matters else ("sdma_engine_id", "metadata_ring_size"):
+        if arg[name]:
+            sentence = (
+                f"CREATE_QUEUE.{name} is {arg[name]:#x}, which a queue of type {kind} does not use: leave it 0"
+            )
+            gpu.finding(Finding(Severity.FINDING, "argument-unused", queue_id, 0, sentence))
 
 
 def _buffers(gpu: Gpu, on: OnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:

@@ -143,6 +143,15 @@ def _covered(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
     return span.bo
 
 
+def _held_wptr(file: DrmFile, va: int) -> int:
+    """Read through the buffer that is mapped there, whatever the mapping allows (amdgpu_userq_fence_read_wptr)."""
+    span = file.vm.span_at(va)
+    if span is None or va + 8 > span.end:
+        raise OSError(errno.EINVAL, "the write pointer is no longer mapped")
+    at = span.offset + va - span.start
+    return int.from_bytes(span.bo.store.view[at : at + 8], "little")
+
+
 def _mqd(file: DrmFile, gpu: Gpu, call: Request) -> tuple[int, Bo | None]:
     struct = amdgpu.USERQ_MQD_COMPUTE
     if call.arg["mqd_size"] != struct.size_bytes:
@@ -187,7 +196,7 @@ def signal(call: Request) -> None:
     queue = file.queues.get(arg["queue_id"])
     if queue is None:
         raise OSError(errno.ENOENT, "unknown queue")
-    value = int.from_bytes(file.vm.read(queue.hardware.wptr_va, 8), "little")
+    value = _held_wptr(file, queue.hardware.wptr_va)
     if gpu.injector.strikes("signal-before-wptr"):
         value = queue.wptr_rung
     queue.wptr_rung = value
