@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import Counts
 from sim.cp_support import FENCE, Bench, fence
 from sim.lives import Swap, kfd_life, passed_unseen, plant_struct, swapped, user_queue_life
 
@@ -60,10 +59,9 @@ def test_a_healthy_life_is_silent() -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), STRUCTS, ids=[name for _, name in STRUCTS])
-def test_two_swapped_members_never_pass(module: ModuleType, name: str, slow_counts: Counts) -> None:
+def test_two_swapped_members_never_pass(module: ModuleType, name: str) -> None:
     life = kfd_life if module is kfd else user_queue_life
-    count = slow_counts(12 if name == "CREATE_QUEUE" else 3, 1000)
-    assert passed_unseen(life, module, name, count, ALIKE.get(name, frozenset())) == []
+    assert passed_unseen(life, module, name, ALIKE.get(name, frozenset())) == []
 
 
 @pytest.mark.parametrize(
