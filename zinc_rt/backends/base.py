@@ -32,6 +32,18 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class PageFault:
+    """The access behind a page fault: `va` to the byte, `access` in words ("store", "packet fetch"), `near` what
+    lies there or around it, `by` the packet that did or launched it."""
+
+    va: int
+    access: str
+    why: str
+    near: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that a simulated device found wrong. What follows the sentence is said in it too, as far as it is
     known: `pc` is a byte offset in the kernel, `source` its line (moe_topk.s:97), `wave` a number in the
@@ -48,6 +60,7 @@ class Finding:
     lanes: int = 0
     address: int | None = None
     node: Node | None = field(default=None, compare=False)
+    fault: PageFault | None = None  # of rule page-fault
 
     @property
     def text(self) -> str:

@@ -21,7 +21,7 @@ from zinc_rt.folders import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim import wire
-from zinc_rt.sim.interfaces import Finding, Place, Severity
+from zinc_rt.sim.interfaces import Finding, PageFault, Place, Severity
 from zinc_rt.sim.interrupts import Interrupts
 from zinc_rt.sim.shader import crash
 from zinc_rt.sim.shared_pages import SharedPages
@@ -330,10 +330,17 @@ class SimClient:
 
 
 def _finding(row: dict[str, Any]) -> Finding:
-    place = row["place"]
+    place, fault = row["place"], row.get("fault")
     if place is not None:
         place = Place(**{**place, "group": tuple(place["group"]) if place["group"] is not None else None})
-    return Finding(**{**row, "severity": Severity(row["severity"]), "place": place})
+    return Finding(
+        **{
+            **row,
+            "severity": Severity(row["severity"]),
+            "place": place,
+            "fault": PageFault(**fault) if fault else None,
+        }
+    )
 
 
 def _raise_errno(answer: wire.Message) -> None:

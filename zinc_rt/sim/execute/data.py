@@ -98,7 +98,7 @@ def timestamp(channel: ComputeChannel, packet: View) -> None:
             channel.space.write(va, _now(channel))
             return True
 
-        channel.pending.launch(Work(None, channel.label(), at_end))
+        channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
 
 
 def _now(channel: ComputeChannel) -> bytes:

@@ -89,7 +89,7 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             channel.outbox.interrupt(channel.queue, packet.int_ctxid)
         return True
 
-    channel.pending.launch(Work(None, channel.label(), at_end))
+    channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
 
 
 _DATA = {0: 0, 1: 4, 2: 8, 3: 8, 4: 8}  # data_sel -> bytes written

@@ -39,7 +39,7 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
     if channel.device.behaviour.protected_fence == "at once":
         at_end()
     else:
-        channel.pending.launch(Work(None, channel.label(), at_end))
+        channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
 
 
 def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:

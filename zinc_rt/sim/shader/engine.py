@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, ref
 from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, Fault
+from zinc_rt.sim.interfaces import AddressSpace, Fault, PageFault
 from zinc_rt.sim.shader.code import KnownCode, fetched
 from zinc_rt.sim.shader.crash import CrashRecord
 from zinc_rt.sim.shader.findings import Finding, Teller, group_id, text_at
@@ -166,7 +166,7 @@ class GfxEngine:
                 )
             self._finish(dispatch, under_way)
         if fault is not None:
-            raise fault
+            raise self._told_fault(dispatch, run, fault)
         if stop is not Stop.DONE:
             under_way.dead = True
             return None
@@ -311,6 +311,20 @@ class GfxEngine:
             return
         self._say(dispatch, code, teller.at(site, int(header["wave_in_group"]), int(header["group"])))
 
+    def _told_fault(self, dispatch: Dispatch, run: Run, fault: Fault) -> Fault:
+        """Say which instruction of which wave it was, every time: it is the last that its queue does."""
+        assert run.ended is not None
+        teller = self._teller(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
+        finding, kind = teller.of_fault(run.ended.state, run.ended.context, fault.why)
+        near = dispatch.space.nearby(fault.va)
+        dispatch.report(
+            finding.rule,
+            f"{dispatch.label}: {finding.sentence}",
+            place=finding.place,
+            fault=PageFault(fault.va, kind, fault.why, near, dispatch.label),
+        )
+        return Fault(fault.va, fault.access, fault.why, finding.sentence)
+
     def _note_stores(self, dispatch: Dispatch, run: Run, watch: StoreWatch) -> None:
         kept = self._stores.setdefault(dispatch.space, [])
         wanted, kernel = run.kernel.wanted, dispatch.space.describe(dispatch.program_va)
@@ -329,7 +343,9 @@ class GfxEngine:
         if self._told[key] <= SENTENCES_OF_SITE:
             dispatch.report(finding.rule, f"{dispatch.label}: {finding.sentence}", place=finding.place)
 
-    def _teller(self, dispatch: Dispatch, kernel: Kernel, launch: Launch) -> Teller:
+    def _teller(
+        self, dispatch: Dispatch, kernel: Kernel, launch: Launch, *, describe: Callable[[int], str] | None = None
+    ) -> Teller:
         space = dispatch.space
         return Teller(
             space.describe(dispatch.program_va),
@@ -338,7 +354,7 @@ class GfxEngine:
             kernel.sites,
             launch.groups,
             launch.start,
-            space.describe,
+            describe or space.describe,
         )
 
 
