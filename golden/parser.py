@@ -8,7 +8,10 @@ from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json
 
 DEFAULT_STEPS = 8
-SIZES = ("hidden", "layers", "vocab", "heads", "kv_heads", "head_dim", "ffn", "experts", "experts_used", "context")
+SIZES = (
+    *("hidden", "layers", "vocab", "heads", "kv_heads", "head_dim", "ffn"),
+    *("experts", "experts_used", "router_rows", "window", "context"),
+)
 
 RAW = argparse.RawDescriptionHelpFormatter
 EPILOG = """\
