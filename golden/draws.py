@@ -63,7 +63,7 @@ def record(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Itera
             ids, likely = _survivors(llama, row, temperature, top_k, top_p, min_p)
             for turn in range(TRIES):
                 seed = (0x9E3779B97F4A7C15 * (1 + turn + TRIES * (way + len(WAYS) * index))) % (1 << 64)
-                draw = Draw(position, temperature, top_k, top_p, min_p, seed, turn % 3, position + 1)
+                draw = Draw(position, temperature, top_k, top_p, min_p, seed, turn, position + 1)
                 token = _drawn(ids, likely, draw)
                 if token is not None:
                     yield Draw(**{**draw.as_dict(), "token": token})

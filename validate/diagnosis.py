@@ -146,6 +146,7 @@ class Evidence:
             "layer": layer_of(self.place),
             "at_node": f" at {self.nodes[0].first_bad['node']}" if self.nodes else "",
             "cause": self.place.cause,
+            "advice": self.place.advice,
             "kernel": finding.get("kernel", ""),
             "source": finding.get("source", ""),
             "finding": finding.get("finding", ""),
@@ -190,12 +191,12 @@ PATTERNS = (
     Pattern(
         lambda e: e.only("tokenizer"),
         "every number is right and a text becomes other tokens: suspect the tokenizer: {cause}",
-        "zinc-rt tokenize --help",
+        "{advice}",
     ),
     Pattern(
         lambda e: e.only("draws"),
         "every logit agrees and a draw from them does not: suspect the sampler: {cause}",
-        "zinc-rt run --help",
+        "{advice}",
     ),
     Pattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),

@@ -32,19 +32,22 @@ def nodes_check(
     apart: list[str] = []
     bad: dict[str, Any] = {}
     cause, before, compared = "", "", set()
+    last = len(golden.ids) - 1 if reference.rows is None else int(reference.rows[-1])
     for stage, label, got, want, head_dim in _pairs(reference, runs, len(golden.ids)):
         compared.add(label)
         found = _errors(got, want, subject.limit.bits)
         for measure, value in found.items():
             worst[measure] = max(worst[measure], (value, label))
-        over = next((m for m, value in found.items() if not value <= _allowed(subject, m, label, fed)), None)
+        over = next((m for m, value in found.items() if not value <= _allowed(subject, m, label, fed, last)), None)
         if over is None:
             before = label if not bad else before
             continue
         apart += [label] if label not in apart else []
         if not bad:
             bad = _first(stage, label, got, want, head_dim, reference)
-            cause = _cause(subject, stage, label, over, found[over], _allowed(subject, over, label, fed), before)
+            cause = _cause(
+                subject, stage, label, over, found[over], _allowed(subject, over, label, fed, last), before
+            )
     missing = [label for label in reference.nodes if label not in compared]
     result = subject.result(
         "nodes",
@@ -102,12 +105,14 @@ def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
     return {"spread": spread, "factor": gain if wholly else 0.0}
 
 
-def _allowed(subject: Subject, measure: str, label: str, fed: bool) -> float:
+def _allowed(subject: Subject, measure: str, label: str, fed: bool, last: int) -> float:
+    """`last`: the largest position compared."""
     if subject.limit.bits:
         return 0.0
     layer = label.rpartition("-")[2]
     depth = 1 if fed or not layer.isdigit() else int(layer) + 1
-    return float(getattr(NODE, measure)) * depth
+    angles = NODE.position * last if measure == "spread" else 0.0
+    return float(getattr(NODE, measure)) * depth + angles
 
 
 def _first(

@@ -352,7 +352,7 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
                 one, other = (_opinion(runner, each, run.generated) for each in ("canonical-1", SECOND_OPINION))
                 results = without_drift(results, one, other, len(job.tokens))
             results.append(found)
-    if job.layers.whole and (drawn := draws_check(subject, golden, run)) is not None:
+    if job.layers.whole and (drawn := draws_check(subject, golden, job.gguf, run)) is not None:
         results.append(drawn)
     if reference.nodes and (isolated is not None or not _held_to_the_bit(job, spec)):
         results.append(_nodes(runner, spec, subject, reference, isolated))
