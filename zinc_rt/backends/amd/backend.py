@@ -232,7 +232,7 @@ class AmdBackend:
         for variant in self._graphs:
             offset_dw = (packet_va - variant.ib.gpu_va) // 4
             if 0 <= offset_dw < len(variant.ib.words):
-                return dict(variant.nodes).get(offset_dw)
+                return dict(variant.dispatched).get(offset_dw)
         return None
 
     def _code_of(self, program: Program) -> dict[str, bytes]:
