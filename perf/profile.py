@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from zinc_rt.backends.times import HOST_CLOCK, Times
+from zinc_rt.backends.times import Times
 from zinc_rt.engine import Engine, Request
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.perf.structure import prompt_of
+from zinc_rt.trace.events import node_title
 
 WITHIN = 0.05  # of the step, that nodes may leave unexplained before the profile says so
 CLOCKS_APART = 1.02  # a span of the device longer than the host's whole step by more: one of the clocks is wrong
@@ -51,7 +52,7 @@ class Workload:
     where it decodes one."""
 
     steps: int = 8
-    position: int = 16
+    position: int = 4
     prefill: int = 0
 
     def check(self, ctx: int) -> None:
@@ -191,9 +192,9 @@ def _name(node: Node | None, kernel: str, by: str) -> str:
         return PLAN
     if by == "op":
         return node.op.name
-    name = node.label or node.outputs[0]
     if by == "node":
-        return name
+        return node_title(node)
+    name = node.label or node.outputs[0]
     layer = _LAYER.match(name)
     return f"layer {layer[1]}" if layer else name
 
@@ -233,6 +234,6 @@ def _wrong(steps: Iterable[Step]) -> Iterator[str]:
 def placed_ns(step: Step) -> int:
     """What to add to a reading of the step's clock to have the host's monotonic one. A device's clock is laid so
     that its last reading is when the host saw the end: what the host waited for beyond that shows before it."""
-    if not step.times.dispatches or step.times.clock == HOST_CLOCK:
+    if not step.times.dispatches or step.times.host_time:
         return 0
     return step.ended_ns - step.times.dispatches[-1].ended_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zinc_rt.perf.profile import Measured, Step, placed_ns
-from zinc_rt.trace.events import HOST, QUEUES, dispatch_slices, document, named, slice_of
+from zinc_rt.trace.events import HOST, QUEUES, dispatch_slices, document, named, node_title, slice_of
 
 NANO = 1e-9
 
@@ -30,7 +30,7 @@ def _placed(step: Step, zero_ns: int) -> list[tuple[str, str, float, float]]:
     shift = placed_ns(step) - zero_ns
     return [
         (
-            "" if each.node is None else each.node.label or each.node.outputs[0],
+            "" if each.node is None else node_title(each.node),
             each.kernel,
             (each.began_ns + shift) * NANO,
             (each.ended_ns + shift) * NANO,

@@ -52,7 +52,7 @@ def add(actions: Any) -> None:
     load.add_argument(
         "--steps", type=int, default=8, metavar="N", help="timed steps, and as many without (default 8)"
     )
-    load.add_argument("--position", type=int, default=16, metavar="P", help="tokens that come before (default 16)")
+    load.add_argument("--position", type=int, default=4, metavar="P", help="tokens that come before (default 4)")
     load.add_argument("--prefill", type=int, default=0, metavar="N", help="a prompt of N tokens at once instead")
     load.add_argument(
         "--layers", default="all", metavar="0:N", help="only the first layers of the model; the report says so"
@@ -115,7 +115,8 @@ def _profile(arguments: argparse.Namespace) -> int:
     if arguments.chrome:
         from zinc_rt.perf.profile_chrome import timeline
 
-        text = timeline(measured, f"{report.device['tier']} on {report.device['name']}")
+        where = f"{report.device['tier']}{', simulated' if simulated else ''} on {report.device['name']}"
+        text = timeline(measured, where)
         write_whole(arguments.chrome, lambda file: file.write(text.encode()))
         print(f"wrote     {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing", file=out)
     return finish(report, arguments)
@@ -254,8 +255,9 @@ def _show(
         for line in made.wrong:
             print(f"FAIL      {line}", file=out)
         return
+    clock = " (SIMULATED clock)" if first.simulated else ""
     print(
-        f"nodes     add up to {made.nodes_share:.1%} of the step, {1 - made.nodes_share:.1%} is the host's"
+        f"nodes     add up to {made.nodes_share:.1%} of the step{clock}, {1 - made.nodes_share:.1%} is the host's"
         + ("" if made.nodes_share >= 1 - WITHIN else ": so short a step is largely the host's"),
         file=out,
     )

@@ -44,6 +44,11 @@ def parser() -> argparse.ArgumentParser:
     recording.add_argument("-o", "--out", metavar="LOG", help="the log to write")
     recording.add_argument("--level", choices=LEVELS, default="inputs", help="how much it keeps (default inputs)")
     recording.add_argument(
+        "--times",
+        action="store_true",
+        help="also when each dispatch began and ended, for --chrome; every dispatch then runs alone",
+    )
+    recording.add_argument(
         "--embed-weights", action="store_true", help="keep the weights in the log, so it needs no model file"
     )
     looking = made.add_argument_group("look at a log").add_mutually_exclusive_group()
@@ -86,7 +91,12 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
     check_writable(arguments.out)
     command = _command(wrapped[0])
     recordings = Recordings(
-        arguments.out, arguments.level, embed_weights=arguments.embed_weights, argv=wrapped, say=_say
+        arguments.out,
+        arguments.level,
+        embed_weights=arguments.embed_weights,
+        times=arguments.times,
+        argv=wrapped,
+        say=_say,
     )
     engines, reports = around_engines.set(recordings.around), on_report.set(recordings.hear)
     try:

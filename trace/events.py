@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from zinc_rt.ir.graph import Node
+
 HOST, STREAMS, QUEUES = (
     1,
     2,
@@ -38,6 +40,11 @@ def slice_of(name: str, thread: int, start: float, seconds: float, about: dict[s
 
 def instant(name: str, at: float, about: dict[str, Any]) -> dict[str, Any]:
     return {"ph": "i", "name": name, "pid": 1, "tid": HOST, "ts": at * MICRO, "s": "t", "args": about}
+
+
+def node_title(node: Node) -> str:
+    """Its label and its op: several nodes may have one label."""
+    return f"{node.label or node.outputs[0]} {node.op.name.lower()}"
 
 
 def dispatch_slices(

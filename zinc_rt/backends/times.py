@@ -31,11 +31,13 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One replay's dispatches in order. `clock` in words; `simulated`: it says nothing about hardware."""
+    """One replay's dispatches in order. `clock` in words; `simulated`: it says nothing about hardware;
+    `host_time`: readings are times of the host's monotonic clock too."""
 
     clock: str
     simulated: bool
     dispatches: tuple[Timed, ...]
+    host_time: bool = False
 
     @property
     def span_ns(self) -> int:

@@ -21,7 +21,7 @@ STAMPS_BYTES = 16  # two 64-bit readings a dispatch
 NS_A_TICK = 10  # 100 MHz: gpu_counter_freq of amdgpu's device info; row "counter" of zinc_rt/facts.yaml
 GPU_CLOCK = 9  # COPY_DATA's src_sel
 CLOCK = "the GPU's counter at 100 MHz"
-SIMULATED_CLOCK = "the simulated device's counter, which is this machine's clock and says nothing about hardware"
+SIMULATED_CLOCK = "a simulated counter: this machine's clock, no word about hardware"
 
 
 def begins(va: int) -> Packet:

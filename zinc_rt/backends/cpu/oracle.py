@@ -84,7 +84,10 @@ class CpuVariant:
         seen = self.seen_ns or ()
         pairs = zip(self.calls, seen[::2], seen[1::2], strict=False)
         return Times(
-            HOST_CLOCK, False, tuple(Timed(c.node, c.code.__name__, began, ended) for c, began, ended in pairs)
+            HOST_CLOCK,
+            False,
+            tuple(Timed(c.node, c.code.__name__, began, ended) for c, began, ended in pairs),
+            host_time=True,
         )
 
 

@@ -101,7 +101,7 @@ class NativeExecutable:
             dispatches.append(
                 Timed(node, kernel, *(start + round((each - first) * scale) for each in (began, ended)))
             )
-        return Times(CLOCK, False, tuple(dispatches))
+        return Times(CLOCK, False, tuple(dispatches), host_time=True)
 
     def running(self) -> int:
         """The last task of which something was claimed; 0 before any was. May be asked while it runs."""
