@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.times import Times
 from zinc_rt.exec import Buffer, Copier, Fence, Stream
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import KernelSet
@@ -112,6 +113,13 @@ class Executable(Protocol):
 
     def kernels(self) -> dict[str, bytes]:
         """The machine code it dispatches, by kernel; nothing where there is none."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """Those that a replay of it computes on the tier, each once, in order."""
+
+    def times(self) -> Times:
+        """Of its last replay, which has ended; no dispatches where the program was not `timed`."""
 
 
 @dataclass(slots=True)

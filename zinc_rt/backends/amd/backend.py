@@ -244,7 +244,7 @@ class AmdBackend:
         if queue_id not in {lane.ring.queue.queue_id for lane in self._lanes.values()}:
             return None
         variant, offset_dw = self._variant_at(packet_va)
-        return dict(variant.nodes).get(offset_dw) if variant is not None else None
+        return dict(variant.dispatched).get(offset_dw) if variant is not None else None
 
     def _variant_at(self, packet_va: int) -> tuple[AmdVariant | None, int]:
         """The program whose indirect buffer holds that address, and the dword."""
