@@ -50,8 +50,9 @@ class Case:
 
     @property
     def names(self) -> dict[str, int]:
-        """What dimension expressions may name."""
-        return {**self.dims, **{name: value for name, value in self.attrs.items() if type(value) is int}}
+        """What dimension expressions may name: sizes, and attributes that are integers."""
+        attrs = {**{attr.name: attr.default for attr in OPS[self.op].attrs}, **self.attrs}
+        return {**self.dims, **{name: value for name, value in attrs.items() if type(value) is int}}
 
     def text(self) -> str:
         """One line, which `parse` reads back."""
@@ -89,7 +90,8 @@ class Case:
                     return f"{port.name} has shape {shape}"
                 if port.kind == "weight":
                     row_bytes(self.dtype_of(port), shape[-1])
-            broken = [condition for condition in spec.require if not evaluate(condition, named)]
+            wanted = (*spec.require, *_conditions(self.op))
+            broken = [condition for condition in wanted if not evaluate(condition, named)]
         except (ShapeError, ValueError) as error:
             return str(error)
         return f"wanted {broken[0]}" if broken else ""
@@ -116,6 +118,29 @@ class Case:
             value = given[port.inplace] if port.inplace else next(made)
             assert isinstance(value, np.ndarray)
             yield port.name, value
+
+
+# What operands need so that indices are inside their tables and no two writes meet: by a port's name and shape.
+_FITS: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {
+    ("position", ("T",)): ("T <= ctx",),
+    ("sequence", ("T",)): ("S <= T",),
+    ("source", ("S",)): ("S <= slots",),
+    ("target", ("S",)): ("S <= slots",),
+    ("slot", ("S",)): ("S <= slots",),
+    ("entry", ("E",)): ("E <= slots*pages",),
+}
+_PAGED = ("ctx <= pages*page_tokens", "slots*pages*page_tokens <= kv_rows")
+
+
+def _conditions(op: Op) -> tuple[str, ...]:
+    ports = OPS[op].inputs
+    found = [condition for port in ports for condition in _FITS.get((port.name, port.shape), ())]
+    names = {port.name: port for port in ports}
+    if {"page_table", "position"} <= names.keys():
+        found += _PAGED
+    if "sequence" in names and names["state"].shape[0] == "slots":
+        found.append("S <= slots")
+    return tuple(dict.fromkeys(found))
 
 
 _DEFAULTS = {"dtype": "f32", "vector": "f32", "values": "mixed", "seed": 0}
