@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Sweep, paired, shapes
+from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
 
 FEW = ("mixed", "edges", "outliers")
-ROOMS = ({}, {"tokens": 6})
+ROOMS: Rooms = ({}, {"tokens": 6})
 # A slot has one page more than it needs; what no query sees is NaN.
 PAGES = {"pages": "(ctx + page_tokens - 1)//page_tokens + 1", "kv_rows": "slots*pages*page_tokens"}
 CONTEXTS = (1, 2, 8, 9, 16, 17, 31, 32, 33, 255, 256, 257, 513)
@@ -30,7 +30,14 @@ SMALL_HEADS = tuple(
 )
 WIDE_HEADS = tuple(
     _attention(*each)
-    for each in ((2, 1, 132, 4), (2, 1, 192, 128), (2, 2, 256, 256), (1, 1, 320, 512), (2, 1, 512, 512), (1, 1, 12, 388))
+    for each in (
+        (2, 1, 132, 4),
+        (2, 1, 192, 128),
+        (2, 2, 256, 256),
+        (1, 1, 320, 512),
+        (2, 1, 512, 512),
+        (1, 1, 12, 388),
+    )
 )
 WINDOWS = tuple(_attention(2, 1, 32, 32, window=window) for window in (1, 2, 31, 32, 33, 256, 257, 5000))
 PAGE_SIZES = tuple(_attention(2, 1, 20, 20) | {"page_tokens": page} for page in (1, 2, 8, 32, 128, 512))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Sweep, paired, shapes
+from zinc_rt.validate.cases.sweep import Rooms, Sizes, Sweep, paired, shapes
 
 # Around a wave's 32, a workgroup's 256 and the native set's 2,048; 17,408 is the widest a model has.
 COLUMNS = (1, 3, 31, 32, 33, 127, 255, 256, 257, 320, 1029, 2047, 2048, 2049)
 WIDEST = 17408
-ROOMS = ({}, {"tokens": 5}, {"tokens": 64})
+ROOMS: Rooms = ({}, {"tokens": 5}, {"tokens": 64})
 ROWS = (1, 2, 3, 5)
 
-_N = (*paired(T=ROWS, N=COLUMNS), {"T": 1, "N": WIDEST})
-_REST = (*paired(T=ROWS, rest=COLUMNS), {"T": 1, "rest": WIDEST})
+_N: tuple[Sizes, ...] = (*paired(T=ROWS, N=COLUMNS), {"T": 1, "N": WIDEST})
+_REST: tuple[Sizes, ...] = (*paired(T=ROWS, rest=COLUMNS), {"T": 1, "rest": WIDEST})
 
 SWEEPS = (
     Sweep(Op.ADD, _N, rooms=ROOMS),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, PLAIN, TYPES, Sweep, paired
+from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, PLAIN, TYPES, Rooms, Sweep, paired
 
-ROOMS = ({}, {"tokens": 4})
+ROOMS: Rooms = ({}, {"tokens": 4})
 FEW = ("mixed", "edges", "outliers")
 SCALES = ((), ("gate_scale",), ("gate_scale", "up_scale"))
 

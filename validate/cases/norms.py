@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import OTHERS, PLAIN, Sweep, paired
+from zinc_rt.validate.cases.sweep import OTHERS, PLAIN, Rooms, Sweep, paired
 
 # A wave's 32 lanes, the canonical sum's 128 elements, a head's 64 to 512, a model's 5,120 and 17,408.
 SIZES = (1, 3, 31, 32, 33, 127, 128, 129, 255, 256, 320, 1024, 1031, 5120)
-ROOMS = ({}, {"tokens": 4})
+ROOMS: Rooms = ({}, {"tokens": 4})
 EPS = ({"eps": 1e-6},)
 
 SWEEPS = (

@@ -7,10 +7,10 @@ at those of matmul's 4; inner sizes at those of blocks, of a wave's step of 128 
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, BLOCKS_OF_256, OTHERS, PLAIN, TYPES, Sweep, paired
+from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, BLOCKS_OF_256, OTHERS, PLAIN, TYPES, Rooms, Sweep, paired
 
 MANY = {"tokens": 64}  # room for so many tokens is what matmul is for
-ROOMS = ({}, MANY)
+ROOMS: Rooms = ({}, MANY)
 N = (1, 3, 7, 8, 9, 15, 16, 17, 33)
 T = (1, 2, 3, 4, 5, 8, 9)
 OPTIONS = ((), ("bias",), ("scale",), ("bias", "scale"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Sweep, paired, shapes
+from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
 
-ROOMS = ({}, {"tokens": 9, "sequences": 3})
+ROOMS: Rooms = ({}, {"tokens": 9, "sequences": 3})
 FEW = ("mixed", "edges", "outliers", "zeros")
 CHANNELS = (1, 37, 255, 256, 257, 320)
 CONV = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
@@ -49,10 +49,14 @@ SWEEPS = (
         for op in DELTA
     ),
     # a head for each lane of delta_gates, and one more
-    Sweep(Op.SSM_DELTA_NET, ({"T": 2, "S": 1},), (_delta(1, 32, 4, "tiled"), _delta(3, 33, 4, "grouped")), values=FEW),
+    Sweep(
+        Op.SSM_DELTA_NET, ({"T": 2, "S": 1},), (_delta(1, 32, 4, "tiled"), _delta(3, 33, 4, "grouped")), values=FEW
+    ),
     Sweep(
         Op.SSM_SCAN,
-        tuple({**step, "I": inner, "N": states} for step in STEPS for inner, states in ((1, 16), (21, 16), (33, 7))),
+        tuple(
+            {**step, "I": inner, "N": states} for step in STEPS for inner, states in ((1, 16), (21, 16), (33, 7))
+        ),
         values=FEW,
     ),
     Sweep(

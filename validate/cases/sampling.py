@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Sweep, paired, shapes
+from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
 
 # Around a workgroup's 1,024 logits and the native set's steps; 151,936 is a real vocabulary.
 VOCABULARIES = (1, 2, 31, 33, 320, 1023, 1024, 1025, 5003)
-ROOMS = ({}, {"rows": 8})
+ROOMS: Rooms = ({}, {"rows": 8})
 
 SWEEPS = (
     Sweep(Op.ARGMAX, paired(L=(1, 3), V=VOCABULARIES), rooms=ROOMS),

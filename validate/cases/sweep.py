@@ -26,22 +26,25 @@ TYPES = (*PLAIN, *BLOCKS_OF_32, *BLOCKS_OF_256, *OTHERS)
 ALL = tuple(VALUES)
 
 Size = int | str
+Sizes = Mapping[str, Size]
+Rooms = tuple[Mapping[str, int], ...]
+Attrs = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A case for each of `shapes` x `attrs` x `types` x `values`; `without`, `rooms` and `vectors` (types of biases
-    and scales) go round by turns."""
+    """A case for each of `shapes` x `attrs` x `types` x `values`; `without`, `rooms` and `vectors` (types of
+    biases and scales) go round by turns."""
 
     op: Op
-    shapes: tuple[Mapping[str, Size], ...]
-    attrs: tuple[Mapping[str, Any], ...] = ({},)
+    shapes: tuple[Sizes, ...]
+    attrs: tuple[Attrs, ...] = ({},)
     types: tuple[str, ...] = ("f32",)
     values: tuple[str, ...] = ALL
     without: tuple[tuple[str, ...], ...] = ((),)
-    rooms: tuple[Mapping[str, int], ...] = ({},)
+    rooms: Rooms = ({},)
     vectors: tuple[str, ...] = ("f32",)
-    more: Mapping[str, Size] = field(default_factory=dict)  # sizes of every shape, after its own
+    more: Sizes = field(default_factory=dict)  # sizes of every shape, after its own
 
     def cases(self) -> Iterator[Case]:
         """The same ones at every call, each with a seed of its own."""

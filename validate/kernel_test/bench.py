@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
@@ -18,17 +20,21 @@ from zinc_rt.backends.base import Backend, Finding
 from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.exec import Buffer, DeadlineMissed, Stream
 from zinc_rt.exec import copy as copy_bytes
+from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
-from zinc_rt.lower import Program, dispatch_plan, lower
+from zinc_rt.lower import Program, lower
 from zinc_rt.lower.one_node import TOGETHER, OneNode, one_node
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.validate.kernel_test.bits import Difference, first_difference
+from zinc_rt.validate.kernel_test.select import dispatched
 
 ALIGNMENT = 256
 ROOM_BYTES = 1 << 20  # of operands at first; it grows
 TIMEOUT_SECONDS = 120.0  # of one case: a simulated device may have to compile its kernels first
+
+_KIND = {"index": np.int32, "float": np.float32, "any": np.float32}
 
 Status = Literal["pass", "refused", "wrong", "finding", "stopped", "died"]
 FAILED: tuple[Status, ...] = ("wrong", "finding", "stopped", "died")
@@ -63,9 +69,8 @@ class Wanted:
 class Bench:
     """Owns the backend that `opened` gives, and opens another where a case stopped one. A context manager."""
 
-    def __init__(self, opened: Callable[[], Backend], *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, opened: Callable[[], Backend]) -> None:
         self._opened = opened
-        self._timeout_seconds = timeout_seconds
         self._ready: _Ready | None = None
 
     @property
@@ -83,8 +88,9 @@ class Bench:
         if ready is not None:
             ready.close()
 
-    def run(self, case: Case) -> Outcome:
-        """Never raises for what a kernel does."""
+    def run(self, case: Case, timeout_seconds: float = TIMEOUT_SECONDS) -> Outcome:
+        """Never raises for what a kernel does. A device that found something is given up for a fresh one: what it
+        finds again it would not tell twice."""
         wanted = _wanted(case, self.backend.ordering)
         node = one_node(case.op, wanted.operands, wanted.fresh, capacity=case.room, **case.attrs)
         ready = self._now()
@@ -92,24 +98,28 @@ class Bench:
             program = ready.lowered(node)
         except UnsupportedError as error:
             return Outcome("refused", said=_reason(error))
-        kernels = names(program)
+        kernels = dispatched(program, ready.backend.kernels)
         try:
-            got = ready.run(node, program, self._timeout_seconds)
+            got = ready.run(node, program, timeout_seconds)
         except (DeadlineMissed, ZincError) as error:
             said = ready.last_words()
             self._abandon()
-            return Outcome("stopped", kernels, said or _sentence(error), blamed=_named(said or str(error), kernels))
+            return Outcome(
+                "stopped", kernels, said or _sentence(error), blamed=_named(said or str(error), kernels)
+            )
         if found := ready.new_findings():
             said = "\n".join(dict.fromkeys(each.text for each in found))
+            self._abandon()
             return Outcome("finding", kernels, said, blamed=found[0].kernel)
         return _compared(wanted, node, got, kernels)
 
     def timed(self, case: Case, count: int) -> list[float]:
-        """Seconds of `count` submissions, each waited for."""
-        wanted = _wanted(case, self.backend.ordering)
-        node = one_node(case.op, wanted.operands, wanted.fresh, capacity=case.room, **case.attrs)
+        """Seconds of `count` submissions, each waited for. Nothing is compared. Raises UnsupportedError where the
+        tier refuses the node."""
+        fresh = [np.empty(case.shape(port), _KIND[port.kind]) for port in OPS[case.op].outputs if not port.inplace]
+        node = one_node(case.op, case.operands(), fresh, capacity=case.room, **case.attrs)
         ready = self._now()
-        return ready.timed(node, ready.lowered(node), count, self._timeout_seconds)
+        return ready.timed(node, ready.lowered(node), count, TIMEOUT_SECONDS)
 
     def _now(self) -> _Ready:
         if self._ready is None:
@@ -120,10 +130,8 @@ class Bench:
         """A device that hangs does not close in good order."""
         ready, self._ready = self._ready, None
         if ready is not None:
-            try:
+            with suppress(ZincError):
                 ready.close()
-            except ZincError:
-                pass
 
 
 class _Ready:
@@ -142,9 +150,7 @@ class _Ready:
     def lowered(self, node: OneNode) -> Program:
         backend = self.backend
         plan = node.together(Heap.DEVICE_LOCAL, ALIGNMENT)
-        return lower(
-            node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier
-        )
+        return lower(node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
 
     def run(self, node: OneNode, program: Program, timeout_seconds: float) -> dict[str, np.ndarray]:
         """Every buffer but the weights, as it is afterwards."""
@@ -158,8 +164,6 @@ class _Ready:
         return {name: _view(image, program, name, array) for name, array in node.operands.items()}
 
     def timed(self, node: OneNode, program: Program, count: int, timeout_seconds: float) -> list[float]:
-        from time import perf_counter
-
         taken = []
         with _Built(self, node, program) as built:
             for _ in range(count):
@@ -210,7 +214,7 @@ class _Built:
         image = np.zeros(program.plan.allocations[TOGETHER].size_bytes, np.uint8)
         for name, array in node.operands.items():
             _view(image, program, name, array)[...] = array
-        self._backend.write(arena, 0, memoryview(image))
+        self._backend.write(arena, 0, image.data)
         if instrument is not None:
             for name in node.node.outputs:
                 if node.storage(name) == name:
@@ -227,11 +231,6 @@ class _Built:
         for buffer in self._weights.values():
             if buffer.gpu_va is not None:
                 self._backend.free(buffer)
-
-
-def names(program: Program) -> tuple[str, ...]:
-    """The kernels it dispatches, each once."""
-    return tuple(dict.fromkeys(step.launch.kernel for step in dispatch_plan(program).dispatches))
 
 
 def _wanted(case: Case, ordering: str) -> Wanted:
@@ -287,4 +286,3 @@ def _named(said: str, kernels: tuple[str, ...]) -> str:
     """The kernel of these that a report speaks of first."""
     found = [(said.find(name), name) for name in kernels if re.search(rf"\b{re.escape(name)}\b", said)]
     return min(found)[1] if found else ""
-

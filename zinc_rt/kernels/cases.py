@@ -12,7 +12,8 @@ operands on every machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from math import prod
 from typing import Any
 
@@ -59,7 +60,7 @@ class Case:
         said = [self.op.name, *(f"{name}={value}" for name, value in self.dims.items())]
         said += [f"{name}={_spelt(value)}" for name, value in self.attrs.items()]
         for name in ("dtype", "vector", "values", "seed"):
-            if (value := getattr(self, name)) != _DEFAULTS[name]:
+            if (value := str(getattr(self, name))) != _DEFAULTS[name]:
                 said.append(f"{name}={value}")
         said += [f"{symbol}={count}" for symbol, count in self.room.items()]
         return " ".join([*said, *(f"-{port}" for port in self.without)])
@@ -107,9 +108,7 @@ class Case:
             _hide_unwritten(self, given)
         return tuple(given.values())
 
-    def outputs(
-        self, inputs: Sequence[Operand], fresh: Sequence[np.ndarray]
-    ) -> Iterator[tuple[str, np.ndarray]]:
+    def outputs(self, inputs: Sequence[Operand], fresh: Sequence[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         """Name and wanted value of each output: in place, what became of the input."""
         spec = OPS[self.op]
         given = dict(zip((port.name for port in spec.inputs), inputs, strict=False))
@@ -143,56 +142,92 @@ def _conditions(op: Op) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-_DEFAULTS = {"dtype": "f32", "vector": "f32", "values": "mixed", "seed": 0}
+_DEFAULTS = {"dtype": "f32", "vector": "f32", "values": "mixed", "seed": "0"}
 # Vectors of weights that projections read as they read matrices.
 _BY_DTYPE: dict[Op, tuple[str, ...]] = {Op.SHARED_EXPERT: ("gate_inp",)}
 
 
 def parse(text: str) -> Case:
     """A case from its line. Raises UsageError for what is none, and for a node that cannot be."""
-    words = text.split()
-    if not words or words[0] not in Op.__members__:
-        raise UsageError(f"{text!r}: no opcode is called {words[0] if words else ''!r}", next="zinc-rt kernel-test")
-    op = Op[words[0]]
-    attrs = {attr.name: attr for attr in OPS[op].attrs}
-    made = Case(op, {})
-    dims: dict[str, int] = {}
-    values: dict[str, Any] = {}
-    room: dict[str, int] = {}
-    without: list[str] = []
-    for word in words[1:]:
-        name, sign, value = word.partition("=")
+    first, *words = text.split() or [""]
+    if first not in Op.__members__:
+        near = get_close_matches(first.upper(), Op.__members__, 3)
+        raise UsageError(
+            f"{text!r}: no opcode is called {first!r}",
+            next=f"did you mean {', '.join(near)}?" if near else "a line begins with an opcode, as ADD T=3 N=37",
+        )
+    op = Op[first]
+    found = _Found(op)
+    for word in words:
         try:
-            if word.startswith("-"):
-                if word[1:] not in {port.name for port in OPS[op].inputs if port.optional}:
-                    raise ValueError("no optional operand")
-                without.append(word[1:])
-            elif not sign:
-                raise ValueError("wanted NAME=VALUE or -OPERAND")
-            elif name in attrs:
-                values[name] = _read(value, attrs[name].type)
-            elif name in ("dtype", "vector"):
-                if not is_dtype(value):
-                    raise ValueError("no such type of weights")
-                made = replace(made, **{name: value})
-            elif name == "values":
-                if value not in VALUES:
-                    raise ValueError(f"values are {', '.join(VALUES)}")
-                made = replace(made, values=value)
-            elif name == "seed":
-                made = replace(made, seed=int(value))
-            elif name in SYMBOLS:
-                room[name] = int(value)
-            else:
-                dims[name] = int(value)
+            found.add(word)
         except ValueError as error:
             raise UsageError(f"{text!r}: {word}: {error}") from error
-    made = replace(made, dims=dims, attrs=values, room=room, without=tuple(without))
-    if refusal := made.refusal():
+    case = found.case()
+    for attr in OPS[op].attrs:
+        if attr.default is None and attr.name not in case.attrs:
+            raise UsageError(f"{text!r}: {op.name} needs {attr.name}=")
+    if refusal := case.refusal():
         raise UsageError(f"{text!r}: {refusal}")
-    if missing := [name for name, attr in attrs.items() if attr.default is None and name not in values]:
-        raise UsageError(f"{text!r}: {op.name} needs {missing[0]}=")
-    return made
+    return case
+
+
+class _Found:
+    """What the words of a line say so far."""
+
+    def __init__(self, op: Op) -> None:
+        self._op = op
+        self._kinds = {attr.name: attr for attr in OPS[op].attrs}
+        self._dims: dict[str, int] = {}
+        self._attrs: dict[str, Any] = {}
+        self._room: dict[str, int] = {}
+        self._without: list[str] = []
+        self._words: dict[str, str] = {}
+
+    def add(self, word: str) -> None:
+        """Raises ValueError saying what is wrong with it."""
+        name, sign, value = word.partition("=")
+        if word.startswith("-"):
+            if word[1:] not in {port.name for port in OPS[self._op].inputs if port.optional}:
+                raise ValueError(f"{self._op.name} has no optional operand of that name")
+            self._without.append(word[1:])
+        elif not sign:
+            raise ValueError("wanted NAME=VALUE or -OPERAND")
+        elif name in self._kinds:
+            attr = self._kinds[name]
+            self._attrs[name] = _read(value, attr.type)
+            if attr.choices and self._attrs[name] not in attr.choices:
+                raise ValueError(f"wanted one of {', '.join(map(str, attr.choices))}")
+        elif name in _DEFAULTS:
+            self._words[name] = _checked(name, value)
+        elif name in SYMBOLS:
+            self._room[name] = int(value)
+        else:
+            self._dims[name] = int(value)
+
+    def case(self) -> Case:
+        words = {**_DEFAULTS, **self._words}
+        return Case(
+            self._op,
+            self._dims,
+            self._attrs,
+            words["dtype"],
+            words["vector"],
+            tuple(self._without),
+            words["values"],
+            self._room,
+            int(words["seed"]),
+        )
+
+
+def _checked(name: str, value: str) -> str:
+    if name in ("dtype", "vector") and not is_dtype(value):
+        raise ValueError("ggml has no such type")
+    if name == "values" and value not in VALUES:
+        raise ValueError(f"wanted one of {', '.join(VALUES)}")
+    if name == "seed" and not value.isdecimal():
+        raise ValueError("wanted a number from 0")
+    return value
 
 
 def _read(text: str, kind: type) -> Any:

@@ -28,8 +28,8 @@ def run_node(
     place: Place = np.copy,
     **attrs: Any,
 ) -> tuple[np.ndarray, ...]:
-    """Every output in port order, at its capacity; the rest as lower.one_node has it. Raises UnsupportedError where
-    the kernel table refuses the node."""
+    """Every output in port order, at its capacity; the rest as lower.one_node has it. Raises UnsupportedError
+    where the kernel table refuses the node."""
     made = one_node(op, operands, fresh, capacity=capacity, place=place, **attrs)
     entry = choose(made.node, made.graph, backend.kernels.entries, backend.ordering)
     if isinstance(entry, str):
