@@ -11,7 +11,7 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from kernels.native.harness import backend, check, code, same_bits
 
-from zinc_rt.backends.cpu.cases import weight
+from zinc_rt.kernels.cases import weight
 from zinc_rt.backends.cpu.one_node import run_node
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.errors import InputError, UnsupportedError

@@ -48,7 +48,8 @@ def _on_device(answer: Answer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> O
 
 
 def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
-    """`opener`: open_t1 or open_t2. Raises UnsupportedError for a kernel set of another chip."""
+    """`opener`: open_t1 or open_t2. Option `kernels`: a set in place of the chip's own. Raises UnsupportedError
+    for a kernel set of another chip."""
     with ExitStack() as undo:
         undo.callback(opening.after)
         driver = opening.driver
@@ -61,7 +62,7 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
                 f"tier {opening.spec.tier}: the kernels of {opening.kernel_set} do not run on this {node.arch}",
                 next=f"use --tier {opening.spec.tier}",
             )
-        kernels = sets.kernel_set(node.arch)
+        kernels = opening.options.get("kernels") or sets.kernel_set(node.arch)
         undo.pop_all()
     return opener(driver, node=node, ordering=opening.ordering, kernels=kernels, after=opening.after)
 
