@@ -53,16 +53,10 @@ def _simulated(case: Case) -> str | None:
         *(["its name"] if "simulat" in str(device.get("name", "")).lower() else []),
         *(["assumptions it leaned on"] if details.get("assumptions") else []),
         *(["a sanitizer's findings"] if details.get("findings") else []),
-        *([f"a memory of {device['memory_bytes_per_second']} B/s"] if _no_memory(device) else []),
     ]
     if traces:
         return f"needs {case.criterion.needs}: this ran on a simulated device ({', '.join(traces)})"
     return None
-
-
-def _no_memory(device: Mapping[str, Any]) -> bool:
-    """A card's topology names its memory's bandwidth."""
-    return "memory_bytes_per_second" in device and not device["memory_bytes_per_second"]
 
 
 def _hardware(case: Case) -> str | None:

@@ -28,21 +28,25 @@ from gate_evidence import (
     with_peer,
 )
 
+from zinc_rt.code_version import runtime_version
 from zinc_rt.errors import InputError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host import host
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.identity import identity
+from zinc_rt.perf.case import Case
+from zinc_rt.perf.command import main as perf
 from zinc_rt.perf.evidence import Evidence, collect
 from zinc_rt.perf.gate import Given, evaluate
 from zinc_rt.perf.history import append, read
 from zinc_rt.perf.lab import Lab
 from zinc_rt.perf.milestones import Criterion, find_milestone, milestones
 from zinc_rt.perf.peers import llama_bench
-from zinc_rt.perf.refusals import AGAINST, RULES, TIMED_RULES
+from zinc_rt.perf.refusals import AGAINST, RULES, TIMED_RULES, refusals
 from zinc_rt.perf.refuse_model import other_class
 from zinc_rt.perf.synthetic import SHAPES
 from zinc_rt.report import Result
+from zinc_rt.validate.command import main as validate
 
 Change = Callable[[dict[str, Any], dict[str, Any]], Any]
 NAN = math.nan
@@ -351,6 +355,36 @@ def test_a_file_that_is_read_is_believed_before_a_report(tmp_path: Path) -> None
     small = {"digest": "ab" * 32, **identity(read_gguf(FOLDER / "qwen35moe-q.gguf")).as_dict()}
     result = decided(replace(given, model_digest="", models={"ab" * 32: small}))
     assert names_of(result) == {"digest"} and "the file of this digest has" in result.reason
+
+
+def test_what_the_commands_write_is_refused_only_for_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports of bench and validate themselves, of a toy on a tier that is no GPU: all else about them is as the
+    rules want it, so that evidence of the card with the right model would do."""
+    model, history = str(FOLDER / "qwen3-q.gguf"), str(tmp_path / "h.jsonl")
+    for name in ("ZINC_RT_TIER", "ZINC_RT_LM_HEAD_ROWS"):
+        monkeypatch.delenv(name, raising=False)
+    load = ["--prompt-tokens", "4", "--tokens", "4", "--runs", "3", "--ctx", "64"]
+    bench = ["bench", "--model", model, "--tier", "t_cpu_native", *load, "--history", history]
+    assert perf([*bench, "--json", str(tmp_path / "b.json")]) == 0
+    tiers = ["--tiers", "t_cpu_native,t_cpu", "--ctx", "64", "--json", str(tmp_path / "v.json")]
+    assert validate(["--model", model, *tiers]) == 0
+    assert perf(["history", history, "--add", str(tmp_path / "v.json")]) == 0
+    capsys.readouterr()
+    known = read(Path(history))
+    decode = next(each for each in find_milestone("M1").criteria if each.id == "decode")
+    reports = collect([tmp_path / "b.json", tmp_path / "v.json"])[0]
+    digest = reports[0].model_digests[0]
+    bench_result = reports[0].result("decode")
+    assert bench_result is not None
+    case = Case(
+        replace(decode, tier="t_cpu_native"), reports[0], bench_result, reports[1:], runtime_version(), known,
+        digest, known.head,
+    )  # fmt: skip
+    refused = {reason.partition(":")[0] for reason in refusals(case)}
+    assert refused <= {"hardware", "tokens", "workload", "model", "drift", "spread", "ceiling"}, refusals(case)
+    assert {"hardware", "tokens", "model", "drift"} <= refused
 
 
 # --- peers ---
