@@ -132,7 +132,7 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
         report.results += results(timed, load, tier, sampler)
         return
     timed, pairs = alternate(engine, load, sampler, theirs)
-    report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier)]
+    report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier, theirs.record())]
 
 
 def _drawn(report: Report, slots: int) -> Drawn:

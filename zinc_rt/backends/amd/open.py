@@ -21,6 +21,8 @@ from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
 
 UNNAMED = ("", "ip discovery")  # what amdgpu calls every chip whose parts it finds by itself
+# Cards by PCI device id (libdrm data/amdgpu.ids): a gate asks which card a speed is of, and amdgpu does not say.
+CARDS = {0x7551: "Radeon AI PRO R9700", 0x7550: "Radeon RX 9070 series"}
 Check = Callable[[Driver, Gpu], Answer]  # kmd.discover's
 
 
@@ -129,7 +131,9 @@ def device_of(driver: Driver, node: Node) -> Device:
     with suppress(OSError):
         release = driver.read_file("/proc/sys/kernel/osrelease").decode().strip()
     firmware = f"MEC {node.properties['fw_version']}" if "fw_version" in node.properties else ""
-    name = node.name if node.name not in UNNAMED else f"AMD {node.arch}"
+    name = CARDS.get(node.properties.get("device_id", 0), "") or node.name
+    if name in UNNAMED:
+        name = f"AMD {node.arch}"
     return Device(
         name,
         node.arch,

@@ -123,6 +123,8 @@ ROWS: tuple[Row, ...] = (
     Row(Op.TABLE_STORE, {"E": 5, "slots": 3, "pages": 10}),
     Row(Op.LOAD_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
     Row(Op.STORE_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
+    Row(Op.MATMUL_WMMA_F16, {"T": 3, "N": 18, "K": 96}, types=("f16",)),
+    Row(Op.MATMUL_WMMA_Q4K, {"T": 3, "N": 18, "K": 512}, types=("q4_k",)),
 )
 
 
