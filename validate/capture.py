@@ -36,6 +36,7 @@ class Run:
     head_dims: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     cached: bool = False
+    asked: str = ""  # what it is the result of, in words: a cache that mixes two up is found out
 
     @property
     def layers(self) -> dict[int, np.ndarray]:
@@ -96,6 +97,11 @@ def _names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
 def _with_opcode(label: str, op: str) -> str:
     stem, dash, layer = label.partition("-")
     return f"{stem}.{op.lower()}{dash}{layer}"
+
+
+def names_of(node: Node) -> list[str]:
+    """What the node's results may be called in a Run."""
+    return [name for label in labels_of(node) for name in (label, _with_opcode(label, node.op.name))]
 
 
 def labels_of(node: Node) -> list[str]:

@@ -211,7 +211,7 @@ PATTERNS = (
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     Pattern(
-        lambda e: e.agree and e.only_later and bool(e.off_golden),
+        lambda e: e.agree and e.only_later and bool(e.off_golden) and not e.on_golden,
         "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model code's state",
         "{stepwise}",
     ),
@@ -322,6 +322,8 @@ def _place(result: Result) -> str:
     node = bad.get("node", result.id.rpartition("/")[2])
     parts = [f"layer {layer}"] if layer else []
     parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
+    if kernels := bad.get("kernels"):
+        parts.append(f"kernel{'s' * (len(kernels) > 1)} {_list(kernels)}")
     parts += [
         f"{word} {bad[name]}"
         for name, word in (("token", "token"), ("head", "head"), ("dim", "element"))

@@ -14,16 +14,17 @@ import numpy as np
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice, open_backend
-from zinc_rt.engine import Engine, Prefill
-from zinc_rt.errors import UsageError
+from zinc_rt.engine import CAPACITIES, Engine, Prefill
+from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.facts import leaned_on
 from zinc_rt.golden.format import Golden
+from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.model.scales import not_finite
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
-from zinc_rt.validate.capture import Run, Selection, capture
+from zinc_rt.validate.capture import Run, Selection, capture, names_of
 from zinc_rt.validate.checks import (
     Reference,
     Subject,
@@ -180,10 +181,19 @@ class Runner:
             steps=steps,
             settings=repr(self.job.settings),
         )
+        asked = (
+            f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection}"
+        )
         key = key_of(follow=follow)
         on_disk = self.job.use_cache and spec.tier == ORACLE.tier
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
+            if known.asked != asked:
+                raise CheckFailed(
+                    f"{spec.text}: {what}: the cache gives the result of another run, {known.asked}: its key does "
+                    "not tell them apart",
+                    next="--no-cache; suspect validate/cache.py, key_of",
+                )
             return self._kept(spec, known, what)
         self.say(f"{spec.text}: {what}")
         result = capture(
@@ -195,6 +205,7 @@ class Runner:
             steps=steps,
             follow=follow,
         )
+        result.asked = asked
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
             cache.store(key, result)
@@ -507,12 +518,26 @@ def _first_divergent(runner: Runner, spec: TierSpec, against: TierSpec, subject:
         measured = compare(value, want.values[label], subject.limit, head_dim=got.head_dims.get(label, 0))
         if not measured.within:
             bad = {"node": label, **measured.first_bad}
+            if launched := _kernels(runner, spec, label):
+                bad["kernels"] = list(launched)
             return subject.result(
                 "first-divergent", "node", passed=False, measure=measured.as_dict(), first_bad=bad
             )
     return subject.skip(
         "first-divergent", "node", "every node of the prompt's pass agrees: only later steps differ"
     )
+
+
+def _kernels(runner: Runner, spec: TierSpec, label: str) -> tuple[str, ...]:
+    """What the tier launches for a value's node in the prompt's tapped pass; nothing where it has no kernels."""
+    tokens = min(len(runner.job.tokens), CAPACITIES[-1])
+    variants = runner.engine(spec).variants
+    variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
+    calls = (call for call in variant.program.calls if label in names_of(call.node))
+    call = next(calls, None)
+    if call is None:
+        return ()
+    return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
 
 
 def model_name(path: Path) -> str:

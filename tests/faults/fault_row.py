@@ -36,8 +36,8 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`run`: commands one after the other, as behind `zinc-rt`, until one fails. `follow`: how many of those that a
-    failure advises are run too. `place`, `named`: regexes that must all be found for the fault to count as
+    """`run`: commands one after the other, as behind `zinc-rt`, until one fails. `follow`: how many of those
+    that a failure advises are run too. `place`, `named`: regexes that must all be found for the fault to count as
     located, or named. `innocent`: what no output may accuse."""
 
     name: str

@@ -10,6 +10,7 @@ from fault_row import Fault
 from fault_walk import Said
 
 SCORES = ("named", "located", "detected", "missed", "misleading")
+NOT_PLANTED = "not planted"  # the corpus is behind the code
 NOTHING_RAN = 77
 TRACEBACK = "Traceback (most recent call last)"
 # What a line of suspicion accuses, and for which guilt that is just.

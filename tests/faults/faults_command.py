@@ -24,7 +24,7 @@ from pathlib import Path
 
 from fault_plant import CannotPlant, applies, copy_tree, plant
 from fault_row import BadRow, Fault, faults
-from fault_score import SCORES, Score, score
+from fault_score import NOT_PLANTED, SCORES, Score, score
 from fault_walk import Said, walk
 
 NAMED_SHARE = 0.95
@@ -79,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--list", action="store_true", help="show the faults, plant nothing")
     made.add_argument("--healthy", action="store_true", help="run the commands with nothing planted")
     made.add_argument("--json", metavar="FILE", help="the whole result with every printed word; - for stdout")
-    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="at once (default: all cores)")
+    cores = os.cpu_count() or 1
+    made.add_argument("--jobs", type=int, default=cores, metavar="N", help="at once (default: cores)")
     made.add_argument("--cache", type=Path, metavar="DIR", help="kept between runs (default: in the user's cache)")
     made.add_argument("-v", "--verbose", action="store_true", help="what every command printed")
     return made
@@ -106,11 +107,14 @@ def _list(chosen: Sequence[Fault]) -> int:
 
 
 def tried(fault: Fault, *, cache: Path) -> Tried:
-    """One fault, planted in a copy that is gone afterwards. Raises CannotPlant."""
+    """One fault, planted in a copy that is gone afterwards."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder) / "zinc")
-        plant(fault, tree)
+        try:
+            plant(fault, tree)
+        except CannotPlant as error:
+            return Tried(fault, Score(NOT_PLANTED, str(error)), (), 0.0)
         said = tuple(walk(fault, tree, cache=cache))
         said = tuple(Said(each.command, each.exit, each.text.replace(str(tree), ".")) for each in said)
     return Tried(fault, score(fault, said), said, round(time.monotonic() - started, 1))
@@ -136,7 +140,7 @@ def _all(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
                 print(f"$ zinc-rt {said.command}\n{said.text}exit {said.exit}\n", file=out)
     counts = Counter(each.score.score for each in found)
     passed = not counts["missed"] and not counts["misleading"] and counts["named"] >= NAMED_SHARE * len(found)
-    told = ", ".join(f"{counts[name]} {name}" for name in SCORES)
+    told = ", ".join(f"{counts[name]} {name}" for name in (*SCORES, NOT_PLANTED) if name in SCORES or counts[name])
     print(f"{'PASS' if passed else 'FAIL'}  {len(found)} faults: {told}", file=out)
     if arguments.json:
         body = {"schema": SCHEMA, "counts": dict(counts), "faults": [each.as_dict() for each in found]}
@@ -145,7 +149,7 @@ def _all(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
             print(text)
         else:
             Path(arguments.json).write_text(text + "\n", encoding="utf-8")
-    return 0 if passed else 1
+    return 2 if counts[NOT_PLANTED] else 0 if passed else 1
 
 
 def _each(chosen: Sequence[Fault], arguments: argparse.Namespace) -> Iterator[Tried]:
