@@ -43,12 +43,14 @@ from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 from zinc_rt.validate.nonfinite import first_nonfinite, holds_nonfinite
+from zinc_rt.validate.steps import StepWatch
 
 SECOND_OPINION = "float32-dequant"
 SIMULATED_ID = "simulated device"
 FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
 FEW = 5  # named; the rest is counted
 FINITE = Limit(why="every value is a number")
+STEPS = Limit(bits=True, why="each step is what was asked for")
 FEW_TOKENS = 4  # that one by one show a difference between the stages, where none were generated
 
 
@@ -128,6 +130,7 @@ class Runner:
         self.say = say
         self._stack = ExitStack()
         self._engines: dict[TierSpec, Engine] = {}
+        self.watches: dict[TierSpec, StepWatch] = {}
         self._runs: dict[str, Run] = {}
         self._whole: dict[TierSpec, Run] = {}  # each tier's own pass, nothing of another's fed to its layers
 
@@ -140,10 +143,12 @@ class Runner:
     def engine(self, spec: TierSpec) -> Engine:
         if spec not in self._engines:
             backend = open_backend(spec.choice, spec.ordering, threads=self.job.threads)
-            engine = Engine(
+            watch = self.watches[spec] = StepWatch()
+            engine = watch.engine = Engine(
                 self.job.gguf,
                 backend,
                 ctx=self.job.ctx,
+                observer=watch,
                 transform=transform(self.job.layers),
                 settings=self.job.settings,
                 timeout_seconds=self.job.timeout_seconds,
@@ -196,14 +201,16 @@ class Runner:
                 )
             return self._kept(spec, known, what)
         self.say(f"{spec.text}: {what}")
+        engine = self.engine(spec)
         result = capture(
-            self.engine(spec),
+            engine,
             tokens,
             selection,
             prefill=prefill,
             inject=inject,
             steps=steps,
             follow=follow,
+            watch=self.watches[spec],
         )
         result.asked = asked
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
@@ -271,9 +278,24 @@ def validate(runner: Runner) -> Iterator[Result]:
         yield from _between_tiers(runner, job.reference)
     if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
         yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
+    yield from _steps(runner)
     yield from _not_finite(runner)
     if runner.simulated:
         yield _sanitizer(runner)
+
+
+def _steps(runner: Runner) -> Iterator[Result]:
+    """What the host fed a tier is no comparison of its own where it is right."""
+    for spec, watch in runner.watches.items():
+        if watch.wrong is not None:
+            yield Subject(runner.job.name, spec.text, spec.text, STEPS, runner.job.repro).result(
+                "steps",
+                "step",
+                passed=False,
+                measure={"steps": watch.steps},
+                first_bad=watch.wrong.first_bad(),
+                cause=watch.wrong.text,
+            )
 
 
 def _not_finite(runner: Runner) -> Iterator[Result]:
