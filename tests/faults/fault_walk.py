@@ -53,7 +53,9 @@ def walk(fault: Fault, tree: Path, *, cache: Path) -> list[Said]:
 def filled(command: str, tree: Path) -> str:
     for name, text in {**BARE, **MODELS}.items():
         command = command.replace(f"{{{name}}}", text)
-    command = command.replace("{300}", ",".join(str((37 * index + 11) % 500) for index in range(300)))
+    for count in ("20", "300"):  # so many tokens
+        tokens = ",".join(str((37 * index + 11) % 500) for index in range(int(count)))
+        command = command.replace(f"{{{count}}}", tokens)
     return command.replace("{tree}", str(tree))
 
 
@@ -68,7 +70,10 @@ def _advised(said: list[Said]) -> Iterator[str]:
 
 
 def _run(command: str, tree: Path, folder: Path, cache: Path) -> Said:
-    name, *arguments = shlex.split(command.removeprefix("zinc-rt "))
+    name, *arguments = shlex.split(command)
+    if name == "zinc-rt":
+        name, *arguments = arguments
+    name = name.removeprefix("zinc-rt-")
     environment = {**os.environ, "PYTHONPATH": str(tree), "XDG_CACHE_HOME": str(cache), "COLUMNS": "200"}
     argv = [sys.executable, "-m", "zinc_rt.cli", name, *arguments]
     try:
