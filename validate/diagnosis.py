@@ -169,7 +169,7 @@ JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the fir
 PATTERNS = (
     Pattern(
         lambda e: bool(e.of("step")),
-        "{fed} was not fed what was asked for: suspect the runtime that builds steps, no kernel: {wrong_step}",
+        "{fed} was not fed what was asked for: suspect the runtime that builds steps: {wrong_step}",
         "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay --info run.zlog",
     ),
     Pattern(
