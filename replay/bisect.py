@@ -21,6 +21,7 @@ from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower import Call, Program
 from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
 from zinc_rt.replay.run import chosen
@@ -434,13 +435,7 @@ def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
 
 def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
     """Of a GPU tier, in order of launch; T-CPU has none."""
-    from zinc_rt.kernels.launch import Launch
-
-    try:
-        launches = list(call.entry.code(call.node, variant.graph, variant.program.plan.capacity))
-    except (TypeError, AttributeError):
-        return ()
-    return tuple(dict.fromkeys(each.kernel for each in launches if isinstance(each, Launch)))
+    return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
 
 
 def _first_line(error: Exception) -> str:

@@ -42,16 +42,16 @@ def load(key: str) -> Run | None:
     """None where there is nothing, or nothing readable."""
     try:
         with np.load(folder() / f"{key}.npz", allow_pickle=False) as archive:
-            labels, head_dims, generated, seconds = json.loads(str(archive["about"]))
+            labels, head_dims, generated, seconds, asked = json.loads(str(archive["about"]))
             values = {label: archive[f"value{index}"] for index, label in enumerate(labels)}
-            return Run(archive["logits"], values, generated, head_dims, seconds, cached=True)
+            return Run(archive["logits"], values, generated, head_dims, seconds, cached=True, asked=asked)
     except UNREADABLE:
         return None
 
 
 def store(key: str, run: Run) -> None:
     """Best effort: a cache that cannot be written is no error."""
-    about = json.dumps([list(run.values), run.head_dims, run.generated, run.seconds])
+    about = json.dumps([list(run.values), run.head_dims, run.generated, run.seconds, run.asked])
     arrays = {f"value{index}": value for index, value in enumerate(run.values.values())}
     unfinished = folder() / f"{key}.{os.getpid()}.part"
     with suppress(OSError):

@@ -19,7 +19,7 @@ from zinc_rt.report import Result
 from zinc_rt.validate.run import SECOND_OPINION, Job, TierSpec
 
 PLACES = 4  # tiers whose first difference is told
-TOLD_APART = ("golden", "finite", "sanitizer")  # on lines of their own
+TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
 DEFAULT_ORDERING = "canonical-1"
 
 
@@ -151,6 +151,8 @@ class Evidence:
             "source": finding.get("source", ""),
             "finding": finding.get("finding", ""),
             "kernel_file": shlex.quote(_kernel_file(finding.get("kernel", ""))),
+            "fed": _list(list(dict.fromkeys(r.tier for r in self.of("step")))),
+            "wrong_step": next((r.cause for r in self.of("step")), ""),
             "weight": next((text for r in self.of("finite") for text in r.measure.get("weights", [])), ""),
             "with_oracle": _with_oracle(self.job),
             "resync": _resync(self.job, layer_of(self.place)),
@@ -178,6 +180,11 @@ RESYNC = "{resync}"
 JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the first node that parts
 
 PATTERNS = (
+    Pattern(
+        lambda e: bool(e.of("step")),
+        "{fed} was not fed what was asked for: suspect the runtime that builds steps: {wrong_step}",
+        "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay --info run.zlog",
+    ),
     Pattern(
         lambda e: bool(e.words["weight"]),
         "the model file holds numbers that are none: {weight}",
@@ -234,8 +241,9 @@ PATTERNS = (
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     Pattern(
-        lambda e: e.agree and e.only_later and bool(e.off_golden),
-        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect its decode or state{at_node}",
+        lambda e: e.agree and e.only_later and bool(e.off_golden) and not e.on_golden,
+        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model code's decode or "
+        "state{at_node}",
         "{stepwise}",
     ),
     Pattern(
@@ -304,6 +312,8 @@ def diagnosis(evidence: Evidence) -> Iterator[str]:
         yield f"node       {text}"
     for text in dict.fromkeys(result.cause for result in evidence.of("finite", "golden")):
         yield f"not finite {text}"
+    for text in dict.fromkeys(result.cause for result in evidence.of("step")):
+        yield f"step       {text}"
     if findings := sum(result.measure.get("findings", 0) for result in evidence.of("sanitizer")):
         yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
     pattern = next(pattern for pattern in PATTERNS if pattern.fits(evidence))
@@ -347,6 +357,8 @@ def _place(result: Result) -> str:
     node = bad.get("node", result.id.rpartition("/")[2])
     parts = [f"layer {layer}"] if layer else []
     parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
+    if kernels := bad.get("kernels"):
+        parts.append(f"kernel{'s' * (len(kernels) > 1)} {_list(kernels)}")
     parts += [
         f"{word} {bad[name]}"
         for name, word in (("token", "token"), ("head", "head"), ("dim", "element"))

@@ -14,16 +14,17 @@ import numpy as np
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice, open_backend
-from zinc_rt.engine import Engine, Prefill
-from zinc_rt.errors import UsageError
+from zinc_rt.engine import CAPACITIES, Engine, Prefill
+from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.facts import leaned_on
 from zinc_rt.golden.format import Golden
+from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.model.scales import not_finite
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
-from zinc_rt.validate.capture import Run, Selection, capture
+from zinc_rt.validate.capture import Run, Selection, capture, names_of
 from zinc_rt.validate.checks import (
     Reference,
     Subject,
@@ -43,6 +44,7 @@ from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 from zinc_rt.validate.nodes import nodes_check
 from zinc_rt.validate.nonfinite import first_nonfinite, holds_nonfinite
+from zinc_rt.validate.steps import StepWatch
 from zinc_rt.validate.text import HOST, draws_check, tokenizer_check
 
 SECOND_OPINION = "float32-dequant"
@@ -50,6 +52,7 @@ SIMULATED_ID = "simulated device"
 FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
 FEW = 5  # named; the rest is counted
 FINITE = Limit(why="every value is a number")
+STEPS = Limit(bits=True, why="each step is what was asked for")
 FEW_TOKENS = 4  # that one by one show a difference between the stages, where none were generated
 
 
@@ -129,6 +132,7 @@ class Runner:
         self.say = say
         self._stack = ExitStack()
         self._engines: dict[TierSpec, Engine] = {}
+        self.watches: dict[TierSpec, StepWatch] = {}
         self._runs: dict[str, Run] = {}
         self._whole: dict[TierSpec, Run] = {}  # each tier's own pass, nothing of another's fed to its layers
 
@@ -141,10 +145,12 @@ class Runner:
     def engine(self, spec: TierSpec) -> Engine:
         if spec not in self._engines:
             backend = open_backend(spec.choice, spec.ordering, threads=self.job.threads)
-            engine = Engine(
+            watch = self.watches[spec] = StepWatch()
+            engine = watch.engine = Engine(
                 self.job.gguf,
                 backend,
                 ctx=self.job.ctx,
+                observer=watch,
                 transform=transform(self.job.layers),
                 settings=self.job.settings,
                 timeout_seconds=self.job.timeout_seconds,
@@ -182,21 +188,33 @@ class Runner:
             steps=steps,
             settings=repr(self.job.settings),
         )
+        asked = (
+            f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection}"
+        )
         key = key_of(follow=follow)
         on_disk = self.job.use_cache and spec.tier == ORACLE.tier
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
+            if known.asked != asked:
+                raise CheckFailed(
+                    f"{spec.text}: {what}: the cache gives the result of another run, {known.asked}: its key does "
+                    "not tell them apart",
+                    next="--no-cache; suspect validate/cache.py, key_of",
+                )
             return self._kept(spec, known, what)
         self.say(f"{spec.text}: {what}")
+        engine = self.engine(spec)
         result = capture(
-            self.engine(spec),
+            engine,
             tokens,
             selection,
             prefill=prefill,
             inject=inject,
             steps=steps,
             follow=follow,
+            watch=self.watches[spec],
         )
+        result.asked = asked
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
             cache.store(key, result)
@@ -266,9 +284,24 @@ def validate(runner: Runner) -> Iterator[Result]:
         yield from _between_tiers(runner, job.reference)
     if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
         yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
+    yield from _steps(runner)
     yield from _not_finite(runner)
     if runner.simulated:
         yield _sanitizer(runner)
+
+
+def _steps(runner: Runner) -> Iterator[Result]:
+    """What the host fed a tier is no comparison of its own where it is right."""
+    for spec, watch in runner.watches.items():
+        if watch.wrong is not None:
+            yield Subject(runner.job.name, spec.text, spec.text, STEPS, runner.job.repro).result(
+                "steps",
+                "step",
+                passed=False,
+                measure={"steps": watch.steps},
+                first_bad=watch.wrong.first_bad(),
+                cause=watch.wrong.text,
+            )
 
 
 def _not_finite(runner: Runner) -> Iterator[Result]:
@@ -551,12 +584,26 @@ def _first_divergent(runner: Runner, spec: TierSpec, against: TierSpec, subject:
         measured = compare(value, want.values[label], subject.limit, head_dim=got.head_dims.get(label, 0))
         if not measured.within:
             bad = {"node": label, **measured.first_bad}
+            if launched := _kernels(runner, spec, label):
+                bad["kernels"] = list(launched)
             return subject.result(
                 "first-divergent", "node", passed=False, measure=measured.as_dict(), first_bad=bad
             )
     return subject.skip(
         "first-divergent", "node", "every node of the prompt's pass agrees: only later steps differ"
     )
+
+
+def _kernels(runner: Runner, spec: TierSpec, label: str) -> tuple[str, ...]:
+    """What the tier launches for a value's node in the prompt's tapped pass; nothing where it has no kernels."""
+    tokens = min(len(runner.job.tokens), CAPACITIES[-1])
+    variants = runner.engine(spec).variants
+    variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
+    calls = (call for call in variant.program.calls if label in names_of(call.node))
+    call = next(calls, None)
+    if call is None:
+        return ()
+    return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
 
 
 def model_name(path: Path) -> str:

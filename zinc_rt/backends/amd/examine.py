@@ -240,6 +240,8 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
     guard = line.guard()
     if guard is not None:
         return guard
+    if miscounted := _miscounted(ring):
+        return miscounted
     if refused:
         return f"an illegal packet stops the queue: {refused[0]}"
     in_memory = ctypes.c_uint64.from_address(ring.queue.wptr.host.address).value
@@ -259,6 +261,16 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
     if ring.consumed_dw < ring.wptr_dw:
         return f"the command processor stopped in {name}"
     return f"all was fetched, but {name} does not finish, or its RELEASE_MEM does not reach the fence"
+
+
+def _miscounted(ring: AmdRing) -> str:
+    """Where wptr went on by another number than a batch has dwords: what lies between was never written."""
+    for each in ring.submissions():
+        moved, dwords = each.end_dw - each.start_dw, each.batch.count_dw
+        if moved != dwords:
+            unit = "; it counts bytes where dwords are meant" if moved == 4 * dwords else ""
+            return f"wptr moved by {moved} for {each.batch.name}, which has {dwords} dwords{unit}"
+    return ""
 
 
 def as_bytes(words: Sequence[int]) -> bytes:
