@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from zinc_rt.backends.times import Times
 from zinc_rt.engine import Engine, Request
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Graph, Node, Stage
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.perf.structure import prompt_of
 from zinc_rt.trace.events import node_title
@@ -77,7 +77,7 @@ def measure(
 ) -> Measured:
     """A warm-up step of each kind, then steps without readings and as many with them, on one engine."""
     prompt = prompt_of(engine.model.vocab, max(load.prefill, load.position, 1))
-    stage = "prefill" if load.prefill > 1 else "decode"
+    stage: Stage = "prefill" if load.prefill > 1 else "decode"
     found = Measured(
         engine.graph(stage), load.prefill or 1, 0 if load.prefill else load.position + 3 * load.steps // 2
     )

@@ -62,7 +62,7 @@ def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
     if magic != MAGIC:
         raise InputError(f"{name}: not a log: it begins with {head[:4]!r}, wanted {MAGIC!r}")
     if version not in READ:
-        known = " and ".join(map(str, READ))
+        known = f"{', '.join(map(str, READ[:-1]))} and {READ[-1]}"
         raise InputError(
             f"{name}: log format {version}, this build reads {known}", next="use the build that wrote it"
         )

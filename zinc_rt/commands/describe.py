@@ -47,7 +47,8 @@ def describe_ran(report: Report, engine: Engine, drawn: Drawn | None = None) -> 
     tier = engine.backend.spec.tier
     programs = [_program(variant) for variant in engine.variants.ran()]
     decode = [each for each in programs if each["stage"] == "decode"]
-    most = max(decode or programs, key=lambda each: each["nodes"], default={"nodes": 0, "of": 0, "graph": ""})
+    nothing: dict[str, Any] = {"nodes": 0, "of": 0, "graph": ""}
+    most = max(decode or programs, key=lambda each: int(each["nodes"]), default=nothing)
     report.direct_compute_ops = most["nodes"]
     report.model_execution = (
         f"{tier}: {most['nodes']} of {most['of']} nodes of {most['graph']}, in {engine.backend.ordering}"
