@@ -38,16 +38,15 @@ def nodes_check(
         found = _errors(got, want, subject.limit.bits)
         for measure, value in found.items():
             worst[measure] = max(worst[measure], (value, label))
-        over = next((m for m, value in found.items() if not value <= _allowed(subject, m, label, fed, last)), None)
+        allowed = {measure: _allowed(subject, measure, label, fed, last) for measure in found}
+        over = next((measure for measure, value in found.items() if not value <= allowed[measure]), None)
         if over is None:
             before = label if not bad else before
             continue
         apart += [label] if label not in apart else []
         if not bad:
             bad = _first(stage, label, got, want, head_dim, reference)
-            cause = _cause(
-                subject, stage, label, over, found[over], _allowed(subject, over, label, fed, last), before
-            )
+            cause = _cause(subject, stage, label, over, found[over], allowed[over], before)
     missing = [label for label in reference.nodes if label not in compared]
     result = subject.result(
         "nodes",
@@ -72,6 +71,7 @@ def nodes_check(
         result.limit = {
             "spread": NODE.spread,
             "factor": NODE.factor,
+            "position": NODE.position,
             "healthy": dict(NODE.healthy),
             "why": NODE.why,
         }
