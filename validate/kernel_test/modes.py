@@ -24,6 +24,7 @@ from zinc_rt.validate.kernel_test.select import (
     check_globs,
     matches,
     planned,
+    plans,
     selected,
     thinned,
 )
@@ -48,12 +49,12 @@ def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
 
 def _one_side(arguments: argparse.Namespace, side: Side, report: Report, out: TextIO) -> tuple[int, int, int]:
     """How many cases ran, of how many kernels, and how many of those failed."""
-    plans = _plans(arguments, side)
-    runnable = sum(1 for each in plans if each.kernels)
-    names = _names(arguments, side, plans)
-    print(text.heading(side, runnable, len(plans) - runnable, len(names)), file=out, flush=True)
+    chosen = _plans(arguments, side)
+    runnable = sum(1 for each in chosen if each.kernels)
+    names = _names(arguments, side, chosen)
+    print(text.heading(side, runnable, len(chosen) - runnable, len(names)), file=out, flush=True)
     with progress(runnable, f"kernels of {side.label}", "case") as advance:
-        ran = run_all(side, plans, _jobs(arguments, side), ran=lambda: advance(1))
+        ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
     found = verdicts(ran, names)
     bad = [each for each in found.values() if each.failed]
     shown = _smallest(arguments, side, bad)
@@ -72,20 +73,19 @@ def _one_side(arguments: argparse.Namespace, side: Side, report: Report, out: Te
     return run, len(found) - len(missing), len(bad)
 
 
-def _names(arguments: argparse.Namespace, side: Side, plans: Sequence[Planned]) -> list[str]:
+def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[Planned]) -> list[str]:
     """The kernels to report on: the whole set, or those that the chosen cases dispatch."""
     names = [name for name in side.set().names() if matches(name, arguments.kernel)]
     if not (arguments.case or arguments.family or arguments.kernel):
         return names
-    dispatched = {name for each in plans for name in each.kernels}
+    dispatched = {name for each in chosen for name in each.kernels}
     return [name for name in names if name in dispatched]
 
 
 def _plans(arguments: argparse.Namespace, side: Side) -> list[Planned]:
     given = [parse(line) for line in arguments.case] or all_cases(arguments.family)
-    plans = [planned(case, side.set(), side.ordering) for case in given]
-    plans = selected(plans, arguments.kernel)
-    return thinned(plans, arguments.most) if arguments.most else plans
+    chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
+    return thinned(chosen, arguments.most) if arguments.most else chosen
 
 
 def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[Verdict]) -> dict[str, Smallest]:
@@ -215,9 +215,9 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     timed = 0
     for side in found:
         given = [parse(each) for each in arguments.case] or SPEED
-        plans = selected([planned(case, side.set(), side.ordering) for case in given], arguments.kernel)
+        chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
         print(speed_text.title(side), file=out)
-        for each in timings(side, [plan for plan in plans if plan.kernels]):
+        for each in timings(side, [plan for plan in chosen if plan.kernels]):
             print(speed_text.line(each), file=out, flush=True)
             timed += 1
             report.results.append(

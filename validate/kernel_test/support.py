@@ -35,8 +35,9 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
     examples: dict[tuple[Op, str], list[Case]] = {}
     for family in FAMILIES:
         for case in cases(family):
-            if case.values == "mixed":
-                examples.setdefault((case.op, case.dtype), []).append(case)
+            given = examples.setdefault((case.op, case.dtype), [])
+            if not given or case.values == given[0].values:
+                given.append(case)
     found = []
     for op in Op:
         if op in LEFT_OUT:
