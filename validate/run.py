@@ -128,6 +128,7 @@ class Runner:
         self._stack = ExitStack()
         self._engines: dict[TierSpec, Engine] = {}
         self._runs: dict[str, Run] = {}
+        self.from_disk: dict[str, None] = {}  # what was not computed now, in order
         self._whole: dict[TierSpec, Run] = {}  # each tier's own pass, nothing of another's fed to its layers
 
     def __enter__(self) -> Runner:
@@ -181,9 +182,11 @@ class Runner:
             settings=repr(self.job.settings),
         )
         key = key_of(follow=follow)
-        on_disk = self.job.use_cache and spec.tier == ORACLE.tier
+        on_disk = self.job.use_cache and spec.tier == ORACLE.tier and cache.usable()
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
+            if known.cached:
+                self.from_disk[f"{spec.text}: {what}"] = None
             return self._kept(spec, known, what)
         self.say(f"{spec.text}: {what}")
         result = capture(
