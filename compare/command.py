@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.output import add_json, finish, printable, simulated, words
 
 if TYPE_CHECKING:
     from zinc_rt.compare.judge import Distance
@@ -83,10 +83,12 @@ def _body(arguments: argparse.Namespace) -> int:
 
     from zinc_rt.commands.describe import describe_model
     from zinc_rt.compare.peer import skipped
+    from zinc_rt.devices import require_gpu
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report
 
     check_writable(report=arguments.json)
+    require_gpu(arguments.device)
     _check(arguments)
     out = words(arguments)
     peers = _peers(arguments)
@@ -273,7 +275,7 @@ def _show(
     counts = report.counts()
     ran = counts.get("pass", 0) + counts.get("fail", 0)
     print(f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-          f"{counts.get('skip', 0)} skipped", file=out)  # fmt: skip
+          f"{counts.get('skip', 0)} skipped{simulated(report)}", file=out)  # fmt: skip
 
 
 def printable_lines(text: str) -> str:

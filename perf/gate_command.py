@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, words
+from zinc_rt.commands.output import add_json, simulated, words
 
 if TYPE_CHECKING:
     from zinc_rt.report import Result
@@ -68,18 +68,21 @@ def add(actions: Any) -> None:
         "--device",
         choices=("auto", "hw", "cpu", "sim"),
         default="auto",
-        help="auto: the GPU, simulated where there is none; hw: never simulated",
+        help="auto: this machine's AMD GPU, a simulated one where there is none; hw: never a simulated one",
     )
     add_json(parser)
     parser.set_defaults(body=_gate)
 
 
 def _gate(arguments: argparse.Namespace) -> int:
+    from zinc_rt.devices import require_gpu
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
     from zinc_rt.perf.milestones import find_milestone
 
     check_writable(report=arguments.json)
+    if not arguments.list:
+        require_gpu(arguments.device)
     if arguments.list:
         return _list(arguments)
     if not arguments.milestone:
@@ -125,9 +128,8 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     }
     verdict = report.verdict()
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
-    where = ", structural criteria on a simulated device" if report.device["simulated"] else ""
     names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
-    print(f"{verdict['status']}  {names}: {counts}{where}", file=out)
+    print(f"{verdict['status']}  {names}: {counts}{simulated(report)}", file=out)
     if arguments.json == "-":
         print(to_json(report))
     elif arguments.json:

@@ -76,7 +76,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where two tiers' bits differ: a log of the run and of the one node at fault",
     )
-    out.add_argument("--strict", action="store_true", help="a skipped check fails")
+    out.add_argument(
+        "--strict", action="store_true", help="a skipped check fails, and so does a tier simulated unasked"
+    )
     out.add_argument("--no-cache", action="store_true", help="compute T-CPU results again")
     made.set_defaults(defaults={action.dest: action.default for action in made._actions})
     return made
@@ -120,7 +122,12 @@ def _body(arguments: argparse.Namespace) -> int:
         digest += diagnosis(Evidence(job, results, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
+        if runner.from_disk:
+            report.details.setdefault("from_disk", []).extend(f"{job.name}, {what}" for what in runner.from_disk)
+            show(f"from disk {'; '.join(runner.from_disk)}: results of an earlier run (--no-cache computes them)")
         show("")
+    if arguments.device != "sim" and report.simulated_tiers():
+        report.details["simulated_unasked"] = report.simulated_tiers()
     leans = {id for result in report.results for id in result.measure.get("assumptions", ())}
     if leans:
         report.details["assumptions"] = told([each for each in table().values() if each.id in leans])

@@ -134,6 +134,7 @@ class Runner:
         self._engines: dict[TierSpec, Engine] = {}
         self.watches: dict[TierSpec, StepWatch] = {}
         self._runs: dict[str, Run] = {}
+        self.from_disk: dict[str, None] = {}  # what was not computed now, in order
         self._whole: dict[TierSpec, Run] = {}  # each tier's own pass, nothing of another's fed to its layers
 
     def __enter__(self) -> Runner:
@@ -192,7 +193,7 @@ class Runner:
             f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection}"
         )
         key = key_of(follow=follow)
-        on_disk = self.job.use_cache and spec.tier == ORACLE.tier
+        on_disk = self.job.use_cache and spec.tier == ORACLE.tier and cache.usable()
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
             if known.asked != asked:
@@ -201,6 +202,8 @@ class Runner:
                     "not tell them apart",
                     next="--no-cache; suspect validate/cache.py, key_of",
                 )
+            if known.cached:
+                self.from_disk[f"{spec.text}: {what}"] = None
             return self._kept(spec, known, what)
         self.say(f"{spec.text}: {what}")
         engine = self.engine(spec)
