@@ -106,7 +106,7 @@ def _with_opcode(label: str, op: str) -> str:
     return f"{stem}.{op.lower()}{dash}{layer}"
 
 
-def names_of(node: Node) -> list[str]:
+def run_names(node: Node) -> list[str]:
     """What the node's results may be called in a Run."""
     return [name for label in labels_of(node) for name in (label, _with_opcode(label, node.op.name))]
 

@@ -24,7 +24,7 @@ from zinc_rt.model.scales import not_finite
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
-from zinc_rt.validate.capture import Run, Selection, capture, names_of
+from zinc_rt.validate.capture import Run, Selection, capture, run_names
 from zinc_rt.validate.checks import (
     Reference,
     Subject,
@@ -555,7 +555,7 @@ def _kernels(runner: Runner, spec: TierSpec, label: str) -> tuple[str, ...]:
     tokens = min(len(runner.job.tokens), CAPACITIES[-1])
     variants = runner.engine(spec).variants
     variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
-    calls = (call for call in variant.program.calls if label in names_of(call.node))
+    calls = (call for call in variant.program.calls if label in run_names(call.node))
     call = next(calls, None)
     if call is None:
         return ()
