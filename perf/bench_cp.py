@@ -69,6 +69,9 @@ class Flat:
     def describe(self, va: int) -> str:
         return "memory"
 
+    def nearby(self, va: int) -> str:
+        return self.describe(va)
+
     def flush_hdp(self) -> None:
         return None
 

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 Structural criteria are measured now, on whatever device there is: without an AMD GPU, on a simulated one. Speeds
 come from reports of zinc-rt perf bench on the hardware named, and from nothing else; those of this machine's CPU
-from reports of zinc-rt perf native. A report is refused, with the
-reason, that is of a simulated device, of other code or another model, has a clamp in force, fewer than 128 tokens,
-drifting clocks, no proof of bit-identity, or is not in the history as it was recorded.
+from reports of zinc-rt perf native. A report is refused, with the rule's name and its reason, that is of a
+simulated device, of other code or another model, has a clamp in force, fewer than 128 tokens, drifting clocks, no
+proof of bit-identity, or is not in the history as it was recorded. A history counts only with its head, noted
+where whoever writes the file cannot write.
 
 examples:
   zinc-rt perf gate --milestone M1
-  zinc-rt perf gate --milestone M1 --evidence runs/ --history runs/history.jsonl --model-digest SHA256
+  zinc-rt perf gate --milestone M1 --evidence runs/ --history runs/history.jsonl --head HASH --models M.gguf
   zinc-rt perf gate --milestone M1 --only one-submit
-  zinc-rt perf gate --milestone cpu --evidence native.json --history history.jsonl
+  zinc-rt perf gate --milestone cpu --evidence native.json --history history.jsonl --head HASH
   zinc-rt perf gate --list
 
 exit codes: 0 every criterion passed, 1 one failed, 77 one is blocked, 2 unusable evidence.
@@ -47,8 +48,20 @@ def add(actions: Any) -> None:
         "--evidence", nargs="+", type=Path, default=[], metavar="PATH", help="reports and statements, or folders"
     )
     given.add_argument("--history", type=Path, metavar="F.jsonl", help="where the reports were recorded")
-    given.add_argument("--head", default="", metavar="HASH", help="the history must hold this entry")
-    given.add_argument("--model-digest", default="", metavar="SHA256", help="of the model the speeds are of")
+    given.add_argument(
+        "--head", default="", metavar="HASH", help="an entry the history must hold, as bench or history printed it"
+    )
+    given.add_argument(
+        "--models",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="M.gguf",
+        help="the files the speeds are of: digest and shape are read here, not believed",
+    )
+    given.add_argument(
+        "--model-digest", default="", metavar="SHA256", help="of the models the speeds are of, several with commas"
+    )
     how = parser.add_argument_group("how structural criteria run")
     how.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
     how.add_argument(
@@ -94,6 +107,7 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
         read(arguments.history) if arguments.history else None,
         arguments.model_digest,
         arguments.head,
+        models=_files(arguments.models),
     )
     report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
     with Lab(device=arguments.device, model=arguments.model, settings=settings) as lab:
@@ -119,6 +133,14 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     elif arguments.json:
         write_text(arguments.json, to_json(report) + "\n")
     return report.exit_code()
+
+
+def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
+    """What each file is, by its digest. Raises InputError for one that is no model."""
+    from zinc_rt.commands.describe import describe_model
+
+    told = [describe_model(options.read_model(str(path))) for path in paths]
+    return {each["digest"]: each for each in told}
 
 
 def _print(result: Result, out: Any) -> None:

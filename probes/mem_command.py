@@ -1,15 +1,16 @@
-"""GPU memory under stress: true counts, holes used again, nothing lost, an orderly end."""
+"""GPU memory under stress, from CPU and GPU: true counts, holes used again, nothing lost, an orderly end."""
 
 from __future__ import annotations
 
 import argparse
 
 from zinc_rt import cli
-from zinc_rt.probes.command import add_choice, add_results, execute
+from zinc_rt.probes.command import add_choice, add_hazard, add_results, execute
 
 EPILOG = """\
 examples:
   zinc-rt mem-test                       the machine's GPU, both tiers
+  zinc-rt mem-test --hazard 1            also where that GPU lights your display: a queue of it writes and reads
   zinc-rt mem-test --device sim -k M03   random allocations on a simulated one
 
 Exit code: 0 everything that ran passed, 1 something failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
@@ -21,8 +22,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_choice(made)
+    add_hazard(made)
     add_results(made)
-    made.set_defaults(hazard=0, force=False, again=False, soak=0.0, manual=False, journal=None)
+    made.set_defaults(again=False, soak=0.0, manual=False, journal=None)
     return made
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice
 from zinc_rt.exec import DeadlineMissed
@@ -55,6 +56,9 @@ class Where:
     kernels: tuple[str, ...] = ()
     finding: str = ""
     stored: dict[str, Any] = field(default_factory=dict)  # by which kernel, workgroup, wave and lane
+    fault: dict[str, Any] = field(
+        default_factory=dict
+    )  # of a page fault: who made it, where a simulated tier says so
 
 
 @dataclass(slots=True)
@@ -207,6 +211,11 @@ class _Search:
     def _unended(self, step: Step, right: Variant, before: dict[str, bytes], error: Exception) -> None:
         """Name the node at which the step stopped, where the tier can tell."""
         wrong = self.suspect.variant(step.graph, step.key)
+        faults = error.report.faults if isinstance(error, Hang) else ()
+        fault = next((each.seen for each in faults if each.seen is not None), None)
+        if fault is not None:
+            self._say("page fault, as the simulated device saw it:")
+            self.found.lines += [f"  {line}" for line in fault.lines()]
         index = _index_of(wrong.program, error.node if isinstance(error, DeadlineMissed) else None)
         if index < 0:
             self._say("the tier cannot say at which node")
@@ -223,6 +232,7 @@ class _Search:
             tapped=True,
             kernels=_kernels(wrong.program.calls[index], wrong),
             finding=_first_line(error),
+            fault=asdict(fault) if fault is not None else {},
         )
         self.found.before = before
         self.found.given, self.found.made = self._operands(step, right, node, before, tapped=True)

@@ -88,13 +88,13 @@ def capture(
             logits.append(engine.extend(sequence, [token]))
     finally:
         engine.release(sequence)
-    name = _names(list(parts))
+    name = names_of(list(parts))
     values = {name[key]: np.concatenate(pieces) for key, pieces in parts.items()}
     heads = {name[key]: dim for key, dim in head_dims.items()}
     return Run(np.concatenate(logits), values, generated, heads, time.monotonic() - started)
 
 
-def _names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """llama.cpp gives Qcur before and after rope one name. The last value keeps it, as it does in a golden; an
     earlier one carries its opcode: Qcur.matmul-0."""
     last = dict(keys)
@@ -106,7 +106,7 @@ def _with_opcode(label: str, op: str) -> str:
     return f"{stem}.{op.lower()}{dash}{layer}"
 
 
-def run_names(node: Node) -> list[str]:
+def aliases_of(node: Node) -> list[str]:
     """What the node's results may be called in a Run."""
     return [name for label in labels_of(node) for name in (label, _with_opcode(label, node.op.name))]
 

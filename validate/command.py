@@ -87,6 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.describe import describe_ran
     from zinc_rt.facts import table, told
     from zinc_rt.files import check_writable
     from zinc_rt.junit import to_junit
@@ -109,6 +110,7 @@ def _body(arguments: argparse.Namespace) -> int:
         with Runner(job, progress.say) as runner:
             announce(runner, report, show)
             results = list(validate(runner))
+            describe_ran(report, runner.engine(job.tiers[0]))
             same_bits = runner.same_bits()
         progress.clear()
         report.results += results

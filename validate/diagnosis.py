@@ -50,6 +50,8 @@ class Evidence:
     def _held_to_golden(self, failed: bool) -> list[str]:
         tiers = dict.fromkeys(r.tier for r in self.results if self._golden and r.reference == self._golden)
         wrong = {r.tier for r in self.failed if r.reference == self._golden}
+        # layers and nodes alone are asked of one tier, which speaks for those with its bits
+        wrong |= {tier for group in self.same_bits if wrong & set(group) for tier in group}
         return [tier for tier in tiers if (tier in wrong) == failed]
 
     @cached_property
@@ -94,7 +96,9 @@ class Evidence:
         compared = [r for r in self.failed if r.kind in ("layer", "node", "experts", "logits", "greedy", "decode")]
         prompt = len(self.job.tokens)
         return bool(compared) and all(
-            r.kind in ("greedy", "decode") or (r.kind == "logits" and r.first_bad.get("token", 0) >= prompt)
+            r.kind in ("greedy", "decode")
+            or (r.kind == "logits" and r.first_bad.get("token", 0) >= prompt)
+            or r.first_bad.get("stage") == "decode"
             for r in compared
         )
 
@@ -108,11 +112,18 @@ class Evidence:
         return next((spec for spec in named if spec.text != ORACLE.tier), (named or list(self.job.tiers))[0])
 
     @cached_property
+    def nodes(self) -> list[Result]:
+        """Where values inside the layers are off the golden's."""
+        return [result for result in self.failed if result.id.endswith("/nodes")]
+
+    @cached_property
     def place(self) -> Result:
         """The failure that says best where: the first node that parts, else the first value that does."""
         order = ("node", "finite", "layer", "experts", "logits", "decode", "greedy", "tap", "prefill")
         mine = [r for r in self.failed if r.tier == self.suspect.text] or self.failed
         node = [r for r in mine if r.id.endswith("/first-divergent")]
+        if not node and (self.agree or self.suspect.text == ORACLE.tier):  # one is asked for all who agree
+            node = self.nodes
         return (node or sorted(mine, key=lambda r: order.index(r.kind) if r.kind in order else len(order)))[0]
 
     @cached_property
@@ -133,7 +144,9 @@ class Evidence:
             "golden_path": shlex.quote(str(golden.path)) if golden is not None else "",
             "model": shlex.quote(str(self.job.gguf.path)),
             "layer": layer_of(self.place),
+            "at_node": f" at {self.nodes[0].first_bad['node']}" if self.nodes else "",
             "cause": self.place.cause,
+            "advice": self.place.advice,
             "kernel": finding.get("kernel", ""),
             "source": finding.get("source", ""),
             "finding": finding.get("finding", ""),
@@ -183,6 +196,16 @@ PATTERNS = (
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     Pattern(
+        lambda e: e.only("tokenizer"),
+        "every number is right and a text becomes other tokens: suspect the tokenizer: {cause}",
+        "{advice}",
+    ),
+    Pattern(
+        lambda e: e.only("draws"),
+        "every logit agrees and a draw from them does not: suspect the sampler: {cause}",
+        "{advice}",
+    ),
+    Pattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
         "every value is right and the simulated device objects: suspect kernel {kernel}, {source}",
         "zinc-rt isa lint {kernel_file}",
@@ -219,7 +242,8 @@ PATTERNS = (
     ),
     Pattern(
         lambda e: e.agree and e.only_later and bool(e.off_golden) and not e.on_golden,
-        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model code's state",
+        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model code's decode or "
+        "state{at_node}",
         "{stepwise}",
     ),
     Pattern(
@@ -244,7 +268,7 @@ PATTERNS = (
     ),
     Pattern(
         lambda e: e.agree and len(e.job.tiers) > 1 and bool(e.off_golden) and not e.on_golden,
-        "{tiers} agree to the bit and differ from the golden: suspect the model code, or the golden",
+        "{tiers} agree to the bit and differ from the golden: suspect the model code{at_node}, or the golden",
         RESYNC,
     ),
     Pattern(
@@ -284,6 +308,8 @@ def diagnosis(evidence: Evidence) -> Iterator[str]:
     for place in places[:PLACES]:
         yield f"first bad  {evidence.job.name}, {place}"
     yield f"agree      {agreement(evidence.same_bits)}"
+    for text in dict.fromkeys(result.cause for result in evidence.nodes):
+        yield f"node       {text}"
     for text in dict.fromkeys(result.cause for result in evidence.of("finite", "golden")):
         yield f"not finite {text}"
     for text in dict.fromkeys(result.cause for result in evidence.of("step")):
@@ -322,7 +348,7 @@ def _places(evidence: Evidence) -> Iterator[Result]:
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
         mine = [r for r in evidence.failed if (r.tier, r.reference) == pair]
         if pair != (evidence.place.tier, evidence.place.reference) and mine[0].kind not in TOLD_APART:
-            yield next((r for r in mine if r.id.endswith("/first-divergent")), mine[0])
+            yield next((r for r in mine if r.id.endswith(("/first-divergent", "/nodes"))), mine[0])
 
 
 def _place(result: Result) -> str:

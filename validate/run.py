@@ -24,7 +24,7 @@ from zinc_rt.model.scales import not_finite
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
-from zinc_rt.validate.capture import Run, Selection, capture, run_names
+from zinc_rt.validate.capture import Run, Selection, aliases_of, capture
 from zinc_rt.validate.checks import (
     Reference,
     Subject,
@@ -42,8 +42,10 @@ from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_b
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
+from zinc_rt.validate.nodes import nodes_check
 from zinc_rt.validate.nonfinite import first_nonfinite, holds_nonfinite
 from zinc_rt.validate.steps import StepWatch
+from zinc_rt.validate.text import HOST, draws_check, tokenizer_check
 
 SECOND_OPINION = "float32-dequant"
 SIMULATED_ID = "simulated device"
@@ -275,6 +277,10 @@ def validate(runner: Runner) -> Iterator[Result]:
     job = runner.job
     for spec in job.tiers if job.golden is not None else ():
         yield from _against_golden(runner, spec)
+    if job.golden is not None and job.layers.whole:
+        subject = Subject(job.name, HOST, job.golden.path.name, SAME, job.repro)
+        if (tokenized := tokenizer_check(subject, job.golden, job.gguf)) is not None:
+            yield tokenized
     if job.reference is not None:
         yield from _between_tiers(runner, job.reference)
     if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
@@ -371,6 +377,7 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
     if (decode := decode_check(subject, run, reference, len(job.tokens))) is not None:
         results.append(decode)
     drift = may_be_drift(results)
+    isolated = None
     if not limit.bits and (drift or job.resync or not _held_to_the_bit(job, spec)):
         isolated = _isolated(runner, spec, reference, run.generated)
         if isolated is not None:
@@ -379,7 +386,25 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
                 one, other = (_opinion(runner, each, run.generated) for each in ("canonical-1", SECOND_OPINION))
                 results = without_drift(results, one, other, len(job.tokens))
             results.append(found)
+    if job.layers.whole and (drawn := draws_check(subject, golden, job.gguf, run)) is not None:
+        results.append(drawn)
+    if reference.nodes and (isolated is not None or not _held_to_the_bit(job, spec)):
+        results.append(_nodes(runner, spec, subject, reference, isolated))
     yield from results
+
+
+def _nodes(
+    runner: Runner, spec: TierSpec, subject: Subject, reference: Reference, isolated: Isolated | None
+) -> Result:
+    """The golden's values inside the layers, each layer fed by it where it can be."""
+    job = runner.job
+    assert job.golden is not None
+    if isolated is not None:
+        runs = {"prefill": isolated.batched, "decode": isolated.stepwise}
+        return nodes_check(subject, job.golden, reference, runs, fed=True)
+    inside = Selection(tuple(reference.nodes), job.layers.first, job.layers.last)
+    run = runner.run(spec, "forward, every node of the golden", selection=inside)
+    return nodes_check(subject, job.golden, reference, {"prefill": run}, fed=False)
 
 
 def _held_to_the_bit(job: Job, spec: TierSpec) -> bool:
@@ -394,7 +419,7 @@ def _isolated(runner: Runner, spec: TierSpec, reference: Reference, after: list[
     """Each layer, the head too, fed by the reference, in both stages; None where it lacks a layer."""
     job = runner.job
     labels = [f"l_out-{layer}" for layer in range(job.layers.total)]
-    if not job.layers.whole or not all(label in reference.values for label in labels):
+    if not job.layers.whole or not all(len(reference.values.get(each, ())) == len(job.tokens) for each in labels):
         return None
     tokens = [*job.tokens, *after]
     feeds = {
@@ -407,7 +432,7 @@ def _isolated(runner: Runner, spec: TierSpec, reference: Reference, after: list[
         runner.run(
             spec,
             f"each layer alone, {way}",
-            selection=Selection(("l_out-*",)),
+            selection=Selection(("l_out-*", *reference.nodes)),
             tokens=tokens,
             inject=feeds,
             prefill=way,
@@ -455,7 +480,7 @@ def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | Non
     job = runner.job
     inside = range(job.layers.first, job.layers.last - 1)
     feeds = {f"l_out-{layer}": reference.values.get(f"l_out-{layer}") for layer in inside}
-    known = {label: value for label, value in feeds.items() if value is not None}
+    known = {label: value for label, value in feeds.items() if value is not None and len(value) == len(job.tokens)}
     if not known:
         return None
     return runner.run(spec, "forward, each layer fed by the reference", selection=job.selection, inject=known)
@@ -486,6 +511,7 @@ def _two_ways(runner: Runner, spec: TierSpec, tapped: Run) -> Iterator[Result]:
         result = _stepwise_check(same, a, b)
         if result.first_bad:
             result.first_bad["token"] += prompt
+            result = _between_stages(runner, spec, result, [*job.tokens, *after[:-1]])
         yield result
     elif prompt > 1:
         few = job.tokens[:FEW_TOKENS]
@@ -493,6 +519,24 @@ def _two_ways(runner: Runner, spec: TierSpec, tapped: Run) -> Iterator[Result]:
             spec, "a few tokens, one by one", selection=job.selection, tokens=few, prefill="stepwise"
         )
         yield _stepwise_check(same, _rows(tapped, 0, len(few)), stepwise)
+
+
+def _between_stages(runner: Runner, spec: TierSpec, result: Result, tokens: list[int]) -> Result:
+    """The same failure at the first node in graph order whose two stages part; as it is, where no tap shows it."""
+    layers = runner.job.layers
+    everything = Selection(("*",), layers.first, layers.last)
+    ways: tuple[Prefill, ...] = ("batched", "stepwise")
+    one, other = (
+        runner.run(spec, f"every node, {way}", selection=everything, tokens=tokens, prefill=way) for way in ways
+    )
+    limit = _itself(runner.job, spec).limit
+    for label, value in one.values.items():
+        if label not in other.values:
+            continue
+        measured = compare(other.values[label], value, limit, head_dim=one.head_dims.get(label, 0))
+        if not measured.within:
+            return replace(result, first_bad={"node": label, "stage": "decode", **measured.first_bad})
+    return result
 
 
 def _rows(run: Run, first: int, last: int | None) -> Run:
@@ -556,7 +600,7 @@ def _kernels(runner: Runner, spec: TierSpec, label: str) -> tuple[str, ...]:
     tokens = min(len(runner.job.tokens), CAPACITIES[-1])
     variants = runner.engine(spec).variants
     variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
-    calls = (call for call in variant.program.calls if label in run_names(call.node))
+    calls = (call for call in variant.program.calls if label in aliases_of(call.node))
     call = next(calls, None)
     if call is None:
         return ()

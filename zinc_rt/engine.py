@@ -161,6 +161,12 @@ class Engine:
         self._kv.release(sequence.slot)
         self._free_slots.insert(0, sequence.slot)
 
+    def pages(self, sequence: Request) -> list[int]:
+        """The pages of the cache that hold a sequence's tokens, in order. Raises UsageError as `release`."""
+        self._check_open(sequence)
+        count = self._kv.tokens(sequence.slot) // self.limits.page_tokens
+        return [int(page) for page in self._kv.table[sequence.slot, :count]]
+
     def _check_open(self, sequence: Request) -> None:
         if sequence not in self._open:
             raise UsageError(

@@ -186,18 +186,19 @@ class Resident:
         tapped: bool = False,
         heaps: Mapping[ir.Role, Heap] | None = None,
         steps: int | None = None,
+        timed: bool = False,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
         tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them
         all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
-        what is left behind. A variant with any of these has its arena for itself."""
+        what is left behind. A variant with any of these has its arena for itself. `timed`: as Program has it."""
         backend = self.backend
         plan = plan_memory(
             graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
         )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
-        if steps is not None:
-            program = replace(program, steps=program.steps[:steps])
+        if steps is not None or timed:
+            program = replace(program, steps=program.steps[:steps], timed=timed)
         if not self._weights:
             self._weights = backend.upload(*self._given)
         with ExitStack() as undo:

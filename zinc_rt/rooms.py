@@ -35,7 +35,7 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
-_HOST = "sim kmd pm4 isa facts checked gpu_lock cli commands files report code_version rooms process_memory"
+_HOST = "sim kmd pm4 isa facts checked gpu_lock cli commands files report code_version rooms process_memory host"
 _ALL = f"{_ENGINE} llm text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
@@ -79,6 +79,7 @@ ROOMS: dict[str, Room] = {
     "junit": _room("report"),
     "rooms": _room(),
     "process_memory": _room(),
+    "host": _room("backends"),
     "code_version": _room("rooms"),
     "cli": _room("settings"),
     "commands": _room(_ALL),

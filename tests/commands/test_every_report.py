@@ -175,7 +175,14 @@ def check_result(result: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("row", COMPUTED)
-def test_what_computed_the_model_is_named(row: str, line: Callable[[str], list[str]], capsys: Capture) -> None:
+def test_what_computed_the_model_is_named(
+    row: str,
+    line: Callable[[str], list[str]],
+    capsys: Capture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what is read from a cache did not run here
     main([*line(row), "--json", "-"])
     report = json.loads(capsys.readouterr().out)
     assert set(report["device"]) >= {"name", "arch", "simulated", "profile"}

@@ -68,6 +68,9 @@ class FlatSpace:
         start = self.check(va, size_bytes, Access.EXECUTE)
         return bytes(self.memory[start : start + size_bytes])
 
+    def nearby(self, va: int) -> str:
+        return self.describe(va)
+
     def describe(self, va: int) -> str:
         return f"memory+{va - MEMORY_VA:#x}" if 0 <= va - MEMORY_VA < len(self.memory) else "unmapped"
 

@@ -76,6 +76,9 @@ class CachedSpace:
     def describe(self, va: int) -> str:
         return self._space.describe(va)
 
+    def nearby(self, va: int) -> str:
+        return self._space.nearby(va)
+
     def flush_hdp(self) -> None:
         self._space.flush_hdp()
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import errno
 import threading
 
-from zinc_rt.kmd.uapi import amdgpu
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.fence import Fence
 from zinc_rt.sim.files import DmaBufFile, DrmFile
 from zinc_rt.sim.memory import Bo, Heap
 from zinc_rt.sim.syncobj import drm_file, lookup
+from zinc_rt.sim.tables import amdgpu
 from zinc_rt.sim.usermem import is_user_range
 from zinc_rt.sim.vm import GpuVm, Span
 
 _CREATE_FLAGS = sum(value for name, value in vars(amdgpu).items() if name.startswith("AMDGPU_GEM_CREATE_"))
-_CREATE_FLAGS |= 1 << 8 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 15  # MQD_GFX9, ENCRYPTED, PREEMPTIBLE, DISCARDABLE …
 _VA_FLAGS = (
     amdgpu.AMDGPU_VM_DELAY_UPDATE
     | amdgpu.AMDGPU_VM_PAGE_READABLE

@@ -18,13 +18,15 @@ class Access(Enum):
 
 
 class Fault(Exception):
-    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute"."""
+    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute". `told`: which
+    instruction of which wave it was, where that has been told already."""
 
-    def __init__(self, va: int, access: Access, why: str) -> None:
-        super().__init__(f"{access.value} at 0x{va:x}: {why}")
+    def __init__(self, va: int, access: Access, why: str, told: str = "") -> None:
+        super().__init__(told or f"{access.value} at 0x{va:x}: {why}")
         self.va = va
         self.access = access
         self.why = why
+        self.told = told
 
 
 class AddressSpace(Protocol):
@@ -46,6 +48,9 @@ class AddressSpace(Protocol):
 
     def describe(self, va: int) -> str:
         """ "ring+0x40" where an allocation (or an announced suballocation) covers it, else "unmapped"."""
+
+    def nearby(self, va: int) -> str:
+        """As `describe`; of an unmapped address also what was freed there, and what lies before and behind it."""
 
     def flush_hdp(self) -> None:
         """Host writes through the BAR become visible to the GPU."""
@@ -113,6 +118,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class PageFault:
+    """The access that the page tables refused, as no hardware tells it: `va` to the byte, `access` in words
+    ("store", "packet fetch"), `near` what lies there or around it, `by` the packet that did or launched it."""
+
+    va: int
+    access: str
+    why: str
+    near: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     severity: Severity
     rule: str  # short, stable: "missing-barrier", "reserved-bits", "stale-hdp"
@@ -121,6 +138,7 @@ class Finding:
     sentence: str
     packet_va: int = 0  # where that packet lies
     place: Place | None = None
+    fault: PageFault | None = None
 
 
 class Kernel(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.events import Waiter
 from zinc_rt.sim.kfd_memory import MMAP_TYPE_EVENTS, state
 from zinc_rt.sim.memory import Shared
+from zinc_rt.sim.tables import kfd
 
 AGE_MINOR = 14
 _DATA_BYTES = {kfd.KFD_IOC_EVENT_MEMORY: 32, kfd.KFD_IOC_EVENT_HW_EXCEPTION: 16}

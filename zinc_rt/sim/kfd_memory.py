@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.files import DmaBufFile, DrmFile
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, Gpu
 from zinc_rt.sim.kfd_state import Buffer, KfdProcess, OnGpu
 from zinc_rt.sim.memory import Bo, Heap, Shared
+from zinc_rt.sim.tables import kfd
 from zinc_rt.sim.usermem import is_user_range
 from zinc_rt.sim.vm import GpuVm
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import Access, Fault
 from zinc_rt.sim.memory import Bo
+from zinc_rt.sim.nearby import Named, around
 
 VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
 VA_HOLE_END = (1 << 64) - (1 << 47)
 VA_TOP_RESERVED = (1 << 64) - (1 << 21)  # csa, seq64 and trap buffers lie on top
 ADDRESS_END = 1 << 64
+FREED_KEPT = 1024  # names of what was unmapped or taken back, for reports of faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class GpuVm:
         self._announced: dict[tuple[int, str], Announced] = {}  # by address and name, the latest last
         self._described: dict[int, str] = {}
         self._described_at = 0
+        self._freed: deque[Named] = deque(maxlen=FREED_KEPT)
         self.version = 0  # counts changes of the mappings and the announcements
         self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
         self.users = 1  # the render file, and KFD after ACQUIRE_VM
@@ -116,6 +120,7 @@ class GpuVm:
         if len(kept) == len(self._table.spans):
             raise OSError(errno.EINVAL, "not mapped")
         self._table = _Table(tuple(each.start for each in kept), tuple(kept))
+        self._freed.append(Named(span.start, span.end, span.bo.name))
         self._forget_names(span.start, span.end)
         self.version += 1
         pages = range(span.start // PAGE_BYTES, span.end // PAGE_BYTES)
@@ -125,7 +130,8 @@ class GpuVm:
     def _forget_names(self, start: int, end: int) -> None:
         """Of what lay there: the next to lie there has names of its own."""
         for key in [key for key, each in self._announced.items() if start <= each.va < end]:
-            del self._announced[key]
+            gone = self._announced.pop(key)
+            self._freed.append(Named(gone.va, gone.va + gone.size_bytes, gone.name))
 
     def clear(self) -> list[Span]:
         spans, self._table = list(self._table.spans), _Table()
@@ -176,6 +182,7 @@ class GpuVm:
     def _take_back(self, keys: list[tuple[int, str]]) -> None:
         gone = [self._announced.pop(key) for key in keys]
         for each in gone:
+            self._freed.append(Named(each.va, each.va + each.size_bytes, each.name))
             for start, end in _without(each.va, each.va + each.size_bytes, self._announced.values()):
                 self._forget(start, end)
 
@@ -271,6 +278,13 @@ class GpuVm:
         if span is None:
             return "unmapped"
         return f"{span.bo.name}+0x{va - span.start + span.offset:x}{self._beside(span, va)}"
+
+    def nearby(self, va: int) -> str:
+        if self.span_at(va) is not None:
+            return self.describe(va)
+        live = [Named(each.start, each.end, each.bo.name) for each in self._table.spans]
+        live += [Named(each.va, each.va + each.size_bytes, each.name) for each in self._announced.values()]
+        return around(va, live, self._freed)
 
     def _beside(self, span: Span, va: int) -> str:
         """The announced suballocation of the span that is nearest to an address outside of all."""

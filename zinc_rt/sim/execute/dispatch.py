@@ -6,12 +6,10 @@ import functools
 import struct
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4.bits import mask_of
-from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect
-from zinc_rt.pm4.registers import DISPATCH_INITIATOR, Sh
 from zinc_rt.sim.clocks import Lane
+from zinc_rt.sim.execute.kind import View
 from zinc_rt.sim.shader_engine import Dispatch
+from zinc_rt.sim.tables.registers import BY_ADDRESS, DISPATCH_INITIATOR, NUM_THREAD_X, SH, START_X
 
 if TYPE_CHECKING:
     from zinc_rt.sim.compute import ComputeChannel
@@ -19,15 +17,15 @@ if TYPE_CHECKING:
 COMPUTE_SHADER_EN, PARTIAL_TG_EN, FORCE_START_AT_000 = 1 << 0, 1 << 1, 1 << 2
 USE_THREAD_DIMENSIONS, CS_W32_EN = 1 << 5, 1 << 15
 MAX_GROUP_THREADS = 1024
-_INITIATOR_BITS = {generation: mask_of(DISPATCH_INITIATOR[generation]) for generation in Generation}
+_INITIATOR_BITS = BY_ADDRESS[SH.base + DISPATCH_INITIATOR].bits
 CODE_BYTES = 64  # of a program's start, for stale-code findings
 
 
-def dispatch_direct(channel: ComputeChannel, packet: DispatchDirect) -> None:
+def dispatch_direct(channel: ComputeChannel, packet: View) -> None:
     _launch(channel, (packet.dim_x, packet.dim_y, packet.dim_z), packet.initiator)
 
 
-def dispatch_indirect(channel: ComputeChannel, packet: DispatchIndirect) -> None:
+def dispatch_indirect(channel: ComputeChannel, packet: View) -> None:
     va = channel.aligned(packet.address, 4)
     dims = struct.unpack("<3I", channel.space.read(va, 12))
     channel.touched(reads=((va, 12),))
@@ -45,7 +43,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         channel.unverified("reserved-bits", f"initiator bits {extra:#x} have no name on this chip")
     sh = channel.registers.sh
     program_va = channel.registers.program_va()
-    sizes = [sh.get(Sh.NUM_THREAD_X + axis, 0) for axis in range(3)]
+    sizes = [sh.get(NUM_THREAD_X + axis, 0) for axis in range(3)]
     full = [
         size & (0x1FFF if channel.generation == 12 and axis < 2 else 0xFFFF) for axis, size in enumerate(sizes)
     ]
@@ -63,7 +61,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         last = [
             part if initiator & PARTIAL_TG_EN and part else size for part, size in zip(partial, full, strict=True)
         ]
-    start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(Sh.START_X + axis, 0) for axis in range(3)]
+    start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(START_X + axis, 0) for axis in range(3)]
     if any(start):
         channel.device.consulted.mark("dispatch with START")
     if channel.device.behaviour.dims_with_start == "end":
