@@ -326,6 +326,11 @@ class _Search:
             self._say(
                 f"element [{where_text}] is {where.got}, t_cpu has {where.want}; {bad.size} of {want.size} differ"
             )
+        for weight, at in self.suspect.spoilt(call.node):
+            self._say(
+                f"its {weight} on the device is not what was uploaded, first at byte {at}: suspect the upload, or "
+                "a stray store, before the kernel"
+            )
         if where.stored:
             stored = where.stored
             self._say(

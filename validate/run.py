@@ -157,6 +157,7 @@ class Runner:
                 timeout_seconds=self.job.timeout_seconds,
                 slow=self.say,
                 share_arenas=False,  # a stale byte must not hide
+                highest_pages_first=True,  # nor a wrong page behind one of the same number as its place
             )
             self._engines[spec] = self._stack.enter_context(engine)
         return self._engines[spec]

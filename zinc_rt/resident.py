@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -247,6 +247,17 @@ class Resident:
                 size_bytes = place.size_bytes // rows
                 allocation = port(place.allocation, variant.key)
                 variant.replays.fill(allocation, place.offset_bytes + row * size_bytes, size_bytes, stream)
+
+    def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
+        """Weights and constants of a node that are not on the device what they were given as, each with the first
+        byte that differs; nothing where the backend cannot tell. No replay may run."""
+        look: Callable[[Buffer, Weight | np.ndarray], int] | None = getattr(self.backend, "spoilt", None)
+        if look is None:
+            return
+        given: dict[str, Weight | np.ndarray] = {**self._given[0], **self._given[1]}
+        for name in node.inputs:
+            if name in self._weights and name in given and (at := look(self._weights[name], given[name])) >= 0:
+                yield name, at
 
     def unload(self) -> None:
         """Everything back to the backend: variants, state, weights. Raises InFlight while a replay runs."""

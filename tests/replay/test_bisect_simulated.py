@@ -186,6 +186,7 @@ def test_what_is_wrong_in_memory_is_traced_to_its_reader(
     found = bisect(log, planted)
     assert found.where is not None and found.where.label == node, found.lines
     assert found.where.stored["kernel"].startswith(kernel), found.where.stored
+    assert any("on the device is not what was uploaded, first at byte" in line for line in found.lines)
     assert found.replays <= found.allowed
     emitted = emit_repro(log, found, tmp_path / "repro", planted)
     assert replay(emitted.log, planted).differences and replay(emitted.log, ORACLE).equal

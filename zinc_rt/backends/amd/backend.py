@@ -346,6 +346,14 @@ class AmdBackend:
             return bytes(buffer.mapping.view)
         return self._transfers().read(buffer.gpu_va, buffer.size_bytes)
 
+    def spoilt(self, buffer: Buffer, array: Weight | np.ndarray) -> int:
+        """The first byte of a weight or constant that is not what `upload` was to put there; -1 where all are.
+        Nothing may be in flight."""
+        want = np.ascontiguousarray(self._packed(array)).reshape(-1).view(np.uint8)
+        got = np.frombuffer(self._transfers().read(buffer.storage.gpu_va, want.nbytes), np.uint8)
+        wrong = np.flatnonzero(got != want)
+        return int(wrong[0]) if wrong.size else -1
+
     def _submit_with_care(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
         """The first on a stream, one that waits for other streams, or one with host writes to be seen."""
         ring = self.ring(stream)
