@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli
+from zinc_rt.arguments import Parser
 from zinc_rt.commands.output import add_json, finish, words
 from zinc_rt.errors import OutputError, UsageError, ZincError
 
@@ -39,9 +40,7 @@ exit codes: 0 everything that ran passed, 1 a stage failed, 2 wrong usage, 77 no
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument(
         "--device",
         default="auto",

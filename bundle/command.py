@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli
+from zinc_rt.arguments import Parser
 from zinc_rt.commands.output import add_json, finish, printable, words
 from zinc_rt.errors import InputError, UsageError
 
@@ -33,11 +34,10 @@ DEFAULT_OUT = "zinc-rt-bundle.tar.gz"
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="zinc-rt bundle",
         description=__doc__,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument(
         "-o", "--out", type=Path, default=Path(DEFAULT_OUT), metavar="OUT", help=f"default {DEFAULT_OUT}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, TextIO
 
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, printable, words
@@ -32,12 +33,10 @@ has other bits than the reference tier, 2 unusable input, 77 no peer could run.
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_model(made)
+    made = Parser(description=__doc__, epilog=EXAMPLES)
+    add_models(made, several=True)
     which = made.add_mutually_exclusive_group()
-    which.add_argument("--prompt", metavar="TEXT", help="for the values (default: a sentence of 20 words)")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="for the values (default: a sentence of 20 words)")
     which.add_argument(
         "--tokens", type=options.token_list, metavar="1,2,3", help="ids instead; not every peer takes them"
     )
@@ -57,7 +56,11 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     who.add_argument("--reference", default="t_cpu", metavar="PEER", help="whose values are right (default t_cpu)")
     who.add_argument(
-        "--ordering", choices=options.ORDERING_CHOICES, default="canonical-1", help="of this runtime's tiers"
+        "--ordering",
+        choices=options.ORDERING_CHOICES,
+        metavar="NAME",
+        default="canonical-1",
+        help=f"of this runtime's tiers: {', '.join(options.ORDERING_CHOICES)} (default the first)",
     )
     what = made.add_argument_group("what")
     what.add_argument("--no-values", action="store_true", help="speed only")
@@ -65,9 +68,11 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--prompt-tokens", type=int, default=128, metavar="N", help="of the speed's prompt (default 128)"
     )
-    what.add_argument("--new-tokens", type=int, default=64, metavar="N", help="generated after it (default 64)")
+    what.add_argument(
+        "-n", "--new-tokens", type=int, default=64, metavar="N", help="generated after it (default 64)"
+    )
     what.add_argument("--runs", type=int, default=3, metavar="N", help="measured, after a warm-up (default 3)")
-    what.add_argument("--ctx", type=int, metavar="N", help="context length (default: each peer's own)")
+    what.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: each peer's own)")
     what.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for each program (default 600)")
     add_json(made)
     return made

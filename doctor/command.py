@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, words
 from zinc_rt.errors import OutputError, UsageError
@@ -34,9 +35,7 @@ docs/doctor.md says what is read, and how to capture a machine by hand.
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__, epilog=EPILOG)
     parser.add_argument(
         "--device", default="auto", metavar="WHICH", help="one GPU: /dev/dri/renderDN, cardN or a PCI address"
     )

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt.arguments import add_models
 from zinc_rt.backends import registry
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
@@ -37,13 +38,14 @@ def add(actions: Any) -> None:
         help="decode, prefill, first token; beside another program with --vs",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_model(parser)
+    add_models(parser)
     options.add_engine(parser)
     load = parser.add_argument_group("the workload")
-    load.add_argument("--prompt-tokens", type=int, default=128, metavar="N", help="default 128")
-    load.add_argument("--tokens", type=int, default=128, metavar="N", help="generated in each run (default 128)")
+    load.add_argument("-p", "--prompt-tokens", type=int, default=128, metavar="N", help="default 128")
+    load.add_argument(
+        "-n", "--tokens", type=int, default=128, metavar="N", help="generated in each run (default 128)"
+    )
     load.add_argument(
         "--slots", type=int, default=1, metavar="N", help="sequences that decode together (default 1)"
     )

@@ -37,7 +37,6 @@ def add(actions: Any) -> None:
         help="the verdict on a milestone, each criterion with its evidence",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--milestone", metavar="M", help="M0 to M8 or cpu, several with commas")
     parser.add_argument("--only", default="", metavar="ID", help="this criterion alone")
@@ -50,7 +49,7 @@ def add(actions: Any) -> None:
     given.add_argument("--head", default="", metavar="HASH", help="the history must hold this entry")
     given.add_argument("--model-digest", default="", metavar="SHA256", help="of the model the speeds are of")
     how = parser.add_argument_group("how structural criteria run")
-    how.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
+    how.add_argument("-m", "--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
     how.add_argument(
         "--device",
         choices=("auto", "hw", "cpu", "sim"),

@@ -29,7 +29,6 @@ def add(actions: Any) -> None:
         help="what was recorded, whether it is whole, where levels changed",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("history", type=Path, metavar="F.jsonl", help="JSON lines, made by bench --history")
     parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="REPORT", help="record these reports")

@@ -39,7 +39,6 @@ def add(actions: Any) -> None:
         help="the CPU tier beside llama.cpp, in turns: decode, prefill, 16 slots, bandwidth, memory",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--models", default="", metavar="A,B", help="of the default ones, these (default: all)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5; fewer are no verdict")

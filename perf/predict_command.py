@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt.arguments import add_models
 from zinc_rt.commands.output import add_json, finish, words
 
 if TYPE_CHECKING:
@@ -34,12 +35,11 @@ def add(actions: Any) -> None:
         help="tok/s of a model on a device, what bounds it, what a change is worth",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model", metavar="FILE", help="a GGUF file")
+    add_models(parser, required=False)
     parser.add_argument("--original", action="store_true", help="the original design's figures, done again")
     parser.add_argument("--device-row", default="R9700", metavar="NAME", help="default R9700; all: every row")
-    parser.add_argument("--ctx", type=int, metavar="N", help="context length (default: as zinc-rt run)")
+    parser.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: as zinc-rt run)")
     parser.add_argument(
         "--position", type=int, metavar="P", help="of the token (default: the last of the context)"
     )

@@ -27,7 +27,6 @@ def add(actions: Any) -> None:
         help="one page: gates, speeds beside predictions, trends, probes, validation, logs",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="where the reports lie")
     parser.add_argument("-o", "--out", required=True, metavar="F.html", help="written whole or not at all")

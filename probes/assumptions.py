@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli
+from zinc_rt.arguments import Parser
 from zinc_rt.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ MOST_WORDS = 58
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument("which", nargs="*", metavar="ID", help="rows whose id begins so (all)")
     made.add_argument("--all", action="store_true", help="also what is documented, read in a source, or measured")
     made.add_argument("-v", "--verbose", action="store_true", help="reasons, and what leans on each")

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli
+from zinc_rt.arguments import Parser
+from zinc_rt.commands.progress import stages
 from zinc_rt.errors import NothingRan, UsageError
 
 if TYPE_CHECKING:
@@ -38,9 +40,7 @@ Exit code: 0 everything that ran passed, 1 a probe failed, 2 wrong usage, 77 no 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     add_choice(made)
     made.add_argument(
         "--hazard",
@@ -193,13 +193,12 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         what = "the machine was reset" if suspect.reset else "the harness ended"
         show(f"journal   {what} while {suspected} ran ({suspect.when})")
     show("")
-    progress = _Progress()
     with ExitStack() as alone:
-        alone.callback(progress.clear)
+        stage = alone.enter_context(stages())
         if not spec.simulated:
             alone.enter_context(gpu_lock.held(str(device.get("render_path") or spec.option)))
-        for result in runner.run(progress.say):
-            progress.clear()
+        for result in runner.run(stage.say):
+            stage.clear()
             report.results.append(result)
             show(table.line(result))
     if name == "pm4-test" and not plan.learn and not spec.simulated:
@@ -377,18 +376,3 @@ def _print(text: str) -> None:
 
 def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-class _Progress:
-    """One line on a terminal, overwritten; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    def say(self, text: str) -> None:
-        if self._shown:
-            print(f"\r\x1b[K  {text} ...", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

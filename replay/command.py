@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
@@ -36,9 +37,7 @@ Exit code: 0 every output has the recorded bits, 1 one has not, 2 unusable input
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EXAMPLES)
     made.add_argument("log", metavar="LOG", help="a .zlog, also one that was cut off")
     what = made.add_argument_group("instead of running it").add_mutually_exclusive_group()
     what.add_argument("--info", action="store_true", help="what recorded it and what it holds")
@@ -47,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     how = made.add_argument_group("how it runs")
     how.add_argument("--tiers", metavar="A,B", help="tiers to run it on (default: the one that recorded it)")
     options.add_device(how, "the device behind a GPU tier (default auto: simulated where there is no AMD GPU)")
-    how.add_argument("--model", metavar="FILE", help="the recorded model, where it has moved")
+    how.add_argument("-m", "--model", metavar="FILE", help="the recorded model, where it has moved")
     how.add_argument("--until", type=int, metavar="N", help="stop after step N (default: the last)")
     how.add_argument(
         "--from", dest="start", type=int, default=0, metavar="N",

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.errors import UsageError
 
@@ -33,11 +34,11 @@ LEVELS = ("digest", "inputs", "full")  # without importing NumPy for --help
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights] (-- | --attach) COMMAND [ARGUMENT ...]\n"
+        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights]\n"
+        "           (-- | --attach) COMMAND [ARGUMENT ...]\n"
         "       %(prog)s (--stats | --plan | --chrome FILE) LOG",
     )
     recording = made.add_argument_group("record")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli
+from zinc_rt.arguments import Parser
 from zinc_rt.errors import CheckFailed, UsageError
 
 if TYPE_CHECKING:
@@ -64,9 +65,7 @@ ACTIONS = ("start", "next", "record", "status", "example")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument("action", nargs="?", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
     made.add_argument(
         "what", nargs="?", metavar="WHAT", help="start: VARIABLES.yaml; record: pass, fail or unclear"

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, finish, words
 
@@ -40,10 +41,9 @@ class Row:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Show what this machine can run on: each GPU and tier, usable or not, why, and what to do.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_json(parser)
     return run("devices", parser, lambda arguments: show(arguments, _linux()), argv)

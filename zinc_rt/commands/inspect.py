@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
-from zinc_rt.commands.options import add_model, settings
+from zinc_rt.commands.options import settings
 from zinc_rt.commands.output import add_json, finish, printable, size, words
 from zinc_rt.errors import InputError, UsageError, ZincError
 
@@ -34,12 +35,11 @@ WIDTH = 72  # of a metadata value
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Show what is in a GGUF file, what it needs in memory, and what a decoded token reads.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_model(parser)
+    add_models(parser, several=True)
     parser.add_argument("--tensors", action="store_true", help="list every tensor, not only their classes")
     parser.add_argument(
         "--graph", action="store_true", help="print the model's IR graph as text, and nothing else"
@@ -48,7 +48,9 @@ def main(argv: list[str] | None = None) -> int:
         "--check", action="store_true", help="read every weight; NaN or infinity, in a block's scale too, fails"
     )
     plan = parser.add_argument_group("the memory plan")
-    plan.add_argument("--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)")
+    plan.add_argument(
+        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+    )
     plan.add_argument("--slots", type=int, metavar="N", default=1, help="requests alive at once (default 1)")
     plan.add_argument(
         "--step-tokens",

@@ -32,7 +32,6 @@ def add(actions: argparse._SubParsersAction) -> None:
         help="find hazards and faults without running anything",
         description="Find hazards and faults in kernels without running them.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_files(parser)
     add_json(parser)

@@ -32,7 +32,6 @@ def add(actions: Any) -> None:
         help="registers, occupancy, instruction mix, inner loops",
         description="What the code of kernels says about their speed.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_files(parser)
     add_json(parser)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands.options import (
     add_engine,
-    add_model,
     model_tokens,
     open_engine,
     read_model,
@@ -36,15 +36,14 @@ examples:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Write a model's logits, and every layer's output, to a NumPy file.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_model(parser)
+    add_models(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--tokens", type=token_list, metavar="IDS", help="token ids, like 1,2,3")
-    which.add_argument("--prompt", metavar="TEXT", help="text, through the file's tokenizer")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="text, through the file's tokenizer")
     parser.add_argument("--out", metavar="FILE", required=True, help="the .npz to write, whole or not at all")
     parser.add_argument(
         "--prefill",

@@ -23,6 +23,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from zinc_rt.arguments import Parser
 from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.sim import wire
@@ -272,11 +273,10 @@ Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="zinc-rt sim",
         description="Serve a simulated AMD GPU over a local socket, until its last client is gone.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     wanted = made.add_mutually_exclusive_group(required=True)
     wanted.add_argument("--socket", type=Path, metavar="PATH", help="the socket to make")
