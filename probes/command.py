@@ -42,14 +42,7 @@ Exit code: 0 everything that ran passed, 1 a probe failed, 2 wrong usage, 77 no 
 def parser() -> argparse.ArgumentParser:
     made = Parser(description=__doc__, epilog=EPILOG)
     add_choice(made)
-    made.add_argument(
-        "--hazard",
-        type=int,
-        choices=(0, 1, 2),
-        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1; 0 on a GPU that lights a display, 2 on a "
-        "simulated device)",
-    )
-    made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
+    add_hazard(made)
     made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
     made.add_argument(
         "--learn", metavar="FACTS.json", help="ask the device what the references leave open, and write it down"
@@ -98,6 +91,17 @@ def add_choice(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--timeout", type=_positive, default=0.0, metavar="S", help="for each probe (default its own)"
     )
+
+
+def add_hazard(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--hazard",
+        type=int,
+        choices=(0, 1, 2),
+        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1; 0 on a GPU that lights a display, 2 on a "
+        "simulated device)",
+    )
+    made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
 
 
 def add_results(made: argparse.ArgumentParser) -> None:
@@ -188,7 +192,8 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     plan = _plan(arguments, spec, tiers, device, expectations)
     if plan.why_hazard:
         show(f"hazard    0 by default: {plan.why_hazard}; --hazard 1 runs more")
-    runner = Runner(plan, chosen, _journal(arguments, spec, device), command=f"zinc-rt-{name}")
+    journal = _journal(arguments, spec, device)
+    runner = Runner(plan, chosen, journal, command=f"zinc-rt-{name}", kernel_log=messages.lines)
     for suspected, suspect in runner.suspects.items():
         what = "the machine was reset" if suspect.reset else "the harness ended"
         show(f"journal   {what} while {suspected} ran ({suspect.when})")
@@ -218,15 +223,11 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
 def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, runner: Runner, show: Any) -> None:
     from zinc_rt.probes import bundle, table
 
-    log = report.details["kernel_log"]
     size_bytes = bundle.save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0
     for result in report.results:
         if result.status == "fail" or (result.cause and result.status == "skip"):
             show("")
             show(table.story(result))
-    if log and report.exit_code():
-        show("")
-        show("\n".join(["kernel log", *(f"  {line}" for line in log[-20:])]))
     show("")
     if arguments.bundle:
         show(

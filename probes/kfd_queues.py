@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
-from functools import partial
 
 from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE
-from zinc_rt.kmd.errors import ENOTSUPP, DriverError
+from zinc_rt.kmd.errors import ENOTSUPP
 from zinc_rt.kmd.kfd import DOORBELL_BYTES
 from zinc_rt.kmd.kfd_queue import EOP_BYTES
 from zinc_rt.kmd.transport import Placement
@@ -18,7 +16,6 @@ from zinc_rt.probes.context import Context
 from zinc_rt.probes.errnos import Refusal, compare, number
 from zinc_rt.probes.probe import (
     T1,
-    Failed,
     Outcome,
     Probe,
     Signature,
@@ -28,6 +25,7 @@ from zinc_rt.probes.probe import (
     said,
     symptom,
 )
+from zinc_rt.probes.queue_rules import refusals_explained
 
 ROUNDS = 10
 RING_BYTES = 1 << 16
@@ -77,54 +75,18 @@ class Parts:
 
 
 def create_destroy(c: Context) -> Outcome:
-    parts = Parts(c)
-    ids, offsets = [], []
-    for _ in range(ROUNDS):
-        try:
-            made = parts.create()
-        except DriverError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            raise Failed(
-                "buffer-rule",
-                f"CREATE_QUEUE: EINVAL; {_guilty(c, parts)}",
-                call=error.call,
-                errno=error.errno,
-            ) from error
-        ids.append(made["queue_id"])
-        offsets.append(made["doorbell_offset"])
-        parts.destroy(made["queue_id"])
-    with c.gpu.create_queue(ring_bytes=RING_BYTES) as queue:
-        check(queue.doorbell_address % 8 == 0, "doorbell", f"doorbell at {queue.doorbell_address:#x}")
+    """As the runtime makes them; what is refused is taken apart."""
+    ids = []
+    with refusals_explained(c):
+        for _ in range(ROUNDS):
+            with c.gpu.create_queue(ring_bytes=RING_BYTES) as queue:
+                check(queue.doorbell_address % 8 == 0, "doorbell", f"doorbell at {queue.doorbell_address:#x}")
+                ids.append(queue.queue_id)
     check(len(set(ids)) == 1, "leak", f"queue ids {ids}: destroyed queues keep theirs")
-    return passed(rounds=ROUNDS, queue_id=ids[0], doorbell_offset=hex(offsets[0]))
-
-
-def _guilty(c: Context, parts: Parts) -> str:
-    """Which buffer's size is refused: the first change that makes CREATE_QUEUE work."""
-    sizes = parts.sizes
-    others = [*cwsr_sizes(c.node)[1:]]
-    others += [replace(sizes, control_stack_bytes=stack) for stack in _neighbours(sizes.control_stack_bytes)]
-    for other in others:
-        same = other.buffer_bytes == sizes.buffer_bytes
-        area = parts.area if same else c.gpu.alloc(other.buffer_bytes, Placement.GTT, "save area")
-        trial = {
-            "ctl_stack_size": other.control_stack_bytes,
-            "ctx_save_restore_size": other.save_bytes,
-            "ctx_save_restore_address": area.gpu_va,
-        }
-        if number(partial(parts.attempt, **trial)) == 0:
-            return (
-                f"the context save area: a control stack of {other.control_stack_bytes:#x} bytes is taken, "
-                f"{sizes.control_stack_bytes:#x} ({sizes.source}) is not"
-            )
-    if number(partial(parts.attempt, eop_buffer_address=0, eop_buffer_size=0)) == 0:
-        return "the EOP buffer: without it a queue is made"
-    return "no change of one buffer helps"
-
-
-def _neighbours(size: int) -> tuple[int, ...]:
-    return tuple(size + step * _PAGE for step in (1, -1, 2, -2, 3, -3))
+    parts = Parts(c)
+    made = parts.create()
+    parts.destroy(made["queue_id"])
+    return passed(rounds=ROUNDS, queue_id=ids[0], doorbell_offset=hex(made["doorbell_offset"]))
 
 
 def negatives(c: Context) -> Outcome:
@@ -227,17 +189,22 @@ PROBES = (
         seconds=60.0,
         signatures=(
             Signature(
-                lambda o: o.symptom == "buffer-rule" and "context save area" in o.reason,
+                said("the context save area:", "queue-rule"),
                 "this kernel sizes the context save area otherwise than it shows (gfx1151, ROCm issue 5151), or "
                 "an "
                 "old kernel has another table of VGPR sizes",
                 "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
             ),
             Signature(
-                symptom("buffer-rule"),
-                "a buffer is not exactly as the kernel wants it: ring = ring_size, rptr and wptr a page each, "
-                "EOP 4096",
-                "the message names the buffer; P16 tries each rule",
+                said("layout of CREATE_QUEUE", "queue-rule"),
+                "the runtime's struct kfd_ioctl_create_queue_args is not the kernel's",
+                "compare zinc_rt/kmd/uapi/kfd.py with include/uapi/linux/kfd_ioctl.h; please report it",
+            ),
+            Signature(
+                symptom("queue-rule"),
+                "a part of the request is not exactly as the kernel wants it: the message names it, found by "
+                "putting each part into a request that is taken",
+                "compare zinc_rt/kmd/kfd_queue.py with amdkfd/kfd_queue.c of this kernel; P16 tries each rule",
             ),
             DOORBELL_REFUSED,
             Signature(

@@ -1,4 +1,4 @@
-"""GPU memory under stress: true counts, holes used again, nothing lost, an orderly end."""
+"""GPU memory under stress, from CPU and GPU: true counts, holes used again, nothing lost, an orderly end."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 
 from zinc_rt import cli
 from zinc_rt.arguments import Parser
-from zinc_rt.probes.command import add_choice, add_results, execute
+from zinc_rt.probes.command import add_choice, add_hazard, add_results, execute
 
 EPILOG = """\
 examples:
   zinc-rt mem-test                       the machine's GPU, both tiers
+  zinc-rt mem-test --hazard 1            also where that GPU lights your display: a queue of it writes and reads
   zinc-rt mem-test --device sim -k M03   random allocations on a simulated one
 
 Exit code: 0 everything that ran passed, 1 something failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
@@ -20,8 +21,9 @@ Exit code: 0 everything that ran passed, 1 something failed, 2 wrong usage, 77 n
 def parser() -> argparse.ArgumentParser:
     made = Parser(description=__doc__, epilog=EPILOG)
     add_choice(made)
+    add_hazard(made)
     add_results(made)
-    made.set_defaults(hazard=0, force=False, again=False, soak=0.0, manual=False, journal=None)
+    made.set_defaults(again=False, soak=0.0, manual=False, journal=None)
     return made
 
 

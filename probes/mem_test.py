@@ -1,24 +1,30 @@
-"""GPU memory under stress: what is held is what was asked for, holes can be used again, nothing is lost."""
+"""GPU memory under stress: what is held is what was asked for, holes can be used again, nothing is lost.
+
+VRAM is written and read by the GPU, also where no CPU can map it; host memory by both.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.transport import DeviceBuffer, Placement
+from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.context import Context
+from zinc_rt.probes.gpu_access import GpuAccess
 from zinc_rt.probes.memory import write_and_read
-from zinc_rt.probes.memory_access import Memory, first_difference, pattern
+from zinc_rt.probes.memory_access import Memory, pattern
 from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, symptom
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 12 * KIB, 64 * KIB, 256 * KIB, MIB, 2 * MIB + 4 * KIB)
 CHURN_ROUNDS = 400
+KINDS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR, Placement.VRAM)
+PATTERN_BYTES = 256
 LIVE_BYTES = 64 * MIB
 PIECE_BYTES = 64 * KIB
 PIECES = 256
@@ -73,55 +79,95 @@ def accounting(c: Context) -> Outcome:
 
 def fragmentation(c: Context) -> Outcome:
     """Every other piece given back, the holes filled again with smaller ones; neighbours keep their content."""
+    gpu = GpuAccess(c)
     before = c.transport.resources()
-    pieces = [c.memory(PIECE_BYTES, f"piece {i}") for i in range(PIECES)]
-    for i, piece in enumerate(pieces):
-        piece.put(0, pattern(KIB, i))
-    for piece in pieces[1::2]:
-        piece.free()
-    half = [c.memory(PIECE_BYTES // 2, f"half {i}") for i in range(PIECES)]
-    large = c.memory(16 * MIB, "large")
-    large.put(0, pattern(KIB, 99))
-    for i, piece in enumerate(half):
-        piece.put(0, pattern(KIB, 1000 + i))
-    for name, group, first, step in (("piece", pieces[0::2], 0, 2), ("half", half, 1000, 1)):
-        for i, piece in enumerate(group):
-            bad = first_difference(piece.read(0, KIB), pattern(KIB, first + step * i))
-            check(bad is None, "wrong-data", f"{name} {i} changed while others came and went, from byte {bad}")
-    ranges = sorted((each.gpu_va, each.size_bytes) for each in (*pieces[0::2], *half, large))
+    for placement in (Placement.GTT, Placement.VRAM):
+        _fragmented(c, gpu, placement)
+    check(c.transport.resources() == before, "leak", f"held {c.transport.resources()}, before {before}")
+    return passed(pieces=PIECES, refilled=PIECES, placements="gtt vram")
+
+
+def _fragmented(c: Context, gpu: GpuAccess, placement: Placement) -> None:
+    held: dict[int, Held] = {}
+
+    def take(number: int, size_bytes: int) -> None:
+        held[number] = _taken(c, gpu, size_bytes, placement, f"piece {number}", number)
+
+    def give_back(number: int) -> None:
+        held.pop(number).buffer.free()
+
+    for number in range(PIECES):
+        take(number, PIECE_BYTES)
+    for number in range(1, PIECES, 2):
+        give_back(number)
+    for number in range(PIECES, 2 * PIECES):
+        take(number, PIECE_BYTES // 2)
+    take(2 * PIECES, 16 * MIB)
+    _check(gpu, list(held.values()), "while others came and went")
+    ranges = sorted((each.buffer.gpu_va, each.buffer.size_bytes) for each in held.values())
     overlap = [hex(b[0]) for a, b in pairwise(ranges) if a[0] + a[1] > b[0]]
     check(not overlap, "overlap", f"buffers overlap at {', '.join(overlap[:4])}")
-    for each in (*pieces[0::2], *half, large):
-        each.free()
+    for number in list(held):
+        give_back(number)
     _settle(c)
-    check(c.transport.resources() == before, "leak", f"held {c.transport.resources()}, before {before}")
-    return passed(pieces=PIECES, refilled=len(half))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A buffer with a pattern of its own in its last bytes."""
+
+    buffer: DeviceBuffer
+    want: bytes
+
+    @property
+    def at(self) -> int:
+        return self.buffer.gpu_va + self.buffer.size_bytes - len(self.want)
+
+
+def _check(gpu: GpuAccess, held: Sequence[Held], when: str) -> None:
+    """Each keeps its content as the GPU sees it and, where it can, as the CPU does."""
+    for each, got in zip(held, gpu.gather([(each.at, PATTERN_BYTES) for each in held]), strict=True):
+        name = f"{each.buffer.name} in {each.buffer.placement.value}"
+        check(got == each.want, "wrong-data", f"{name} lost its content {when}, as the GPU reads it")
+        if each.buffer.placement in HOST_VISIBLE:
+            got = Memory(each.buffer).read(each.buffer.size_bytes - PATTERN_BYTES, PATTERN_BYTES)
+            check(got == each.want, "wrong-data", f"{name} lost its content {when}, as the CPU reads it")
+
+
+def _taken(c: Context, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int) -> Held:
+    """Written by the GPU in VRAM and every other time elsewhere, else by the CPU."""
+    fallback = Placement.GTT if placement is Placement.VRAM_BAR else None
+    buffer = c.transport.alloc(size_bytes, placement, name, fallback=fallback)
+    held = Held(buffer, pattern(PATTERN_BYTES, seed))
+    c.side.settle()
+    if buffer.placement not in HOST_VISIBLE or seed % 2:
+        gpu.write(held.at, held.want)
+    else:
+        Memory(buffer).put(buffer.size_bytes - PATTERN_BYTES, held.want)
+    return held
 
 
 def churn(c: Context) -> Outcome:
     """Buffers of all sizes and kinds made and given back in random order; each keeps its own pattern meanwhile."""
     dice = random.Random(1)
+    gpu = GpuAccess(c)
     before, counted = c.transport.resources(), used(c)
-    live: list[tuple[Memory, bytes]] = []
+    live: list[Held] = []
     made = refused = 0
-    kinds = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
     for number in range(CHURN_ROUNDS):
-        room = LIVE_BYTES - sum(each.size_bytes for each, _ in live)
+        room = LIVE_BYTES - sum(each.buffer.size_bytes for each in live)
         size_bytes = dice.choice(SIZES)
         if size_bytes <= room and (not live or dice.random() < 0.6):
             try:
-                memory = c.memory(size_bytes, f"churn {number}", dice.choice(kinds), fallback=Placement.GTT)
+                live.append(_taken(c, gpu, size_bytes, dice.choice(KINDS), f"churn {number}", number))
             except DriverError:
                 refused += 1
                 continue
-            want = pattern(256, number)
-            memory.put(memory.size_bytes - 256, want)
-            live.append((memory, want))
             made += 1
         elif live:
-            _give_back(live.pop(dice.randrange(len(live))))
+            _give_back(gpu, live.pop(dice.randrange(len(live))))
     for each in live:
-        _give_back(each)
+        _give_back(gpu, each)
     _settle(c)
     after = c.transport.resources()
     check(after == before, "leak", f"held {after}, before {before}")
@@ -131,15 +177,17 @@ def churn(c: Context) -> Outcome:
     return passed(made=made, refused=refused, left_kib=left >> 10)
 
 
-def _give_back(item: tuple[Memory, bytes]) -> None:
-    memory, want = item
-    got = memory.read(memory.size_bytes - 256, 256)
-    check(got == want, "wrong-data", f"{memory.buffer.name} in {memory.buffer.placement.value} lost its content")
-    memory.free()
+def _give_back(gpu: GpuAccess, held: Held) -> None:
+    _check(gpu, [held], "before it was given back")
+    held.buffer.free()
 
 
 def exhaustion(c: Context) -> Outcome:
-    """Taken until the kernel says no: ENOMEM, no crash, everything usable afterwards."""
+    """Taken until the kernel says no: ENOMEM, no crash, everything usable afterwards.
+
+    The GPU marks both ends of every block: two blocks over the same memory would show one mark.
+    """
+    gpu = GpuAccess(c)
     total = c.render.memory()["vram.usable_heap_size"]
     block = max(64 * MIB, total // 16)
     before = c.transport.resources()
@@ -153,6 +201,12 @@ def exhaustion(c: Context) -> Outcome:
     except DriverError as error:
         end = error.args[0].partition("\n")[0]
         check(error.errno == 12, "wrong-errno", f"the end of VRAM is {end}, not ENOMEM")
+        _settle(c)
+        c.side.settle()
+        marks = {va: 0x3A4B_0000 + index for index, va in enumerate(_ends(taken))}
+        gpu.mark(marks)
+        wrong = [f"{va:#x} holds {value:#x}" for va, value in gpu.marked_otherwise(marks).items()]
+        check(not wrong, "overlap", f"with VRAM full the GPU's marks are not where it wrote them: {wrong[:3]}")
     finally:
         count = len(taken)
         _free(taken)
@@ -163,7 +217,14 @@ def exhaustion(c: Context) -> Outcome:
     memory = c.memory(MIB, "afterwards")
     write_and_read(memory, "after VRAM was full")
     memory.free()
-    return passed(blocks=count, block_mib=block >> 20)
+    return passed(blocks=count, block_mib=block >> 20, marks=len(marks))
+
+
+def _ends(blocks: list[DeviceBuffer]) -> list[int]:
+    """First, middle and last dword of each."""
+    return [
+        block.gpu_va + offset for block in blocks for offset in (0, block.size_bytes // 2, block.size_bytes - 4)
+    ]
 
 
 def _free(buffers: list[DeviceBuffer]) -> None:
@@ -171,8 +232,11 @@ def _free(buffers: list[DeviceBuffer]) -> None:
         buffers.pop().free()
 
 
-def _probe(number: int, title: str, passes_when: str, run: Callable[[Context], Outcome], proves: str) -> Probe:
-    return Probe(f"M{number:02}", title, (T1, T2), 0, proves, passes_when, run, signatures=_KNOWN, seconds=120.0)
+def _probe(
+    number: int, title: str, passes_when: str, run: Callable[[Context], Outcome], proves: str, *, hazard: int = 1
+) -> Probe:
+    name = f"M{number:02}"
+    return Probe(name, title, (T1, T2), hazard, proves, passes_when, run, signatures=_KNOWN, seconds=120.0)
 
 
 _KNOWN = (
@@ -204,6 +268,7 @@ PROBES = (
         "the kernel's count follows 96 MiB of VRAM and GTT up and down",
         accounting,
         "counts are true",
+        hazard=0,
     ),
     _probe(
         2,
@@ -213,9 +278,17 @@ PROBES = (
         "holes are usable",
     ),
     _probe(
-        3, "churn", f"{CHURN_ROUNDS} random steps, each buffer keeps its pattern", churn, "nothing leaks or mixes"
+        3,
+        "churn",
+        f"{CHURN_ROUNDS} random steps, each buffer keeps its pattern, as CPU and GPU see it",
+        churn,
+        "nothing leaks or mixes",
     ),
     _probe(
-        4, "exhaustion", "ENOMEM at the end of VRAM, and all usable afterwards", exhaustion, "the end is orderly"
+        4,
+        "exhaustion",
+        "ENOMEM at the end of VRAM, every block the GPU's own memory, and all usable afterwards",
+        exhaustion,
+        "the end is orderly",
     ),
 )

@@ -12,6 +12,7 @@ from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.host import u32_array
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.errnos import Refusal, compare
+from zinc_rt.probes.gpu_access import GpuAccess
 from zinc_rt.probes.memory_access import Memory, first_difference, pattern
 from zinc_rt.probes.probe import (
     T1,
@@ -64,8 +65,13 @@ def gtt(c: Context) -> Outcome:
 
 
 def vram(c: Context) -> Outcome:
+    """From the CPU where it reaches, from the GPU everywhere."""
+    gpu = GpuAccess(c)
+    c.side.settle()
     before = c.transport.resources()
     hidden = c.transport.alloc(SIZE_BYTES, Placement.VRAM, "vram")
+    c.side.settle()
+    gpu.check_all(hidden.gpu_va, SIZE_BYTES, "VRAM that the CPU does not map")
     hidden.free()
     try:
         visible = c.memory(SIZE_BYTES, "visible vram", Placement.VRAM_BAR)
@@ -76,7 +82,20 @@ def vram(c: Context) -> Outcome:
             ) from error
         raise
     write_and_read(visible, "VRAM through the BAR")
+    want = pattern(SIZE_BYTES, 5)
+    visible.put(0, want)
+    bad = first_difference(gpu.read(visible.gpu_va, SIZE_BYTES), want)
+    check(
+        bad is None, "bar-differs", f"the GPU reads other bytes than the CPU wrote through the BAR, from {bad} on"
+    )
+    want = pattern(SIZE_BYTES, 6)
+    gpu.write(visible.gpu_va, want)
+    bad = first_difference(visible.read(0, SIZE_BYTES), want)
+    check(
+        bad is None, "bar-differs", f"through the BAR the CPU reads other bytes than the GPU wrote, from {bad} on"
+    )
     visible.free()
+    c.side.settle()
     nothing_left(c, before)
     return passed(bytes=SIZE_BYTES, small_bar=str(c.node.small_bar))
 
@@ -191,12 +210,25 @@ PROBES = (
         "P10",
         "VRAM buffer and BAR",
         (T1,),
-        0,
-        "VRAM can be made, and the CPU reaches it",
-        "ordinary and CPU-visible VRAM; a pattern through the BAR comes back",
+        1,
+        "VRAM can be made, the GPU holds what is written there, and the CPU sees the same bytes",
+        "patterns by DMA_DATA over ordinary VRAM come back; through the BAR CPU and GPU read each other's",
         vram,
-        needs=("P09",),
+        needs=("P09", "P24"),
+        seconds=60.0,
         signatures=(
+            Signature(
+                symptom("gpu-wrong-data"),
+                "VRAM does not hold what the GPU wrote: another buffer's pages, a mapping of the wrong size, or "
+                "defective memory",
+                "`dmesg | grep -iE 'amdgpu|ras|ecc'`; zinc-rt mem-test goes over more of it",
+            ),
+            Signature(
+                symptom("bar-differs"),
+                "CPU and GPU reach other pages at the same buffer, or one sees the other's writes too late (HDP, "
+                "GL2)",
+                "P41 tells stale from wrong; `dmesg | grep -iE 'amdgpu|iommu'`",
+            ),
             Signature(
                 symptom("small-bar"),
                 "a small BAR: the CPU reaches only 256 MiB of VRAM",

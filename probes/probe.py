@@ -59,7 +59,7 @@ class Outcome:
     advice: str = ""
     report: str = ""  # the hang report, or a traceback
     hang: HangReport | None = None  # with the bytes of ring and IB, for --bundle
-    log: tuple[str, ...] = ()  # a simulated device's kernel log, from this probe
+    log: tuple[str, ...] = ()  # what the kernel logged while this probe ran
     marks: tuple[str, ...] = ()  # what a simulated device came to meanwhile: zinc_rt/facts.py
 
     @property

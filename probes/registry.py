@@ -57,26 +57,21 @@ def number(probe: Probe) -> int:
 
 
 def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
-    """Every probe behind those it needs, by number where it can be. Raises ValueError for a circle."""
-    by_id = {probe.id: probe for probe in probes}
-    if len(by_id) != len(probes):
+    """Always the lowest number whose needs have run. Raises ValueError for a circle or an unknown need."""
+    waiting = {probe.id: probe for probe in probes}
+    if len(waiting) != len(probes):
         raise ValueError("two probes of one id")
-    done: dict[str, Probe] = {}
-
-    def visit(probe: Probe, trail: tuple[str, ...]) -> None:
-        if probe.id in trail:
-            raise ValueError(" -> ".join((*trail, probe.id)))
-        if probe.id in done:
-            return
+    for probe in probes:
         for need in probe.needs:
-            if need not in by_id:
+            if need not in waiting:
                 raise ValueError(f"{probe.id} needs {need}, which does not exist")
-            visit(by_id[need], (*trail, probe.id))
-        done[probe.id] = probe
-
-    for probe in sorted(probes, key=number):
-        visit(probe, ())
-    return tuple(done.values())
+    done: list[Probe] = []
+    while waiting:
+        free = [probe for probe in waiting.values() if not waiting.keys() & set(probe.needs)]
+        if not free:
+            raise ValueError(f"a circle of needs among {', '.join(waiting)}")
+        done.append(waiting.pop(min(free, key=number).id))
+    return tuple(done)
 
 
 PROBES = ordered([probe for group in GROUPS for probe in group])

@@ -44,14 +44,24 @@ class Plan:
 
 
 class Runner:
-    def __init__(self, plan: Plan, probes: Sequence[Probe], journal: Journal, *, command: str = COMMAND) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        probes: Sequence[Probe],
+        journal: Journal,
+        *,
+        command: str = COMMAND,
+        kernel_log: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """`kernel_log` is all the machine's kernel has said; a simulated device's comes with each outcome."""
         self.plan = plan
+        self._kernel_log = kernel_log
         self.command = command
         self.probes = probes
         self.journal = journal
         self.suspects = journal.suspects()
         self._status: dict[str, Result] = {}  # by id and tier, as it came out
-        self.log: list[str] = []  # a simulated device's kernel log
+        self.log: list[str] = []  # a simulated device's kernel log, of all probes
         self.marks: set[str] = set()  # what a simulated device came to
         self.hangs: dict[str, HangReport] = {}  # by result
         self._root: dict[str, str] = {}  # of what is skipped for a need: the probe it began with
@@ -124,11 +134,12 @@ class Runner:
     def _run(self, probe: Probe, tier: str) -> tuple[Outcome, float]:
         plan = self.plan
         deadline = plan.timeout_seconds or probe.seconds + probe.more_seconds(plan.options)
+        before = len(self._kernel_log())
         ended = run_apart(partial(in_context, probe, plan.spec, tier, plan.options), deadline)
         outcome = outcome_of(ended)
         self.log += outcome.log
         self.marks.update(outcome.marks)
-        return outcome, ended.seconds
+        return replace(outcome, log=(*self._kernel_log()[before:], *outcome.log)), ended.seconds
 
     def _afterwards(self, probe: Probe, tier: str, outcome: Outcome) -> Outcome:
         """Whether the GPU still answers, in a new process."""
@@ -169,6 +180,8 @@ class Runner:
                 first_bad |= {"call": outcome.call, "errno": outcome.errno}
             if outcome.faults:
                 first_bad["faults"] = list(outcome.faults)
+            if outcome.log:
+                first_bad["kernel_log"] = list(outcome.log)
             if outcome.report:
                 first_bad["report"] = outcome.report
             if self.plan.known:

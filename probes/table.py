@@ -12,6 +12,7 @@ from zinc_rt.probes.probe import Probe
 from zinc_rt.report import Report, Result
 
 _SHOWN_MEASURES = 4
+_SHOWN_LOG_LINES = 12
 _HIDDEN = {"title", "hazard", "simulated", "seconds", "notes"}
 
 
@@ -56,7 +57,7 @@ def _figure(value: float | str) -> str:
 
 
 def story(result: Result) -> str:
-    """Cause, advice and the command that shows it again."""
+    """Evidence, what the kernel logged meanwhile, cause, advice and the command that shows it again."""
     bad = result.first_bad
     lines = [f"{result.id}  {result.measure.get('title', '')}"]
     if result.status == "fail":
@@ -66,6 +67,10 @@ def story(result: Result) -> str:
             f"  evidence  wptr {bad['wptr']}, rptr {bad['rptr']}, fence {bad['fence']}, poison {bad['poison']}"
         )
     lines += [f"  event     {fault}" for fault in bad.get("faults", ())]
+    log = bad.get("kernel_log", ())
+    if len(log) > _SHOWN_LOG_LINES:
+        lines.append(f"  kernel    ({len(log) - _SHOWN_LOG_LINES} lines before these are in --json and --bundle)")
+    lines += [f"  kernel    {each}" for each in log[-_SHOWN_LOG_LINES:]]
     lines += [f"  cause     {result.cause}"] if result.cause else []
     lines += [f"  advice    {result.advice}"] if result.advice else []
     lines += [f"  known     {row}" for row in bad.get("known", ())]

@@ -13,9 +13,12 @@ import pytest
 from fake_probes import probe, run
 
 from zinc_rt.errors import UsageError
+from zinc_rt.probes import table
 from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.probe import HOST, T1, T2
 from zinc_rt.probes.registry import PROBES, ordered, select
+from zinc_rt.probes.runner import Runner
 
 
 def test_a_probe_that_passes_keeps_its_measure() -> None:
@@ -38,6 +41,21 @@ def test_a_failure_quotes_what_is_known_of_the_machine_and_a_pass_does_not() -> 
     )
     assert found["A/t1"].first_bad["known"] == ["bad (row): it hangs [https://example.org, 2026-01-02]"]
     assert not found["B/t1"].first_bad
+
+
+def test_a_failure_shows_what_the_kernel_logged_meanwhile_and_no_other_probes_lines() -> None:
+    log: list[str] = []
+
+    def another_line_each_time() -> tuple[str, ...]:
+        log.append(f"amdgpu: line {len(log)}")
+        return tuple(log)
+
+    probes = [probe("A"), probe("B", fake.bad), probe("C")]
+    runner = Runner(fake.plan(), probes, Journal(None, "fake"), kernel_log=another_line_each_time)
+    found = {result.id: result for result in runner.run()}
+    assert found["B/t1"].first_bad["kernel_log"] == ["amdgpu: line 3"], "read before and after each probe"
+    assert "  kernel    amdgpu: line 3\n" in table.story(found["B/t1"])
+    assert not found["A/t1"].first_bad and not found["C/t1"].first_bad
 
 
 @pytest.mark.parametrize("body", [fake.hang, fake.deaf])
@@ -137,7 +155,7 @@ def test_a_large_answer_comes_whole() -> None:
 def test_probes_are_ordered_by_what_they_need() -> None:
     a, b = probe("P02"), probe("P01", needs=("P02",))
     assert [each.id for each in ordered([b, a])] == ["P02", "P01"]
-    with pytest.raises(ValueError, match="P01 -> P02 -> P01"):
+    with pytest.raises(ValueError, match="a circle of needs among P01, P02"):
         ordered([b, replace(a, needs=("P01",))])
     with pytest.raises(ValueError, match="does not exist"):
         ordered([b])

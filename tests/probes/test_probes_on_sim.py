@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from zinc_rt.probes.registry import ALIVE, PROBES, select
 from zinc_rt.probes.runner import Plan, Runner
 from zinc_rt.report import Result
 from zinc_rt.sim.inject import INJECTIONS
+from zinc_rt.sim.memory import Bo, Heap
+from zinc_rt.sim.vm import GpuVm, Span
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 SLOW = {"P56"}  # ten thousand fences: once, on t1
@@ -162,6 +165,36 @@ def test_a_failure_shows_the_four_that_matter() -> None:
 def test_memory_holds_under_stress(probe: Probe) -> None:
     found = run((probe,))
     assert [each.status for each in found] == ["pass", "pass"], [each.reason for each in found]
+
+
+@pytest.mark.parametrize(
+    ("inject", "probe", "says"),
+    [("stale-hdp", "P10", "the GPU reads other bytes than the CPU wrote through the BAR")],
+)
+def test_a_bar_that_differs_is_found_by_reading_from_both_sides(inject: str, probe: str, says: str) -> None:
+    (found,) = run(select(PROBES, probe), replace(SIM, inject=(inject,)), (T1,))
+    assert found.status == "fail" and says in found.reason and "HDP" in found.cause and "P41" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("probe", "says"), [("M02", "lost its content"), ("M03", "lost its content"), ("M04", "mark")]
+)
+def test_two_buffers_over_the_same_vram_are_seen_by_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, probe: str, says: str
+) -> None:
+    """VRAM that no CPU maps: only the GPU can tell."""
+    first: dict[int, Bo] = {}
+    right = GpuVm.map
+
+    def over_the_first(vm: GpuVm, va: int, size_bytes: int, bo: Bo, **more: Any) -> Span:
+        if bo.heap is Heap.VRAM and not bo.public:
+            bo.store = first.setdefault(bo.size_bytes, bo).store
+        return right(vm, va, size_bytes, bo, **more)
+
+    monkeypatch.setattr(GpuVm, "map", over_the_first)
+    found = run(select(mem_test.PROBES, probe), tiers=(T1,))
+    assert [each.status for each in found] == ["fail"] and says in found[0].reason, found[0].reason
+    assert found[0].cause == "two buffers share memory, or pages moved under a mapping"
 
 
 def test_a_small_bar_does_not_upset_the_memory_test() -> None:

@@ -1,0 +1,85 @@
+"""Memory as the GPU sees it: written and read by the command processor, through a window in host memory.
+
+VRAM that no CPU can map is reached in no other way, and a mapping that only the CPU was given shows here. The
+fence behind each submission writes back and drops GL2, so what the host wrote before is what the next copy finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import DmaData, WriteData
+from zinc_rt.probes.context import Context
+from zinc_rt.probes.memory_access import first_difference, pattern
+from zinc_rt.probes.probe import check
+
+WINDOW_BYTES = 1 << 20
+COPIES_AT_ONCE = 64  # packets in a submission
+
+
+class GpuAccess:
+    """A queue and a window. Addresses are the GPU's, sizes in bytes."""
+
+    def __init__(self, c: Context) -> None:
+        self.context = c
+        self.lane = c.lane("access")
+        self.window = c.memory(WINDOW_BYTES, "window")
+        c.side.flush_hdp()  # what it needs is made once: now, so that nobody counts it later
+
+    def write(self, va: int, data: bytes) -> None:
+        for start in range(0, len(data), WINDOW_BYTES):
+            piece = data[start : start + WINDOW_BYTES]
+            self.window.put(0, piece)
+            self._finish([_copy(self.window.gpu_va, va + start, len(piece))], "DMA_DATA to memory")
+
+    def read(self, va: int, size_bytes: int) -> bytes:
+        pieces = [
+            (va + start, min(WINDOW_BYTES, size_bytes - start)) for start in range(0, size_bytes, WINDOW_BYTES)
+        ]
+        return b"".join(self.gather(pieces))
+
+    def gather(self, pieces: Sequence[tuple[int, int]]) -> list[bytes]:
+        """What stands at each (address, size); what the host wrote through the BAR before is flushed."""
+        found: list[bytes] = []
+        while len(found) < len(pieces):
+            packets = list(self.context.side.flush_hdp())
+            fits: list[tuple[int, int]] = []
+            end = 0
+            for va, size_bytes in pieces[len(found) : len(found) + COPIES_AT_ONCE]:
+                if end + size_bytes > WINDOW_BYTES:
+                    break
+                packets.append(_copy(va, self.window.gpu_va + end, size_bytes))
+                fits.append((end, size_bytes))
+                end += size_bytes
+            self.window.poison()
+            self._finish(packets, "DMA_DATA from memory")
+            found += [self.window.read(at, size_bytes) for at, size_bytes in fits]
+        return found
+
+    def mark(self, marks: Mapping[int, int]) -> None:
+        """A dword at each address."""
+        packets = [WriteData(va, (value,), wr_confirm=1) for va, value in marks.items()]
+        for start in range(0, len(packets), COPIES_AT_ONCE):
+            self._finish(packets[start : start + COPIES_AT_ONCE], "marks")
+
+    def marked_otherwise(self, marks: Mapping[int, int]) -> dict[int, int]:
+        """What stands at those addresses where it is not the mark."""
+        seen = self.gather([(va, 4) for va in marks])
+        found = {va: int.from_bytes(each, "little") for va, each in zip(marks, seen, strict=True)}
+        return {va: value for va, value in found.items() if value != marks[va]}
+
+    def check_all(self, va: int, size_bytes: int, what: str) -> None:
+        """A pattern over all of it comes back, and a second one, so that old content does not pass."""
+        for seed in (3, 4):
+            want = pattern(size_bytes, seed)
+            self.write(va, want)
+            bad = first_difference(self.read(va, size_bytes), want)
+            check(bad is None, "gpu-wrong-data", f"{what}: what the GPU wrote differs from byte {bad} on")
+
+    def _finish(self, packets: Iterable[Packet], name: str) -> None:
+        self.lane.finish(packets, name)
+
+
+def _copy(source: int, target: int, size_bytes: int) -> DmaData:
+    return DmaData(source, target, size_bytes, raw_wait=0)

@@ -1,0 +1,218 @@
+"""Which rule of CREATE_QUEUE a refused request breaks, found by substitution.
+
+A request of this file's own, over buffers of its own, is made until the kernel takes it. Then each part of the
+refused request is put into it alone: what makes the kernel refuse again is what was wrong, however many parts that
+are. Sizes and offsets here are literals of the kernel's sources, not the runtime's, so that a wrong constant or a
+wrong layout of the runtime is found as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
+from zinc_rt.kmd.errors import DriverError, errno_name
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.layout import Ioctl, Record
+from zinc_rt.probes.context import Context
+from zinc_rt.probes.probe import Failed
+
+PAGE_BYTES = 4096
+RING_BYTES = 1 << 16
+EOP_BYTES = 4096  # eop_buffer_size of gfx8 and later: amdkfd/kfd_queue.c
+COMPUTE = 0  # KFD_IOC_QUEUE_TYPE_COMPUTE: include/uapi/linux/kfd_ioctl.h
+
+_DEVICE = (errno.ENODEV, errno.EIO, errno.ETIME, errno.ETIMEDOUT)  # the GPU or its firmware, not the request
+
+Fields = dict[str, int]
+Call = Callable[[Ioctl, Record], Record]  # KfdProcess.call
+
+# struct kfd_ioctl_create_queue_args, include/uapi/linux/kfd_ioctl.h: name, offset in bytes, struct code
+LAYOUT = (
+    ("ring_base_address", 0, "Q"),
+    ("write_pointer_address", 8, "Q"),
+    ("read_pointer_address", 16, "Q"),
+    ("doorbell_offset", 24, "Q"),
+    ("ring_size", 32, "I"),
+    ("gpu_id", 36, "I"),
+    ("queue_type", 40, "I"),
+    ("queue_percentage", 44, "I"),
+    ("queue_priority", 48, "I"),
+    ("queue_id", 52, "I"),
+    ("eop_buffer_address", 56, "Q"),
+    ("eop_buffer_size", 64, "Q"),
+    ("ctx_save_restore_address", 72, "Q"),
+    ("ctx_save_restore_size", 80, "I"),
+    ("ctl_stack_size", 84, "I"),
+    ("sdma_engine_id", 88, "I"),
+)
+_QUEUE_ID_AT = next(offset for name, offset, _ in LAYOUT if name == "queue_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Fields that the kernel checks together, and what it wants of them."""
+
+    name: str
+    fields: tuple[str, ...]
+    wants: str
+
+
+# kfd_queue_acquire_buffers and kfd_queue_buffer_get in amdkfd/kfd_queue.c, set_queue_properties_from_user in
+# amdkfd/kfd_chardev.c, init_user_queue in amdkfd/kfd_process_queue_manager.c
+RULES = (
+    Rule("the ring", ("ring_base_address", "ring_size"), "a power of two, and a mapping of exactly that size"),
+    Rule("wptr", ("write_pointer_address",), "a page of its own in this GPU's GTT"),
+    Rule("rptr", ("read_pointer_address",), "a page of its own"),
+    Rule("the EOP buffer", ("eop_buffer_address", "eop_buffer_size"), f"{EOP_BYTES} bytes, a mapping of its own"),
+    Rule(
+        "the context save area",
+        ("ctx_save_restore_address", "ctx_save_restore_size", "ctl_stack_size"),
+        "its own control stack size, and a mapping of exactly what it computes",
+    ),
+    Rule("the priority", ("queue_priority",), "0 to 15"),
+    Rule("the percentage", ("queue_percentage",), "0 to 100 in bits 7:0"),
+    Rule("the type", ("queue_type",), f"{COMPUTE}, a PM4 compute queue"),
+    Rule("the GPU", ("gpu_id",), "the topology node's gpu_id"),
+)
+
+
+@contextmanager
+def refusals_explained(c: Context) -> Iterator[None]:
+    """Inside, a CREATE_QUEUE of the runtime that is refused is taken apart while its buffers are still there.
+
+    Raises Failed with the rule instead of the runtime's error, unless nothing can be told beyond it.
+    """
+    made = c.process.call
+    why = ""
+
+    def call(command: Ioctl, record: Record, about: str = "") -> Record:
+        nonlocal why
+        try:
+            return made(command, record, about)
+        except DriverError as error:
+            if command is kfd.IOC_CREATE_QUEUE and error.errno not in _DEVICE:
+                refused = {name: record[name] for name in record.struct.fields}
+                why = failing_rule(c, refused, bytes(record.raw), made)
+            raise
+
+    setattr(c.process, "call", call)  # noqa: B010  (of this process alone, which runs one probe)
+    try:
+        yield
+    except DriverError as error:
+        if not why:
+            raise
+        reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {why}"
+        raise Failed("queue-rule", reason, call=error.call, errno=error.errno) from error
+    finally:
+        setattr(c.process, "call", made)  # noqa: B010
+
+
+def failing_rule(c: Context, refused: Fields, raw: bytes, call: Call) -> str:
+    """What in `refused`, which the runtime laid out as `raw`, the kernel does not take: a sentence.
+
+    Empty where this file's own request meets the same errno: then it is not about the request.
+    """
+    slipped = layout_slip(refused, raw)
+    if slipped:
+        return slipped
+    reference, why_not = _accepted(c, call)
+    if reference is None:
+        return why_not
+    broken = []
+    for rule in RULES:
+        theirs = {name: refused[name] for name in rule.fields}
+        if not _refused(reference | theirs, call):
+            continue
+        alone = [name for name in rule.fields if _refused(reference | {name: refused[name]}, call)]
+        names = [name for name in alone if not name.endswith("_address")] or alone or rule.fields
+        seen = ", ".join(f"{name} {refused[name]:#x}" for name in names)
+        taken = ", ".join(f"{reference[name]:#x}" for name in names)
+        broken.append(f"{rule.name}: {seen} is refused where {taken} is taken; the kernel wants {rule.wants}")
+    return "; ".join(broken) or "each part alone is taken with the others replaced: two of them do not go together"
+
+
+def layout_slip(fields: Mapping[str, int], raw: bytes) -> str:
+    """A field that the runtime lays out elsewhere than the kernel's header does; empty where there is none."""
+    for name, offset, code in LAYOUT:
+        (there,) = struct.unpack_from("<" + code, raw.ljust(offset + 8, b"\0"), offset)
+        if name in fields and there != fields[name]:
+            return (
+                f"the runtime's layout of CREATE_QUEUE: {name} is {fields[name]:#x}, but at offset {offset}, "
+                f"where kfd_ioctl.h has it, stands {there:#x}"
+            )
+    return ""
+
+
+def packed(fields: Mapping[str, int]) -> Record:
+    """By this file's layout, whatever the runtime's is."""
+    raw = bytearray(kfd.CREATE_QUEUE.size_bytes)
+    for name, offset, code in LAYOUT:
+        struct.pack_into("<" + code, raw, offset, fields.get(name, 0))
+    return Record(kfd.CREATE_QUEUE, raw)
+
+
+def _refused(fields: Mapping[str, int], call: Call) -> int:
+    """The errno with which the kernel refuses this queue; 0 where it makes it, which is given back at once."""
+    request = packed(fields)
+    try:
+        call(kfd.IOC_CREATE_QUEUE, request)
+    except DriverError as error:
+        if error.errno in _DEVICE:
+            raise
+        return error.errno
+    (queue_id,) = struct.unpack_from("<I", request.raw, _QUEUE_ID_AT)
+    call(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
+    return 0
+
+
+def _accepted(c: Context, call: Call) -> tuple[Fields | None, str]:
+    """A request that the kernel takes, or what was tried in vain; nothing is said of other errnos than EINVAL."""
+    gpu = c.gpu
+    fields = {
+        "ring_base_address": gpu.alloc(RING_BYTES, Placement.GTT, "own ring").gpu_va,
+        "write_pointer_address": gpu.alloc(PAGE_BYTES, Placement.GTT, "own wptr").gpu_va,
+        "read_pointer_address": gpu.alloc(PAGE_BYTES, Placement.GTT, "own rptr").gpu_va,
+        "ring_size": RING_BYTES,
+        "gpu_id": c.node.gpu_id,
+        "queue_type": COMPUTE,
+        "queue_percentage": 100,
+        "queue_priority": 7,
+        "eop_buffer_address": gpu.alloc(EOP_BYTES, Placement.VRAM, "own eop").gpu_va,
+        "eop_buffer_size": EOP_BYTES,
+    }
+    tried = []
+    for sizes in _save_areas(cwsr_sizes(c.node)):
+        area = gpu.alloc(sizes.buffer_bytes, Placement.GTT, "own save area")
+        whole = fields | {
+            "ctx_save_restore_address": area.gpu_va,
+            "ctx_save_restore_size": sizes.save_bytes,
+            "ctl_stack_size": sizes.control_stack_bytes,
+        }
+        refusal = _refused(whole, call)
+        if refusal not in (0, errno.EINVAL):
+            return None, ""
+        if not refusal:
+            return whole, ""
+        area.free()
+        tried.append(f"{sizes.control_stack_bytes:#x}")
+    without = {"eop_buffer_address": 0, "eop_buffer_size": 0}
+    if not _refused(whole | without, call):
+        return whole | without, ""
+    stacks = ", ".join(tried)
+    return None, f"no request is taken, not even with every part replaced (control stacks of {stacks} bytes)"
+
+
+def _save_areas(known: tuple[CwsrSizes, ...]) -> Iterator[CwsrSizes]:
+    """Those this chip may want, then control stacks a few pages beside them."""
+    yield from known
+    for sizes in known:
+        for pages in (1, -1, 2, -2, 3, -3):
+            stack = sizes.control_stack_bytes + pages * PAGE_BYTES
+            if stack > 0:
+                yield replace(sizes, control_stack_bytes=stack)

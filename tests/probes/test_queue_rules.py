@@ -1,0 +1,95 @@
+"""A queue that the kernel refuses: P15 names the part of the request that is wrong, by substitution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import fake_probes as fake
+import pytest
+
+from zinc_rt.kmd import kfd_queue
+from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
+from zinc_rt.kmd.topology import Node
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.layout import Record
+from zinc_rt.probes.queue_rules import LAYOUT, layout_slip
+from zinc_rt.probes.registry import PROBES, select
+from zinc_rt.report import Result
+
+RIGHT = kfd_queue._request
+
+
+def p15() -> Result:
+    return fake.run(select(PROBES, "P15"))["P15/t1"]
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
+    """The runtime's request with these fields wrong."""
+
+    def request(*given: object, **more: object) -> Record:
+        record = RIGHT(*given, **more)  # type: ignore[arg-type]
+        for name, value in values.items():
+            record[name] = value
+        return record
+
+    monkeypatch.setattr(kfd_queue, "_request", request)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"eop_buffer_size": 8192}, "the EOP buffer: eop_buffer_size 0x2000 is refused where 0x1000 is taken"),
+        ({"ring_size": 3000}, "the ring: ring_size 0xbb8 is refused where 0x10000 is taken"),
+        ({"ring_size": 1 << 17}, "the ring: ring_size 0x20000 is refused where 0x10000 is taken"),
+        ({"queue_priority": 16}, "the priority: queue_priority 0x10 is refused where 0x7 is taken"),
+        ({"queue_percentage": 101}, "the percentage: queue_percentage 0x65 is refused where 0x64 is taken"),
+        ({"queue_type": 99}, "the type: queue_type 0x63 is refused where 0x0 is taken"),
+        ({"gpu_id": 1}, "the GPU: gpu_id 0x1 is refused where"),
+        ({"read_pointer_address": 0x1000}, "rptr: read_pointer_address 0x1000 is refused where"),
+        ({"ctx_save_restore_size": 4096}, "the context save area: ctx_save_restore_size 0x1000 is refused where"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_wrong_part_is_named_with_what_is_taken(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, int], says: str
+) -> None:
+    changed(monkeypatch, **values)
+    result = p15()
+    assert result.status == "fail" and says in result.reason, result.reason
+    assert result.reason.count("is refused where") == 1, "nothing else is accused"
+    assert "a part of the request" in result.cause or "context save area" in result.cause
+
+
+def test_two_wrong_parts_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed(monkeypatch, queue_priority=16, eop_buffer_size=8192)
+    reason = p15().reason
+    assert "queue_priority 0x10" in reason and "eop_buffer_size 0x2000" in reason
+    assert reason.count("is refused where") == 2
+
+
+def test_a_buffer_of_another_size_is_named_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kfd_queue, "PAGE_BYTES", 8192)
+    reason = p15().reason
+    assert "rptr: read_pointer_address" in reason and "wptr: write_pointer_address" in reason
+    assert reason.count("is refused where") == 2
+
+
+def test_a_control_stack_computed_otherwise_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(node: Node) -> tuple[CwsrSizes, ...]:
+        return tuple(
+            replace(each, control_stack_bytes=each.control_stack_bytes - 4096) for each in cwsr_sizes(node)
+        )
+
+    monkeypatch.setattr(kfd_queue, "cwsr_sizes", short)
+    result = p15()
+    assert "the context save area: ctl_stack_size" in result.reason and result.reason.count("is refused") == 1
+
+
+def test_a_layout_that_is_not_the_headers_is_named_by_field_and_offset() -> None:
+    fields = {name: index + 1 for index, (name, _, _) in enumerate(LAYOUT)}
+    right = kfd.CREATE_QUEUE.new(**fields)
+    assert layout_slip(fields, bytes(right.raw)) == ""
+    swapped = bytearray(right.raw)
+    swapped[8:16], swapped[16:24] = swapped[16:24], swapped[8:16]
+    said = layout_slip(fields, bytes(swapped))
+    assert "write_pointer_address is 0x2, but at offset 8" in said and "stands 0x3" in said
