@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, TextIO
 
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
@@ -97,7 +98,7 @@ def _body(arguments: argparse.Namespace) -> int:
     peers = _peers(arguments)
     if arguments.peers == "help":
         for peer in peers:
-            print(f"{peer.name:<24} {'ready' if peer.absent is None else peer.absent[0]}", file=out)
+            terminal.show(f"{peer.name:<24} {'ready' if peer.absent is None else peer.absent[0]}", out=out)
         return 0
     chosen = _chosen(peers, arguments.peers, arguments.reference)
     gguf = options.read_model(arguments.model)
@@ -107,7 +108,7 @@ def _body(arguments: argparse.Namespace) -> int:
         outcomes = []
         for peer in chosen:
             if peer.absent is None:
-                print(f"running {peer.name} ...", file=_progress(), flush=True)
+                terminal.show(f"running {peer.name} ...", out=_progress())
             outcomes.append(skipped(peer) if peer.absent is not None else peer.run(task))
     rows = _judged(outcomes, arguments.reference)
     report.details |= {
@@ -257,29 +258,25 @@ def _show(
     said = [] if arguments.no_values else [f"{len(task['tokens'])} tokens compared"]
     if not arguments.no_speed:
         said.append(f"speed: prompt {task['prompt_tokens']}, then {task['new_tokens']}, {task['runs']} runs")
-    print(f"{report.model.get('path', arguments.model)}  {'; '.join(said)}", file=out)
-    print(printable_lines(table(rows, arguments.reference)), file=out)
+    terminal.show(f"{report.model.get('path', arguments.model)}  {'; '.join(said)}", out=out)
+    terminal.show(table(rows, arguments.reference), out=out)
     if not arguments.no_values and not any(found.logits is not None for _, found in rows):
-        print(f"note      no values compared: the reference {arguments.reference} has none", file=out)
+        terminal.show(f"note      no values compared: the reference {arguments.reference} has none", out=out)
     for outcome, _ in rows:
         for note in outcome.notes:
-            print(f"note      {outcome.peer}: {printable(note)}", file=out)
+            terminal.show(f"note      {outcome.peer}: {printable(note)}", out=out)
         if outcome.backend:
-            print(f"device    {outcome.peer}: {printable(outcome.backend, 160)}", file=out)
+            terminal.show(f"device    {outcome.peer}: {printable(outcome.backend, 160)}", out=out)
     for result in report.results:
         if result.reason:
-            print(f"{result.status:<9} {result.id}: {printable(result.reason)}", file=out)
+            terminal.show(f"{result.status:<9} {result.id}: {printable(result.reason)}", out=out)
         if result.repro:
-            print(f"  repro   {result.repro}", file=out)
+            terminal.show(f"  repro   {result.repro}", out=out)
         if result.advice:
-            print(f"  next    {result.advice}", file=out)
+            terminal.show(f"  next    {result.advice}", out=out)
     for shortcut in report.shortcuts:
-        print(f"shortcut  {shortcut}", file=out)
+        terminal.show(f"shortcut  {shortcut}", out=out)
     counts = report.counts()
     ran = counts.get("pass", 0) + counts.get("fail", 0)
-    print(f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-          f"{counts.get('skip', 0)} skipped", file=out)  # fmt: skip
-
-
-def printable_lines(text: str) -> str:
-    return "\n".join(printable(line).rstrip() for line in text.splitlines())
+    terminal.show(f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
+          f"{counts.get('skip', 0)} skipped", out=out)  # fmt: skip

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt import terminal
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, words
 
@@ -97,7 +98,7 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
     with Lab(device=arguments.device, model=arguments.model, settings=settings) as lab:
         for milestone in wanted:
-            print(f"{milestone.id}  {milestone.title}", file=out, flush=True)
+            terminal.show(f"{milestone.id}  {milestone.title}", out=out)
             for result in evaluate(milestone, lab, given, only=arguments.only):
                 report.results.append(result)
                 _print(result, out)
@@ -112,7 +113,7 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
     where = ", structural criteria on a simulated device" if report.device["simulated"] else ""
     names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
-    print(f"{verdict['status']}  {names}: {counts}{where}", file=out)
+    terminal.show(f"{verdict['status']}  {names}: {counts}{where}", out=out)
     if arguments.json == "-":
         print(to_json(report))
     elif arguments.json:
@@ -125,9 +126,9 @@ def _print(result: Result, out: Any) -> None:
     seen = "" if value is None else f"{value:g}"
     wanted = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
     name = result.id.partition("/")[2]
-    print(f"  {result.status.upper():<8}{name:<17}{wanted:<27} {result.measure['what']}", file=out)
+    terminal.show(f"  {result.status.upper():<8}{name:<17}{wanted:<27} {result.measure['what']}", out=out)
     for line in textwrap.wrap(result.reason, 92):
-        print(f"          {'':<17}{line}", file=out, flush=True)
+        terminal.show(f"          {'':<17}{line}", out=out)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -138,15 +139,17 @@ def _list(arguments: argparse.Namespace) -> int:
     out = words(arguments)
     report = Report("perf gate")
     for milestone in milestones():
-        print(f"{milestone.id}  {milestone.title}", file=out)
+        terminal.show(f"{milestone.id}  {milestone.title}", out=out)
         for each in milestone.criteria:
             wanted = f"{each.bound} {each.unit}"
-            print(f"  {each.type:<11}{each.id:<17}{wanted:<24} {each.what}  [{', '.join(each.source)}]", file=out)
+            terminal.show(
+                f"  {each.type:<11}{each.id:<17}{wanted:<24} {each.what}  [{', '.join(each.source)}]", out=out
+            )
             report.results.append(
                 Result(
                     each.name, each.type, "pass", reason=each.what, limit={"compare": wanted}, repro=each.command
                 )
             )
         for note in milestone.notes:
-            print(f"  note: {note}", file=out)
+            terminal.show(f"  note: {note}", out=out)
     return finish(report, arguments)

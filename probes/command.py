@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.commands.progress import stages
 from zinc_rt.errors import NothingRan, UsageError
+from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
@@ -153,7 +154,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     tiers = _tiers(arguments.tiers)
     chosen = registry.select(probes, arguments.select, f"zinc-rt-{name}")
     if arguments.list:
-        print(table.listing(chosen))
+        terminal.show(table.listing(chosen))
         return 0
     spec = parse(
         arguments.device,
@@ -371,9 +372,9 @@ def _journal(arguments: argparse.Namespace, spec: DeviceSpec, device: dict[str, 
     return Journal(path, spec.option if spec.simulated else str(device.get("render_path") or spec.option))
 
 
-def _print(text: str) -> None:
-    print(text, flush=True)
+def _print(text: Part) -> None:
+    terminal.show(text)
 
 
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _to_stderr(text: Part) -> None:
+    terminal.show(text, out=sys.stderr)

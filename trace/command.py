@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.errors import UsageError
@@ -125,17 +126,17 @@ def _look(arguments: argparse.Namespace) -> int:
 
             text = timeline(log)
             write_whole(arguments.chrome, lambda file: file.write(text.encode()))
-            print(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+            terminal.show(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
         else:
             from zinc_rt.trace.plans import memory_maps
             from zinc_rt.trace.stats import statistics
 
             for line in statistics(log) if arguments.stats else memory_maps(log):
-                print(line)
+                terminal.show(line)
         for problem in log.problems:
             _say(f"warning: {problem}")
     return 0
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    terminal.show(line, out=sys.stderr)

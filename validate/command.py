@@ -6,11 +6,12 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.commands import options
 from zinc_rt.commands.progress import Stage, stages
 from zinc_rt.errors import UsageError
+from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.settings import Settings
@@ -117,8 +118,8 @@ def _body(arguments: argparse.Namespace) -> int:
             same_bits = runner.same_bits()
         report.results += results
         report.details.setdefault("same_bits", {})[job.name] = same_bits
-        for text in sections(results, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
-            show(text)
+        for page in sections(results, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
+            show(page)
         digest += diagnosis(Evidence(job, results, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
@@ -156,11 +157,11 @@ def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
     return [job for given in each for job in prepare(given, settings)]
 
 
-def _print(text: str) -> None:
-    print(text, flush=True)
+def _print(text: Part) -> None:
+    terminal.show(text)
 
 
-def _silent(text: str) -> None:
+def _silent(text: Part) -> None:
     pass
 
 

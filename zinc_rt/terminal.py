@@ -66,6 +66,20 @@ class Table:
         return _drawn(self, None, colour=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Lines and tables that belong together."""
+
+    parts: Sequence[str | Table]
+
+    def __str__(self) -> str:
+        """Plain, in full width."""
+        return "\n".join(map(str, self.parts))
+
+
+Part = str | Table | Page
+
+
 def number(name: str) -> Column:
     """A column of figures."""
     return Column(name, right=True)
@@ -76,7 +90,7 @@ def table(columns: Sequence[str | Column], rows: Sequence[Sequence[object]], out
     show(Table(columns, rows), out=out)
 
 
-def show(*parts: str | Table, out: TextIO | None = None) -> None:
+def show(*parts: Part, out: TextIO | None = None) -> None:
     """Show tables and lines on `out` (default: stdout), each part on lines of its own, flushed."""
     stream = sys.stdout if out is None else out
     screen = Screen.of(stream)
@@ -104,7 +118,9 @@ class Screen:
         width = width or shutil.get_terminal_size().columns
         return cls(width if width >= NARROWEST else None, colour=not environ.get("NO_COLOR"))
 
-    def drawn(self, part: str | Table) -> str:
+    def drawn(self, part: Part) -> str:
+        if isinstance(part, Page):
+            return "\n".join(map(self.drawn, part.parts))
         if isinstance(part, Table):
             return _drawn(part, self.width, colour=self.colour)
         if self.width is None and not self.colour:

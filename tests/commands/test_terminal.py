@@ -129,7 +129,7 @@ COMMANDS = {
     "inspect": ["inspect", MODEL, "--tensors"],
     "validate": ["validate", MODEL, "--tokens", "1,2", "-n", "0", "--tiers", "t_cpu"],
     "golden": ["golden", "list"],
-    "assumptions": ["assumptions", "--all"],
+    "assumptions": ["assumptions"],
     "pm4-test": ["pm4-test", "--list"],
     "sim": ["sim", "--list"],
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands.options import (
@@ -89,11 +90,11 @@ def _logits(arguments: argparse.Namespace) -> int:
     write_whole(arguments.out, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
     out = words(arguments)
     for name, array in arrays.items():
-        print(f"{name:<7} {array.dtype}  {list(array.shape)}", file=out)
+        terminal.show(f"{name:<7} {array.dtype}  {list(array.shape)}", out=out)
     for clamp in report.shortcuts:
-        print(f"shortcut {clamp}", file=out)
+        terminal.show(f"shortcut {clamp}", out=out)
     total = sum(array.nbytes for array in arrays.values())
-    print(f"wrote {arguments.out}, {size(total)}, {report.ordering} on {report.device['tier']}", file=out)
+    terminal.show(f"wrote {arguments.out}, {size(total)}, {report.ordering} on {report.device['tier']}", out=out)
     report.results.append(
         Result(
             "logits",
