@@ -84,13 +84,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    import tempfile
-    from pathlib import Path
-
-    from zinc_rt.commands.describe import describe_model
-    from zinc_rt.compare.peer import skipped
     from zinc_rt.files import check_writable
-    from zinc_rt.report import Report
+    from zinc_rt.report import joined
 
     check_writable(report=arguments.json)
     _check(arguments)
@@ -101,7 +96,23 @@ def _body(arguments: argparse.Namespace) -> int:
             terminal.show(f"{peer.name:<24} {'ready' if peer.absent is None else peer.absent[0]}", out=out)
         return 0
     chosen = _chosen(peers, arguments.peers, arguments.reference)
-    gguf = options.read_model(arguments.model)
+    reports = [_one(arguments, model, chosen, out) for model in arguments.models]
+    whole = joined(reports)
+    if len(reports) > 1:
+        terminal.show(f"\n{_verdict(whole)}, {len(reports)} models", out=out)
+    return finish(whole, arguments)
+
+
+def _one(arguments: argparse.Namespace, model: str, chosen: list[Peer], out: TextIO) -> Report:
+    """One model on every peer."""
+    import tempfile
+    from pathlib import Path
+
+    from zinc_rt.commands.describe import describe_model
+    from zinc_rt.compare.peer import skipped
+    from zinc_rt.report import Report
+
+    gguf = options.read_model(model)
     report = Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=arguments.ctx or 0)
     with tempfile.TemporaryDirectory() as folder:
         task = _task(arguments, gguf, Path(folder))
@@ -122,7 +133,7 @@ def _body(arguments: argparse.Namespace) -> int:
         f"{o.peer}: simulated device: says nothing about hardware" for o, _ in rows if o.simulated
     ]
     _show(rows, report, arguments, out)
-    return finish(report, arguments)
+    return report
 
 
 def _progress() -> TextIO:
@@ -246,7 +257,7 @@ def result_of(outcome: Outcome, found: Distance, arguments: argparse.Namespace, 
 
 
 def _advice(arguments: argparse.Namespace, task: Task, outcome: Outcome) -> str:
-    return f"zinc-rt validate --model {arguments.model} --tokens {task.ids} --tiers {outcome.peer},t_cpu"
+    return f"zinc-rt validate --model {task.model} --tokens {task.ids} --tiers {outcome.peer},t_cpu"
 
 
 def _show(
@@ -276,7 +287,13 @@ def _show(
             terminal.show(f"  next    {result.advice}", out=out)
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
+    terminal.show(_verdict(report), out=out)
+
+
+def _verdict(report: Report) -> str:
     counts = report.counts()
     ran = counts.get("pass", 0) + counts.get("fail", 0)
-    terminal.show(f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-          f"{counts.get('skip', 0)} skipped", out=out)  # fmt: skip
+    return (
+        f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
+        f"{counts.get('skip', 0)} skipped"
+    )

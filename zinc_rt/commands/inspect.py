@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from zinc_rt.mem.traffic import Traffic
     from zinc_rt.model.emitter import Model
     from zinc_rt.model.gguf import GGUFFile, Tensor
-    from zinc_rt.report import Result
+    from zinc_rt.report import Report, Result
     from zinc_rt.settings import Settings
 
 EXAMPLES = """\
@@ -70,20 +70,33 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from zinc_rt.commands.describe import describe_model
     from zinc_rt.files import check_writable
-    from zinc_rt.model.gguf import read_gguf
-    from zinc_rt.report import Report, Result, write_text
+    from zinc_rt.report import joined
 
     for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
         if value < 1:
             raise UsageError(f"{name} {value}: wanted 1 or more")
     if arguments.check and arguments.graph:
         raise UsageError("--graph prints the graph and nothing else", next="leave one of --graph and --check out")
+    if len(arguments.models) > 1 and (arguments.plan_json or arguments.graph):
+        raise UsageError("--plan-json and --graph are of one model", next="name one model alone")
     check_writable(arguments.plan_json, report=arguments.json)
+    reports = []
+    for at, model in enumerate(arguments.models):
+        if at:
+            terminal.show("", out=words(arguments))
+        reports.append(_one(model, arguments))
+    return finish(joined(reports), arguments)
+
+
+def _one(path: str, arguments: argparse.Namespace) -> Report:
+    from zinc_rt.commands.describe import describe_model
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.report import Report, Result, write_text
+
     knobs = settings()
     report = Report("inspect", shortcuts=knobs.clamps())
-    gguf = read_gguf(arguments.model)
+    gguf = read_gguf(path)
     planned = _Planned.of(gguf, arguments, knobs)
     if planned.error is not None and (arguments.graph or arguments.plan_json):
         raise planned.error
@@ -110,7 +123,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
         report.model = describe_model(gguf)
         report.ctx = planned.ctx
         report.details = {**_file_details(gguf), **planned.details()}
-    return finish(report, arguments)
+    return report
 
 
 def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
