@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.commands.output import add_json, finish, simulated, words
 from zinc_rt.errors import OutputError, UsageError, ZincError
 
@@ -39,9 +40,7 @@ exit codes: 0 everything that ran passed, 1 a stage failed, 2 wrong usage, 77 no
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument(
         "--device",
         default="auto",
@@ -183,6 +182,7 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
     from zinc_rt.report import Report, Result
 
     report = Report("bring-up", device={"simulated": spec.simulated})
+    rows = []
     earlier = past(Journal(folder / "stages.journal", spec.option))
     for stage in STAGES:
         found = earlier.get(stage.name)
@@ -193,9 +193,10 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
             word = "the machine was reset" if found.reset else "it was interrupted"
             status, reason = "fail", f"{word} while it ran ({found.when})"
         report.results.append(Result(stage.name, "stage", status, reason=reason))  # type: ignore[arg-type]
-        print(f"{stage.name:<13} {status:<8} {reason}", file=words(arguments))
+        rows.append((stage.name, status, reason))
+    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=words(arguments))
     if not earlier:
-        print(f"nothing ran yet on {spec.option}", file=words(arguments))
+        terminal.show(f"nothing ran yet on {spec.option}", out=words(arguments))
     return finish(report, arguments)
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from zinc_rt import terminal
 from zinc_rt.commands.output import add_json, finish, words
 
 EXAMPLES = """\
@@ -29,7 +30,6 @@ def add(actions: Any) -> None:
         help="what was recorded, whether it is whole, where levels changed",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("history", type=Path, metavar="F.jsonl", help="JSON lines, made by bench --history")
     parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="REPORT", help="record these reports")
@@ -53,7 +53,7 @@ def _history(arguments: argparse.Namespace) -> int:
     out = words(arguments)
     for evidence in collect(arguments.add)[0]:
         entry = append(arguments.history, evidence.command, evidence.report, figures_of(evidence.report))
-        print(f"recorded  {evidence.path.name}, entry {entry.sequence}", file=out)
+        terminal.show(f"recorded  {evidence.path.name}, entry {entry.sequence}", out=out)
     known = read(arguments.history)
     report = Report("perf history", details={"head": known.head, "entries": len(known.entries)})
     report.results.append(
@@ -78,14 +78,16 @@ def _history(arguments: argparse.Namespace) -> int:
             )
         )
         line = f"  {len(series.values)} runs, last {series.values[-1]:.4g}"
-        print(f"{series.title}\n{line}", file=out)
+        terminal.show(f"{series.title}\n{line}", out=out)
         for change in changes:
             mark = "  REGRESSION" if change == worse else ""
             at = series.entries[change.index].at
-            print(f"  {change.before:.4g} -> {change.after:.4g} from {at}, p {change.p:.3f}{mark}", file=out)
+            terminal.show(
+                f"  {change.before:.4g} -> {change.after:.4g} from {at}, p {change.p:.3f}{mark}", out=out
+            )
     if arguments.plot:
         write_plot(arguments.plot, every)
     verdict = f"the chain is broken: {known.problem}" if known.problem else f"{len(known.entries)} entries"
-    print(f"head      {known.head}", file=out)
-    print(f"{'FAIL' if report.exit_code() else 'PASS'}  {arguments.history}: {verdict}", file=out)
+    terminal.show(f"head      {known.head}", out=out)
+    terminal.show(f"{'FAIL' if report.exit_code() else 'PASS'}  {arguments.history}: {verdict}", out=out)
     return finish(report, arguments)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from zinc_rt import terminal
 from zinc_rt.commands.output import add_json, finish, words
 
 EXAMPLES = """\
@@ -27,7 +28,6 @@ def add(actions: Any) -> None:
         help="one page: gates, speeds beside predictions, trends, probes, validation, logs",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="where the reports lie")
     parser.add_argument("-o", "--out", required=True, metavar="F.html", help="written whole or not at all")
@@ -59,5 +59,5 @@ def _report(arguments: argparse.Namespace) -> int:
     report.results.append(
         Result("page", "page", "pass", reason=f"{len(reports)} reports", artifacts=[str(arguments.out)])
     )
-    print(f"wrote {arguments.out}: {len(reports)} reports", file=words(arguments))
+    terminal.show(f"wrote {arguments.out}: {len(reports)} reports", out=words(arguments))
     return finish(report, arguments)

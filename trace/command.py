@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.errors import UsageError
 
@@ -38,13 +40,14 @@ LEVELS = ("digest", "inputs", "full")  # without importing NumPy for --help
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights] (-- | --attach) COMMAND [ARGUMENT ...]\n"
+        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights]\n"
+        "           (-- | --attach) COMMAND [ARGUMENT ...]\n"
         "       %(prog)s (--stats | --plan | --chrome FILE) LOG\n"
-        "       %(prog)s --show NODE [--step N] [--export F.npz] [--tier T] [--model FILE] LOG",
+        "       %(prog)s --show NODE [--step N] [--export F.npz]\n"
+        "           [--tier T] [--model FILE] LOG",
     )
     recording = made.add_argument_group("record")
     recording.add_argument("-o", "--out", metavar="LOG", help="the log to write")
@@ -156,7 +159,7 @@ def _look(arguments: argparse.Namespace) -> int:
 
             text = timeline(log)
             write_whole(arguments.chrome, lambda file: file.write(text.encode()))
-            print(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+            terminal.show(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
         elif arguments.show is not None:
             _show(log, arguments)
         else:
@@ -164,7 +167,7 @@ def _look(arguments: argparse.Namespace) -> int:
             from zinc_rt.trace.stats import statistics
 
             for line in statistics(log) if arguments.stats else memory_maps(log):
-                print(line)
+                terminal.show(line)
         for problem in log.problems:
             _say(f"warning: {problem}")
     return 0
@@ -187,11 +190,11 @@ def _show(log: LogReader, arguments: argparse.Namespace) -> None:
         )
     for value in found:
         for line in lines(value):
-            print(line)
+            terminal.show(line)
     if arguments.export:
         export(found, log, Path(arguments.export))
-        print(f"wrote {arguments.export}: {len(found)} arrays, and `meta`")
+        terminal.show(f"wrote {arguments.export}: {len(found)} arrays, and `meta`")
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    terminal.show(line, out=sys.stderr)

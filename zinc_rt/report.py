@@ -6,9 +6,9 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -119,6 +119,26 @@ class Report:
         }
         cleaned: dict[str, Any] = _plain(body)
         return cleaned
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """One report of what a command did for several models, in turn: each result's id begins with its model's file
+    name, and what is of one model alone is in `details["models"]`. A single report is itself."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    names = [Path(str(each.model.get("path", at))).name for at, each in enumerate(reports)]
+    return replace(
+        first,
+        model={},
+        shortcuts=list(dict.fromkeys(text for each in reports for text in each.shortcuts)),
+        details={"models": [{"model": each.model, "ctx": each.ctx, **each.details} for each in reports]},
+        results=[
+            replace(result, id=f"{name}/{result.id}")
+            for name, each in zip(names, reports, strict=True)
+            for result in each.results
+        ],
+    )
 
 
 def to_json(report: Report, *, strict: bool = False) -> str:

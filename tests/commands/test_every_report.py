@@ -51,6 +51,7 @@ STATUS = {"pass", "fail", "skip", "flake", "blocked"}
 VERDICT = {"PASS": 0, "FAIL": 1, "NOTHING RAN": 77}
 NO_REPORT = {
     "sim": "serves until it is stopped: nothing is judged",
+    "completion": "prints a script for a shell",
     "asm": "makes files, as a compiler does: errors are all it says",
     "trace": "the command it wraps reports; what it shows of a log is for people",
 }
