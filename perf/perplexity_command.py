@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
@@ -42,10 +43,8 @@ exit codes: 0; 1 where a logit is not a number, or the mean divergence is above 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_model(made)
+    made = Parser(description=__doc__, epilog=EXAMPLES)
+    add_models(made)
     text = made.add_argument_group("the text")
     text.add_argument("--text", metavar="FILE", help="UTF-8; - reads stdin (default: a text of our own, 9 kB)")
     text.add_argument("--chunks", type=int, metavar="N", help="the first N only (default: all)")

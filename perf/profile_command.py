@@ -7,6 +7,7 @@ import statistics
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt.arguments import add_models
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
 
@@ -44,9 +45,8 @@ def add(actions: Any) -> None:
         help="where a step's time goes, node by node",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_model(parser)
+    add_models(parser)
     options.add_engine(parser)
     load = parser.add_argument_group("the step")
     load.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from zinc_rt import cli
+from zinc_rt.arguments import Parser
 from zinc_rt.backends import registry
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
@@ -28,9 +29,7 @@ Exit code: 0 every case passed, 1 one failed, 2 unusable input, 77 nothing could
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument(
         "--mode",
         choices=("test", "perf", "support"),
