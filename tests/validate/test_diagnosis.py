@@ -88,7 +88,8 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: Capture, qwen3: str) -> Told:
         monkeypatch.setattr(run, "open_backend", opened)
         own = () if "--model" in given else ("--model", qwen3)
         tokens = () if "--golden" in given else FEW
-        assert main([*own, *tokens, *given, "--no-cache"]) == 1
+        patient = ("--timeout", "60")  # a card's two seconds are short on a machine that tests keep busy
+        assert main([*own, *tokens, *given, *patient, "--no-cache"]) == 1
         lines = capsys.readouterr().out.splitlines()
         begin = next(at for at, line in enumerate(lines) if line.startswith("first bad  "))
         assert lines[-1].startswith("FAIL  ") and lines[-2].startswith("repro      zinc-rt validate ")
