@@ -28,6 +28,12 @@ BUFFER = code("""
     c406807c 40801001 00000001  ; buffer_store_b32 v1, v1, s[8:11], null offen
     bfb00000
 """)
+FLAT = code("""
+    30000082                    ; v_lshlrev_b32_e32 v0, 2, v0
+    7e0202ff 00006000           ; v_mov_b32_e32 v1, 0x6000
+    ec06807c 00000000 00000000  ; flat_store_b32 v[0:1], v0
+    bfb00000
+""")
 
 
 def faults(owner: Machine) -> list[Finding]:
@@ -51,8 +57,9 @@ def the_fault(s: Stage, owner: Machine, program: bytes, user_data: Sequence[int]
         (ATOMIC, "atomic", 8, "global_atomic_add_u32 v1, v2, s[0:1]", 0xFFFFFFFF),
         (SCALAR, "scalar load", 0, "s_load_b64 s[2:3], s[0:1], 0x0", 0),
         (BUFFER, "store", 0x18, "buffer_store_b32 v1, v1, s[8:11], null offen", 0xFFFFFFFF),
+        (FLAT, "store", 0xC, "flat_store_b32 v[0:1], v0", 0xFFFFFFFF),
     ],
-    ids=["store", "load", "atomic", "scalar", "buffer"],
+    ids=["store", "load", "atomic", "scalar", "buffer", "flat"],
 )
 def test_an_access_to_nowhere_names_its_instruction_and_wave(
     program: bytes, access: str, pc: int, instruction: str, lanes: int
