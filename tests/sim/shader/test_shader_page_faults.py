@@ -108,12 +108,13 @@ def test_a_freed_buffer_is_named() -> None:
         assert found.fault is not None and "in activations+0x40, which was freed" in found.fault.near
 
 
-def test_the_second_fault_of_the_same_instruction_is_told_as_well() -> None:
+@pytest.mark.parametrize(("program", "rule"), [(STORE_IDS, "page-fault"), (code("ffffffff bfb00000"), "illegal")])
+def test_what_ends_a_queue_is_told_however_often_it_happens(program: bytes, rule: str) -> None:
     with machine() as owner:
         for count in range(1, 7):
             with stage(owner) as s:
-                s.launch(s.load(STORE_IDS), halves(NOWHERE))
-                assert within(20, lambda count=count: len(faults(owner)) == count), owner.findings  # type: ignore[misc]
+                s.launch(s.load(program), halves(NOWHERE))
+                assert within(20, lambda: s.rules().count(rule) == count), owner.findings  # noqa: B023
 
 
 def test_a_fault_of_held_back_work_names_the_packet_that_launched_it() -> None:
