@@ -13,7 +13,7 @@ from zinc_rt.kernels.cases import Case
 from zinc_rt.validate.kernel_test.pool import Ran
 
 MOST_TRIED = 400
-MOST_SECONDS = 90.0
+MOST_SECONDS = 300.0
 
 
 def size(case: Case) -> int:
