@@ -1,4 +1,4 @@
-"""The cases of validate/cases on the bare engine, at its strictest: some of each kernel, all of them with --slow."""
+"""The cases of validate/cases on the bare engine at its strictest: some of each kernel, with --slow all."""
 
 from __future__ import annotations
 
