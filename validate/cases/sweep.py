@@ -50,10 +50,12 @@ class Sweep:
         """The same ones at every call, each with a seed of its own."""
         axes = product(self.shapes, self.attrs, self.types, self.values)
         for number, (shape, attrs, dtype, values) in enumerate(axes):
-            turn = number // len(self.values) + number
-            without = self.without[turn % len(self.without)]
-            room = self.rooms[turn // len(self.without) % len(self.rooms)]
-            vector = self.vectors[turn // (len(self.without) * len(self.rooms)) % len(self.vectors)]
+            turn, kind = divmod(number, len(self.values))
+            without = self.without[(turn + kind) % len(self.without)]
+            turn //= len(self.without)
+            room = self.rooms[(turn + kind) % len(self.rooms)]
+            turn //= len(self.rooms)
+            vector = self.vectors[(turn + kind) % len(self.vectors)]
             dims = sizes({**shape, **self.more}, attrs)
             yield Case(self.op, dims, attrs, dtype, vector, without, values, room, seed=number)
 
