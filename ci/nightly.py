@@ -413,8 +413,8 @@ def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
 
 
 def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
-    """A suite of the stages, each a testcase with its surprises as the failure, which a CI system shows first; then
-    a suite for each stage, with every probe, check and criterion and its time."""
+    """A suite of the stages, each a testcase with its surprises as the failure, which a CI system shows first;
+    then a suite for each stage, with every probe, check and criterion and its time."""
     mark = " [SIMULATED]" if night.device == "sim" else ""
     suites = Xml.Element("testsuites", name=f"nightly{mark}")
     whole = Xml.SubElement(suites, "testsuite", name=f"nightly{mark}", tests=str(len(rows)),

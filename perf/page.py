@@ -205,7 +205,7 @@ def _milestones() -> list[dict[str, Any]]:
     return [
         {
             "id": step.milestone,
-            "change": step.change,
+            "change": in_words(step.change),
             "speed": f"{step.tokens_per_second:.0f}",
             "target": "" if step.target is None else f"{step.target:g}",
         }
