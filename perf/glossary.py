@@ -69,7 +69,7 @@ TERMS: Mapping[str, str] = {
     "tok/s": "tokens a second", "ttft": "time to the first token", "p99": "99 of 100 tokens are at least as fast",
 }  # fmt: skip
 SECTION = re.compile(r"§([0-9]+(?:\.[0-9A-Z]+)*)")
-ENTRY = re.compile(r"\bE ([0-9]+)\b")
+ENTRY = re.compile(r"\bE ([0-9]+)\b(:?)")
 
 
 def about(section: str) -> str:
@@ -89,16 +89,21 @@ def in_words(text: str) -> str:
         return f"design section {found[1]}" + (f" ({told})" if told else "")
 
     def entry(found: re.Match[str]) -> str:
-        told = ERRATA.get(found[1], "")
-        return f"errata {found[1]}" + (f" ({told})" if told else "")
+        told = "" if found[2] else ERRATA.get(found[1], "")  # behind a colon it is said already
+        return f"errata {found[1]}" + (f" ({told})" if told else "") + found[2]
 
     return ENTRY.sub(entry, SECTION.sub(section, text))
 
 
-def source_in_words(text: str) -> str:
-    """A criterion's source: a section, an entry, a document of the original, or this project's own wish."""
+def source_in_words(text: str) -> tuple[str, str]:
+    """A criterion's source in short, and what that is: a section, an entry, a document of the original, or this
+    project's own wish."""
     if text == "issue":
-        return "this project's own"
+        return "this project", "asked for by this project, not by the original design"
     if text == "batched_prefill":
-        return "the original's note on batched prefill"
-    return in_words(text)
+        return "batched prefill", "the original's note on batched prefill"
+    if found := SECTION.match(text):
+        return f"design {found[1]}", f"the original design, section {found[1]}: {about(found[1])}"
+    if found := ENTRY.match(text):
+        return f"errata {found[1]}", ERRATA.get(found[1], "")
+    return text, "the original design's appendix" if text.startswith("Appendix") else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ def to_html(sources: Sources) -> str:
         validations=_validations(sources),
         replays=_replays(sources),
         links=_links(sources),
-        glossary=TERMS.items(),
+        glossary=[*TERMS.items(), *_sources(gates)],
     )
 
 
@@ -126,9 +127,20 @@ def _gates(sources: Sources) -> list[dict[str, Any]]:
     return [found[name] for name in sorted(found)]
 
 
+def _sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What the criteria on the page were asked for by, each once, in order."""
+    named = {each for gate in gates for row in gate["rows"] for each in row["source"]}
+
+    def place(source: tuple[str, str]) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"[ .]", source[0])]
+
+    return sorted(named, key=place)
+
+
 def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
     value = result["measure"].get("value")
-    reason, _, refused = result["reason"].partition("; ")
+    refused = result["measure"].get("refused", [])
+    reason = result["reason"].partition("; ")[0] if refused else result["reason"]
     return {
         "name": result["id"].partition("/")[2],
         "what": result["measure"].get("what", ""),
@@ -139,7 +151,7 @@ def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
         "source": [source_in_words(each) for each in result["limit"]["source"]],
         "seconds": f"{seconds:.1f}" if (seconds := result["measure"].get("seconds")) is not None else "",
         "reason": reason,
-        "refused": refused,
+        "refused": ". ".join(refused),
         "repro": result["repro"],
     }
 
