@@ -21,6 +21,11 @@ from zinc_rt.validate.run import SECOND_OPINION, Job, TierSpec
 PLACES = 4  # tiers whose first difference is told
 TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
 DEFAULT_ORDERING = "canonical-1"
+MEANS = {  # what a finding of the simulated device comes from, by its rule
+    "uninitialised-lds": "no wave has stored there yet: a barrier is missing before it, or the LDS address is wrong",
+    "lds-out-of-bounds": "beyond what was allocated: the container declares too little LDS, or the address is wrong",
+    "uninitialised-memory": "nothing has stored there yet: a store before it is missing or lies elsewhere",
+}
 
 
 @dataclass(frozen=True)
@@ -316,6 +321,8 @@ def diagnosis(evidence: Evidence) -> Iterator[str]:
         yield f"step       {text}"
     if findings := sum(result.measure.get("findings", 0) for result in evidence.of("sanitizer")):
         yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
+        if means := MEANS.get(evidence.words["finding"].partition(":")[0]):
+            yield f"means      {means}"
     pattern = next(pattern for pattern in PATTERNS if pattern.fits(evidence))
     yield f"suspect    {pattern.sentence.format(**evidence.words)}"
     yield f"next       {pattern.command.format(**evidence.words)}"
