@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli, terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, simulated, words
 from zinc_rt.errors import OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
@@ -140,8 +140,7 @@ def _walk(
             say(f"{name:<12} {text}")
     say(f"{'send on':<12} zinc-rt bundle --device {spec.option} -o bundle.tar.gz")
     done = sum(result.status in ("pass", "blocked") for result in report.results)
-    simulated = " on a SIMULATED device: says nothing about hardware" if spec.simulated else ""
-    say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated}")
+    say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated(report)}")
     return finish(report, arguments)
 
 

@@ -93,9 +93,11 @@ def _make(arguments: argparse.Namespace) -> int:
     from zinc_rt.bundle import gather
     from zinc_rt.bundle.show import lines
     from zinc_rt.files import check_writable
-    from zinc_rt.probes.device import parse
+    from zinc_rt.probes.device import parse, require_amd_gpu
 
     spec = parse(arguments.device, ())
+    if arguments.device == "hw":  # auto also tells of a machine whose GPU cannot be seen
+        require_amd_gpu(spec, "zinc-rt bundle")
     check_writable(report=arguments.json)
     _check_out(arguments.out)
     maker = gather.begin(spec)

@@ -9,7 +9,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.output import add_json, finish, printable, simulated, words
 
 if TYPE_CHECKING:
     from zinc_rt.compare.judge import Distance
@@ -84,10 +84,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.devices import require_gpu
     from zinc_rt.files import check_writable
     from zinc_rt.report import joined
 
     check_writable(report=arguments.json)
+    require_gpu(arguments.device)
     _check(arguments)
     out = words(arguments)
     peers = _peers(arguments)
@@ -295,5 +297,5 @@ def _verdict(report: Report) -> str:
     ran = counts.get("pass", 0) + counts.get("fail", 0)
     return (
         f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-        f"{counts.get('skip', 0)} skipped"
+        f"{counts.get('skip', 0)} skipped{simulated(report)}"
     )

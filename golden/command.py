@@ -279,7 +279,11 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
     if arguments.origin == "npz":
         from zinc_rt.golden.npz_import import import_npz, parse_names
 
-        _forbid(arguments, ("tokens", "prompt", "steps", "dequantised"), "goes with --from llama-cpp")
+        _forbid(
+            arguments,
+            ("tokens", "prompt", "steps", "dequantised", "rows", "only_rows"),
+            "goes with --from llama-cpp",
+        )
         if not arguments.dump:
             raise UsageError(
                 "no dump named", next="zinc-rt golden import --from npz DUMP.npz --model M.gguf -o G.npz"
@@ -313,6 +317,8 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
         steps=steps,
         context=arguments.ctx or max(DEFAULT_CONTEXT, len(tokens) + steps),
         dequantised=arguments.dequantised,
+        rows=arguments.rows or (),
+        whole=not arguments.only_rows,
         command=line,
     )
     report.results.append(_wrote(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays", show))

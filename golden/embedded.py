@@ -8,7 +8,7 @@ from pathlib import Path
 from zinc_rt.errors import InputError
 
 FOLDER = Path(__file__).resolve().parent
-STEMS = ("qwen35moe-q", "qwen3-q", "gemma4-q")  # the hybrid first: it exercises the most
+STEMS = ("qwen35moe-q", "qwen3-q", "gemma4-q", "gemma4moe-q")  # the hybrid first: it exercises the most
 
 
 @dataclass(frozen=True, slots=True)

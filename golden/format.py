@@ -20,8 +20,9 @@ FORMAT = 1
 _AGAIN = "fetch it again, or make it: zinc-rt golden make --help"
 # What the same weights give in plain float32 comes first: nothing else can be compared tightly.
 VARIANTS = ("_deq", "_exactgelu", "")
-FIXED = ("ids", "logits", "l_out", "greedy_tokens", "greedy_logits", "greedy_margin", "result_norm")
-NODE = re.compile(r"(?!l_out-|ffn_moe_topk-)[A-Za-z_]\w*-\d+|result_norm")
+FIXED = ("ids", "rows", "logits", "l_out", "greedy_tokens", "greedy_logits", "greedy_margin", "result_norm")
+# l_out-N stands in `l_out`; of the values without a layer those are read that an importer found in the graph.
+NODE = re.compile(r"(?!l_out-|ffn_moe_topk-)[A-Za-z_][\w.]*-\d+|result_norm")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 EXPERTS = re.compile(r"ffn_moe_topk-\d+")
 N_CTX = re.compile(r"n_ctx=(\d+)")
@@ -32,13 +33,15 @@ OURS = "zinc-rt"  # what meta's source begins with where this runtime computed t
 class Golden:
     """ids i32 [T], logits f32 [T, V]; where present l_out f32 [L, T, D], greedy_tokens i32 [N] and the logits
     after each f32 [N, V], experts of layer N i32 [T, k], further values by label f32 [T, ...]. `variant` says
-    which arrays were chosen: dequantised weights, exact GELU, or as they come."""
+    which arrays were chosen: dequantised weights, exact GELU, or as they come. Where there are `rows` i32 [R],
+    rising positions of the prompt, any array may hold those tokens alone, R rows of its T."""
 
     path: Path
     ids: np.ndarray
     logits: np.ndarray
     variant: str
     l_out: np.ndarray | None = None
+    rows: np.ndarray | None = None
     greedy_tokens: np.ndarray | None = None
     greedy_logits: np.ndarray | None = None
     nodes: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -91,12 +94,15 @@ def read_golden(path: str | Path) -> Golden:
 
 def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], variant: str) -> Golden:
     ids = _wanted(path, arrays, "ids", 1).astype(np.int32)
+    rows = _rows(path, arrays, len(ids))
+    counts = {len(ids)} if rows is None else {len(ids), len(rows)}
+    tokens = " or ".join(map(str, sorted(counts)))
     logits = _wanted(path, arrays, f"logits{variant}", 2).astype(np.float32)
-    if len(logits) != len(ids):
+    if len(logits) not in counts:
         raise InputError(f"{path}: {len(ids)} ids and logits of {len(logits)} positions")
     l_out = arrays.get(f"l_out{variant}")
-    if l_out is not None and (l_out.ndim != 3 or l_out.shape[1] != len(ids)):
-        raise InputError(f"{path}: l_out{variant} has shape {l_out.shape}, wanted (layers, {len(ids)}, width)")
+    if l_out is not None and (l_out.ndim != 3 or l_out.shape[1] not in counts):
+        raise InputError(f"{path}: l_out{variant} has shape {l_out.shape}, wanted (layers, {tokens}, width)")
     greedy, after = (arrays.get(f"greedy_{what}{variant}") for what in ("tokens", "logits"))
     if after is not None and (greedy is None or after.shape != (len(greedy), logits.shape[1])):
         raise InputError(
@@ -107,11 +113,12 @@ def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], 
         ids=ids,
         logits=logits,
         variant=variant,
+        rows=rows,
         l_out=None if l_out is None else l_out.astype(np.float32),
         greedy_tokens=greedy,
         greedy_logits=None if after is None else after.astype(np.float32),
-        nodes=_nodes(path, arrays, variant, len(ids)),
-        experts=_experts(arrays, variant),
+        nodes=_nodes(path, arrays, variant, counts, meta),
+        experts=_experts(path, arrays, variant, counts),
         meta=meta,
     )
 
@@ -122,25 +129,42 @@ def write_golden(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mappi
     write_whole(path, lambda file: np.savez_compressed(file, **named))
 
 
-def _experts(arrays: dict[str, np.ndarray], variant: str) -> dict[int, np.ndarray]:
+def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray | None:
+    if "rows" not in arrays:
+        return None
+    rows = _wanted(path, arrays, "rows", 1)
+    whole = np.issubdtype(rows.dtype, np.integer) and 0 < len(rows) < tokens
+    if not whole or (np.diff(rows) <= 0).any() or rows[0] < 0 or rows[-1] >= tokens:
+        raise InputError(f"{path}: rows wants fewer than all of the {tokens} positions, rising from 0")
+    return rows.astype(np.int32)
+
+
+def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int]) -> dict[int, np.ndarray]:
     """By layer. Those chosen from re-quantised activations say nothing about the dequantised model."""
     found = {
         int(name.removesuffix(variant).rpartition("-")[2]): array
         for name, array in arrays.items()
         if EXPERTS.fullmatch(name.removesuffix(variant)) and name.endswith(variant)
     }
-    return found if found or variant in ("", "_deq") else _experts(arrays, "")
+    for layer, array in found.items():
+        if array.ndim != 2 or len(array) not in counts:
+            raise InputError(f"{path}: ffn_moe_topk-{layer} has shape {array.shape}, wanted a row a token")
+    return found if found or variant in ("", "_deq") else _experts(path, arrays, "", counts)
 
 
-def _nodes(path: Path, arrays: dict[str, np.ndarray], variant: str, tokens: int) -> dict[str, np.ndarray]:
+def _nodes(
+    path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int], meta: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
     """What is neither of the arrays above: values of the graph, under their label."""
     found = {}
+    further = meta.get("nodes_without_layer", ())
     for name, array in arrays.items():
         label = name.removesuffix(variant)
-        if not name.endswith(variant) or not NODE.fullmatch(label):
+        if not name.endswith(variant) or not (NODE.fullmatch(label) or label in further):
             continue
-        if array.shape[:1] != (tokens,) or not np.issubdtype(array.dtype, np.number):
-            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, wanted {tokens} rows")
+        if not array.ndim or len(array) not in counts or not np.issubdtype(array.dtype, np.number):
+            wanted = " or ".join(map(str, sorted(counts)))
+            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, wanted {wanted} rows")
         found[label] = array.astype(np.float32)
     return found
 

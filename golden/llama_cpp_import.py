@@ -11,20 +11,25 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType, GGUFValueType
 
 from zinc_rt.errors import InputError, UnsupportedError, UsageError
+from zinc_rt.golden.draws import record
 from zinc_rt.golden.format import write_golden
-from zinc_rt.golden.llama_cpp_gelu import ExactGelu
+from zinc_rt.golden.llama_cpp_capture import Capture
+from zinc_rt.golden.llama_cpp_nodes import Value, matched, values_here
+from zinc_rt.golden.llama_cpp_text import tokenized
 from zinc_rt.model.gguf import digest, read_gguf
 
-CAPTURED = re.compile(r"l_out-\d+|result_norm|ffn_moe_topk-\d+")
+LAYER = re.compile(r"-\d+$")
 GELU_ARCHITECTURES = ("gemma",)
 Arrays = dict[str, np.ndarray]
 
@@ -37,6 +42,8 @@ def import_llama_cpp(
     steps: int = 8,
     context: int = 256,
     dequantised: bool = False,
+    rows: Sequence[int] = (),
+    whole: bool = True,
     command: str | None = None,
 ) -> Arrays:
     """Run `tokens` through llama.cpp, continue greedily for `steps`, write the arrays to `out_npz`, return them.
@@ -46,6 +53,9 @@ def import_llama_cpp(
     result_norm f32 [T, D], ffn_moe_topk-N int32 [T, k]. `dequantised` adds logits_deq and so on, all but ids and
     greedy_margin: the same weights in F32. `context` is llama.cpp's n_ctx. A model with GELU gets these as
     *_exactgelu too, or its *_deq in exact GELU: llama_cpp_gelu.py says why.
+    `rows`, rising positions of the prompt, adds LABEL-N f32 [R, ...] of every value that llama.cpp names as this
+    runtime does, of the weights and the GELU that compare tightly; with `whole` False the other arrays keep these
+    tokens alone, too. meta gets what llama.cpp's tokenizer makes of TEXTS, and draws from its logits.
     `command`, where given, is kept in meta: what made the file.
 
     UnsupportedError: llama-cpp-python is missing, or cannot load the model. OutputError: cannot write `out_npz`.
@@ -54,15 +64,21 @@ def import_llama_cpp(
     llama = _llama_cpp()
     gguf_file = read_gguf(model)  # refuses what would bring llama.cpp down
     architecture = gguf_file.architecture
-    arrays = _run(llama, model, tokens, steps, context)
+    kept = Rows(sorted(rows), whole)
+    kept.check(len(tokens))
+    values = values_here(gguf_file, context) if rows else []
     exact_gelu = architecture.startswith(GELU_ARCHITECTURES)
-    if dequantised:
+    suffix = "_deq" if dequantised else "_exactgelu" if exact_gelu else ""
+    arrays, about = _run(llama, model, tokens, steps, context, kept, values if not suffix else [])
+    if suffix:
         with tempfile.TemporaryDirectory() as folder:
-            plain = Path(folder, "f32.gguf")
-            write_dequantised(model, plain)
-            arrays |= _variant(_run(llama, plain, tokens, steps, context, exact_gelu=exact_gelu), "_deq")
-    elif exact_gelu:
-        arrays |= _variant(_run(llama, model, tokens, steps, context, exact_gelu=True), "_exactgelu")
+            plain = model
+            if dequantised:
+                write_dequantised(model, plain := Path(folder, "f32.gguf"))
+            tight, about = _run(llama, plain, tokens, steps, context, kept, values, exact_gelu=exact_gelu)
+            arrays |= _variant(tight, suffix)
+    if rows:
+        arrays["rows"] = np.array(kept.rows, np.int32)
     meta = {
         "source": "llama-cpp",
         "llama_cpp": _version(llama),
@@ -73,11 +89,34 @@ def import_llama_cpp(
         "settings": f"cpu, n_ctx={context}, kv f32, flash_attn off, repack off, 1 thread",
         "logit_std": float(arrays["logits"].std()),
         "min_greedy_margin": float(arrays["greedy_margin"].min()) if steps else None,
+        **about,
     }
     if command is not None:
         meta["command"] = command
     write_golden(out_npz, arrays, meta)
     return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Positions of the prompt whose named values are kept; unless `whole`, nothing is kept of the others."""
+
+    rows: Sequence[int]
+    whole: bool
+
+    def check(self, tokens: int) -> None:
+        """Raises UsageError for positions outside the prompt."""
+        if len(set(self.rows)) < len(self.rows) or not all(0 <= row < tokens for row in self.rows):
+            raise UsageError(
+                f"rows {', '.join(map(str, self.rows))}: wanted different positions of {tokens} tokens"
+            )
+        if len(self.rows) == tokens:
+            raise UsageError(f"rows of all {tokens} tokens", next="leave at least one out")
+        if not (self.rows or self.whole):
+            raise UsageError("nothing would be kept", next="name the rows to keep")
+
+    def of(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
+        return array if self.whole else np.ascontiguousarray(np.take(array, self.rows, axis))
 
 
 def _variant(arrays: Arrays, suffix: str) -> Arrays:
@@ -118,73 +157,15 @@ def _llama_cpp() -> ModuleType:
 def _version(llama: ModuleType) -> str:
     ask = getattr(llama, "llama_version", None)  # newer than the oldest llama-cpp-python we accept
     own = f"llama-cpp-python {llama.__version__}"
-    return own if ask is None else f"{ask().decode()}, {own}"
+    return own if ask is None else f"{ask().decode()} ({_commit()}), {own}"
 
 
-class _Tensor(ctypes.Structure):
-    """The front of struct ggml_tensor (ggml/include/ggml.h); the rest is read through functions."""
+def _commit() -> str:
+    """Of the ggml that computes, which is llama.cpp's own."""
+    from llama_cpp._ggml import libggml
 
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("buffer", ctypes.c_void_p),
-        ("ne", ctypes.c_int64 * 4),
-        ("nb", ctypes.c_size_t * 4),
-    )
-
-
-DTYPES = {GGMLQuantizationType.F32: np.dtype(np.float32), GGMLQuantizationType.I32: np.dtype(np.int32)}
-
-
-class _Capture:
-    """Copies the graph nodes whose names match CAPTURED while `on`."""
-
-    def __init__(self, llama: ModuleType, *, exact_gelu: bool) -> None:
-        from llama_cpp._ggml import libggml
-
-        self.arrays: Arrays = {}
-        self.on = True
-        self.error: Exception | None = None
-        self.lib = libggml
-        self.lib.ggml_get_name.argtypes = [ctypes.c_void_p]
-        self.lib.ggml_get_name.restype = ctypes.c_char_p
-        self.lib.ggml_nbytes.argtypes = [ctypes.c_void_p]
-        self.lib.ggml_nbytes.restype = ctypes.c_size_t
-        size_t = ctypes.c_size_t
-        self.lib.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, size_t, size_t]
-        self.lib.ggml_backend_tensor_get.restype = None
-        self.gelu = ExactGelu(self.lib, self._read) if exact_gelu else None
-        self.callback = llama.ggml_backend_sched_eval_callback(self._seen)  # must outlive the context
-
-    def _seen(self, tensor: int, ask: bool, _user_data: object) -> bool:
-        """llama.cpp asks whether a node is wanted, and calls again once it is computed."""
-        try:
-            name = self.lib.ggml_get_name(tensor).decode()
-            wanted = self.on and CAPTURED.fullmatch(name) is not None
-            if self.gelu is not None:
-                (self.gelu.before if ask else self.gelu.after)(tensor)
-            if wanted and not ask:
-                self.arrays[name] = self._read(tensor)
-        except Exception as error:  # must not cross the C frames above; raised again by check()
-            self.error = error
-            return False
-        return wanted or self.gelu is not None if ask else True
-
-    def _read(self, address: int) -> np.ndarray:
-        tensor = _Tensor.from_address(address)
-        dtype = DTYPES[GGMLQuantizationType(tensor.type)]
-        raw = np.empty(self.lib.ggml_nbytes(address), np.uint8)
-        self.lib.ggml_backend_tensor_get(address, raw.ctypes.data, 0, raw.nbytes)
-        strided = np.lib.stride_tricks.as_strided(
-            raw.view(dtype), shape=tuple(tensor.ne)[::-1], strides=tuple(tensor.nb)[::-1]
-        )
-        single = tuple(axis for axis in (0, 1) if strided.shape[axis] == 1)
-        return strided.squeeze(single).copy()  # (tokens, width), or more where there is more
-
-    def check(self) -> None:
-        if self.error is not None:
-            raise self.error
-        if self.gelu is not None and not self.gelu.replaced:
-            raise UnsupportedError("llama.cpp's graph has no GELU node: its operations have changed")
+    libggml.ggml_commit.restype = ctypes.c_char_p
+    return str(libggml.ggml_commit().decode())
 
 
 @contextmanager
@@ -211,8 +192,17 @@ def _silence(llama: ModuleType) -> Callable[..., None]:
 
 
 def _run(
-    llama: ModuleType, model: Path, tokens: Sequence[int], steps: int, context: int, *, exact_gelu: bool = False
-) -> Arrays:
+    llama: ModuleType,
+    model: Path,
+    tokens: Sequence[int],
+    steps: int,
+    context: int,
+    kept: Rows,
+    values: Sequence[Value],
+    *,
+    exact_gelu: bool = False,
+) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays, and what meta says of them. `values`: what else to keep of the rows."""
     with ExitStack() as stack:
         lines = stack.enter_context(_quiet(llama))
         llama.llama_backend_init()
@@ -225,7 +215,7 @@ def _run(
         stack.callback(llama.llama_model_free, loaded)
         vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(loaded))
         _check(model, tokens, steps, context, vocab)
-        capture = _Capture(llama, exact_gelu=exact_gelu)
+        capture = Capture(llama, {value.label for value in values}, exact_gelu=exact_gelu)
         session = llama.llama_init_from_model(loaded, _context_settings(llama, context, capture))
         if not session:
             raise UnsupportedError(f"{model}: llama.cpp made no context: {_reason(lines)}")
@@ -234,15 +224,30 @@ def _run(
         def decode(ids: Sequence[int], first: int) -> np.ndarray:
             return _decode(llama, session, ids, first, vocab)
 
-        arrays: Arrays = {"ids": np.array(tokens, np.int32), "logits": decode(tokens, 0)}
+        logits = decode(tokens, 0)
         capture.check()
         capture.on = False
-        arrays |= _continue(arrays["logits"][-1], len(tokens), steps, decode)
+        arrays: Arrays = {"ids": np.array(tokens, np.int32), "logits": kept.of(logits)}
+        arrays |= _continue(logits[-1], len(tokens), steps, decode)
         capture.check()
-        return arrays | _named(capture.arrays, llama.llama_model_n_layer(loaded))
+        arrays |= _named(capture.arrays, llama.llama_model_n_layer(loaded), kept)
+        nodes, apart = matched(values, capture.seen, len(tokens), kept.rows)
+        drawn = list(kept.rows) or [len(tokens) - 1]
+        return arrays | nodes, {
+            "tokenizer": tokenized(llama, llama.llama_model_get_vocab(loaded)),
+            "draws": [draw.as_dict() for draw in record(llama, logits[drawn], drawn)],
+            **(_about(nodes, apart) if values else {}),
+        }
 
 
-def _context_settings(llama: ModuleType, context: int, capture: _Capture) -> ctypes.Structure:
+def _about(nodes: Arrays, apart: dict[str, list[str]]) -> dict[str, Any]:
+    return {
+        "nodes_without_layer": sorted(name for name in nodes if not LAYER.search(name)),
+        "nodes_not_compared": apart,
+    }
+
+
+def _context_settings(llama: ModuleType, context: int, capture: Capture) -> ctypes.Structure:
     settings: ctypes.Structure = llama.llama_context_default_params()
     for name, value in {
         "n_ctx": context,
@@ -307,15 +312,15 @@ def _continue(
     }
 
 
-def _named(captured: Arrays, layers: int) -> Arrays:
+def _named(captured: Arrays, layers: int, kept: Rows) -> Arrays:
     missing = [
         name for name in (*(f"l_out-{layer}" for layer in range(layers)), "result_norm") if name not in captured
     ]
     if missing:
         raise UnsupportedError(f"llama.cpp's graph has no {', '.join(missing)}: its node names have changed")
-    topk = {name: values for name, values in sorted(captured.items()) if name.startswith("ffn_moe_topk-")}
+    topk = {n: kept.of(values) for n, values in sorted(captured.items()) if n.startswith("ffn_moe_topk-")}
     l_out = np.stack([captured[f"l_out-{layer}"] for layer in range(layers)])
-    return {"l_out": l_out, "result_norm": captured["result_norm"], **topk}
+    return {"l_out": kept.of(l_out, axis=1), "result_norm": kept.of(captured["result_norm"]), **topk}
 
 
 def _reason(lines: list[str]) -> str:

@@ -9,7 +9,10 @@ from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json
 
 DEFAULT_STEPS = 8
-SIZES = ("hidden", "layers", "vocab", "heads", "kv_heads", "head_dim", "ffn", "experts", "experts_used", "context")
+SIZES = (
+    *("hidden", "layers", "vocab", "heads", "kv_heads", "head_dim", "ffn"),
+    *("experts", "experts_used", "router_rows", "window", "context"),
+)
 
 EPILOG = """\
 examples:
@@ -53,6 +56,7 @@ examples:
 IMPORT_EPILOG = """\
 examples:
   zinc-rt golden import --from llama-cpp --model M.gguf --tokens 1,2,3 --dequantised -o M.npz
+  zinc-rt golden import --from llama-cpp --model M.gguf --tokens 1,2,3 --dequantised --rows 1 -o M.npz
   zinc-rt golden import --from npz dump.npz --model M.gguf --map hidden_0=l_out-0 --map tokens=ids -o M.npz
 
 llama.cpp re-quantises activations before quantised weights, this runtime does not: --dequantised also runs the
@@ -106,6 +110,15 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     import_.add_argument("dump", nargs="?", metavar="DUMP.npz", help="with --from npz: your engine's values")
     import_.add_argument("-m", "--model", metavar="FILE", required=True, help="the model, a GGUF file")
     _add_prompt(import_)
+    import_.add_argument(
+        "--rows",
+        type=options.token_list,
+        metavar="9,23",
+        help="llama-cpp: keep every named value of these positions of the prompt, counted from 0",
+    )
+    import_.add_argument(
+        "--only-rows", action="store_true", help="llama-cpp: with --rows, keep nothing of the other positions"
+    )
     import_.add_argument("--dequantised", action="store_true", help="llama-cpp: also the same weights in F32")
     import_.add_argument(
         "--map", action="append", default=[], metavar="THEIRS=OURS", help="npz: what an array is called here"

@@ -80,6 +80,8 @@ def tiny(
     experts: int = 8,
     experts_used: int = 2,
     context: int = 256,
+    router_rows: int | None = None,
+    window: int | None = None,
 ) -> Content:
     """A tiny model of one row of ARCHITECTURES; UsageError where the sizes do not go together."""
     if architecture not in ARCHITECTURES:
@@ -96,6 +98,8 @@ def tiny(
         experts=experts,
         experts_used=experts_used,
         context=context,
+        router_rows=router_rows,
+        window=window,
     )
     sizes.check()
     if sizes.layers < row.fewest_layers:

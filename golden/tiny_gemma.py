@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from zinc_rt.golden.tiny_parts import (
+    WINDOW,
     Metadata,
     Sizes,
     attention,
@@ -15,11 +16,10 @@ from zinc_rt.golden.tiny_parts import (
     ends,
     expert_counts,
     experts,
+    router_rows,
     wide_heads,
 )
 from zinc_rt.golden.tiny_weights import Weights
-
-WINDOW = 8
 
 
 def gemma3(s: Sizes, w: Weights) -> Metadata:
@@ -36,7 +36,7 @@ def gemma3(s: Sizes, w: Weights) -> Metadata:
         "rope.freq_base_swa": 10000.0,
         "rope.scaling.type": "linear",
         "rope.scaling.factor": 8.0,
-        "attention.sliding_window": WINDOW,
+        "attention.sliding_window": s.window or WINDOW,
     }
 
 
@@ -49,7 +49,7 @@ def gemma4_metadata(s: Sizes, sliding: list[bool]) -> Metadata:
         "rope.dimension_count_swa": narrow,
         "rope.freq_base": 1e6,
         "rope.freq_base_swa": 10000.0,
-        "attention.sliding_window": WINDOW,
+        "attention.sliding_window": s.window or WINDOW,
         "attention.sliding_window_pattern": sliding,
         "final_logit_softcapping": 30.0,
     }
@@ -115,9 +115,7 @@ def gemma4moe(s: Sizes, w: Weights) -> Metadata:
         dense(w, blk, s)
         w.norm(f"{blk}.post_ffw_norm_1", s.hidden)
         w.norm(f"{blk}.pre_ffw_norm_2", s.hidden)
-        w.normal(
-            f"{blk}.ffn_gate_inp.weight", (s.experts, s.hidden), std=3.0
-        )  # its input is divided by sqrt(hidden)
+        router_rows(w, blk, s, std=3.0)  # its input is divided by sqrt(hidden)
         w.uniform(f"{blk}.ffn_gate_inp.scale", (s.hidden,), 0.5, 1.5)
         experts(w, blk, s, fused=True)
         w.uniform(f"{blk}.ffn_down_exps.scale", (s.experts,), 0.6, 1.5)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.tiny_weights import Weights
 
 Metadata = dict[str, object]
+WINDOW = 8  # of sliding attention
 CONV_TAPS = 4  # of the short convolution in state-space layers
 
 
@@ -25,6 +28,8 @@ class Sizes:
     context: int
     delta_heads: int | None = None  # of linear attention, where they are not `heads` and `kv_heads`
     delta_kv_heads: int | None = None
+    router_rows: int | None = None  # distinct ones: experts this far apart tie exactly, in every token
+    window: int | None = None  # of sliding attention, where it is not WINDOW
 
     def check(self) -> None:
         for name in self.__slots__:
@@ -98,7 +103,14 @@ def experts(w: Weights, blk: str, s: Sizes, *, width: int | None = None, fused: 
 
 
 def router(w: Weights, blk: str, s: Sizes) -> None:
-    w.matrix(f"{blk}.ffn_gate_inp", s.experts, s.hidden, gain=3)
+    router_rows(w, blk, s, std=3 / s.hidden**0.5)
+
+
+def router_rows(w: Weights, blk: str, s: Sizes, *, std: float) -> None:
+    distinct = min(s.router_rows or s.experts, s.experts)
+    name = f"{blk}.ffn_gate_inp.weight"
+    rows = std * w.random(name).standard_normal((distinct, s.hidden))
+    w.put(name, np.resize(rows, (s.experts, s.hidden)))
 
 
 def wide_heads(s: Sizes) -> Metadata:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
@@ -120,10 +121,19 @@ def results(timed: Timed, load: Workload, tier: str, sampler: Sampler) -> list[R
     return found
 
 
-def against(pairs: list[tuple[float, float]], command: str, tier: str) -> Result:
-    """Our tok/s over another command's, run in alternation, with a 95 % interval."""
+def against(
+    pairs: list[tuple[float, float]], command: str, tier: str, peer: Mapping[str, Any] | None = None
+) -> Result:
+    """Our tok/s over another command's, run in alternation, with a 95 % interval. `peer`: what the program is and
+    printed, for the record."""
     ratio, low, high = ratio_interval(*zip(*pairs, strict=True))
-    measure = {"ratio": ratio, "ratio_low": low, "ratio_high": high, "pairs": [list(pair) for pair in pairs]}
+    measure = {
+        "ratio": ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+        "pairs": [list(pair) for pair in pairs],
+        "peer": dict(peer or {}),
+    }
     return Result("against", "bench", "pass", tier=tier, reference=command, measure=measure)
 
 

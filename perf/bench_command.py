@@ -15,6 +15,7 @@ from zinc_rt.commands.output import add_json, finish, words
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
+    from zinc_rt.generate import Drawn
     from zinc_rt.perf.machine import Sampler
     from zinc_rt.report import Report
 
@@ -62,7 +63,7 @@ def add(actions: Any) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from zinc_rt.commands.describe import describe_model, describe_run
+    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
     from zinc_rt.devices import SIMULATED
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
@@ -93,6 +94,7 @@ def _bench(arguments: argparse.Namespace) -> int:
             "machine": machine(),
         }
         _measure(engine, report, sampler, theirs, load, arguments.vs)
+        describe_ran(report, engine, _drawn(report, load.slots))
         report.details["samples"] = sampler.samples
         instrument = engine.backend.instrument
         report.details["findings"] = [each.text for each in instrument.findings()] if instrument else []
@@ -133,7 +135,16 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
         report.results += results(timed, load, tier, sampler)
         return
     timed, pairs = alternate(engine, load, sampler, theirs)
-    report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier)]
+    report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier, theirs.record())]
+
+
+def _drawn(report: Report, slots: int) -> Drawn:
+    """The host takes the likeliest of a prompt's last logits; every other token is the device's."""
+    from zinc_rt.generate import Drawn
+
+    runs = {result.id: result.measure["runs"] for result in report.results if "runs" in result.measure}
+    decoded = runs["decode" if slots == 1 else "aggregate"]
+    return Drawn(device=slots * sum(len(run) for run in decoded), host=len(runs["ttft"]))
 
 
 def _show(report: Report, out: TextIO) -> None:

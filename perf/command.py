@@ -9,13 +9,15 @@ from importlib import import_module
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 
-ACTIONS = ("bench", "native", "gate", "history", "predict", "report")  # each a module <name>_command with `add`
+# each a module <name>_command with `add`
+ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")
 EXAMPLES = """\
 examples:
   zinc-rt perf bench --model M.gguf            decode, prefill and first-token speed
   zinc-rt perf native                          the CPU tier beside llama.cpp
   zinc-rt perf gate --milestone M1             what is shown, what is missing
   zinc-rt perf predict --model M.gguf          tok/s before there is hardware
+  zinc-rt perf profile --model M.gguf          where a step's time goes, node by node
   zinc-rt perf history runs/history.jsonl      what was recorded, and where it got slower
   zinc-rt perf report runs/ -o page.html       all of it on one page
 

@@ -97,7 +97,8 @@ def collect(paths: Iterable[Path]) -> tuple[list[Evidence], list[Statement]]:
 def _report(path: Path, *, required: bool) -> Evidence | None:
     """None for other JSON found in a folder."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: no report: {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -105,6 +106,19 @@ def _report(path: Path, *, required: bool) -> Evidence | None:
             return None
         raise InputError(f"{path}: wanted a report of schema {SCHEMA}", next="write one with --json")
     return Evidence(path, content)
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What is written twice would be read as one of the two."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} twice in one object")
+    return made
 
 
 def _statement(path: Path) -> Statement:

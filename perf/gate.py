@@ -7,17 +7,19 @@ taken for granted, and a report that is refused shows nothing.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.code_version import runtime_version
+from zinc_rt.host import host
+from zinc_rt.perf.case import Case
 from zinc_rt.perf.evidence import Evidence, Statement
 from zinc_rt.perf.figures import TIMED, figure
 from zinc_rt.perf.history import History
 from zinc_rt.perf.lab import CannotMeasure, Lab
 from zinc_rt.perf.milestones import Criterion, Milestone
-from zinc_rt.perf.refusals import Case, refusals, timed_refusals
+from zinc_rt.perf.refusals import refusals, timed_refusals
 from zinc_rt.perf.structure import MEASURES
 from zinc_rt.report import Report, Result, Status
 
@@ -41,7 +43,8 @@ class GateReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is put forward: reports, statements, the history they are recorded in, the model they must be of."""
+    """What is put forward: reports, statements, the history they are recorded in, its head as noted elsewhere, and
+    the models they must be of: digests with commas, or files, whose shapes stand by digest."""
 
     reports: Sequence[Evidence] = ()
     statements: Sequence[Statement] = ()
@@ -49,6 +52,8 @@ class Given:
     model_digest: str = ""
     head: str = ""
     code: str = ""
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    host: Mapping[str, Any] = field(default_factory=host)
 
     @property
     def code_version(self) -> str:
@@ -102,6 +107,8 @@ def _measured(criterion: Criterion, lab: Lab, given: Given) -> Result:
             given.history,
             given.model_digest,
             given.head,
+            given.models,
+            given.host,
         )
         reasons = refusals(case)
         if not reasons:
@@ -128,7 +135,16 @@ def _timed(criterion: Criterion, lab: Lab, given: Given) -> Result:
     ]
     reason, refused = f"needs {criterion.needs}", []
     for evidence, result in offered:
-        reasons = timed_refusals(criterion, evidence, result, given.code_version, given.history)
+        reasons = timed_refusals(
+            criterion,
+            evidence,
+            result,
+            given.code_version,
+            given.history,
+            given.head,
+            given.host,
+            [other for other in given.reports if other is not evidence],
+        )
         if not reasons:
             value = TIMED[criterion.figure](result["measure"])
             how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, words
+from zinc_rt.commands.output import add_json, simulated, words
 
 if TYPE_CHECKING:
     from zinc_rt.report import Result
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 Structural criteria are measured now, on whatever device there is: without an AMD GPU, on a simulated one. Speeds
 come from reports of zinc-rt perf bench on the hardware named, and from nothing else; those of this machine's CPU
-from reports of zinc-rt perf native. A report is refused, with the
-reason, that is of a simulated device, of other code or another model, has a clamp in force, fewer than 128 tokens,
-drifting clocks, no proof of bit-identity, or is not in the history as it was recorded.
+from reports of zinc-rt perf native. A report is refused, with the rule's name and its reason, that is of a
+simulated device, of other code or another model, has a clamp in force, fewer than 128 tokens, drifting clocks, no
+proof of bit-identity, or is not in the history as it was recorded. A history counts only with its head, noted
+where whoever writes the file cannot write.
 
 examples:
   zinc-rt perf gate --milestone M1
-  zinc-rt perf gate --milestone M1 --evidence runs/ --history runs/history.jsonl --model-digest SHA256
+  zinc-rt perf gate --milestone M1 --evidence runs/ --history runs/history.jsonl --head HASH --models M.gguf
   zinc-rt perf gate --milestone M1 --only one-submit
-  zinc-rt perf gate --milestone cpu --evidence native.json --history history.jsonl
+  zinc-rt perf gate --milestone cpu --evidence native.json --history history.jsonl --head HASH
   zinc-rt perf gate --list
 
 exit codes: 0 every criterion passed, 1 one failed, 77 one is blocked, 2 unusable evidence.
@@ -47,26 +48,41 @@ def add(actions: Any) -> None:
         "--evidence", nargs="+", type=Path, default=[], metavar="PATH", help="reports and statements, or folders"
     )
     given.add_argument("--history", type=Path, metavar="F.jsonl", help="where the reports were recorded")
-    given.add_argument("--head", default="", metavar="HASH", help="the history must hold this entry")
-    given.add_argument("--model-digest", default="", metavar="SHA256", help="of the model the speeds are of")
+    given.add_argument(
+        "--head", default="", metavar="HASH", help="an entry the history must hold, as bench or history printed it"
+    )
+    given.add_argument(
+        "--models",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="M.gguf",
+        help="the files the speeds are of: digest and shape are read here, not believed",
+    )
+    given.add_argument(
+        "--model-digest", default="", metavar="SHA256", help="of the models the speeds are of, several with commas"
+    )
     how = parser.add_argument_group("how structural criteria run")
     how.add_argument("-m", "--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
     how.add_argument(
         "--device",
         choices=("auto", "hw", "cpu", "sim"),
         default="auto",
-        help="auto: the GPU, simulated where there is none; hw: never simulated",
+        help="auto: this machine's AMD GPU, a simulated one where there is none; hw: never a simulated one",
     )
     add_json(parser)
     parser.set_defaults(body=_gate)
 
 
 def _gate(arguments: argparse.Namespace) -> int:
+    from zinc_rt.devices import require_gpu
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
     from zinc_rt.perf.milestones import find_milestone
 
     check_writable(report=arguments.json)
+    if not arguments.list:
+        require_gpu(arguments.device)
     if arguments.list:
         return _list(arguments)
     if not arguments.milestone:
@@ -94,6 +110,7 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
         read(arguments.history) if arguments.history else None,
         arguments.model_digest,
         arguments.head,
+        models=_files(arguments.models),
     )
     report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
     with Lab(device=arguments.device, model=arguments.model, settings=settings) as lab:
@@ -111,14 +128,21 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     }
     verdict = report.verdict()
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
-    where = ", structural criteria on a simulated device" if report.device["simulated"] else ""
     names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
-    terminal.show(f"{verdict['status']}  {names}: {counts}{where}", out=out)
+    terminal.show(f"{verdict['status']}  {names}: {counts}{simulated(report)}", out=out)
     if arguments.json == "-":
         print(to_json(report))
     elif arguments.json:
         write_text(arguments.json, to_json(report) + "\n")
     return report.exit_code()
+
+
+def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
+    """What each file is, by its digest. Raises InputError for one that is no model."""
+    from zinc_rt.commands.describe import describe_model
+
+    told = [describe_model(options.read_model(str(path))) for path in paths]
+    return {each["digest"]: each for each in told}
 
 
 def _print(result: Result, out: Any) -> None:

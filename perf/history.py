@@ -46,8 +46,12 @@ class History:
     def head(self) -> str:
         return self.entries[-1].hash if self.entries else GENESIS
 
+    def entry(self, report_digest: str) -> Entry | None:
+        """The first record of a report."""
+        return next((entry for entry in self.entries if entry.report == report_digest), None)
+
     def holds(self, report_digest: str) -> bool:
-        return any(entry.report == report_digest for entry in self.entries)
+        return self.entry(report_digest) is not None
 
 
 def digest_of(report: Mapping[str, Any]) -> str:

@@ -34,14 +34,16 @@ class CannotMeasure(ZincError):
 
 @dataclass(slots=True)
 class Counted(Observer):
-    """What the host asked of the device: replays, and every queue it made."""
+    """What the host asked of the device: replays, of which variants, and every queue it made."""
 
     replays: int = 0
+    ran: set[tuple[Graph, tuple[int, ...]]] = field(default_factory=set)  # executable graph and key
     streams: list[Stream] = field(default_factory=list)
     queues: list[Queue] = field(default_factory=list)
 
     def replayed(self, graph: Graph, key: tuple[int, ...], stream: Stream, fence: Fence) -> None:
         self.replays += 1
+        self.ran.add((graph, key))
         if stream not in self.streams:
             self.streams.append(stream)
 

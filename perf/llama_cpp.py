@@ -15,11 +15,13 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.folders import cache_folder
+from zinc_rt.perf.peers import OUTPUT_BYTES, describe
 
 PACKAGE = "llama-cpp-python"
 VERSION = "0.3.36"  # its sdist carries llama.cpp 0c1e57098
@@ -49,9 +51,11 @@ SETTINGS = (Setting(True), Setting(False))
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """`bins`: one folder of programs, or a second without AMX, tried where the first dies."""
+    """`bins`: one folder of programs, or a second without AMX, tried where the first dies. `said`: every command
+    that ended well with what it printed, in order: a report keeps them."""
 
     bins: tuple[Path, ...]
+    said: list[dict[str, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def bench(self, model: Path, setting: Setting, *, prompt: int, tokens: int, threads: int) -> dict[str, float]:
         """tok/s of one prompt and of one stream. Raises InputError with its own words where it fails."""
@@ -70,6 +74,14 @@ class Peer:
     def version(self) -> str:
         return self._run("llama-bench", ["--version"], both=True).strip().partition("\n")[0]
 
+    def record(self) -> dict[str, Any]:
+        """What a report keeps of it: its build, what its file is, and all it said."""
+        return {
+            **describe([str(self.bins[0] / TARGETS[0])]),
+            "version": self.version(),
+            "outputs": list(self.said),
+        }
+
     def _run(self, program: str, words: Sequence[str], *, both: bool = False) -> str:
         for number, folder in enumerate(self.bins):
             command = [str(folder / program), *words]
@@ -82,6 +94,8 @@ class Peer:
             if done.returncode != 0:
                 why = _died(done.returncode)
                 raise InputError(f"{' '.join(command)}: {why}: {done.stderr.strip()[-300:]}")
+            if not both:
+                self.said.append({"command": [program, *words], "stdout": done.stdout[:OUTPUT_BYTES]})
             return done.stdout + done.stderr if both else done.stdout
         raise AssertionError("a peer has a folder")
 

@@ -16,6 +16,7 @@ from zinc_rt.errors import InputError, UsageError
 FILE = Path(__file__).resolve().parent / "milestones.yaml"
 SCHEMA = "zinc-rt-milestones/1"
 Kind = Literal["structural", "measured", "timed", "manual"]
+RANGES = ("architectures", "parameters", "bits_a_weight")  # lists in the file
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     ">=": operator.ge,
@@ -42,13 +43,24 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class WantedModel:
-    """The model a speed is of. `digest` None: nobody has pinned the file's bytes yet."""
+    """The class of models a speed is of, by shape: a file of another shape is another model, whatever its name.
+
+    `width` 0: the source does not state it. `parameters` and `bits_a_weight`: from, to. `active`: the fewest
+    weights that a token reads. `digest` None: nobody has pinned the file's bytes yet.
+    """
 
     key: str
     name: str
     architectures: tuple[str, ...]
+    layers: int
+    vocab: int
+    parameters: tuple[float, float]
+    bits_a_weight: tuple[float, float]
+    active: float
+    source: str
     digest: str | None
     ctx: int
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +151,7 @@ def read_milestones(path: Path) -> tuple[Milestone, ...]:
         if document.get("schema") != SCHEMA:
             raise ValueError(f"schema {document.get('schema')!r}, this build reads {SCHEMA!r}")
         models = {
-            key: WantedModel(key, **{**row, "architectures": tuple(row["architectures"])})
+            key: WantedModel(key, **{**row, **{name: tuple(row[name]) for name in RANGES}})
             for key, row in document["models"].items()
         }
         return tuple(_milestone(row, models) for row in document["milestones"])

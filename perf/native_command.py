@@ -57,8 +57,11 @@ def _native(arguments: argparse.Namespace) -> int:
 
     from zinc_rt.code_version import runtime_version
     from zinc_rt.commands import options
+    from zinc_rt.commands.describe import describe_model
     from zinc_rt.commands.output import finish
     from zinc_rt.files import check_writable
+    from zinc_rt.host import host
+    from zinc_rt.model.gguf import read_gguf
     from zinc_rt.perf.bandwidth import Bandwidth
     from zinc_rt.perf.bench_native import bench_case, clock_mhz, empty_node
     from zinc_rt.perf.machine import machine
@@ -75,6 +78,8 @@ def _native(arguments: argparse.Namespace) -> int:
     report.details = {
         "code": runtime_version(),
         "settings": asdict(knobs),
+        "host": host(),
+        "models": {},
         "machine": {**machine(), "clock_mhz": clock_mhz()},
         "threads": threads,
         "read_gbs": {"1": one, str(threads): all_},
@@ -86,9 +91,13 @@ def _native(arguments: argparse.Namespace) -> int:
     report.device = _device(arguments.tier)
     bench = _bench(arguments, threads, bandwidth, peer, problem)
     for case in chosen:
-        for result in bench_case(case, cached(case.model), bench):
+        path = cached(case.model)
+        report.details["models"][case.model] = describe_model(read_gguf(path))
+        for result in bench_case(case, path, bench):
             report.results.append(result)
             _show(result, out)
+    if peer is not None:
+        report.details["llama_cpp"] |= peer.record()
     terminal.show(_verdict(report), out=out)
     if arguments.history:
         _record(report, arguments.history, out)

@@ -1,22 +1,26 @@
 """Why a report may not speak for a speed: one function a rule, each with its reason in words.
 
 Figures are taken from a report's raw samples, never from its summary, and every rule is tried: a refused report
-names all its reasons. A refusal blocks; it neither passes nor fails a gate.
+names all its reasons, each behind its rule's name. A refusal blocks; it neither passes nor fails a gate.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zinc_rt.backends import registry
+from zinc_rt.errors import ZincError
+from zinc_rt.perf.case import Case, Rule, number
 from zinc_rt.perf.evidence import Evidence
-from zinc_rt.perf.figures import FIGURES, TIMED, figure, speeds
-from zinc_rt.perf.history import History
+from zinc_rt.perf.figures import FIGURES, figure
+from zinc_rt.perf.history import Entry, History
 from zinc_rt.perf.milestones import Criterion
-from zinc_rt.perf.paired import Conditions, blocked
+from zinc_rt.perf.refuse_bits import bits, clamps
+from zinc_rt.perf.refuse_model import ceiling, digest, model
+from zinc_rt.perf.refuse_numbers import numbers, when
+from zinc_rt.perf.refuse_peer import peer
+from zinc_rt.perf.refuse_timed import cpu_peer, here, samples, shape
 
 MIN_TOKENS = 128  # §25.3
 MIN_RUNS = 3
@@ -26,28 +30,32 @@ SPEED_DRIFT = 0.05  # of speed, first run against last
 WARMING_C = 12.0
 SPREAD = 0.10  # (slowest - fastest) / median, of runs
 AGREEMENT = 1e-3  # between a summary and its own samples
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One report put forward for one criterion, and what else is known."""
-
-    criterion: Criterion
-    evidence: Evidence
-    result: Mapping[str, Any]
-    others: Sequence[Evidence]
-    code: str
-    history: History | None = None
-    model_digest: str = ""  # pinned on the command line
-    head: str = ""  # of the history, noted elsewhere
-
-
-Rule = Callable[[Case], str | None]
+# What a rule stumbles over in a report that is not of the form it asks for.
+UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ZeroDivisionError,
+    IndexError,
+    OverflowError,
+    ZincError,
+)
 
 
 def _simulated(case: Case) -> str | None:
-    if case.evidence.device.get("simulated") is not False:
-        return f"needs {case.criterion.needs}: this ran on a simulated device"
+    """By what the report says, and by what only a simulated device leaves in one."""
+    report, device, details = case.evidence.report, case.evidence.device, case.evidence.details
+    traces = [
+        *(["its flag"] if device.get("simulated") is not False else []),
+        *([f"profile {device['profile']}"] if device.get("profile") else []),
+        *(["its shortcuts"] if "simulat" in " ".join(map(str, report.get("shortcuts", []))).lower() else []),
+        *(["its name"] if "simulat" in str(device.get("name", "")).lower() else []),
+        *(["assumptions it leaned on"] if details.get("assumptions") else []),
+        *(["a sanitizer's findings"] if details.get("findings") else []),
+    ]
+    if traces:
+        return f"needs {case.criterion.needs}: this ran on a simulated device ({', '.join(traces)})"
     return None
 
 
@@ -60,14 +68,7 @@ def _hardware(case: Case) -> str | None:
 
 
 def _shortcuts(case: Case) -> str | None:
-    found = list(case.evidence.report.get("shortcuts", ["no list of shortcuts at all"]))
-    settings = case.evidence.details.get("settings")
-    if settings is None:
-        found.append("the settings are not recorded")
-    else:
-        clamps = ("lm_head_rows", "max_decode_tokens", "decode_topk", "gemma4_attn_scale")
-        found += [f"{name} = {settings[name]}" for name in clamps if settings.get(name)]
-        found += [f"{name} is not recorded" for name in clamps if name not in settings]
+    found = clamps(case.evidence)
     return f"a shortcut is in force: {'; '.join(dict.fromkeys(found))}" if found else None
 
 
@@ -76,7 +77,10 @@ def _tokens(case: Case) -> str | None:
         return None
     runs = _runs(case, "decode" if case.criterion.measure == "against" else case.criterion.measure)
     fewest = min((len(run) for run in runs if isinstance(run, list)), default=0)
-    return f"{fewest} generated tokens in a run, wanted {MIN_TOKENS} or more" if fewest < MIN_TOKENS else None
+    if fewest < MIN_TOKENS:
+        return f"{fewest} generated tokens in a run, wanted {MIN_TOKENS} or more"
+    asked = case.evidence.workload.get("tokens", fewest)
+    return f"{fewest} generated tokens in a run of {asked}" if asked != fewest else None
 
 
 def _tier(case: Case) -> str | None:
@@ -87,7 +91,7 @@ def _tier(case: Case) -> str | None:
 
 def _whole_model(case: Case) -> str | None:
     nodes, ran = case.evidence.workload.get("nodes"), case.evidence.report.get("direct_compute_ops")
-    if not nodes or nodes != ran:
+    if not nodes or isinstance(nodes, bool) or nodes != ran:
         return f"{ran} of {nodes or 'an unknown number of'} nodes ran on the tier"
     return None
 
@@ -104,72 +108,17 @@ def _workload(case: Case) -> str | None:
         return f"a prompt of {load.get('prompt_tokens')} tokens, wanted {PROMPT_TOKENS}"
     if wanted.measure == "prefill" and case.result["measure"]["prompt_tokens"] < PROMPT_TOKENS:
         return f"a prompt of {case.result['measure']['prompt_tokens']} tokens, wanted {PROMPT_TOKENS} or more"
-    if wanted.measure == "against" and not case.result.get("reference"):
-        return "the other program's command is not recorded"
-    return None
-
-
-def _digest(case: Case) -> str | None:
-    wanted = case.criterion.model
-    assert wanted is not None
-    pinned = case.model_digest or wanted.digest
-    model = case.evidence.report.get("model", {})
-    if not pinned:
-        return f"no digest of {wanted.name} is pinned: --model-digest SHA256"
-    if case.evidence.model_digests != (pinned,):
-        return f"another model: digest {str(model.get('digest'))[:12]}, wanted {pinned[:12]}"
-    if model.get("architecture") not in wanted.architectures:
-        return f"another model: architecture {model.get('architecture')}, wanted {wanted.name}"
-    return None
-
-
-def _bits(case: Case) -> str | None:
-    """A whole validation of this model on this tier and device, by this code, every value to the bit."""
-    near: list[str] = []
-    for other in case.others:
-        if other.command != "validate" or other.model_digests != case.evidence.model_digests:
-            continue
-        problem = _not_proof(case, other)
-        if problem is None:
-            return None
-        near.append(f"{other.path.name}: {problem}")
-    return "no evidence of bit-identity to T-CPU" + (f" ({'; '.join(near)})" if near else "")
-
-
-def _not_proof(case: Case, other: Evidence) -> str | None:
-    tier = case.criterion.tier
-    device = other.details.get("devices", {}).get(tier)
-    if device is None:
-        return f"{tier} was not validated"
-    ours = case.evidence.device
-    parts = [
-        part for part in ("name", "arch", "simulated", "kernel", "firmware") if device.get(part) != ours.get(part)
-    ]
-    if parts:
-        return f"on another device: {parts[0]} differs"
-    if other.details.get("code") != case.code:
-        return "of other code"
-    if case.history is not None and not case.history.holds(other.digest):
-        return "not in the history"
-    mine = [r for r in other.results if r["tier"] == tier and r["reference"] == registry.ORACLE]
-    logits = [r for r in mine if r["kind"] == "logits"]
-    layers = [r for r in mine if r["kind"] == "layer"]
-    if not logits or not layers:
-        return "layers or logits are missing"
-    for each in mine:
-        exact = each["limit"].get("bits") and each["measure"].get("equal_bits", each["kind"] == "experts")
-        if each["status"] != "pass" or not exact:
-            return f"{each['id']} is not equal to the bit"
-    if any(r["status"] == "fail" for r in other.results):
-        return "it failed"
+    if load.get("warmup") == 0:
+        return "no run to warm up"
     return None
 
 
 def _stale(case: Case) -> str | None:
+    """Of other code, or of another time than its record says."""
     code = case.evidence.details.get("code")
     if code != case.code:
         return f"stale: measured of code {str(code)[:12]}, this is {case.code[:12]}"
-    return None
+    return when(case)
 
 
 def _edited(case: Case) -> str | None:
@@ -178,10 +127,31 @@ def _edited(case: Case) -> str | None:
         return "no history: zinc-rt perf bench --history records a report, gate --history checks it"
     if history.problem:
         return f"the history's chain is broken: {history.problem}"
-    if case.head and case.head not in [entry.hash for entry in history.entries]:
-        return f"edited history: it does not hold the head {case.head[:12]} noted before"
-    if not history.holds(case.evidence.digest):
+    entry = history.entry(case.evidence.digest)
+    if entry is None:
         return "the report is not in the history, or was changed after it was recorded"
+    if entry.kind != case.evidence.command:
+        return f"it was recorded as a report of {entry.kind}"
+    offered = {case.evidence.digest, *(other.digest for other in case.others)}
+    later = [
+        each for each in history.entries[entry.sequence :] if _same(each, entry) and each.report not in offered
+    ]
+    if later:
+        return f"the history holds a later report of the same, entry {later[0].sequence}, that is kept back"
+    return None
+
+
+def _same(a: Entry, b: Entry) -> bool:
+    """Whether two records are of one measurement made twice."""
+    return a.kind == b.kind and a.context == b.context
+
+
+def _head(case: Case) -> str | None:
+    """Who can write the file can write all of it, or leave its end out: only a head noted elsewhere shows that."""
+    if not case.head:
+        return "nobody noted the history's head: --head HASH, from where zinc-rt perf bench or history printed it"
+    if case.history is not None and case.head not in [entry.hash for entry in case.history.entries]:
+        return f"edited history: it does not hold the head {case.head[:12]} noted before"
     return None
 
 
@@ -221,16 +191,15 @@ def _samples(case: Case) -> str | None:
     found = figure(case.criterion, case.result)
     if found is None:
         return "no raw samples behind the figure"
-    if said is None or abs(float(said) - found) > AGREEMENT * abs(found):
+    if said is None or not abs(number(said, "the summary") - found) <= AGREEMENT * abs(found):
         return f"the summary says {said}, its own samples {found:.4g}"
-    if case.criterion.measure == "against":
-        ours = [pair[0] for pair in case.result["measure"]["pairs"]]
-        decoded = case.evidence.result("decode")
-        rates = speeds(decoded["measure"]) if decoded is not None else []
-        agree = [abs(a - b) <= AGREEMENT * b for a, b in zip(ours, rates, strict=False)]
-        if len(ours) != len(rates) or not all(agree):
-            return "the pairs are not the runs that were timed"
-    return None
+    return _power(case) if case.criterion.measure == "power" else None
+
+
+def _power(case: Case) -> str | None:
+    """Watts are the sensors' own, over the whole run."""
+    seen = [sample["power_w"] for sample in case.evidence.details.get("samples", []) if "power_w" in sample]
+    return None if seen == case.result["measure"]["runs"] else "the watts are not those of the sensor samples"
 
 
 def _runs(case: Case, id_: str) -> list[Any]:
@@ -252,13 +221,28 @@ RULES: Mapping[str, Rule] = {
     "tier": _tier,
     "whole-model": _whole_model,
     "workload": _workload,
-    "digest": _digest,
-    "bits": _bits,
+    "digest": digest,
+    "model": model,
+    "bits": bits,
     "stale": _stale,
     "edited": _edited,
+    "head": _head,
+    "numbers": numbers,
+    "ceiling": ceiling,
     "drift": _drift,
     "spread": _spread,
     "samples": _samples,
+}
+AGAINST: Mapping[str, Rule] = {"peer": peer}  # of a criterion that names another program
+TIMED_RULES: Mapping[str, Rule] = {
+    "shortcuts": _shortcuts,
+    "stale": _stale,
+    "edited": _edited,
+    "head": _head,
+    "machine": here,
+    "model": shape,
+    "peer": cpu_peer,
+    "samples": samples,
 }
 ALIASES: Mapping[str, tuple[str, ...]] = {"speed": tuple(RULES)}
 
@@ -270,48 +254,36 @@ def rules_of(criterion: Criterion) -> Iterable[str]:
 
 
 def refusals(case: Case) -> list[str]:
-    """Every reason why this report may not speak for this criterion; [] if it may."""
-    found = []
-    for name in rules_of(case.criterion):
-        try:
-            reason = RULES[name](case)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            reason = f"the report cannot be read as one of zinc-rt perf bench: {name}: {error!r}"
-        if reason is not None:
-            found.append(reason)
-    return found
+    """Every reason why this report may not speak for this criterion, behind its rule's name; [] if it may."""
+    rules = {name: RULES[name] for name in rules_of(case.criterion)}
+    if case.criterion.measure == "against":
+        rules |= AGAINST
+    return _tried(rules, case, "zinc-rt perf bench")
 
 
 def timed_refusals(
-    criterion: Criterion, evidence: Evidence, result: Mapping[str, Any], code: str, history: History | None
+    criterion: Criterion,
+    evidence: Evidence,
+    result: Mapping[str, Any],
+    code: str,
+    history: History | None,
+    head: str = "",
+    host: Mapping[str, Any] | None = None,
+    others: Sequence[Evidence] = (),
 ) -> list[str]:
-    """Every reason why this result of zinc-rt perf native may not speak for this criterion; [] if it may."""
-    case = Case(criterion, evidence, result, (), code, history)
+    """Every reason why this result of zinc-rt perf native may not speak for this criterion; [] if it may. `host`:
+    this machine, whose speed it is to be."""
+    case = Case(criterion, evidence, result, others, code, history, head=head, host=host or {})
+    return _tried(TIMED_RULES, case, "zinc-rt perf native")
+
+
+def _tried(rules: Mapping[str, Rule], case: Case, command: str) -> list[str]:
     found = []
-    for rule in (_shortcuts, _stale, _edited, _timed_samples):
+    for name, rule in rules.items():
         try:
             reason = rule(case)
-        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-            reason = f"the report cannot be read as one of zinc-rt perf native: {error!r}"
+        except UNREADABLE as error:
+            reason = f"the report cannot be read as one of {command}: {error!r}"
         if reason is not None:
-            found.append(reason)
+            found.append(f"{name}: {reason}")
     return found
-
-
-def _timed_samples(case: Case) -> str | None:
-    """Judged only where it was quiet, by the samples themselves, and the summary is what they say."""
-    if case.result.get("tier") != case.criterion.tier:
-        return f"ran on {case.result.get('tier')}, wanted {case.criterion.tier}"
-    if case.result.get("status") == "blocked":
-        return f"not judged: {case.result.get('reason')}"
-    measure = case.result["measure"]
-    if "conditions" in measure:
-        given = Conditions(**measure["conditions"])
-        needs_peer = case.criterion.figure == "ratio"
-        problem = "" if measure.get("theirs") else "no llama.cpp in this run"
-        if reason := blocked(given, len(measure["runs"]), problem, needs_peer=needs_peer):
-            return f"not judged: {reason}"
-    found, said = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
-    if abs(float(said) - found) > AGREEMENT * abs(found):
-        return f"the summary says {said}, its own samples {found:.4g}"
-    return None

@@ -7,21 +7,31 @@ CannotMeasure where there is nothing to count yet: that blocks a gate and never 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from zinc_rt.backends import registry
-from zinc_rt.engine import CAPACITIES, LOGITS
+from zinc_rt.engine import CAPACITIES, LOGITS, Engine
 from zinc_rt.ir.findings import VerifyError
 from zinc_rt.ir.graph import ABSENT, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
-from zinc_rt.lower import refusal
+from zinc_rt.perf.executed import (
+    drafts_misjudged,
+    hottest_ops_native,
+    matrix_kernels_run,
+    nodes_not_run,
+    ops_not_run,
+)
 from zinc_rt.perf.lab import Bench, CannotMeasure, Lab
+from zinc_rt.perf.measure import Found, prompt_of
+from zinc_rt.perf.structure_slots import (
+    live,
+    values_differing_in_a_batch,
+    values_moved_by_neighbours,
+    values_moved_by_paging,
+)
 
 PROMPT_TOKENS = 4
 DECODED = 8  # tokens over which a per-token count is taken, warm-up aside
@@ -31,20 +41,6 @@ APPENDIX_B = (
     "SSM_GATED_NORM RESIDUAL_RMS_NORM LM_HEAD ARGMAX SAMPLE KV_WRITE_BATCHED MATMUL_WMMA_F16 MATMUL_WMMA_Q4K "
     "BARRIER STREAM_OUT LOAD_REQUEST_STATE STORE_REQUEST_STATE VERIFY_K"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """`value` in the criterion's unit; `how` in a sentence; `detail` is what it was made of."""
-
-    value: float
-    how: str
-    detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-def prompt_of(vocab: int, count: int) -> list[int]:
-    """Token ids of any vocabulary, no two neighbours alike."""
-    return [(7 * index + 1) % vocab for index in range(count)]
 
 
 # --- without a device ---------------------------------------------------------------------------------------
@@ -90,49 +86,35 @@ PLANTS: Mapping[str, Callable[[Graph], Graph]] = {
 }
 
 
-def ops_without_kernel(lab: Lab, tier: str) -> Found:
-    have = {entry.op for entry in lab.bench(tier).engine.backend.kernels.entries}
-    lacking = [op.name for op in Op if op not in have and op is not Op.BARRIER]
-    return Found(len(lacking), f"{len(Op) - 1 - len(lacking)} of {len(Op) - 1} opcodes have a kernel on {tier}",
-                 {"lacking": lacking})  # fmt: skip
-
-
-def op_kernels(lab: Lab, tier: str, ops: Sequence[str]) -> Found:
-    have = {entry.op.name for entry in lab.bench(tier).engine.backend.kernels.entries}
-    found = [name for name in ops if name in have]
-    if not found:
-        raise CannotMeasure(f"{', '.join(ops)}: no kernel on {tier} in this version")
-    return Found(len(found), f"{', '.join(found)} on {tier}")
-
-
-def matrix_kernels(lab: Lab) -> Found:
-    """Kernels for the WMMA opcodes whose machine code holds matrix instructions."""
-    from zinc_rt.kernels.sets import kernel_set
-
-    rows = kernel_set("gfx1201")
-    wanted = (Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K)
-    have = {entry.op for entry in rows.entries} if rows is not None else set()
-    found = [op.name for op in wanted if op in have]
-    if not found:
-        raise CannotMeasure("no kernel with matrix instructions in this version")
-    return Found(len(found), f"{', '.join(found)} have kernels")
-
-
 def rank_of_tier(lab: Lab, tier: str) -> Found:
     order = [row.tier for row in registry.preferred()]
     return Found(order.index(tier) + 1, f"auto tries {', '.join(order)}")
 
 
-def tier_built(lab: Lab, tier: str) -> Found:
+def tokens_as_the_oracle(lab: Lab, tier: str, tokens: int) -> Found:
+    """Greedy tokens that a tier generates as T-CPU does, up to the first that differs."""
     if not registry.spec(tier).built:
         raise CannotMeasure(f"tier {tier} is not built in this version")
-    return Found(1, f"tier {tier} is built")
+    made = [_greedy(lab.bench(each).engine, tokens) for each in (tier, registry.ORACLE)]
+    same = next((i for i, (a, b) in enumerate(zip(*made, strict=True)) if a != b), tokens)
+    return Found(same, f"{same} of {tokens} tokens of {tier} are T-CPU's")
 
 
-def room_built(lab: Lab, room: str) -> Found:
-    if find_spec(f"zinc_rt.{room}") is None:
-        raise CannotMeasure(f"zinc_rt.{room} is not built in this version")
-    return Found(1, f"zinc_rt.{room} is there")
+def not_built(lab: Lab, what: str) -> Found:
+    """A criterion whose subject does not exist: whoever builds it puts a measure in this one's place."""
+    raise CannotMeasure(f"{what}: not built in this version")
+
+
+def _greedy(engine: Engine, count: int) -> list[int]:
+    sequence = engine.open()
+    try:
+        logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
+        made = [int(logits[-1].argmax())]
+        while len(made) < count:
+            made.append(int(engine.advance([(sequence, made[-1:])], [0]).tokens[0]))
+        return made
+    finally:
+        engine.release(sequence)
 
 
 # --- what a token and a prompt cost -------------------------------------------------------------------------
@@ -159,7 +141,7 @@ def _decode_cost(lab: Lab, tier: str) -> tuple[list[int], list[int], Bench]:
 
 def submissions_a_token(lab: Lab, tier: str, persistent: bool = False) -> Found:
     if persistent:
-        raise CannotMeasure("there is no persistent kernel in this version")
+        raise CannotMeasure("a persistent kernel: not built in this version")
     submissions, dwords, bench = _decode_cost(lab, tier)
     words = f", {max(dwords)} dwords on {len(bench.counted.queues)} queues" if bench.counted.queues else ""
     return Found(
@@ -214,7 +196,7 @@ def prefill_difference(lab: Lab, tier: str, tokens: int) -> Found:
     prompt = prompt_of(engine.model.vocab, min(tokens, engine.limits.ctx))
     whole = engine.forward(prompt, rows="last")[-1]
     steps = engine.forward(prompt, rows="last", prefill="stepwise")[-1]
-    _live(whole)
+    live(whole)
     difference = float(np.abs(whole.astype(np.float64) - steps).max())
     same = whole.tobytes() == steps.tobytes()
     how = f"{len(prompt)} tokens on {tier}: {'the same bits' if same else f'differ by {difference:g}'}"
@@ -237,12 +219,6 @@ def tokens_generated(lab: Lab, tier: str, tokens: int) -> Found:
 
 
 # --- bits ---------------------------------------------------------------------------------------------------
-
-
-def _live(values: np.ndarray) -> None:
-    """Equal bits of nothing prove nothing."""
-    if not values.size or not np.isfinite(values).all() or float(np.ptp(values)) == 0.0:
-        raise CannotMeasure("the logits are constant or not finite: comparing them would show nothing")
 
 
 def values_differing_from_oracle(lab: Lab, tier: str, models: str = "") -> Found:
@@ -274,7 +250,7 @@ def tiers_differing(lab: Lab, tiers: Sequence[str]) -> Found:
     for tier in tiers:
         engine = lab.bench(tier).engine
         rows.append(engine.forward(prompt_of(engine.model.vocab, 2 * PROMPT_TOKENS)))
-    _live(rows[0])
+    live(rows[0])
     wrong = sum(int((rows[0].view(np.uint32) != other.view(np.uint32)).sum()) for other in rows[1:])
     return Found(wrong, f"{rows[0].size} logits of {' and '.join(tiers)}")
 
@@ -300,49 +276,7 @@ def golden_tokens_differing(lab: Lab) -> Found:
     return Found(wrong, f"{total} tokens of {len(lab.models('embedded'))} models against {source}")
 
 
-def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Found:
-    """Sequences of different lengths and positions, advanced together and alone."""
-    bench = lab.bench(tier, slots=slots)
-    engine = bench.engine
-    prompts = [prompt_of(engine.model.vocab, 2 + slot)[::-1] for slot in range(slots)]
-    alone = [engine.forward([*prompt, 1], rows="last")[-1] for prompt in prompts]
-    sequences = [engine.open() for _ in prompts]
-    for sequence, prompt in zip(sequences, prompts, strict=True):
-        engine.extend(sequence, prompt, rows="last")
-    batch = [(sequence, [1]) for sequence in sequences]
-    before = bench.submissions
-    together = engine.step(batch, list(range(slots)))
-    cost = bench.submissions - before
-    for sequence in sequences:
-        engine.release(sequence)
-    _live(together)
-    wrong = sum(
-        int((row.view(np.uint32) != a.view(np.uint32)).sum()) for row, a in zip(together, alone, strict=True)
-    )
-    if cost != 1:
-        raise CannotMeasure(f"{slots} sequences took {cost} submissions, wanted one")
-    return Found(wrong, f"{slots} sequences in {cost} submission on {tier}, {together.size} logits")
-
-
 # --- what runs where ----------------------------------------------------------------------------------------
-
-
-def nodes_off_tier(lab: Lab, tier: str, models: str = "") -> Found:
-    """Nodes of the decode and prefill graphs that the tier's kernel table refuses."""
-    refused: dict[str, str] = {}
-    total = 0
-    for model in lab.models(models):
-        engine = lab.bench(tier, model=model).engine
-        for stage in ("decode", "prefill"):
-            graph, kernels = engine.graph(stage), engine.backend.kernels
-            for node in graph.nodes:
-                if node.op is Op.BARRIER:
-                    continue
-                total += 1
-                if (reason := refusal(node, graph, kernels.entries, engine.backend.ordering)) is not None:
-                    refused[f"{Path(model).stem}/{stage}/{node.label or node.op.name}"] = reason
-    how = f"{total - len(refused)} of {total} nodes of {len(lab.models(models))} models run on {tier}"
-    return Found(len(refused), how, {"refused": refused})
 
 
 def outputs_outside_bar(lab: Lab, tier: str) -> Found:
@@ -358,26 +292,29 @@ def outputs_outside_bar(lab: Lab, tier: str) -> Found:
 MEASURES: Mapping[str, Callable[..., Found]] = {
     each.__name__: each
     for each in (
+        drafts_misjudged,
         golden_tokens_differing,
-        matrix_kernels,
-        nodes_off_tier,
-        op_kernels,
-        ops_without_kernel,
+        hottest_ops_native,
+        matrix_kernels_run,
+        nodes_not_run,
+        not_built,
+        ops_not_run,
         original_opcodes,
         outputs_outside_bar,
         planted_graphs_refused,
         prefill_difference,
         rank_of_tier,
         ring_dwords_a_token,
-        room_built,
         sanitizer_findings,
         submissions_a_prompt,
         submissions_a_token,
         submissions_beyond_chunks,
-        tier_built,
         tiers_differing,
+        tokens_as_the_oracle,
         tokens_generated,
         values_differing_from_oracle,
         values_differing_in_a_batch,
+        values_moved_by_neighbours,
+        values_moved_by_paging,
     )
 }

@@ -6,10 +6,11 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.errors import InputError, UsageError
+from zinc_rt.perf.peers import OUTPUT_BYTES, describe
 
 # What programs print beside their decode speed; the last one of the first form that is found counts.
 FORMS = (
@@ -19,9 +20,40 @@ FORMS = (
 )
 
 
-def runner(command: str, pattern: str | None, timeout_seconds: float) -> Callable[[], float]:
-    """A function that runs `command` (no shell) and returns its tok/s. `pattern`: a regular expression whose first
-    group is the figure. Raises UsageError for a pattern without a group or an empty command."""
+@dataclass(slots=True)
+class Other:
+    """Another program, run once a call. `outputs`: what it printed, run by run."""
+
+    words: list[str]
+    wanted: re.Pattern[str] | None
+    timeout_seconds: float
+    outputs: list[str] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        """Its decode speed in tok/s. Raises UsageError for no such program, InputError where it fails or says no
+        speed."""
+        name = self.words[0]
+        try:
+            done = subprocess.run(
+                self.words, capture_output=True, text=True, timeout=self.timeout_seconds, check=False
+            )
+        except FileNotFoundError as error:
+            raise UsageError(f"--vs: {name}: no such program") from error
+        except subprocess.TimeoutExpired as error:
+            raise InputError(f"--vs: {name} ran longer than {self.timeout_seconds:g} s") from error
+        if done.returncode != 0:
+            raise InputError(f"--vs: {name} exited with {done.returncode}: {done.stderr.strip()[-300:]}")
+        self.outputs.append(done.stdout[:OUTPUT_BYTES])
+        return speed_in(done.stdout + "\n" + done.stderr, done.stdout, self.wanted)
+
+    def record(self) -> dict[str, Any]:
+        """What a report keeps of it."""
+        return {**describe(self.words), "outputs": list(self.outputs)}
+
+
+def runner(command: str, pattern: str | None, timeout_seconds: float) -> Other:
+    """`command` (no shell), to be called for its tok/s. `pattern`: a regular expression whose first group is the
+    figure. Raises UsageError for a pattern without a group or an empty command."""
     words = shlex.split(command)
     if not words:
         raise UsageError("--vs names no command", next="--vs 'llama-bench -m M.gguf -p 0 -n 128'")
@@ -31,19 +63,7 @@ def runner(command: str, pattern: str | None, timeout_seconds: float) -> Callabl
         raise UsageError(f"--vs-figure {pattern}: {error}") from error
     if wanted is not None and not wanted.groups:
         raise UsageError(f"--vs-figure {pattern}: wanted a group around the figure", next="'([0-9.]+) tok/s'")
-
-    def once() -> float:
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_seconds, check=False)
-        except FileNotFoundError as error:
-            raise UsageError(f"--vs: {words[0]}: no such program") from error
-        except subprocess.TimeoutExpired as error:
-            raise InputError(f"--vs: {words[0]} ran longer than {timeout_seconds:g} s") from error
-        if done.returncode != 0:
-            raise InputError(f"--vs: {words[0]} exited with {done.returncode}: {done.stderr.strip()[-300:]}")
-        return speed_in(done.stdout + "\n" + done.stderr, done.stdout, wanted)
-
-    return once
+    return Other(words, wanted, timeout_seconds)
 
 
 def speed_in(text: str, stdout: str, wanted: re.Pattern[str] | None = None) -> float:

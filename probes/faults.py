@@ -115,6 +115,7 @@ def _read_only_va(c: Context) -> int:
 
 def _fault(c: Context, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
     """A write to `va` faults, and the kernel says so with the page's address."""
+    c.expected.add("page-fault")
     lane = c.lane()
     write: list[Packet] = [Nop(), WriteData(va, (0xBAD,), wr_confirm=1)]
     if by_wave:

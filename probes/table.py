@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from zinc_rt.commands.output import simulated
 from zinc_rt.facts import leaning
 from zinc_rt.probes.probe import Probe
 from zinc_rt.report import Report, Result
@@ -84,9 +85,8 @@ def story(result: Result) -> str:
 def verdict(report: Report, *, strict: bool) -> str:
     said = report.verdict(strict=strict)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(said["counts"].items()))
-    simulated = " on a SIMULATED device: says nothing about hardware" if report.device.get("simulated") else ""
     leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
-    return f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated}{leans}"
+    return f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated(report)}{leans}"
 
 
 def listing(probes: Sequence[Probe]) -> Table:

@@ -53,6 +53,7 @@ def _long_shader(c: Context) -> dict[str, Any]:
 
 def _hang(c: Context, send: Callable[[Lane], None]) -> dict[str, Any]:
     """The fence never comes; FREE (or a reset before it) ends the kernel's fence with an error."""
+    c.expected.add("page-fault")
     lane, gpu = c.lane(), c.userq
     lost_before = gpu.node.vram_lost_count()
     lane.finish([Nop()], "before")

@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower import Call, Program
 from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
 from zinc_rt.replay.run import chosen
@@ -54,6 +56,9 @@ class Where:
     kernels: tuple[str, ...] = ()
     finding: str = ""
     stored: dict[str, Any] = field(default_factory=dict)  # by which kernel, workgroup, wave and lane
+    fault: dict[str, Any] = field(
+        default_factory=dict
+    )  # of a page fault: who made it, where a simulated tier says so
 
 
 @dataclass(slots=True)
@@ -206,6 +211,11 @@ class _Search:
     def _unended(self, step: Step, right: Variant, before: dict[str, bytes], error: Exception) -> None:
         """Name the node at which the step stopped, where the tier can tell."""
         wrong = self.suspect.variant(step.graph, step.key)
+        faults = error.report.faults if isinstance(error, Hang) else ()
+        fault = next((each.seen for each in faults if each.seen is not None), None)
+        if fault is not None:
+            self._say("page fault, as the simulated device saw it:")
+            self.found.lines += [f"  {line}" for line in fault.lines()]
         index = _index_of(wrong.program, error.node if isinstance(error, DeadlineMissed) else None)
         if index < 0:
             self._say("the tier cannot say at which node")
@@ -222,6 +232,7 @@ class _Search:
             tapped=True,
             kernels=_kernels(wrong.program.calls[index], wrong),
             finding=_first_line(error),
+            fault=asdict(fault) if fault is not None else {},
         )
         self.found.before = before
         self.found.given, self.found.made = self._operands(step, right, node, before, tapped=True)
@@ -314,6 +325,11 @@ class _Search:
             where_text = ", ".join(map(str, element))
             self._say(
                 f"element [{where_text}] is {where.got}, t_cpu has {where.want}; {bad.size} of {want.size} differ"
+            )
+        for weight, at in self.suspect.spoilt(call.node):
+            self._say(
+                f"its {weight} on the device is not what was uploaded, first at byte {at}: suspect the upload, or "
+                "a stray store, before the kernel"
             )
         if where.stored:
             stored = where.stored
@@ -424,13 +440,7 @@ def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
 
 def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
     """Of a GPU tier, in order of launch; T-CPU has none."""
-    from zinc_rt.kernels.launch import Launch
-
-    try:
-        launches = list(call.entry.code(call.node, variant.graph, variant.program.plan.capacity))
-    except (TypeError, AttributeError):
-        return ()
-    return tuple(dict.fromkeys(each.kernel for each in launches if isinstance(each, Launch)))
+    return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
 
 
 def _first_line(error: Exception) -> str:

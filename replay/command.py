@@ -10,7 +10,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, simulated, words
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -305,6 +305,7 @@ def _result(arguments: argparse.Namespace, choice: Choice, outcome: Outcome) -> 
             "seconds": outcome.seconds,
             "recorded_seconds": outcome.live_seconds,
             "findings": len(outcome.findings),
+            "simulated": choice.simulated,
         },
         limit={"differ": 0, "findings": 0},
         first_bad=bad,
@@ -338,7 +339,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
             tier=choice.tier,
             reference="t_cpu",
             reason=found.text,
-            measure={"replays": found.replays, "allowed": found.allowed},
+            measure={"replays": found.replays, "allowed": found.allowed, "simulated": choice.simulated},
             first_bad=found.as_dict(),
             cause=found.cause,
             repro=bisect_command(arguments, choice) if found.failed else "",
@@ -388,4 +389,4 @@ def _lane(arguments: argparse.Namespace, found: Found, choice: Choice) -> list[s
 
 
 def _verdict(report: Report, text: str) -> str:
-    return f"{report.verdict()['status']:<9} {text}"
+    return f"{report.verdict()['status']:<9} {text}{simulated(report)}"

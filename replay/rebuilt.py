@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -94,6 +94,10 @@ class Rebuilt:
                 if known is not None and known.arch == self.backend.device.arch:
                     changed |= {name} if known.sha256 != hashlib.sha256(code).hexdigest() else set()
         return sorted(changed)
+
+    def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
+        """As Resident has it; nothing on a device that was lost."""
+        return iter(()) if self.lost else self._resident.spoilt(node)
 
     def findings(self) -> list[Finding]:
         """What a simulated device found wrong so far, each once, however often it came up."""

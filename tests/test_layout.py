@@ -119,6 +119,27 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
     assert not wrong
 
 
+# What the simulated device may take of the runtime's side: names, chips' generations, the seam both stand at
+SEAM = {"zinc_rt.kmd.driver", "zinc_rt.kmd.linux", "zinc_rt.pm4.generation"}
+NAMES_ONLY = {
+    "sim.hang": {"zinc_rt.pm4.disassemble"},  # shows the dwords of a queue that has stopped
+    "sim.decode": {"zinc_rt.pm4.opcodes"},  # names another engine's packet, at which the queue stops either way
+}
+
+
+def test_the_simulated_device_reads_by_tables_of_its_own() -> None:
+    """Else a wrong offset, opcode or default of the runtime would be the device's, too, and pass."""
+    wrong = []
+    for path in files("sim"):
+        module = ".".join(path.relative_to(ROOT / "zinc_rt").with_suffix("").parts)
+        allowed = SEAM | NAMES_ONLY.get(module, set())
+        for name in imported(path, types=True):
+            of_the_runtime = name.startswith(("zinc_rt.kmd", "zinc_rt.pm4"))
+            if of_the_runtime and not any(name.startswith(each) for each in allowed):
+                wrong.append(f"{module}: {name}")
+    assert not wrong
+
+
 def test_rooms_that_decide_values_import_only_such_and_those_that_talk_to_devices() -> None:
     """Else a change elsewhere could change a value unseen."""
     harmless = {"isa", "pm4", "kmd", "spirv", "settings", "devices"} | EVERYBODY

@@ -27,12 +27,14 @@ class Recordings:
         level: Level,
         *,
         embed_weights: bool = False,
+        times: bool = False,
         argv: Sequence[str] = (),
         say: Callable[[str], None],
     ) -> None:
         self._path = Path(path)
         self._level: Level = level
         self._embed = embed_weights
+        self._times = times
         self._argv = tuple(argv)
         self._say = say
         self.recorders: list[Recorder] = []
@@ -48,7 +50,13 @@ class Recordings:
         number = len(self.recorders) + 1
         path = self._path if number == 1 else self._path.with_suffix(f".{number}{self._path.suffix}")
         with record(
-            engine, path, self._level, embed_weights=self._embed, argv=self._argv, warn=self._say
+            engine,
+            path,
+            self._level,
+            embed_weights=self._embed,
+            times=self._times,
+            argv=self._argv,
+            warn=self._say,
         ) as recorder:
             self.recorders.append(recorder)
             yield recorder

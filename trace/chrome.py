@@ -1,27 +1,41 @@
-"""A log as a timeline in the Trace Event format that Chrome and Perfetto read: steps, waits, host gaps, faults."""
+"""A log as a timeline in the format of Chrome and Perfetto: steps, dispatches, waits, host gaps, faults."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.serial import from_bytes
 from zinc_rt.trace import records
+from zinc_rt.trace.events import (
+    HOST,
+    QUEUES,
+    STREAMS,
+    dispatch_slices,
+    document,
+    instant,
+    named,
+    node_title,
+    slice_of,
+)
 from zinc_rt.trace.reader import LogReader
-
-HOST, DEVICE = 1, 2  # thread ids; a stream's row is DEVICE + its number
-MICRO = 1e6
 
 
 def timeline(log: LogReader) -> str:
-    """JSON. Times are the recorder's: a step begins at its submission and ends when the host saw the end. No tier
-    has timestamps of single nodes, so a step is the finest slice."""
+    """JSON. Times are the recorder's: a step begins at its submission and ends when the host saw the end. A log
+    with times has a track a queue besides, with a slice for each node and in it one for each dispatch, by the
+    tier's own clock."""
     header = log.header
+    device = header.get("device", {})
+    simulated = ", simulated" if device.get("simulated") else ""
     events: list[dict[str, Any]] = [
-        _named("process_name", HOST, f"{header.get('tier')} on {header.get('device', {}).get('name')}"),
-        _named("thread_name", HOST, "host"),
+        named("process_name", HOST, f"{header.get('tier')}{simulated} on {device.get('name')}"),
+        named("thread_name", HOST, "host"),
     ]
     streams: dict[str, int] = {}
+    queues: set[int] = set()
     graphs: dict[int, str] = {}
+    labels: dict[int, list[str]] = {}
     open_steps: dict[int, records.Replayed] = {}
     written = 0
     ended = 0.0
@@ -29,17 +43,34 @@ def timeline(log: LogReader) -> str:
         match record:
             case records.GraphCreated():
                 graphs[record.graph] = record.name
+                labels[record.graph] = _labels(log, record)
             case records.Wrote():
                 written += record.size_bytes
             case records.Replayed():
                 if record.stream not in streams:
-                    streams[record.stream] = DEVICE + len(streams)
-                    events.append(_named("thread_name", streams[record.stream], f"stream {record.stream}"))
+                    streams[record.stream] = STREAMS + len(streams)
+                    events.append(named("thread_name", streams[record.stream], f"stream {record.stream}"))
                 open_steps[record.step] = record
                 events.append(
-                    _slice("host gap", HOST, ended, record.at_seconds - ended, {"bytes written": written})
+                    slice_of("host gap", HOST, ended, record.at_seconds - ended, {"bytes written": written})
                 )
                 written = 0
+            case records.Times() if record.step in open_steps:
+                begun = open_steps[record.step]
+                queue = QUEUES + streams[begun.stream]
+                if queue not in queues:
+                    queues.add(queue)
+                    events.append(named("thread_name", queue, f"queue of {begun.stream}, by {record.clock}"))
+                placed = [
+                    (
+                        name_of(labels.get(begun.graph, []), node),
+                        kernel,
+                        record.at_seconds + start / 1e9,
+                        record.at_seconds + end / 1e9,
+                    )
+                    for node, kernel, start, end in record.dispatches
+                ]
+                events += dispatch_slices(placed, queue, {"step": record.step, "simulated": record.simulated})
             case records.Retired() if record.step in open_steps:
                 begun = open_steps.pop(record.step)
                 about = {
@@ -51,34 +82,27 @@ def timeline(log: LogReader) -> str:
                 }
                 start = record.at_seconds - record.seconds
                 name = graphs.get(begun.graph, "?")
-                events.append(_slice(name, streams[begun.stream], start, record.seconds, about))
+                events.append(slice_of(name, streams[begun.stream], start, record.seconds, about))
                 waited = record.at_seconds - begun.at_seconds
-                events.append(_slice("wait", HOST, begun.at_seconds, waited, {"step": record.step}))
+                events.append(slice_of("wait", HOST, begun.at_seconds, waited, {"step": record.step}))
                 ended = record.at_seconds
             case records.Event():
-                events.append(_instant(record.name, record.at_seconds, {"detail": record.detail}))
+                events.append(instant(record.name, record.at_seconds, {"detail": record.detail}))
             case records.Fault():
-                events.append(_instant("fault", record.at_seconds, {"text": record.text, "step": record.step}))
+                events.append(instant("fault", record.at_seconds, {"text": record.text, "step": record.step}))
     for left in open_steps.values():
-        events.append(_instant(f"step {left.step} never ended", left.at_seconds, {"key": list(left.key)}))
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"log": str(log.path)}})
+        events.append(instant(f"step {left.step} never ended", left.at_seconds, {"key": list(left.key)}))
+    return document(events, {"log": str(log.path)})
 
 
-def _named(what: str, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": 1, "tid": thread, "args": {"name": name}}
+def name_of(labels: list[str], node: int) -> str:
+    """ "" for what is no node's; a number where the log lacks the graph."""
+    return "" if node < 0 else labels[node] if node < len(labels) else f"node {node}"
 
 
-def _slice(name: str, thread: int, start: float, seconds: float, about: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "name": name,
-        "pid": 1,
-        "tid": thread,
-        "ts": start * MICRO,
-        "dur": max(0.0, seconds) * MICRO,
-        "args": about,
-    }
-
-
-def _instant(name: str, at: float, about: dict[str, Any]) -> dict[str, Any]:
-    return {"ph": "i", "name": name, "pid": 1, "tid": HOST, "ts": at * MICRO, "s": "t", "args": about}
+def _labels(log: LogReader, record: records.GraphCreated) -> list[str]:
+    """What its nodes are called, in the order of its calls. None where the log lacks the graph."""
+    if not log.has(record.ir):
+        return []
+    nodes = from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}").nodes
+    return [node_title(node) for node in nodes if node.op is not Op.BARRIER]

@@ -14,6 +14,8 @@ from zinc_rt.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from zinc_rt.trace.reader import LogReader
+
 EXAMPLES = """\
 What comes after -- is another command, run in this process, with every engine it opens recorded: the first into
 LOG, a second into LOG with .2 before its ending, and so on. Levels: digest (what came out, by digest: cheap),
@@ -26,7 +28,10 @@ examples:
   zinc-rt-trace -o p.zlog --attach pm4-test --device sim
   zinc-rt-trace --stats run.zlog
   zinc-rt-trace --plan run.zlog
-  zinc-rt-trace --chrome timeline.json run.zlog    for https://ui.perfetto.dev
+  zinc-rt-trace --chrome timeline.json run.zlog    for https://ui.perfetto.dev; with dispatches where
+                                                   the log was recorded with --times
+  zinc-rt-trace --show Qcur-0 --step 2 run.zlog    what a node left after a step
+  zinc-rt-trace --show 'l_out-*' --export layers.npz run.zlog
 
 Exit code: the wrapped command's; 1 where that is 0 and the log lacks something, on a full disk say; 2 for a log
 that cannot be made or read.
@@ -40,11 +45,18 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights]\n"
         "           (-- | --attach) COMMAND [ARGUMENT ...]\n"
-        "       %(prog)s (--stats | --plan | --chrome FILE) LOG",
+        "       %(prog)s (--stats | --plan | --chrome FILE) LOG\n"
+        "       %(prog)s --show NODE [--step N] [--export F.npz]\n"
+        "           [--tier T] [--model FILE] LOG",
     )
     recording = made.add_argument_group("record")
     recording.add_argument("-o", "--out", metavar="LOG", help="the log to write")
     recording.add_argument("--level", choices=LEVELS, default="inputs", help="how much it keeps (default inputs)")
+    recording.add_argument(
+        "--times",
+        action="store_true",
+        help="also when each dispatch began and ended, for --chrome; every dispatch then runs alone",
+    )
     recording.add_argument(
         "--embed-weights", action="store_true", help="keep the weights in the log, so it needs no model file"
     )
@@ -52,6 +64,18 @@ def parser() -> argparse.ArgumentParser:
     looking.add_argument("--stats", action="store_true", help="bytes by kind, bytes a token, times a step")
     looking.add_argument("--plan", action="store_true", help="the memory map of every variant that ran")
     looking.add_argument("--chrome", metavar="FILE", help="write a timeline for Chrome or Perfetto")
+    looking.add_argument(
+        "--show",
+        metavar="NODE",
+        help="values after a step: a node's label, buffer or number, or a pattern with *",
+    )
+    values = made.add_argument_group("with --show")
+    values.add_argument("--step", type=int, metavar="N", help="of which step (default: the last)")
+    values.add_argument("--export", metavar="F.npz", help="write the values there too, whole")
+    values.add_argument(
+        "--tier", metavar="T", help="where a log that lacks the values is run again (default t_cpu)"
+    )
+    values.add_argument("--model", metavar="FILE", help="the recorded model, where it has moved")
     made.add_argument("log", metavar="LOG", nargs="?", help="the log to look at")
     made.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return made
@@ -65,10 +89,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace, wrapped: list[str]) -> int:
-    looks = arguments.stats or arguments.plan or arguments.chrome
+    looks = arguments.stats or arguments.plan or arguments.chrome or arguments.show is not None
+    for name in ("step", "export", "tier", "model"):
+        if getattr(arguments, name) is not None and arguments.show is None:
+            raise UsageError(f"--{name} goes with --show NODE")
     if looks:
         if wrapped or arguments.out:
-            raise UsageError("--stats, --plan and --chrome look at a log, they record none", next="leave out one")
+            raise UsageError(
+                "--stats, --plan, --chrome and --show look at a log, they record none", next="leave out one"
+            )
         if arguments.log is None:
             raise UsageError("no log is named", next="zinc-rt-trace --stats LOG")
         return _look(arguments)
@@ -88,7 +117,12 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
     check_writable(arguments.out)
     command = _command(wrapped[0])
     recordings = Recordings(
-        arguments.out, arguments.level, embed_weights=arguments.embed_weights, argv=wrapped, say=_say
+        arguments.out,
+        arguments.level,
+        embed_weights=arguments.embed_weights,
+        times=arguments.times,
+        argv=wrapped,
+        say=_say,
     )
     engines, reports = around_engines.set(recordings.around), on_report.set(recordings.hear)
     try:
@@ -118,8 +152,7 @@ def _look(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable, write_whole
     from zinc_rt.trace.reader import LogReader
 
-    if arguments.chrome:
-        check_writable(arguments.chrome)
+    check_writable(arguments.chrome, arguments.export)
     with LogReader(arguments.log) as log:
         if arguments.chrome:
             from zinc_rt.trace.chrome import timeline
@@ -127,6 +160,8 @@ def _look(arguments: argparse.Namespace) -> int:
             text = timeline(log)
             write_whole(arguments.chrome, lambda file: file.write(text.encode()))
             terminal.show(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+        elif arguments.show is not None:
+            _show(log, arguments)
         else:
             from zinc_rt.trace.plans import memory_maps
             from zinc_rt.trace.stats import statistics
@@ -136,6 +171,29 @@ def _look(arguments: argparse.Namespace) -> int:
         for problem in log.problems:
             _say(f"warning: {problem}")
     return 0
+
+
+def _show(log: LogReader, arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from zinc_rt.commands.progress import progress
+    from zinc_rt.trace.show import export, lines, values
+
+    with progress(0, "replay", "step") as advance:
+        found = values(
+            log,
+            arguments.show,
+            arguments.step,
+            tier=arguments.tier or "t_cpu",
+            model=arguments.model,
+            advance=advance,
+        )
+    for value in found:
+        for line in lines(value):
+            terminal.show(line)
+    if arguments.export:
+        export(found, log, Path(arguments.export))
+        terminal.show(f"wrote {arguments.export}: {len(found)} arrays, and `meta`")
 
 
 def _say(line: str) -> None:

@@ -17,7 +17,8 @@ from zinc_rt.errors import InputError
 
 MAGIC = b"ZLOG"
 VERSION = 2  # of what is written: a Wrote may cover several buffers
-READ = (1, 2)
+TIMES_VERSION = 3  # where times are recorded, which older readers do not know; else 2, which they read
+READ = (1, 2, 3)
 MARK = b"ZREC"
 END_MARK = b"ZEND"
 _FILE = struct.Struct("<4sIII")  # magic, version, bytes of the JSON that follows, CRC-32 of that JSON
@@ -45,8 +46,9 @@ class Frame:
 
 
 def file_header(meta: dict[str, Any]) -> bytes:
+    version = TIMES_VERSION if meta.get("times") else VERSION
     text = json.dumps(meta, separators=(",", ":"), sort_keys=True).encode()
-    return _FILE.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
+    return _FILE.pack(MAGIC, version, len(text), zlib.crc32(text)) + text
 
 
 def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
@@ -60,7 +62,7 @@ def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
     if magic != MAGIC:
         raise InputError(f"{name}: not a log: it begins with {head[:4]!r}, wanted {MAGIC!r}")
     if version not in READ:
-        known = " and ".join(map(str, READ))
+        known = f"{', '.join(map(str, READ[:-1]))} and {READ[-1]}"
         raise InputError(
             f"{name}: log format {version}, this build reads {known}", next="use the build that wrote it"
         )

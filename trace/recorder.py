@@ -47,6 +47,7 @@ def record(
     level: Level = "inputs",
     *,
     embed_weights: bool = False,
+    times: bool = False,
     argv: Sequence[str] = (),
     warn: Callable[[str], None] = warn,
 ) -> Iterator[Recorder]:
@@ -54,6 +55,7 @@ def record(
 
     `digest`: what was written and what came out, as digests. `inputs`: all that a replay needs. `full`: also every
     node's result, with its bytes. `embed_weights`: keep the weights too, so the log replays without its model.
+    `times`: also when each dispatch began and ended; every one then runs alone.
     Raises UsageError for an engine that is observed already, or whose open sequences have tokens that a replay
     would lack; OutputError where the file cannot be made.
     """
@@ -61,8 +63,9 @@ def record(
     if path is None:
         folder = TemporaryDirectory(prefix="zinc-rt-")
         path = Path(folder.name) / "run.zlog"
-    recorder = Recorder(engine, path, level, embed_weights=embed_weights, argv=argv, warn=warn)
+    recorder = Recorder(engine, path, level, embed_weights=embed_weights, times=times, argv=argv, warn=warn)
     recorder.folder = folder
+    engine.variants.timed = times
     engine.variants.tap_always = level == "full"
     engine.variants.observe(recorder)
     try:
@@ -72,7 +75,7 @@ def record(
         raise
     finally:
         engine.variants.observe(None)
-        engine.variants.tap_always = False
+        engine.variants.tap_always = engine.variants.timed = False
         recorder.close()
 
 
@@ -113,6 +116,7 @@ class Recorder(Observer):
         level: Level,
         *,
         embed_weights: bool,
+        times: bool = False,
         argv: Sequence[str],
         warn: Callable[[str], None],
     ) -> None:
@@ -146,7 +150,8 @@ class Recorder(Observer):
         self._running: dict[int, tuple[int, int, ShapeKey]] = {}  # id(fence) -> step, graph, key
         self._digests: dict[str, str] | None = None
         self._told = False
-        self.writer = LogWriter(path, header(engine, level, argv), warn=warn)
+        meta = header(engine, level, argv) | ({"times": True} if times else {})
+        self.writer = LogWriter(path, meta, warn=warn)
 
     def __fspath__(self) -> str:
         """So that a recorder goes where a log's path goes."""
@@ -236,7 +241,27 @@ class Recorder(Observer):
             self._outputs(step, variant, counts)
         except InFlight as error:  # the next step uses the same bytes already
             self.note("output-missed", f"step {step}: {str(error).splitlines()[0]}")
+        if not variant.replays.busy():
+            self._times(step, variant, at)
         self.writer.write(records.Retired(step, seconds, at))
+
+    def _times(self, step: int, variant: Variant, at: float) -> None:
+        """Of a step that ended at `at`. Nothing where its program is not timed."""
+        times = variant.built.times()
+        if not times.dispatches:
+            return
+        first = times.dispatches[0].began_ns
+        begun = first / 1e9 - self._clock if times.host_time else at - times.span_ns / 1e9
+        kernels = {kernel: place for place, kernel in enumerate(dict.fromkeys(d.kernel for d in times.dispatches))}
+        nodes = {id(call.node): place for place, call in enumerate(variant.program.calls)}
+        data = b"".join(
+            records.TIMED.pack(
+                nodes.get(id(each.node), -1), kernels[each.kernel], each.began_ns - first, each.ended_ns - first
+            )
+            for each in times.dispatches
+        )
+        kept = records.Times(step, times.clock, times.simulated, begun, tuple(kernels), data)
+        self.writer.write(kept, hold=True)
 
     def fault(self, report: BaseException) -> None:
         step = min((step for step, _, _ in self._running.values()), default=self.steps - 1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar
 
 BLOB, INDEX = 1, 2  # kinds that are no events
+TIMED = struct.Struct("<iIQQ")  # node, kernel, began and ended in ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +157,34 @@ class Kernel(Record):
     blob: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Times(Record):
+    """When each dispatch of a step began and ended. `at_seconds`: the first one's beginning; of a device's clock
+    laid so that the last ended when the host saw the end. `data`: TIMED for each, in order; kernels by their place
+    in `kernels`, nodes by theirs among the graph's calls, -1 for the plan's own; ns since the first began. Format
+    3."""
+
+    KIND: ClassVar[int] = 26
+    step: int
+    clock: str
+    simulated: bool
+    at_seconds: float
+    kernels: tuple[str, ...]
+    data: bytes = b""
+
+    @property
+    def dispatches(self) -> Iterator[tuple[int, str, int, int]]:
+        """(node, kernel, began, ended in ns). Raises ValueError for bytes that are none."""
+        try:
+            for node, kernel, began, ended in TIMED.iter_unpack(self.data):
+                yield node, self.kernels[kernel], began, ended
+        except (struct.error, IndexError) as error:
+            raise ValueError(f"times of step {self.step}: {error}") from error
+
+
 KINDS: dict[int, type[Record]] = {
     cls.KIND: cls
-    for cls in (GraphCreated, VariantAdded, Wrote, Replayed, Retired, Output, Weight, Event, Fault, Kernel)
+    for cls in (GraphCreated, VariantAdded, Wrote, Replayed, Retired, Output, Weight, Event, Fault, Kernel, Times)
 }
 
 

@@ -24,8 +24,15 @@ def announce(runner: Runner, report: Report, show: Callable[[str], None]) -> Non
     describe_run(report, runner.engine(job.tiers[0]))
     unchecked = [spec.choice.shortcut for spec in job.tiers if spec.choice.shortcut]
     report.shortcuts = list(dict.fromkeys([*clamps, *report.shortcuts, *unchecked, *_simulated(runner)]))
-    devices = {spec.text: asdict(runner.engine(spec).backend.device) for spec in job.tiers}
+    devices = {
+        spec.text: {**asdict(runner.engine(spec).backend.device), "ordering": spec.ordering} for spec in job.tiers
+    }
     report.details["devices"] = devices
+    report.details.setdefault("jobs", {})[job.name] = {
+        "tokens": len(job.tokens),
+        "steps": job.steps,
+        "layers": [job.layers.first, job.layers.last, job.layers.total],
+    }
     cost = _cost(job, runner)
     known = report.model.get("models", [report.model]) if report.model else []
     report.model = {"models": [*known, described]} if known else described

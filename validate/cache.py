@@ -1,4 +1,4 @@
-"""T-CPU results kept on disk, by everything they depend on: model, tokens, ordering, code."""
+"""T-CPU results kept on disk, by everything they depend on: model, tokens, ordering, code, processor and BLAS."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import os
 import zipfile
 import zlib
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.code_version import code_version
+from zinc_rt.engine import around_engines
 from zinc_rt.folders import cache_folder
 from zinc_rt.validate.capture import Run
 
@@ -26,15 +29,37 @@ def folder() -> Path:
     return cache_folder() / "validate"
 
 
+def usable() -> bool:
+    """Not while somebody records the engines of this process: what is read from disk opens none."""
+    return around_engines.get() is None
+
+
+@cache
+def arithmetic() -> dict[str, Any]:
+    """What of this machine a float32 sum may depend on: BLAS picks its kernels by the processor it finds."""
+    built = np.show_config(mode="dicts")
+    blas: Any = built.get("Build Dependencies", {}).get("blas", {}) if isinstance(built, dict) else {}
+    core: Any = getattr(np, "_core", None) or np.core
+    features = getattr(core._multiarray_umath, "__cpu_features__", {})
+    return {
+        "processor": processor_name(),
+        "features": sorted(name for name, there in features.items() if there),
+        "numpy": np.__version__,
+        "blas": {name: blas.get(name, "") for name in ("name", "version", "openblas configuration")},
+    }
+
+
 def key_of(**parts: Any) -> str:
-    """Arrays count by their bytes, everything else by its JSON."""
+    """Arrays count by their bytes, everything else by its JSON. The machine's arithmetic is part of every key."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return [str(value.dtype), list(value.shape), hashlib.sha256(value.tobytes()).hexdigest()]
         return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
-    text = json.dumps({"code": code_version(), **plain(parts)}, sort_keys=True, default=str)
+    text = json.dumps(
+        {"code": code_version(), "arithmetic": arithmetic(), **plain(parts)}, sort_keys=True, default=str
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -42,16 +67,16 @@ def load(key: str) -> Run | None:
     """None where there is nothing, or nothing readable."""
     try:
         with np.load(folder() / f"{key}.npz", allow_pickle=False) as archive:
-            labels, head_dims, generated, seconds = json.loads(str(archive["about"]))
+            labels, head_dims, generated, seconds, asked = json.loads(str(archive["about"]))
             values = {label: archive[f"value{index}"] for index, label in enumerate(labels)}
-            return Run(archive["logits"], values, generated, head_dims, seconds, cached=True)
+            return Run(archive["logits"], values, generated, head_dims, seconds, cached=True, asked=asked)
     except UNREADABLE:
         return None
 
 
 def store(key: str, run: Run) -> None:
     """Best effort: a cache that cannot be written is no error."""
-    about = json.dumps([list(run.values), run.head_dims, run.generated, run.seconds])
+    about = json.dumps([list(run.values), run.head_dims, run.generated, run.seconds, run.asked])
     arrays = {f"value{index}": value for index, value in enumerate(run.values.values())}
     unfinished = folder() / f"{key}.{os.getpid()}.part"
     with suppress(OSError):

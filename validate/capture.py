@@ -11,6 +11,7 @@ import numpy as np
 
 from zinc_rt.engine import Engine, Prefill
 from zinc_rt.ir.graph import Node
+from zinc_rt.validate.steps import StepWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Run:
     head_dims: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     cached: bool = False
+    asked: str = ""  # what it is the result of, in words: a cache that mixes two up is found out
 
     @property
     def layers(self) -> dict[int, np.ndarray]:
@@ -56,6 +58,7 @@ def capture(
     inject: Mapping[str, np.ndarray] | None = None,
     steps: int = 0,
     follow: Sequence[int] | None = None,
+    watch: StepWatch | None = None,
 ) -> Run:
     """`selection` None: nothing tapped, the graph as it runs in production. After the prompt, `steps` greedy
     tokens, or those of `follow` so that two runs see the same input."""
@@ -71,22 +74,27 @@ def capture(
     started = time.monotonic()
     listener = tap if selection is not None else None
     sequence = engine.open()
+    if watch is not None:
+        watch.begin(sequence.slot)
+        watch.feed(tokens)
     try:
         logits = [engine.extend(sequence, tokens, tap=listener, inject=inject, prefill=prefill)]
         generated: list[int] = []
         for step in range(steps):
             token = int(logits[-1][-1].argmax()) if follow is None else int(follow[step])
             generated.append(token)
+            if watch is not None:
+                watch.feed([token])
             logits.append(engine.extend(sequence, [token]))
     finally:
         engine.release(sequence)
-    name = _names(list(parts))
+    name = names_of(list(parts))
     values = {name[key]: np.concatenate(pieces) for key, pieces in parts.items()}
     heads = {name[key]: dim for key, dim in head_dims.items()}
     return Run(np.concatenate(logits), values, generated, heads, time.monotonic() - started)
 
 
-def _names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """llama.cpp gives Qcur before and after rope one name. The last value keeps it, as it does in a golden; an
     earlier one carries its opcode: Qcur.matmul-0."""
     last = dict(keys)
@@ -96,6 +104,11 @@ def _names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
 def _with_opcode(label: str, op: str) -> str:
     stem, dash, layer = label.partition("-")
     return f"{stem}.{op.lower()}{dash}{layer}"
+
+
+def aliases_of(node: Node) -> list[str]:
+    """What the node's results may be called in a Run."""
+    return [name for label in labels_of(node) for name in (label, _with_opcode(label, node.op.name))]
 
 
 def labels_of(node: Node) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,6 +51,19 @@ class Reference:
     greedy: list[int] = field(default_factory=list)
     greedy_logits: np.ndarray | None = None  # [N, V] after each greedy token
     no_experts: str = ""  # why expert choices cannot be compared, where there is a reason
+    rows: np.ndarray | None = None  # the only tokens of the prompt that some of the arrays hold
+    nodes: Mapping[str, np.ndarray] = field(default_factory=dict)  # of `values`, those within layers
+
+    def of(self, got: np.ndarray, want: np.ndarray) -> np.ndarray:
+        """The tokens of `got` [T, ...] that `want` holds."""
+        rows = self.rows
+        return got if rows is None or len(want) != len(rows) or len(got) <= len(rows) else got[rows]
+
+    def placed(self, bad: dict[str, Any], want: np.ndarray) -> dict[str, Any]:
+        """`bad` of a comparison with `want`, its token counted from the prompt's first."""
+        if self.rows is None or len(want) != len(self.rows) or "token" not in bad:
+            return bad
+        return {**bad, "token": int(self.rows[bad["token"]])}
 
 
 def reference_from_golden(golden: Golden) -> Reference:
@@ -62,7 +75,9 @@ def reference_from_golden(golden: Golden) -> Reference:
         values |= {f"ffn_moe_topk-{layer}": ids for layer, ids in golden.experts.items()}
     values |= golden.nodes
     greedy = [] if golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
-    return Reference(golden.logits, values, greedy, golden.greedy_logits, no_experts)
+    return Reference(
+        golden.logits, values, greedy, golden.greedy_logits, no_experts, rows=golden.rows, nodes=golden.nodes
+    )
 
 
 def reference_from_run(run: Run) -> Reference:
@@ -104,25 +119,34 @@ def node_checks(subject: Subject, run: Run, reference: Reference, resynced: Run 
             if kind == "experts"
             else at_scale(subject.limit, want)
         )
-        got, want = got.reshape(len(got), -1), want.reshape(len(want), -1)
+        got, want = reference.of(got, want).reshape(-1, _columns(got)), want.reshape(len(want), -1)
         measured = compare(got, want, limit, head_dim=run.head_dims.get(label, 0))
         measure = measured.as_dict() | ({} if kind == "experts" else {"histogram": histogram(got)})
         if resynced is not None and label in resynced.values:
-            alone = compare(resynced.values[label].reshape(got.shape), want, limit)
+            alone = compare(reference.of(resynced.values[label], want).reshape(got.shape), want, limit)
             measure["resync"] = alone.as_dict()
         if not subject.limit.gates and (kind == "experts" or measured.within):
             yield replace(subject.skip(label, kind, subject.limit.why), measure=measure)
             continue
         yield subject.result(
-            label, kind, passed=measured.within, measure=measure, limit=limit, first_bad=measured.first_bad
+            label,
+            kind,
+            passed=measured.within,
+            measure=measure,
+            limit=limit,
+            first_bad=reference.placed(measured.first_bad, want),
         )
+
+
+def _columns(array: np.ndarray) -> int:
+    return int(np.prod(array.shape[1:]))
 
 
 def logits_check(subject: Subject, run: Run, reference: Reference) -> Result:
     positions = min(len(run.logits), len(reference.logits))
     if not positions:
         return subject.skip("logits", "logits", "the layers that ran do not reach the head")
-    got, want = run.logits[:positions], reference.logits[:positions]
+    got, want = reference.of(run.logits, reference.logits)[:positions], reference.logits[:positions]
     measured = compare(got, want, subject.limit)
     measure = measured.as_dict()
     if got.shape == want.shape:
@@ -130,7 +154,11 @@ def logits_check(subject: Subject, run: Run, reference: Reference) -> Result:
     if not subject.limit.gates and measured.within:
         return replace(subject.skip("logits", "logits", subject.limit.why), measure=measure)
     return subject.result(
-        "logits", "logits", passed=measured.within, measure=measure, first_bad=measured.first_bad
+        "logits",
+        "logits",
+        passed=measured.within,
+        measure=measure,
+        first_bad=reference.placed(measured.first_bad, want),
     )
 
 
@@ -144,7 +172,8 @@ def quantised_check(subject: Subject, run: Run, golden: Golden) -> Result:
         return float(np.median(np.abs(a.astype(np.float64) - b).max(axis=-1)))
 
     own = golden.quantised.logits
-    distance = median(run.logits[: len(golden.ids)], own)
+    whole = run.logits[: len(golden.ids)]
+    distance = median(whole if len(own) == len(whole) or golden.rows is None else whole[golden.rows], own)
     allowed = QUANTISED_FACTOR * median(golden.logits, own) + QUANTISED_OFFSET
     result = subject.result("logits", "logits", passed=distance <= allowed, measure={"median_max_abs": distance})
     result.limit["median_max_abs"] = allowed

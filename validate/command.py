@@ -84,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where two tiers' bits differ: a log of the run and of the one node at fault",
     )
-    out.add_argument("--strict", action="store_true", help="a skipped check fails")
+    out.add_argument(
+        "--strict", action="store_true", help="a skipped check fails, and so does a tier simulated unasked"
+    )
     out.add_argument("--no-cache", action="store_true", help="compute T-CPU results again")
     made.set_defaults(defaults={action.dest: action.default for action in made._actions})
     return made
@@ -95,6 +97,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.commands.describe import describe_ran
     from zinc_rt.facts import table, told
     from zinc_rt.files import check_writable
     from zinc_rt.junit import to_junit
@@ -115,6 +118,7 @@ def _body(arguments: argparse.Namespace) -> int:
         with stages() as stage, Runner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
             announce(runner, report, show)
             results = list(validate(runner))
+            describe_ran(report, runner.engine(job.tiers[0]))
             same_bits = runner.same_bits()
         report.results += results
         report.details.setdefault("same_bits", {})[job.name] = same_bits
@@ -123,7 +127,12 @@ def _body(arguments: argparse.Namespace) -> int:
         digest += diagnosis(Evidence(job, results, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
+        if runner.from_disk:
+            report.details.setdefault("from_disk", []).extend(f"{job.name}, {what}" for what in runner.from_disk)
+            show(f"from disk {'; '.join(runner.from_disk)}: results of an earlier run (--no-cache computes them)")
         show("")
+    if arguments.device != "sim" and report.simulated_tiers():
+        report.details["simulated_unasked"] = report.simulated_tiers()
     leans = {id for result in report.results for id in result.measure.get("assumptions", ())}
     if leans:
         report.details["assumptions"] = told([each for each in table().values() if each.id in leans])

@@ -19,7 +19,7 @@ from zinc_rt.report import Result
 from zinc_rt.validate.run import SECOND_OPINION, Job, TierSpec
 
 PLACES = 4  # tiers whose first difference is told
-TOLD_APART = ("golden", "finite", "sanitizer")  # on lines of their own
+TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
 DEFAULT_ORDERING = "canonical-1"
 
 
@@ -50,6 +50,8 @@ class Evidence:
     def _held_to_golden(self, failed: bool) -> list[str]:
         tiers = dict.fromkeys(r.tier for r in self.results if self._golden and r.reference == self._golden)
         wrong = {r.tier for r in self.failed if r.reference == self._golden}
+        # layers and nodes alone are asked of one tier, which speaks for those with its bits
+        wrong |= {tier for group in self.same_bits if wrong & set(group) for tier in group}
         return [tier for tier in tiers if (tier in wrong) == failed]
 
     @cached_property
@@ -94,7 +96,9 @@ class Evidence:
         compared = [r for r in self.failed if r.kind in ("layer", "node", "experts", "logits", "greedy", "decode")]
         prompt = len(self.job.tokens)
         return bool(compared) and all(
-            r.kind in ("greedy", "decode") or (r.kind == "logits" and r.first_bad.get("token", 0) >= prompt)
+            r.kind in ("greedy", "decode")
+            or (r.kind == "logits" and r.first_bad.get("token", 0) >= prompt)
+            or r.first_bad.get("stage") == "decode"
             for r in compared
         )
 
@@ -108,11 +112,20 @@ class Evidence:
         return next((spec for spec in named if spec.text != ORACLE.tier), (named or list(self.job.tiers))[0])
 
     @cached_property
+    def nodes(self) -> list[Result]:
+        """Where values inside the layers are off the golden's: not those that a torn golden fed."""
+        found = [result for result in self.failed if result.id.endswith("/nodes")]
+        return [] if found and self.agree and self.golden_recovers else found
+
+    @cached_property
     def place(self) -> Result:
         """The failure that says best where: the first node that parts, else the first value that does."""
         order = ("node", "finite", "layer", "experts", "logits", "decode", "greedy", "tap", "prefill")
         mine = [r for r in self.failed if r.tier == self.suspect.text] or self.failed
+        mine = [r for r in mine if r in self.nodes or not r.id.endswith("/nodes")] or mine
         node = [r for r in mine if r.id.endswith("/first-divergent")]
+        if not node and (self.agree or self.suspect.text == ORACLE.tier):  # one is asked for all who agree
+            node = self.nodes
         return (node or sorted(mine, key=lambda r: order.index(r.kind) if r.kind in order else len(order)))[0]
 
     @cached_property
@@ -133,11 +146,15 @@ class Evidence:
             "golden_path": shlex.quote(str(golden.path)) if golden is not None else "",
             "model": shlex.quote(str(self.job.gguf.path)),
             "layer": layer_of(self.place),
+            "at_node": f" at {self.nodes[0].first_bad['node']}" if self.nodes else "",
             "cause": self.place.cause,
+            "advice": self.place.advice,
             "kernel": finding.get("kernel", ""),
             "source": finding.get("source", ""),
             "finding": finding.get("finding", ""),
             "kernel_file": shlex.quote(_kernel_file(finding.get("kernel", ""))),
+            "fed": _list(list(dict.fromkeys(r.tier for r in self.of("step")))),
+            "wrong_step": next((r.cause for r in self.of("step")), ""),
             "weight": next((text for r in self.of("finite") for text in r.measure.get("weights", [])), ""),
             "with_oracle": _with_oracle(self.job),
             "resync": _resync(self.job, layer_of(self.place)),
@@ -166,6 +183,11 @@ JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the fir
 
 PATTERNS = (
     Pattern(
+        lambda e: bool(e.of("step")),
+        "{fed} was not fed what was asked for: suspect the runtime that builds steps: {wrong_step}",
+        "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay --info run.zlog",
+    ),
+    Pattern(
         lambda e: bool(e.words["weight"]),
         "the model file holds numbers that are none: {weight}",
         "zinc-rt inspect --model {model} --check",
@@ -174,6 +196,16 @@ PATTERNS = (
         lambda e: bool(e.of("golden")),
         "suspect the golden: it holds NaN or infinity itself, so nothing agrees with it",
         "zinc-rt golden check {golden_path} --model {model}",
+    ),
+    Pattern(
+        lambda e: e.only("tokenizer"),
+        "every number is right and a text becomes other tokens: suspect the tokenizer: {cause}",
+        "{advice}",
+    ),
+    Pattern(
+        lambda e: e.only("draws"),
+        "every logit agrees and a draw from them does not: suspect the sampler: {cause}",
+        "{advice}",
     ),
     Pattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
@@ -211,8 +243,9 @@ PATTERNS = (
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     Pattern(
-        lambda e: e.agree and e.only_later and bool(e.off_golden),
-        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model code's state",
+        lambda e: e.agree and e.only_later and bool(e.off_golden) and not e.on_golden,
+        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model "
+        "code's decode{at_node}, or its state",
         "{stepwise}",
     ),
     Pattern(
@@ -237,7 +270,7 @@ PATTERNS = (
     ),
     Pattern(
         lambda e: e.agree and len(e.job.tiers) > 1 and bool(e.off_golden) and not e.on_golden,
-        "{tiers} agree to the bit and differ from the golden: suspect the model code, or the golden",
+        "{tiers} agree to the bit and differ from the golden: suspect the model code{at_node}, or the golden",
         RESYNC,
     ),
     Pattern(
@@ -277,8 +310,12 @@ def diagnosis(evidence: Evidence) -> Iterator[str]:
     for place in places[:PLACES]:
         yield f"first bad  {evidence.job.name}, {place}"
     yield f"agree      {agreement(evidence.same_bits)}"
+    for text in dict.fromkeys(result.cause for result in evidence.nodes):
+        yield f"node       {text}"
     for text in dict.fromkeys(result.cause for result in evidence.of("finite", "golden")):
         yield f"not finite {text}"
+    for text in dict.fromkeys(result.cause for result in evidence.of("step")):
+        yield f"step       {text}"
     if findings := sum(result.measure.get("findings", 0) for result in evidence.of("sanitizer")):
         yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
     pattern = next(pattern for pattern in PATTERNS if pattern.fits(evidence))
@@ -313,7 +350,7 @@ def _places(evidence: Evidence) -> Iterator[Result]:
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
         mine = [r for r in evidence.failed if (r.tier, r.reference) == pair]
         if pair != (evidence.place.tier, evidence.place.reference) and mine[0].kind not in TOLD_APART:
-            yield next((r for r in mine if r.id.endswith("/first-divergent")), mine[0])
+            yield next((r for r in mine if r.id.endswith(("/first-divergent", "/nodes"))), mine[0])
 
 
 def _place(result: Result) -> str:
@@ -322,6 +359,8 @@ def _place(result: Result) -> str:
     node = bad.get("node", result.id.rpartition("/")[2])
     parts = [f"layer {layer}"] if layer else []
     parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
+    if kernels := bad.get("kernels"):
+        parts.append(f"kernel{'s' * (len(kernels) > 1)} {_list(kernels)}")
     parts += [
         f"{word} {bad[name]}"
         for name, word in (("token", "token"), ("head", "head"), ("dim", "element"))

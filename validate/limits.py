@@ -85,6 +85,34 @@ MAMBA = replace(
     why="exp(dt A) decays in every token: two exponentials differ by one factor all along",
 )
 ALONE_OF = {"gemma4": SOFTCAP, "qwen35": DELTA, "qwen35moe": DELTA, "qwen3next": DELTA, "mamba": MAMBA}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimit:
+    """What one value inside a layer may be off by when the layer is fed by the reference; `healthy`: the most seen
+    of each, over two tokens of 18 structures in F32 in both orderings. `spread`: RMS of the error in parts of the
+    value's RMS. `factor`: what of the error is proportional to the value, where that is all but a tenth of it and
+    the value has at least `fewest` elements. Unless fed, rounding grows: as often as there are layers up to it.
+    `position`: added to `spread` for each position of the prompt up to the last compared, since llama.cpp makes an
+    angle of rope of float32 products (ggml_rope_cache_init in ggml-cpu/ops.cpp), off by its size's rounding."""
+
+    spread: float
+    factor: float
+    fewest: int
+    position: float
+    healthy: Mapping[str, float]
+    why: str
+
+
+NODE = NodeLimit(
+    spread=4e-6,
+    factor=2.5e-7,
+    fewest=64,
+    position=2.0**-23,
+    healthy={"spread": 1.04e-6, "factor": 9.8e-8, "position": 5.7e-8},
+    why="float32 in two summation orders, a layer at a time",
+)
+ALL_BUT = 0.9  # of a node's error, to be called a factor
 # The stream itself is rounded when a layer adds to it: of a stream this many times what is added, as much again.
 STREAM = 32.0
 

@@ -14,16 +14,17 @@ import numpy as np
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
 from zinc_rt.devices import ORACLE, Choice, open_backend
-from zinc_rt.engine import Engine, Prefill
-from zinc_rt.errors import UsageError
+from zinc_rt.engine import CAPACITIES, Engine, Prefill
+from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.facts import leaned_on
 from zinc_rt.golden.format import Golden
+from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.model.scales import not_finite
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
-from zinc_rt.validate.capture import Run, Selection, capture
+from zinc_rt.validate.capture import Run, Selection, aliases_of, capture
 from zinc_rt.validate.checks import (
     Reference,
     Subject,
@@ -41,13 +42,17 @@ from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_b
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
+from zinc_rt.validate.nodes import nodes_check
 from zinc_rt.validate.nonfinite import first_nonfinite, holds_nonfinite
+from zinc_rt.validate.steps import StepWatch
+from zinc_rt.validate.text import HOST, draws_check, tokenizer_check
 
 SECOND_OPINION = "float32-dequant"
 SIMULATED_ID = "simulated device"
 FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
 FEW = 5  # named; the rest is counted
 FINITE = Limit(why="every value is a number")
+STEPS = Limit(bits=True, why="each step is what was asked for")
 FEW_TOKENS = 4  # that one by one show a difference between the stages, where none were generated
 
 
@@ -127,7 +132,9 @@ class Runner:
         self.say = say
         self._stack = ExitStack()
         self._engines: dict[TierSpec, Engine] = {}
+        self.watches: dict[TierSpec, StepWatch] = {}
         self._runs: dict[str, Run] = {}
+        self.from_disk: dict[str, None] = {}  # what was not computed now, in order
         self._whole: dict[TierSpec, Run] = {}  # each tier's own pass, nothing of another's fed to its layers
 
     def __enter__(self) -> Runner:
@@ -139,15 +146,18 @@ class Runner:
     def engine(self, spec: TierSpec) -> Engine:
         if spec not in self._engines:
             backend = open_backend(spec.choice, spec.ordering, threads=self.job.threads)
-            engine = Engine(
+            watch = self.watches[spec] = StepWatch()
+            engine = watch.engine = Engine(
                 self.job.gguf,
                 backend,
                 ctx=self.job.ctx,
+                observer=watch,
                 transform=transform(self.job.layers),
                 settings=self.job.settings,
                 timeout_seconds=self.job.timeout_seconds,
                 slow=self.say,
                 share_arenas=False,  # a stale byte must not hide
+                highest_pages_first=True,  # nor a wrong page behind one of the same number as its place
             )
             self._engines[spec] = self._stack.enter_context(engine)
         return self._engines[spec]
@@ -180,21 +190,35 @@ class Runner:
             steps=steps,
             settings=repr(self.job.settings),
         )
+        asked = (
+            f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection}"
+        )
         key = key_of(follow=follow)
-        on_disk = self.job.use_cache and spec.tier == ORACLE.tier
+        on_disk = self.job.use_cache and spec.tier == ORACLE.tier and cache.usable()
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
+            if known.asked != asked:
+                raise CheckFailed(
+                    f"{spec.text}: {what}: the cache gives the result of another run, {known.asked}: its key does "
+                    "not tell them apart",
+                    next="--no-cache; suspect validate/cache.py, key_of",
+                )
+            if known.cached:
+                self.from_disk[f"{spec.text}: {what}"] = None
             return self._kept(spec, known, what)
         self.say(f"{spec.text}: {what}")
+        engine = self.engine(spec)
         result = capture(
-            self.engine(spec),
+            engine,
             tokens,
             selection,
             prefill=prefill,
             inject=inject,
             steps=steps,
             follow=follow,
+            watch=self.watches[spec],
         )
+        result.asked = asked
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
             cache.store(key, result)
@@ -256,13 +280,32 @@ def validate(runner: Runner) -> Iterator[Result]:
     job = runner.job
     for spec in job.tiers if job.golden is not None else ():
         yield from _against_golden(runner, spec)
+    if job.golden is not None and job.layers.whole:
+        subject = Subject(job.name, HOST, job.golden.path.name, SAME, job.repro)
+        if (tokenized := tokenizer_check(subject, job.golden, job.gguf)) is not None:
+            yield tokenized
     if job.reference is not None:
         yield from _between_tiers(runner, job.reference)
     if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
         yield from _alone(runner, job.tiers[0], second_opinion=job.golden is None)
+    yield from _steps(runner)
     yield from _not_finite(runner)
     if runner.simulated:
         yield _sanitizer(runner)
+
+
+def _steps(runner: Runner) -> Iterator[Result]:
+    """What the host fed a tier is no comparison of its own where it is right."""
+    for spec, watch in runner.watches.items():
+        if watch.wrong is not None:
+            yield Subject(runner.job.name, spec.text, spec.text, STEPS, runner.job.repro).result(
+                "steps",
+                "step",
+                passed=False,
+                measure={"steps": watch.steps},
+                first_bad=watch.wrong.first_bad(),
+                cause=watch.wrong.text,
+            )
 
 
 def _not_finite(runner: Runner) -> Iterator[Result]:
@@ -322,6 +365,9 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
     limit = against_golden(job.gguf.architecture, spec.ordering, golden.ordering)
     own = golden.quantised if limit is QUANTISED and golden.quantised is not None else golden
     reference = reference_from_golden(own)
+    if golden.rows is None:  # every token of them: compared one by one, where they were asked for
+        kept = {label: value for label, value in reference.nodes.items() if not _selected(job, label)}
+        reference = replace(reference, nodes=kept)
     subject = Subject(job.name, spec.text, golden.path.name + own.variant, limit, job.repro)
     if (spoilt := golden_check(subject, reference)) is not None:
         yield spoilt
@@ -337,6 +383,7 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
     if (decode := decode_check(subject, run, reference, len(job.tokens))) is not None:
         results.append(decode)
     drift = may_be_drift(results)
+    isolated = None
     if not limit.bits and (drift or job.resync or not _held_to_the_bit(job, spec)):
         isolated = _isolated(runner, spec, reference, run.generated)
         if isolated is not None:
@@ -345,7 +392,30 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
                 one, other = (_opinion(runner, each, run.generated) for each in ("canonical-1", SECOND_OPINION))
                 results = without_drift(results, one, other, len(job.tokens))
             results.append(found)
+    if job.layers.whole and (drawn := draws_check(subject, golden, job.gguf, run)) is not None:
+        results.append(drawn)
+    if reference.nodes and (isolated is not None or not _held_to_the_bit(job, spec)):
+        results.append(_nodes(runner, spec, subject, reference, isolated))
     yield from results
+
+
+def _selected(job: Job, label: str) -> bool:
+    layer = label.rpartition("-")[2]
+    return job.selection.wants(label, int(layer) if layer.isdigit() else None)
+
+
+def _nodes(
+    runner: Runner, spec: TierSpec, subject: Subject, reference: Reference, isolated: Isolated | None
+) -> Result:
+    """The golden's values inside the layers, each layer fed by it where it can be."""
+    job = runner.job
+    assert job.golden is not None
+    if isolated is not None:
+        runs = {"prefill": isolated.batched, "decode": isolated.stepwise}
+        return nodes_check(subject, job.golden, reference, runs, fed=True)
+    inside = Selection(tuple(reference.nodes), job.layers.first, job.layers.last)
+    run = runner.run(spec, "forward, every node of the golden", selection=inside)
+    return nodes_check(subject, job.golden, reference, {"prefill": run}, fed=False)
 
 
 def _held_to_the_bit(job: Job, spec: TierSpec) -> bool:
@@ -360,7 +430,7 @@ def _isolated(runner: Runner, spec: TierSpec, reference: Reference, after: list[
     """Each layer, the head too, fed by the reference, in both stages; None where it lacks a layer."""
     job = runner.job
     labels = [f"l_out-{layer}" for layer in range(job.layers.total)]
-    if not job.layers.whole or not all(label in reference.values for label in labels):
+    if not job.layers.whole or not all(len(reference.values.get(each, ())) == len(job.tokens) for each in labels):
         return None
     tokens = [*job.tokens, *after]
     feeds = {
@@ -373,7 +443,7 @@ def _isolated(runner: Runner, spec: TierSpec, reference: Reference, after: list[
         runner.run(
             spec,
             f"each layer alone, {way}",
-            selection=Selection(("l_out-*",)),
+            selection=Selection(("l_out-*", *reference.nodes)),
             tokens=tokens,
             inject=feeds,
             prefill=way,
@@ -421,7 +491,7 @@ def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | Non
     job = runner.job
     inside = range(job.layers.first, job.layers.last - 1)
     feeds = {f"l_out-{layer}": reference.values.get(f"l_out-{layer}") for layer in inside}
-    known = {label: value for label, value in feeds.items() if value is not None}
+    known = {label: value for label, value in feeds.items() if value is not None and len(value) == len(job.tokens)}
     if not known:
         return None
     return runner.run(spec, "forward, each layer fed by the reference", selection=job.selection, inject=known)
@@ -452,6 +522,7 @@ def _two_ways(runner: Runner, spec: TierSpec, tapped: Run) -> Iterator[Result]:
         result = _stepwise_check(same, a, b)
         if result.first_bad:
             result.first_bad["token"] += prompt
+            result = _between_stages(runner, spec, result, [*job.tokens, *after[:-1]])
         yield result
     elif prompt > 1:
         few = job.tokens[:FEW_TOKENS]
@@ -459,6 +530,24 @@ def _two_ways(runner: Runner, spec: TierSpec, tapped: Run) -> Iterator[Result]:
             spec, "a few tokens, one by one", selection=job.selection, tokens=few, prefill="stepwise"
         )
         yield _stepwise_check(same, _rows(tapped, 0, len(few)), stepwise)
+
+
+def _between_stages(runner: Runner, spec: TierSpec, result: Result, tokens: list[int]) -> Result:
+    """The same failure at the first node in graph order whose two stages part; as it is, where no tap shows it."""
+    layers = runner.job.layers
+    everything = Selection(("*",), layers.first, layers.last)
+    ways: tuple[Prefill, ...] = ("batched", "stepwise")
+    one, other = (
+        runner.run(spec, f"every node, {way}", selection=everything, tokens=tokens, prefill=way) for way in ways
+    )
+    limit = _itself(runner.job, spec).limit
+    for label, value in one.values.items():
+        if label not in other.values:
+            continue
+        measured = compare(other.values[label], value, limit, head_dim=one.head_dims.get(label, 0))
+        if not measured.within:
+            return replace(result, first_bad={"node": label, "stage": "decode", **measured.first_bad})
+    return result
 
 
 def _rows(run: Run, first: int, last: int | None) -> Run:
@@ -507,12 +596,26 @@ def _first_divergent(runner: Runner, spec: TierSpec, against: TierSpec, subject:
         measured = compare(value, want.values[label], subject.limit, head_dim=got.head_dims.get(label, 0))
         if not measured.within:
             bad = {"node": label, **measured.first_bad}
+            if launched := _kernels(runner, spec, label):
+                bad["kernels"] = list(launched)
             return subject.result(
                 "first-divergent", "node", passed=False, measure=measured.as_dict(), first_bad=bad
             )
     return subject.skip(
         "first-divergent", "node", "every node of the prompt's pass agrees: only later steps differ"
     )
+
+
+def _kernels(runner: Runner, spec: TierSpec, label: str) -> tuple[str, ...]:
+    """What the tier launches for a value's node in the prompt's tapped pass; nothing where it has no kernels."""
+    tokens = min(len(runner.job.tokens), CAPACITIES[-1])
+    variants = runner.engine(spec).variants
+    variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
+    calls = (call for call in variant.program.calls if label in aliases_of(call.node))
+    call = next(calls, None)
+    if call is None:
+        return ()
+    return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
 
 
 def model_name(path: Path) -> str:

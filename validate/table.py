@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from zinc_rt.commands.output import simulated
 from zinc_rt.facts import leaning
 from zinc_rt.report import Report, Result
 from zinc_rt.terminal import Column, Page, Table, number
@@ -230,6 +231,8 @@ def verdict(report: Report, models: int, *, strict: bool) -> str:
         others = len(reasons) - 1
         more = f" and {others} more reason{'' if others == 1 else 's'}" if others else ""
         parts.append(f"{counts['skip']} skipped ({reasons[0]}{more})")
+    if strict and report.simulated_unasked:
+        parts.insert(0, f"{', '.join(report.simulated_unasked)} simulated without --device sim")
     plural = "" if models == 1 else "s"
     leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
-    return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{leans}"
+    return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{simulated(report)}{leans}"

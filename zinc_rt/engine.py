@@ -73,9 +73,11 @@ class Engine:
         timeout_seconds: float | None = None,
         slow: Callable[[str], None] = lambda line: None,
         share_arenas: bool = True,
+        highest_pages_first: bool = False,
     ) -> None:
         """`transform` may replace each stage's graph before it is lowered, to run a part of the model.
-        `timeout_seconds`, `slow`: as Runner has them; `share_arenas`: as Resident has it."""
+        `timeout_seconds`, `slow`: as Runner has them; `share_arenas`: as Resident has it;
+        `highest_pages_first`: as PagedKV has it."""
         self.backend = backend
         self.limits = Limits(ctx=default_ctx(gguf, ctx), slots=slots)
         self.settings = settings or Settings()
@@ -97,7 +99,11 @@ class Engine:
         self._open: set[Request] = set()
         pages = slots * self.limits.pages_per_slot
         self._kv = PagedKV(
-            pages, slots=slots, pages_per_slot=self.limits.pages_per_slot, page_tokens=self.limits.page_tokens
+            pages,
+            slots=slots,
+            pages_per_slot=self.limits.pages_per_slot,
+            page_tokens=self.limits.page_tokens,
+            highest_first=highest_pages_first,
         )
         self.model = self.variants.model("prefill")
         self._around = ExitStack()
@@ -154,6 +160,12 @@ class Engine:
         self._open.remove(sequence)
         self._kv.release(sequence.slot)
         self._free_slots.insert(0, sequence.slot)
+
+    def pages(self, sequence: Request) -> list[int]:
+        """The pages of the cache that hold a sequence's tokens, in order. Raises UsageError as `release`."""
+        self._check_open(sequence)
+        count = self._kv.tokens(sequence.slot) // self.limits.page_tokens
+        return [int(page) for page in self._kv.table[sequence.slot, :count]]
 
     def _check_open(self, sequence: Request) -> None:
         if sequence not in self._open:

@@ -62,6 +62,19 @@ class Sampling:
         )
 
 
+@dataclass(slots=True)
+class Drawn:
+    """How many tokens were drawn where: by the tier (`device`), or from logits that the host read (`host`)."""
+
+    device: int = 0
+    host: int = 0
+
+    @property
+    def text(self) -> str:
+        parts = ((self.device, "by the device"), (self.host, "on the host, from logits that it read"))
+        return ", ".join(f"{count} {where}" for count, where in parts if count) or "none"
+
+
 def generate(
     engine: Engine,
     sequence: Request,
@@ -71,10 +84,13 @@ def generate(
     max_tokens: int,
     end_ids: Container[int],
     emit: Callable[[int], None],
+    drawn: Drawn | None = None,
 ) -> str:
-    """`logits` f32 [V]: the prompt's last. `emit` gets each token as it is drawn, an end token too; why it stopped
-    is returned."""
+    """`logits` f32 [V]: the prompt's last. `emit` gets each token as it is drawn, an end token too; `drawn` counts
+    where; why it stopped is returned."""
+    drawn = drawn or Drawn()
     token = sampling.draw(logits, position=sequence.position)
+    drawn.host += 1
     for count in range(max_tokens):
         emit(token)
         if token in end_ids:
@@ -82,13 +98,16 @@ def generate(
         if count + 1 < max_tokens:
             if sequence.position >= engine.limits.ctx:
                 return "context"
-            token = choose(engine.advance([(sequence, [token])], [0]), sampling, position=sequence.position)
+            output = engine.advance([(sequence, [token])], [0])
+            token = choose(output, sampling, position=sequence.position, drawn=drawn)
     return "max_tokens"
 
 
-def choose(output: StepOutput, sampling: Sampling, *, position: int) -> int:
+def choose(output: StepOutput, sampling: Sampling, *, position: int, drawn: Drawn) -> int:
     """The token after a step with one row. The likeliest one comes from the device; logits are read only to draw
     from them, or where one is no number."""
     if sampling.greedy and output.nonfinite[0] < 0:
+        drawn.device += 1
         return int(output.tokens[0])
+    drawn.host += 1
     return sampling.draw(output.logits()[0], position=position)

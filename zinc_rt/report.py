@@ -67,13 +67,30 @@ class Report:
         if hear is not None:
             hear(self)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulated device had a part in it."""
+        return bool(self.device.get("simulated")) or bool(self.simulated_tiers())
+
+    def simulated_tiers(self) -> list[str]:
+        """Those that ran on one, as far as the report tells tiers apart."""
+        devices = self.details.get("devices", {})
+        found = [tier for tier, device in devices.items() if device.get("simulated")]
+        found += [result.tier for result in self.results if result.measure.get("simulated") and result.tier]
+        return list(dict.fromkeys(found))
+
+    @property
+    def simulated_unasked(self) -> list[str]:
+        """Tiers that were simulated without --device sim, as the command noted them in its details."""
+        return list(self.details.get("simulated_unasked", []))
+
     def counts(self) -> dict[str, int]:
         return dict(Counter(result.status for result in self.results))
 
     def exit_code(self, *, strict: bool = False) -> int:
         """0 everything that ran passed and something was compared; 1 a failure; 77 nothing ran (design §4.12)."""
         counts = self.counts()
-        if counts.get("fail") or (strict and counts.get("skip")):
+        if counts.get("fail") or (strict and (counts.get("skip") or self.simulated_unasked)):
             return 1
         return 0 if counts.get("pass") or counts.get("flake") else 77
 

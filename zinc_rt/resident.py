@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -186,18 +186,19 @@ class Resident:
         tapped: bool = False,
         heaps: Mapping[ir.Role, Heap] | None = None,
         steps: int | None = None,
+        timed: bool = False,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
         tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them
         all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
-        what is left behind. A variant with any of these has its arena for itself."""
+        what is left behind. A variant with any of these has its arena for itself. `timed`: as Program has it."""
         backend = self.backend
         plan = plan_memory(
             graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)
         )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
-        if steps is not None:
-            program = replace(program, steps=program.steps[:steps])
+        if steps is not None or timed:
+            program = replace(program, steps=program.steps[:steps], timed=timed)
         if not self._weights:
             self._weights = backend.upload(*self._given)
         with ExitStack() as undo:
@@ -246,6 +247,17 @@ class Resident:
                 size_bytes = place.size_bytes // rows
                 allocation = port(place.allocation, variant.key)
                 variant.replays.fill(allocation, place.offset_bytes + row * size_bytes, size_bytes, stream)
+
+    def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
+        """Weights and constants of a node that are not on the device what they were given as, each with the first
+        byte that differs; nothing where the backend cannot tell. No replay may run."""
+        look: Callable[[Buffer, Weight | np.ndarray], int] | None = getattr(self.backend, "spoilt", None)
+        if look is None:
+            return
+        given: dict[str, Weight | np.ndarray] = {**self._given[0], **self._given[1]}
+        for name in node.inputs:
+            if name in self._weights and name in given and (at := look(self._weights[name], given[name])) >= 0:
+                yield name, at
 
     def unload(self) -> None:
         """Everything back to the backend: variants, state, weights. Raises InFlight while a replay runs."""

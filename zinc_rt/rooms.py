@@ -37,7 +37,7 @@ _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
 _HOST = (
     "sim kmd pm4 isa facts checked gpu_lock arguments terminal cli commands files report code_version rooms "
-    "process_memory"
+    "process_memory host"
 )
 _ALL = f"{_ENGINE} llm text sched serve spirv {_HOST}"
 
@@ -82,6 +82,7 @@ ROOMS: dict[str, Room] = {
     "junit": _room("report"),
     "rooms": _room(),
     "process_memory": _room(),
+    "host": _room("backends"),
     "code_version": _room("rooms"),
     "arguments": _room(),  # command lines
     "terminal": _room(),  # what is drawn on one

@@ -20,7 +20,7 @@ from zinc_rt.resident import Resident, Variant
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds; the actual count is data
 MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
 Transform = Callable[[ir.Graph], ir.Graph]
-Built = tuple[Stage, tuple[str, ...], bool]  # stage, injected labels, tapped
+Built = tuple[Stage, tuple[str, ...], bool, bool]  # stage, injected labels, tapped, timed
 
 
 class Variants:
@@ -47,6 +47,7 @@ class Variants:
         self._transform = transform
         self._share_arenas = share_arenas
         self.tap_always = False  # whatever is asked for: a recorder wants to see every node
+        self.timed = False  # what is asked for from here on notes when its dispatches begin and end
         self._models: dict[Stage, Model] = {}
         self._resident: Resident | None = None
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
@@ -88,7 +89,7 @@ class Variants:
         tapped: bool = False,
     ) -> Variant:
         """The variant of the smallest capacity that holds so many, as `get`."""
-        asked = stage, tokens, sequences, rows, inject, tapped or self.tap_always
+        asked = stage, tokens, sequences, rows, inject, tapped or self.tap_always, self.timed
         variant = self._fitting.get(asked)
         if variant is None:
             room = _least(max(tokens, sequences))
@@ -102,12 +103,13 @@ class Variants:
         """`key`: the most tokens, sequences and rows of logits. `tapped`: no activation shares memory with
         another, so all can be looked at after a replay."""
         tapped = tapped or self.tap_always
-        table = self._built.get((stage, inject, tapped))
+        table = self._built.get((stage, inject, tapped, self.timed))
         known = table.get(key) if table is not None else None
         return known or self._build(stage, key, inject, tapped)
 
     def _build(self, stage: Stage, key: tuple[int, ...], inject: tuple[str, ...], tapped: bool) -> Variant:
-        table = self._built.setdefault((stage, inject, tapped), {})
+        built = stage, inject, tapped, self.timed
+        table = self._built.setdefault(built, {})
 
         def dropped(key: tuple[int, ...]) -> None:
             del table[key]
@@ -119,8 +121,8 @@ class Variants:
         graph = self.graph(stage, inject)
         if inject or self._transform is not None:
             verify(graph)
-        replays = self._graphs.get((stage, inject, tapped), made)
-        table[key] = self.resident.build(graph, key, replays, tapped=tapped)
+        replays = self._graphs.get(built, made)
+        table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
         return table[key]
 
     def _dropped(self, built: Any, graph: Graph) -> None:
@@ -136,6 +138,10 @@ class Variants:
         self._built.clear()
         self._fitting.clear()
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
+
+    def ran(self) -> list[Variant]:
+        """Of what is built now: those that were replayed to their end."""
+        return [each for table in self._built.values() for each in table.values() if each.ran]
 
     def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
         """What was built for that key of an executable graph. Raises KeyError."""

@@ -10,6 +10,7 @@ import pytest
 from fake_gpu import FakeGpu, FakeSide
 
 from zinc_rt.backends import registry
+from zinc_rt.backends.amd import ring as rings
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.fence import FenceCorrupt
 from zinc_rt.backends.amd.hang import SCHEMA, Hang
@@ -18,7 +19,9 @@ from zinc_rt.backends.amd.kernel_side import Incident
 from zinc_rt.backends.amd.packet_program import PacketProgram
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Stream
-from zinc_rt.pm4 import BAD_OPCODE
+from zinc_rt.pm4 import BAD_OPCODE, gcr
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.layout import EncodeError
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
 
 SOON = 0.01
@@ -176,6 +179,23 @@ def test_a_stray_write_to_wptr_is_named(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     ring.queue.wptr.host.view.cast("Q")[0] = 5
     assert "wptr's memory holds 5" in bench.hang(fence).report.why
+
+
+def test_a_wptr_that_counts_bytes_is_named(bench: Bench) -> None:
+    bench.side.works = False
+    ring = bench.backend.ring(bench.stream)
+    publish = ring._publish
+    ring._publish = lambda target, wptr, source, count: wptr + 4 * (publish(target, wptr, source, count) - wptr)
+    why = bench.hang(bench.submit(Nop(), name="one")).report.why
+    assert why == "wptr moved by 48 for one, which has 12 dwords; it counts bytes where dwords are meant"
+
+
+def test_a_fence_that_leaves_stores_in_l2_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    caches = gcr.release(Generation.GFX12, GLV_INV=1, GL2_INV=1, SEQ=1)
+    monkeypatch.setitem(rings.RELEASE_CACHES, Generation.GFX12, caches)
+    with pytest.raises(EncodeError, match="does not write L2 back") as refused:
+        bench.submit(Nop(), name="one")
+    assert "set GL2_WB" in str(refused.value)
 
 
 def test_a_full_ring_is_a_hang_with_a_report(bench: Bench) -> None:

@@ -59,6 +59,16 @@ def first(kind: type[Packet], change: Callable[[Any], Packet | None]) -> Change:
     return apply
 
 
+def swapped(packets: list[Packet]) -> None:
+    """The last two that are set together change places."""
+    for index in reversed(range(len(packets))):
+        packet = packets[index]
+        if isinstance(packet, SetShReg) and packet.register == Sh.PGM_RSRC1:
+            packets[index] = SetShReg(packet.register, packet.values[::-1])
+            return
+    raise AssertionError("nothing sets PGM_RSRC1")
+
+
 FAULTS: dict[str, tuple[Change, str]] = {
     "another kernel's code": (register(Sh.PGM_LO, lambda v: v + 1), "code at"),
     "a workgroup of another size": (register(Sh.NUM_THREAD_X, lambda v: v // 2), "a workgroup of"),
@@ -66,6 +76,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "LDS of another size": (register(Sh.PGM_RSRC2, lambda v: v ^ 1 << 15), "LDS in units of 512 bytes"),
     "no workgroup id on y": (register(Sh.PGM_RSRC2, lambda v: v & ~(1 << 8)), "workgroup ids enabled: xz"),
     "one user register": (register(Sh.PGM_RSRC2, lambda v: v ^ 3 << 1), "user registers"),
+    "RSRC1 and RSRC2 swapped": (swapped, "PGM_RSRC1 holds what its container has for PGM_RSRC2"),
     "scratch": (register(Sh.PGM_RSRC2, lambda v: v | 1), "scratch: True"),
     "work-item ids on y": (register(Sh.PGM_RSRC2, lambda v: v ^ 1 << 11), "work-item ids for axes beyond x"),
     "another launch's arguments": (register(Sh.USER_DATA_0, lambda v: v + 64), "arguments at"),

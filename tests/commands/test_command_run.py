@@ -64,7 +64,10 @@ def test_the_report_says_what_computed_the_model(qwen3: str, tmp_path: Path) -> 
     assert body["ordering"] == "canonical-1" and body["ctx"] == 256 and body["shortcuts"] == []
     assert body["device"]["tier"] == "t_cpu" and body["device"]["simulated"] is False
     assert body["model"]["architecture"] == "qwen3" and len(body["model"]["digest"]) == 64
-    assert "t_cpu" in body["model_execution"] and body["direct_compute_ops"] > 10
+    (program,) = [each for each in body["details"]["programs"] if each["stage"] == "decode"]
+    assert body["direct_compute_ops"] == program["nodes"] == program["of"] > 10
+    assert body["model_execution"].startswith(f"t_cpu: {program['of']} of {program['of']} nodes of ")
+    assert body["details"]["sampled"] == {"device": 1, "host": 1}
     assert body["direct_compute_kind"] == "numpy-reference"
     assert body["verdict"] == {"status": "PASS", "exit": 0, "counts": {"pass": 1}}
 
@@ -75,6 +78,7 @@ def test_stderr_says_which_tier_and_that_the_oracles_speed_is_no_claim(qwen3: st
     assert "tier      t_cpu: asked for" in words
     assert "T-CPU oracle, not a performance figure" in words
     assert "stopped   after --max-tokens 2" in words
+    assert "sampled   1 by the device, 1 on the host" in words
 
 
 def test_the_native_tier_says_its_speed_of_prompt_and_generation_apart(

@@ -30,6 +30,16 @@ def test_release_makes_the_lowest_pages_free_again():
     assert kv.table.tolist() == [[-1, -1, -1], [2, 0, 1]]
 
 
+def test_the_highest_page_can_go_first():
+    kv = PagedKV(8, slots=2, pages_per_slot=4, highest_first=True)
+    kv.ensure(0, 33)
+    kv.ensure(1, 1)
+    assert kv.table[0, :3].tolist() == [7, 6, 5] and kv.table[1, 0] == 4
+    kv.release(0)
+    kv.ensure(1, 17)
+    assert kv.table[1, :2].tolist() == [4, 7]
+
+
 def test_a_short_pool_gives_nothing_rather_than_a_part():
     kv = PagedKV(3, slots=2, pages_per_slot=3)
     kv.ensure(0, 32)

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.host import host
 from zinc_rt.perf.evidence import Evidence
 from zinc_rt.perf.gate import Given
 from zinc_rt.perf.history import append, read
 
 MODEL = "ab" * 32
 CODE = "c0de" * 16
+LAYERS = 40
+WHAT = {  # of the class that M1 is of
+    "path": "M.gguf",
+    "digest": MODEL,
+    "architecture": "qwen35moe",
+    "size_bytes": 21_000_000_000,
+    "layers": LAYERS,
+    "width": 2048,
+    "vocab": 248_320,
+    "parameters": 34_660_000_000,
+    "weights": {"f32": 40_000_000, "q4_k": 15_900_000_000, "q8_0": 5_000_000_000},
+    "quantisation": "q4_k, 4.83 bits a weight",
+}
+HOST = {"processor": "AMD Ryzen 9", "cores": 16, "memory_gb": 67.2, "system": "Linux 6.18.2"}
+SETTINGS = dict.fromkeys(("lm_head_rows", "max_decode_tokens", "decode_topk"), 0) | {"gemma4_attn_scale": 0.0}
 DEVICE = {
     "tier": "t2",
     "name": "Radeon AI PRO R9700",
@@ -21,6 +38,7 @@ DEVICE = {
     "profile": "",
     "kernel": "6.18.2",
     "firmware": "MEC 3100",
+    "memory_bytes_per_second": 644.1e9,
 }
 SECONDS_A_TOKEN = 1 / 150
 
@@ -29,22 +47,23 @@ def bench_report() -> dict[str, Any]:
     """150 tok/s on T2 of an R9700."""
     runs = [[SECONDS_A_TOKEN] * 128 for _ in range(5)]
     measure = {"tokens_per_second": 150.0, "slots": 1, "runs": runs}
-    settings = dict.fromkeys(("lm_head_rows", "max_decode_tokens", "decode_topk"), 0) | {"gemma4_attn_scale": 0.0}
     samples = [{"gpu_clock_mhz": 2350.0, "gpu_temperature_c": 61.0, "power_w": 240.0} for _ in range(9)]
     return {
         "schema": "zinc-rt-report/1",
         "command": "perf bench",
         "started": "2026-11-20T10:00:00+00:00",
+        "wall_seconds": 41.5,
         "device": dict(DEVICE),
-        "model": {"path": "M.gguf", "digest": MODEL, "architecture": "qwen35moe"},
+        "model": copy.deepcopy(WHAT),
         "ordering": "canonical-1",
         "ctx": 4096,
         "shortcuts": [],
         "direct_compute_ops": 812,
         "details": {
             "code": CODE,
-            "settings": settings,
-            "workload": {"slots": 1, "prompt_tokens": 128, "nodes": 812},
+            "host": dict(HOST),
+            "settings": dict(SETTINGS),
+            "workload": {"slots": 1, "prompt_tokens": 128, "nodes": 812, "warmup": 1},
             "samples": samples,
         },
         "results": [{"id": "decode", "kind": "bench", "tier": "t2", "status": "pass", "measure": measure}],
@@ -54,26 +73,111 @@ def bench_report() -> dict[str, Any]:
 def validation() -> dict[str, Any]:
     """Every layer and logit of T2 to the bit, on the same device."""
     exact: dict[str, Any] = {"tier": "t2", "reference": "t_cpu", "status": "pass", "limit": {"bits": True}}
+    device = {key: value for key, value in DEVICE.items() if key != "tier"}
     return {
         "schema": "zinc-rt-report/1",
         "command": "validate",
         "started": "2026-11-20T09:00:00+00:00",
+        "wall_seconds": 600.0,
         "device": dict(DEVICE),
-        "model": {"path": "M.gguf", "digest": MODEL, "architecture": "qwen35moe"},
+        "model": copy.deepcopy(WHAT),
+        "ordering": "canonical-1",
         "shortcuts": [],
         "details": {
             "code": CODE,
-            "devices": {"t2": {k: v for k, v in DEVICE.items() if k != "tier"}, "t_cpu": {}},
+            "host": dict(HOST),
+            "settings": dict(SETTINGS),
+            "jobs": {"m": {"tokens": 8, "steps": 2, "layers": [0, LAYERS, LAYERS]}},
+            "devices": {
+                "t2": {**device, "ordering": "canonical-1"},
+                "t_cpu": {"name": "AMD Ryzen 9", "ordering": "canonical-1"},
+            },
         },
         "results": [
-            {"id": "m/t2/l_out-0", "kind": "layer", "measure": {"equal_bits": True}, **exact},
-            {"id": "m/t2/logits", "kind": "logits", "measure": {"equal_bits": True}, **copy.deepcopy(exact)},
+            *(
+                {
+                    "id": f"m/t2/l_out-{layer}",
+                    "kind": "layer",
+                    "measure": {"equal_bits": True, "max_abs": 0.0, "nonfinite": 0},
+                    **copy.deepcopy(exact),
+                }
+                for layer in range(LAYERS)
+            ),
+            {
+                "id": "m/t2/logits",
+                "kind": "logits",
+                "measure": {"equal_bits": True, "positions": 10},
+                **copy.deepcopy(exact),
+            },
         ],
     }
 
 
+def llama_bench_output(speed: float, run: int = 0) -> str:
+    """What `llama-bench -o json` prints of one text generation test on the card."""
+    row = {
+        "build_commit": "0c1e57098",
+        "build_number": 6900,
+        "cpu_info": "AMD Ryzen 9",
+        "gpu_info": "AMD Radeon AI PRO R9700 (RADV GFX1201)",
+        "backends": "Vulkan",
+        "model_filename": "M.gguf",
+        "model_type": "qwen35moe 35B.A3B Q4_K - Medium",
+        "model_size": 20_940_000_000,
+        "model_n_params": 34_660_000_000,
+        "n_gpu_layers": 99,
+        "n_prompt": 0,
+        "n_gen": 128,
+        "test_time": f"2026-11-20T10:00:{10 + run}Z",
+        "avg_ts": speed,
+        "samples_ts": [speed],
+    }
+    return json.dumps([row])
+
+
+def with_peer(bench: dict[str, Any], ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]:
+    """The bench report with llama-bench's runs beside its own."""
+    ratio = ours / theirs
+    peer = {
+        "program": "llama-bench",
+        "sha256": "11" * 32,
+        "kind": "ELF",
+        "command": ["llama-bench", "-m", "M.gguf", "-p", "0", "-n", "128", "-r", "1", "-o", "json"],
+        "outputs": [llama_bench_output(theirs, run) for run in range(5)],
+    }
+    measure = {"ratio": ratio, "ratio_low": ratio, "pairs": [[ours, theirs] for _ in range(5)], "peer": peer}
+    bench["results"].append({"id": "against", "tier": "t2", "reference": "llama-bench", "measure": measure})
+    return bench
+
+
+NATIVE_MODEL = {
+    "digest": MODEL,
+    "architecture": "qwen3",
+    "size_bytes": 640_000_000,
+    "layers": 28,
+    "width": 1024,
+    "vocab": 151_936,
+    "parameters": 596_000_000,
+    "weights": {"q8_0": 633_000_000},
+}
+
+
+def native_details(theirs: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """What a report of zinc-rt perf native holds of its host, its model and its peer: llama-bench, a decode run in
+    `outputs` for each of `theirs`, tok/s by setting."""
+    outputs = []
+    for setting, speeds in theirs.items():
+        repack = "1" if setting == "repack" else "0"
+        words = f"llama-bench -m /m/qwen3-0.6b-q8_0.gguf -p 128 -n 64 -r 1 -t 2 --repack {repack} -o json"
+        for speed in speeds:
+            rows = [{"build_commit": "0c1e57098", "n_gen": n, "avg_ts": speed} for n in (0, 64)]
+            outputs.append({"command": words.split(), "stdout": json.dumps(rows)})
+    peer = {"program": "llama-bench", "sha256": "11" * 32, "kind": "ELF", "version": "6900", "outputs": outputs}
+    return {"host": host(), "models": {"qwen3-0.6b-q8_0": copy.deepcopy(NATIVE_MODEL)}, "llama_cpp": peer}
+
+
 def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> Given:
-    """The reports recorded in a history and offered to a gate."""
+    """The reports recorded in a history, its head noted, and offered to a gate."""
     history = folder / "history.jsonl"
     history.touch()
     offered = []
@@ -83,4 +187,5 @@ def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> 
         offered.append(Evidence(path, report))
         if record:
             append(history, report["command"], report, {})
-    return Given(offered, (), read(history), MODEL, "", CODE)
+    known = read(history)
+    return Given(offered, (), known, MODEL, known.head if known.entries else "", CODE, host=HOST)

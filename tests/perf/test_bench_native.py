@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gate_evidence import native_details
 
 from zinc_rt.errors import InputError
 from zinc_rt.golden.tiny import write_tiny
@@ -133,9 +134,10 @@ def lab() -> Iterator[Lab]:
 def decided(lab: Lab, folder: Path, content: dict[str, Any], *, record: bool = True) -> Result:
     history = folder / "history.jsonl"
     history.touch()
+    content["details"] |= native_details(content["results"][0]["measure"].get("theirs", {}))
     if record:
         append(history, "perf native", content, {})
-    given = Given([Evidence(folder / "n.json", content)], (), read(history), "", "", CODE)
+    given = Given([Evidence(folder / "n.json", content)], (), read(history), "", read(history).head, CODE)
     (result,) = evaluate(find_milestone("cpu"), lab, given, only="q8-decode")
     return result
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_evidence import CODE, bench_report, put_forward, validation
+from gate_evidence import CODE, bench_report, put_forward, validation, with_peer
 
 from zinc_rt.errors import InputError
 from zinc_rt.perf.evidence import Evidence, collect
@@ -160,17 +160,7 @@ def test_every_rule_is_attempted(tmp_path: Path) -> None:
 
 def against_report(ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]:
     """The bench report with another program's runs beside its own."""
-    bench = bench_report()
-    ratio = ours / theirs
-    bench["results"].append(
-        {
-            "id": "against",
-            "tier": "t2",
-            "reference": "llama-bench",
-            "measure": {"ratio": ratio, "ratio_low": ratio, "pairs": [[ours, theirs]] * 5},
-        }
-    )
-    return bench
+    return with_peer(bench_report(), ours, theirs)
 
 
 def test_a_peer_is_judged_by_the_low_end_of_its_interval(tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zinc_rt.backends.cpu import self_test
 from zinc_rt.engine import Engine
+from zinc_rt.perf import executed, structure
 from zinc_rt.perf.gate import Given, evaluate
-from zinc_rt.perf.lab import Lab
+from zinc_rt.perf.lab import CannotMeasure, Lab
 from zinc_rt.perf.milestones import find_milestone, milestones
 from zinc_rt.perf.structure import MEASURES
 from zinc_rt.report import Result
+from zinc_rt.resident import Variant
 from zinc_rt.runner import Runner, StepBlock, StepHandle
 from zinc_rt.settings import Settings
 
@@ -93,10 +96,133 @@ def test_under_a_clamp_no_structure_is_proved() -> None:
     assert all("LM head capped" in result.reason for result in results)
 
 
+NOT_BUILT = [
+    "M2/metal", "M3/tenants", "M3/scheduler", "M4/wmma", "M4/fused-prefill", "M5/zero-submit", "M6/draft-model",
+    "M6/prefix-tree", "M6/quantised-kv", "M7/tier", "M8/tier",
+]  # fmt: skip
+
+
 def test_what_is_not_built_is_blocked_by_name(lab: Lab) -> None:
-    for name in ("M2/metal", "M3/scheduler", "M4/wmma", "M5/zero-submit", "M7/tier", "M8/tier"):
+    for name in NOT_BUILT:
         result = decided(lab, name)
-        assert result.status == "blocked" and "in this version" in result.reason, name
+        assert result.status == "blocked" and "not built in this version" in result.reason, name
+
+
+def test_criteria_of_the_original_are_all_there() -> None:
+    """Those that were once left out."""
+    names = {each.name for m in milestones() for each in m.criteria}
+    assert names >= {"M3/slots", "M3/paged-kv", "M3/isolation", "M3/tenants", "M4/top-10", "M6/prefix-tree"}
+    slots = next(each for each in find_milestone("M3").criteria if each.id == "slots")
+    assert slots.arguments["slots"] == 16
+
+
+def test_no_structural_measure_asks_what_is_written_down() -> None:
+    """A folder or a row in a table is there before anything runs."""
+    tables = {"room_built", "tier_built", "op_kernels", "ops_without_kernel", "nodes_off_tier", "matrix_kernels"}
+    assert not tables & set(MEASURES)
+
+
+# --- measures that run something, each with what it is there to find ---
+
+
+def test_every_opcode_runs(lab: Lab) -> None:
+    found = MEASURES["ops_not_run"](lab, "t_cpu_native")
+    assert found.value == 0 and "45 of 45" in found.how
+
+
+def test_an_opcode_with_wrong_bits_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = self_test.difference
+
+    def off(backend: Any, case: Any) -> str:
+        return "1 of 4 differ" if case.op.name == "SOFTCAP" else real(backend, case)
+
+    monkeypatch.setattr(self_test, "difference", off)
+    found = MEASURES["ops_not_run"](lab, "t_cpu")
+    assert found.value == 1 and "SOFTCAP" in found.detail["wrong"]
+
+
+def test_every_node_is_dispatched_and_gives_the_oracles_value(lab: Lab) -> None:
+    assert MEASURES["nodes_not_run"](lab, "t_cpu_native").value == 0
+
+
+def test_a_node_that_is_not_dispatched_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = executed.dispatched
+    monkeypatch.setattr(executed, "dispatched", lambda variant: real(variant)[:-1])
+    found = MEASURES["nodes_not_run"](lab, "t_cpu_native")
+    assert found.value == 2 and set(found.detail["missing"].values()) == {"not dispatched"}
+
+
+def test_a_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = executed._tapped
+
+    def off(bench: Any, stage: Any) -> Any:
+        for place, (name, data) in enumerate(real(bench, stage)):
+            wrong = place == 3 and bench.engine.backend.spec.tier != "t_cpu"
+            yield name, bytes([data[0] ^ 1]) + data[1:] if wrong else data
+
+    monkeypatch.setattr(executed, "_tapped", off)
+    found = MEASURES["nodes_not_run"](lab, "t_cpu_native")
+    assert found.value == 2 and all("than the oracle" in why for why in found.detail["missing"].values())
+
+
+def test_drafts_are_judged_on_the_tier(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MEASURES["drafts_misjudged"](lab, "t_cpu_native", 40, 4).value == 0
+    real = Variant.read
+    monkeypatch.setattr(Variant, "read", lambda self, name, counts: real(self, name, counts) + 1)
+    assert MEASURES["drafts_misjudged"](lab, "t_cpu_native", 40, 4).value == 40
+
+
+def test_a_tier_that_exists_has_to_generate_the_oracles_tokens(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MEASURES["tokens_as_the_oracle"](lab, "t_cpu_native", 8).value == 8
+    real = structure._greedy
+
+    def off(engine: Engine, count: int) -> list[int]:
+        tokens = real(engine, count)
+        return tokens if engine.backend.spec.tier == "t_cpu" else [*tokens[:5], tokens[5] + 1, *tokens[6:]]
+
+    monkeypatch.setattr(structure, "_greedy", off)
+    assert MEASURES["tokens_as_the_oracle"](lab, "t_cpu_native", 8).value == 5
+
+
+def leaking(monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
+    """An engine whose logits change in one bit where `when(engine, batch)` holds."""
+    real = Engine.step
+
+    def step(self: Engine, batch: Any, rows: Any, **options: Any) -> np.ndarray:
+        batch = list(batch)
+        logits = real(self, batch, rows, **options)
+        if when(self, batch):
+            logits.view(np.uint32)[0, 0] ^= 1
+        return logits
+
+    monkeypatch.setattr(Engine, "step", step)
+
+
+def test_a_sequence_is_not_moved_by_its_neighbours(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MEASURES["values_moved_by_neighbours"](lab, "t_cpu_native", 6).value == 0
+    leaking(monkeypatch, lambda engine, batch: len(batch) == 3)
+    assert MEASURES["values_moved_by_neighbours"](lab, "t_cpu_native", 6).value > 0
+
+
+def test_a_sequence_is_not_moved_by_where_its_pages_lie(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80)
+    assert found.value == 0 and "pages 1, 3, 5, 7, 9" in found.how
+    leaking(monkeypatch, lambda engine, batch: len(engine.sequences) == 2)
+    assert MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80).value == 1
+
+
+def test_pages_in_a_row_show_nothing(lab: Lab) -> None:
+    with pytest.raises(CannotMeasure, match="one page"):
+        MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 8)
+
+
+def test_matrix_instructions_are_looked_for_in_what_ran(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[12:15], v[0:7], as GFX12 encodes it."""
+    code = bytes.fromhex("004040cc0819021c")
+    monkeypatch.setattr(executed, "code_of", lambda variant: {"prefill_tile": code})
+    result = decided(lab, "M4/wmma")
+    assert (result.status, result.measure["value"]) == ("fail", 1), "one kernel of two"
+    assert "prefill_tile ran on t1" in result.reason
 
 
 def test_a_crash_fails_its_own_criterion_only(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

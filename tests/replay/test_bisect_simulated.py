@@ -65,6 +65,47 @@ def test_a_node_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert node.label == "ffn_swiglu-0"
 
 
+def test_a_page_fault_names_node_kernel_instruction_and_wave(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
+    simulated = choose_tier("t1", "sim", sanitizer="fast")
+    monkeypatch.chdir(tmp_path)  # where the hang reports go
+    monkeypatch.setattr(sets, "kernel_set", with_a_stray_swiglu)
+    found = bisect(log, simulated, until=0)
+    assert found.where is not None and found.where.label == "ffn_swiglu-0", found.lines
+    fault = found.where.fault
+    assert fault["kernel"] == "swiglu" and fault["access"] == "store" and fault["why"] == "not present"
+    assert "global_store" in fault["instruction"] and "swiglu.s:" in fault["source"]
+    assert fault["group"] == (0, 0, 0) and fault["wave"] == 0 and fault["lanes"] & 1
+    assert fault["node"].endswith("ffn_swiglu-0") and fault["dispatch"] is not None
+    assert len(fault["kernel_sha256"]) == 64
+    assert any("sha256 " + fault["kernel_sha256"][:12] in line for line in found.lines)
+    assert "GPU page fault" in found.where.finding and "swiglu.s:" in found.where.finding
+    assert found.replays <= found.allowed
+
+
+def with_a_stray_swiglu(arch: str) -> KernelSet | None:
+    """The result's address is two operands' addresses added up."""
+    real = kernel_set(arch)
+    assert real is not None
+
+    def load(name: str) -> Zrt:
+        zrt = real.load(name)
+        if name != "swiglu":
+            return zrt
+        code = bytearray(zrt.code)
+        (added,) = (
+            item.at
+            for item in decode_stream(zrt.code, target_of(arch))
+            if item.instruction is not None and item.instruction.text == "s_add_nc_u64 s[8:9], s[8:9], s[14:15]"
+        )
+        code[added + 1] = 6  # s[6:7] in place of s[14:15]
+        return replace(zrt, code=bytes(code))
+
+    return replace(real, load=load)
+
+
 def with_an_illegal_swiglu(arch: str) -> KernelSet | None:
     real = kernel_set(arch)
     assert real is not None
@@ -145,6 +186,7 @@ def test_what_is_wrong_in_memory_is_traced_to_its_reader(
     found = bisect(log, planted)
     assert found.where is not None and found.where.label == node, found.lines
     assert found.where.stored["kernel"].startswith(kernel), found.where.stored
+    assert any("on the device is not what was uploaded, first at byte" in line for line in found.lines)
     assert found.replays <= found.allowed
     emitted = emit_repro(log, found, tmp_path / "repro", planted)
     assert replay(emitted.log, planted).differences and replay(emitted.log, ORACLE).equal

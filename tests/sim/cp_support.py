@@ -68,6 +68,9 @@ class FlatSpace:
         start = self.check(va, size_bytes, Access.EXECUTE)
         return bytes(self.memory[start : start + size_bytes])
 
+    def nearby(self, va: int) -> str:
+        return self.describe(va)
+
     def describe(self, va: int) -> str:
         return f"memory+{va - MEMORY_VA:#x}" if 0 <= va - MEMORY_VA < len(self.memory) else "unmapped"
 
@@ -76,6 +79,15 @@ class FlatSpace:
 
     def write_back(self) -> None:
         self.calls.append("write_back")
+
+    def before_waves(self) -> None:
+        return None
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        return None
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        return None
 
     def invalidate_icache(self) -> None:
         self.calls.append("invalidate_icache")

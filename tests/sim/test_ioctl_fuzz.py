@@ -9,8 +9,9 @@ from sim.device import PAGE, client
 from support import Counts
 
 from zinc_rt.kmd.uapi.host import u32_array
-from zinc_rt.kmd.uapi.layout import Ioctl, ioc
+from zinc_rt.kmd.uapi.layout import ioc
 from zinc_rt.sim import drm_ioctls, kfd_ioctls
+from zinc_rt.sim.tables.structs import Ioctl
 
 HANDLERS = [*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values()]
 WAITS = {"AMDKFD_IOC_WAIT_EVENTS", "DRM_IOCTL_SYNCOBJ_WAIT", "DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT"}
@@ -35,9 +36,9 @@ def test_any_argument_is_an_errno_or_a_success(command: Ioctl, slow_counts: Coun
         fd = c.kfd if command.type_ == "K" else c.drm
         for _ in range(slow_counts(40, 3000)):
             raw = bytearray()
-            for field in command.struct.fields.values() if command.struct else ():
-                for _ in range(field.count):
-                    raw += some(random_, field.item_bytes * 8, known).to_bytes(field.item_bytes, "little")
+            for member in command.layout.fields.values() if command.layout else ():
+                for _ in range(member.count):
+                    raw += some(random_, member.size_bytes * 8, known).to_bytes(member.size_bytes, "little")
             size = random_.choice([len(raw), len(raw), len(raw), 0, 4, len(raw) + 8, 96])
             arg = raw[:size].ljust(size, b"\xff")
             if command.name in WAITS:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 from planted import (
+    Code,
     Plant,
     bit_flipped,
     element,
@@ -198,6 +200,20 @@ def test_a_prefill_that_differs_from_token_by_token_fails_only_that(
     assert seen.exit == 1 and seen.named("fail") == ["stepwise"]
     bad = seen.result("stepwise")["first_bad"]
     assert (bad["node"], bad["token"], bad["dim"]) == ("kqv_out-1", 2, 0)
+
+
+def test_who_takes_a_place_for_its_page_is_found(qwen3: str, judge: Judge) -> None:
+    """It is right wherever pages lie in order, as they do in a fresh engine that gives the lowest first."""
+
+    def by_place(code: Code) -> Code:
+        def ran(*operands: Any, **own: Any) -> Any:
+            *others, table = operands
+            return code(*others, np.arange(table.size, dtype=np.int32).reshape(table.shape), **own)
+
+        return ran
+
+    seen = judge(qwen3, Plant("kqv_out-0", code=by_place))
+    assert seen.exit == 1 and seen.result("first-divergent")["first_bad"]["node"] == "kqv_out-0"
 
 
 def test_a_golden_finds_it_too(qwen3: str, plant: Planting, validate: Validate) -> None:

@@ -77,7 +77,8 @@ def test_one_bit_in_a_kernel_is_found_and_its_node_named(
     model = str(FOLDER / f"{fault.model}.gguf")
     seen = validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0")
     assert seen.exit == 1
-    assert seen.result("first-divergent")["first_bad"]["node"] == fault.node
+    first = seen.result("first-divergent")["first_bad"]
+    assert first["node"] == fault.node and fault.kernel in first["kernels"]
 
 
 def test_a_wave_that_stops_for_good_ends_the_run_at_once_with_its_report(

@@ -54,7 +54,9 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def without_clock(seen: Seen) -> dict[str, Any]:
-    return {key: value for key, value in seen.report.items() if key not in ("started", "wall_seconds")}
+    """Nor what says that some of it was not computed now."""
+    report = {key: value for key, value in seen.report.items() if key not in ("started", "wall_seconds")}
+    return {**report, "details": {k: v for k, v in report["details"].items() if k != "from_disk"}}
 
 
 def test_a_report_from_the_cache_is_the_same_report(
@@ -68,6 +70,18 @@ def test_a_report_from_the_cache_is_the_same_report(
     anew = validate(*options, "--no-cache")
     assert len(computed) == 8
     assert without_clock(first) == without_clock(cached) == without_clock(anew)
+
+
+def test_a_result_kept_for_something_else_is_named_and_not_taken(
+    tiny: str, validate: Validate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key that forgets the tokens gives one prompt's result for another's."""
+    key_of = cache.key_of
+    monkeypatch.setattr(cache, "key_of", lambda **parts: key_of(**{**parts, "tokens": None}))
+    assert validate("--model", tiny, "--tokens", "3,1,4", "--steps", "0").exit == 0
+    assert validate("--model", tiny, "--tokens", "1,5,9", "--steps", "0").exit == 1
+    said = capsys.readouterr().err
+    assert "the cache gives the result of another run" in said and "[3, 1, 4]" in said and "--no-cache" in said
 
 
 def test_no_cache_leaves_nothing_behind(tiny: str, validate: Validate, empty_cache: Path) -> None:

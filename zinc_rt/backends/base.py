@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from zinc_rt.backends.spec import BackendSpec
+from zinc_rt.backends.times import Times
 from zinc_rt.exec import Buffer, Copier, Fence, Stream
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import KernelSet
@@ -32,6 +33,18 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class PageFault:
+    """The access behind a page fault: `va` to the byte, `access` in words ("store", "packet fetch"), `near` what
+    lies there or around it, `by` the packet that did or launched it."""
+
+    va: int
+    access: str
+    why: str
+    near: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that a simulated device found wrong. What follows the sentence is said in it too, as far as it is
     known: `pc` is a byte offset in the kernel, `source` its line (moe_topk.s:97), `wave` a number in the
@@ -48,6 +61,7 @@ class Finding:
     lanes: int = 0
     address: int | None = None
     node: Node | None = field(default=None, compare=False)
+    fault: PageFault | None = None  # of rule page-fault
 
     @property
     def text(self) -> str:
@@ -99,6 +113,13 @@ class Executable(Protocol):
 
     def kernels(self) -> dict[str, bytes]:
         """The machine code it dispatches, by kernel; nothing where there is none."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """Those that a replay of it computes on the tier, each once, in order."""
+
+    def times(self) -> Times:
+        """Of its last replay, which has ended; no dispatches where the program was not `timed`."""
 
 
 @dataclass(slots=True)

@@ -11,10 +11,18 @@ from zinc_rt.errors import UnsupportedError, UsageError
 ORACLE = "t_cpu"  # judges all others
 AMD_SETS = ("gfx1201",)
 AMD_ORDERINGS = ("canonical-1",)
+AMD_OPTIONS = ("kernels",)  # a kernel set in place of the chip's own
 
 SPECS: tuple[BackendSpec, ...] = (
     BackendSpec(
-        "t2", "AMD user queues", "zinc_rt.backends.amd.t2", 40, AMD_SETS, orderings=AMD_ORDERINGS, simulable=True
+        "t2",
+        "AMD user queues",
+        "zinc_rt.backends.amd.t2",
+        40,
+        AMD_SETS,
+        AMD_OPTIONS,
+        AMD_ORDERINGS,
+        simulable=True,
     ),
     BackendSpec(
         "t1",
@@ -22,7 +30,8 @@ SPECS: tuple[BackendSpec, ...] = (
         "zinc_rt.backends.amd.t1",
         30,
         AMD_SETS,
-        orderings=AMD_ORDERINGS,
+        AMD_OPTIONS,
+        AMD_ORDERINGS,
         simulable=True,
     ),
     BackendSpec(

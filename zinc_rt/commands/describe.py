@@ -7,33 +7,61 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.code_version import runtime_version
 from zinc_rt.commands.progress import progress
+from zinc_rt.host import host
 from zinc_rt.ir.op import Op
 from zinc_rt.model.gguf import digest
+from zinc_rt.model.identity import identity
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
+    from zinc_rt.generate import Drawn
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.report import Report
+    from zinc_rt.resident import Variant
 
 
 def describe_model(gguf: GGUFFile) -> dict[str, Any]:
-    """Reads the whole file once, for its digest."""
-    architecture = gguf.metadata.get("general.architecture", "")
+    """What the file is, by its bytes and its shape. Reads the whole file once, for its digest."""
     with progress(gguf.file_bytes, "digest", "B") as advance:
         sha256 = digest(gguf, advance=advance)
-    return {"path": str(gguf.path), "digest": sha256, "architecture": architecture}
+    return {"path": str(gguf.path), "digest": sha256, **identity(gguf).as_dict()}
 
 
 def describe_run(report: Report, engine: Engine) -> None:
-    """Fill in the device, the ordering, the context, the clamps, the code, and what computed the model."""
+    """Fill in the device, its host, the ordering, the context, the settings with their clamps, the code, and what
+    computed the model so far: `describe_ran` says it again once all has run."""
     tier = engine.backend.spec.tier
     report.device = {"tier": tier, **asdict(engine.backend.device)}
     report.ordering = engine.backend.ordering
     report.ctx = engine.limits.ctx
-    report.details["code"] = runtime_version()
+    report.details |= {"code": runtime_version(), "settings": asdict(engine.settings), "host": host()}
     unchecked = engine.backend.device.unchecked
     report.shortcuts = [*engine.settings.clamps(), *([unchecked] if unchecked else [])]
-    nodes = [node for node in engine.graph("decode").nodes if node.op is not Op.BARRIER]
-    report.model_execution = f"{tier}: every node of the model, in {engine.backend.ordering}"
-    report.direct_compute_ops = len(nodes)
     report.direct_compute_kind = engine.backend.kernels.target
+    describe_ran(report, engine)
+
+
+def describe_ran(report: Report, engine: Engine, drawn: Drawn | None = None) -> None:
+    """Fill in how much of the model the tier has run, counted from the programs that were replayed to their end,
+    and where tokens were drawn."""
+    tier = engine.backend.spec.tier
+    programs = [_program(variant) for variant in engine.variants.ran()]
+    decode = [each for each in programs if each["stage"] == "decode"]
+    nothing: dict[str, Any] = {"nodes": 0, "of": 0, "graph": ""}
+    most = max(decode or programs, key=lambda each: int(each["nodes"]), default=nothing)
+    report.direct_compute_ops = most["nodes"]
+    report.model_execution = (
+        f"{tier}: {most['nodes']} of {most['of']} nodes of {most['graph']}, in {engine.backend.ordering}"
+        if programs
+        else f"{tier}: nothing has run here, whatever is told of it was kept from an earlier run"
+    )
+    report.details["programs"] = programs
+    if drawn is not None:
+        report.details["sampled"] = asdict(drawn)
+
+
+def _program(variant: Variant) -> dict[str, Any]:
+    graph = variant.graph
+    of = sum(node.op is not Op.BARRIER for node in graph.nodes)
+    ran = len(variant.built.nodes)
+    return {"graph": graph.name, "stage": graph.stage, "key": list(variant.key), "nodes": ran, "of": of}

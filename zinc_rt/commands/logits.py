@@ -107,7 +107,7 @@ def _logits(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         report.model = describe_model(gguf)
-        report.details = {
+        report.details |= {
             "ids": tokens,
             "prefill": arguments.prefill,
             "rows": arguments.rows,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from zinc_rt.engine import Engine
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.settings import Settings
+    from zinc_rt.variants import Transform
 
 DEFAULT_SANITIZER = "fast"
 SIMULATED_ARCH = "gfx1201"  # of --device sim
@@ -132,8 +133,15 @@ def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> Non
             )
 
 
-def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Settings, *, slots: int = 1) -> Engine:
-    """The engine that --tier, --device, --ordering, --ctx and --threads describe."""
+def open_engine(
+    gguf: GGUFFile,
+    arguments: argparse.Namespace,
+    settings: Settings,
+    *,
+    slots: int = 1,
+    transform: Transform | None = None,
+) -> Engine:
+    """The engine that --tier, --device, --ordering, --ctx and --threads describe; `transform` as it takes it."""
     from zinc_rt.devices import choose_tier, open_backend
     from zinc_rt.engine import Engine, ctx_warning
 
@@ -157,6 +165,7 @@ def open_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Setting
             ctx=arguments.ctx,
             slots=slots,
             settings=settings,
+            transform=transform,
             timeout_seconds=timeout(arguments),
             slow=lambda line: say(f"waiting   {line}"),
         )

@@ -12,11 +12,12 @@ from zinc_rt.commands.output import finish, words
 
 def probe(arguments: argparse.Namespace) -> int:
     """One line a tier. Exit code 0 where one of those asked for is usable, else 77."""
-    from zinc_rt.devices import probe_tiers
+    from zinc_rt.devices import probe_tiers, require_gpu
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report, Result
 
     check_writable(report=arguments.json)
+    require_gpu(arguments.device)
     asked = arguments.tier or settings().tier
     if asked != "auto":
         registry.spec(asked)

@@ -100,11 +100,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
-    from zinc_rt.commands.describe import describe_model, describe_run
+    from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
     from zinc_rt.devices import choose_tier
     from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
-    from zinc_rt.generate import Sampling, generate
+    from zinc_rt.generate import Drawn, Sampling, generate
     from zinc_rt.prefill import prefill, prepare
     from zinc_rt.process_memory import process_memory
     from zinc_rt.report import Report, Result
@@ -135,7 +135,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         prompt_seconds = time.monotonic() - started
         if check is not None:
             say(check.line())
-        started = time.monotonic()
+        started, drawn = time.monotonic(), Drawn()
         try:
             stopped = generate(
                 engine,
@@ -145,6 +145,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 max_tokens=max_tokens,
                 end_ids=end_ids,
                 emit=lambda token: text.feed(token, end=token in end_ids),
+                drawn=drawn,
             )
         finally:
             text.close()
@@ -153,12 +154,14 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         instrument = engine.backend.instrument
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
         describe_run(report, engine)
+        describe_ran(report, engine, drawn)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
     say(f"load      {load_seconds:.2f} s until weights and graphs were ready, in neither speed")
     say(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
     say(f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} ({_where(report, engine)})")
+    say(f"sampled   {drawn.text}")
     say(f"stopped   {reason}")
     if leans:
         say(f"device    simulated{leaning([each.id for each in leans])}")
@@ -186,7 +189,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         report.results.append(_prefill_result(check, tier))
     if arguments.json:
         report.model = describe_model(gguf)
-        report.details = {
+        report.details |= {
             "tier_choice": why,
             "submission": submission,
             "prompt_ids": tokens,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from zinc_rt.errors import InputError
 
@@ -13,6 +14,15 @@ def read_text(argument: str) -> str:
     if argument == "-":
         return _decode(stdin_bytes(), "stdin")
     return _decode(os.fsencode(argument), "the text")
+
+
+def read_file(path: str) -> str:
+    """A file's text, to the byte. Raises InputError where it cannot be read, or is not UTF-8."""
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the text: {error.strerror}") from error
+    return _decode(raw, path)
 
 
 def stdin_bytes() -> bytes:

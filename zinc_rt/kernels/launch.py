@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from zinc_rt.ir.graph import Graph, Node
 
@@ -76,6 +77,18 @@ class Sync:
 
 
 SYNC = Sync()
+
+
+def kernel_names(
+    code: Callable[..., Any], node: Node, graph: Graph, capacity: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Which kernels a row's `code` launches for a node, in order; none where it is no row of a GPU tier."""
+    try:
+        launches = list(code(node, graph, capacity))
+    except (TypeError, AttributeError):
+        return ()
+    return tuple(dict.fromkeys(each.kernel for each in launches if isinstance(each, Launch)))
+
 
 Launches = Callable[[Node, Graph, Mapping[str, int]], Iterable[Launch | Sync]]
 """(node, graph, capacity of each symbol) -> its dispatches. Launches without a SYNC between may overlap."""

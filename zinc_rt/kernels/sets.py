@@ -41,6 +41,10 @@ class KernelSet(Protocol):
         """Of what `pack` gives, without packing."""
         ...
 
+    def names(self) -> tuple[str, ...]:
+        """Every kernel there is, sorted, by the name that a launch gives; of the oracle its opcodes."""
+        ...
+
 
 @runtime_checkable
 class BinaryKernelSet(KernelSet, Protocol):
@@ -59,6 +63,7 @@ class Kernels:
     entries: tuple[Entry, ...]
     pack: Callable[[Weight], np.ndarray]
     packed_bytes: Callable[[Weight], int]
+    names: Callable[[], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def no_kernels(target: str) -> BinaryKernels:
     def load(name: str) -> Zrt:
         raise InputError(f"there is no kernel {name} for {target}")
 
-    return BinaryKernels(target, (), lambda weight: weight.raw, lambda weight: weight.nbytes, load)
+    return BinaryKernels(target, (), lambda weight: weight.raw, lambda weight: weight.nbytes, tuple, load)
 
 
 @cache

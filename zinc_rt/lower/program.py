@@ -24,10 +24,13 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Program:
+    """`timed`: each dispatch runs alone, and the tier notes when it began and ended (backends/times.py)."""
+
     graph: Graph
     plan: MemoryPlan
     ordering: str
     steps: tuple[Call | Barrier, ...]
+    timed: bool = False
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -21,10 +21,13 @@ class PagedKV:
     `table` is the int32 [slots, pages_per_slot] array that kernels read a copy of, UNSET where there is no page.
     `changes` are its entries that the copy lacks, row-major number -> page: whoever brings them over clears them.
     A freed entry is none, since nothing reads it before it is set again. A page keeps its id until its last user
-    releases it; the lowest free id goes first.
+    releases it; the lowest free id goes first, or with `highest_first` the highest, so that no table looks like
+    none at all: page n at place n hides what reads past the table.
     """
 
-    def __init__(self, pages: int, *, slots: int, pages_per_slot: int, page_tokens: int = 16) -> None:
+    def __init__(
+        self, pages: int, *, slots: int, pages_per_slot: int, page_tokens: int = 16, highest_first: bool = False
+    ) -> None:
         for name, value in (
             ("pages", pages),
             ("slots", slots),
@@ -38,7 +41,8 @@ class PagedKV:
         self.table = np.full((slots, pages_per_slot), UNSET, dtype=np.int32)
         self.changes: dict[int, int] = {}
         self._users = np.zeros(pages, dtype=np.int32)
-        self._free = list(range(pages))  # a heap
+        self._sign = -1 if highest_first else 1
+        self._free = sorted(self._sign * page for page in range(pages))  # a heap
         self._counts = [0] * slots  # pages held by each slot
 
     @property
@@ -72,7 +76,7 @@ class PagedKV:
                 next="release a slot, or make the pool larger",
             )
         for place in range(have, wanted):
-            page = heapq.heappop(self._free)
+            page = self._sign * heapq.heappop(self._free)
             self._users[page] = 1
             self._set(slot, place, page)
         self._counts[slot] = wanted
@@ -106,7 +110,7 @@ class PagedKV:
             self.changes.pop(slot * self.table.shape[1] + place, None)
             self._users[page] -= 1
             if self._users[page] == 0:
-                heapq.heappush(self._free, page)
+                heapq.heappush(self._free, self._sign * page)
         self.table[slot] = UNSET
         self._counts[slot] = 0
 

@@ -8,7 +8,7 @@ Without a seed nothing is cached and waves read the newest bytes.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.hazards import Cache
@@ -76,11 +76,23 @@ class CachedSpace:
     def describe(self, va: int) -> str:
         return self._space.describe(va)
 
+    def nearby(self, va: int) -> str:
+        return self._space.nearby(va)
+
     def flush_hdp(self) -> None:
         self._space.flush_hdp()
 
     def write_back(self) -> None:
         self._space.write_back()
+
+    def before_waves(self) -> None:
+        self._space.before_waves()
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        self._space.after_waves(touched)
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        self._space.invalidate_gl2(inside)
 
     def invalidate_icache(self) -> None:
         self._space.invalidate_icache()

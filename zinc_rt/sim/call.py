@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zinc_rt.kmd.uapi.layout import Ioctl, Record, Struct
 from zinc_rt.sim.files import File, Process
+from zinc_rt.sim.tables.structs import Fields, Ioctl, Layout
 
 if TYPE_CHECKING:
     from zinc_rt.sim.machine import Machine
@@ -19,7 +19,7 @@ class Request:
     machine: Machine
     process: Process
     file: File
-    arg: Record
+    arg: Fields
 
     def bytes_at(self, address: int, size_bytes: int) -> bytes:
         """copy_from_user: EFAULT."""
@@ -41,11 +41,11 @@ class Request:
         if data:
             self.process.memory.write(address, data)
 
-    def records_at(self, address: int, count: int, struct: Struct, limit: int = 1 << 16) -> list[Record]:
+    def records_at(self, address: int, count: int, layout: Layout, limit: int = 1 << 16) -> list[Fields]:
         if count > limit:
             raise OSError(errno.ENOMEM, f"{count} entries")
-        raw = self.bytes_at(address, count * struct.size_bytes)
-        return [struct.read(raw[i * struct.size_bytes :]) for i in range(count)]
+        raw = self.bytes_at(address, count * layout.size_bytes)
+        return [layout.read(raw[i * layout.size_bytes :]) for i in range(count)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,16 @@ from zinc_rt.sim.device import Device
 from zinc_rt.sim.fetch import WINDOW_DW, Frame, Ring
 from zinc_rt.sim.hang import Stop, report
 from zinc_rt.sim.hazards import Record
-from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, Place, QueueKind, QueueState, Severity
+from zinc_rt.sim.interfaces import (
+    Fault,
+    Finding,
+    HardwareQueue,
+    PageFault,
+    Place,
+    QueueKind,
+    QueueState,
+    Severity,
+)
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Ranges
 from zinc_rt.sim.stops import FaultIn, Illegal, Wait
 from zinc_rt.sim.work import Pending, Work
@@ -127,9 +136,9 @@ class Channel:
         except Illegal as stop:
             self._stop(str(stop))
         except FaultIn as stop:
-            self._fault(stop.fault, f"{stop.label}: {stop.fault}")
+            self._fault(stop)
         except Fault as fault:
-            self._fault(fault, f"{fault} ({self.space.describe(fault.va)})")
+            self._fault(FaultIn(fault, self.label()))
         return used + 1
 
     def _run(self, fuel: int) -> int:
@@ -169,9 +178,17 @@ class Channel:
                 self.seen = join(self.seen, self._doorbells.popleft()[1])
         index = position - frame.base
         if not 0 <= index < len(frame.words):
-            frame.load(WINDOW_DW)
+            self._load(frame, WINDOW_DW)
             index = 0
         return self._execute(frame, index)
+
+    def _load(self, frame: Frame, count: int) -> None:
+        """Fetch packets. A fault is of no packet: the buffer's name and place are said."""
+        try:
+            frame.load(count)
+        except Fault as fault:
+            what = f"queue {self.queue.queue_id} fetching packets at {frame.place(frame.position)}"
+            raise FaultIn(fault, what, self.at, "packet fetch") from fault
 
     def _execute(self, frame: Frame, index: int) -> bool:
         """The packet at frame.words[index]. False where it is not all there yet."""
@@ -183,7 +200,7 @@ class Channel:
             if frame is self.ring:
                 return False
             raise Illegal(f"a packet of {needed} dwords, and the IB ends after {frame.available()}")
-        frame.load(max(needed, WINDOW_DW))
+        self._load(frame, max(needed, WINDOW_DW))
         return True
 
     def skip(self, count: int) -> None:
@@ -245,7 +262,7 @@ class Channel:
             self.hazards.add(record)
             return True
 
-        self.pending.launch(Work(lane, record.label, step, after_dma, abandon))
+        self.pending.launch(Work(lane, record.label, step, after_dma, abandon, self.at))
 
     def touched(
         self, *, reads: Ranges = (), writes: Ranges = (), atomics: Ranges = (), past_l2: bool = False
@@ -290,26 +307,51 @@ class Channel:
         once: object = None,
         at: tuple[Frame, int] | None = None,
         place: Place | None = None,
+        fault: PageFault | None = None,
     ) -> None:
         """`once`: further findings of the rule with the same value are not told again. `at`: the packet that it is
         about, where that is not the present one."""
         if rule in self.device.behaviour.stops_at:
             raise Illegal(f"{sentence} (flipped: {rule})")
         key = (rule, sentence if once is None else once)
-        if key in self._told or len(self._told) >= FINDINGS_KEPT:
+        if fault is not None:
+            severity = Severity.ERROR
+        elif key in self._told or len(self._told) >= FINDINGS_KEPT:
             return
         self._told.add(key)
         frame, position = at or self.at
         self.outbox.finding(
-            Finding(severity, rule, self.queue.queue_id, position * self.UNIT, sentence, frame.va(position), place)
+            Finding(
+                severity,
+                rule,
+                self.queue.queue_id,
+                position * self.UNIT,
+                sentence,
+                frame.va(position),
+                place,
+                fault,
+            )
         )
 
     def broken(self, error: Exception) -> None:
         """Executing a packet raised what it never should: this queue ends, the device goes on."""
         self._stop(f"a fault of the simulator itself, {type(error).__name__}: {error}")
 
-    def _fault(self, fault: Fault, sentence: str) -> None:
-        self._halt(sentence)
+    def _fault(self, stop: FaultIn) -> None:
+        """What a packet, or what it launched, ran into. Of a wave the shader engine has told more already."""
+        fault = stop.fault
+        near = self.space.nearby(fault.va)
+        if fault.told:
+            self._halt(f"{stop.label}: {fault}")
+        else:
+            access = stop.doing or fault.access.value
+            self._halt(f"{stop.label}: {access} at 0x{fault.va:x}: {fault.why} ({near})")
+            self.finding(
+                "page-fault",
+                f"{stop.label}: {access} at 0x{fault.va:x}: {fault.why}, {near}",
+                at=stop.at,
+                fault=PageFault(fault.va, access, fault.why, near, stop.label),
+            )
         self.outbox.vm_fault(self.queue, fault)
 
     def _stop(self, sentence: str) -> None:

@@ -20,15 +20,15 @@ from zinc_rt.facts import flipped
 from zinc_rt.folders import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
-from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.layout import Way, request_key, request_size_bytes
 from zinc_rt.sim import wire
-from zinc_rt.sim.interfaces import Finding, Place, Severity
+from zinc_rt.sim.interfaces import Finding, PageFault, Place, Severity
 from zinc_rt.sim.interrupts import Interrupts
 from zinc_rt.sim.shader import crash
 from zinc_rt.sim.shared_pages import SharedPages
 from zinc_rt.sim.socket_lock import only_one
 from zinc_rt.sim.stores import StoreSeen
+from zinc_rt.sim.tables import amdgpu, drm, kfd
+from zinc_rt.sim.tables.structs import Fields, request_key, request_size_bytes
 from zinc_rt.sim.usermem import LocalMemory
 
 IOCTLS = {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}
@@ -211,19 +211,19 @@ class SimClient:
         body, header = bytearray(arg[:size].ljust(size, b"\0")), {"op": "ioctl", "fd": fd, "request": request}
         command = IOCTLS.get(request_key(request))
         fds: list[int] = []
-        if command is not None and command.struct is not None:
-            record = command.struct.read(arg)
-            for each in command.struct.pointed(record):
+        if command is not None and command.layout is not None:
+            record = command.layout.read(arg)
+            for each in command.layout.pointed(record):
                 if each.size_bytes > MAX_ARRAY_BYTES:
                     continue  # as unreadable: the device says what the kernel would
                 try:
                     content = self._memory.read(each.address, each.size_bytes)
                 except OSError:
                     continue
-                comes = each.pointer.way is not Way.OUT
+                comes = each.array.way != "out"
                 arrays.append((each.address, each.size_bytes, comes))
                 body += content if comes else b""
-            fds = self._user_pages(request, record.as_dict(), header)
+            fds = self._user_pages(request, record, header)
         header |= {"size": size, "arrays": arrays}
         answer = self._ask(header, bytes(body), fds)
         keep = min(len(arg), size)
@@ -234,7 +234,7 @@ class SimClient:
             at += length
         _raise_errno(answer)
 
-    def _user_pages(self, request: int, values: dict[str, Any], header: dict[str, Any]) -> list[int]:
+    def _user_pages(self, request: int, values: Fields, header: dict[str, Any]) -> list[int]:
         """A USERPTR buffer's pages become shared memory first."""
         names = _USERPTR.get(request_key(request))
         if names is None or (
@@ -330,10 +330,17 @@ class SimClient:
 
 
 def _finding(row: dict[str, Any]) -> Finding:
-    place = row["place"]
+    place, fault = row["place"], row.get("fault")
     if place is not None:
         place = Place(**{**place, "group": tuple(place["group"]) if place["group"] is not None else None})
-    return Finding(**{**row, "severity": Severity(row["severity"]), "place": place})
+    return Finding(
+        **{
+            **row,
+            "severity": Severity(row["severity"]),
+            "place": place,
+            "fault": PageFault(**fault) if fault else None,
+        }
+    )
 
 
 def _raise_errno(answer: wire.Message) -> None:

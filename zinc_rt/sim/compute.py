@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from zinc_rt.pm4.decode import Bad, decode
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import PACKETS
 from zinc_rt.sim.channel import Channel
+from zinc_rt.sim.decode import Form, Forms
 from zinc_rt.sim.device import Device
 from zinc_rt.sim.fetch import Frame
 from zinc_rt.sim.interfaces import HardwareQueue
 from zinc_rt.sim.registers import RegisterFile
 from zinc_rt.sim.stops import Illegal
+from zinc_rt.sim.tables.layout import reserved
 
 
 class ComputeChannel(Channel):
@@ -23,43 +22,33 @@ class ComputeChannel(Channel):
 
     def __init__(
         self,
-        execute: Mapping[type[Packet], Callable[[ComputeChannel, Any], None]],
+        execute: Mapping[int, Callable[[ComputeChannel, Any], None]],
         queue: HardwareQueue,
         device: Device,
         number: int,
     ) -> None:
-        """`execute`: what each packet does. One that is not there stops the queue."""
+        """`execute`: what each packet does, by opcode. One that is not there stops the queue."""
         super().__init__(queue, device, number)
-        self._do = execute
+        self._forms = Forms(execute, device.generation)
         self.registers = RegisterFile(device.generation)
         self.atomic_return = 0
-        self._named = _NAMED[device.generation]
 
     def _execute(self, frame: Frame, index: int) -> bool:
-        packet, length = decode(frame.words, index, self.generation)
-        if type(packet) is Bad:
-            if packet.why == "truncated":
-                if not self.refill(frame, self.packet_dwords(frame.words[index])):
-                    return False
-                packet, length = decode(frame.words, 0, self.generation)
-            if isinstance(packet, Bad):
-                raise Illegal(f"{packet.why}: {packet.text}")
-        assert isinstance(packet, Packet)
-        self.history.append((frame, frame.position, packet.NAME))
-        frame.position += length
-        cls = type(packet)
-        self.device.consulted.mark(_MARKS[cls])
-        if packet.reserved:
-            self._unusual(packet)
-        else:
-            for name, names, _ in self._named[cls]:
-                if getattr(packet, name) not in names:
-                    self._unusual(packet)
-                    break
-        execute = self._do.get(cls)
-        if execute is None:
-            raise Illegal(f"{packet.NAME} is not simulated: this device does not know what it does")
-        execute(self, packet)
+        words = frame.words
+        form = self._forms.of(words[index])
+        if form.dwords > len(words) - index:
+            if not self.refill(frame, form.dwords):
+                return False
+            words, index = frame.words, 0
+        packet = form.view(words, index)
+        self.history.append((frame, frame.position, form.row.name))
+        frame.position += form.dwords
+        self.device.consulted.mark(form.mark)
+        if packet.odd:
+            self._unusual(form, packet, words[index : index + form.dwords])
+        if form.run is None:
+            raise Illegal(f"{form.row.name} is not simulated: this device does not know what it does")
+        form.run(self, packet)
         return True
 
     # --- memory the CP touches itself --------------------------------------------------------------------------
@@ -101,21 +90,25 @@ class ComputeChannel(Channel):
 
     # --- what is odd about a packet -----------------------------------------------------------------------------
 
-    def _unusual(self, packet: Packet) -> None:
-        for dword, extra in packet.reserved:
-            rule = "predicate" if dword == 0 and extra & 1 else "reserved-bits"
-            self.finding(
-                rule,
-                f"{self.label()}: dword {dword} has reserved bits {extra:#x} set",
-                once=(packet.NAME, dword, extra),
-            )
-        for name, names, complete in self._named[type(packet)]:
-            value = getattr(packet, name)
-            if value not in names:
+    def _unusual(self, form: Form, packet: Any, words: Sequence[int]) -> None:
+        name = form.row.name
+        for dword, free in reserved(form.row, form.dwords, self.generation).items():
+            extra = words[dword] & free
+            if extra:
+                rule = "predicate" if dword == 0 and extra & 1 else "reserved-bits"
                 self.finding(
-                    "value" if complete else "value-unverified",
-                    f"{self.label()}: {name} = {value:#x} has no known meaning on {self.generation.name.lower()}",
-                    once=(packet.NAME, name, value),
+                    rule,
+                    f"{self.label()}: dword {dword} has reserved bits {extra:#x} set",
+                    once=(name, dword, extra),
+                )
+        for field in form.row.fields:
+            value, allowed = getattr(packet, field.name), field.allowed(self.generation)
+            if value is not None and allowed is not None and value not in allowed:
+                self.finding(
+                    "value" if field.complete else "value-unverified",
+                    f"{self.label()}: {field.name} = {value:#x} has no known meaning on "
+                    f"{self.generation.name.lower()}",
+                    once=(name, field.name, value),
                 )
 
     # --- pointers ------------------------------------------------------------------------------------------------
@@ -131,19 +124,3 @@ class ComputeChannel(Channel):
 
     def _disassembled_as(self) -> Generation | None:
         return self.generation
-
-
-_MARKS: Mapping[type[Packet], str] = {cls: f"packet {cls.NAME}" for cls in PACKETS}
-
-# fields with a closed list of values: (name, the values, whether the list is complete)
-_NAMED: Mapping[Generation, Mapping[type[Packet], tuple[tuple[str, frozenset[int], bool], ...]]] = {
-    generation: {
-        cls: tuple(
-            (field.name, frozenset(names), field.place.complete)
-            for field in cls.FIELDS
-            if (names := field.place.values(generation)) is not None
-        )
-        for cls in PACKETS
-    }
-    for generation in Generation
-}

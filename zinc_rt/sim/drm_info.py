@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from zinc_rt.kmd.uapi import amdgpu
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.files import DrmFile
 from zinc_rt.sim.memory import Heap
 from zinc_rt.sim.syncobj import drm_file
+from zinc_rt.sim.tables import amdgpu
 from zinc_rt.sim.userq_ioctls import EOP_BYTES, ip_usable, switched_on
 from zinc_rt.sim.vm import VA_HOLE_END, VA_HOLE_START, VA_TOP_RESERVED
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.kmd.uapi import amdgpu, drm
-from zinc_rt.kmd.uapi.layout import Ioctl, Struct, u32, u64
 from zinc_rt.sim import drm_memory, syncobj, userq_ioctls
 from zinc_rt.sim.call import Handler, Request, table
 from zinc_rt.sim.drm_info import info
 from zinc_rt.sim.files import Context, lowest_free
 from zinc_rt.sim.syncobj import drm_file
+from zinc_rt.sim.tables import amdgpu, drm
 
 DRIVER_VERSION = (3, 64, 0)  # all of 6.16 to 7.0 say so
 OLD_DRIVER_VERSION = (3, 59, 0)
@@ -19,14 +18,6 @@ _CAPS = {0x5: 3, 0x6: 1, drm.DRM_CAP_SYNCOBJ: 1, drm.DRM_CAP_SYNCOBJ_TIMELINE: 1
 _CAP_LAST = 0x15
 _PRIORITIES = (-(1 << 31), -1023, -512, 0, 512, 1023)
 _PRIORITY_NORMAL = 0
-
-# Declared here: a runtime never sends them
-_GEM_OP = Struct(
-    "struct drm_amdgpu_gem_op", u32("handle"), u32("op"), u64("value"), u32("num_entries"), u32("padding")
-)
-_CS = Struct("union drm_amdgpu_cs", u32("ctx_id"), u32("bo_list"), u32("num_chunks"), u32("flags"), u64("chunks"))
-GEM_OP = Ioctl("DRM_IOCTL_AMDGPU_GEM_OP", "rw", "d", 0x50, _GEM_OP)
-CS = Ioctl("DRM_IOCTL_AMDGPU_CS", "rw", "d", 0x44, _CS)
 
 
 def version(call: Request) -> None:
@@ -100,10 +91,10 @@ HANDLERS = table(
     Handler(amdgpu.IOCTL_GEM_CREATE, drm_memory.gem_create),
     Handler(amdgpu.IOCTL_GEM_MMAP, drm_memory.gem_mmap),
     Handler(amdgpu.IOCTL_CTX, context),
-    Handler(CS, submit),
+    Handler(amdgpu.IOCTL_CS, submit),
     Handler(amdgpu.IOCTL_INFO, info),
     Handler(amdgpu.IOCTL_GEM_VA, drm_memory.gem_va),
-    Handler(GEM_OP, drm_memory.gem_op),
+    Handler(amdgpu.IOCTL_GEM_OP, drm_memory.gem_op),
     Handler(amdgpu.IOCTL_GEM_USERPTR, drm_memory.gem_userptr),
     Handler(amdgpu.IOCTL_USERQ, userq_ioctls.userq),
     Handler(amdgpu.IOCTL_USERQ_SIGNAL, userq_ioctls.signal),

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.memory import Shared
+from zinc_rt.sim.tables import kfd
 
 UNSIGNALED = (1 << 64) - 1
 SLOT_IDS = range(1, kfd.KFD_SIGNAL_EVENT_LIMIT)  # 0 is for interrupts without a context id
@@ -127,7 +127,8 @@ class Events:
         with self.changed:
             if self.page is None:
                 return False
-            candidates = [context_id] if context_id in self._by_id else []
+            # a queue may send any 32 bits: only a slot's number is looked up (kfd_events.c, partial ids)
+            candidates = [context_id] if context_id in self._by_id and context_id in SLOT_IDS else []
             if not candidates or self.page.u64[context_id] == UNSIGNALED:
                 candidates = [i for i in self._by_id if i < OTHER_ID_FIRST]
             fired = False

@@ -6,6 +6,7 @@ processor sees a queue, the address space behind it, and an outlet for what it w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -18,13 +19,15 @@ class Access(Enum):
 
 
 class Fault(Exception):
-    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute"."""
+    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute". `told`: which
+    instruction of which wave it was, where that has been told already."""
 
-    def __init__(self, va: int, access: Access, why: str) -> None:
-        super().__init__(f"{access.value} at 0x{va:x}: {why}")
+    def __init__(self, va: int, access: Access, why: str, told: str = "") -> None:
+        super().__init__(told or f"{access.value} at 0x{va:x}: {why}")
         self.va = va
         self.access = access
         self.why = why
+        self.told = told
 
 
 class AddressSpace(Protocol):
@@ -47,11 +50,23 @@ class AddressSpace(Protocol):
     def describe(self, va: int) -> str:
         """ "ring+0x40" where an allocation (or an announced suballocation) covers it, else "unmapped"."""
 
+    def nearby(self, va: int) -> str:
+        """As `describe`; of an unmapped address also what was freed there, and what lies before and behind it."""
+
     def flush_hdp(self) -> None:
         """Host writes through the BAR become visible to the GPU."""
 
     def write_back(self) -> None:
         """GPU writes at system scope become visible to the host through the BAR."""
+
+    def before_waves(self) -> None:
+        """Host memory that GL2 caches and does not hold is read anew: waves may touch any of it."""
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        """Waves have touched these (VA, bytes): GL2 holds their lines."""
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        """What GL2 holds of host memory, in (VA, bytes) or all of it, is read anew at its next use."""
 
     def invalidate_icache(self) -> None:
         """Instructions written since are fetched anew."""
@@ -113,6 +128,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class PageFault:
+    """The access that the page tables refused, as no hardware tells it: `va` to the byte, `access` in words
+    ("store", "packet fetch"), `near` what lies there or around it, `by` the packet that did or launched it."""
+
+    va: int
+    access: str
+    why: str
+    near: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     severity: Severity
     rule: str  # short, stable: "missing-barrier", "reserved-bits", "stale-hdp"
@@ -121,6 +148,7 @@ class Finding:
     sentence: str
     packet_va: int = 0  # where that packet lies
     place: Place | None = None
+    fault: PageFault | None = None
 
 
 class Kernel(Protocol):

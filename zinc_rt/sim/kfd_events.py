@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.events import Waiter
 from zinc_rt.sim.kfd_memory import MMAP_TYPE_EVENTS, state
 from zinc_rt.sim.memory import Shared
+from zinc_rt.sim.tables import kfd
 
 AGE_MINOR = 14
 _DATA_BYTES = {kfd.KFD_IOC_EVENT_MEMORY: 32, kfd.KFD_IOC_EVENT_HW_EXCEPTION: 16}
@@ -34,9 +34,10 @@ def _take_page(call: Request) -> None:
         raise OSError(errno.EINVAL, "injected")
     process.bound(gpu, errno.ENODEV)
     buffer = process.buffer(handle, errno.EINVAL)
-    if not isinstance(buffer.bo.store, Shared):
+    page = buffer.bo.host_view
+    if not isinstance(page, Shared):
         raise OSError(errno.EINVAL, "the event page is no buffer of ours")
-    process.events.use_page(buffer.bo.store, handle)
+    process.events.use_page(page, handle)
 
 
 def destroy(call: Request) -> None:

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Ioctl, Struct, u32, u64
 from zinc_rt.sim import kfd_events, kfd_memory, kfd_process, kfd_queues
 from zinc_rt.sim.call import Handler, table
-
-# Outside zinc_rt.kmd.uapi: a runtime never sends them. Layouts: kfd_ioctl.h.
-_CRIU = Struct(
-    "struct kfd_ioctl_criu_args", u64("devices"), *(u64(f"p{i}") for i in range(5)), u32("op"), u32("e")
-)
-_DBG_TRAP = Struct("struct kfd_ioctl_dbg_trap_args", u32("pid"), u32("op"), *(u64(f"p{i}") for i in range(3)))
-_PROFILER = Struct("struct kfd_ioctl_profiler_args", u32("op"), u32("pad"), u64("arg"))
-CRIU_OP = Ioctl("AMDKFD_IOC_CRIU_OP", "rw", "K", 0x22, _CRIU)
-DBG_TRAP = Ioctl("AMDKFD_IOC_DBG_TRAP", "rw", "K", 0x26, _DBG_TRAP)
-PROFILER = Ioctl("AMDKFD_IOC_PROFILER", "rw", "K", 0x28, _PROFILER)
+from zinc_rt.sim.tables import kfd
 
 HANDLERS = table(
     Handler(kfd.IOC_GET_VERSION, kfd_process.get_version),
@@ -51,13 +40,13 @@ HANDLERS = table(
     Handler(kfd.IOC_SMI_EVENTS, kfd_process.smi_events),
     Handler(kfd.IOC_SVM, kfd_process.svm),
     Handler(kfd.IOC_SET_XNACK_MODE, kfd_process.set_xnack),
-    Handler(CRIU_OP, kfd_process.deprecated),  # EPERM without CAP_CHECKPOINT_RESTORE
+    Handler(kfd.IOC_CRIU_OP, kfd_process.deprecated),  # EPERM without CAP_CHECKPOINT_RESTORE
     Handler(kfd.IOC_AVAILABLE_MEMORY, kfd_memory.available_memory),
     Handler(kfd.IOC_EXPORT_DMABUF, kfd_memory.export_dmabuf),
     Handler(kfd.IOC_RUNTIME_ENABLE, kfd_process.runtime_enable),
-    Handler(DBG_TRAP, kfd_process.deprecated),  # EPERM: no debugger attached
+    Handler(kfd.IOC_DBG_TRAP, kfd_process.deprecated),  # EPERM: no debugger attached
     Handler(kfd.IOC_CREATE_PROCESS, kfd_process.create_process),
-    Handler(PROFILER, kfd_process.deprecated),  # EPERM without CAP_PERFMON
+    Handler(kfd.IOC_PROFILER, kfd_process.deprecated),  # EPERM without CAP_PERFMON
 )
 
-SINCE_MINOR = {kfd.IOC_CREATE_PROCESS.number: 19, PROFILER.number: 23}  # ENOTTY before
+SINCE_MINOR = {kfd.IOC_CREATE_PROCESS.number: 19, kfd.IOC_PROFILER.number: 23}  # ENOTTY before

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import time
 
-from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Record
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.files import SmiFile
 from zinc_rt.sim.gpu import Gpu
 from zinc_rt.sim.kfd_memory import state
+from zinc_rt.sim.tables import kfd
+from zinc_rt.sim.tables.structs import Fields
 from zinc_rt.sim.vm import VA_FIRST
 
 # kfd_flat_memory.c, gfx9 and later: fixed windows of 4 GiB
@@ -38,7 +38,7 @@ def clock_counters(call: Request) -> None:
     call.arg["system_clock_freq"] = 1_000_000_000
 
 
-def _apertures(gpu: Gpu) -> Record:
+def _apertures(gpu: Gpu) -> Fields:
     return kfd.PROCESS_DEVICE_APERTURES.new(
         lds_base=LDS_BASE,
         lds_limit=LDS_BASE | WINDOW,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Record
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
 from zinc_rt.sim.gpu import Gpu
-from zinc_rt.sim.interfaces import HardwareQueue, QueueKind
+from zinc_rt.sim.interfaces import Finding, HardwareQueue, QueueKind, Severity
 from zinc_rt.sim.kfd_memory import MMAP_TYPE_DOORBELL, mmap_cookie, state
 from zinc_rt.sim.kfd_state import DOORBELLS, MAX_QUEUE_IDS, MAX_QUEUES_PER_GPU, KfdProcess, OnGpu, Queue
 from zinc_rt.sim.memory import Bo, Heap
 from zinc_rt.sim.profiles import ENOTSUPP
+from zinc_rt.sim.tables import kfd
+from zinc_rt.sim.tables.structs import Fields
 from zinc_rt.sim.usermem import is_user_range
 from zinc_rt.sim.vm import GpuVm
 
@@ -39,7 +39,7 @@ def _enforced_cwsr(gpu: Gpu) -> Cwsr:
     return Cwsr(sizes.control_stack_bytes + PAGE_BYTES, sizes.save_restore_bytes, sizes.debugger_bytes)
 
 
-def _check_common(arg: Record) -> None:
+def _check_common(arg: Fields) -> None:
     # bits 7:0 percentage, 15:8 target XCC
     if arg["queue_percentage"] & 0xFF > kfd.KFD_MAX_QUEUE_PERCENTAGE:
         raise OSError(errno.EINVAL, "percentage above 100")
@@ -112,12 +112,24 @@ def create(call: Request) -> None:
         for bo in held:
             gpu.release(bo)
         raise
+    _tell_ignored(gpu, arg, kind, queue_id)
     _run_or_stop(queue, arg)
     arg["queue_id"] = queue_id
     arg["doorbell_offset"] = mmap_cookie(MMAP_TYPE_DOORBELL, gpu.gpu_id) | doorbell * 8
 
 
-def _buffers(gpu: Gpu, on: OnGpu, arg: Record, kind: int, ring_size: int) -> list[Bo]:
+def _tell_ignored(gpu: Gpu, arg: Fields, kind: int, queue_id: int) -> None:
+    """Members that only other kinds of queues have: a value there was meant for another member."""
+    engine_matters = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
+    for name in ("metadata_ring_size",) if engine_matters else ("sdma_engine_id", "metadata_ring_size"):
+        if arg[name]:
+            sentence = (
+                f"CREATE_QUEUE.{name} is {arg[name]:#x}, which a queue of type {kind} does not use: leave it 0"
+            )
+            gpu.finding(Finding(Severity.FINDING, "argument-unused", queue_id, 0, sentence))
+
+
+def _buffers(gpu: Gpu, on: OnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:
     """What kfd_queue_acquire_buffers checks and holds."""
     vm = on.vm
     wptr = vm.span_at(arg["write_pointer_address"])
@@ -156,7 +168,7 @@ def _exact(vm: GpuVm, va: int, size_bytes: int, name: str) -> Bo:
     return span.bo
 
 
-def _sdma_slot(process: KfdProcess, gpu: Gpu, arg: Record) -> tuple[int, int]:
+def _sdma_slot(process: KfdProcess, gpu: Gpu, arg: Fields) -> tuple[int, int]:
     taken = {queue.sdma_slot for each in call_owners(gpu) for queue in each.queues_on(gpu)}
     engines = range(gpu.chip.sdma_engines)
     if arg["queue_type"] == kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI:
@@ -174,7 +186,7 @@ def call_owners(gpu: Gpu) -> list[KfdProcess]:
     return [owner for owner in gpu.owners if isinstance(owner, KfdProcess)]
 
 
-def _run_or_stop(queue: Queue, arg: Record) -> None:
+def _run_or_stop(queue: Queue, arg: Fields) -> None:
     queue.active = bool(arg["ring_base_address"] and arg["queue_percentage"] & 0xFF)
     if queue.active:
         queue.gpu.resume(queue.hardware)

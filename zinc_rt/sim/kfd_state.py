@@ -6,12 +6,12 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.events import Events
 from zinc_rt.sim.files import DrmFile, Process, SmiFile
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, Gpu
 from zinc_rt.sim.interfaces import Fault, HardwareQueue
 from zinc_rt.sim.memory import Bo, Shared
+from zinc_rt.sim.tables import kfd
 from zinc_rt.sim.vm import GpuVm, Span
 
 if TYPE_CHECKING:

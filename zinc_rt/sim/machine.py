@@ -13,7 +13,6 @@ from pathlib import Path
 
 from zinc_rt.facts import flipped as flipped_here
 from zinc_rt.kmd.driver import Expected
-from zinc_rt.kmd.uapi.layout import Struct, request_key, request_size_bytes
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.sim import drm_ioctls, kfd_ioctls
 from zinc_rt.sim import flip as flips
@@ -32,6 +31,7 @@ from zinc_rt.sim.profiles import kernel as kernel_row
 from zinc_rt.sim.shader_engine import LEVELS, NoShaderEngine, ShaderEngine
 from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.sysfs import FileTree
+from zinc_rt.sim.tables.structs import Layout, request_key, request_size_bytes
 from zinc_rt.sim.usermem import LocalMemory, UserMemory
 from zinc_rt.sim.userq_state import UserQueues
 
@@ -315,9 +315,9 @@ class Machine:
             raise OSError(errno.ENOTTY, "no device")
         handler = self._handler(file, request)
         self.consulted.mark(f"ioctl {handler.ioctl.name}")
-        struct = handler.ioctl.struct
+        layout = handler.ioctl.layout
         size = request_size_bytes(request)
-        record = (struct or _EMPTY).read(bytes(arg[:size]).ljust(size, b"\0") if struct else b"")
+        record = (layout or _EMPTY).read(bytes(arg[:size]).ljust(size, b"\0") if layout else b"")
         call = Request(self, process, file, record)
         try:
             if handler.unlocked:
@@ -400,4 +400,4 @@ class Machine:
             gpu.close()
 
 
-_EMPTY = Struct("no argument")
+_EMPTY = Layout("no argument", 0, {})

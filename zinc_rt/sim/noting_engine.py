@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.shader.engine import GfxEngine
 from zinc_rt.sim.shader_engine import Dispatch
+from zinc_rt.sim.tables.registers import PGM_RSRC2
 
 
 class NotingEngine(GfxEngine):
@@ -23,7 +23,7 @@ class NotingEngine(GfxEngine):
         self._consulted.ran(code, 32 if dispatch.wave32 else 64)
         if before is not None and before is not code and before != code:
             self._consulted.mark("code replaced")
-        enables = dispatch.register(Sh.PGM_RSRC2) >> 7
+        enables = dispatch.register(PGM_RSRC2) >> 7
         if any(not enables >> axis & 1 for axis in range(3) if axis == 0 or dispatch.groups[axis] > 1):
             self._consulted.mark("workgroup ids not enabled")
         return code

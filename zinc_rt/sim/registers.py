@@ -7,21 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zinc_rt.pm4.bits import mask_of
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.registers import BY_ADDRESS, CONFIG, SH, UCONFIG, Sh, register_at, register_name
 from zinc_rt.sim.stops import Illegal
+from zinc_rt.sim.tables.registers import (
+    BY_ADDRESS,
+    CONFIG,
+    CU_MASKS,
+    PGM_HI,
+    PGM_LO,
+    SH,
+    UCONFIG,
+    register_at,
+    register_name,
+)
 
 # Registers anybody may set, by offset from SH's base -> the bits no field has; the quick way for SET_SH_REG.
 OPEN_SH: Mapping[Generation, Mapping[int, int]] = {
     generation: {
-        address - SH.base: ~mask_of(register.fields) & 0xFFFFFFFF if register.fields else 0
-        for address, register in BY_ADDRESS[generation].items()
-        if SH.base <= address < SH.end and not register.privileged
+        address - SH.base: ~register.bits[generation] & 0xFFFFFFFF
+        for address, register in BY_ADDRESS.items()
+        if SH.base <= address < SH.end and generation in register.bits and not register.privileged
     }
     for generation in Generation
 }
-_MASKS = (0x216, 0x217, 0x219, 0x21A, 0x223, 0x22B, 0x22C, 0x22D, 0x22E)  # STATIC_THREAD_MGMT_SE*, from SH's base
 
 
 class RegisterFile:
@@ -30,7 +38,7 @@ class RegisterFile:
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
         self.open_sh = OPEN_SH[generation]
-        self.sh: dict[int, int] = dict.fromkeys(_MASKS, 0xFFFFFFFF)  # by offset from SH.base
+        self.sh: dict[int, int] = dict.fromkeys(CU_MASKS, 0xFFFFFFFF)  # by offset from SH.base
         self.uconfig: dict[int, int] = {}  # by offset from UCONFIG.base
 
     def read(self, address: int) -> int:
@@ -59,4 +67,4 @@ class RegisterFile:
         return None
 
     def program_va(self) -> int:
-        return (self.sh.get(Sh.PGM_LO, 0) | (self.sh.get(Sh.PGM_HI, 0) & 0xFF) << 32) << 8
+        return (self.sh.get(PGM_LO, 0) | (self.sh.get(PGM_HI, 0) & 0xFF) << 32) << 8

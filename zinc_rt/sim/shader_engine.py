@@ -8,8 +8,8 @@ from typing import Protocol
 
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.registers import USER_DATA_COUNT, Sh
-from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue, Place
+from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue, PageFault, Place
+from zinc_rt.sim.tables.registers import SCRATCH_BASE_HI, SCRATCH_BASE_LO, USER_DATA_0, USER_DATA_COUNT
 
 Ranges = tuple[tuple[int, int], ...]
 """(va, size in bytes) each."""
@@ -40,7 +40,9 @@ LEVELS = ("off", "fast", "full")
 class Report(Protocol):
     """A finding at a dispatch."""
 
-    def __call__(self, rule: str, sentence: str, *, place: Place | None = None) -> None: ...
+    def __call__(
+        self, rule: str, sentence: str, *, place: Place | None = None, fault: PageFault | None = None
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,11 +77,11 @@ class Dispatch:
     @property
     def user_data(self) -> tuple[int, ...]:
         """USER_DATA_0 to _15."""
-        return tuple(self.registers.get(Sh.USER_DATA_0 + index, 0) for index in range(USER_DATA_COUNT))
+        return tuple(self.registers.get(USER_DATA_0 + index, 0) for index in range(USER_DATA_COUNT))
 
     @property
     def scratch_va(self) -> int:
-        low, high = self.register(Sh.DISPATCH_SCRATCH_BASE_LO), self.register(Sh.DISPATCH_SCRATCH_BASE_HI)
+        low, high = self.register(SCRATCH_BASE_LO), self.register(SCRATCH_BASE_HI)
         return (low | (high & 0xFF) << 32) << 8
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zinc_rt.sim.fetch import Frame
 from zinc_rt.sim.interfaces import Fault
 
 
@@ -13,12 +14,16 @@ class Illegal(Exception):
 
 
 class FaultIn(Exception):
-    """A Fault of work that an earlier packet launched: `label` says which."""
+    """A Fault of something else than the packet being executed: `label` says what it was of, `at` (frame,
+    position) where the packet that launched it stands; None: the present one."""
 
-    def __init__(self, fault: Fault, label: str) -> None:
+    def __init__(self, fault: Fault, label: str, at: tuple[Frame, int] | None = None, doing: str = "") -> None:
+        """`doing`: the access in words, where that is known better than by Fault.access."""
         super().__init__(f"{label}: {fault}")
         self.fault = fault
         self.label = label
+        self.at = at
+        self.doing = doing
 
 
 @dataclass(slots=True)

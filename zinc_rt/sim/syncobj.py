@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from zinc_rt.kmd.uapi import drm
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.fence import Fence
 from zinc_rt.sim.files import DrmFile, lowest_free
+from zinc_rt.sim.tables import drm
 
 MAX_HANDLES = 1 << 16
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import time
 
-from zinc_rt.kmd.uapi import amdgpu
 from zinc_rt.sim.call import Request
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.fence import Fence
@@ -14,6 +13,7 @@ from zinc_rt.sim.gpu import Gpu
 from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
 from zinc_rt.sim.memory import Bo, Heap, Shared
 from zinc_rt.sim.syncobj import Syncobj, drm_file, lookup, wait_until
+from zinc_rt.sim.tables import amdgpu
 from zinc_rt.sim.userq_state import LAST_FENCE_SECONDS, MAX_QUEUES, UserQueue, UserQueues
 from zinc_rt.sim.vm import VA_TOP_RESERVED
 
@@ -143,6 +143,15 @@ def _covered(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
     return span.bo
 
 
+def _held_wptr(file: DrmFile, va: int) -> int:
+    """Read through the buffer that is mapped there, whatever the mapping allows (amdgpu_userq_fence_read_wptr)."""
+    span = file.vm.span_at(va)
+    if span is None or va + 8 > span.end:
+        raise OSError(errno.EINVAL, "the write pointer is no longer mapped")
+    at = span.offset + va - span.start
+    return int.from_bytes(span.bo.host_view.view[at : at + 8], "little")
+
+
 def _mqd(file: DrmFile, gpu: Gpu, call: Request) -> tuple[int, Bo | None]:
     struct = amdgpu.USERQ_MQD_COMPUTE
     if call.arg["mqd_size"] != struct.size_bytes:
@@ -159,7 +168,7 @@ def _mqd(file: DrmFile, gpu: Gpu, call: Request) -> tuple[int, Bo | None]:
 
 def _free(call: Request) -> None:
     arg, file = call.arg, drm_file(call)
-    others = [arg[name] for name in arg.struct.fields if name not in ("op", "queue_id", "new_queue_id")]
+    others = [arg[name] for name in arg.layout.fields if name not in ("op", "queue_id", "new_queue_id")]
     if any(others) or arg["queue_id"] not in file.queues:
         raise OSError(errno.EINVAL, "unknown queue, or other fields are set")
     queue = file.queues[arg["queue_id"]]
@@ -187,7 +196,7 @@ def signal(call: Request) -> None:
     queue = file.queues.get(arg["queue_id"])
     if queue is None:
         raise OSError(errno.ENOENT, "unknown queue")
-    value = int.from_bytes(file.vm.read(queue.hardware.wptr_va, 8), "little")
+    value = _held_wptr(file, queue.hardware.wptr_va)
     if gpu.injector.strikes("signal-before-wptr"):
         value = queue.wptr_rung
     queue.wptr_rung = value

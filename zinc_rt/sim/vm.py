@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import Access, Fault
 from zinc_rt.sim.memory import Bo
+from zinc_rt.sim.nearby import Named, around
 
 VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
 VA_HOLE_END = (1 << 64) - (1 << 47)
 VA_TOP_RESERVED = (1 << 64) - (1 << 21)  # csa, seq64 and trap buffers lie on top
 ADDRESS_END = 1 << 64
+FREED_KEPT = 1024  # names of what was unmapped or taken back, for reports of faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,14 @@ class GpuVm:
     ) -> None:
         """`keeps_code`: code that was fetched stays until it is invalidated."""
         self._table = _Table()
+        self._cached = False  # whether host memory that GL2 caches has ever been mapped
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
         self._keeps_code = keeps_code
         self._icache: dict[int, bytes] = {}  # page number: as first fetched
         self._announced: dict[tuple[int, str], Announced] = {}  # by address and name, the latest last
         self._described: dict[int, str] = {}
         self._described_at = 0
+        self._freed: deque[Named] = deque(maxlen=FREED_KEPT)
         self.version = 0  # counts changes of the mappings and the announcements
         self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
         self.users = 1  # the render file, and KFD after ACQUIRE_VM
@@ -103,6 +108,7 @@ class GpuVm:
         if next(self.overlapping(va, size_bytes), None) is not None:
             raise OSError(errno.EINVAL, f"0x{va:x} is taken")
         span = Span(va, size_bytes, bo, offset, write, execute, read)
+        self._cached = self._cached or bo.gl2 is not None
         table = self._table
         at = bisect_right(table.starts, va)
         self._table = _Table(
@@ -116,6 +122,7 @@ class GpuVm:
         if len(kept) == len(self._table.spans):
             raise OSError(errno.EINVAL, "not mapped")
         self._table = _Table(tuple(each.start for each in kept), tuple(kept))
+        self._freed.append(Named(span.start, span.end, span.bo.name))
         self._forget_names(span.start, span.end)
         self.version += 1
         pages = range(span.start // PAGE_BYTES, span.end // PAGE_BYTES)
@@ -125,7 +132,8 @@ class GpuVm:
     def _forget_names(self, start: int, end: int) -> None:
         """Of what lay there: the next to lie there has names of its own."""
         for key in [key for key, each in self._announced.items() if start <= each.va < end]:
-            del self._announced[key]
+            gone = self._announced.pop(key)
+            self._freed.append(Named(gone.va, gone.va + gone.size_bytes, gone.name))
 
     def clear(self) -> list[Span]:
         spans, self._table = list(self._table.spans), _Table()
@@ -176,6 +184,7 @@ class GpuVm:
     def _take_back(self, keys: list[tuple[int, str]]) -> None:
         gone = [self._announced.pop(key) for key in keys]
         for each in gone:
+            self._freed.append(Named(each.va, each.va + each.size_bytes, each.name))
             for start, end in _without(each.va, each.va + each.size_bytes, self._announced.values()):
                 self._forget(start, end)
 
@@ -215,6 +224,9 @@ class GpuVm:
 
     def read(self, va: int, size_bytes: int) -> bytes:
         pieces = self._walk(va, size_bytes, Access.READ)
+        if self._cached:
+            for span, at, size in pieces:
+                span.bo.gpu_reads(at, size)
         return b"".join(bytes(span.bo.store.view[at : at + size]) for span, at, size in pieces)
 
     def write(self, va: int, data: bytes) -> None:
@@ -238,6 +250,8 @@ class GpuVm:
         span, at, size = pieces[0]
         if access is Access.WRITE:
             span.bo.gpu_writes(at, size)
+        elif self._cached:
+            span.bo.gpu_reads(at, size)
         return span.bo.store.view[at : at + size]
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
@@ -249,6 +263,8 @@ class GpuVm:
     def _fetched(self, page: int) -> bytes:
         if page not in self._icache or not self._keeps_code:
             [(span, at, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, Access.EXECUTE)
+            if self._cached:
+                span.bo.gpu_reads(at, size)
             self._icache[page] = bytes(span.bo.store.view[at : at + size])
         return self._icache[page]
 
@@ -272,6 +288,13 @@ class GpuVm:
             return "unmapped"
         return f"{span.bo.name}+0x{va - span.start + span.offset:x}{self._beside(span, va)}"
 
+    def nearby(self, va: int) -> str:
+        if self.span_at(va) is not None:
+            return self.describe(va)
+        live = [Named(each.start, each.end, each.bo.name) for each in self._table.spans]
+        live += [Named(each.va, each.va + each.size_bytes, each.name) for each in self._announced.values()]
+        return around(va, live, self._freed)
+
     def _beside(self, span: Span, va: int) -> str:
         """The announced suballocation of the span that is nearest to an address outside of all."""
         distances = [
@@ -291,6 +314,35 @@ class GpuVm:
 
     def write_back(self) -> None:
         self._write_back()
+
+    def before_waves(self) -> None:
+        if self._cached:
+            for bo in {span.bo for span in self._table.spans if span.bo.gl2 is not None}:
+                with bo.lock:
+                    if bo.gl2 is not None:
+                        bo.gl2.renew()
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        if not self._cached:
+            return
+        for va, size_bytes in touched:
+            for span, start, end in self._inside(va, va + size_bytes):
+                if span.bo.gl2 is not None:
+                    span.bo.gl2.hold(start, end - start)
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        if not self._cached:
+            return
+        va, size_bytes = inside or (0, 1 << 64)
+        for span, start, end in self._inside(va, va + size_bytes):
+            if span.bo.gl2 is not None:
+                span.bo.gl2.invalidate(start, end - start)
+
+    def _inside(self, va: int, end: int) -> Iterator[tuple[Span, int, int]]:
+        """(span, first byte in its buffer, the byte after the last) of what is mapped in [va, end)."""
+        for span in self.overlapping(va, end - va):
+            first, last = max(va, span.start), min(end, span.end)
+            yield span, span.offset + first - span.start, span.offset + last - span.start
 
     def invalidate_icache(self) -> None:
         if self._invalidates():

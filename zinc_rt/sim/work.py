@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.sim.clocks import Lane
+from zinc_rt.sim.fetch import Frame
 from zinc_rt.sim.interfaces import Fault
 from zinc_rt.sim.stops import FaultIn
 
@@ -22,7 +23,7 @@ class Work:
     """`advance()` does some of it and says whether it is finished; it may raise Fault.
 
     `lane` None: an end-of-pipe event, which runs once all before it has finished. `after_dma`: waits for the DMA
-    before it.
+    before it. `at`: (frame, position) of the packet that launched it.
     """
 
     lane: Lane | None
@@ -30,6 +31,7 @@ class Work:
     advance: Callable[[], bool]
     after_dma: bool = False
     abandon: Callable[[], None] | None = None
+    at: tuple[Frame, int] | None = None
 
 
 class Pending:
@@ -104,4 +106,4 @@ def _advance(work: Work) -> bool:
     try:
         return work.advance()
     except Fault as fault:
-        raise FaultIn(fault, work.label) from fault
+        raise FaultIn(fault, work.label, work.at) from fault

@@ -11,13 +11,13 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from kernels.native.harness import backend, check, code, same_bits
 
-from zinc_rt.backends.cpu.cases import weight
 from zinc_rt.backends.cpu.one_node import run_node
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.cases import weight
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Stride, Temp
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.types import DTYPES, type_number

@@ -11,10 +11,10 @@ from kernels.native.harness import check
 from kernels.native.unkind import indices, refused, unkind
 from kernels.op_cases import floats
 
-from zinc_rt.backends.cpu.cases import weight
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.cases import weight
 from zinc_rt.kernels.native.types import DTYPES
 from zinc_rt.kernels.weight import Weight
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+FAR_BYTES = 1 << 30  # what lies further off has nothing to do with an address
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,9 +49,15 @@ class AddressMap:
         return min(covering, key=lambda region: region.size_bytes, default=None)
 
     def near(self, va: int) -> Region | None:
-        """The last region that begins at or below `va`: what an access past the end came from."""
-        place = bisect_right(self._regions, (va, 1 << 64, ""), key=lambda r: (r.va, r.size_bytes, r.name))
-        return self._regions[place - 1] if place else None
+        """Of those that end at or below `va` the nearest, the smallest of several: what an access past the end
+        came from. None where it is far."""
+        below = [region for region in self._regions if region.end <= va < region.end + FAR_BYTES]
+        return max(below, key=lambda region: (region.end, -region.size_bytes), default=None)
+
+    def behind(self, va: int) -> Region | None:
+        """Of those that begin above `va` the nearest, the smallest of several. None where it is far."""
+        above = [region for region in self._regions if va < region.va < va + FAR_BYTES]
+        return min(above, key=lambda region: (region.va, region.size_bytes), default=None)
 
     def name(self, va: int) -> str | None:
         """ "weights+0x40", or None where nothing of ours lies."""
@@ -59,14 +67,17 @@ class AddressMap:
         return f"{region.name}+{va - region.va:#x}" if va != region.va else region.name
 
     def describe(self, va: int) -> str:
-        """As `name`; outside, how far past which allocation."""
+        """As `name`; outside, how far past which allocation, and how far before which."""
         inside = self.name(va)
         if inside is not None:
             return inside
-        below = self.near(va)
-        if below is None:
-            return "in no allocation"
-        return f"in no allocation: {va - below.end:#x} bytes past the end of {below.name}"
+        below, above = self.near(va), self.behind(va)
+        said = []
+        if below is not None:
+            said.append(f"{va - below.end:#x} bytes past the end of {below.name}")
+        if above is not None:
+            said.append(f"{above.va - va:#x} bytes before {above.name}")
+        return f"in no allocation: {', '.join(said)}" if said else "in no allocation, and none is near"
 
     def refusal(self, va: int, size_bytes: int, kind: str) -> str | None:
         """For the PM4 linter: why these bytes cannot be used. They may lie in several regions side by side."""

@@ -6,6 +6,7 @@ own, so streams run independently, and one waits for another's fence on the GPU.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -22,6 +23,7 @@ from zinc_rt.backends.amd.kernel_code import KernelCode
 from zinc_rt.backends.amd.kernel_log import Log
 from zinc_rt.backends.amd.kernel_side import Incident, KernelSide
 from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram
+from zinc_rt.backends.amd.page_fault import FaultSeen, seen
 from zinc_rt.backends.amd.programs import Programs
 from zinc_rt.backends.amd.publish import Publish, publisher
 from zinc_rt.backends.amd.reporter import Reporter
@@ -34,17 +36,20 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import BinaryKernelSet, no_kernels
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
+from zinc_rt.kmd.call import PAGE_BYTES
 from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.lower import Program, dispatch_plan
 from zinc_rt.mem.heaps import Heap
+from zinc_rt.pm4.decode import decode_stream
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import EventWrite, IndirectBuffer, WaitRegMem64
+from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect, EventWrite, IndirectBuffer, WaitRegMem64
 
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
 SLOTS_BYTES = 4096
+DISPATCHES = (DispatchDirect, DispatchIndirect)
 WATCH_SECONDS = 0.25  # between two looks at what a simulated device found
 STOPPED = ("illegal", "halt")  # its rules after which a wave never ends
 TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full ring
@@ -126,7 +131,16 @@ class AmdBackend:
         self.owner: Callable[[], None] = lambda: None
         self._watch_at = 0.0
         self._stopped_before = len(self._stopped())  # other backends share the device
-        self.reporter = Reporter(side, self.memory.addresses, spec.tier, device, folder=hang_folder, log=log)
+        self._faults_before = len(self.instrument.page_faults()) if self.instrument is not None else 0
+        self.reporter = Reporter(
+            side,
+            self.memory.addresses,
+            spec.tier,
+            device,
+            folder=hang_folder,
+            log=log,
+            seen=self._fault_seen if self.instrument is not None else None,
+        )
         for buffer in side.buffers():
             self.memory.addresses.add(buffer.gpu_va, buffer.size_bytes, buffer.name)
 
@@ -208,8 +222,8 @@ class AmdBackend:
         """An indirect buffer in GPU memory."""
         self._touched_bar()
         variant = self._programs.build(program, buffers)
+        self._graphs.add(variant)
         if isinstance(program, Program):
-            self._graphs.add(variant)
             variant.code = partial(self._code_of, program)
         return variant
 
@@ -226,14 +240,52 @@ class AmdBackend:
         self._programs.free(variant)
 
     def _node_at(self, queue_id: int, packet_va: int) -> Node | None:
-        """Whose dispatch lies at that address, of the graphs that are built."""
+        """Whose dispatch lies at that address, of the programs that are built."""
         if queue_id not in {lane.ring.queue.queue_id for lane in self._lanes.values()}:
             return None
+        variant, offset_dw = self._variant_at(packet_va)
+        return dict(variant.dispatched).get(offset_dw) if variant is not None else None
+
+    def _variant_at(self, packet_va: int) -> tuple[AmdVariant | None, int]:
+        """The program whose indirect buffer holds that address, and the dword."""
         for variant in self._graphs:
             offset_dw = (packet_va - variant.ib.gpu_va) // 4
             if 0 <= offset_dw < len(variant.ib.words):
-                return dict(variant.nodes).get(offset_dw)
-        return None
+                return variant, offset_dw
+        return None, 0
+
+    def _fault_seen(self, queue_id: int, page_va: int) -> tuple[FaultSeen, Node | None] | None:
+        """What the simulated device knows of this backend's fault in that page; other queues, with ids of their
+        own, may share the device."""
+        assert self.instrument is not None
+        new = self.instrument.page_faults()[self._faults_before :]
+        ours = {lane.ring.queue.queue_id for lane in self._lanes.values()}
+        here = [
+            each
+            for each in new
+            if each.finding.fault is not None and each.finding.fault.va // PAGE_BYTES == page_va // PAGE_BYTES
+        ]
+        here = [each for each in here if each.queue_id == queue_id] or [
+            each for each in here if each.queue_id in ours
+        ]
+        if not here:
+            return None
+        found = here[-1]
+        variant, offset_dw = self._variant_at(found.packet_va)
+        if variant is None:
+            return seen(found.finding, self.memory.addresses), found.finding.node
+        stream = decode_stream(variant.ib.words, self.generation)
+        dispatches = [each.offset for each in stream if isinstance(each.packet, DISPATCHES)]
+        code = variant.kernels().get(found.finding.kernel, b"")
+        told = seen(
+            found.finding,
+            self.memory.addresses,
+            program=variant.name,
+            dispatch=dispatches.index(offset_dw) if offset_dw in dispatches else None,
+            dispatches=len(dispatches),
+            kernel_sha256=hashlib.sha256(code).hexdigest() if code else "",
+        )
+        return told, found.finding.node
 
     def _code_of(self, program: Program) -> dict[str, bytes]:
         load = self.kernels.load
@@ -293,6 +345,14 @@ class AmdBackend:
         if buffer.mapping is not None:
             return bytes(buffer.mapping.view)
         return self._transfers().read(buffer.gpu_va, buffer.size_bytes)
+
+    def spoilt(self, buffer: Buffer, array: Weight | np.ndarray) -> int:
+        """The first byte of a weight or constant that is not what `upload` was to put there; -1 where all are.
+        Nothing may be in flight."""
+        want = np.ascontiguousarray(self._packed(array)).reshape(-1).view(np.uint8)
+        got = np.frombuffer(self._transfers().read(buffer.storage.gpu_va, want.nbytes), np.uint8)
+        wrong = np.flatnonzero(got != want)
+        return int(wrong[0]) if wrong.size else -1
 
     def _submit_with_care(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
         """The first on a stream, one that waits for other streams, or one with host writes to be seen."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
 from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.stamps import STAMPS_BYTES, begins, ends
 from zinc_rt.kernels.launch import Operand, Ref, Stride, Temp
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
 from zinc_rt.lower.program import Barrier
@@ -41,10 +42,16 @@ def content(plan: DispatchPlan, va: int, address: Callable[[Ref], int]) -> bytes
 
 
 def packets(
-    plan: DispatchPlan, va: int, kernels: Mapping[KernelKey, LoadedKernel], generation: Generation
+    plan: DispatchPlan,
+    va: int,
+    kernels: Mapping[KernelKey, LoadedKernel],
+    generation: Generation,
+    *,
+    stamps_va: int = 0,
 ) -> PacketProgram:
     """The command stream, to run behind a cache invalidation that includes instructions, and what each of its
-    dispatches is for. Raises ValueError where a kernel takes other arguments than its row gives."""
+    dispatches is for. `stamps_va`: where each dispatch, then run alone, leaves the counter before and after it
+    (stamps.py). Raises ValueError where a kernel takes other arguments than its row gives."""
     wait = (EventWrite.cs_partial_flush(), AcquireMem(STORES_OF_BEFORE[generation]))
     registers = _Registers()
     stream: list[Packet] = [*registers.set(Sh.RESTART_X, 0, 0, 0), *registers.set(Sh.RESOURCE_LIMITS, 0)]
@@ -67,11 +74,16 @@ def packets(
         stream += registers.set(Sh.TMPRING_SIZE, 0)
         stream += registers.set(Sh.START_X, 0, 0, 0, *kernel.threads, 0, 0)
         stream += registers.set(Sh.USER_DATA_0, arguments & 0xFFFFFFFF, arguments >> 32)
+        stamp = stamps_va + STAMPS_BYTES * len(dispatches)
+        if stamps_va:
+            stream.append(begins(stamp))
         dispatches[len(stream)] = step
         if isinstance(step.grid, GridInBlock):
             stream.append(DispatchIndirect(va + step.grid.offset_bytes, WAVE32))
         else:
             stream.append(DispatchDirect(*step.grid, WAVE32))
+        if stamps_va:
+            stream += ends(stamp)
     return PacketProgram(tuple(stream), plan.name, dispatches)
 
 

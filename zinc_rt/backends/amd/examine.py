@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.hang import FaultState, FenceState, RingState, SubmissionState
+from zinc_rt.backends.amd.page_fault import FaultSeen
 from zinc_rt.backends.amd.ring import AmdRing, Batch, Submission
+from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.call import PAGE_BYTES
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.pm4.accesses import accesses
@@ -178,10 +180,17 @@ def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: Addres
     return tuple(found)
 
 
-def fault_states(ring: AmdRing, addresses: AddressMap) -> tuple[FaultState, ...]:
+Seen = Callable[[int, int], tuple[FaultSeen, Node | None] | None]
+"""(queue id, address of the page): what a simulated device saw, and of which node it was."""
+
+
+def fault_states(
+    ring: AmdRing, addresses: AddressMap, seen: Seen | None = None
+) -> tuple[tuple[FaultState, ...], Node | None]:
     """Each fault's address as a name, and the submissions in flight whose packets name that page, or at least the
-    allocation. What a kernel computes for itself is in no packet."""
-    states = []
+    allocation; with what a simulated device saw, and the node of the first. What a kernel computes for itself is
+    in no packet."""
+    states, node = [], None
     for incident in ring.side.incidents:
         if incident.fault is None:
             continue
@@ -190,8 +199,10 @@ def fault_states(ring: AmdRing, addresses: AddressMap) -> tuple[FaultState, ...]
         named = _naming(ring, va, PAGE_BYTES)
         if not named and region is not None:
             named = _naming(ring, region.va, region.size_bytes)
-        states.append(FaultState(incident.text, va, addresses.describe(va), named))
-    return tuple(states)
+        told, its_node = (seen(ring.queue.queue_id, va) if seen is not None else None) or (None, None)
+        node = node or its_node
+        states.append(FaultState(incident.text, va, addresses.describe(va), named, told))
+    return tuple(states), node
 
 
 def _naming(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
@@ -221,13 +232,16 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
     if faults:
         first = faults[0]
         by = f", named by {', '.join(first.submissions)}" if first.submissions else ""
-        return f"{first.text}: {first.allocation}{by}"
+        seen = f"; the simulated device saw: {first.seen.summary}" if first.seen is not None else ""
+        return f"{first.text}: {first.allocation}{by}{seen}"
     if ring.side.incidents:
         return ring.side.incidents[0].text
     line = ring.timeline
     guard = line.guard()
     if guard is not None:
         return guard
+    if miscounted := _miscounted(ring):
+        return miscounted
     if refused:
         return f"an illegal packet stops the queue: {refused[0]}"
     in_memory = ctypes.c_uint64.from_address(ring.queue.wptr.host.address).value
@@ -247,6 +261,16 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
     if ring.consumed_dw < ring.wptr_dw:
         return f"the command processor stopped in {name}"
     return f"all was fetched, but {name} does not finish, or its RELEASE_MEM does not reach the fence"
+
+
+def _miscounted(ring: AmdRing) -> str:
+    """Where wptr went on by another number than a batch has dwords: what lies between was never written."""
+    for each in ring.submissions():
+        moved, dwords = each.end_dw - each.start_dw, each.batch.count_dw
+        if moved != dwords:
+            unit = "; it counts bytes where dwords are meant" if moved == 4 * dwords else ""
+            return f"wptr moved by {moved} for {each.batch.name}, which has {dwords} dwords{unit}"
+    return ""
 
 
 def as_bytes(words: Sequence[int]) -> bytes:

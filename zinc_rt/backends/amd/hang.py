@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.backends.amd.page_fault import UNSEEN, FaultSeen
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
@@ -56,12 +57,14 @@ class SubmissionState:
 
 @dataclass(frozen=True, slots=True)
 class FaultState:
-    """A GPU page fault, with the allocation it fell into or beside, and the submissions that name that one."""
+    """A GPU page fault, with the allocation it fell into or beside, and the submissions that name that one: what
+    any device's driver gives. `seen`: what only a simulated device knows."""
 
     text: str
     va: int
     allocation: str
     submissions: tuple[str, ...]
+    seen: FaultSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,11 @@ class HangReport:
         for fault in self.faults:
             parts.append(f"fault    {fault.va:#x}: {fault.allocation}")
             parts.append(f"         named by: {', '.join(fault.submissions) or 'no packet in flight'}")
+            if fault.seen is not None:
+                parts.append("seen     by the simulated device; of this a GPU tells only the page and why")
+                parts += [f"         {line}" for line in fault.seen.lines()]
+            else:
+                parts.append(f"seen     {UNSEEN}")
         parts += [f"illegal  {each}" for each in self.illegal]
         parts += ["", "submissions, oldest first"]
         parts += [_row(each) for each in self.submissions] or ["  none"]

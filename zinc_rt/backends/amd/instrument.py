@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 from zinc_rt.backends.amd.device_memory import Part
 from zinc_rt.backends.amd.packet_program import AmdVariant
-from zinc_rt.backends.base import Finding, Store
+from zinc_rt.backends.base import Finding, PageFault, Store
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
@@ -15,6 +16,15 @@ from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.kmd.driver import Expected, SideChannel
 
 KERNEL = "kernel "  # as kernel_code names what it loads
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFound:
+    """`packet_va`: where the packet lies that did it, or launched what did."""
+
+    queue_id: int
+    packet_va: int
+    finding: Finding
 
 
 class NameParts(Protocol):
@@ -40,6 +50,14 @@ class AmdInstrument:
     def findings(self) -> list[Finding]:
         """Each once."""
         return list(dict.fromkeys(map(self._finding, self._device.findings())))
+
+    def page_faults(self) -> list[FaultFound]:
+        """In order, of every queue of the device; a repeated one is told again."""
+        return [
+            FaultFound(each.queue_id, each.packet_va, self._finding(each))
+            for each in self._device.findings()
+            if each.fault is not None
+        ]
 
     def consulted(self) -> Sequence[str]:
         return self._device.consulted()[1]
@@ -78,8 +96,9 @@ class AmdInstrument:
 
     def _made(self, each: Any) -> Finding:
         node, place = self._node_at(each.queue_id, each.packet_va), each.place
+        fault = PageFault(*astuple(each.fault)) if each.fault is not None else None
         if place is None:
-            return Finding(each.rule, each.sentence, node=node)
+            return Finding(each.rule, each.sentence, node=node, fault=fault)
         kernel = _kernel(place.kernel)
         source = self._source(kernel, place.pc)
         mark = f"pc 0x{place.pc:x} `"
@@ -95,6 +114,7 @@ class AmdInstrument:
             place.lanes,
             place.address,
             node,
+            fault,
         )
 
     def _source(self, kernel: str, pc: int) -> str:

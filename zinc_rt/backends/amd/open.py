@@ -21,6 +21,8 @@ from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
 
 UNNAMED = ("", "ip discovery")  # what amdgpu calls every chip whose parts it finds by itself
+# Cards by PCI device id (libdrm data/amdgpu.ids): a gate asks which card a speed is of, and amdgpu does not say.
+CARDS = {0x7551: "Radeon AI PRO R9700", 0x7550: "Radeon RX 9070 series"}
 Check = Callable[[Driver, Gpu], Answer]  # kmd.discover's
 
 
@@ -48,7 +50,8 @@ def _on_device(answer: Answer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> O
 
 
 def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
-    """`opener`: open_t1 or open_t2. Raises UnsupportedError for a kernel set of another chip."""
+    """`opener`: open_t1 or open_t2. Option `kernels`: a set in place of the chip's own. Raises UnsupportedError
+    for a kernel set of another chip."""
     with ExitStack() as undo:
         undo.callback(opening.after)
         driver = opening.driver
@@ -61,7 +64,7 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
                 f"tier {opening.spec.tier}: the kernels of {opening.kernel_set} do not run on this {node.arch}",
                 next=f"use --tier {opening.spec.tier}",
             )
-        kernels = sets.kernel_set(node.arch)
+        kernels = opening.options.get("kernels") or sets.kernel_set(node.arch)
         undo.pop_all()
     return opener(driver, node=node, ordering=opening.ordering, kernels=kernels, after=opening.after)
 
@@ -128,7 +131,9 @@ def device_of(driver: Driver, node: Node) -> Device:
     with suppress(OSError):
         release = driver.read_file("/proc/sys/kernel/osrelease").decode().strip()
     firmware = f"MEC {node.properties['fw_version']}" if "fw_version" in node.properties else ""
-    name = node.name if node.name not in UNNAMED else f"AMD {node.arch}"
+    name = CARDS.get(node.properties.get("device_id", 0), "") or node.name
+    if name in UNNAMED:
+        name = f"AMD {node.arch}"
     return Device(
         name,
         node.arch,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from zinc_rt.backends.amd.device_memory import Block, Part, Storage
 from zinc_rt.backends.amd.examine import IndirectCode
 from zinc_rt.backends.amd.kernel_code import KernelKey
+from zinc_rt.backends.amd.stamps import Stamps
+from zinc_rt.backends.times import Times
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
@@ -45,15 +47,24 @@ class AmdVariant:
     name: str
     ib: IndirectCode
     storage: Storage
-    nodes: tuple[tuple[int, Node | None], ...] = ()  # by the dword at which a dispatch of theirs begins
+    dispatched: tuple[tuple[int, Node | None], ...] = ()  # whose dispatch begins at which dword
     block: Block | None = None  # arguments, grids and temporaries of a graph's dispatches
     placed: dict[Buffer, list[Part]] = field(default_factory=dict)  # what a graph keeps in buffers given to it
     code: Callable[[], dict[str, bytes]] = dict
     loaded: tuple[KernelKey, ...] = ()  # kernels that it holds
+    stamps: Stamps | None = None  # of a timed program
 
     def kernels(self) -> dict[str, bytes]:
         """The machine code it dispatches, by kernel."""
         return self.code()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that its dispatches are for, each once."""
+        return tuple({id(node): node for _, node in self.dispatched if node is not None}.values())
+
+    def times(self) -> Times:
+        return self.stamps.read() if self.stamps is not None else Times("", False, ())
 
 
 def ib_content(

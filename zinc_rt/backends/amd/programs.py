@@ -14,6 +14,7 @@ from zinc_rt.backends.amd.device_memory import DeviceMemory, Part, Storage
 from zinc_rt.backends.amd.kernel_code import KernelCode
 from zinc_rt.backends.amd.legal import refuse_illegal
 from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram, ib_content
+from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
 from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError
@@ -50,6 +51,8 @@ class Programs:
         self.memory.give_back(variant.storage.block)
         if variant.block is not None:
             self.memory.give_back(variant.block)
+        if variant.stamps is not None:
+            self.memory.give_back(variant.stamps.block)
         if self.code is not None:
             self.code.release(variant.loaded)
 
@@ -72,11 +75,26 @@ class Programs:
             expected = Expectation(
                 va, kernels.__getitem__, self.code.read, partial(_extent, program, buffers), self.generation
             )
-            variant = self._packets(command_stream.packets(plan, va, kernels, self.generation), expected)
-            variant.block, variant.loaded = block, tuple(kernels)
+            stamps = self._stamps(plan) if program.timed else None
+            if stamps is not None:
+                undo.callback(self.memory.give_back, stamps.block)
+            stream = command_stream.packets(
+                plan, va, kernels, self.generation, stamps_va=stamps.block.device.gpu_va if stamps else 0
+            )
+            variant = self._packets(stream, expected)
+            variant.block, variant.loaded, variant.stamps = block, tuple(kernels), stamps
             undo.pop_all()
         self._name(plan, program, buffers, variant, va)
         return variant
+
+    def _stamps(self, plan: DispatchPlan) -> Stamps:
+        """Where a timed program's readings go. The host has written it: flush before it runs."""
+        whose = tuple((step.node, step.launch.kernel) for step in plan.dispatches)
+        size_bytes = max(1, len(whose)) * STAMPS_BYTES
+        block = self.memory.block(size_bytes, Placement.VRAM_BAR, f"times of {plan.name}", Placement.GTT)
+        stamps = Stamps(block, self.device.simulated, whose)
+        stamps.clear()
+        return stamps
 
     def _name(
         self, plan: DispatchPlan, program: Program, buffers: Mapping[str, Buffer], variant: AmdVariant, va: int

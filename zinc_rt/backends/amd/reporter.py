@@ -25,12 +25,15 @@ class Reporter:
         *,
         folder: Path | None,
         log: Log | None = None,
+        seen: examine.Seen | None = None,
     ) -> None:
+        """`seen`: what a simulated device knows of a fault in a page, by queue id and address."""
         self.folder = folder
         self._side = side
         self._addresses = addresses
         self._tier = tier
         self._device = device
+        self._seen = seen
         self._log = log or (DriverLog(side.transport.driver) if device.simulated else KernelLog())
         self._old_dumps = core_dumps(side.transport.driver)
 
@@ -53,7 +56,7 @@ class Reporter:
         ib = stuck.batch.ib if stuck is not None else None
         code = examine.ib_words(ib) if ib is not None else ()
         refused = examine.illegal(shown, code, ring, addresses)
-        faults = examine.fault_states(ring, addresses)
+        faults, faulty = examine.fault_states(ring, addresses, self._seen)
         return HangReport(
             what=what,
             why=examine.why(ring, faults, refused),
@@ -74,7 +77,7 @@ class Reporter:
             ring_words=bytes(ring.queue.ring.host.view),
             ib_words=examine.as_bytes(code),
             core_dump=core_dump(self._side.transport.driver, self._old_dumps),
-            node=next((each.node for each in self._side.incidents if each.node is not None), None),
+            node=next((each.node for each in self._side.incidents if each.node is not None), faulty),
         )
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from zinc_rt.backends.amd.fence import Timeline, TimelineFence
 from zinc_rt.backends.amd.kernel_side import KernelSide
-from zinc_rt.backends.amd.legal import refuse_illegal
+from zinc_rt.backends.amd.legal import refuse_fence_without_write_back, refuse_illegal
 from zinc_rt.backends.amd.publish import Publish, Target
 from zinc_rt.backends.amd.waiting import wait_until
 from zinc_rt.errors import InputError
@@ -143,6 +143,8 @@ class AmdRing:
         if self._debug:
             where = f"{self.name}: {name}"
             refuse_illegal(words, where, self.generation, queue=self.lint_queue, mapped=self._mapped, is_ib=False)
+            if fence and ib is not None:
+                refuse_fence_without_write_back(self.fence_packet(), where, self.generation)
         return Batch(words, name, fence_at=fence_at, fence_end_dw=fence_end, ib=ib)
 
     def fence_packet(self, value: int = 0, *, dma: bool = False) -> ReleaseMem:

@@ -98,6 +98,9 @@ def _launched(
         ("work-item ids for axes beyond x:", rsrc2["TIDIG_COMP_CNT"], _axes_used(zrt), str),
         ("arguments at", arguments, expected.block_va + step.arguments_offset, hex),
     )
+    given = seen.get(Sh.PGM_RSRC1, 0), seen.get(Sh.PGM_RSRC2, 0)
+    if given == kernel.rsrc[1::-1] != kernel.rsrc[:2]:
+        yield "PGM_RSRC1 holds what its container has for PGM_RSRC2, and the other way round", "swap the two"
     for what, saw, wanted, shown in checks:
         if saw != wanted:
             yield f"{what} {shown(saw)}, its container wants {shown(wanted)}", "set the register for this kernel"

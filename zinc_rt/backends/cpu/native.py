@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -94,7 +95,7 @@ class NativeBackend(HostMemory):
 
     def build(self, program: Program, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
         made = tasks.build(program, buffers, self._code.address, self._splitting)
-        return replace(made, followed=self._read_ahead.add(program, buffers, made.nodes))
+        return replace(made, followed=self._read_ahead.add(program, buffers, [node for node, _ in made.tasks]))
 
     def unload(self, executable: tasks.NativeExecutable) -> None:
         self._helpers.settle()
@@ -110,12 +111,14 @@ class NativeBackend(HostMemory):
 
     def _run(self, executable: tasks.NativeExecutable) -> None:
         with self._read_ahead.following(executable.followed, executable.running):
+            began = time.monotonic_ns()
             result = self._helpers.run(executable.struct)
+            executable.host_ns[:] = began, time.monotonic_ns()
         if result == -1:
             raise Stopped(f"{self.spec.tier} was closed before this replay ended")
         if result:
             why, task = result >> 32, result & 0xFFFFFFFF
-            raise InputError(f"{executable.nodes[task]!r}: {REFUSALS.get(why, f'refused, code {why}')}")
+            raise InputError(f"{executable.tasks[task][0]!r}: {REFUSALS.get(why, f'refused, code {why}')}")
 
 
 def _named_compiler() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.cpu.host_memory import HostMemory
 from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening, available_cores
+from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, most
@@ -65,17 +67,43 @@ class BoundCall:
 
 @dataclass(frozen=True, slots=True)
 class CpuVariant:
+    """`seen_ns`: two readings a call of the last replay; None where it is not timed."""
+
     calls: tuple[BoundCall, ...]
     counts: np.ndarray  # i32, the step block's, in the order of SYMBOLS
+    seen_ns: list[int] | None = None
 
     def kernels(self) -> dict[str, bytes]:
         return {}
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(call.node for call in self.calls)
+
+    def times(self) -> Times:
+        seen = self.seen_ns or ()
+        pairs = zip(self.calls, seen[::2], seen[1::2], strict=False)
+        return Times(
+            HOST_CLOCK,
+            False,
+            tuple(Timed(c.node, c.code.__name__, began, ended) for c, began, ended in pairs),
+            host_time=True,
+        )
 
 
 class CpuBackend(HostMemory):
     instrument: None = None
 
-    def __init__(self, ordering: str, *, threads: int = 1, spec: BackendSpec | None = None) -> None:
+    def __init__(
+        self,
+        ordering: str,
+        *,
+        threads: int = 1,
+        spec: BackendSpec | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """`clock_ns`: what timed programs read."""
+        self._clock_ns = clock_ns
         self.spec = spec or registry.spec(registry.ORACLE)
         self.kernels = KERNELS
         self.math: Arithmetic = arithmetic(ordering, threads=threads)
@@ -99,7 +127,7 @@ class CpuBackend(HostMemory):
                     tuple(_array(bind(name)) for port, name in outputs if port.inplace is None and name != ABSENT),
                 )
             )
-        return CpuVariant(tuple(calls), _array(bind("step.counts")).array)
+        return CpuVariant(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
 
     def unload(self, variant: CpuVariant) -> None:
         """It holds nothing of its own."""
@@ -113,10 +141,14 @@ class CpuBackend(HostMemory):
         self._executor.close()
 
     def _run(self, variant: CpuVariant) -> None:
-        counts = variant.counts
+        counts, seen = variant.counts, variant.seen_ns
+        if seen is not None:
+            seen.clear()
         for call in variant.calls:
             if self._stopping.is_set():
                 raise Stopped(f"{self.spec.tier} was closed before this replay ended")
+            if seen is not None:
+                seen.append(self._clock_ns())
             inputs = (operand.now(counts) if isinstance(operand, Operand) else operand for operand in call.inputs)
             with np.errstate(all="ignore"):  # overflow and NaN are results to report, not warnings
                 results = call.code(self.math, *inputs, **call.node.attrs)
@@ -124,6 +156,8 @@ class CpuBackend(HostMemory):
                 results = (results,)
             for output, result in zip(call.outputs, results, strict=False):
                 output.now(counts)[...] = result
+            if seen is not None:
+                seen.append(self._clock_ns())
 
 
 def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Operand | Weight:

@@ -15,21 +15,24 @@ import numpy as np
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.cpu import library
-from zinc_rt.backends.cpu.cases import Case, cases
+from zinc_rt.backends.cpu.cases import cases
 from zinc_rt.backends.cpu.native import NativeBackend
-from zinc_rt.backends.cpu.one_node import Place, run_node
+from zinc_rt.backends.cpu.one_node import run_node
+from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
+from zinc_rt.lower.one_node import Place
 
 
 def difference(backend: NativeBackend, case: Case, place: Place = np.copy) -> str:
     """What is wrong with a case's outputs; empty for nothing. NaN equals NaN. `place`: where operands lie."""
-    mine = [operand.copy() if isinstance(operand, np.ndarray) else operand for operand in case.operands]
+    operands = case.operands()
+    mine = [operand.copy() if isinstance(operand, np.ndarray) else operand for operand in operands]
     with np.errstate(all="ignore"):
         result = FUNCTIONS[case.op](arithmetic(backend.ordering), *mine, **case.attrs)
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
-    got = run_node(backend, case.op, case.operands, fresh, place=place, **case.attrs)
+    got = run_node(backend, case.op, operands, fresh, place=place, **case.attrs)
     for output, (name, want) in zip(got, case.outputs(mine, fresh), strict=True):
         wrong = ~same(output[tuple(slice(0, size) for size in want.shape)], want)
         if wrong.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from zinc_rt.backends.cpu.host_memory import aligned
 from zinc_rt.backends.cpu.read_ahead import Followed
 from zinc_rt.backends.cpu.sharing import share
+from zinc_rt.backends.times import Timed, Times
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import SYMBOLS, Node
 from zinc_rt.kernels.launch import COUNTS, Operand, Ref, Stride, Temp
@@ -22,6 +23,7 @@ from zinc_rt.lower.dispatch_plan import RESIDENT, Dispatch, GridInBlock, dispatc
 
 IS_COUNT = 1 << 31
 LINE_BYTES = 64
+CLOCK = "this CPU's counter, scaled by the host's clock"
 TASK = np.dtype(
     [("run", "u8"), ("arguments", "u8"), ("dims", "u4", 3), ("barrier", "u4"), ("least", "u4"), ("most", "u4")],
     align=True,
@@ -37,6 +39,7 @@ class ProgramStruct(ctypes.Structure):
         ("cells", ctypes.c_void_p),
         ("count", ctypes.c_uint32),
         ("shuffle", ctypes.c_uint32),
+        ("seen", ctypes.c_void_p),
     )
 
 
@@ -65,16 +68,40 @@ class Splitting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeExecutable:
-    """`nodes`: whose task each is, None for what the plan added. The arrays keep alive what the tasks point to."""
+    """`tasks`: whose each is, None for what the plan added, and its kernel. The arrays keep alive what the tasks
+    point to."""
 
     struct: ProgramStruct
-    nodes: tuple[Node | None, ...]
+    tasks: tuple[tuple[Node | None, str], ...]
     keeps: tuple[object, ...]
     cells: np.ndarray  # u8 [tasks, LINE_BYTES]: task.h's `cell`
     followed: Followed | None = None  # where its weights do not fit memory
+    seen: np.ndarray | None = None  # u64 [2 + 2 tasks]: task.h's, of a timed program
+    host_ns: list[int] = field(default_factory=list)  # before and after its last call
 
     def kernels(self) -> dict[str, bytes]:
         return {}
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple({id(node): node for node, _ in self.tasks if node is not None}.values())
+
+    def times(self) -> Times:
+        """A task that had no items took no time."""
+        if self.seen is None or not self.host_ns or self.seen[1] <= self.seen[0]:
+            return Times(CLOCK, False, ())
+        first, last = int(self.seen[0]), int(self.seen[1])
+        start, scale = self.host_ns[0], (self.host_ns[1] - self.host_ns[0]) / (last - first)
+        dispatches = []
+        at = first
+        for number, (node, kernel) in enumerate(self.tasks):
+            began, ended = (int(reading) for reading in self.seen[2 + 2 * number : 4 + 2 * number])
+            began, ended = (began, ended) if began else (at, at)
+            at = ended
+            dispatches.append(
+                Timed(node, kernel, *(start + round((each - first) * scale) for each in (began, ended)))
+            )
+        return Times(CLOCK, False, tuple(dispatches), host_time=True)
 
     def running(self) -> int:
         """The last task of which something was claimed; 0 before any was. May be asked while it runs."""
@@ -96,14 +123,22 @@ def build(
         end = step.arguments_offset + len(arguments)
         block[step.arguments_offset : end] = np.frombuffer(arguments, np.uint8)
         row["run"], row["arguments"] = kernel(step.launch.kernel), block.ctypes.data + step.arguments_offset
-        row["dims"], row["barrier"] = _dims(step), each.barrier
+        row["dims"], row["barrier"] = _dims(step), each.barrier or program.timed
         row["least"], row["most"] = _claims(step, splitting)
     cells = aligned(len(steps) * LINE_BYTES)
     struct = ProgramStruct(
         tasks.ctypes.data, address.of({}, Ref(COUNTS)), cells.ctypes.data, len(steps), splitting.shuffle
     )
-    nodes = tuple(each.dispatch.node for each in steps)
-    return NativeExecutable(struct, nodes, (block, tasks, tuple(buffers.values())), cells.reshape(-1, LINE_BYTES))
+    seen = np.zeros(2 + 2 * len(steps), np.uint64) if program.timed else None
+    if seen is not None:
+        struct.seen = seen.ctypes.data
+    return NativeExecutable(
+        struct,
+        tuple((each.dispatch.node, each.dispatch.launch.kernel) for each in steps),
+        (block, tasks, tuple(buffers.values())),
+        cells.reshape(-1, LINE_BYTES),
+        seen=seen,
+    )
 
 
 def _dims(step: Dispatch) -> tuple[int, ...]:

@@ -49,4 +49,11 @@ def load(name: str) -> Zrt:
     return read_zrt(file.read_bytes(), file.name)
 
 
-KERNELS: BinaryKernelSet = BinaryKernels("gfx1201", rows_of(TUNING), pack_weight, packed_bytes, load)
+@cache
+def names() -> tuple[str, ...]:
+    """Of the containers that are committed."""
+    found = (file.name for file in files(__package__).iterdir())
+    return tuple(sorted(name.removesuffix(".zrt") for name in found if name.endswith(".zrt")))
+
+
+KERNELS: BinaryKernelSet = BinaryKernels("gfx1201", rows_of(TUNING), pack_weight, packed_bytes, names, load)

@@ -38,6 +38,23 @@ static inline void restore_mode(float_mode before) {
 #endif
 }
 
+// A counter of this CPU that rises at an even rate, read when all before it has ended; whoever looks at it later
+// scales it by another clock.
+static inline uint64_t ticks(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_lfence();
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t now;
+    __asm__ volatile("isb; mrs %0, cntvct_el0" : "=r"(now));
+    return now;
+#endif
+}
+
+static inline void note(const program *g, uint32_t place) {
+    if (g->seen) atomic_store_explicit(&g->seen[place], ticks(), memory_order_relaxed);
+}
+
 typedef struct {
     uint32_t grid[3], items;
 } extent;
@@ -105,6 +122,7 @@ static void work(pool *p, const program *g, uint32_t epoch) {
             uint32_t size = g->shuffle ? (e.items - first < t->least ? e.items - first : t->least) : share(t, e.items - first, p->threads);
             if (!atomic_compare_exchange_weak_explicit(&c->next, &v, v + size, memory_order_acquire, memory_order_relaxed)) continue;
             uint32_t last = first + size;
+            if (!first) note(g, 2 + 2 * i);
             if (g->shuffle) shuffled(t, e.items, g->shuffle, &first, &last);
             int32_t why = t->run(t->arguments, e.grid, first, last);
             if (why) {
@@ -112,6 +130,8 @@ static void work(pool *p, const program *g, uint32_t epoch) {
                 atomic_compare_exchange_strong(&p->failed, &none, (uint64_t)(uint32_t)why << 32 | i);
             }
             // `size` items of the task have ended, whichever they were.
+            // The reading comes before: once the task counts as ended, the next may begin.
+            note(g, 3 + 2 * i);
             atomic_fetch_add_explicit(&c->done, size, memory_order_release);
             v = atomic_load_explicit(&c->next, memory_order_relaxed);
         }
@@ -129,8 +149,13 @@ EXPORT int64_t zrt_run(pool *p, const program *g) {
         atomic_store_explicit(&g->cells[i].next, (uint64_t)epoch << 32, memory_order_relaxed);
     }
     atomic_store_explicit(&p->running, g, memory_order_release);
+    if (g->seen) {
+        for (uint32_t i = 2; i < 2 * g->count + 2; i++) atomic_store_explicit(&g->seen[i], 0, memory_order_relaxed);
+        note(g, 0);
+    }
     atomic_store_explicit(&p->epoch, epoch, memory_order_release);
     work(p, g, epoch);
+    note(g, 1);
     atomic_store(&p->running, (const program *)0);
     int64_t result = 0;
     uint64_t failed = atomic_load(&p->failed);

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.native import (
     attention_rows,
+    build,
     embed_rows,
     mla_rows,
     moe_rows,
@@ -22,6 +26,7 @@ from zinc_rt.kernels.sets import Kernels
 from zinc_rt.kernels.weight import own_bytes
 
 ORDERINGS = frozenset({"canonical-1", "canonical-1-q8"})
+_DECLARED = re.compile(r"^KERNEL\((\w+)\)", re.MULTILINE)
 WHOLE = 1 << 30  # a row is one item
 
 TUNING = Tuning(
@@ -75,4 +80,11 @@ _ENTRIES = (
 )
 ENTRIES: tuple[Entry, ...] = tuple(any_vectors(row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 
-KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes)
+
+@cache
+def names() -> tuple[str, ...]:
+    """As the C sources declare them."""
+    return tuple(sorted({name for path in build.sources() for name in _DECLARED.findall(path.read_text())}))
+
+
+KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes, names)

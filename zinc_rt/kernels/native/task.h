@@ -39,6 +39,7 @@ typedef struct {
     cell *cells;
     uint32_t count;
     uint32_t shuffle;  // 0; else ranges are run in another order, to find what depends on it
+    _Atomic uint64_t *seen;  // null; else readings of the CPU's counter: the call's first and last, then each task's
 } program;
 
 typedef struct {

@@ -105,4 +105,8 @@ FUNCTIONS: dict[Op, Code] = {
 ENTRIES: tuple[Entry, ...] = tuple(Entry(op, code, frozenset(ORDERINGS)) for op, code in FUNCTIONS.items())
 
 
-KERNELS = Kernels("numpy-reference", ENTRIES, own_bytes, lambda weight: weight.nbytes)
+def names() -> tuple[str, ...]:
+    return tuple(sorted(op.name.lower() for op in FUNCTIONS))
+
+
+KERNELS = Kernels("numpy-reference", ENTRIES, own_bytes, lambda weight: weight.nbytes, names)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4.packets import AtomicMem
-from zinc_rt.pm4.packets.data import NO_RETURN, QWORD
+from zinc_rt.sim.execute.kind import View
 from zinc_rt.sim.stops import Illegal, Wait
+from zinc_rt.sim.tables.packets import ATOMIC_NO_RETURN, ATOMIC_QWORD
 
 if TYPE_CHECKING:
     from zinc_rt.sim.compute import ComputeChannel
@@ -60,14 +60,14 @@ def operation(number: int) -> tuple[Operation, int]:
         return _swap, 32
     if number in NOTHING:
         return _keep, 32
-    base = number & ~(NO_RETURN | QWORD)
+    base = number & ~(ATOMIC_NO_RETURN | ATOMIC_QWORD)
     plain = number == base
     if base not in OPERATIONS or (base in NARROW_ONLY and not plain):
         raise Illegal(f"atomic {number} is no GL2 operation")
-    return OPERATIONS[base], 64 if number & QWORD else 32
+    return OPERATIONS[base], 64 if number & ATOMIC_QWORD else 32
 
 
-def atomic_mem(channel: ComputeChannel, packet: AtomicMem) -> None:
+def atomic_mem(channel: ComputeChannel, packet: View) -> None:
     """One pass, or with command 1 again until the memory held `compare`. The old value is kept for COPY_DATA."""
     if packet.command > 3:
         raise Illegal(f"command {packet.command} does not exist: 0 to 3 do")
@@ -88,7 +88,7 @@ def atomic_mem(channel: ComputeChannel, packet: AtomicMem) -> None:
     def done() -> None:
         channel.touched(atomics=((va, size),))
 
-    if packet.command == LOOP and packet.atomic & ~(NO_RETURN | QWORD) != CMPSWAP:
+    if packet.command == LOOP and packet.atomic & ~(ATOMIC_NO_RETURN | ATOMIC_QWORD) != CMPSWAP:
         channel.unverified("value-unverified", "looping is known for compare-and-swap only")
     if once():
         done()

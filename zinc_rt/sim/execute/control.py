@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import CondExec, CondIndirectBuffer, IndirectBuffer, Nop, PredExec, Rewind
 from zinc_rt.sim.execute.compare import function
+from zinc_rt.sim.execute.kind import View
 from zinc_rt.sim.fetch import MAX_DEPTH, IndirectFrame
 from zinc_rt.sim.interfaces import Access, Fault, Severity
 from zinc_rt.sim.stops import Illegal, Wait
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
 IB_ALIGN_BYTES = 32  # ib_start_alignment and ib_size_alignment of INFO HW_IP_INFO
 
 
-def nop(channel: ComputeChannel, packet: Nop) -> None:
+def nop(channel: ComputeChannel, packet: View) -> None:
     return None
 
 
-def kernel_only(channel: ComputeChannel, packet: Packet) -> None:
-    raise Illegal(f"{packet.NAME} is privileged: it belongs to the kernel's own queues")
+def kernel_only(channel: ComputeChannel, packet: View) -> None:
+    raise Illegal(f"{packet.name} is privileged: it belongs to the kernel's own queues")
 
 
-def indirect_buffer(channel: ComputeChannel, packet: IndirectBuffer) -> None:
+def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
     if not packet.valid:
         raise Illegal("bit 23 (valid) is clear: the compute engine takes no such indirect buffer")
     if packet.priv:
@@ -48,7 +47,12 @@ def indirect_buffer(channel: ComputeChannel, packet: IndirectBuffer) -> None:
     _call(channel, packet.address, packet.size_dw, chain=bool(packet.chain))
 
 
-def cond_indirect_buffer(channel: ComputeChannel, packet: CondIndirectBuffer) -> None:
+def indirect(channel: ComputeChannel, packet: View) -> None:
+    """Two packets with one opcode: the size tells them apart."""
+    (indirect_buffer if packet.dwords == 4 else cond_indirect_buffer)(channel, packet)
+
+
+def cond_indirect_buffer(channel: ComputeChannel, packet: View) -> None:
     if packet.mode not in (1, 2):
         raise Illegal(f"mode {packet.mode} is neither if-then (1) nor if-then-else (2)")
     value = channel.read(channel.aligned(packet.compare_address, 8), 8)
@@ -91,19 +95,19 @@ def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -
     channel.touched(reads=((va, 4 * size_dw),))
 
 
-def cond_exec(channel: ComputeChannel, packet: CondExec) -> None:
+def cond_exec(channel: ComputeChannel, packet: View) -> None:
     if channel.read(channel.aligned(packet.address, 4), 4) == 0:
         channel.skip(packet.exec_count)
 
 
-def pred_exec(channel: ComputeChannel, packet: PredExec) -> None:
+def pred_exec(channel: ComputeChannel, packet: View) -> None:
     """One die here, number 0."""
     channel.unverified("packet-unverified", "PRED_EXEC is not in the lists of the compute engine's packets")
     if not packet.xcc_select & 1:
         channel.skip(packet.exec_count)
 
 
-def rewind(channel: ComputeChannel, packet: Rewind) -> None:
+def rewind(channel: ComputeChannel, packet: View) -> None:
     """Wait until the packet's own valid bit is set in memory, then fetch what follows anew."""
     frame, position = channel.at
     va = frame.va(position + 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4.packets import CondWrite, CopyData, Timestamp, WriteData
 from zinc_rt.sim.execute.compare import function
+from zinc_rt.sim.execute.kind import View
 from zinc_rt.sim.stops import Illegal
 from zinc_rt.sim.work import Work
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 REGISTER_MASK = 0x3FFFF
 
 
-def write_data(channel: ComputeChannel, packet: WriteData) -> None:
+def write_data(channel: ComputeChannel, packet: View) -> None:
     if packet.dst_sel == 0:
         for index, value in enumerate(packet.data):
             step = 0 if packet.same_address else index
@@ -33,7 +33,7 @@ def write_data(channel: ComputeChannel, packet: WriteData) -> None:
     channel.write(va, struct.pack(f"<{len(packet.data)}I", *packet.data))
 
 
-def copy_data(channel: ComputeChannel, packet: CopyData) -> None:
+def copy_data(channel: ComputeChannel, packet: View) -> None:
     size = 8 if packet.count_sel else 4
     value = _source(channel, packet, size) & (1 << 8 * size) - 1
     if packet.dst_sel in (0, 6):
@@ -49,7 +49,7 @@ def copy_data(channel: ComputeChannel, packet: CopyData) -> None:
         raise Illegal(f"dst_sel {packet.dst_sel} is no destination of this chip")
 
 
-def _source(channel: ComputeChannel, packet: CopyData, size: int) -> int:
+def _source(channel: ComputeChannel, packet: View, size: int) -> int:
     select = packet.src_sel
     if select in (1, 2):
         if select == 1:
@@ -71,7 +71,7 @@ def _source(channel: ComputeChannel, packet: CopyData, size: int) -> int:
     raise Illegal(f"src_sel {select} is no source of this chip")
 
 
-def cond_write(channel: ComputeChannel, packet: CondWrite) -> None:
+def cond_write(channel: ComputeChannel, packet: View) -> None:
     compare = function(packet.function)
     if packet.poll_space == 0:
         value = channel.registers.read(packet.poll_address & REGISTER_MASK)
@@ -87,7 +87,7 @@ def cond_write(channel: ComputeChannel, packet: CondWrite) -> None:
         raise Illegal(f"write_space {packet.write_space} is neither register (0) nor memory (1)")
 
 
-def timestamp(channel: ComputeChannel, packet: Timestamp) -> None:
+def timestamp(channel: ComputeChannel, packet: View) -> None:
     """The counter now (top), and again once everything before has finished (bottom)."""
     if packet.enable_top:
         channel.write(channel.aligned(packet.top_address, 8), _now(channel))
@@ -98,7 +98,7 @@ def timestamp(channel: ComputeChannel, packet: Timestamp) -> None:
             channel.space.write(va, _now(channel))
             return True
 
-        channel.pending.launch(Work(None, channel.label(), at_end))
+        channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
 
 
 def _now(channel: ComputeChannel) -> bytes:

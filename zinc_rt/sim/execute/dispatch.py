@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4.bits import mask_of
-from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect
-from zinc_rt.pm4.registers import DISPATCH_INITIATOR, Sh
 from zinc_rt.sim.clocks import Lane
-from zinc_rt.sim.shader_engine import Dispatch
+from zinc_rt.sim.execute.kind import View
+from zinc_rt.sim.shader_engine import Accesses, Dispatch, ShaderEngine
+from zinc_rt.sim.tables.registers import BY_ADDRESS, DISPATCH_INITIATOR, NUM_THREAD_X, SH, START_X
 
 if TYPE_CHECKING:
     from zinc_rt.sim.compute import ComputeChannel
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
 COMPUTE_SHADER_EN, PARTIAL_TG_EN, FORCE_START_AT_000 = 1 << 0, 1 << 1, 1 << 2
 USE_THREAD_DIMENSIONS, CS_W32_EN = 1 << 5, 1 << 15
 MAX_GROUP_THREADS = 1024
-_INITIATOR_BITS = {generation: mask_of(DISPATCH_INITIATOR[generation]) for generation in Generation}
+_INITIATOR_BITS = BY_ADDRESS[SH.base + DISPATCH_INITIATOR].bits
 CODE_BYTES = 64  # of a program's start, for stale-code findings
 
 
-def dispatch_direct(channel: ComputeChannel, packet: DispatchDirect) -> None:
+def dispatch_direct(channel: ComputeChannel, packet: View) -> None:
     _launch(channel, (packet.dim_x, packet.dim_y, packet.dim_z), packet.initiator)
 
 
-def dispatch_indirect(channel: ComputeChannel, packet: DispatchIndirect) -> None:
+def dispatch_indirect(channel: ComputeChannel, packet: View) -> None:
     va = channel.aligned(packet.address, 4)
     dims = struct.unpack("<3I", channel.space.read(va, 12))
     channel.touched(reads=((va, 12),))
@@ -45,7 +44,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         channel.unverified("reserved-bits", f"initiator bits {extra:#x} have no name on this chip")
     sh = channel.registers.sh
     program_va = channel.registers.program_va()
-    sizes = [sh.get(Sh.NUM_THREAD_X + axis, 0) for axis in range(3)]
+    sizes = [sh.get(NUM_THREAD_X + axis, 0) for axis in range(3)]
     full = [
         size & (0x1FFF if channel.generation == 12 and axis < 2 else 0xFFFF) for axis, size in enumerate(sizes)
     ]
@@ -63,7 +62,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         last = [
             part if initiator & PARTIAL_TG_EN and part else size for part, size in zip(partial, full, strict=True)
         ]
-    start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(Sh.START_X + axis, 0) for axis in range(3)]
+    start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(START_X + axis, 0) for axis in range(3)]
     if any(start):
         channel.device.consulted.mark("dispatch with START")
     if channel.device.behaviour.dims_with_start == "end":
@@ -88,9 +87,28 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         functools.partial(channel.finding, at=channel.at),
     )
     engine = channel.device.engine
+    waves = _running(engine, dispatch)
     channel.launch(
         Lane.WAVES,
-        lambda: engine.run(dispatch),
+        waves,
         code=((program_va, CODE_BYTES),),
         abandon=lambda: engine.abandon(dispatch),
     )
+
+
+def _running(engine: ShaderEngine, dispatch: Dispatch) -> Callable[[], Accesses | None]:
+    """The dispatch's waves, with what they do to host memory that GL2 caches."""
+    space, started = dispatch.space, False
+
+    def advance() -> Accesses | None:
+        nonlocal started
+        if not started:
+            space.before_waves()
+            started = True
+        accesses = engine.run(dispatch)
+        if accesses is not None:
+            parts = (accesses.reads, accesses.scalar_reads, accesses.writes, accesses.atomics)
+            space.after_waves(each for ranges in parts for each in ranges)
+        return accesses
+
+    return advance

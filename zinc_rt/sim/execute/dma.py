@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4.packets import DmaData, DmaDataFillMulti
 from zinc_rt.sim import bulk
 from zinc_rt.sim.clocks import Lane
+from zinc_rt.sim.execute.kind import View
 from zinc_rt.sim.shader_engine import Accesses
 from zinc_rt.sim.stops import Illegal
 
@@ -18,7 +18,7 @@ ADDRESS, DATA, NOWHERE, ADDRESS_L2 = 0, 2, 2, 3
 PIECES_A_STEP = 256
 
 
-def dma_data(channel: ComputeChannel, packet: DmaData) -> None:
+def dma_data(channel: ComputeChannel, packet: View) -> None:
     if packet.src_sel not in (ADDRESS, DATA, ADDRESS_L2):
         raise Illegal(f"src_sel {packet.src_sel} is none of address (0), data (2), address through L2 (3)")
     if packet.dst_sel not in (ADDRESS, NOWHERE, ADDRESS_L2):
@@ -50,7 +50,7 @@ def dma_data(channel: ComputeChannel, packet: DmaData) -> None:
     channel.launch(Lane.DMA, _finishing(advance, accesses), after_dma=after, past_l2=past_l2)
 
 
-def dma_data_fill_multi(channel: ComputeChannel, packet: DmaDataFillMulti) -> None:
+def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
     """The pattern's dword is where DMA_DATA has its source's upper half; unverified, so it is a finding."""
     if packet.src_sel != DATA or packet.dst_sel != ADDRESS_L2:
         raise Illegal("only src_sel 2 (data) and dst_sel 3 (address through L2) are known")

@@ -1,4 +1,4 @@
-"""The type of the functions in this folder."""
+"""The types of the functions in this folder."""
 
 from __future__ import annotations
 
@@ -7,5 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zinc_rt.sim.compute import ComputeChannel
+
+View = Any
+"""A packet as sim.tables.layout.view reads it: the fields of its row are attributes."""
 
 Execute = Callable[["ComputeChannel", Any], None]

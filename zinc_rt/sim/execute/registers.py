@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4.accesses import register_space, register_writes
-from zinc_rt.pm4.layout import Packet
-from zinc_rt.pm4.packets import LoadShRegIndex, SetShReg, SetShRegIndex, SetShRegPairsPacked, SetShRegPairsPackedN
-from zinc_rt.pm4.registers import SH, Space, register_name
+from zinc_rt.sim.execute.kind import View
 from zinc_rt.sim.stops import Illegal
+from zinc_rt.sim.tables.registers import CONFIG, SH, UCONFIG, Space, register_name
 
 if TYPE_CHECKING:
     from zinc_rt.sim.compute import ComputeChannel
@@ -16,11 +15,26 @@ if TYPE_CHECKING:
 APPLY_KERNEL_CU_MASK = 3
 
 
-def set_registers(channel: ComputeChannel, packet: Packet) -> None:
-    space = register_space(packet)
-    assert space is not None
-    for write in register_writes(packet):
-        _set(channel, space, write.address, write.value)
+def set_uconfig_reg(channel: ComputeChannel, packet: View) -> None:
+    _set_all(channel, UCONFIG, enumerate(packet.values, packet.register))
+
+
+def set_config_reg(channel: ComputeChannel, packet: View) -> None:
+    """Every register there is privileged."""
+    _set_all(channel, CONFIG, enumerate(packet.values, packet.register))
+
+
+def set_sh_pairs(channel: ComputeChannel, packet: View) -> None:
+    _set_all(channel, SH, packet.writes)
+
+
+def set_uconfig_pairs(channel: ComputeChannel, packet: View) -> None:
+    _set_all(channel, UCONFIG, packet.writes)
+
+
+def _set_all(channel: ComputeChannel, space: Space, writes: Iterable[tuple[int, int]]) -> None:
+    for offset, value in writes:
+        _set(channel, space, space.base + offset, value)
 
 
 def _set(channel: ComputeChannel, space: Space, address: int, value: int) -> None:
@@ -32,7 +46,7 @@ def _set(channel: ComputeChannel, space: Space, address: int, value: int) -> Non
     channel.write_register(address, value)
 
 
-def set_sh_reg(channel: ComputeChannel, packet: SetShReg) -> None:
+def set_sh_reg(channel: ComputeChannel, packet: View) -> None:
     if packet.index == 1:
         raise Illegal("index 1 (insert VMID) is for the kernel's queues")
     registers = channel.registers
@@ -49,7 +63,7 @@ def set_sh_reg(channel: ComputeChannel, packet: SetShReg) -> None:
         offset += 1
 
 
-def set_sh_reg_index(channel: ComputeChannel, packet: SetShRegIndex) -> None:
+def set_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
     """Index 3 ANDs a CU mask with the kernel's, which the driver may have put into the queue's `extra`."""
     if packet.index == 1:
         raise Illegal("index 1 (insert VMID) is for the kernel's queues")
@@ -60,19 +74,19 @@ def set_sh_reg_index(channel: ComputeChannel, packet: SetShRegIndex) -> None:
         _set(channel, SH, SH.base + offset, value)
 
 
-def set_packed(channel: ComputeChannel, packet: SetShRegPairsPacked | SetShRegPairsPackedN) -> None:
+def set_packed(channel: ComputeChannel, packet: View) -> None:
     if packet.writes_count != len(packet.writes):
         channel.unverified(
-            "writes-count", f"{packet.NAME} says {packet.writes_count} registers and holds {len(packet.writes)}"
+            "writes-count", f"{packet.name} says {packet.writes_count} registers and holds {len(packet.writes)}"
         )
-    set_registers(channel, packet)
+    set_sh_pairs(channel, packet)
 
 
-def load_sh_reg_index(channel: ComputeChannel, packet: LoadShRegIndex) -> None:
+def load_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
     """Registers from memory: consecutive ones, or (offset, value) pairs. Only direct addresses are simulated."""
     if packet.index != 0:
         raise Illegal(f"index {packet.index}: this device loads from direct addresses only")
-    va = channel.aligned(packet.address, 4)
+    va = channel.aligned(packet.address_dw << 2 | packet.address_hi << 32, 4)
     count = packet.num_dwords
     words = memoryview(channel.space.read(va, 4 * count)).cast("I").tolist() if count else []
     channel.touched(reads=((va, 4 * count),))
@@ -85,6 +99,6 @@ def load_sh_reg_index(channel: ComputeChannel, packet: LoadShRegIndex) -> None:
             _set(channel, SH, SH.base + offset, value)
 
 
-def no_effect(channel: ComputeChannel, packet: Packet) -> None:
+def no_effect(channel: ComputeChannel, packet: View) -> None:
     """Counters and hints: nothing a program can read changes here."""
-    channel.unverified("not-simulated", f"{packet.NAME} has no effect here")
+    channel.unverified("not-simulated", f"{packet.name} has no effect here")

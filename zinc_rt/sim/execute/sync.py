@@ -6,43 +6,47 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4 import gcr
-from zinc_rt.pm4.bits import mask_of
-from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.packets import AcquireMem, EventWrite, HdpFlush, ReleaseMem, WaitRegMem, WaitRegMem64
-from zinc_rt.pm4.packets.sync import CS_PARTIAL_FLUSH, EVERYTHING_256B
 from zinc_rt.sim.clocks import Lane
 from zinc_rt.sim.execute.compare import function
 from zinc_rt.sim.execute.data import REGISTER_MASK
+from zinc_rt.sim.execute.kind import View
 from zinc_rt.sim.hazards import NO_CACHE, Cache
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import Access, Fault, Severity
 from zinc_rt.sim.stops import Illegal, Wait
+from zinc_rt.sim.tables import caches as bits
+from zinc_rt.sim.tables.packets import (
+    CS_PARTIAL_FLUSH,
+    END_OF_PIPE,
+    EVERYTHING_256B,
+    PARTIAL_FLUSH,
+    RELEASE_INDEX,
+    SAMPLE_PIPELINESTAT,
+    SHADER_DONE,
+)
 from zinc_rt.sim.work import Work
 
 if TYPE_CHECKING:
     from zinc_rt.sim.compute import ComputeChannel
 
-SAMPLE_PIPELINESTAT = 0x1E
-NAMED_ACQUIRE = {generation: mask_of(gcr.ACQUIRE[generation]) for generation in Generation}
-NAMED_RELEASE = {generation: mask_of(gcr.RELEASE[generation]) for generation in Generation}
 
-
-def acquire_mem(channel: ComputeChannel, packet: AcquireMem) -> None:
+def acquire_mem(channel: ComputeChannel, packet: View) -> None:
     control = packet.gcr_cntl
-    _reserved(channel, control & ~NAMED_ACQUIRE[channel.generation])
-    caches = _caches(control, _ACQUIRE_BITS)
-    if control & 3:
+    _reserved(channel, control & ~bits.ACQUIRE_BITS[channel.generation])
+    caches = _caches(control, _ACQUIRE)
+    if control & bits.ACQUIRE_GLI:
         caches |= Cache.GLI_INV
         channel.space.invalidate_icache()
     if caches & Cache.GL2_WB:
         channel.space.write_back()
     whole = packet.size_256b == EVERYTHING_256B
     inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
+    if caches & Cache.GL2_INV:
+        channel.space.invalidate_gl2(inside)
     channel.caches.invalidate(caches, inside)
     channel.hazards.cleaned(caches, channel.clock(), channel.device.issue(), inside)
 
 
-def release_mem(channel: ComputeChannel, packet: ReleaseMem) -> None:
+def release_mem(channel: ComputeChannel, packet: View) -> None:
     """At the end of everything before it: caches, then the data, then the interrupt. The CP does not wait."""
     if not channel.queue.eop_va:
         raise Fault(0, Access.WRITE, "not present")  # the end-of-pipe buffer's address
@@ -50,14 +54,22 @@ def release_mem(channel: ComputeChannel, packet: ReleaseMem) -> None:
         raise Illegal(f"data_sel {packet.data_sel} does not exist here: 0 to 4 do")
     if packet.int_sel > 6:
         raise Illegal(f"int_sel {packet.int_sel} does not exist: 0 to 6 do")
-    if packet.event_index not in (5, 6):
+    if packet.event_index not in (END_OF_PIPE, SHADER_DONE):
         raise Illegal(f"event_index {packet.event_index} is neither end of pipe (5) nor shader done (6)")
+    wanted = RELEASE_INDEX.get(packet.event_type)
+    if wanted is not None and packet.event_index != wanted:
+        channel.finding(
+            "event-index",
+            f"{channel.label()}: event_index {packet.event_index} with event type {packet.event_type:#x}, "
+            f"which goes with {wanted} (end of pipe 5, shader done 6)",
+            Severity.ERROR,
+        )
     if packet.dst_sel > 1:
         raise Illegal(f"dst_sel {packet.dst_sel} (the queue's own registers) is the firmware's")
-    _reserved(channel, packet.gcr_cntl & ~NAMED_RELEASE[channel.generation])
+    _reserved(channel, packet.gcr_cntl & ~bits.RELEASE_BITS[channel.generation])
     size = _DATA[packet.data_sel]
     va = channel.aligned(packet.address, size) if size else 0
-    caches = _caches(packet.gcr_cntl, _RELEASE_BITS)
+    caches = _caches(packet.gcr_cntl, _RELEASE)
     if packet.glk_inv:
         caches |= Cache.GLK_INV
     clock = channel.launched_clock()
@@ -66,6 +78,8 @@ def release_mem(channel: ComputeChannel, packet: ReleaseMem) -> None:
     def at_end() -> bool:
         if caches & Cache.GL2_WB:
             channel.space.write_back()
+        if caches & Cache.GL2_INV:
+            channel.space.invalidate_gl2()
         channel.caches.invalidate(caches)
         channel.hazards.cleaned(caches, clock, issue)
         device = channel.device
@@ -79,13 +93,13 @@ def release_mem(channel: ComputeChannel, packet: ReleaseMem) -> None:
             channel.outbox.interrupt(channel.queue, packet.int_ctxid)
         return True
 
-    channel.pending.launch(Work(None, channel.label(), at_end))
+    channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
 
 
 _DATA = {0: 0, 1: 4, 2: 8, 3: 8, 4: 8}  # data_sel -> bytes written
 
 
-def _data(channel: ComputeChannel, packet: ReleaseMem) -> bytes:
+def _data(channel: ComputeChannel, packet: View) -> bytes:
     if packet.data_sel == 1:
         return struct.pack("<I", packet.data & 0xFFFFFFFF)
     if packet.data_sel == 2:
@@ -93,19 +107,30 @@ def _data(channel: ComputeChannel, packet: ReleaseMem) -> bytes:
     return struct.pack("<Q", channel.device.kernel.gpu_counter() & (1 << 64) - 1)
 
 
-_ACQUIRE_BITS = {7: Cache.GLK_INV, 8: Cache.GLV_INV, 9: Cache.GL1_INV, 14: Cache.GL2_INV, 15: Cache.GL2_WB}
-_RELEASE_BITS = {2: Cache.GLV_INV, 3: Cache.GL1_INV, 8: Cache.GL2_INV, 9: Cache.GL2_WB}
+_ACQUIRE = {
+    bits.ACQUIRE_GLK_INV: Cache.GLK_INV,
+    bits.ACQUIRE_GLV_INV: Cache.GLV_INV,
+    bits.ACQUIRE_GL1_INV: Cache.GL1_INV,
+    bits.ACQUIRE_GL2_INV: Cache.GL2_INV,
+    bits.ACQUIRE_GL2_WB: Cache.GL2_WB,
+}
+_RELEASE = {
+    bits.RELEASE_GLV_INV: Cache.GLV_INV,
+    bits.RELEASE_GL1_INV: Cache.GL1_INV,
+    bits.RELEASE_GL2_INV: Cache.GL2_INV,
+    bits.RELEASE_GL2_WB: Cache.GL2_WB,
+}
 
 
-def _caches(control: int, bits: Mapping[int, Cache]) -> Cache:
+def _caches(control: int, names: Mapping[int, Cache]) -> Cache:
     found = NO_CACHE
-    for bit, cache in bits.items():
-        if control >> bit & 1:
+    for bit, cache in names.items():
+        if control & bit:
             found |= cache
     return found
 
 
-def _interrupts(channel: ComputeChannel, packet: ReleaseMem) -> bool:
+def _interrupts(channel: ComputeChannel, packet: View) -> bool:
     if packet.int_sel in (1, 2, 4):
         return True
     if packet.int_sel in (5, 6):
@@ -120,15 +145,15 @@ def _reserved(channel: ComputeChannel, extra: int) -> None:
         channel.unverified("reserved-bits", f"cache operation bits {extra:#x} are reserved on this chip")
 
 
-def event_write(channel: ComputeChannel, packet: EventWrite) -> None:
+def event_write(channel: ComputeChannel, packet: View) -> None:
     if packet.event_type == SAMPLE_PIPELINESTAT:
         channel.unverified("not-simulated", "pipeline statistics are not counted here, nothing is written")
         return
     if packet.event_type != CS_PARTIAL_FLUSH:
-        if packet.event_index == 4:
+        if packet.event_index == PARTIAL_FLUSH:
             raise Illegal(f"event index 4 (CS partial flush) with event type {packet.event_type:#x}")
         return  # tracing, counters: nothing to see here
-    if packet.event_index != 4:
+    if packet.event_index != PARTIAL_FLUSH:
         channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, wanted 4")
 
     def flushed() -> None:
@@ -141,11 +166,11 @@ def event_write(channel: ComputeChannel, packet: EventWrite) -> None:
     channel.wait = Wait(lambda: not channel.pending.busy(Lane.WAVES), "CS_PARTIAL_FLUSH", then=flushed)
 
 
-def hdp_flush(channel: ComputeChannel, packet: HdpFlush) -> None:
+def hdp_flush(channel: ComputeChannel, packet: View) -> None:
     channel.space.flush_hdp()
 
 
-def wait_reg_mem(channel: ComputeChannel, packet: WaitRegMem) -> None:
+def wait_reg_mem(channel: ComputeChannel, packet: View) -> None:
     compare = function(packet.function)
     space = channel.space
     if packet.operation == 1:  # write a register, poll another: known as an HDP flush only
@@ -181,7 +206,7 @@ def wait_reg_mem(channel: ComputeChannel, packet: WaitRegMem) -> None:
     )
 
 
-def wait_reg_mem64(channel: ComputeChannel, packet: WaitRegMem64) -> None:
+def wait_reg_mem64(channel: ComputeChannel, packet: View) -> None:
     compare = function(packet.function)
     space = channel.space
     if packet.mem_space != 1 or packet.operation not in (0, 3):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zinc_rt.pm4.packets import FenceWaitMulti, ProtectedFenceSignal
+from zinc_rt.sim.execute.kind import View
 from zinc_rt.sim.stops import Illegal, Wait
 from zinc_rt.sim.work import Work
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from zinc_rt.sim.compute import ComputeChannel
 
 
-def protected_fence_signal(channel: ComputeChannel, packet: ProtectedFenceSignal) -> None:
+def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
     """The position reached in the ring goes to the kernel, which owns the fence's memory.
 
     Whether the packet itself waits for earlier work is unverified: it does unless a facts file says otherwise, and
@@ -39,10 +39,10 @@ def protected_fence_signal(channel: ComputeChannel, packet: ProtectedFenceSignal
     if channel.device.behaviour.protected_fence == "at once":
         at_end()
     else:
-        channel.pending.launch(Work(None, channel.label(), at_end))
+        channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
 
 
-def fence_wait_multi(channel: ComputeChannel, packet: FenceWaitMulti) -> None:
+def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
     """Wait until every fence has reached its value."""
     if not channel.is_user:
         raise Illegal("FENCE_WAIT_MULTI is a packet of user queues")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
-from zinc_rt.sim.interfaces import Place
+from zinc_rt.sim.interfaces import Fault, Place
 from zinc_rt.sim.shader.findings import Finding, Teller
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, wanted_for
@@ -129,8 +129,8 @@ class EngineDevice:
     ) -> list[Finding]:
         """Run the grid to its end and say what was wrong. `scratch_bytes` are of one lane.
 
-        Raises Fault for unmapped addresses. An instruction that the engine does not run, an s_trap, and fuel that
-        is used up are findings, and the last thing that happened.
+        Raises Fault, which says where, for unmapped addresses. An instruction that the engine does not run, an
+        s_trap, and fuel that is used up are findings, and the last thing that happened.
         """
         sizes = _three(threads)
         launch = Launch(
@@ -186,7 +186,9 @@ class EngineDevice:
             assert run.ended is not None
             state = run.ended.state
             if stop is Stop.FAULT:
-                raise run.fault()
+                fault = run.fault()
+                told, _ = teller.of_fault(state, run.ended.context, fault.why)
+                raise Fault(fault.va, fault.access, fault.why, told.sentence)
             site = kernel.sites[int(state["site"])]
             found.append(teller.at(site, int(state["wave_in_group"]), int(state["group"])))
         elif stop is Stop.STUCK:

@@ -13,9 +13,8 @@ from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import Expected
-from zinc_rt.pm4.registers import USER_DATA_COUNT, Sh
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, Fault
+from zinc_rt.sim.interfaces import AddressSpace, Fault, PageFault
 from zinc_rt.sim.shader.code import KnownCode, fetched
 from zinc_rt.sim.shader.crash import CrashRecord
 from zinc_rt.sim.shader.findings import Finding, Teller, group_id, text_at
@@ -31,6 +30,16 @@ from zinc_rt.sim.shader.watch import StoreWatch
 from zinc_rt.sim.shader.worker import prepare
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
 from zinc_rt.sim.stores import StoreSeen
+from zinc_rt.sim.tables.registers import (
+    PGM_RSRC1,
+    PGM_RSRC2,
+    PGM_RSRC3,
+    SCRATCH_BASE_HI,
+    SCRATCH_BASE_LO,
+    TMPRING_SIZE,
+    USER_DATA_0,
+    USER_DATA_COUNT,
+)
 from zinc_rt.sim.vm import GpuVm
 
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
@@ -38,11 +47,11 @@ STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
 STORES_KEPT = 1 << 14  # of one address space, since `watch`
 SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
-_USER_DATA = tuple(int(Sh.USER_DATA_0) + index for index in range(USER_DATA_COUNT))
+_USER_DATA = tuple(USER_DATA_0 + index for index in range(USER_DATA_COUNT))
 _SavePages = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
 _REGISTERS = (
-    Sh.PGM_RSRC1, Sh.PGM_RSRC2, Sh.PGM_RSRC3, Sh.TMPRING_SIZE,
-    Sh.DISPATCH_SCRATCH_BASE_LO, Sh.DISPATCH_SCRATCH_BASE_HI,
+    PGM_RSRC1, PGM_RSRC2, PGM_RSRC3, TMPRING_SIZE,
+    SCRATCH_BASE_LO, SCRATCH_BASE_HI,
 )  # fmt: skip
 
 
@@ -157,7 +166,7 @@ class GfxEngine:
                 )
             self._finish(dispatch, under_way)
         if fault is not None:
-            raise fault
+            raise self._told_fault(dispatch, run, fault)
         if stop is not Stop.DONE:
             under_way.dead = True
             return None
@@ -221,7 +230,7 @@ class GfxEngine:
         table = memory.ranges.table()
         watched = self._watches.get(dispatch.space)
         run.watch = None if watched is None else StoreWatch(*watched)
-        count = registers.get(Sh.PGM_RSRC2, 0) >> 1 & 0x1F
+        count = registers.get(PGM_RSRC2, 0) >> 1 & 0x1F
         user_data = [registers.get(each, 0) for each in _USER_DATA[:count]]
         run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages, user_data)
         return _UnderWay(run, key, table)
@@ -243,7 +252,7 @@ class GfxEngine:
     def _ids_enabled(self, dispatch: Dispatch) -> tuple[int, int, int]:
         if self._behaviour.ids_without_enables == "filled":
             return (1, 1, 1)
-        rsrc2 = dispatch.register(Sh.PGM_RSRC2)
+        rsrc2 = dispatch.register(PGM_RSRC2)
         return (rsrc2 >> 7 & 1, rsrc2 >> 8 & 1, rsrc2 >> 9 & 1)
 
     def _places(self, dispatch: Dispatch) -> tuple[int, ...]:
@@ -302,6 +311,20 @@ class GfxEngine:
             return
         self._say(dispatch, code, teller.at(site, int(header["wave_in_group"]), int(header["group"])))
 
+    def _told_fault(self, dispatch: Dispatch, run: Run, fault: Fault) -> Fault:
+        """Say which instruction of which wave it was, every time: it is the last that its queue does."""
+        assert run.ended is not None
+        teller = self._teller(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
+        finding, kind = teller.of_fault(run.ended.state, run.ended.context, fault.why)
+        near = dispatch.space.nearby(fault.va)
+        dispatch.report(
+            finding.rule,
+            f"{dispatch.label}: {finding.sentence}",
+            place=finding.place,
+            fault=PageFault(fault.va, kind, fault.why, near, dispatch.label),
+        )
+        return Fault(fault.va, fault.access, fault.why, finding.sentence)
+
     def _note_stores(self, dispatch: Dispatch, run: Run, watch: StoreWatch) -> None:
         kept = self._stores.setdefault(dispatch.space, [])
         wanted, kernel = run.kernel.wanted, dispatch.space.describe(dispatch.program_va)
@@ -320,7 +343,9 @@ class GfxEngine:
         if self._told[key] <= SENTENCES_OF_SITE:
             dispatch.report(finding.rule, f"{dispatch.label}: {finding.sentence}", place=finding.place)
 
-    def _teller(self, dispatch: Dispatch, kernel: Kernel, launch: Launch) -> Teller:
+    def _teller(
+        self, dispatch: Dispatch, kernel: Kernel, launch: Launch, *, describe: Callable[[int], str] | None = None
+    ) -> Teller:
         space = dispatch.space
         return Teller(
             space.describe(dispatch.program_va),
@@ -329,7 +354,7 @@ class GfxEngine:
             kernel.sites,
             launch.groups,
             launch.start,
-            space.describe,
+            describe or space.describe,
         )
 
 

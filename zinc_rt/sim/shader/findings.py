@@ -10,7 +10,7 @@ import numpy as np
 from zinc_rt.isa import Target, decode, target_of
 from zinc_rt.sim.interfaces import Place
 from zinc_rt.sim.shader.group import SITE_BARRIER
-from zinc_rt.sim.shader.layout import Site
+from zinc_rt.sim.shader.layout import Access, Site
 
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
 
@@ -20,6 +20,14 @@ RULES = {
     "out-of-fuel": "still runs: an endless loop, or too little fuel",
 }
 """What a rule says where the place has no text of its own."""
+
+
+ACCESSES = {
+    Access.READ: "load",
+    Access.WRITE: "store",
+    Access.ATOMIC: "atomic",
+    Access.SCALAR_READ: "scalar load",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +93,16 @@ class Teller:
             sentence = f"{self.name}: {RULES[site.rule]}, workgroup {group}"
             return Finding(site.rule, sentence, Place(self.name, 0, group=group))
         lanes, address = int(record["lanes"]), int(record["address"])
-        return self.at(site, int(record["wave"]), int(record["group"]), lanes, address)
+        return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
 
-    def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int = 0) -> Finding:
+    def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[Finding, str]:
+        """The access that ended a wave with Status.FAULT, and its kind in words."""
+        kind = ACCESSES[Access(int(context["fault_access"]))]
+        site = Site(int(state["pc"]), "page-fault", f"{kind}, {why}")
+        lanes, address = int(context["fault_lanes"]), int(context["fault_va"])
+        return self.at(site, int(state["wave_in_group"]), int(state["group"]), lanes, address), kind
+
+    def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> Finding:
         """One place in one wave; `group` linear."""
         place = Place(
             self.name,
@@ -96,17 +111,17 @@ class Teller:
             self._group(group),
             wave,
             lanes,
-            address or None,
+            address,
         )
         return Finding(site.rule, self._sentence(site, wave, group, lanes, address), place)
 
-    def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int) -> str:
+    def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int | None) -> str:
         parts = [f"{self.name}: {site.rule} at {self._instruction(site.pc)}"]
         text = site.text or RULES.get(site.rule, "")
         parts.append(f"wave {wave} of workgroup {self._group(group)}")
         if lanes:
             parts.append(lanes_text(lanes, self.wave))
-        if address:
+        if address is not None:
             parts.append(f"address 0x{address:x} ({self.describe(address)})")
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 

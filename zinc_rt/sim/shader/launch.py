@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.shader.group import MAX_WAVES, SHAPE
 from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_LIMIT
 from zinc_rt.sim.shader_engine import Dispatch
+from zinc_rt.sim.tables.registers import PGM_RSRC1, PGM_RSRC2, TMPRING_SIZE
 
 FLOAT_MODE = 0xF0  # round to nearest even, denormals kept
 LDS_GRANULE_BYTES = 512  # RSRC2.LDS_SIZE counts these; the hardware allocates twice as much at a time
@@ -78,7 +78,7 @@ def of_dispatch(dispatch: Dispatch) -> Launch:
     """Raises Refused."""
     if dispatch.generation is not Generation.GFX12:
         raise Refused("not-simulated", "this engine runs gfx12 code only, no wave ran")
-    rsrc1, rsrc2 = dispatch.register(Sh.PGM_RSRC1), dispatch.register(Sh.PGM_RSRC2)
+    rsrc1, rsrc2 = dispatch.register(PGM_RSRC1), dispatch.register(PGM_RSRC2)
     wave = 32 if dispatch.wave32 else 64
     vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
     mode = rsrc1 >> 12 & 0xFF
@@ -91,7 +91,7 @@ def of_dispatch(dispatch: Dispatch) -> Launch:
     lds_bytes = (rsrc2 >> 15 & 0x1FF) * LDS_GRANULE_BYTES
     if lds_bytes > LDS_LIMIT_BYTES:
         raise Refused("lds-size", f"RSRC2.LDS_SIZE asks for {lds_bytes} bytes: a workgroup has {LDS_LIMIT_BYTES}")
-    scratch = dispatch.register(Sh.TMPRING_SIZE) if rsrc2 & 1 else 0
+    scratch = dispatch.register(TMPRING_SIZE) if rsrc2 & 1 else 0
     scratch_bytes = (scratch >> 12 & 0x3FFFF) * SCRATCH_UNIT_BYTES
     if rsrc2 & 1 and not (scratch & 0xFFF and dispatch.scratch_va):
         raise Refused(

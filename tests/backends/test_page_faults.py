@@ -1,0 +1,156 @@
+"""A page fault's report: what any driver tells, and apart from it what a simulated device saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_gpu import FakeGpu, FakeSide
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.amd.addresses import AddressMap
+from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.backends.amd.hang import Hang, HangReport
+from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.base import Device
+from zinc_rt.exec import Buffer, Stream
+from zinc_rt.pm4.packets import DispatchDirect, Nop, SetShReg, WriteData
+from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.machine import Machine
+
+NOWHERE = 0x6000_0000_0000
+
+
+def store_v0() -> bytes:
+    """v1 = 4 * v0; global_store_b32 v1, v0, s[0:1]; s_endpgm."""
+    words = (0x30020082, 0xEE068000, 0x00000000, 0x00000001, 0xBFB00000)
+    return b"".join(word.to_bytes(4, "little") for word in words)
+
+
+@pytest.fixture(params=[open_t1, open_t2], ids=["t1", "t2"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    driver = SimDriver(time_scale=0.01)
+    made: AmdBackend = request.param(driver, hang_folder=tmp_path / "hangs", timeout_seconds=5.0, debug=False)
+    yield made
+    try:
+        made.close(drain_seconds=0.0)
+    finally:
+        driver.close_all()
+
+
+def hang(
+    backend: AmdBackend, *packets: Any, name: str, freed: Buffer | None = None
+) -> tuple[HangReport, dict[str, Any], str]:
+    """The report, and as its files say it. `freed`: given back between building and running."""
+    stream = Stream("main")
+    backend.submit(backend.build(PacketProgram((Nop(),), "first"), {}), stream).wait(20.0)  # the queue is there
+    variant = backend.build(PacketProgram(packets, name), {})
+    if freed is not None:
+        backend.free(freed)
+    with pytest.raises(Hang) as caught:
+        backend.submit(variant, stream).wait(20.0)
+    bundle = caught.value.bundle
+    assert bundle is not None
+    return (
+        caught.value.report,
+        json.loads((bundle / "report.json").read_text())["faults"][0],
+        (bundle / "report.txt").read_text(),
+    )
+
+
+def test_a_packets_fault_names_packet_dword_and_byte(backend: AmdBackend) -> None:
+    target = backend.alloc(4096, "host_visible", "target")
+    assert target.gpu_va is not None
+    va = target.gpu_va + (1 << 40)
+    report, data, text = hang(backend, Nop(), WriteData(va + 12, (1,)), name="culprit")
+    seen = report.faults[0].seen
+    assert seen is not None and (seen.va, seen.access, seen.why) == (va + 12, "write", "not present")
+    assert "WRITE_DATA at IB" in seen.packet and seen.program == "culprit" and seen.dispatch is None
+    assert seen.kernel == "" and seen.pc is None and seen.wave is None
+    assert data["seen"]["packet"] == seen.packet and data["va"] == va + 12 & -4096
+    assert "seen     by the simulated device; of this a GPU tells only the page and why" in text
+    assert f"write at {va + 12:#x}" in report.why and "the simulated device saw" in report.why
+
+
+def test_a_waves_fault_names_dispatch_instruction_wave_and_lanes(backend: AmdBackend) -> None:
+    code = backend.alloc(4096, "device_local", "code")
+    out = backend.alloc(4096, "host_visible", "out")
+    gone = backend.alloc(4096, "host_visible", "gone")
+    assert code.gpu_va is not None and out.gpu_va is not None and gone.gpu_va is not None
+    backend._put(code.gpu_va, np.frombuffer(store_v0(), np.uint8))
+    launch = [
+        SetShReg(Sh.PGM_LO, (code.gpu_va >> 8 & 0xFFFFFFFF, code.gpu_va >> 40)),
+        SetShReg(Sh.PGM_RSRC1, (0xF0 << 12 | 3, 2 << 1)),
+        SetShReg(Sh.START_X, (0, 0, 0, 32, 1, 1)),
+    ]
+    good, bad = out.gpu_va, gone.gpu_va
+    packets = [
+        *launch,
+        SetShReg(Sh.USER_DATA_0, (good & 0xFFFFFFFF, good >> 32)),
+        DispatchDirect(1, 1, 1, 0x8005),
+        SetShReg(Sh.USER_DATA_0, (bad & 0xFFFFFFFF, bad >> 32)),
+        DispatchDirect(1, 1, 1, 0x8005),
+    ]
+    report, data, text = hang(backend, *packets, name="two launches", freed=gone)
+    seen = report.faults[0].seen
+    assert seen is not None
+    assert (seen.program, seen.dispatch, seen.dispatches) == ("two launches", 1, 2)
+    assert (seen.access, seen.va) == ("store", bad)
+    assert (seen.pc, seen.instruction) == (4, "global_store_b32 v1, v0, s[0:1]")
+    assert (seen.group, seen.wave, seen.lanes) == ((0, 0, 0), 0, 0xFFFFFFFF)
+    assert "in no allocation" in seen.allocation and "which was freed" in seen.near
+    assert data["seen"]["lanes"] == 0xFFFFFFFF and data["seen"]["dispatch"] == 1
+    assert "dispatch 1 (from 0) of 2 in two launches" in text
+    assert "wave      0 of workgroup (0, 0, 0), 32 lanes from 0" in text
+
+
+def test_a_freed_buffer_is_named_as_freed(backend: AmdBackend) -> None:
+    gone = backend.alloc(8192, "host_visible", "gone")
+    assert gone.gpu_va is not None
+    packet = WriteData(gone.gpu_va + 0x40, (1,))
+    report, _, text = hang(backend, packet, name="late", freed=gone)
+    seen = report.faults[0].seen
+    assert seen is not None and "+0x40, which was freed" in seen.near and seen.near in text
+
+
+def test_a_second_backends_fault_at_the_same_place_is_told_too(tmp_path: Path) -> None:
+    machine = Machine(time_scale=0.01)
+    for _ in range(2):
+        driver = SimDriver(machine)
+        made = open_t1(driver, hang_folder=tmp_path, timeout_seconds=5.0, debug=False)
+        report, _, _ = hang(made, WriteData(NOWHERE, (1,)), name="again")
+        assert report.faults[0].seen is not None
+        made.close(drain_seconds=0.0)
+        driver.close_all()
+    machine.close()
+
+
+def test_a_gpu_tells_no_more_than_the_page_and_the_report_says_so(tmp_path: Path) -> None:
+    made = AmdBackend(
+        FakeSide(FakeGpu(kind="kfd")),
+        spec=registry.spec("t1"),
+        device=Device("fake", "gfx1201", simulated=False),
+        hang_folder=tmp_path,
+        ring_bytes=4096,
+        timeout_seconds=0.05,
+        debug=False,
+    )
+    report, data, text = hang(made, WriteData(NOWHERE, (1,)), name="culprit")
+    assert report.faults[0].seen is None and data["seen"] is None
+    assert "seen     nothing more: a GPU tells the page and why, not who" in text and "--bisect" in text
+    made.close(drain_seconds=0.0)
+
+
+def test_both_sides_of_an_address_in_no_allocation_are_named_where_they_are_near() -> None:
+    map_ = AddressMap()
+    map_.add(0x10000, 0x4000, "pool")
+    map_.add(0x13000, 0x1000, "tail")
+    map_.add(0x20000, 0x1000, "next")
+    assert map_.describe(0x14010) == "in no allocation: 0x10 bytes past the end of tail, 0xbff0 bytes before next"
+    assert map_.describe(0x13010) == "tail+0x10"
+    assert map_.describe(NOWHERE) == "in no allocation, and none is near"

@@ -1,0 +1,138 @@
+"""Timed programs: every dispatch alone, in order, with two readings of the tier's own clock, and the same bits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.base import Backend
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
+from zinc_rt.devices import choose_tier, open_backend
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.golden.embedded import embedded
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.gpu import Gpu
+
+TICK_NS = 1000  # between two readings of a clock that counts its readings
+OPENERS = {"t1": open_t1, "t2": open_t2}
+
+
+def ticking() -> Callable[[], int]:
+    readings = itertools.count()
+    return lambda: TICK_NS * next(readings)
+
+
+@pytest.fixture
+def counting_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated device's counter counts its readings: 100 ticks of 10 ns each."""
+    readings = itertools.count(1)
+    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 100 * next(readings))
+
+
+def simulated(tier: str) -> Backend:
+    driver = SimDriver(sanitizer="fast")
+    opened: Backend = OPENERS[tier](
+        driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all
+    )
+    return opened
+
+
+@pytest.fixture(params=["t_cpu", "t_cpu_native", "t1", "t2"])
+def tier(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def opened(tier: str) -> Backend:
+    if tier == "t_cpu":
+        return CpuBackend("canonical-1", clock_ns=ticking())
+    if tier in OPENERS:
+        return simulated(tier)
+    try:
+        return open_backend(choose_tier(tier), "canonical-1")
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def engine(tier: str, counting_gpu: None) -> Iterator[Engine]:
+    with Engine(read_gguf(embedded()[0].model), opened(tier), ctx=64) as engine:
+        yield engine
+
+
+def step(engine: Engine, *, timed: bool) -> tuple[np.ndarray, Times]:
+    """A fresh sequence's first tokens, then one more, of which the logits and times are given."""
+    engine.variants.timed = timed
+    sequence = engine.open()
+    engine.extend(sequence, [1, 2, 3], rows="last")
+    output = engine.advance([(sequence, [4])], [0])
+    logits = output.logits().copy()
+    times = output.handle.variant.built.times()
+    engine.release(sequence)
+    return logits, times
+
+
+def test_a_timed_step_has_the_bits_of_any_other_and_names_every_node_once_or_more(engine: Engine) -> None:
+    plain, none = step(engine, timed=False)
+    timed, times = step(engine, timed=True)
+    assert timed.tobytes() == plain.tobytes() and np.any(plain)
+    assert none.dispatches == ()
+    nodes = [node for node in engine.graph("decode").nodes if node.op is not Op.BARRIER]
+    seen = [each.node for each in times.dispatches if each.node is not None]
+    assert list(dict.fromkeys(map(id, seen))) == [id(node) for node in nodes]
+    assert all(each.kernel for each in times.dispatches) and list(times.wrong()) == []
+    instrument = engine.backend.instrument
+    assert instrument is None or instrument.findings() == []
+
+
+def test_its_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> None:
+    _, times = step(engine, timed=True)
+    count = len(times.dispatches)
+    for one, next_one in itertools.pairwise(times.dispatches):
+        assert one.began_ns <= one.ended_ns <= next_one.began_ns
+    if tier == "t_cpu_native":  # a clock of its own: nothing is known of it but its order
+        assert 0 < sum(each.nanoseconds for each in times.dispatches) <= times.span_ns
+        return
+    assert {each.nanoseconds for each in times.dispatches} == {TICK_NS}
+    assert times.span_ns == (2 * count - 1) * TICK_NS
+    assert times.simulated == (tier in OPENERS)
+    assert times.clock == HOST_CLOCK if tier == "t_cpu" else "simulated" in times.clock
+
+
+def test_the_second_replay_has_times_of_its_own(engine: Engine, tier: str) -> None:
+    _, first = step(engine, timed=True)
+    _, second = step(engine, timed=True)
+    assert second.dispatches[0].began_ns > first.dispatches[-1].ended_ns
+    assert [each.kernel for each in first.dispatches] == [each.kernel for each in second.dispatches]
+
+
+def test_a_counter_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 7)
+    with Engine(read_gguf(embedded()[0].model), simulated("t1"), ctx=64) as engine:
+        _, times = step(engine, timed=True)
+    assert "does not advance" in next(times.wrong())
+
+
+def test_a_clock_that_goes_backwards_is_told() -> None:
+    back = Times("a clock", False, (Timed(None, "one", 10, 20), Timed(None, "two", 19, 30)))
+    assert "dispatch 1, two" in next(back.wrong())
+    assert list(Times("a clock", False, ()).wrong()) == []
+
+
+def test_a_timed_variant_gives_its_memory_back() -> None:
+    backend = simulated("t1")
+    with Engine(read_gguf(embedded()[0].model), backend, ctx=64) as engine:
+        step(engine, timed=True)
+        names = [block.region.name for block in backend.memory.blocks]  # type: ignore[attr-defined]
+        assert any(name.startswith("times of") for name in names)
+        engine.variants.unload()
+        names = [block.region.name for block in backend.memory.blocks]  # type: ignore[attr-defined]
+        assert not any(name.startswith("times of") for name in names)

@@ -1,0 +1,173 @@
+"""A copy of the tree, and faults planted in it: text by an anchor that is there once, files by their bytes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from fault_row import Edit, Fault
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KERNELS = Path("zinc_rt/kernels/gfx1201")
+LEFT_OUT = shutil.ignore_patterns(
+    ".*", "build", "dist", "*.egg-info", "tests", "docs", "zinc-rt-hangs", "zinc-rt-nightly"
+)
+_INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
+
+
+class CannotPlant(RuntimeError):
+    """The fault does not apply to this tree: the corpus is behind the code."""
+
+
+def copy_tree(target: Path) -> Path:
+    """What the package needs, with its bytecode, so that only what a fault changes is compiled anew."""
+    shutil.copytree(ROOT, target, symlinks=True, ignore=LEFT_OUT)
+    return target
+
+
+def plant(fault: Fault, tree: Path) -> None:
+    """Every edit, and the kernels that come of them. Raises CannotPlant where one does not apply."""
+    stale: dict[Path, None] = {}
+    for edit in fault.edits:
+        PLANTERS[edit.kind](edit, tree)
+        if edit.file.endswith((".s", ".inc")):
+            stale.update(dict.fromkeys(_depend(tree, Path(edit.file))))
+    if stale:
+        _assemble(tree, stale)
+
+
+def applies(fault: Fault, tree: Path = ROOT) -> str:
+    """Why the fault cannot be planted in this tree; "" where it can. Writes nothing."""
+    for edit in fault.edits:
+        path = tree / str(edit.options.get("copy", edit.file))
+        if not path.is_file():
+            return f"{path.relative_to(tree)} is not there"
+        if edit.kind == "text":
+            count = path.read_text(encoding="utf-8").count(str(edit.options["find"]))
+            if count != 1:
+                return f"{edit.file}: the anchor is there {count} times: {edit.options['find']!r}"
+            if edit.options["find"] == edit.options["replace"]:
+                return f"{edit.file}: the replacement changes nothing"
+        if edit.kind == "bytes" and (count := path.read_bytes().count(str(edit.options["after"]).encode())) != 1:
+            return f"{edit.file}: {edit.options['after']} is there {count} times"
+        if edit.kind == "tensor" and edit.options["tensor"] not in _tensors(path):
+            return f"{edit.file}: no tensor {edit.options['tensor']}"
+        if edit.kind == "array" and edit.options["array"] not in np.load(path).files:
+            return f"{edit.file}: no array {edit.options['array']}"
+    return ""
+
+
+# --- the kinds of edit --------------------------------------------------------------------------------------
+
+
+def _text(edit: Edit, tree: Path) -> None:
+    path = tree / edit.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(str(edit.options["find"])) != 1:
+        raise CannotPlant(f"{edit.file}: the anchor is there {text.count(str(edit.options['find']))} times")
+    path.write_text(text.replace(str(edit.options["find"]), str(edit.options["replace"])), encoding="utf-8")
+
+
+def _bytes(edit: Edit, tree: Path) -> None:
+    """`write` (hex), `skip` bytes behind the text `after`."""
+    path = _own(edit, tree)
+    content = bytearray(path.read_bytes())
+    after = str(edit.options["after"]).encode()
+    if content.count(after) != 1:
+        raise CannotPlant(f"{edit.file}: {edit.options['after']} is there {content.count(after)} times")
+    _put(content, content.index(after) + len(after) + int(edit.options["skip"]), edit)
+    path.write_bytes(content)
+
+
+def _tensor(edit: Edit, tree: Path) -> None:
+    """`write` (hex) at byte `at` of a tensor; or its bytes for those of the tensor `swap`, of the same size."""
+    path = _own(edit, tree)
+    places = _tensors(path)
+    content = bytearray(path.read_bytes())
+    start, size = places[str(edit.options["tensor"])]
+    if "swap" in edit.options:
+        other, other_size = places[str(edit.options["swap"])]
+        if size != other_size:
+            raise CannotPlant(f"{edit.file}: {edit.options['swap']} is of another size")
+        mine, theirs = content[start : start + size], content[other : other + size]
+        content[start : start + size], content[other : other + size] = theirs, mine
+    else:
+        _put(content, start + int(edit.options["at"]), edit)
+    path.write_bytes(content)
+
+
+def _cut(edit: Edit, tree: Path) -> None:
+    """The file ends after `keep` parts of a hundred."""
+    path = _own(edit, tree)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * int(edit.options["keep"]) // 100])
+
+
+def _array(edit: Edit, tree: Path) -> None:
+    """`write` (a number) at the place `at` of an array of an .npz, or `add` to what is there."""
+    path = _own(edit, tree)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    array = arrays[str(edit.options["array"])]
+    array.reshape(-1)[int(edit.options["at"])] = edit.options["write"]
+    np.savez_compressed(path, **arrays)
+
+
+PLANTERS = {"text": _text, "bytes": _bytes, "tensor": _tensor, "cut": _cut, "array": _array}
+
+
+def _put(content: bytearray, at: int, edit: Edit) -> None:
+    new = bytes.fromhex(str(edit.options["write"]))
+    if content[at : at + len(new)] == new:
+        raise CannotPlant(f"{edit.file}: these bytes are there already")
+    content[at : at + len(new)] = new
+
+
+def _own(edit: Edit, tree: Path) -> Path:
+    """The file to change: a copy of another one where the edit says so."""
+    path = tree / edit.file
+    if "copy" in edit.options and not path.exists():
+        shutil.copyfile(tree / str(edit.options["copy"]), path)
+    return path
+
+
+def _tensors(path: Path) -> dict[str, tuple[int, int]]:
+    """Where each tensor's bytes lie in a GGUF file: first byte, and how many."""
+    from gguf import GGUFReader
+
+    return {tensor.name: (int(tensor.data_offset), int(tensor.n_bytes)) for tensor in GGUFReader(path).tensors}
+
+
+# --- kernels ------------------------------------------------------------------------------------------------
+
+
+def _depend(tree: Path, source: Path) -> Iterator[Path]:
+    """The kernels that a source or an include ends in."""
+    if source.suffix == ".s":
+        yield source
+        return
+    folder = tree / source.parent
+    reached = {source.name}
+    while True:
+        more = {path.name for path in folder.glob("*.inc") if reached & _includes(path)} - reached
+        if not more:
+            break
+        reached |= more
+    yield from (source.with_name(path.name) for path in sorted(folder.glob("*.s")) if reached & _includes(path))
+
+
+def _includes(path: Path) -> set[str]:
+    return set(_INCLUDE.findall(path.read_text(encoding="utf-8")))
+
+
+def _assemble(tree: Path, sources: Iterable[Path]) -> None:
+    for source in sources:
+        command = [sys.executable, "-m", "zinc_rt.commands.asm", str(source)]
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CannotPlant(f"{source}: {done.stderr.strip()[-500:]}")

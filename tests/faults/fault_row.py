@@ -1,0 +1,105 @@
+"""A fault: what is planted, what a user would run, and which words name its cause. The rows are corpus/*.yaml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CORPUS = Path(__file__).parent / "corpus"
+GUILTY = ("kernel", "runtime", "packets", "driver", "oracle", "model code", "file", "golden", "harness")
+EDITS = {  # kind of edit: the keys it needs beside the file, and those it may have
+    "text": ({"file", "find", "replace"}, set[str]()),
+    "bytes": ({"file", "after", "skip", "write"}, {"copy", "add"}),
+    "tensor": ({"file", "tensor", "at", "write"}, {"copy", "add", "swap"}),
+    "cut": ({"file", "keep"}, {"copy"}),
+    "array": ({"file", "array", "at", "write"}, {"copy", "add"}),
+}
+
+
+class BadRow(ValueError):
+    """A row that says what no row may say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`kind` of EDITS, `file` below the tree; of a `copy` the file that it is made from first."""
+
+    kind: str
+    file: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`run`: commands one after the other, as behind `zinc-rt`, until one fails. `follow`: how many of those
+    that a failure advises are run too. `place`, `named`: regexes that must all be found for the fault to count as
+    located, or named. `innocent`: what no output may accuse."""
+
+    name: str
+    room: str
+    kind: str  # the class of fault: "off by one", "swapped operands"
+    cause: str
+    guilty: str
+    edits: tuple[Edit, ...]
+    run: tuple[str, ...]
+    place: tuple[str, ...]
+    named: tuple[str, ...]
+    follow: int = 0
+    innocent: tuple[str, ...] = ()
+    default: bool = False  # whether the suite plants it without --slow
+    waits_for: str = ""  # what the product lacks to name it; counted against the score all the same
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def faults() -> tuple[Fault, ...]:
+    """The whole corpus, by room. Raises BadRow for a row that is malformed or there twice."""
+    found: dict[str, Fault] = {}
+    for path in sorted(CORPUS.glob("*.yaml")):
+        for data in yaml.safe_load(path.read_text(encoding="utf-8")):
+            fault = _fault(path.stem, data)
+            if fault.name in found:
+                raise BadRow(f"{fault.name}: in {found[fault.name].room} and in {fault.room}")
+            found[fault.name] = fault
+    return tuple(found.values())
+
+
+def _fault(room: str, data: dict[str, Any]) -> Fault:
+    name = str(data.get("name", "a row without a name"))
+    known = {"name", "kind", "cause", "guilty", "edits", "run", "place", "named"}
+    extra = {"follow", "innocent", "default", "waits_for"}
+    if missing := known - data.keys():
+        raise BadRow(f"{room}.yaml: {name}: lacks {', '.join(sorted(missing))}")
+    if unknown := data.keys() - known - extra:
+        raise BadRow(f"{room}.yaml: {name}: unknown {', '.join(sorted(unknown))}")
+    if data["guilty"] not in GUILTY:
+        raise BadRow(f"{room}.yaml: {name}: guilty is one of {', '.join(GUILTY)}, not {data['guilty']}")
+    lists = {key: tuple(_texts(data.get(key, ()))) for key in ("run", "place", "named", "innocent")}
+    for regex in (*lists["place"], *lists["named"], *lists["innocent"]):
+        try:
+            re.compile(regex)
+        except re.error as error:
+            raise BadRow(f"{room}.yaml: {name}: {regex!r} is no regex: {error}") from error
+    rest = {key: data[key] for key in ("name", "kind", "cause", "guilty") if key in data}
+    more = {key: data[key] for key in ("follow", "default", "waits_for") if key in data}
+    return Fault(room=room, edits=tuple(_edits(room, name, data["edits"])), **rest, **lists, **more)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    yield from [value] if isinstance(value, str) else map(str, value)
+
+
+def _edits(room: str, name: str, rows: Any) -> Iterator[Edit]:
+    for row in [rows] if isinstance(rows, dict) else rows:
+        given = set(row) - {"kind"}
+        kind = str(row.get("kind", "text"))
+        needed, allowed = EDITS.get(kind, (set[str](), set[str]()))
+        if kind not in EDITS or needed - given or given - needed - allowed:
+            raise BadRow(f"{room}.yaml: {name}: an edit of kind {kind} with {', '.join(sorted(given))}")
+        yield Edit(kind, str(row["file"]), {key: row[key] for key in given if key != "file"})

@@ -1,0 +1,61 @@
+"""What the words that a fault left are worth: named, located, detected, missed or misleading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fault_row import Fault
+from fault_walk import Said
+
+SCORES = ("named", "located", "detected", "missed", "misleading")
+NOT_PLANTED = "not planted"  # the corpus is behind the code
+NOTHING_RAN = 77
+TRACEBACK = "Traceback (most recent call last)"
+# What a line of suspicion accuses, and for which guilt that is just.
+ACCUSED = (
+    (r"\boracle\b", {"oracle"}),
+    (r"\bruntime\b", {"runtime"}),
+    (r"\bgolden\b", {"golden"}),
+    (r"\bmodel file\b", {"file"}),
+    (r"\bmodel code\b", {"model code"}),
+    (r"\bkernels?\b", {"kernel"}),
+    (r"\bpackets?\b", {"packets", "runtime", "driver"}),
+    (r"\b(?:t1|t2|t_cpu_native)\b", {"kernel", "runtime", "packets", "driver"}),
+    (r"\b(?:state|KV cache|keys and values|positions|aliasing|barrier|near tie)\b", {"runtime", "kernel"}),
+    (r"\bwhat they share\b", {"kernel", "runtime", "packets", "driver"}),
+)
+_SUSPICION = re.compile(r"^suspect\s+(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    score: str
+    why: str  # for what is not named: what was not found, or what was accused
+
+
+def score(fault: Fault, said: Sequence[Said]) -> Score:
+    text = "\n".join(each.text for each in said)
+    if not any(each.exit not in (0, NOTHING_RAN) for each in said):
+        return Score("missed", f"exit {said[0].exit}: nothing failed")
+    if wrong := next(_accused(fault, text), ""):
+        return Score("misleading", wrong)
+    if TRACEBACK in text:
+        return Score("detected", "a traceback")
+    if lacking := [regex for regex in fault.place if not re.search(regex, text)]:
+        return Score("detected", f"no word of {lacking[0]}")
+    if lacking := [regex for regex in fault.named if not re.search(regex, text)]:
+        return Score("located", f"no word of {lacking[0]}")
+    return Score("named", "")
+
+
+def _accused(fault: Fault, text: str) -> Iterator[str]:
+    for regex in fault.innocent:
+        if found := re.search(regex, text):
+            yield found[0]
+    for line in _SUSPICION.findall(text):
+        what = line.rpartition("suspect ")[2]  # behind what was seen
+        just = [fault.guilty in fair for regex, fair in ACCUSED if re.search(regex, what)]
+        if just and not any(just):
+            yield f"suspect {what}"

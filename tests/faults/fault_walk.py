@@ -1,0 +1,88 @@
+"""What a user does: a command, and where it fails the commands that its own words advise."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fault_row import Fault
+
+SECONDS = 240  # for one command; one that takes longer is a hang of its own
+ADVICE = re.compile(r"^\s*(?:next|repro)(?::|\s)\s*(zinc-rt\b.*)$", re.MULTILINE)
+MODELS = {  # {name} in a row's command
+    name: f"--model {{tree}}/golden/{name}-q.gguf --golden {{tree}}/golden/{name}-q.npz"
+    for name in ("qwen3", "gemma4", "qwen35moe")
+}
+BARE = {f"{name}.gguf": f"{{tree}}/golden/{name}-q.gguf" for name in MODELS}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A command as the user typed it, its exit code, and all that it printed."""
+
+    command: str
+    exit: int
+    text: str
+
+
+def walk(fault: Fault, tree: Path, *, cache: Path) -> list[Said]:
+    """The fault's commands up to the first that fails, then as many of the advised ones as its row asks for."""
+    folder = tree / "work"
+    folder.mkdir(exist_ok=True)
+    said: list[Said] = []
+    for command in fault.run:
+        said.append(_run(filled(command, tree), tree, folder, cache))
+        if said[-1].exit:
+            break
+    for _ in range(fault.follow):
+        if not said[-1].exit:
+            break
+        advised = next(_advised(said), "")
+        if not advised:
+            break
+        said.extend(_run(each, tree, folder, cache) for each in advised.split(" ; "))
+    return said
+
+
+def filled(command: str, tree: Path) -> str:
+    for name, text in {**BARE, **MODELS}.items():
+        command = command.replace(f"{{{name}}}", text)
+    for count in ("20", "300"):  # so many tokens
+        tokens = ",".join(str((37 * index + 11) % 500) for index in range(int(count)))
+        command = command.replace(f"{{{count}}}", tokens)
+    return command.replace("{tree}", str(tree))
+
+
+def _advised(said: list[Said]) -> Iterator[str]:
+    """Commands that the latest words name and that were not run yet; `next` before `repro`."""
+    done = {f"zinc-rt {each.command}" for each in said}
+    found = [match for each in reversed(said) for match in ADVICE.finditer(each.text)]
+    for kind in ("next", "repro"):
+        for match in found:
+            if match[0].strip().startswith(kind) and not set(match[1].split(" ; ")) & done:
+                yield match[1]
+
+
+def _run(command: str, tree: Path, folder: Path, cache: Path) -> Said:
+    name, *arguments = shlex.split(command)
+    if name == "zinc-rt":
+        name, *arguments = arguments
+    name = name.removeprefix("zinc-rt-")
+    environment = {**os.environ, "PYTHONPATH": str(tree), "XDG_CACHE_HOME": str(cache), "COLUMNS": "200"}
+    argv = [sys.executable, "-m", "zinc_rt.cli", name, *arguments]
+    try:
+        done = subprocess.run(
+            argv, cwd=folder, env=environment, timeout=SECONDS, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        code, text = done.returncode, done.stdout.decode("utf-8", "replace")
+    except subprocess.TimeoutExpired as late:
+        so_far = (late.stdout or b"").decode("utf-8", "replace")
+        code, text = 124, f"{so_far}\n(still running after {SECONDS} s)\n"
+    return Said(shlex.join([name, *arguments]), code, text)

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Plant every fault of the corpus, one at a time, and see whether the commands that a user runs name it.
+
+Each fault goes into a copy of the tree. What its row runs there, and what those commands advise, is scored: named
+(place and cause), located (the place), detected (something failed), missed (nothing did), misleading (something
+innocent was accused).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from fault_plant import CannotPlant, applies, copy_tree, plant
+from fault_row import BadRow, Fault, faults
+from fault_score import NOT_PLANTED, SCORES, Score, score
+from fault_walk import Said, walk
+
+NAMED_SHARE = 0.95
+SCHEMA = "zinc-rt-faults/1"
+EXAMPLES = """\
+examples:
+  python3 ci/run.py faults                     the whole corpus: some minutes
+  python3 ci/run.py faults --list 'kernel-*'   what there is
+  python3 ci/run.py faults rope-base -v        one fault, with all that was printed
+  python3 ci/run.py faults --healthy           the same commands with nothing planted: none may fail
+
+exit codes: 0 at least 95 % are named, none is missed and none misleading; 1 otherwise; 2 wrong usage, or a fault
+that cannot be planted; 130 interrupted.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    fault: Fault
+    score: Score
+    said: tuple[Said, ...]
+    seconds: float
+
+    def as_dict(self) -> dict[str, object]:
+        told = ("name", "room", "kind", "cause", "guilty", "waits_for")
+        about = {name: getattr(self.fault, name) for name in told}
+        said = [asdict(each) for each in self.said]
+        return {**about, **asdict(self.score), "seconds": self.seconds, "said": said}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        chosen = _chosen(faults(), arguments.names)
+        if arguments.list:
+            return _list(chosen)
+        return _healthy(chosen, arguments) if arguments.healthy else _all(chosen, arguments)
+    except (BadRow, CannotPlant, ValueError) as error:
+        print(f"ci/run.py faults: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("ci/run.py faults: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="ci/run.py faults", description=__doc__, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument("names", nargs="*", metavar="NAME", help="faults by name, glob or room (default: all)")
+    made.add_argument("--list", action="store_true", help="show the faults, plant nothing")
+    made.add_argument("--healthy", action="store_true", help="run the commands with nothing planted")
+    made.add_argument("--json", metavar="FILE", help="the whole result with every printed word; - for stdout")
+    cores = os.cpu_count() or 1
+    made.add_argument("--jobs", type=int, default=cores, metavar="N", help="at once (default: cores)")
+    made.add_argument("--cache", type=Path, metavar="DIR", help="kept between runs (default: in the user's cache)")
+    made.add_argument("-v", "--verbose", action="store_true", help="what every command printed")
+    return made
+
+
+def _chosen(corpus: Sequence[Fault], names: Sequence[str]) -> list[Fault]:
+    for name in names:
+        if not any(_is(fault, name) for fault in corpus):
+            raise ValueError(f"no fault {name!r}; --list shows them")
+    return [fault for fault in corpus if not names or any(_is(fault, name) for name in names)]
+
+
+def _is(fault: Fault, name: str) -> bool:
+    return fault.room == name or fnmatch(fault.name, name)
+
+
+def _list(chosen: Sequence[Fault]) -> int:
+    for fault in chosen:
+        problem = applies(fault)
+        where = f"{fault.name:<34} {fault.room:<10} {fault.kind:<24}"
+        print(f"{where} {fault.cause}{f'  ({problem})' if problem else ''}")
+    print(f"{len(chosen)} faults")
+    return 0
+
+
+def tried(fault: Fault, *, cache: Path) -> Tried:
+    """One fault, planted in a copy that is gone afterwards."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copy_tree(Path(folder) / "zinc")
+        try:
+            plant(fault, tree)
+        except CannotPlant as error:
+            return Tried(fault, Score(NOT_PLANTED, str(error)), (), 0.0)
+        said = tuple(walk(fault, tree, cache=cache))
+        said = tuple(Said(each.command, each.exit, each.text.replace(str(tree), ".")) for each in said)
+    return Tried(fault, score(fault, said), said, round(time.monotonic() - started, 1))
+
+
+def _cache(arguments: argparse.Namespace) -> Path:
+    """Compiled kernels and the oracle's results by digest: what one fault leaves there no other finds."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    cache: Path = arguments.cache or Path(home) / "zinc_rt" / "faults"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+def _all(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
+    out = sys.stderr if arguments.json == "-" else sys.stdout
+    found: list[Tried] = []
+    for each in _each(chosen, arguments):
+        found.append(each)
+        row = f"{each.score.score:<10} {each.fault.name:<34} {each.seconds:>5.0f} s  {each.score.why}"
+        print(row, file=out, flush=True)
+        if arguments.verbose:
+            for said in each.said:
+                print(f"$ zinc-rt {said.command}\n{said.text}exit {said.exit}\n", file=out)
+    counts = Counter(each.score.score for each in found)
+    passed = not counts["missed"] and not counts["misleading"] and counts["named"] >= NAMED_SHARE * len(found)
+    told = ", ".join(f"{counts[name]} {name}" for name in (*SCORES, NOT_PLANTED) if name in SCORES or counts[name])
+    print(f"{'PASS' if passed else 'FAIL'}  {len(found)} faults: {told}", file=out)
+    if arguments.json:
+        body = {"schema": SCHEMA, "counts": dict(counts), "faults": [each.as_dict() for each in found]}
+        text = json.dumps(body, indent=1)
+        if arguments.json == "-":
+            print(text)
+        else:
+            Path(arguments.json).write_text(text + "\n", encoding="utf-8")
+    return 2 if counts[NOT_PLANTED] else 0 if passed else 1
+
+
+def _each(chosen: Sequence[Fault], arguments: argparse.Namespace) -> Iterator[Tried]:
+    cache = _cache(arguments)
+    pool = ThreadPoolExecutor(max(1, arguments.jobs))
+    try:
+        yield from pool.map(lambda fault: tried(fault, cache=cache), chosen)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _healthy(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
+    """The corpus's commands on the tree as it is: one that fails there detects nothing."""
+    plain = {fault.run: fault for fault in chosen if not any("copy" in edit.options for edit in fault.edits)}
+    cache, failed = _cache(arguments), 0
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copy_tree(Path(folder) / "zinc")
+        for number, fault in enumerate(plain.values(), 1):
+            bad = next((each for each in walk(fault, tree, cache=cache) if each.exit), None)
+            failed += bad is not None
+            print(f"{'FAIL' if bad else 'pass'}  {number} of {len(plain)}  {' && '.join(fault.run)}", flush=True)
+            if bad is not None:
+                print(bad.text)
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"{'FAIL' if failed else 'PASS'}  {len(plain)} commands on the healthy tree, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""The corpus of faults is in step with the tree, its scoring says what it means, and eight faults are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fault_plant import ROOT, CannotPlant, applies, copy_tree, plant
+from fault_row import BadRow, Edit, Fault, _fault, faults
+from fault_score import Score, score
+from fault_walk import Said, _advised
+from faults_command import main, tried
+
+CORPUS = faults()
+LEAST = 80
+DEFAULT = 8
+
+
+def a_fault(**changed: object) -> Fault:
+    row = {
+        "name": "a-fault",
+        "kind": "wrong sign",
+        "cause": "a sum where a difference is meant",
+        "guilty": "kernel",
+        "edits": {"file": "README.md", "find": "ZINC_RT", "replace": "zinc"},
+        "run": "validate",
+        "place": "node rope-0",
+        "named": "stored by rope",
+    }
+    return _fault("kernels", {**row, **changed})
+
+
+def said(text: str, code: int = 1) -> list[Said]:
+    return [Said("validate", code, text)]
+
+
+# --- the corpus ---------------------------------------------------------------------------------------------
+
+
+def test_there_are_enough_and_eight_of_them_run_by_default() -> None:
+    assert len(CORPUS) >= LEAST
+    assert sum(fault.default for fault in CORPUS) == DEFAULT
+    assert len({fault.room for fault in CORPUS if fault.default}) >= 4, "the default ones are of many rooms"
+    assert len({fault.kind for fault in CORPUS}) >= 30
+
+
+@pytest.mark.parametrize("fault", CORPUS, ids=str)
+def test_a_fault_still_applies(fault: Fault) -> None:
+    assert not applies(fault)
+
+
+@pytest.mark.parametrize("fault", CORPUS, ids=str)
+def test_a_row_cannot_name_itself(fault: Fault) -> None:
+    """What it plants, and how its files are called, is no proof of having found it."""
+    given = " ".join((*fault.run, *(edit.file for edit in fault.edits)))
+    assert fault.named and fault.place
+    assert not all(_found(regex, given) for regex in fault.named), "the command's own words name the cause"
+    assert not any(_found(regex, "PASS  FAIL  1 model: 3 failed, exit 1") for regex in fault.named)
+
+
+def _found(regex: str, text: str) -> bool:
+    import re
+
+    return re.search(regex, text) is not None
+
+
+# --- planting -----------------------------------------------------------------------------------------------
+
+
+def test_an_anchor_that_is_gone_is_told_and_nothing_is_planted(tmp_path: Path) -> None:
+    fault = a_fault(edits={"file": "pyproject.toml", "find": "no such line", "replace": "another"})
+    assert applies(fault) == "pyproject.toml: the anchor is there 0 times: 'no such line'"
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    with pytest.raises(CannotPlant, match="0 times"):
+        plant(fault, tmp_path)
+
+
+def test_planting_leaves_the_tree_itself_alone(tmp_path: Path) -> None:
+    fault = next(fault for fault in CORPUS if fault.name == "swiglu-squares-the-gate")
+    edit = fault.edits[0]
+    before = (ROOT / edit.file).read_bytes()
+    tree = copy_tree(tmp_path / "tree")
+    (tree / edit.file).write_text((tree / edit.file).read_text().replace(edit.options["find"], ""))
+    assert (ROOT / edit.file).read_bytes() == before
+    assert (tree / "zinc_rt" / "validate").is_symlink() and not (tree / "tests").exists()
+
+
+def test_bytes_of_a_tensor_are_changed_in_a_copy(tmp_path: Path) -> None:
+    from fault_plant import PLANTERS
+
+    (tmp_path / "golden").symlink_to(ROOT / "golden")
+    options = {"copy": "golden/qwen3-q.gguf", "tensor": "blk.0.attn_norm.weight", "at": 4, "write": "0000807f"}
+    PLANTERS["tensor"](Edit("tensor", "bad.gguf", options), tmp_path)
+    good, bad = (ROOT / "golden" / "qwen3-q.gguf").read_bytes(), (tmp_path / "bad.gguf").read_bytes()
+    changed = [at for at, (a, b) in enumerate(zip(good, bad, strict=True)) if a != b]
+    assert 1 <= len(changed) <= 4 and changed[-1] - changed[0] < 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"guilty": "nobody"}, "guilty is one of"),
+        ({"named": "("}, "is no regex"),
+        ({"edits": {"file": "a", "find": "b"}}, "an edit of kind text with file, find"),
+        ({"color": "red"}, "unknown color"),
+    ],
+)
+def test_a_row_that_says_nonsense_is_refused(changed: dict[str, object], says: str) -> None:
+    with pytest.raises(BadRow, match=says):
+        a_fault(**changed)
+
+
+# --- what words are worth -----------------------------------------------------------------------------------
+
+
+def test_the_place_and_the_cause_together_are_a_name() -> None:
+    assert score(a_fault(), said("node rope-0, stored by rope")) == Score("named", "")
+    assert score(a_fault(), said("node rope-0")).score == "located"
+    assert score(a_fault(), said("stored by rope")).score == "detected"
+    assert score(a_fault(), said("all is well", 0)).score == "missed"
+    assert score(a_fault(), said("nothing to compare", 77)).score == "missed", "what did not run found nothing"
+
+
+def test_a_traceback_is_no_finding() -> None:
+    text = "Traceback (most recent call last)\n node rope-0, stored by rope"
+    assert score(a_fault(), said(text)).score == "detected"
+
+
+def test_who_accuses_only_the_innocent_misleads() -> None:
+    found = "node rope-0, stored by rope\nsuspect    t1 differs from t_cpu: suspect "
+    assert score(a_fault(), said(found + "the oracle")) == Score("misleading", "suspect the oracle")
+    assert score(a_fault(), said(found + "the oracle, or what they share")).score == "named"
+    assert score(a_fault(), said(found + "t1")).score == "named"
+    assert score(a_fault(guilty="model code"), said(found + "t1")).score == "misleading"
+    assert score(a_fault(innocent="layer 3"), said(found + "t1, in layer 3")).score == "misleading"
+
+
+def test_advice_is_followed_once_the_latest_words_first() -> None:
+    text = "next       zinc-rt isa lint k.zrt\nrepro      zinc-rt validate --model m\n"
+    first = Said("validate --model m", 1, text)
+    assert list(_advised([first])) == ["zinc-rt isa lint k.zrt"]
+    second = Said("isa lint k.zrt", 1, "error: no such file\n  next: zinc-rt asm --check")
+    assert next(_advised([first, second])) == "zinc-rt asm --check"
+
+
+def test_the_list_and_a_wrong_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "swiglu-*"]) == 0
+    assert "swapped operands" in capsys.readouterr().out
+    assert main(["no-such-fault"]) == 2
+    assert "no fault 'no-such-fault'" in capsys.readouterr().err
+
+
+# --- the faults themselves ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, marks=[] if fault.default else pytest.mark.slow, id=str(fault)) for fault in CORPUS],
+)
+def test_a_fault_is_named(fault: Fault, tmp_path_factory: pytest.TempPathFactory) -> None:
+    if fault.waits_for:
+        pytest.xfail(f"waits for {fault.waits_for}")
+    found = tried(fault, cache=tmp_path_factory.getbasetemp().parent / "faults-cache")
+    assert found.score.score == "named", f"{found.score}\n" + "\n".join(each.text for each in found.said)

@@ -1,0 +1,289 @@
+"""Perplexity and KL divergence: against sums of our own in float64, llama.cpp's logits, and llama.cpp itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine import Engine
+from zinc_rt.errors import CheckFailed, InputError, OutputError, UsageError
+from zinc_rt.golden.embedded import FOLDER, embedded
+from zinc_rt.golden.format import read_golden
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.perf.perplexity import (
+    PIECE,
+    QUANTILES,
+    Scores,
+    against,
+    chunks,
+    mean_error,
+    perplexity,
+    rows_of,
+    score,
+    scored,
+)
+from zinc_rt.perf.perplexity_base import Base, writing
+from zinc_rt.perf.perplexity_command import CORPUS, main
+
+MODEL = str(FOLDER / "qwen3-q.gguf")
+CTX = 32
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine(read_gguf(MODEL), CpuBackend("canonical-1"), ctx=CTX) as engine:
+        yield engine
+
+
+def text(engine: Engine, count: int, seed: int = 7) -> list[int]:
+    return np.random.default_rng(seed).integers(0, engine.model.vocab, count).tolist()
+
+
+def test_a_text_is_cut_as_llama_perplexity_cuts_it() -> None:
+    made = chunks(list(range(100, 135)), 10, bos=1)
+    assert [chunk.tokens[:2] for chunk in made] == [(1, 101), (1, 111), (1, 121)]  # 5 tokens are left over
+    assert {len(chunk.tokens) for chunk in made} == {10} and made[0].first == 5
+    assert made[1].targets.tolist() == [116, 117, 118, 119] and scored(10) == 4
+    assert scored(511) == 255 and scored(512) == 255
+    assert len(chunks(list(range(100)), 10, most=3)) == 3 and chunks([5, 6, 7, 8], 4)[0].tokens[0] == 5
+    for wrong, told in (((list(range(9)), 10), "has 9 tokens"), (([1] * 9, 3), "--ctx 3")):
+        with pytest.raises(UsageError, match=told):
+            chunks(*wrong)
+    with pytest.raises(UsageError, match="--chunks 0"):
+        chunks([1] * 20, 10, most=0)
+
+
+def by_hand(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
+    """Negative log-probabilities from every row's logits, one token at a time, summed exactly."""
+    found = []
+    for start in range(0, len(tokens) - ctx + 1, ctx):
+        part = tokens[start : start + ctx]
+        sequence = engine.open()
+        logits = np.concatenate([engine.extend(sequence, [token]) for token in part])
+        engine.release(sequence)
+        for row in range(ctx // 2, ctx - 1):
+            wide = [float(value) for value in logits[row]]
+            largest = max(wide)
+            total = math.fsum(math.exp(value - largest) for value in wide)
+            found.append(largest + math.log(total) - wide[part[row + 1]])
+    return found
+
+
+def test_it_is_what_a_sum_of_our_own_gives_from_the_logits(engine: Engine) -> None:
+    tokens = text(engine, 2 * 12 + 5)
+    made = perplexity(score(engine, chunks(tokens, 12)).nll)
+    wanted = by_hand(engine, tokens, 12)
+    assert len(wanted) == 2 * scored(12)
+    mean = math.fsum(wanted) / len(wanted)
+    error = math.sqrt((math.fsum(v * v for v in wanted) / len(wanted) - mean * mean) / (len(wanted) - 1))
+    assert made.value == pytest.approx(math.exp(mean), rel=1e-12)
+    assert made.error == pytest.approx(math.exp(mean) * error, rel=1e-9) and made.error > 0
+
+
+def test_a_chunk_longer_than_a_step_has_the_rows_of_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(read_gguf(MODEL), CpuBackend("float32-dequant"), ctx=PIECE + 40) as engine:
+        (chunk,) = chunks(text(engine, PIECE + 40), PIECE + 40)
+        pieces = list(rows_of(engine, chunk))
+        assert len(pieces) == 2 and sum(map(len, pieces)) == scored(PIECE + 40) == len(chunk.targets)
+        assert engine.sequences == ()
+
+
+def kl_by_hand(base: np.ndarray, own: np.ndarray) -> float:
+    p, q = ([float(value) for value in row] for row in (base, own))
+
+    def log_probabilities(row: list[float]) -> list[float]:
+        largest = max(row)
+        total = math.log(math.fsum(math.exp(value - largest) for value in row))
+        return [value - largest - total for value in row]
+
+    lp, lq = log_probabilities(p), log_probabilities(q)
+    return math.fsum(math.exp(a) * (a - b) for a, b in zip(lp, lq, strict=True))
+
+
+def test_divergence_top_1_and_differences_are_what_they_are_by_hand() -> None:
+    random = np.random.default_rng(3)
+    base = random.standard_normal((150, 40)).astype(np.float32) * 3
+    own = base + random.standard_normal((150, 40)).astype(np.float32)
+    own[7] = base[7]
+    targets = random.integers(0, 40, 150).astype(np.int32)
+    scores = Scores()
+    scores.add(own, targets, base)
+    wanted = [kl_by_hand(one, two) for one, two in zip(base, own, strict=True)]
+    assert scores.kl == pytest.approx(wanted, rel=1e-10, abs=1e-14) and scores.kl[7] == 0.0
+    found = against(scores)
+    assert found.same_bits == 1 and 0 < found.same_top.value < 1
+    assert found.same_top.value == np.mean(base.argmax(1) == own.argmax(1))
+    ordered = sorted(wanted)
+    assert found.kl_quantiles[1.0] == pytest.approx(ordered[-1])
+    assert found.kl_quantiles[0.5] == pytest.approx((ordered[74] + ordered[75]) / 2)
+    assert tuple(found.kl_quantiles) == QUANTILES
+    place = 0.9 * 149  # as llama-perplexity interpolates
+    between = ordered[int(place)] + (place - int(place)) * (ordered[int(place) + 1] - ordered[int(place)])
+    assert found.kl_quantiles[0.9] == pytest.approx(between)
+    ratios = np.array(scores.nll) - np.array(scores.base_nll)
+    mean, error = mean_error(ratios.tolist())  # of the differences: what the covariance makes of both errors
+    assert found.log_ratio.value == pytest.approx(mean) and found.log_ratio.error == pytest.approx(error)
+    differences = np.array(scores.p_diff)
+    assert found.p_diff_rms.value == pytest.approx(np.sqrt((differences**2).mean()))
+    assert math.exp(mean_error(scores.base_nll)[0]) == pytest.approx(found.base.value)
+
+
+def test_what_the_base_holds_impossible_counts_nothing_and_what_this_does_is_infinitely_far() -> None:
+    base, own = (np.zeros((1, 3), np.float32) for _ in range(2))
+    base[0, 2] = -np.inf
+    one, two = Scores(), Scores()
+    one.add(own, np.array([0], np.int32), base)
+    two.add(base, np.array([0], np.int32), own)
+    assert one.kl[0] == pytest.approx(math.log(1.5)) and two.kl[0] == math.inf
+
+
+@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+def test_on_llama_cpps_own_logits_it_is_ours_within_their_difference(pair: object) -> None:
+    """What llama.cpp computed for a prompt lies in the embedded goldens: its rows as a base, ours beside it."""
+    golden = read_golden(pair.golden)  # type: ignore[attr-defined]
+    theirs = np.asarray(golden.logits, np.float32)
+    ids = [int(token) for token in golden.ids][: len(theirs)]
+    (chunk,) = chunks(ids, len(ids))
+    rows = theirs[chunk.first : len(ids) - 1]
+    with Engine(read_gguf(pair.model), CpuBackend("canonical-1"), ctx=len(ids)) as engine:  # type: ignore[attr-defined]
+        found = against(score(engine, [chunk], base=lambda count: rows[:count]))
+    assert found.base.value > 10 and abs(found.log_ratio.value) < 1e-4
+    assert 0 < found.kl.value < 1e-8 and found.same_top.value == 1
+
+
+def test_llama_cpp_gives_the_same_perplexity(engine: Engine) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    tokens = text(engine, 2 * CTX)
+    model = llama_cpp.Llama(MODEL, n_ctx=CTX, logits_all=True, verbose=False)
+    nll: list[float] = []
+    for chunk in chunks(tokens, CTX):
+        model.reset()
+        model.eval(list(chunk.tokens))
+        rows = np.array(model.scores[chunk.first : CTX - 1], np.float32)
+        theirs = Scores()
+        theirs.add(rows, chunk.targets)
+        nll += theirs.nll
+    ours = perplexity(score(engine, chunks(tokens, CTX)).nll)
+    # it quantises activations: canonical-1 does not
+    assert ours.value == pytest.approx(perplexity(nll).value, rel=0.02)
+
+
+def test_a_logit_that_is_no_number_ends_it_with_its_place(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    (chunk,) = chunks(text(engine, CTX), CTX)
+    real = engine.step
+
+    def broken(*given: object, **named: object) -> np.ndarray:
+        logits = real(*given, **named)  # type: ignore[arg-type]
+        logits[2, 5] = np.nan
+        return logits
+
+    monkeypatch.setattr(engine, "step", broken)
+    with pytest.raises(CheckFailed, match=f"position {CTX // 2 + 2}: logit 5 is not a number"):
+        list(rows_of(engine, chunk))
+    assert engine.sequences == ()
+
+
+# --- the base file ------------------------------------------------------------------------------------------
+
+
+META = {"ctx": 4, "chunks": 1}
+
+
+def base_of(path: Path, rows: np.ndarray, *, declared: int | None = None) -> Path:
+    with writing(str(path), META, [1, 2, 3, 4], declared or len(rows), rows.shape[1]) as keep:
+        keep(rows[:1])
+        keep(rows[1:])
+    return path
+
+
+def test_a_base_is_read_back_row_by_row_and_is_an_npz(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).standard_normal((3, 50)).astype(np.float32)
+    path = base_of(tmp_path / "b.npz", rows)
+    with Base(str(path)) as base:
+        assert base.tokens == [1, 2, 3, 4] and (base.rows, base.vocab) == (3, 50) and base.meta["ctx"] == 4
+        assert base(2).tobytes() == rows[:2].tobytes() and base(1).tobytes() == rows[2:].tobytes()
+        with pytest.raises(InputError, match="ends before"):
+            base(1)
+    with np.load(path) as file:
+        assert file["logits"].tobytes() == rows.tobytes()
+
+
+def test_a_base_that_was_not_finished_leaves_no_file(tmp_path: Path) -> None:
+    rows = np.zeros((2, 8), np.float32)
+    with pytest.raises(OutputError, match="2 of 5 rows"):
+        base_of(tmp_path / "b.npz", rows, declared=5)
+    with pytest.raises(KeyError), writing(str(tmp_path / "c.npz"), META, [], 1, 1):
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_base_is_refused_by_what_it_is(tmp_path: Path) -> None:
+    whole = base_of(tmp_path / "b.npz", np.zeros((2, 8), np.float32)).read_bytes()
+    cut, other, foreign = (tmp_path / name for name in ("cut.npz", "other.npz", "foreign.npz"))
+    cut.write_bytes(whole[: len(whole) // 2])
+    np.savez(other, tokens=np.zeros(3))
+    with zipfile.ZipFile(tmp_path / "b.npz") as source, zipfile.ZipFile(foreign, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            target.writestr(name, data.replace(b"p\0\0\0e\0\0\0r\0\0\0p", b"p\0\0\0a\0\0\0r\0\0\0p"))
+    for path, told in ((cut, "no base"), (other, "no base"), (foreign, "format"), (tmp_path / "none", "No such")):
+        with pytest.raises(InputError, match=told):
+            Base(str(path))
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+ON_CPU = ["--model", MODEL, "--tier", "t_cpu", "--ctx", str(CTX)]
+
+
+def test_the_command_against_its_own_base_has_the_same_bits(tmp_path: Path, capsys: Capture) -> None:
+    base, report = str(tmp_path / "b.npz"), tmp_path / "r.json"
+    assert main([*ON_CPU, "--chunks", "2", "--save-base", base]) == 0
+    first = capsys.readouterr().out
+    assert "corpus.txt" in first and "2 chunks of 32, 30 predictions" in first and "of 162 chunks" in first
+    assert main([*ON_CPU, "--kl-base", base, "--max-kl", "0", "--json", str(report)]) == 0
+    shown = capsys.readouterr().out
+    assert "30 of 30 rows of logits" in shown and shown.splitlines()[-1] == first.splitlines()[-2]
+    body = json.loads(report.read_text())
+    measure = body["results"][0]["measure"]
+    assert measure["against"]["kl"] == {"value": 0.0, "error": 0.0} and measure["scored"] == 30
+    assert measure["against"]["same_top"]["value"] == 1.0 and body["direct_compute_ops"] > 10
+    assert body["results"][0]["reference"] == "qwen3-q.gguf on t_cpu, canonical-1"
+    assert main([*ON_CPU, "--kl-base", base, "--ordering", "canonical-1-q8", "--max-kl", "1e-9"]) == 1
+    assert "FAIL      a mean KL divergence of" in capsys.readouterr().out
+
+
+def test_the_simulated_tier_beside_the_oracle_has_its_bits(capsys: Capture) -> None:
+    words = ["--model", MODEL, "--tier", "t1", "--device", "sim", "--against", "t_cpu", "--ctx", "16"]
+    assert main([*words, "--chunks", "1", "--max-kl", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert "7 of 7 rows of logits" in shown and "t1 (simulated)" in shown.splitlines()[-1]
+
+
+def test_a_text_of_ones_own_and_its_refusals(tmp_path: Path, capsys: Capture) -> None:
+    own, bad, base = tmp_path / "t.txt", tmp_path / "bad.txt", str(tmp_path / "b.npz")
+    own.write_text("The quick brown fox jumps over the lazy dog. " * 12, encoding="utf-8")
+    bad.write_bytes(b"caf\xe9" * 200)
+    assert main([*ON_CPU, "--text", str(own), "--chunks", "1", "--save-base", base]) == 0
+    capsys.readouterr()
+    for words, code, told in (
+        ([*ON_CPU, "--text", str(bad)], 2, "not valid UTF-8"),
+        ([*ON_CPU, "--text", str(tmp_path / "none")], 2, "cannot read the text"),
+        ([*ON_CPU, "--kl-base", base, "--text", str(CORPUS)], 2, "other tokens, the first at"),
+        ([*ON_CPU[:-1], "64", "--kl-base", base], 2, "chunks of 32 tokens"),
+        ([*ON_CPU, "--max-kl", "1"], 2, "--max-kl needs"),
+        ([*ON_CPU, "--kl-base", base, "--max-kl", "nan"], 2, "--max-kl nan"),
+        (["--model", str(FOLDER / "gemma4-q.gguf"), *ON_CPU[2:], "--kl-base", base], 2, "other texts"),
+        ([*ON_CPU[:-1], "2"], 2, "--ctx 2"),
+    ):
+        assert main(words) == code, words
+        assert told in capsys.readouterr().err, words

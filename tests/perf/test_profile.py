@@ -1,0 +1,192 @@
+"""perf profile: rows add up to the step, to the nanosecond; a clock that lies fails; what the command writes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zinc_rt.backends.amd.open import open_t1
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.backends.times import Timed, Times
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UsageError
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.mem.traffic import decode_traffic
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.perf.command import main
+from zinc_rt.perf.profile import GROUPS, PLAN, Measured, Step, Workload, measure, placed_ns, profile
+from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.gpu import Gpu
+
+MODEL = FOLDER / "qwen3-q.gguf"
+TICK_NS = 1000
+
+
+class Counting:
+    """A clock that counts its readings."""
+
+    def __init__(self) -> None:
+        self._readings = itertools.count()
+
+    def __call__(self) -> int:
+        return TICK_NS * next(self._readings)
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> Measured:
+    """The host's clock and the nodes' are one that counts."""
+    clock = Counting()
+    with Engine(read_gguf(MODEL), CpuBackend("canonical-1", clock_ns=clock), ctx=64) as engine:
+        return measure(engine, Workload(steps=3, position=2), clock_ns=clock)
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_rows_and_host_are_the_step_to_the_nanosecond(on_cpu: Measured, by: str) -> None:
+    made = profile(on_cpu, by)
+    assert made.nodes_ns + made.host_ns == made.step_ns > 0
+    dispatches = sum(len(step.times.dispatches) for step in on_cpu.steps)
+    assert sum(row.calls for row in made.rows) == dispatches
+    # two readings a node; the host's own before and after each step
+    assert made.nodes_ns == (2 * dispatches - made.steps) * TICK_NS and made.host_ns == 2 * made.steps * TICK_NS
+    assert made.nodes_share >= 0.95 and made.wrong == ()
+    assert [row.nanoseconds for row in made.rows] == sorted((r.nanoseconds for r in made.rows), reverse=True)
+
+
+def test_a_row_for_each_op_layer_and_node(on_cpu: Measured) -> None:
+    nodes = [node for node in on_cpu.graph.nodes if node.op is not Op.BARRIER]
+    assert {row.name for row in profile(on_cpu, "op").rows} == {node.op.name for node in nodes}
+    assert len(profile(on_cpu, "node").rows) == len(nodes)
+    layers = {row.name for row in profile(on_cpu, "layer").rows}
+    assert {"layer 0", "layer 1", "layer 2", "result_output"} <= layers and "layer 3" not in layers
+    with pytest.raises(UsageError, match="--by colour"):
+        profile(on_cpu, "colour")
+
+
+def test_bytes_are_those_of_the_graph_and_no_prompt_has_any(on_cpu: Measured) -> None:
+    wanted = sum(
+        row.read_bytes + row.written_bytes for row in decode_traffic(on_cpu.graph, position=on_cpu.position)
+    )
+    for by in GROUPS:
+        assert sum(row.bytes or 0 for row in profile(on_cpu, by).rows) == wanted
+    with Engine(read_gguf(MODEL), CpuBackend("canonical-1", clock_ns=(clock := Counting())), ctx=64) as engine:
+        prompt = measure(engine, Workload(steps=1, prefill=5), clock_ns=clock)
+    assert prompt.tokens == 5 and {row.bytes for row in profile(prompt, "op").rows} == {None}
+
+
+def test_on_the_simulated_gpu_the_same_with_packets_and_barriers_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = itertools.count(1)
+    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 100 * next(readings))
+    driver = SimDriver(sanitizer="fast")
+    backend = open_t1(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all)
+    clock = Counting()
+
+    def host() -> int:  # longer than any span of the device's
+        return 1000 * clock()
+
+    with Engine(read_gguf(MODEL), backend, ctx=64) as engine:
+        measured = measure(engine, Workload(steps=2, prefill=3), clock_ns=host)
+    made = profile(measured, "op")
+    count = len(measured.steps[0].times.dispatches)
+    assert measured.steps[0].times.simulated and made.wrong == ()
+    assert made.nodes_ns == 2 * (2 * count - 1) * TICK_NS  # each dispatch, and each way to the next
+    assert sum(row.launch_ns for row in made.rows) == 2 * (count - 1) * TICK_NS
+    assert made.nodes_ns + made.host_ns == made.step_ns
+    assert PLAN in {row.name for row in made.rows}  # grids of a prompt are data
+
+
+def step_of(*pairs: tuple[int, int], began: int = 0, ended: int = 100, host_time: bool = False) -> Step:
+    dispatches = tuple(Timed(None, "k", one, two) for one, two in pairs)
+    return Step(began, ended, Times("a clock", False, dispatches, host_time))
+
+
+def test_clocks_that_cannot_be_believed_are_told(on_cpu: Measured) -> None:
+    for pairs, told in (
+        (((10, 20), (15, 30)), "begins too early"),
+        (((7, 7), (7, 7)), "does not advance"),
+        (((0, 90), (90, 300)), "longer than the whole step"),
+    ):
+        lying = Measured(on_cpu.graph, 1, 3, [step_of(*pairs)])
+        assert told in profile(lying, "op").wrong[0]
+    with pytest.raises(UsageError, match="no dispatch"):
+        profile(Measured(on_cpu.graph, 1, 3, [step_of()]), "op")
+
+
+def test_a_devices_clock_is_laid_so_that_both_ends_meet() -> None:
+    assert placed_ns(step_of((5010, 5020), (5030, 5040), began=1000, ended=1100)) == 1100 - 5040
+    assert placed_ns(step_of((1010, 1020), began=1000, ended=1100, host_time=True)) == 0
+
+
+def test_the_command_writes_its_table_its_report_and_a_timeline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report, chrome = tmp_path / "r.json", tmp_path / "t.json"
+    words = [
+        "profile",
+        "--model",
+        str(MODEL),
+        "--tier",
+        "t_cpu",
+        "--steps",
+        "2",
+        "--top",
+        "3",
+        "--bandwidth",
+        "40",
+    ]
+    assert main([*words, "--layers", "0:2", "--json", str(report), "--chrome", str(chrome)]) == 0
+    shown = capsys.readouterr().out
+    assert "nodes     add up to" in shown and "more" in shown and "the host's monotonic clock" in shown
+    assert "shortcut  --layers 0:2: 2 of 3 layers" in shown and "40.0 GB/s, as given" in shown
+    body = json.loads(report.read_text())
+    measure = body["results"][0]["measure"]
+    assert body["shortcuts"] == ["--layers 0:2: 2 of 3 layers"] and measure["simulated_clock"] is False
+    total = sum(row["seconds"] for row in measure["nodes"]) + measure["host_seconds"]
+    assert total == pytest.approx(measure["step_seconds"], rel=1e-9)
+    assert sum(row["seconds"] for row in measure["rows"]) == pytest.approx(measure["nodes_seconds"], rel=1e-9)
+    assert body["direct_compute_ops"] == len(measure["nodes"])
+    events = json.loads(chrome.read_text())["traceEvents"]
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    queue = next(tid for tid, name in tracks.items() if name.startswith("queue main, by the host's"))
+    dispatched = [event for event in events if event["ph"] == "X" and event["tid"] == queue]
+    steps = [event for event in events if event["ph"] == "X" and event["tid"] != queue]
+    assert {"Qcur-0 matmul", "Qcur-0 rope", "rope"} <= {event["name"] for event in dispatched} and len(steps) == 2
+    for event in dispatched:  # each inside its step
+        inside = steps[event["args"]["step"]]
+        assert inside["ts"] <= event["ts"] and event["ts"] + event["dur"] <= inside["ts"] + inside["dur"] + 1e-3
+
+
+def test_a_simulated_clock_says_so_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chrome = tmp_path / "t.json"
+    words = ["profile", "--model", str(MODEL), "--tier", "t1", "--device", "sim", "--steps", "1", "--json", "-"]
+    assert main([*words, "--chrome", str(chrome)]) == 0
+    seen = capsys.readouterr()
+    measure = json.loads(seen.out)["results"][0]["measure"]
+    assert measure["simulated_clock"] and "simulated" in measure["clock"] and measure["bandwidth_gbs"] == 0
+    assert "on t1, simulated" in seen.err and "(SIMULATED clock)" in seen.err and "has no bandwidth" in seen.err
+    assert "simulated" in chrome.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--steps", "0"], "--steps 0: wanted 1 or more"),
+        (["--position", "999"], "do not fit the context"),
+        (["--layers", "1:2"], "a profile begins at layer 0"),
+        (["--layers", "0:9"], "layers 0 to 2"),
+        (["--bandwidth", "fast"], "--bandwidth fast"),
+        (["--bandwidth", "0"], "--bandwidth 0"),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused_in_a_sentence(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[Any]
+) -> None:
+    assert main(["profile", "--model", str(MODEL), "--tier", "t_cpu", *words]) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,129 @@
+"""A short life on the simulated device, for tests that plant a fault in the runtime's tables: what is noticed."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations
+from types import ModuleType
+
+import pytest
+from sim.test_whole_device import Word, kfd_gpu, machine, render_path, submit, within
+
+from zinc_rt.errors import ZincError
+from zinc_rt.kmd.events import EventKind
+from zinc_rt.kmd.transport import Queue
+from zinc_rt.kmd.uapi.layout import Ioctl, Struct
+from zinc_rt.kmd.userq import UserqGpu
+from zinc_rt.pm4.packets import ProtectedFenceSignal, ReleaseMem
+from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.machine import Machine
+
+SECONDS = 0.2  # a healthy queue needs a hundredth of it
+
+
+def _read_pointer(queue: Queue) -> int:
+    assert queue.rptr.host is not None
+    return ctypes.c_uint64.from_address(queue.rptr.host.address).value
+
+
+def kfd_life() -> str:
+    """Two queues, fences, read pointers, an event. "" where all is well, else what went wrong and the findings."""
+    with machine() as owner:
+        try:
+            seen = _kfd_life(owner)
+        except (ZincError, OSError) as error:
+            seen = str(error)
+        return "; ".join(filter(None, [seen, *_findings(owner)]))
+
+
+def _kfd_life(owner: Machine) -> str:
+    with kfd_gpu(owner) as gpu:
+        fence = Word(gpu)
+        first, second = (gpu.create_queue(ring_bytes=size) for size in (1 << 16, 1 << 15))
+        for value, queue in ((7, first), (8, second)):
+            end = submit(queue, ReleaseMem(address=fence.va, data=value))
+            if not fence.becomes(value, SECONDS):
+                return _why(owner.dmesg) or f"fence {value} was never written"
+            if not within(SECONDS, lambda: _read_pointer(queue) == end):  # noqa: B023, asked at once
+                return f"the read pointer stands at {_read_pointer(queue)} after {end} dwords"
+        event = gpu.process.events.create(EventKind.SIGNAL)
+        number = event.event_id
+        signal = ReleaseMem(event.slot_va, number, data_sel=2, int_sel=2, int_ctxid=number)
+        submit(first, signal)
+        if not gpu.process.events.wait([event], SECONDS):
+            return "the event was never signalled"
+    return ""
+
+
+def user_queue_life() -> str:
+    """The same for user queues: fences of memory and of the kernel."""
+    with machine() as owner, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(UserqGpu.settle, "__defaults__", (SECONDS,))  # page tables that never come
+        try:
+            seen = _user_queue_life(owner)
+        except (ZincError, OSError) as error:
+            seen = str(error)
+        return "; ".join(filter(None, [seen, *_findings(owner)]))
+
+
+def _user_queue_life(owner: Machine) -> str:
+    with UserqGpu(driver := SimDriver(owner), render_path(driver)) as gpu:
+        fence = Word(gpu)
+        queues = [gpu.create_queue(ring_bytes=1 << 16) for _ in range(2)]
+        for value, queue in enumerate(queues, 3):
+            done = gpu.syncobj(f"done {value}")
+            submit(queue, ReleaseMem(address=fence.va, data=value), ProtectedFenceSignal())
+            gpu.signal(queue, syncobjs=[done], writes=[fence.buffer])
+            if not fence.becomes(value, SECONDS):
+                return _why(owner.dmesg) or f"fence {value} was never written"
+            if not done.wait(SECONDS):
+                return f"sync object {value} was never signalled"
+    return ""
+
+
+def _findings(owner: Machine) -> list[str]:
+    return [f"{found.rule}: {found.sentence}" for found in owner.findings]
+
+
+def _why(dmesg: list[str]) -> str:
+    return next((line for line in dmesg if "hung" in line or "page fault" in line), "")
+
+
+Swap = tuple[str, str]
+
+
+def swaps(struct: Struct) -> Iterator[Swap]:
+    """Pairs of members of one width at two places."""
+    for one, other in combinations(struct.fields, 2):
+        same_width = struct.fields[one].size_bytes == struct.fields[other].size_bytes
+        if same_width and struct.offsets[one] != struct.offsets[other]:
+            yield one, other
+
+
+def swapped(struct: Struct, swap: Swap) -> Struct:
+    places = {swap[0]: struct.offsets[swap[1]], swap[1]: struct.offsets[swap[0]]}
+    fields = [replace(f, at=places.get(name, struct.offsets[name])) for name, f in struct.fields.items()]
+    return Struct(struct.c_name, *fields, pointers=struct.pointers)
+
+
+def plant_struct(patch: pytest.MonkeyPatch, module: ModuleType, name: str, wrong: Struct) -> None:
+    """The runtime's struct `name` of that uapi module, and the ioctl that carries it."""
+    right = getattr(module, name)
+    for key, each in list(vars(module).items()):
+        if isinstance(each, Ioctl) and each.struct is right:
+            patch.setattr(module, key, Ioctl(each.name, each.direction, each.type_, each.number, wrong))
+    patch.setattr(module, name, wrong)
+
+
+def passed_unseen(life: Callable[[], str], module: ModuleType, name: str, harmless: frozenset[Swap]) -> list[Swap]:
+    """The swaps of two members that a life on the device did not notice."""
+    struct = getattr(module, name)
+    unseen = []
+    for swap in set(swaps(struct)) - harmless:
+        with pytest.MonkeyPatch.context() as patch:
+            plant_struct(patch, module, name, swapped(struct, swap))
+            if not life():
+                unseen.append(swap)
+    return unseen

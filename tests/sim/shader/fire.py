@@ -1,0 +1,305 @@
+"""Machine code that nobody wrote, decoded, linted, compiled and run by the shader engine, in processes of its own.
+
+    python tests/sim/shader/fire.py                        1,000 programs, what became of them, and every crash
+    python tests/sim/shader/fire.py --count 100000 --processes 2
+    python tests/sim/shader/fire.py --first 4711 --count 1 --show     one of them: the code and its outcome
+
+A program is made from its seed alone. One that ends its process (or raises, or runs on past its fuel) is run again
+by itself, made as short as it can be, and printed as assembly with the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fire_programs import Program, program
+
+from zinc_rt.isa import Target, decode_stream
+
+CHILD = Path(__file__).with_name("fire_child.py")
+BATCH = 250  # programs of one process
+SILENT_SECONDS = 600.0  # without an answer a process is ended; each program has a limit of CPU time before that
+MADE_SHORTER = 60  # times at most that a culprit is run to shorten it
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`before`: seeds that must run before it in the same process for it to happen."""
+
+    seed: int
+    why: str
+    text: str
+    before: tuple[int, ...] = ()
+
+
+@dataclass
+class Fired:
+    """What became of the programs, by name; `lint` counts those the static sanitizer refuses, which run all the
+    same; `rules` what the sanitizer found at run time."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    rules: Counter[str] = field(default_factory=Counter)
+    lint: int = 0
+    longest_seconds: float = 0.0
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return sum(self.outcomes.values())
+
+    def add(self, answer: dict) -> None:
+        self.outcomes[answer["outcome"]] += 1
+        self.kinds[f"{answer['kind']}: {answer['outcome']}"] += 1
+        self.rules.update(answer.get("rules", ()))
+        self.lint += bool(answer.get("lint"))
+        self.longest_seconds = max(self.longest_seconds, answer.get("seconds", 0.0))
+
+    def lines(self) -> list[str]:
+        shares = [
+            f"{name:<20} {count:>7}  {count / self.count:6.1%}" for name, count in self.outcomes.most_common()
+        ]
+        return [
+            *shares,
+            f"{'refused by lint':<20} {self.lint:>7}  {self.lint / self.count:6.1%}  (and run all the same)",
+            f"{self.count} programs, {len(self.failures)} failures; the longest ran {self.longest_seconds:.2f} s "
+            "of CPU time, compiling included",
+        ]
+
+
+def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure | None:
+    """Run programs in a child until it dies or is done. The failure is the one that it was at."""
+    child = subprocess.Popen(
+        [sys.executable, str(CHILD)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin and child.stdout and child.stderr
+    said: list[str] = []
+    errors = threading.Thread(target=lambda: said.extend(child.stderr or ()), daemon=True)
+    errors.start()
+    watch = threading.Timer(SILENT_SECONDS, child.kill)
+    watch.daemon = True
+    watch.start()
+    feed = threading.Thread(target=_feed, args=(child, asked), daemon=True)
+    feed.start()
+    at = -1
+    for line in child.stdout:
+        watch.cancel()
+        watch = threading.Timer(SILENT_SECONDS, child.kill)
+        watch.daemon = True
+        watch.start()
+        answer = json.loads(line)
+        if "begun" in answer:
+            at = answer["begun"]
+        elif answer["outcome"] == "host error":
+            heard(answer)
+            watch.cancel()
+            child.kill()
+            child.wait()
+            return Failure(answer["seed"], "host error", answer["text"])
+        else:
+            at = -1
+            heard(answer)
+    watch.cancel()
+    code = child.wait()
+    errors.join(5)
+    if code == 0:
+        return None
+    why = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    if why == "SIGPROF":
+        why = "SIGPROF: it went on past its fuel, or its compilation past 30 s of CPU time"
+    return Failure(at, why, "".join(said[-40:]))
+
+
+def _feed(child: subprocess.Popen, asked: Sequence[dict]) -> None:
+    assert child.stdin
+    try:
+        for each in asked:
+            child.stdin.write(json.dumps(each) + "\n")
+        child.stdin.close()
+    except (BrokenPipeError, ValueError):
+        return  # it died: who reads its answers finds out
+
+
+def fire(
+    seeds: Sequence[int],
+    *,
+    processes: int = 1,
+    seconds: float | None = None,
+    enough: int = 0,
+    advance: Callable[[int], None] = lambda count: None,
+) -> Fired:
+    """Run them all; `seconds`: none of more batches after that, once `enough` have run."""
+    batches: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+    size = BATCH if len(seeds) >= 2 * BATCH * processes else max(1, min(BATCH, -(-len(seeds) // processes)))
+    for start in range(0, len(seeds), size):
+        batches.put(list(seeds[start : start + size]))
+    fired, lock, began = Fired(), threading.Lock(), time.monotonic()
+
+    def heard(answer: dict) -> None:
+        with lock:
+            fired.add(answer)
+            advance(fired.count)
+
+    def work() -> None:
+        while True:
+            late = seconds is not None and time.monotonic() - began > seconds and fired.count >= enough
+            try:
+                left = batches.get_nowait()
+            except queue.Empty:
+                return
+            if late:
+                return
+            while left:
+                failure = one_process([{"seed": seed} for seed in left], heard)
+                if failure is None:
+                    break
+                place = left.index(failure.seed) if failure.seed in left else len(left) - 1
+                with lock:
+                    if failure.why != "host error":
+                        kind = program(left[place]).kind
+                        fired.add({"outcome": "crashed", "kind": kind})
+                    fired.failures.append(Failure(left[place], failure.why, failure.text, tuple(left[:place])))
+                left = left[place + 1 :]
+
+    workers = [threading.Thread(target=work) for _ in range(processes)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    return fired
+
+
+# --- what a failure comes down to
+
+
+def narrowed(failure: Failure) -> Failure:
+    """Alone where that is enough, else with as few of the programs before it as halving finds."""
+    if _fails([{"seed": failure.seed}]):
+        return Failure(failure.seed, failure.why, failure.text)
+    before = list(failure.before)
+    while len(before) > 1:
+        half = len(before) // 2
+        for part in (before[half:], before[:half]):
+            if _fails([{"seed": seed} for seed in (*part, failure.seed)]):
+                before = part
+                break
+        else:
+            break
+    return Failure(failure.seed, failure.why, failure.text, tuple(before))
+
+
+def _fails(asked: Sequence[dict]) -> bool:
+    return one_process(asked, lambda answer: None) is not None
+
+
+def shortened(failure: Failure) -> bytes:
+    """The least of its instructions that still fail."""
+    made = program(failure.seed)
+    parts = [made.code[item.at : item.at + item.size_bytes] for item in decode_stream(made.code, _target(made))]
+    before = [{"seed": seed} for seed in failure.before]
+    tries, step = 0, max(1, len(parts) // 2)
+    while tries < MADE_SHORTER:
+        for start in range(0, len(parts), step):
+            fewer = parts[:start] + parts[start + step :]
+            tries += 1
+            if fewer and _fails([*before, {"seed": failure.seed, "code": b"".join(fewer).hex()}]):
+                parts = fewer
+                break
+            if tries >= MADE_SHORTER:
+                break
+        else:
+            if step == 1:
+                break
+            step //= 2
+    return b"".join(parts)
+
+
+def _target(made: Program) -> Target:
+    return Target(12, made.wave)
+
+
+def assembly(made: Program, code: bytes) -> str:
+    """To read, and to assemble: the dwords, with what they decode to."""
+    launch = (
+        f"wave{made.wave}, level {made.level}, {made.vgprs} VGPRs, workgroup {made.threads}, grid {made.groups}"
+    )
+    memory = f"LDS {made.lds_bytes}, scratch {made.scratch_bytes}, s[0:1]: {made.pointer}"
+    about = f"// seed {made.seed}, {made.kind} ({made.about})\n// {launch}, {memory}"
+    rows = []
+    for item in decode_stream(code, _target(made)):
+        held = code[item.at : item.at + item.size_bytes].ljust(4 * -(-item.size_bytes // 4), b"\0")
+        words = ", ".join(f"0x{int.from_bytes(held[at : at + 4], 'little'):08x}" for at in range(0, len(held), 4))
+        text = item.instruction.text if item.instruction is not None else "no instruction"
+        rows.append(f".long {words:<36} // {item.at:#06x} {text}")
+    return "\n".join([about, *rows])
+
+
+def told(failure: Failure) -> str:
+    """For people: what happened, the shortest program, the command that shows it again."""
+    small = narrowed(failure)
+    first = min((small.seed, *small.before))
+    count = max((small.seed, *small.before)) - first + 1
+    return "\n".join(
+        [
+            f"seed {small.seed}: {small.why}" + (f", after {len(small.before)} others" if small.before else ""),
+            small.text.rstrip(),
+            assembly(program(small.seed), shortened(small)),
+            f"again: python tests/sim/shader/fire.py --first {first} --count {count} --show",
+        ]
+    )
+
+
+def main() -> int:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--count", type=int, default=1000, metavar="N", help="programs (default 1000)")
+    made.add_argument("--first", type=int, default=0, metavar="SEED", help="the first one's seed (default 0)")
+    made.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="default: every core"
+    )
+    made.add_argument("--show", action="store_true", help="the programs, as assembly")
+    made.add_argument("--json", action="store_true", help="counts and failures as JSON")
+    arguments = made.parse_args()
+    if arguments.count < 1 or arguments.first < 0 or arguments.processes < 1:
+        made.error("--count and --processes want 1 or more, --first 0 or more")
+    seeds = range(arguments.first, arguments.first + arguments.count)
+    if arguments.show:
+        for seed in seeds:
+            print(assembly(program(seed), program(seed).code))
+    shown = [time.monotonic()]
+
+    def advance(count: int) -> None:
+        if time.monotonic() - shown[0] > 10:
+            shown[0] = time.monotonic()
+            print(f"{count} of {len(seeds)}", file=sys.stderr, flush=True)
+
+    fired = fire(seeds, processes=arguments.processes, advance=advance)
+    if arguments.json:
+        counts = {"outcomes": fired.outcomes, "kinds": fired.kinds, "rules": fired.rules, "lint": fired.lint}
+        print(json.dumps({**counts, "failures": [asdict(each) for each in fired.failures]}, indent=1))
+    else:
+        print("\n".join(fired.lines()))
+    for failure in fired.failures[:8]:
+        print(told(failure), file=sys.stderr)
+    return 1 if fired.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

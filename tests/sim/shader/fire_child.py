@@ -1,0 +1,228 @@
+"""Runs programs of fire_programs on the shader engine of a simulated device, in a process that may die of it.
+
+    python fire_child.py < seeds or programs, one JSON object a line; answers are JSON lines
+
+Each answer but the first has the outcome of one program. "begun" goes out before it, so that who is left alone
+knows which one it was. LDS, scratch, registers and buffers end at guard pages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+from fire_guarded import guarded
+from fire_programs import Program, program
+
+from zinc_rt.isa import Target
+from zinc_rt.isa.lint import Limits, lint
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.interfaces import Fault, HardwareQueue, PageFault, Place, QueueKind
+from zinc_rt.sim.memory import Bo, Borrowed, Heap
+from zinc_rt.sim.shader import run as run_module
+from zinc_rt.sim.shader.engine import GfxEngine
+from zinc_rt.sim.shader.kernel import Kernels
+from zinc_rt.sim.shader_engine import NOTHING, Dispatch
+from zinc_rt.sim.vm import GpuVm
+
+CPU_SECONDS = 30.0  # of one program, translation and compilation with it: then the kernel ends this process
+MEMORY_BYTES = 6 << 30
+SLICES = 3  # of the engine's, before a program counts as endless
+SMALL_FUEL = 1 << 13  # of one turn, so that endless programs come to an end of their slices soon
+DATA_BYTES, CONSTANT_BYTES = 1 << 16, 1 << 12
+VA = 0x10_0000_0000
+DATA_VA, CONSTANT_VA, CODE_VA = VA, VA + (1 << 20), VA + (2 << 20)
+SCRATCH_VA = VA + (8 << 20)
+
+
+class Nothing(ObjectCache):
+    """A hundred thousand kernels that nobody asks for again are not kept."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(os.devnull) / "nothing")
+
+    def load(self, key: str) -> bytes | None:
+        return None
+
+    def store(self, key: str, payload: bytes) -> None:
+        return None
+
+
+class Range:
+    """An address space with a buffer, arguments in read-only memory, and room for code."""
+
+    def __init__(self) -> None:
+        self.vm = GpuVm()
+        choice = np.random.default_rng(1)
+        self.data = self._map(DATA_VA, DATA_BYTES, "data")
+        self.data_start = choice.integers(0, 64, DATA_BYTES // 4, np.uint32).view(np.uint8)
+        self.arguments = self._map(CONSTANT_VA, CONSTANT_BYTES, "arguments", write=False)
+        pointers = np.full(CONSTANT_BYTES // 8, DATA_VA, np.uint64)
+        pointers += np.arange(len(pointers), dtype=np.uint64) * np.uint64(2048) % np.uint64(DATA_BYTES // 2)
+        pointers[4::5] = 33 | 7 << 32
+        self.arguments[:] = pointers.view(np.uint8)
+        self.code = self._map(CODE_VA, 1 << 16, "code")
+        self.vm.announce(DATA_VA, DATA_BYTES // 2, "first half")
+
+    def _map(self, va: int, size_bytes: int, name: str, *, write: bool = True) -> np.ndarray:
+        memory = guarded(size_bytes)
+        bo = Bo(Heap.USERPTR, size_bytes, Borrowed(memoryview(memory)), name)
+        self.vm.map(va, size_bytes, bo, write=write)
+        return memory
+
+    def load(self, code: bytes) -> int:
+        """Where it lies: its last byte is the mapping's last, so what runs on past it finds nothing."""
+        room = len(code) + 255 & ~255
+        start = len(self.code) - room
+        self.code[:] = 0
+        self.code[start : start + len(code)] = np.frombuffer(code, np.uint8)
+        self.vm.invalidate_icache()
+        self.data[:] = self.data_start
+        return CODE_VA + start
+
+
+class Told:
+    """What the engine reports: Dispatch.report."""
+
+    def __init__(self) -> None:
+        self.rules: list[str] = []
+        self.sentences: list[str] = []
+
+    def __call__(
+        self, rule: str, sentence: str, *, place: Place | None = None, fault: PageFault | None = None
+    ) -> None:
+        self.rules.append(rule)
+        self.sentences.append(sentence)
+
+
+def dispatch_of(given: Program, ground: Range, told: Told) -> Dispatch:
+    va = ground.load(given.code)
+    base = DATA_VA if given.pointer == "data" else CONSTANT_VA
+    user = [base & 0xFFFFFFFF, base >> 32, CONSTANT_VA & 0xFFFFFFFF, CONSTANT_VA >> 32]
+    user += [DATA_VA & 0xFFFFFFFF, DATA_VA >> 32, DATA_BYTES // 2, 3 << 28]
+    unit = 8 if given.wave == 32 else 4
+    registers = {
+        int(Sh.PGM_RSRC1): 0xF0 << 12 | min(given.vgprs // unit - 1, 63),
+        int(Sh.PGM_RSRC2): len(user) << 1 | 7 << 7 | -(-given.lds_bytes // 512) << 15 | bool(given.scratch_bytes),
+        int(Sh.TMPRING_SIZE): 1 | -(-given.scratch_bytes * given.wave // 256) << 12 if given.scratch_bytes else 0,
+        int(Sh.DISPATCH_SCRATCH_BASE_LO): SCRATCH_VA >> 8,
+        **{int(Sh.USER_DATA_0) + index: value for index, value in enumerate(user)},
+    }
+    queue = HardwareQueue(1, 1, QueueKind.KFD_COMPUTE, ground.vm, 0, 0, 0, 0, 0, 0)
+    return Dispatch(
+        queue, ground.vm, ground.vm, ground.vm, Generation.GFX12, va, given.groups, (0, 0, 0), given.threads,
+        given.threads, given.wave == 32, 0, registers, f"seed {given.seed}", told,
+    )  # fmt: skip
+
+
+ENDS = {  # rules of findings after which a wave does not go on: the outcome
+    "halt": "stopped itself",
+    "trap": "stopped itself",
+    "barrier-stuck": "stuck at a barrier",
+    "not-simulated": "refused at compile",
+}
+
+
+def outcome_of(given: Program, ground: Range) -> dict[str, Any]:
+    """Decode, lint, compile and run one program; raises only what is a bug."""
+    target = Target(12, given.wave)
+    refused = lint(given.code, target, Limits(vgprs=given.vgprs, lds_bytes=given.lds_bytes))
+    told = Told()
+    dispatch = dispatch_of(given, ground, told)
+    engine = GfxEngine(level=given.level, threads=1, kernels=Kernels(Nothing()))
+    began = time.process_time()
+    said = "out of fuel"
+    try:
+        for _ in range(SLICES):
+            done = engine.run(dispatch)
+            if done is not None:
+                said = "refused at launch" if done is NOTHING else "ran"
+                break
+        else:
+            said = _stopped(told) or said
+            engine.abandon(dispatch)
+    except Fault as fault:
+        if "page-fault" not in told.rules and fault.access.value != "execute":
+            raise AssertionError(f"a fault that nobody told of: {fault}") from fault
+        said = "faulted"
+    return {
+        "outcome": said,
+        "lint": len(refused),
+        "rules": sorted(set(told.rules)),
+        "seconds": round(time.process_time() - began, 4),
+    }
+
+
+def _stopped(told: Told) -> str:
+    for rule, sentence in zip(reversed(told.rules), reversed(told.sentences), strict=True):
+        if rule == "illegal":
+            return "refused at decode" if "is not one that decodes" in sentence else "refused at compile"
+        if rule in ENDS:
+            return ENDS[rule]
+    return ""
+
+
+def limited() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    faulthandler.enable()
+
+
+def shots() -> Iterator[tuple[Program, str]]:
+    """(program, what is planted in its place: for tests of whoever asks)"""
+    for line in sys.stdin:
+        asked = json.loads(line)
+        made = program(asked["seed"])
+        made = replace(made, code=bytes.fromhex(asked["code"])) if "code" in asked else made
+        yield made, asked.get("planted", "")
+
+
+def planted(how: str) -> dict[str, Any]:
+    """What compiled code must never do."""
+    if how == "store past the end":
+        ctypes.memset(int(guarded(100).ctypes.data) + 128, 1, 1)
+    elif how == "spin":
+        signal.setitimer(signal.ITIMER_PROF, 0.2)
+        while True:
+            pass
+    elif how == "raise":
+        raise KeyError("planted")
+    return {"outcome": "ran"}
+
+
+def main() -> None:
+    limited()
+    run_module.aligned = guarded  # of slots: registers, LDS, shadows, scratch
+    run_module.TURN_FUEL, run_module.ALONE_FUEL = SMALL_FUEL, SMALL_FUEL
+    ground = Range()
+    for given, instead in shots():
+        print(json.dumps({"begun": given.seed}), flush=True)
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal, not caught, ends the process
+        try:
+            answer = planted(instead) if instead else outcome_of(given, ground)
+        except MemoryError:
+            answer = {"outcome": "too large"}
+        except Exception:
+            answer = {"outcome": "host error", "text": traceback.format_exc(limit=-6)}
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps({"seed": given.seed, "kind": given.kind, **answer}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Machine code that nobody wrote never takes the process with it and never runs on past its fuel."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import fire
+import pytest
+from fire_programs import MAKERS, pool, program
+from support import Counts
+
+from zinc_rt.sim.shader.semantics import EMIT, base_mnemonic
+
+OUTCOMES = {"ran", "faulted", "out of fuel", "refused at decode", "refused at compile"}
+
+
+def test_random_and_mutated_code_is_decoded_linted_compiled_and_run(slow_counts: Counts) -> None:
+    count = slow_counts(200, 100_000)
+    fired = fire.fire(range(count), processes=1 if count < 1000 else os.cpu_count() or 1)
+    said = "\n".join(fired.lines())
+    assert not fired.failures, "\n".join([said, *map(fire.told, fired.failures[:3])])
+    assert fired.count == count, said
+    assert set(fired.outcomes) >= OUTCOMES, said
+    assert fired.outcomes["ran"] >= 0.3 * count, said
+    assert 0 < fired.lint < count, said
+    assert all(fired.kinds[f"{kind}: ran"] for kind in MAKERS if kind != "words"), fired.kinds
+    assert {"page-fault", "illegal", "uninitialised-vgpr"} <= set(fired.rules), fired.rules
+
+
+def test_the_generator_knows_nearly_every_instruction_and_repeats_itself() -> None:
+    known = {base_mnemonic(name) for name in pool(32)}
+    assert len(known & set(EMIT)) > 0.95 * len(EMIT), sorted(set(EMIT) - known)
+    assert program(7) == program(7)
+    assert len({program(seed).code for seed in range(300)}) > 290
+    assert {program(seed).kind for seed in range(50)} == set(MAKERS)
+
+
+@pytest.mark.parametrize(
+    ("planted", "why"),
+    [("store past the end", "SIGSEGV"), ("spin", "SIGPROF: it went on past its fuel"), ("raise", "host error")],
+)
+def test_what_must_not_happen_is_noticed_and_its_program_named(planted: str, why: str) -> None:
+    heard: list[dict[str, Any]] = []
+    asked = [{"seed": 3, "planted": "nothing"}, {"seed": 5, "planted": planted}, {"seed": 8, "planted": "nothing"}]
+    failure = fire.one_process(asked, heard.append)
+    assert failure is not None and failure.seed == 5 and failure.why.startswith(why), failure
+    assert heard[0]["seed"] == 3
+    if planted == "raise":
+        assert "KeyError: 'planted'" in failure.text
+
+
+def test_a_culprit_is_found_among_those_before_it_and_made_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for processes: the failure needs seed 11 first, and two of the culprit's instructions."""
+    culprit = next(seed for seed in range(100) if program(seed).kind == "kernel" and len(program(seed).code) > 40)
+    code = program(culprit).code
+    needed = [code[:4], code[8:12]]
+    tried: list[Any] = []
+
+    def one(asked: list[dict[str, Any]], heard: Any) -> fire.Failure | None:
+        tried.append(asked)
+        last = bytes.fromhex(asked[-1]["code"]) if "code" in asked[-1] else code
+        bad = any(each["seed"] == 11 for each in asked) and all(each in last for each in needed)
+        return fire.Failure(culprit, "SIGSEGV", "") if bad else None
+
+    monkeypatch.setattr(fire, "one_process", one)
+    failure = fire.narrowed(fire.Failure(culprit, "SIGSEGV", "", tuple(range(4, 20))))
+    assert failure.before == (11,)
+    short = fire.shortened(failure)
+    assert len(short) < len(code) / 2 and all(each in short for each in needed)
+    text = fire.told(fire.Failure(culprit, "SIGSEGV", "the child's words", tuple(range(4, 20))))
+    assert "SIGSEGV, after 1 others" in text and ".long 0x" in text and "the child's words" in text
+    first, last = sorted((11, culprit))
+    assert f"fire.py --first {first} --count {last - first + 1} --show" in text

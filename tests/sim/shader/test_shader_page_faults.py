@@ -1,0 +1,155 @@
+"""A page fault is told as an illegal instruction is: kernel, instruction, wave, lanes, address, what lies near."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from shader_launch import STORE_IDS, Stage, code, halves, machine, stage, within
+
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, IndirectBuffer, SetShReg, WriteData
+from zinc_rt.pm4.registers import Sh
+from zinc_rt.sim.interfaces import Fault, Finding, Severity
+from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.shader.bare import EngineDevice
+
+NOWHERE = 0x6000_0000_0000
+SCALAR = code("f4002080 f8000000 bfc70000 bfb00000 ; s_load_b64 s[2:3], s[0:1], 0x0, s_wait_kmcnt 0x0, s_endpgm")
+LOAD = code("30020082 ee050000 00000002 00000001 bfc00000 bfb00000 ; v1 = 4 * v0, global_load_b32 v2, v1, s[0:1]")
+ATOMIC = code("30020082 7e040281 ee0d4000 01000000 00000001 bfb00000 ; global_atomic_add_u32 v1, v2, s[0:1]")
+BUFFER = code("""
+    be880000                    ; s_mov_b32 s8, s0
+    be890001                    ; s_mov_b32 s9, s1
+    be8a00c1                    ; s_mov_b32 s10, -1: no end
+    be8b00ff 30000000           ; s_mov_b32 s11, raw
+    30020082                    ; v_lshlrev_b32_e32 v1, 2, v0
+    c406807c 40801001 00000001  ; buffer_store_b32 v1, v1, s[8:11], null offen
+    bfb00000
+""")
+
+
+def faults(owner: Machine) -> list[Finding]:
+    return [each for each in owner.findings if each.rule == "page-fault"]
+
+
+def the_fault(s: Stage, owner: Machine, program: bytes, user_data: Sequence[int], **launch: Any) -> Finding:
+    s.launch(s.load(program), user_data, **launch)
+    assert within(20, lambda: bool(faults(owner))), owner.dmesg
+    [found] = faults(owner)
+    assert found.severity is Severity.ERROR and found.fault is not None and found.place is not None
+    assert within(5, lambda: any("page fault" in line for line in owner.dmesg))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "access", "pc", "instruction", "lanes"),
+    [
+        (STORE_IDS, "store", 0x10, "global_store_b32 v1, v2, s[0:1]", 0xFFFFFFFF),
+        (LOAD, "load", 4, "global_load_b32 v2, v1, s[0:1]", 0xFFFFFFFF),
+        (ATOMIC, "atomic", 8, "global_atomic_add_u32 v1, v2, s[0:1]", 0xFFFFFFFF),
+        (SCALAR, "scalar load", 0, "s_load_b64 s[2:3], s[0:1], 0x0", 0),
+        (BUFFER, "store", 0x18, "buffer_store_b32 v1, v1, s[8:11], null offen", 0xFFFFFFFF),
+    ],
+    ids=["store", "load", "atomic", "scalar", "buffer"],
+)
+def test_an_access_to_nowhere_names_its_instruction_and_wave(
+    program: bytes, access: str, pc: int, instruction: str, lanes: int
+) -> None:
+    with machine() as owner, stage(owner) as s:
+        found = the_fault(s, owner, program, halves(NOWHERE))
+        fault, place = found.fault, found.place
+        assert fault is not None and place is not None
+        assert (fault.access, fault.why, fault.va) == (access, "not present", NOWHERE)
+        assert (place.pc, place.instruction, place.lanes) == (pc, instruction, lanes)
+        assert (place.group, place.wave, place.address) == ((0, 0, 0), 0, NOWHERE)
+        assert "nothing is mapped within 1 GiB" in fault.near
+        assert "DISPATCH_DIRECT at ring dword" in fault.by and fault.by in found.sentence
+        for part in (f"page-fault at pc 0x{pc:x} `{instruction}`", "wave 0 of workgroup (0, 0, 0)", access):
+            assert part in found.sentence, found.sentence
+
+
+def test_the_lanes_that_reach_beyond_the_end_are_named_with_the_distance() -> None:
+    with machine() as owner, stage(owner) as s:
+        va, _ = s.buffer(1024, "out")
+        found = the_fault(s, owner, STORE_IDS, halves(va + 4096 - 4 * 20))
+        assert found.place is not None and found.fault is not None
+        assert found.place.lanes == 0xFFF00000 and found.fault.va == va + 4096
+        assert "0 bytes past the end of gtt" in found.fault.near and "lanes 20-31" in found.sentence
+
+
+def test_announced_names_and_the_null_pointer_are_told() -> None:
+    with machine() as owner, stage(owner) as s:
+        va, _ = s.buffer(1024, "out")
+        owner.announce(owner.processes[0], va + 4096 - 64, 64, "the tail")
+        found = the_fault(s, owner, STORE_IDS, halves(va + 4096 + 256))
+        assert found.fault is not None and "256 bytes past the end of the tail" in found.fault.near
+    with machine() as owner, stage(owner) as s:
+        found = the_fault(s, owner, STORE_IDS, (0, 0))
+        assert found.fault is not None and found.fault.near.startswith("unmapped; a null pointer")
+        assert found.place is not None and found.place.address == 0 and "address 0x0 (" in found.sentence
+
+
+def test_a_freed_buffer_is_named() -> None:
+    with machine() as owner, stage(owner) as s:
+        gone = s.gpu.alloc(8192, Placement.GTT, "gone")
+        va = gone.gpu_va
+        owner.announce(owner.processes[0], va, 8192, "activations")
+        gone.free()
+        found = the_fault(s, owner, STORE_IDS, halves(va + 64))
+        assert found.fault is not None and "in activations+0x40, which was freed" in found.fault.near
+
+
+def test_the_second_fault_of_the_same_instruction_is_told_as_well() -> None:
+    with machine() as owner:
+        for count in range(1, 7):
+            with stage(owner) as s:
+                s.launch(s.load(STORE_IDS), halves(NOWHERE))
+                assert within(20, lambda count=count: len(faults(owner)) == count), owner.findings  # type: ignore[misc]
+
+
+def test_a_fault_of_held_back_work_names_the_packet_that_launched_it() -> None:
+    with machine(reorder=3) as owner, stage(owner) as s:
+        found = the_fault(s, owner, STORE_IDS, halves(NOWHERE))
+        assert found.place is not None and found.place.pc == 0x10
+        assert found.fault is not None and "DISPATCH_DIRECT" in found.fault.by
+
+
+def test_faults_of_packets_name_packet_and_dword() -> None:
+    with machine() as owner, stage(owner) as s:
+        s.submit(AcquireMem(0x1C1), WriteData(NOWHERE, (1, 2)))
+        assert within(5, lambda: bool(faults(owner)))
+        [found] = faults(owner)
+        assert found.place is None and found.fault is not None
+        assert (found.fault.access, found.fault.va) == ("write", NOWHERE)
+        assert found.fault.by == f"queue {found.queue_id} WRITE_DATA at ring dword 0x8 (position 8)"
+        assert found.packet_va == s.queue.ring.gpu_va + 4 * 8 and found.position == 8
+
+
+def test_an_indirect_buffer_in_no_memory_is_a_packet_fetch() -> None:
+    with machine() as owner, stage(owner) as s:
+        s.submit(AcquireMem(0x1C1), IndirectBuffer(NOWHERE, 64))
+        assert within(5, lambda: bool(faults(owner)))
+        [found] = faults(owner)
+        assert found.fault is not None and (found.fault.access, found.fault.va) == ("packet fetch", NOWHERE)
+        place = f"IB 0x{NOWHERE:x} dword 0x0 (called at ring dword 0x8 (position 8))"
+        assert found.fault.by == f"queue {found.queue_id} fetching packets at {place}"
+
+
+def test_a_program_in_no_memory_is_the_dispatchs_execute() -> None:
+    with machine() as owner, stage(owner) as s:
+        s.submit(
+            SetShReg(Sh.PGM_LO, (NOWHERE >> 8 & 0xFFFFFFFF, NOWHERE >> 40)),
+            SetShReg(Sh.START_X, (0, 0, 0, 32, 1, 1)),
+            DispatchDirect(1, 1, 1, 0x8005),
+        )
+        assert within(5, lambda: bool(faults(owner)))
+        [found] = faults(owner)
+        assert found.fault is not None and (found.fault.access, found.fault.va) == ("execute", NOWHERE)
+        assert "DISPATCH_DIRECT at ring dword" in found.fault.by
+
+
+def test_without_a_device_the_exception_says_it() -> None:
+    with pytest.raises(Fault, match=r"pc 0x10 `global_store_b32 .*`, wave 0 of workgroup \(0, 0, 0\), all lanes"):
+        EngineDevice().run(STORE_IDS, user_data=halves(NOWHERE))

@@ -1,0 +1,199 @@
+"""Faults planted in the runtime's tables and packets: the simulated device refuses each or says what is odd.
+
+Before the device had tables of its own it read what the runtime wrote by the runtime's rules: such faults passed.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from sim.cp_support import FENCE, Bench, fence
+from sim.lives import Swap, kfd_life, passed_unseen, plant_struct, swapped, user_queue_life
+
+from zinc_rt.kmd.uapi import amdgpu, kfd
+from zinc_rt.kmd.uapi.layout import Ioctl
+from zinc_rt.pm4 import Sh
+from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packets import (
+    AcquireMem,
+    CopyData,
+    DispatchDirect,
+    EventWrite,
+    ReleaseMem,
+    SetShReg,
+    WaitRegMem,
+    WriteData,
+)
+from zinc_rt.sim.interfaces import QueueState, Severity
+
+# Swaps of two members that hold the same value in every call: the bytes are the same.
+ALIKE: dict[str, frozenset[Swap]] = {
+    "CREATE_QUEUE": frozenset(
+        {
+            ("queue_type", "sdma_engine_id"),
+            ("queue_type", "metadata_ring_size"),
+            ("sdma_engine_id", "metadata_ring_size"),
+        }
+    ),
+    "GEM_VA": frozenset(
+        {("_pad", "num_syncobj_handles"), ("offset_in_bo", "input_fence_syncobj_handles")}  # no fences to wait for
+    ),
+}
+STRUCTS = [
+    (kfd, "CREATE_QUEUE"),
+    (kfd, "ALLOC_MEMORY_OF_GPU"),
+    (kfd, "MAP_MEMORY_TO_GPU"),
+    (kfd, "UNMAP_MEMORY_FROM_GPU"),
+    (kfd, "ACQUIRE_VM"),
+    (kfd, "DESTROY_QUEUE"),
+    (amdgpu, "GEM_CREATE"),
+    (amdgpu, "USERQ"),
+    (amdgpu, "GEM_VA"),
+]
+
+
+def test_a_healthy_life_is_silent() -> None:
+    assert kfd_life() == "" and user_queue_life() == ""
+
+
+@pytest.mark.parametrize(("module", "name"), STRUCTS, ids=[name for _, name in STRUCTS])
+def test_two_swapped_members_never_pass(module: ModuleType, name: str) -> None:
+    life = kfd_life if module is kfd else user_queue_life
+    assert passed_unseen(life, module, name, ALIKE.get(name, frozenset())) == []
+
+
+@pytest.mark.parametrize(
+    ("swap", "says"),
+    [
+        (("ring_size", "gpu_id"), "EINVAL"),
+        (("queue_percentage", "queue_priority"), "EINVAL"),
+        (("write_pointer_address", "read_pointer_address"), "wptr-not-published"),
+        (("queue_priority", "sdma_engine_id"), "argument-unused: CREATE_QUEUE.sdma_engine_id is 0x7"),
+        (("eop_buffer_address", "ctx_save_restore_address"), "EINVAL"),
+    ],
+    ids=lambda each: "-".join(each) if isinstance(each, tuple) else "",
+)
+def test_what_the_device_says_of_a_swap_in_create_queue(
+    swap: Swap, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_struct(monkeypatch, kfd, "CREATE_QUEUE", swapped(kfd.CREATE_QUEUE, swap))
+    assert says in kfd_life()
+
+
+@pytest.mark.parametrize("name", ["CREATE_QUEUE", "ALLOC_MEMORY_OF_GPU", "MAP_MEMORY_TO_GPU", "CREATE_EVENT"])
+@pytest.mark.parametrize("shift", [1, 8, 0x40])
+def test_a_wrong_ioctl_number_never_passes(name: str, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    right: Ioctl = getattr(kfd, f"IOC_{name}")
+    wrong = Ioctl(right.name, right.direction, right.type_, right.number + shift, right.struct)
+    monkeypatch.setattr(kfd, f"IOC_{name}", wrong)
+    assert kfd_life()
+
+
+# --- packets ---
+
+
+def with_default(packet: type[Packet], field: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The class's default of a field, as `@packet` keeps it."""
+    made: Any = packet.__init__
+    assert f"_default_{field}" in made.__globals__
+    monkeypatch.setitem(made.__globals__, f"_default_{field}", value)
+    parameters = list(made.__code__.co_varnames[: made.__code__.co_argcount])
+    defaults = list(made.__defaults__)
+    defaults[parameters.index(field) - len(parameters)] = value
+    monkeypatch.setattr(made, "__defaults__", tuple(defaults))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("event_index", 0, "event_index 0 is neither end of pipe (5) nor shader done (6)"),
+        ("event_index", 6, "event-index"),
+        ("event_type", 0x2F, "event-index"),
+        ("event_type", 0x16, "value-unverified"),
+        ("data_sel", 5, "data_sel 5 does not exist"),
+        ("data_sel", 0, "no fence"),
+        ("int_sel", 7, "int_sel 7 does not exist"),
+        ("dst_sel", 2, "the queue's own registers"),
+    ],
+)
+def test_a_wrong_default_of_a_fence(field: str, value: int, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_default(ReleaseMem, field, value, monkeypatch)
+    bench = Bench()
+    queue = bench.queue()
+    queue.submit(ReleaseMem(FENCE, 7))
+    found = " ".join([queue.report, *bench.kernel.rules()])
+    assert says in found or (says == "no fence" and bench.space.u32(FENCE) == 0)
+
+
+def test_a_wrong_event_index_is_an_error_and_not_a_remark() -> None:
+    bench = Bench()
+    bench.queue().submit(fence(7, event_index=6))
+    (found,) = bench.kernel.findings
+    assert (found.rule, found.severity) == ("event-index", Severity.ERROR)
+    assert "event type 0x14, which goes with 5" in found.sentence
+
+
+def test_shader_done_goes_with_its_own_index() -> None:
+    bench = Bench()
+    bench.queue().submit(fence(7, event_type=0x2F, event_index=6))
+    assert bench.kernel.rules() == [] and bench.space.u32(FENCE) == 7
+
+
+PROGRAM = 0x10F000
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        ReleaseMem(FENCE, 7),
+        AcquireMem(0),
+        WriteData(FENCE, (1,)),
+        WaitRegMem(FENCE, 0),
+        EventWrite.cs_partial_flush(),
+        CopyData(FENCE, FENCE + 8),
+        DispatchDirect(1, 1, 1, 0x8005),
+        SetShReg(Sh.PGM_LO, (1, 0)),
+    ],
+    ids=lambda packet: packet.NAME,
+)
+def test_no_wrong_opcode_passes(packet: Packet) -> None:
+    """An opcode one bit away is no other packet of that size: it stops the queue, or a finding names it."""
+    for bit in range(8):
+        bench = Bench()
+        queue = bench.queue()
+        words = packet.words(bench.generation)
+        queue.send([words[0] ^ 1 << 8 + bit, *words[1:], *fence(9).words(bench.generation)])
+        assert queue.state is QueueState.HUNG or bench.kernel.findings, f"bit {bit}"
+
+
+@pytest.mark.parametrize("register", [Sh.PGM_LO + 1, Sh.PGM_LO - 2, Sh.PGM_LO + 0x40, 0x0C])
+def test_a_wrong_address_of_the_program_register_faults(register: int) -> None:
+    bench = Bench()
+    queue = bench.queue()
+    queue.submit(
+        SetShReg(register, (PROGRAM >> 8, 0)),
+        SetShReg(Sh.NUM_THREAD_X, (32, 1, 1)),
+        DispatchDirect(1, 1, 1, 0x8005),
+    )
+    assert queue.state is QueueState.HUNG
+    assert any(kind == "vm_fault" for kind, _ in bench.kernel.heard)
+
+
+def test_a_wrong_address_of_the_workgroup_size_is_named() -> None:
+    bench = Bench()
+    bench.queue().submit(
+        SetShReg(Sh.PGM_LO, (PROGRAM >> 8, 0)),
+        SetShReg(Sh.NUM_THREAD_X + 3, (32, 1, 1)),
+        DispatchDirect(1, 1, 1, 0x8005),
+    )
+    assert "group-size" in bench.kernel.rules()
+
+
+@pytest.mark.parametrize("register", [0x214, 0x230, 0x3FF0, 0x1F0])
+def test_registers_that_are_privileged_or_nobodys_are_refused_or_named(register: int) -> None:
+    bench = Bench()
+    queue = bench.queue()
+    queue.submit(SetShReg(register, (0,)))
+    assert queue.state is QueueState.HUNG or "register-unknown" in bench.kernel.rules()

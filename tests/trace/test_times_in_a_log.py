@@ -1,0 +1,124 @@
+"""Times of dispatches in a log: recorded where asked for, on a track of their own, in a format that says so."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.backends.amd.open import open_t1
+from zinc_rt.backends.base import Backend
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.devices import ORACLE
+from zinc_rt.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.replay.run import replay
+from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.gpu import Gpu
+from zinc_rt.trace import frame
+from zinc_rt.trace.chrome import timeline
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.recorder import record
+from zinc_rt.trace.records import TIMED, Times
+
+MODEL = FOLDER / "qwen3-q.gguf"
+TICK_NS = 1000
+
+
+@pytest.fixture
+def t1(monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """Simulated, with a counter that counts its readings."""
+    readings = itertools.count(1)
+    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 100 * next(readings))
+    driver = SimDriver(sanitizer="fast")
+    backend: Backend = open_t1(
+        driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all
+    )
+    return backend
+
+
+def run(backend: Backend, path: Path, *, times: bool) -> int:
+    """How many nodes the decode graph has."""
+    with Engine(read_gguf(MODEL), backend, ctx=64) as engine, record(engine, path, times=times):
+        sequence = engine.open()
+        engine.extend(sequence, [1, 2], rows="last")
+        engine.extend(sequence, [3], rows="last")
+        return sum(node.op is not Op.BARRIER for node in engine.graph("decode").nodes)
+
+
+def version_of(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[4:8], "little")
+
+
+def test_on_the_simulated_gpu_each_step_has_its_dispatches_on_a_track(t1: Backend, tmp_path: Path) -> None:
+    path = tmp_path / "run.zlog"
+    nodes = run(t1, path, times=True)
+    with LogReader(path) as log:
+        found = [each for each in log if isinstance(each, Times)]
+        events = json.loads(timeline(log))["traceEvents"]
+        assert log.header["times"] is True and log.problems == []
+    assert [each.step for each in found] == [0, 1] and all(each.simulated for each in found)
+    last = list(found[1].dispatches)
+    assert [node for node, *_ in last] == list(range(nodes))  # of one token no grid is data
+    assert {ended - began for _, _, began, ended in last} == {TICK_NS} and last[0][2] == 0
+    assert [node for node, kernel, *_ in found[0].dispatches if kernel == "step_grids"] == [-1]
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    (queue,) = (tid for tid, name in tracks.items() if name.startswith("queue of main"))
+    assert "simulated" in tracks[queue]
+    slices = [event for event in events if event["ph"] == "X" and event["tid"] == queue]
+    (projection,) = (e for e in slices if e["name"] == "Qcur-0 matmul" and e["args"]["step"] == 1)
+    (kernel,) = (e for e in slices if e["args"].get("node") == "Qcur-0 matmul" and e["args"]["step"] == 1)
+    assert kernel["name"].startswith("matvec") and kernel["ts"] == projection["ts"]
+    assert projection["dur"] == pytest.approx(TICK_NS / 1e3)
+
+
+def test_a_device_that_counts_is_laid_so_that_it_ends_when_the_host_saw_the_end(
+    t1: Backend, tmp_path: Path
+) -> None:
+    run(t1, tmp_path / "run.zlog", times=True)
+    with LogReader(tmp_path / "run.zlog") as log:
+        events = json.loads(timeline(log))["traceEvents"]
+    steps = [e for e in events if e["ph"] == "X" and e["name"].startswith("qwen3-")]
+    for number, step in enumerate(steps):
+        ends = [
+            e["ts"] + e["dur"]
+            for e in events
+            if e["ph"] == "X" and e["tid"] >= 1000 and e["args"]["step"] == number
+        ]
+        assert max(ends) == pytest.approx(step["ts"] + step["dur"], abs=1.0)
+
+
+def test_the_oracles_times_lie_inside_their_steps(tmp_path: Path) -> None:
+    path = tmp_path / "run.zlog"
+    run(CpuBackend("canonical-1"), path, times=True)
+    with LogReader(path) as log:
+        events = json.loads(timeline(log))["traceEvents"]
+    steps = [e for e in events if e["ph"] == "X" and e["name"].startswith("qwen3-")]
+    inside = [e for e in events if e["ph"] == "X" and e["tid"] >= 1000]
+    assert len(inside) > 200
+    for each in inside:
+        step = steps[each["args"]["step"]]
+        assert step["ts"] <= each["ts"] and each["ts"] + each["dur"] <= step["ts"] + step["dur"] + 1.0
+
+
+def test_only_a_log_with_times_is_of_the_new_format_and_both_replay(tmp_path: Path) -> None:
+    plain, timed = tmp_path / "plain.zlog", tmp_path / "timed.zlog"
+    run(CpuBackend("canonical-1"), plain, times=False)
+    run(CpuBackend("canonical-1"), timed, times=True)
+    assert (version_of(plain), version_of(timed)) == (frame.VERSION, frame.TIMES_VERSION) == (2, 3)
+    with LogReader(plain) as log:
+        assert not any(isinstance(each, Times) for each in log)
+    assert replay(plain, ORACLE).equal and replay(timed, ORACLE).equal
+
+
+def test_times_that_are_cut_off_or_name_no_kernel_are_refused() -> None:
+    whole = TIMED.pack(0, 0, 0, 10)
+    assert list(Times(0, "c", False, 0.0, ("k",), whole).dispatches) == [(0, "k", 0, 10)]
+    for kernels, data in ((("k",), whole[:-1]), ((), whole)):
+        with pytest.raises(ValueError, match="times of step 0"):
+            list(Times(0, "c", False, 0.0, kernels, data).dispatches)

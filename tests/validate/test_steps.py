@@ -1,0 +1,115 @@
+"""Steps that the host builds wrong are named as such: every tier is fed the same ones, and none is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from seen import Seen, Validate
+
+from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.mem.paged_kv import PagedKV
+from zinc_rt.resident import Resident
+from zinc_rt.runner import StepBlock
+
+IDS = ",".join(str(3 * index + 1) for index in range(20))  # two pages
+Parts = dict[str, np.ndarray]
+Change = Callable[[list[int], Parts], None]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, "qwen35", layers=4)
+    return str(path)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
+    """built(change): from here on every step's counts and parts are changed before they are set."""
+
+    def change_with(change: Change) -> None:
+        real = StepBlock.set
+
+        def changed(self: StepBlock, *counts: int, **parts: Any) -> None:
+            several = list(counts)
+            parts = {name: np.array(values) for name, values in parts.items()}
+            change(several, parts)
+            real(self, *several, **parts)
+
+        monkeypatch.setattr(StepBlock, "set", changed)
+
+    return change_with
+
+
+def judged(validate: Validate, model: str) -> Seen:
+    return validate("--model", model, "--tokens", IDS, "--steps", "1", "--no-cache")
+
+
+def test_right_steps_are_no_result(validate: Validate, tiny: str) -> None:
+    seen = judged(validate, tiny)
+    assert seen.exit == 0 and not [each for each in seen.results if each["kind"] == "step"]
+
+
+def late(counts: list[int], parts: Parts) -> None:
+    parts["position"][1:] += 1
+
+
+def first_row(counts: list[int], parts: Parts) -> None:
+    parts["logit_row"][1:] -= 1
+
+
+def one_page(counts: list[int], parts: Parts) -> None:
+    parts["table_value"][:] = 0
+
+
+def other_ids(counts: list[int], parts: Parts) -> None:
+    parts["token_id"][0] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (late, "position[1] is 2, wanted 1"),
+        (first_row, "logit_row[1] is 0, wanted 1"),
+        (one_page, "place 1 is 0, which place 0 has, wanted a page of its own"),
+        (other_ids, "token_id[0] is 2, wanted 1"),
+    ],
+)
+def test_a_part_that_is_not_what_was_asked_for_is_named(
+    change: Change, says: str, built: Callable[[Change], None], validate: Validate, tiny: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    built(change)
+    seen = judged(validate, tiny)
+    assert seen.exit == 1
+    [wrong, *_] = [each for each in seen.results if each["kind"] == "step"]
+    assert wrong["cause"].startswith("step 0 as the host built it: ") and wrong["cause"].endswith(says)
+    out = capsys.readouterr().out
+    assert "suspect    t_cpu" in out and "suspect the runtime that builds steps" in out
+
+
+def test_a_page_that_the_device_was_never_told_of_is_named(
+    monkeypatch: pytest.MonkeyPatch, validate: Validate, tiny: str
+) -> None:
+    real = PagedKV._set
+
+    def forgets(self: PagedKV, slot: int, place: int, page: int) -> None:
+        real(self, slot, place, page)
+        if place:
+            self.changes.pop(place)
+
+    monkeypatch.setattr(PagedKV, "_set", forgets)
+    causes = [each["cause"] for each in judged(validate, tiny).results if each["kind"] == "step"]
+    assert causes and "slot 0, place 1 is never told to the device" in causes[0]
+
+
+def test_state_that_is_not_zeroed_for_a_fresh_sequence_is_named(
+    monkeypatch: pytest.MonkeyPatch, validate: Validate, tiny: str
+) -> None:
+    monkeypatch.setattr(Resident, "zero", lambda *arguments: None)
+    causes = [each["cause"] for each in judged(validate, tiny).results if each["kind"] == "step"]
+    assert causes and "recurrent state zeroed for a fresh sequence is 0, wanted" in causes[0]

@@ -1,0 +1,190 @@
+"""The values of a node after a step of a log: as the log keeps them, else computed again from what it keeps."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from zinc_rt.devices import choose_tier
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.files import write_whole
+from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.op import Op
+from zinc_rt.replay.rebuilt import Rebuilt, opener_of, sha256_of, value_of
+from zinc_rt.replay.sources import sources_of
+from zinc_rt.replay.tape import Step, Tape, named_outputs, read_tape, require_inputs
+from zinc_rt.resident import NUMPY_DTYPES
+from zinc_rt.trace.reader import LogReader
+
+ENDS = 6  # elements shown at either end
+NEAR = 5  # names that a message offers
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a node left in one buffer: rows that the step counted. `node`: its place among the graph's calls."""
+
+    step: int
+    node: int
+    title: str
+    buffer: str
+    array: np.ndarray
+    origin: str  # in words
+
+
+def values(
+    log: LogReader,
+    wanted: str,
+    step: int | None = None,
+    *,
+    tier: str = "t_cpu",
+    model: str | None = None,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> list[Value]:
+    """Of the nodes that `wanted` names: a label, a buffer, a node's number, or a pattern of labels or buffers
+    with a star. `step`: default the last. A log of level full holds them; from one of level inputs the steps up to
+    it run again on `tier`. Raises UsageError for a step or node that is not there, InputError for a log that holds
+    too little."""
+    tape = read_tape(log)
+    at = _step(log, tape, step)
+    graph = tape.graphs[at.graph].graph
+    chosen = _chosen(graph, wanted)
+    kept = _kept(log, graph, at, chosen)
+    if kept is not None:
+        return kept
+    require_inputs(log, tape)
+    opener = opener_of(choose_tier(tier, simulate=True))
+    found: list[Value] = []
+    with Rebuilt(log, tape, sources_of(log, tape, model), opener, tapped=True) as rebuilt:
+        for each in tape.steps[: tape.steps.index(at) + 1]:
+            variant = rebuilt.run(each)
+            advance(1)
+        same = [sha256_of(value_of(variant, o.buffer, at)) == o.sha256 for o in at.outputs]
+        origin = (
+            f"computed again on {rebuilt.backend.spec.tier}; "
+            + (f"{sum(same)} of {len(same)} outputs that were recorded of this step have the same bits"
+               if same else "no output was recorded of this step")
+        )  # fmt: skip
+        for number, node in chosen:
+            for name in _results(graph, node):
+                array = value_of(variant, name, at).copy()
+                found.append(Value(at.number, number, repr(node), name, array, origin))
+    return found
+
+
+def lines(value: Value) -> Iterator[str]:
+    """Shape, both ends, least, most, mean, and how many are no finite numbers."""
+    array = value.array
+    dtype = {"float32": "f32", "int32": "i32"}.get(array.dtype.name, array.dtype.name)
+    yield f"step {value.step}, node {value.node}  {value.title} -> {value.buffer}"
+    yield f"  {dtype} {list(array.shape)}, {value.origin}"
+    if not array.size:
+        yield "  empty: the step counted no row of it"
+        return
+    finite = np.isfinite(array)
+    bad = int(array.size - finite.sum())
+    if finite.any():
+        numbers = array[finite].astype(np.float64)
+        least, most = (
+            tuple(map(int, np.unravel_index(find(np.where(finite, array, fill)), array.shape)))
+            for find, fill in ((np.argmin, array[finite].max()), (np.argmax, array[finite].min()))
+        )
+        yield (
+            f"  min {array[least]:.9g} at {list(least)}, max {array[most]:.9g} at {list(most)}, "
+            f"mean {numbers.mean():.9g}, rms {np.sqrt(np.square(numbers).mean()):.9g}"
+        )
+    if bad:
+        first = tuple(map(int, np.unravel_index(int(np.argmin(finite)), array.shape)))
+        yield f"  not finite: {bad} of {array.size}, the first at {list(first)}: {array[first]}"
+    else:
+        yield f"  not finite: none of {array.size}"
+    flat = array.reshape(-1)
+    yield f"  first {_row(flat[:ENDS])}"
+    if flat.size > ENDS:
+        yield f"  last  {_row(flat[-ENDS:])}"
+
+
+def export(values_of: list[Value], log: LogReader, path: Path) -> None:
+    """An .npz: each array by its buffer's name, and `meta`, JSON text: the log, the step, nodes, their origin."""
+    meta = {
+        "log": str(log.path),
+        "tier": log.header.get("tier"),
+        "step": values_of[0].step,
+        "values": {v.buffer: {"node": v.node, "title": v.title, "origin": v.origin} for v in values_of},
+    }
+    arrays = {each.buffer: each.array for each in values_of}
+    write_whole(path, lambda file: np.savez(file, meta=np.array(json.dumps(meta)), **arrays))  # type: ignore[arg-type]
+
+
+def _row(array: np.ndarray) -> str:
+    return "  ".join(f"{each:.9g}" for each in array.tolist())
+
+
+def _step(log: LogReader, tape: Tape, number: int | None) -> Step:
+    if not tape.steps:
+        raise InputError(f"{log.path}: no step was recorded", next="zinc-rt-replay --info shows what it holds")
+    if number is None:
+        return tape.steps[-1]
+    found = next((step for step in tape.steps if step.number == number), None)
+    if found is None:
+        raise UsageError(f"--step {number}: the log has steps {tape.steps[0].number} to {tape.steps[-1].number}")
+    return found
+
+
+def _chosen(graph: Graph, wanted: str) -> list[tuple[int, Node]]:
+    """With their place among the graph's calls. Raises UsageError, naming what is near."""
+    nodes = [node for node in graph.nodes if node.op is not Op.BARRIER]
+    if wanted.isdigit():
+        if int(wanted) >= len(nodes):
+            raise UsageError(f"--show {wanted}: {graph.name} has nodes 0 to {len(nodes) - 1}")
+        return [(int(wanted), nodes[int(wanted)])]
+
+    def named(node: Node) -> bool:
+        names = (node.label, *node.outputs)
+        return wanted in names or (
+            "*" in wanted and any(fnmatch.fnmatchcase(name, wanted) for name in names if name)
+        )
+
+    found = [(number, node) for number, node in enumerate(nodes) if named(node)]
+    if not found:
+        names = {name for node in nodes for name in (node.label, *node.outputs) if name}
+        near = difflib.get_close_matches(wanted, sorted(names), NEAR, 0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "--show '*' shows them all"
+        raise UsageError(f"--show {wanted}: no node of {graph.name} is called so", next=hint)
+    return found
+
+
+def _results(graph: Graph, node: Node) -> list[str]:
+    """What a step leaves of it: no state, which other steps change."""
+    return [name for name in node.outputs if name and graph.buffers[name].role in ("activation", "output")]
+
+
+def _kept(log: LogReader, graph: Graph, step: Step, chosen: list[tuple[int, Node]]) -> list[Value] | None:
+    """From the log itself; None where it lacks one of them. Raises UsageError where there is nothing to show."""
+    outputs = named_outputs(step.outputs)
+    names = [(number, node, name) for number, node in chosen for name in _results(graph, node)]
+    if not names:
+        raise UsageError(f"{chosen[0][1]!r} leaves nothing but state, which a log does not hold")
+    found = []
+    for number, node, name in names:
+        output = outputs.get(name)
+        if output is None or not output.blob or not log.has(output.blob):
+            return None
+        array = np.frombuffer(log.blob(output.blob), NUMPY_DTYPES[output.dtype]).reshape(output.shape)
+        found.append(
+            Value(
+                step.number,
+                number,
+                repr(node),
+                name,
+                array,
+                f"as {log.header.get('tier')} left it, kept in the log",
+            )
+        )
+    return found

@@ -1,0 +1,139 @@
+"""RoPE, the paged cache and attention: positions at the edges of pages, groups of 32 and chunks of 256 keys."""
+
+from __future__ import annotations
+
+from zinc_rt.ir.op import Op
+from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
+
+FEW = ("mixed", "edges", "outliers")
+ROOMS: Rooms = ({}, {"tokens": 6})
+# A slot has one page more than it needs; what no query sees is NaN.
+PAGES = {"pages": "(ctx + page_tokens - 1)//page_tokens + 1", "kv_rows": "slots*pages*page_tokens"}
+CONTEXTS = (1, 2, 8, 9, 16, 17, 31, 32, 33, 255, 256, 257, 513)
+
+
+def _attention(heads: int, kv_heads: int, head_dim: int, value_dim: int, **more: int) -> dict[str, object]:
+    return {
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "value_dim": value_dim,
+        "scale": head_dim**-0.5,
+        "page_tokens": 16,
+        **more,
+    }
+
+
+SMALL_HEADS = tuple(
+    _attention(*each)
+    for each in ((1, 1, 4, 4), (6, 3, 16, 16), (8, 1, 64, 64), (3, 1, 128, 64), (4, 2, 128, 128), (5, 5, 20, 16))
+)
+WIDE_HEADS = tuple(
+    _attention(*each)
+    for each in (
+        (2, 1, 132, 4),
+        (2, 1, 192, 128),
+        (2, 2, 256, 256),
+        (1, 1, 320, 512),
+        (2, 1, 512, 512),
+        (1, 1, 12, 388),
+    )
+)
+WINDOWS = tuple(_attention(2, 1, 32, 32, window=window) for window in (1, 2, 31, 32, 33, 256, 257, 5000))
+PAGE_SIZES = tuple(_attention(2, 1, 20, 20) | {"page_tokens": page} for page in (1, 2, 8, 32, 128, 512))
+
+SWEEPS = (
+    Sweep(
+        Op.ROPE,
+        paired(T=(1, 3), K=("head_dim", "3*head_dim"), R=(1,), ctx=(9,)),
+        tuple(
+            {"head_dim": dim, "mode": mode, "offset": offset}
+            for dim, offset in ((2, 0), (7, 1), (6, 3), (64, 5))
+            for mode in ("norm", "neox")
+        ),
+        values=FEW,
+        rooms=ROOMS,
+    ),
+    Sweep(
+        Op.ROPE,
+        paired(T=(1, 3), K=("2*head_dim", "head_dim"), R=("head_dim//2", "head_dim//4"), ctx=(320, 9)),
+        tuple(
+            {"head_dim": dim, "mode": mode, "offset": 0}
+            for dim in (4, 16, 64, 66, 128, 192, 256, 512)
+            for mode in ("norm", "neox")
+        ),
+        values=FEW,
+        rooms=ROOMS,
+    ),
+    Sweep(
+        Op.KV_WRITE_BATCHED,
+        paired(T=(1, 4, 3), ctx=(71, 16, 320), slots=(3, 1), K=(1, 40, 512, 1030), V=(3, 600, 511, 64)),
+        tuple({"page_tokens": page} for page in (1, 2, 16, 64)),
+        values=("mixed", "edges"),
+        rooms=ROOMS,
+        more=PAGES,
+    ),
+    Sweep(
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+        paired(
+            T=(1, 3),
+            ctx=(20, 33),
+            slots=(2, 1, 3),
+            Q=("3*head_dim", "head_dim"),
+            K=("2*head_dim", "head_dim"),
+            V=(48, 1, 512, 1100),
+            R=("head_dim//2", "head_dim//3"),
+        ),
+        tuple(
+            {"eps": 1e-6, "head_dim": dim, "mode": mode, "page_tokens": 16}
+            for dim in (3, 16, 64, 128, 130, 256)
+            for mode in ("norm", "neox")
+        ),
+        values=FEW,
+        without=((), ("q_norm_w",), ("k_norm_w",), ("q_norm_w", "k_norm_w")),
+        rooms=ROOMS,
+        more=PAGES,
+    ),
+    Sweep(
+        Op.FLASH_ATTN,
+        shapes(T=1, ctx=CONTEXTS, slots=1),
+        (_attention(2, 2, 32, 32),),
+        more=PAGES,
+    ),
+    *(
+        Sweep(op, paired(T=(1, 3), ctx=(41, 270), slots=(2, 1)), heads, values=FEW, rooms=ROOMS, more=PAGES)
+        for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
+        for heads in (SMALL_HEADS, WIDE_HEADS)
+    ),
+    Sweep(Op.FLASH_ATTN, paired(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, more=PAGES),
+    Sweep(Op.FLASH_ATTN_BATCHED, paired(T=(5,), ctx=(290,), slots=(2,)), PAGE_SIZES, values=FEW, more=PAGES),
+    Sweep(
+        Op.FLASH_ATTN,
+        ({"T": 1, "ctx": 2049, "slots": 1},),
+        (_attention(4, 2, 128, 128),),
+        values=("mixed",),
+        more=PAGES,
+    ),
+    Sweep(
+        Op.MLA_EXPAND,
+        shapes(T=(1, 3)),
+        (
+            {"heads": 3, "nope": 7, "rope": 5, "value_dim": 9},
+            {"heads": 1, "nope": 128, "rope": 64, "value_dim": 128},
+        ),
+        values=FEW,
+        rooms=ROOMS,
+    ),
+    Sweep(
+        Op.MLA_FLASH_ATTN,
+        paired(T=(1, 4), ctx=(1, 33, 270), slots=(1, 3)),
+        (
+            {"heads": 18, "latent": 32, "rope": 9, "value_dim": 11, "scale": 0.1, "page_tokens": 4},
+            {"heads": 2, "latent": 256, "rope": 64, "value_dim": 17, "scale": 0.1, "page_tokens": 16},
+        ),
+        types=("f32", "f16", "q8_0"),
+        values=FEW,
+        rooms=ROOMS,
+        more=PAGES,
+    ),
+)

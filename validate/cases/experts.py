@@ -1,0 +1,84 @@
+"""Mixtures of experts: the router, the experts' projections and their sum, the shared expert."""
+
+from __future__ import annotations
+
+from zinc_rt.ir.op import Op
+from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, PLAIN, TYPES, Rooms, Sweep, paired
+
+ROOMS: Rooms = ({}, {"tokens": 4})
+FEW = ("mixed", "edges", "outliers")
+SCALES = ((), ("gate_scale",), ("gate_scale", "up_scale"))
+
+SWEEPS = (
+    Sweep(
+        Op.MOE_GATE_TOPK,
+        # as far as 512 experts, and around a workgroup's 128
+        paired(T=(1, 3, 2), D=(64, 256), E=(8, 16, 32, 127, 128, 130, 256, 512)),
+        ({"k": 1}, {"k": 4, "scale": 2.5}, {"k": 8, "renormalise": False}, {"k": 6, "scale": 0.0}),
+        without=((), ("select_bias",)),
+        rooms=ROOMS,
+    ),
+    Sweep(
+        Op.MOE_GATE_TOPK,
+        paired(T=(2,), D=(64,), E=(1, 3, 12)),
+        ({"k": 1},),
+        values=("mixed", "edges", "ties", "zeros"),
+    ),
+    Sweep(Op.MOE_GATE_TOPK, ({"T": 2, "D": 32, "E": 12},), ({"k": 12},), values=("mixed", "edges", "zeros")),
+    Sweep(
+        Op.MOE_GATE_TOPK,
+        ({"T": 5, "D": 64, "E": 20}, {"T": 1, "D": 256, "E": 40}),
+        (
+            {"k": 3, "gating": "sigmoid", "renormalise": False, "groups": 5, "groups_used": 2},
+            {"k": 4, "gating": "sigmoid", "scale": 2.5},
+        ),
+        without=((), ("select_bias",)),
+    ),
+    Sweep(
+        Op.MOE_GATE_TOPK,
+        ({"T": 2, "D": 256, "E": 17},),
+        ({"k": 3},),
+        types=TYPES[1:],
+        values=("mixed",),
+    ),
+    Sweep(
+        Op.MOE_GATE_UP,
+        paired(T=(1, 3, 2), D=(256, 512, 1280), E=(5, 4, 16), F=(1, 9, 33), k=(2, 1, 4)),
+        types=TYPES,
+        values=FEW,
+        without=SCALES,
+        rooms=ROOMS,
+        vectors=PLAIN,
+    ),
+    Sweep(
+        Op.MOE_DOWN_ACC,
+        paired(T=(1, 3, 2), E=(5, 4, 16), D=(1, 131, 33, 256), F=(256, 512), k=(2, 1, 4)),
+        types=TYPES,
+        values=FEW,
+        without=((), ("hidden",), ("expert_scale",), ("expert_scale", "hidden")),
+        rooms=ROOMS,
+        vectors=PLAIN,
+    ),
+    Sweep(
+        Op.SHARED_EXPERT,
+        paired(T=(1, 3, 2), D=(256, 512), F=(256, 512, 256)),
+        types=TYPES,
+        values=FEW,
+        without=(
+            (),
+            ("gate_inp",),
+            ("hidden", "gate_scale", "up_scale", "down_scale"),
+            ("gate_inp", "hidden"),
+        ),
+        rooms=({}, {"tokens": 4}, {"tokens": 64}),
+        more={"one": 1},
+    ),
+    Sweep(
+        Op.SHARED_EXPERT,
+        paired(T=(1, 5), D=(160, 96), F=(64, 32)),
+        types=BLOCKS_OF_32,
+        values=FEW,
+        without=((), ("gate_inp", "hidden")),
+        more={"one": 1},
+    ),
+)

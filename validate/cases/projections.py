@@ -1,0 +1,85 @@
+"""Projections, by one token and by many, and nodes that are mostly one.
+
+Rows of a weight at the edges of a workgroup's 16 (matvec) and 8 (matmul) and the native set's panels of 16; tokens
+at those of matmul's 4; inner sizes at those of blocks, of a wave's step of 128 and of the packed layout's 1,024.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.ir.op import Op
+from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, BLOCKS_OF_256, OTHERS, PLAIN, TYPES, Rooms, Sweep, paired
+
+MANY = {"tokens": 64}  # room for so many tokens is what matmul is for
+ROOMS: Rooms = ({}, MANY)
+N = (1, 3, 7, 8, 9, 15, 16, 17, 33)
+T = (1, 2, 3, 4, 5, 8, 9)
+OPTIONS = ((), ("bias",), ("scale",), ("bias", "scale"))
+ONE = {"one": 1}
+FEW = ("mixed", "edges", "outliers")
+
+K_PLAIN = (1, 5, 31, 126, 127, 128, 129, 250, 320, 383, 512, 640, 1023, 1024, 1029)
+K_OF_32 = (32, 64, 96, 128, 256, 320, 1024, 1056, 1120, 1920)
+K_OF_256 = (256, 512, 768, 1024, 1280, 1792, 2304)
+LONGEST = 17408  # the inner size of a down projection of 27 B
+TALLEST = 17408
+
+SWEEPS = (
+    *(
+        Sweep(Op.MATMUL, paired(T=T, N=N, K=k), types=types, without=OPTIONS, rooms=ROOMS, vectors=PLAIN, more=ONE)
+        for types, k in ((PLAIN, K_PLAIN), (BLOCKS_OF_32, K_OF_32), (BLOCKS_OF_256, K_OF_256))
+    ),
+    Sweep(Op.MATMUL, paired(T=T, N=(17, 8), K=(256, 1280)), types=OTHERS, values=FEW, without=OPTIONS, more=ONE),
+    Sweep(
+        Op.MATMUL,
+        ({"T": 1, "N": 3, "K": LONGEST}, {"T": 2, "N": TALLEST, "K": 256}),
+        types=("f16", *BLOCKS_OF_32, *BLOCKS_OF_256),
+        values=("plain",),
+        without=(("bias", "scale"),),
+        rooms=({},),
+        more=ONE,
+    ),
+    Sweep(
+        Op.LM_HEAD,
+        paired(T=(1, 6, 4), L=(1, 3, 4), V=(1, 17, 50, 320), D=(256, 512)),
+        types=TYPES,
+        values=FEW,
+        without=(("bias",), ()),
+        rooms=({}, {"tokens": 8, "rows": 4}),
+    ),
+    Sweep(
+        Op.RMS_NORM_FUSED_QKV,
+        paired(T=(1, 3, 5), D=(256, 512, 1280), Q=(32, 33, 1), K=(16, 17, 8), V=(7, 16, 3)),
+        ({"eps": 1e-6},),
+        types=TYPES,
+        values=FEW,
+        without=((), ("k_bias",), ("q_bias", "k_bias", "v_bias")),
+        rooms=({}, {"tokens": 4}, MANY),
+    ),
+    Sweep(
+        Op.RMS_NORM_FUSED_MLP_GATE_UP,
+        paired(T=(1, 3, 5), D=(256, 512, 1280), F=(1, 16, 33)),
+        ({"eps": 1e-5},),
+        types=TYPES,
+        values=FEW,
+        rooms=({}, {"tokens": 4}, MANY),
+    ),
+    Sweep(
+        Op.EMBED,
+        paired(T=(1, 3, 5), V=(1, 9, 320), D=(256, 512, 1024, 1280)),
+        types=TYPES,
+        values=("mixed", "edges"),
+        rooms=({}, {"tokens": 6}),
+    ),
+    Sweep(Op.EMBED, paired(T=(2,), V=(3,), D=(1, 33, 255, 257, 300)), types=PLAIN, values=("mixed", "edges")),
+    Sweep(Op.EMBED, paired(T=(2,), V=(3,), D=(32, 96, 1120)), types=BLOCKS_OF_32, values=("mixed", "edges")),
+    Sweep(
+        Op.MLA_ABSORB,
+        paired(T=(1, 3, 2)),
+        (
+            {"heads": 2, "nope": 256, "rope": 5, "latent": 18},
+            {"heads": 1, "nope": 512, "rope": 64, "latent": 33},
+        ),
+        types=TYPES,
+        values=("mixed", "outliers"),
+    ),
+)

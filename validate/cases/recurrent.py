@@ -1,0 +1,74 @@
+"""Convolution, the gated delta rule and the selective scan, in every form of their state."""
+
+from __future__ import annotations
+
+from zinc_rt.ir.op import Op
+from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
+
+ROOMS: Rooms = ({}, {"tokens": 9, "sequences": 3})
+FEW = ("mixed", "edges", "outliers", "zeros")
+CHANNELS = (1, 37, 255, 256, 257, 320)
+CONV = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
+DELTA = (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
+STEPS = paired(T=(1, 7, 2, 9), S=(1, 2, 2, 3))  # decode, two prompts, two requests, three
+
+
+def _delta(k_heads: int, v_heads: int, head_dim: int, grouping: str) -> dict[str, object]:
+    return {"k_heads": k_heads, "v_heads": v_heads, "head_dim": head_dim, "eps": 1e-6, "grouping": grouping}
+
+
+SWEEPS = (
+    *(
+        Sweep(
+            op,
+            tuple({**step, "C": channels} for step in STEPS for channels in CHANNELS),
+            ({"silu": True}, {"silu": False}),
+            values=FEW,
+            without=((), ("bias",)),
+            rooms=ROOMS,
+            more={"slots": 4, "K": 4},
+        )
+        for op in CONV
+    ),
+    Sweep(Op.SSM_CONV1D, shapes(T=(2,), S=1, C=37, K=(2, 3, 5)), values=("mixed",)),
+    *(
+        Sweep(
+            op,
+            STEPS,
+            (
+                _delta(1, 1, 4, "tiled"),
+                _delta(2, 4, 20, "grouped"),
+                _delta(1, 2, 64, "tiled"),
+                _delta(2, 6, 36, "tiled"),
+                _delta(1, 1, 128, "tiled"),
+            ),
+            values=FEW,
+            rooms=ROOMS,
+            more={"slots": 4},
+        )
+        for op in DELTA
+    ),
+    # a head for each lane of delta_gates, and one more
+    Sweep(
+        Op.SSM_DELTA_NET, ({"T": 2, "S": 1},), (_delta(1, 32, 4, "tiled"), _delta(3, 33, 4, "grouped")), values=FEW
+    ),
+    Sweep(
+        Op.SSM_SCAN,
+        tuple(
+            {**step, "I": inner, "N": states} for step in STEPS for inner, states in ((1, 16), (21, 16), (33, 7))
+        ),
+        values=FEW,
+    ),
+    Sweep(
+        Op.LOAD_REQUEST_STATE,
+        shapes(S=(1, 3), slots=(3, 6), rest=(1, 5, 255, 256, 257, 1029)),
+        values=("mixed", "edges"),
+        rooms=({}, {"sequences": 4}),
+    ),
+    Sweep(
+        Op.STORE_REQUEST_STATE,
+        shapes(S=(1, 3), slots=(3, 6), rest=(1, 5, 255, 256, 257, 1029)),
+        values=("mixed", "edges"),
+        rooms=({}, {"sequences": 4}),
+    ),
+)

@@ -1,0 +1,37 @@
+"""From logits to tokens, what a draft was worth, and the upkeep of rings and page tables."""
+
+from __future__ import annotations
+
+from zinc_rt.ir.op import Op
+from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
+
+# Around a workgroup's 1,024 logits and the native set's steps; 151,936 is a real vocabulary.
+VOCABULARIES = (1, 2, 31, 33, 320, 1023, 1024, 1025, 5003)
+ROOMS: Rooms = ({}, {"rows": 8})
+
+SWEEPS = (
+    Sweep(Op.ARGMAX, paired(L=(1, 3), V=VOCABULARIES), rooms=ROOMS),
+    Sweep(Op.ARGMAX, ({"L": 1, "V": 151936},), values=("plain", "ties")),
+    Sweep(Op.SAMPLE, paired(L=(6, 1, 7), V=VOCABULARIES), rooms=ROOMS, more={"two": 2, "four": 4}),
+    Sweep(Op.SAMPLE, ({"L": 2, "V": 20011},), values=("plain", "ties"), more={"two": 2, "four": 4}),
+    Sweep(
+        Op.STREAM_OUT,
+        paired(L=(1, 3, 5, 2), capacity=(4, 4, 3, 1000)),
+        values=("plain",),
+        rooms=ROOMS,
+        more={"one": 1, "two": 2},
+    ),
+    Sweep(
+        Op.VERIFY_K,
+        paired(S=(1, 40, 3, 33), K=(3, 1, 8, 2)),
+        values=("plain",),
+        rooms=({}, {"sequences": 64}),
+        more={"slots": 7},
+    ),
+    Sweep(
+        Op.TABLE_STORE,
+        shapes(E=(1, 31, 32, 33, 100), slots=(6,), pages=(40,)),
+        values=("plain",),
+        rooms=({}, {"entries": 120}),
+    ),
+)

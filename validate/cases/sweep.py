@@ -1,0 +1,81 @@
+"""Many cases from a few lines: the shapes of one opcode, with every type, attribute and kind of value.
+
+A sweep is data. Sizes may be expressions over the other sizes and the integer attributes, as shape patterns are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.shapes import evaluate
+from zinc_rt.kernels.cases import VALUES, Case
+
+PLAIN = ("f32", "f16", "bf16")
+BLOCKS_OF_32 = ("q8_0", "q4_0")
+BLOCKS_OF_256 = ("q4_k", "q5_k", "q6_k")
+# Read by dequantised pieces where they are read at all.
+OTHERS = (
+    "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4", "nvfp4", "q2_k", "q3_k", "iq4_xs", "tq1_0", "tq2_0",
+    "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq1_s", "iq1_m",
+)  # fmt: skip
+TYPES = (*PLAIN, *BLOCKS_OF_32, *BLOCKS_OF_256, *OTHERS)
+ALL = tuple(VALUES)
+
+Size = int | str
+Sizes = Mapping[str, Size]
+Rooms = tuple[Mapping[str, int], ...]
+Attrs = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A case for each of `shapes` x `attrs` x `types` x `values`; `without`, `rooms` and `vectors` (types of
+    biases and scales) go round by turns."""
+
+    op: Op
+    shapes: tuple[Sizes, ...]
+    attrs: tuple[Attrs, ...] = ({},)
+    types: tuple[str, ...] = ("f32",)
+    values: tuple[str, ...] = ALL
+    without: tuple[tuple[str, ...], ...] = ((),)
+    rooms: Rooms = ({},)
+    vectors: tuple[str, ...] = ("f32",)
+    more: Sizes = field(default_factory=dict)  # sizes of every shape, after its own
+
+    def cases(self) -> Iterator[Case]:
+        """The same ones at every call, each with a seed of its own."""
+        axes = product(self.shapes, self.attrs, self.types, self.values)
+        for number, (shape, attrs, dtype, values) in enumerate(axes):
+            turn = number // len(self.values) + number
+            without = self.without[turn % len(self.without)]
+            room = self.rooms[turn // len(self.without) % len(self.rooms)]
+            vector = self.vectors[turn // (len(self.without) * len(self.rooms)) % len(self.vectors)]
+            dims = sizes({**shape, **self.more}, attrs)
+            yield Case(self.op, dims, attrs, dtype, vector, without, values, room, seed=number)
+
+
+def sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]:
+    """Every expression as its value; each may name those before it."""
+    known = {name: value for name, value in attrs.items() if type(value) is int}
+    made: dict[str, int] = {}
+    for name, size in named.items():
+        value = evaluate(size, {**known, **made}) if isinstance(size, str) else size
+        assert isinstance(value, int), f"{name}={size}"
+        made[name] = value
+    return made
+
+
+def shapes(**axes: tuple[Size, ...] | Size) -> tuple[dict[str, Size], ...]:
+    """Every combination."""
+    lists = [value if isinstance(value, tuple) else (value,) for value in axes.values()]
+    return tuple(dict(zip(axes, each, strict=True)) for each in product(*lists))
+
+
+def paired(**axes: tuple[Size, ...]) -> tuple[dict[str, Size], ...]:
+    """The first of each, then the second of each; shorter ones begin again."""
+    longest = max(len(values) for values in axes.values())
+    return tuple({name: values[i % len(values)] for name, values in axes.items()} for i in range(longest))

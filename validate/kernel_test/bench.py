@@ -1,0 +1,288 @@
+"""One case on one backend, held against the oracle bit by bit.
+
+The node goes the ordinary way: lowered by the tier's own kernel table, built, submitted, read back. Its operands
+lie side by side in device memory, named, so that a simulated device knows where each ends; outputs begin as NaN
+that counts as never written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from zinc_rt.backends.base import Backend, Finding
+from zinc_rt.errors import UnsupportedError, ZincError
+from zinc_rt.exec import Buffer, DeadlineMissed, Stream
+from zinc_rt.exec import copy as copy_bytes
+from zinc_rt.ir.op import OPS
+from zinc_rt.kernels.cases import Case, Operand
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.reference.table import FUNCTIONS
+from zinc_rt.lower import Program, lower
+from zinc_rt.lower.one_node import TOGETHER, OneNode, one_node
+from zinc_rt.mem.heaps import Heap
+from zinc_rt.validate.kernel_test.bits import Difference, first_difference
+from zinc_rt.validate.kernel_test.select import dispatched
+
+ALIGNMENT = 256
+ROOM_BYTES = 1 << 20  # of operands at first; it grows
+TIMEOUT_SECONDS = 120.0  # of one case: a simulated device may have to compile its kernels first
+
+_KIND = {"index": np.int32, "float": np.float32, "any": np.float32}
+
+Status = Literal["pass", "refused", "wrong", "finding", "stopped", "died"]
+FAILED: tuple[Status, ...] = ("wrong", "finding", "stopped", "died")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one case. `kernels`: those it dispatched; `said`: why not, in full; `blamed`: the kernel that a
+    finding names."""
+
+    status: Status
+    kernels: tuple[str, ...] = ()
+    said: str = ""
+    difference: Difference | None = None
+    blamed: str = ""
+    counts: tuple[int, int] = (0, 0)  # elements compared, and those of them that are wrong
+
+    @property
+    def failed(self) -> bool:
+        return self.status in FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The oracle's answer. `outputs`: name and value in port order; `fresh`: those that are not in place."""
+
+    operands: tuple[Operand, ...]
+    outputs: tuple[tuple[str, np.ndarray], ...]
+    fresh: tuple[np.ndarray, ...]
+
+
+class Bench:
+    """Owns the backend that `opened` gives, and opens another where a case stopped one. A context manager."""
+
+    def __init__(self, opened: Callable[[], Backend]) -> None:
+        self._opened = opened
+        self._ready: _Ready | None = None
+
+    @property
+    def backend(self) -> Backend:
+        return self._now().backend
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.close()
+
+    def run(self, case: Case, timeout_seconds: float = TIMEOUT_SECONDS) -> Outcome:
+        """Never raises for what a kernel does. A device that found something is given up for a fresh one: what it
+        finds again it would not tell twice."""
+        wanted = _wanted(case, self.backend.ordering)
+        node = one_node(case.op, wanted.operands, wanted.fresh, capacity=case.room, **case.attrs)
+        ready = self._now()
+        try:
+            program = ready.lowered(node)
+        except UnsupportedError as error:
+            return Outcome("refused", said=_reason(error))
+        kernels = dispatched(program, ready.backend.kernels)
+        try:
+            got = ready.run(node, program, timeout_seconds)
+        except (DeadlineMissed, ZincError) as error:
+            said = ready.last_words()
+            self._abandon()
+            return Outcome(
+                "stopped", kernels, said or _sentence(error), blamed=_named(said or str(error), kernels)
+            )
+        if found := ready.new_findings():
+            said = "\n".join(dict.fromkeys(each.text for each in found))
+            self._abandon()
+            return Outcome("finding", kernels, said, blamed=found[0].kernel)
+        return _compared(wanted, node, got, kernels)
+
+    def timed(self, case: Case, count: int) -> list[float]:
+        """Seconds of `count` submissions, each waited for. Nothing is compared. Raises UnsupportedError where the
+        tier refuses the node."""
+        fresh = [np.empty(case.shape(port), _KIND[port.kind]) for port in OPS[case.op].outputs if not port.inplace]
+        node = one_node(case.op, case.operands(), fresh, capacity=case.room, **case.attrs)
+        ready = self._now()
+        return ready.timed(node, ready.lowered(node), count, TIMEOUT_SECONDS)
+
+    def _now(self) -> _Ready:
+        if self._ready is None:
+            self._ready = _Ready(self._opened())
+        return self._ready
+
+    def _abandon(self) -> None:
+        """A device that hangs does not close in good order."""
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            with suppress(ZincError):
+                ready.close()
+
+
+class _Ready:
+    """An open backend, and the memory in which cases take turns."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self._stream = Stream("kernel-test")
+        self._arena: Buffer | None = None
+        self._back: Buffer | None = None
+        self._seen = len(self._findings())
+
+    def close(self) -> None:
+        self.backend.close()
+
+    def lowered(self, node: OneNode) -> Program:
+        backend = self.backend
+        plan = node.together(Heap.DEVICE_LOCAL, ALIGNMENT)
+        return lower(node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
+
+    def run(self, node: OneNode, program: Program, timeout_seconds: float) -> dict[str, np.ndarray]:
+        """Every buffer but the weights, as it is afterwards."""
+        size = program.plan.allocations[TOGETHER].size_bytes
+        with _Built(self, node, program) as built:
+            self.backend.submit(built, self._stream)
+            arena, back = self._room(size)
+            fence = copy_bytes(self.backend, arena, 0, back, 0, size, self._stream)
+            self.backend.wait(fence, timeout_seconds)
+            image = np.frombuffer(self.backend.read(back, 0, size), np.uint8).copy()
+        return {name: _view(image, program, name, array) for name, array in node.operands.items()}
+
+    def timed(self, node: OneNode, program: Program, count: int, timeout_seconds: float) -> list[float]:
+        taken = []
+        with _Built(self, node, program) as built:
+            for _ in range(count):
+                begun = perf_counter()
+                self.backend.wait(self.backend.submit(built, self._stream), timeout_seconds)
+                taken.append(perf_counter() - begun)
+        return taken
+
+    def new_findings(self) -> list[Finding]:
+        found = self._findings()
+        fresh = found[self._seen :]
+        self._seen = len(found)
+        return fresh
+
+    def last_words(self) -> str:
+        """What a simulated device found before it stopped."""
+        try:
+            return "\n".join(dict.fromkeys(each.text for each in self.new_findings()))
+        except ZincError:  # its process has gone
+            return ""
+
+    def _findings(self) -> list[Finding]:
+        return self.backend.instrument.findings() if self.backend.instrument is not None else []
+
+    def _room(self, size_bytes: int) -> tuple[Buffer, Buffer]:
+        """Device memory for the operands, and host memory to read them from."""
+        if self._arena is None or self._back is None or self._arena.size_bytes < size_bytes:
+            for buffer in (self._arena, self._back):
+                if buffer is not None:
+                    self.backend.free(buffer)
+            size = max(ROOM_BYTES, 1 << (size_bytes - 1).bit_length())
+            self._arena = self.backend.alloc(size, Heap.DEVICE_LOCAL, TOGETHER, zeroed=False)
+            self._back = self.backend.alloc(size, Heap.HOST_VISIBLE, "results", zeroed=False)
+        return self._arena, self._back
+
+
+class _Built:
+    """A program with its operands in place, given back at the end."""
+
+    def __init__(self, ready: _Ready, node: OneNode, program: Program) -> None:
+        self._backend = ready.backend
+        arena, _ = ready._room(program.plan.allocations[TOGETHER].size_bytes)
+        self._weights = self._backend.upload(node.weights, {})
+        self._built: Any = self._backend.build(program, {TOGETHER: arena, **self._weights})
+        instrument = self._backend.instrument
+        if instrument is not None:
+            instrument.hand_over(arena, self._built)
+        image = np.zeros(program.plan.allocations[TOGETHER].size_bytes, np.uint8)
+        for name, array in node.operands.items():
+            _view(image, program, name, array)[...] = array
+        self._backend.write(arena, 0, image.data)
+        if instrument is not None:
+            for name in node.node.outputs:
+                if node.storage(name) == name:
+                    place = program.plan.placements[name]
+                    instrument.discard(arena, place.offset_bytes, place.size_bytes)
+
+    def __enter__(self) -> Any:
+        return self._built
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is not None:
+            return  # it may still run
+        self._backend.unload(self._built)
+        for buffer in self._weights.values():
+            if buffer.gpu_va is not None:
+                self._backend.free(buffer)
+
+
+def _wanted(case: Case, ordering: str) -> Wanted:
+    operands = case.operands()
+    mine = [each.copy() if isinstance(each, np.ndarray) else each for each in operands]
+    with np.errstate(all="ignore"):
+        result = FUNCTIONS[case.op](arithmetic(ordering), *mine, **case.attrs)
+    fresh = result if isinstance(result, tuple) else () if result is None else (result,)
+    return Wanted(operands, tuple(case.outputs(mine, fresh)), fresh)
+
+
+def _view(image: np.ndarray, program: Program, name: str, like: np.ndarray) -> np.ndarray:
+    place = program.plan.placements[name]
+    part = image[place.offset_bytes : place.offset_bytes + place.size_bytes]
+    return part.view(like.dtype).reshape(like.shape)
+
+
+def _compared(wanted: Wanted, node: OneNode, got: dict[str, np.ndarray], kernels: tuple[str, ...]) -> Outcome:
+    written = set()
+    compared = wrong = 0
+    first: Difference | None = None
+    for name, (port, want) in zip(node.node.outputs, wanted.outputs, strict=False):
+        stored = node.storage(name)
+        written.add(stored)
+        output = got[stored]
+        counted = tuple(slice(0, size) for size in want.shape)
+        count, difference = first_difference(port, output[counted], want)
+        compared += want.size
+        wrong += count
+        first = first or difference
+        behind = np.ones(output.shape, bool)
+        behind[counted] = False
+        if not first and (output[behind].view(np.uint32) != 0xFFFFFFFF).any():
+            return Outcome("wrong", kernels, f"{port}: wrote past the step's counts")
+    if first is not None:
+        return Outcome("wrong", kernels, first.text, first, counts=(compared, wrong))
+    for name, array in node.operands.items():
+        if name not in written and got[name].tobytes() != array.tobytes():
+            return Outcome("wrong", kernels, f"input {name} was changed")
+    return Outcome("pass", kernels, counts=(compared, 0))
+
+
+def _reason(error: UnsupportedError) -> str:
+    """Of lower's error about one node: what the table says."""
+    return re.sub(r"^.*?\n\s*[^:\n]*: ", "", str(error), count=1, flags=re.S)
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).strip() or type(error).__name__
+
+
+def _named(said: str, kernels: tuple[str, ...]) -> str:
+    """The kernel of these that a report speaks of first."""
+    found = [(said.find(name), name) for name in kernels if re.search(rf"\b{re.escape(name)}\b", said)]
+    return min(found)[1] if found else ""

@@ -1,0 +1,73 @@
+"""Where two arrays' bits part, and how far apart the values are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+SIGN = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first wrong element of an output. `ulp`: representable numbers between the two, None where one is NaN
+    or an integer."""
+
+    output: str
+    index: tuple[int, ...]
+    got: str
+    want: str
+    got_bits: int
+    want_bits: int
+    ulp: int | None
+    wrong: int
+    of: int
+    worst_ulp: int | None
+
+    @property
+    def text(self) -> str:
+        where = f"{self.output}[{', '.join(map(str, self.index))}]"
+        bits = f"0x{self.got_bits:08x}, wanted 0x{self.want_bits:08x}"
+        apart = f", {self.ulp} ulp" if self.ulp is not None else ""
+        worst = f", {self.worst_ulp} ulp at the worst" if self.worst_ulp not in (None, self.ulp) else ""
+        return f"{where} is {self.got}, wanted {self.want} ({bits}{apart}); {self.wrong} of {self.of} wrong{worst}"
+
+
+def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[int, Difference | None]:
+    """How many elements differ, and the first of them; a NaN equals any NaN."""
+    mine, theirs = (np.ascontiguousarray(array).view(np.uint32) for array in (got, want))
+    wrong = mine != theirs
+    if want.dtype == np.float32:
+        wrong &= ~(np.isnan(got) & np.isnan(want))
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return 0, None
+    index = tuple(map(int, np.argwhere(wrong)[0]))
+    apart = _apart(mine[wrong], theirs[wrong], got[wrong], want[wrong])
+    return count, Difference(
+        output,
+        index,
+        repr(got[index].item()),
+        repr(want[index].item()),
+        int(mine[index]),
+        int(theirs[index]),
+        None if apart[0] < 0 else int(apart[0]),
+        count,
+        want.size,
+        int(apart.max()) if apart.max() >= 0 else None,
+    )
+
+
+def _apart(mine: np.ndarray, theirs: np.ndarray, got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """i64 for each element: ulp, -1 where that means nothing."""
+    if want.dtype != np.float32:
+        return np.full(len(mine), -1, np.int64)
+    far = np.abs(_place(mine) - _place(theirs))
+    return np.where(np.isnan(got) | np.isnan(want), -1, far)
+
+
+def _place(bits: np.ndarray) -> np.ndarray:
+    """Where a float stands in the order of all: neighbours are one apart, both zeros are 0."""
+    wide = bits.astype(np.int64)
+    return np.where(wide & SIGN, -(wide & (SIGN - 1)), wide)

@@ -1,0 +1,87 @@
+"""Run every kernel alone against the oracle, bit for bit, and shrink what fails to its smallest case."""
+
+from __future__ import annotations
+
+import argparse
+
+from zinc_rt import cli
+from zinc_rt.arguments import Parser
+from zinc_rt.backends import registry
+from zinc_rt.commands import options
+from zinc_rt.commands.output import add_json, finish, words
+
+EPILOG = """\
+examples:
+  zinc-rt kernel-test                                every kernel of every set; without a GPU on the simulated one
+  zinc-rt kernel-test --kernel 'matvec_q4*'          the kernels of this name
+  zinc-rt kernel-test --family attention --tier t1   a family of cases on one tier
+  zinc-rt kernel-test --case 'ADD T=1 N=33 seed=4'   one case, as a failure's repro line gives it
+  zinc-rt kernel-test --replace build/add.zrt --kernel add    a kernel that is not committed yet
+  zinc-rt kernel-test --mode support                 opcode x type of weights x kernel set, with reasons
+  zinc-rt kernel-test --mode perf --kernel 'matvec_*'         time, bytes/s and flop/s of a call
+
+A case is a node with seeded operands: odd sizes around every tile, each type of weights, values from plain ones to
+denormals, ties, infinities and NaN. Its bits are held against T-CPU's in the same ordering; on the simulated
+device whatever its sanitizer finds is a failure too. docs/kernel-test.md.
+
+Exit code: 0 every case passed, 1 one failed, 2 unusable input, 77 nothing could run.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description=__doc__, epilog=EPILOG)
+    made.add_argument(
+        "--mode",
+        choices=("test", "perf", "support"),
+        default="test",
+        help="test: bits against the oracle (default); perf: time of a call; support: what runs and what does not",
+    )
+    what = made.add_argument_group("which cases")
+    what.add_argument(
+        "--kernel", action="append", default=[], metavar="GLOB", help="cases that dispatch a kernel of this name"
+    )
+    what.add_argument(
+        "--family", action="append", default=[], metavar="NAME", help="cases of one file in validate/cases"
+    )
+    what.add_argument("--case", action="append", default=[], metavar="LINE", help="exactly this case, not shrunk")
+    what.add_argument("--most", type=int, metavar="N", help="N cases of each group of kernels, spread over all")
+    what.add_argument(
+        "--replace", action="append", default=[], metavar="F.zrt", help="in place of the committed kernel"
+    )
+    group = made.add_argument_group("where")
+    group.add_argument(
+        "--tier",
+        default="",
+        metavar="TIER",
+        help=f"{', '.join(row.tier for row in registry.built())}, comma between (default: one of each kernel set)",
+    )
+    options.add_device(
+        group, "hw: never the simulated device; sim: always (default auto: where there is no AMD GPU)"
+    )
+    group.add_argument(
+        "--ordering", choices=options.ORDERING_CHOICES, help="one ordering (default: all that the tier computes)"
+    )
+    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: every core; 1 on hardware)")
+    out = made.add_argument_group("results")
+    out.add_argument("--no-shrink", action="store_true", help="show the smallest case that failed as it was")
+    add_json(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    return cli.run("kernel-test", parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.errors import UsageError
+    from zinc_rt.files import check_writable
+    from zinc_rt.report import Report
+    from zinc_rt.validate.kernel_test import modes
+
+    check_writable(report=arguments.json)
+    for name in ("jobs", "most"):
+        if (value := getattr(arguments, name)) is not None and value < 1:
+            raise UsageError(f"--{name} {value}: wanted 1 or more")
+    report = Report("kernel-test", ordering=arguments.ordering or "")
+    modes.MODES[arguments.mode](arguments, report, words(arguments))
+    return finish(report, arguments)

@@ -1,0 +1,240 @@
+"""What the command does in each mode: choose sides and cases, run them, print and report."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TextIO
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.spec import available_cores
+from zinc_rt.commands.progress import progress
+from zinc_rt.devices import SIMULATED
+from zinc_rt.errors import NothingRan, UsageError
+from zinc_rt.kernels.cases import Case, parse
+from zinc_rt.kernels.sets import SETS, kernel_set
+from zinc_rt.report import Report, Result
+from zinc_rt.validate.cases.speed import CASES as SPEED
+from zinc_rt.validate.kernel_test import speed_text, text
+from zinc_rt.validate.kernel_test.pool import Ran, Worker, run_all
+from zinc_rt.validate.kernel_test.select import (
+    Planned,
+    all_cases,
+    check_globs,
+    matches,
+    planned,
+    plans,
+    selected,
+    thinned,
+)
+from zinc_rt.validate.kernel_test.shrink import size, smallest
+from zinc_rt.validate.kernel_test.side import Side, sides
+from zinc_rt.validate.kernel_test.speed import timings
+from zinc_rt.validate.kernel_test.support import matrix, support
+from zinc_rt.validate.kernel_test.text import Smallest
+from zinc_rt.validate.kernel_test.verdicts import Verdict, verdicts
+
+SHRINK_SECONDS = 20.0  # of one case: its kernels are compiled by now
+
+
+def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
+    found = _sides(arguments, report, out)
+    cases = kernels = failed = 0
+    for side in found:
+        ran, tested, bad = _one_side(arguments, side, report, out)
+        cases, kernels, failed = cases + ran, kernels + tested, failed + bad
+    print(text.verdict(found, kernels, cases, failed), file=out)
+
+
+def _one_side(arguments: argparse.Namespace, side: Side, report: Report, out: TextIO) -> tuple[int, int, int]:
+    """How many cases ran, of how many kernels, and how many of those failed."""
+    chosen = _plans(arguments, side)
+    runnable = sum(1 for each in chosen if each.kernels)
+    names = _names(arguments, side, chosen)
+    print(text.heading(side, runnable, len(chosen) - runnable, len(names)), file=out, flush=True)
+    with progress(runnable, f"kernels of {side.label}", "case") as advance:
+        ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
+    found = verdicts(ran, names)
+    bad = [each for each in found.values() if each.failed]
+    shown = _smallest(arguments, side, bad)
+    if arguments.case:
+        for each in ran:
+            print(text.case(side, each), file=out)
+    else:
+        print(text.table(found), file=out)
+        for verdict in bad:
+            print("\n".join(text.failure(side, verdict, shown[verdict.kernel])), file=out)
+    if missing := [name for name, each in found.items() if not each.cases]:
+        print(text.uncovered(missing), file=out)
+    print(file=out)
+    report.results += [_result(side, verdict, shown.get(name)) for name, verdict in found.items()]
+    run = sum(1 for each in ran if each.outcome.status != "refused")
+    return run, len(found) - len(missing), len(bad)
+
+
+def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[Planned]) -> list[str]:
+    """The kernels to report on: the whole set, or those that the chosen cases dispatch."""
+    names = [name for name in side.set().names() if matches(name, arguments.kernel)]
+    if not (arguments.case or arguments.family or arguments.kernel):
+        return names
+    dispatched = {name for each in chosen for name in each.kernels}
+    return [name for name in names if name in dispatched]
+
+
+def _plans(arguments: argparse.Namespace, side: Side) -> list[Planned]:
+    given = [parse(line) for line in arguments.case] or all_cases(arguments.family)
+    chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
+    return thinned(chosen, arguments.most) if arguments.most else chosen
+
+
+def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[Verdict]) -> dict[str, Smallest]:
+    """Each failing kernel's smallest case, shrunk unless that is not wanted."""
+    made = {}
+    worker = Worker(side)
+    try:
+        for verdict in bad:
+            first = min(verdict.failed, key=lambda each: size(each.case))
+            if arguments.no_shrink or arguments.case:
+                made[verdict.kernel] = Smallest(first, 0)
+            else:
+                made[verdict.kernel] = Smallest(*smallest(first, _again(side, worker, verdict.kernel)))
+    finally:
+        worker.close()
+    return made
+
+
+def _again(side: Side, worker: Worker, kernel: str) -> Callable[[Case], Ran | None]:
+    """Runs a case; None where it passes, or does not come to the kernel."""
+
+    def fails(case: Case) -> Ran | None:
+        plan = planned(case, side.set(), side.ordering)
+        if kernel not in plan.kernels:
+            return None
+        ran = worker.run(case, plan.kernels, SHRINK_SECONDS)
+        return ran if ran.outcome.failed else None
+
+    return fails
+
+
+def _result(side: Side, verdict: Verdict, shown: Smallest | None) -> Result:
+    result = Result(
+        f"{side.label} {side.kernels} {side.ordering} {verdict.kernel}",
+        "kernel",
+        "fail" if verdict.failed else "pass" if verdict.cases else "skip",
+        tier=side.tier,
+        reference=registry.ORACLE,
+        reason="" if verdict.cases else "no case dispatches it",
+        measure={
+            "kernel": verdict.kernel,
+            "cases": verdict.cases,
+            "failed": len(verdict.failed),
+            "failed_by_others": verdict.others,
+            "types": sorted(verdict.types),
+            "simulated": side.simulated,
+        },
+    )
+    if shown is not None:
+        outcome = shown.ran.outcome
+        result.reason = outcome.said
+        result.repro = text.repro(side, shown.ran)
+        result.first_bad = {
+            "case": shown.ran.case.text(),
+            "seed": shown.ran.case.seed,
+            "how": outcome.status,
+            "difference": asdict(outcome.difference) if outcome.difference else None,
+            "tries": shown.tried,
+        }
+    return result
+
+
+def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle: bool = False) -> list[Side]:
+    """Raises NothingRan where no tier can run its kernels, UsageError for options that none of them takes."""
+
+    def unusable(tier: str, why: str) -> None:
+        print(f"{tier} cannot run here: {why}", file=out)
+        report.results.append(Result(tier, "kernel", "skip", tier=tier, reason=why))
+
+    found = sides(
+        arguments.tier,
+        arguments.device,
+        ordering=arguments.ordering or "",
+        sanitizer=arguments.sanitizer or "full",
+        replaced=tuple(arguments.replace),
+        unchecked=arguments.unchecked,
+        unusable=unusable,
+        oracle=oracle,
+    )
+    if not found:
+        raise NothingRan("no tier can run its kernels here", next="add --device sim, or see zinc-rt devices")
+    if arguments.sanitizer and not any(side.simulated for side in found):
+        raise UsageError("--sanitizer is for a simulated device, and none runs here", next="add --device sim")
+    check_globs(arguments.kernel, [side.set() for side in found])
+    for tier in dict.fromkeys(side.tier for side in found if side.simulated):
+        report.shortcuts.append(f"{tier}: {SIMULATED}")
+    return found
+
+
+def _jobs(arguments: argparse.Namespace, side: Side) -> int:
+    """A card is one process's at a time."""
+    if registry.spec(side.tier).simulable and not side.simulated:
+        return 1
+    return arguments.jobs or available_cores()
+
+
+def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
+    found = {}
+    for name in _asked_sets(arguments) or tuple(SETS):
+        kernels = kernel_set(name)
+        assert kernels is not None, name
+        found[name] = support(kernels, arguments.ordering or "canonical-1")
+        report.results += [
+            Result(
+                f"{name} {each.op.name} {each.dtype}",
+                "support",
+                "skip" if each.refused else "pass",
+                reason=each.refused,
+                measure={"kernels": list(each.kernels), "cases": each.cases, "taken": each.taken},
+            )
+            for each in found[name]
+        ]
+    print(matrix(found), file=out)
+    print("\nyes: every case; part: some sizes or attributes; a number: refused, with the reason below", file=out)
+
+
+def _asked_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
+    found: list[str] = []
+    for tier in arguments.tier.split(",") if arguments.tier else ():
+        row, named = registry.parse(tier.strip())
+        found += [named] if named else row.kernel_sets
+    return tuple(dict.fromkeys(found))
+
+
+def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
+    found = _sides(arguments, report, out, oracle=True)
+    timed = 0
+    for side in found:
+        given = [parse(each) for each in arguments.case] or SPEED
+        chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
+        print(speed_text.title(side), file=out)
+        for each in timings(side, [plan for plan in chosen if plan.kernels]):
+            print(speed_text.line(each), file=out, flush=True)
+            timed += 1
+            report.results.append(
+                Result(
+                    f"{side.label} {side.ordering} {each.case.text()}",
+                    "speed",
+                    "pass",
+                    tier=side.tier,
+                    measure=each.as_dict(),
+                )
+            )
+        print(file=out)
+    print(speed_text.verdict(found, timed), file=out)
+
+
+MODES: Mapping[str, Callable[[argparse.Namespace, Report, TextIO], None]] = {
+    "test": run_test,
+    "perf": run_perf,
+    "support": run_support,
+}

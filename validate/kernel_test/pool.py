@@ -1,0 +1,160 @@
+"""Cases over processes: each worker has a device of its own, and one that dies is replaced."""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt import errors
+from zinc_rt.errors import CheckFailed, ZincError
+from zinc_rt.kernels.cases import Case
+from zinc_rt.validate.kernel_test.bench import TIMEOUT_SECONDS, Outcome
+from zinc_rt.validate.kernel_test.select import Planned
+from zinc_rt.validate.kernel_test.side import Side
+from zinc_rt.validate.kernel_test.worker import from_json
+
+BATCH = 24  # neighbours that one worker takes: they share kernels
+COSTLY = ("finding", "stopped", "died")  # the device or the process begins anew after each
+COSTLY_MOST = 6  # of one kernel; its other cases are not run
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A case and what came of it."""
+
+    case: Case
+    outcome: Outcome
+    seconds: float = 0.0
+
+
+class Worker:
+    """A process that runs cases, started on first use."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, case: Case, kernels: tuple[str, ...] = (), timeout_seconds: float = TIMEOUT_SECONDS) -> Ran:
+        """Raises ZincError where the tier cannot be opened. A process that dies is an outcome."""
+        process = self._started()
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):  # it has died: what it said last is still there
+            process.stdin.write(json.dumps({"case": case.text(), "timeout": timeout_seconds}) + "\n")
+            process.stdin.flush()
+        answer = process.stdout.readline()
+        if not answer:
+            return Ran(case, Outcome("died", kernels, self._end(process)))
+        said: dict[str, Any] = json.loads(answer)
+        if "error" in said:
+            self.close()
+            raise _error(said)
+        return Ran(case, from_json(said), said["seconds"])
+
+    def close(self) -> None:
+        """At once where it is at work."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None and process.stdout is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "zinc_rt.validate.kernel_test.worker", json.dumps(self._side.as_dict())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        return self._process
+
+    def _end(self, process: subprocess.Popen[str]) -> str:
+        code = process.wait()
+        self.close()
+        if code < 0:
+            return f"the process that ran it was ended by {signal.Signals(-code).name}"
+        return f"the process that ran it ended with exit code {code}"
+
+
+def run_all(
+    side: Side, plans: Sequence[Planned], jobs: int, *, ran: Callable[[], None] = lambda: None
+) -> list[Ran]:
+    """Every case in order; refused ones are not given to a worker. A kernel that stopped the device COSTLY_MOST
+    times is left alone: the rest of its cases is missing from the answer. Raises what a worker raises."""
+    work: queue.SimpleQueue[list[tuple[int, Planned]]] = queue.SimpleQueue()
+    runnable = [(number, each) for number, each in enumerate(plans) if each.kernels]
+    for start in range(0, len(runnable), BATCH):
+        work.put(runnable[start : start + BATCH])
+    found = {
+        number: Ran(each.case, Outcome("refused", said=each.refused))
+        for number, each in enumerate(plans)
+        if not each.kernels
+    }
+    failures: list[BaseException] = []
+    costly: Counter[str] = Counter()
+    stop = threading.Event()
+    workers = [Worker(side) for _ in range(max(1, min(jobs, -(-len(runnable) // BATCH))))]
+
+    def drain(worker: Worker) -> None:
+        try:
+            while not stop.is_set():
+                try:
+                    batch = work.get_nowait()
+                except queue.Empty:
+                    return
+                for number, each in batch:
+                    if stop.is_set():
+                        return
+                    if not any(costly[name] >= COSTLY_MOST for name in each.kernels):
+                        result = worker.run(each.case, each.kernels)
+                        found[number] = result
+                        _count(costly, result.outcome)
+                    ran()
+        except BaseException as error:
+            failures.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=drain, args=(worker,), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)  # Ctrl-C gets through
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.close()
+    if failures:
+        raise failures[0]
+    return [found[number] for number in sorted(found)]
+
+
+def _count(costly: Counter[str], outcome: Outcome) -> None:
+    if outcome.status in COSTLY:
+        costly.update([outcome.blamed] if outcome.blamed else outcome.kernels[-1:])
+
+
+def _error(said: dict[str, Any]) -> ZincError:
+    """The worker's own error, with its exit code."""
+    codes = {kind.exit_code: kind for kind in (ZincError, CheckFailed, errors.NothingRan)}
+    return codes.get(said["exit"], ZincError)(said["error"])
+
+
+def outcomes(ran: Iterable[Ran]) -> Counter[str]:
+    return Counter(each.outcome.status for each in ran)

@@ -1,0 +1,137 @@
+"""Which kernels a case comes to on a kernel set, without computing anything."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from zinc_rt.errors import UnsupportedError, UsageError
+from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.ir.op import OPS, Port
+from zinc_rt.kernels.cases import Case, Operand
+from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.lower.dispatch_plan import dispatch_plan
+from zinc_rt.lower.lower import choose
+from zinc_rt.lower.one_node import OneNode, one_node
+from zinc_rt.lower.program import Call, Program
+from zinc_rt.mem.heaps import Heap
+from zinc_rt.validate.cases.table import FAMILIES, cases
+
+PLAIN = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A case on a kernel set: the kernels it dispatches, or why its node is refused."""
+
+    case: Case
+    kernels: tuple[str, ...]
+    refused: str = ""
+
+
+def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Planned]:
+    """`planned` of each. Cases that differ in their values alone come to the same kernels."""
+    known: dict[str, Planned] = {}
+    made = []
+    for case in cases:
+        key = replace(case, values="plain", seed=0).text()
+        if key not in known:
+            known[key] = planned(case, kernels, ordering)
+        made.append(replace(known[key], case=case))
+    return made
+
+
+def planned(case: Case, kernels: KernelSet, ordering: str) -> Planned:
+    """Raises UnsupportedError never: a refusal is an answer."""
+    node = skeleton(case)
+    entry = choose(node.node, node.graph, kernels.entries, ordering)
+    if isinstance(entry, str):
+        return Planned(case, (), entry)
+    program = Program(node.graph, node.together(Heap.DEVICE_LOCAL, 256), ordering, (Call(node.node, entry),))
+    try:
+        return Planned(case, dispatched(program, kernels))
+    except UnsupportedError as error:
+        return Planned(case, (), str(error))
+
+
+def dispatched(program: Program, kernels: KernelSet) -> tuple[str, ...]:
+    """The set's own kernels that a program comes to, each once, in order; of the oracle its opcodes."""
+    known = kernels.names()
+    if kernels.target == "numpy-reference":
+        return tuple(dict.fromkeys(call.node.op.name.lower() for call in program.calls))
+    found = dict.fromkeys(step.launch.kernel for step in dispatch_plan(program).dispatches)
+    return tuple(name for name in found if name in known)
+
+
+def skeleton(case: Case) -> OneNode:
+    """The case's node over memory that holds anything."""
+    spec = OPS[case.op]
+    operands = [None if port.name in case.without else _empty(case, port) for port in spec.inputs]
+    fresh = [_array(case, port) for port in spec.outputs if not port.inplace]
+    return one_node(case.op, operands, fresh, capacity=case.room, **case.attrs)
+
+
+def _empty(case: Case, port: Port) -> Operand:
+    if port.kind != "weight":
+        return _array(case, port)
+    shape, dtype = case.shape(port), case.dtype_of(port)
+    if dtype in PLAIN:
+        return Weight(dtype, shape, np.empty(shape, PLAIN[dtype]))
+    return Weight(dtype, shape, np.empty((*shape[:-1], row_bytes(dtype, shape[-1])), np.uint8))
+
+
+def _array(case: Case, port: Port) -> np.ndarray:
+    made = np.empty(case.shape(port), np.int32 if port.kind == "index" else np.float32)
+    if port.name == "sequence":
+        made = np.sort(np.arange(made.size, dtype=np.int32) % case.dims["S"])
+    return made
+
+
+def selected(plans: Iterable[Planned], globs: Sequence[str]) -> list[Planned]:
+    """Those that dispatch a kernel of these names; of refused ones none where there are names."""
+    if not globs:
+        return list(plans)
+    return [each for each in plans if any(matches(name, globs) for name in each.kernels)]
+
+
+def matches(kernel: str, globs: Sequence[str]) -> bool:
+    return not globs or any(fnmatchcase(kernel, glob) for glob in globs)
+
+
+def check_globs(globs: Sequence[str], sets: Iterable[KernelSet]) -> None:
+    """Raises UsageError for a name that no kernel of these sets has."""
+    known = sorted({name for kernels in sets for name in kernels.names()})
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in known):
+            near = difflib.get_close_matches(glob, known, 4)
+            raise UsageError(
+                f"--kernel {glob}: no kernel is called that",
+                next=f"did you mean {', '.join(near)}?"
+                if near
+                else f"there are {', '.join(known[:8])} and others",
+            )
+
+
+def all_cases(families: Sequence[str]) -> list[Case]:
+    """Raises UsageError for a family there is not."""
+    for name in families:
+        if name not in FAMILIES:
+            raise UsageError(f"--family {name}: no family is called that", next=f"one of {', '.join(FAMILIES)}")
+    return [case for name in families or FAMILIES for case in cases(name)]
+
+
+def thinned(plans: Sequence[Planned], most: int) -> list[Planned]:
+    """At most so many of each group of kernels, spread over all of them; refused ones stay."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number, each in enumerate(plans):
+        groups.setdefault(each.kernels, []).append(number)
+    kept = set()
+    for kernels, numbers in groups.items():
+        count = len(numbers) if not kernels else min(most, len(numbers))
+        kept |= {numbers[i * len(numbers) // count] for i in range(count)}
+    return [plans[number] for number in sorted(kept)]

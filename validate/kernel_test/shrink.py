@@ -1,0 +1,106 @@
+"""A failing case made as small as it still fails: operands left out, plain values, sizes halved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import prod
+
+from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.op import OPS
+from zinc_rt.kernels.cases import Case
+from zinc_rt.validate.kernel_test.pool import Ran
+
+MOST_TRIED = 400
+MOST_SECONDS = 90.0
+
+
+def size(case: Case) -> int:
+    """Elements of all operands."""
+    return sum(prod(case.shape(port)) for port in OPS[case.op].inputs if port.name not in case.without)
+
+
+def smallest(failed: Ran, fails: Callable[[Case], Ran | None]) -> tuple[Ran, int]:
+    """The smallest failing case that one change after the other leads to, and how many were tried. `fails` runs a
+    case, None where it does not fail any more."""
+    tried = 0
+    seen = {failed.case.text()}
+    ends = time.monotonic() + MOST_SECONDS
+    going = True
+    while going:
+        going = False
+        for each in smaller(failed.case):
+            line = each.text()
+            if line in seen or each.refusal():
+                continue
+            if tried >= MOST_TRIED or time.monotonic() > ends:
+                return failed, tried
+            seen.add(line)
+            tried += 1
+            if (ran := fails(each)) is not None:
+                failed, going = ran, True
+                break
+    return failed, tried
+
+
+def smaller(case: Case) -> Iterator[Case]:
+    """Cases with one thing less, the largest steps first. Some of them can be no node."""
+    yield from _sizes(case, coarse=True)
+    yield from _features(case)
+    yield from _sizes(case, coarse=False)
+
+
+def _features(case: Case) -> Iterator[Case]:
+    spec = OPS[case.op]
+    if case.room:
+        yield replace(case, room={})
+    left = [port.name for port in spec.inputs if port.optional and port.name not in case.without]
+    if len(left) > 1:
+        yield replace(case, without=(*case.without, *left))
+    for name in left:
+        yield replace(case, without=(*case.without, name))
+    if case.values != "plain":
+        yield replace(case, values="plain")
+    for symbol in case.room if len(case.room) > 1 else ():
+        yield replace(case, room={name: count for name, count in case.room.items() if name != symbol})
+    for attr in spec.attrs:
+        if attr.default is not None and attr.name in case.attrs and case.attrs[attr.name] != attr.default:
+            yield replace(case, attrs={name: value for name, value in case.attrs.items() if name != attr.name})
+    if case.vector != "f32":
+        yield replace(case, vector="f32")
+    if case.seed:
+        yield replace(case, seed=0)
+
+
+def _sizes(case: Case, *, coarse: bool) -> Iterator[Case]:
+    """Each size or integer attribute less, alone and with those that are multiples of it."""
+    named = {**case.dims, **{name: value for name, value in case.attrs.items() if type(value) is int}}
+    block = block_of(case.dtype)[0]
+    for name, value in sorted(named.items(), key=lambda item: -item[1]):
+        for less in _less(value, block, coarse):
+            yield _with(case, {name: less})
+            scaled = {
+                other: v * less // value for other, v in named.items() if v % value == 0 and v * less >= value
+            }
+            if len(scaled) > 1:
+                yield _with(case, scaled)
+
+
+def _less(value: int, block: int, coarse: bool) -> list[int]:
+    """Smaller numbers worth trying, the smallest first; whole blocks among them."""
+    if coarse:
+        wanted = [1, value // 4, value // 2]
+    else:
+        wanted = [value * 3 // 4, value - 1]
+    if block > 1:
+        wanted += [each // block * block for each in (*wanted, block, value - 1)]
+    return sorted({each for each in wanted if 0 < each < value})
+
+
+def _with(case: Case, sizes: dict[str, int]) -> Case:
+    dims = {name: sizes.get(name, value) for name, value in case.dims.items()}
+    attrs = {
+        name: sizes.get(name, value) if name not in case.dims else value for name, value in case.attrs.items()
+    }
+    return replace(case, dims=dims, attrs=attrs)

@@ -1,0 +1,172 @@
+"""Where cases run: a tier in an ordering, opened in a process of its own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.backends import registry
+from zinc_rt.backends.base import Backend
+from zinc_rt.devices import Choice, choose_tier, open_backend
+from zinc_rt.errors import InputError, UsageError, ZincError
+from zinc_rt.kernels.sets import BinaryKernels, KernelSet, kernel_set
+from zinc_rt.kernels.zrt import Zrt, read_zrt
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """As a worker is told. `simulated`: on the simulated device. `replaced`: .zrt files that take the place of the
+    set's kernels of their names."""
+
+    tier: str
+    ordering: str
+    kernels: str  # the kernel set's name
+    simulated: bool = False
+    device: str = "auto"
+    sanitizer: str = "full"
+    replaced: tuple[str, ...] = ()
+    unchecked: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.tier} (SIMULATED)" if self.simulated else self.tier
+
+    @property
+    def options(self) -> str:
+        """What names this side on the command line."""
+        words = ["--tier", self.tier]
+        if self.simulated or self.device != "auto":
+            words += ["--device", "sim" if self.simulated else self.device]
+        if self.ordering != "canonical-1":
+            words += ["--ordering", self.ordering]
+        if self.simulated and self.sanitizer != "full":
+            words += ["--sanitizer", self.sanitizer]
+        for path in self.replaced:
+            words += ["--replace", path]
+        return shlex.join(words)
+
+    def set(self) -> KernelSet:
+        found = kernel_set(self.kernels)
+        assert found is not None, self.kernels
+        return with_replaced(found, self.replaced) if self.replaced else found
+
+    def choice(self) -> Choice:
+        asked: dict[str, Any] = {"sanitizer": self.sanitizer} if self.simulated else {}
+        device = "sim" if self.simulated else self.device
+        return choose_tier(self.tier, device, ordering=self.ordering, unchecked=self.unchecked, **asked)
+
+    def open(self) -> Backend:
+        options: dict[str, Any] = {"kernels": self.set()} if self.replaced else {}
+        return open_backend(self.choice(), self.ordering, **options)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def side_of(data: Mapping[str, Any]) -> Side:
+    """What `as_dict` gave, read back from JSON."""
+    return Side(**{**data, "replaced": tuple(data["replaced"])})
+
+
+def sides(
+    asked: str,
+    device: str,
+    *,
+    ordering: str = "",
+    sanitizer: str = "full",
+    replaced: tuple[str, ...] = (),
+    unchecked: bool = False,
+    unusable: Callable[[str, str], None] = lambda tier, why: None,
+    oracle: bool = False,
+) -> list[Side]:
+    """Of the tiers `asked` for, comma between; "" is one tier for each kernel set but the oracle's own. Without an
+    AMD GPU in this machine a GPU tier is simulated unless `device` is hw. `unusable` hears of a tier nobody asked
+    for that cannot run. Raises UsageError for the oracle unless `oracle`, and what choose_tier raises."""
+    found: list[Side] = []
+    for tiers in [[part.strip()] for part in asked.split(",")] if asked else _by_set():
+        reasons = []
+        for tier in tiers:
+            row, named = registry.parse(tier)
+            if row.tier == registry.ORACLE and not oracle:
+                raise UsageError(
+                    f"--tier {registry.ORACLE}: it is the oracle, there is nothing to hold it against",
+                    next="leave --tier out; --mode support and --mode perf take it",
+                )
+            try:
+                choice = choose_tier(tier, device, simulate=device == "auto", unchecked=unchecked)
+            except ZincError as error:
+                if asked:
+                    raise
+                reasons.append((tier, str(error)))
+                continue
+            found += [
+                Side(
+                    row.tier,
+                    each,
+                    named or _set_of(choice),
+                    choice.simulated,
+                    device,
+                    sanitizer,
+                    replaced,
+                    unchecked,
+                )
+                for each in orderings(row.tier, ordering)
+            ]
+            break
+        else:
+            for reason in reasons:
+                unusable(*reason)
+    return found
+
+
+def orderings(tier: str, ordering: str) -> tuple[str, ...]:
+    """Those to test: the one asked for, or all that the tier computes. Raises UsageError for one it does not."""
+    row = registry.spec(tier)
+    if not ordering:
+        return row.orderings or ("canonical-1",)
+    if not row.computes(ordering):
+        raise UsageError(
+            f"--ordering {ordering}: {tier} computes {', '.join(row.orderings)}", next="leave --ordering out"
+        )
+    return (ordering,)
+
+
+def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
+    """The set with these containers in place of its own. Raises InputError for one that cannot be read or is
+    another chip's, UsageError for a set whose kernels are no containers or that has none of the name."""
+    if not isinstance(kernels, BinaryKernels):
+        raise UsageError(f"--replace: the kernels of {kernels.target} are no .zrt containers")
+    given: dict[str, Zrt] = {}
+    for path in paths:
+        try:
+            zrt = read_zrt(Path(path).read_bytes(), path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot read: {error.strerror}") from error
+        if zrt.target != kernels.target:
+            raise InputError(f"{path} is for {zrt.target}, not {kernels.target}")
+        if zrt.name not in kernels.names():
+            raise UsageError(f"{path}: {kernels.target} has no kernel {zrt.name}")
+        given[zrt.name] = zrt
+    load = kernels.load
+    return replace(kernels, load=lambda name: given[name] if name in given else load(name))
+
+
+def _by_set() -> list[list[str]]:
+    """For each kernel set but the oracle's the tiers that run it, the one that leans on least first: a kernel's
+    bits do not depend on the queue, so the first that can run is enough."""
+    tiers: dict[str, list[str]] = {}
+    for row in reversed(registry.preferred()):
+        for name in row.kernel_sets if row.tier != registry.ORACLE else ():
+            tiers.setdefault(name, []).append(row.tier)
+    return list(tiers.values())
+
+
+def _set_of(choice: Choice) -> str:
+    """The kernel set of the device that a tier would run on."""
+    if choice.kernel_set:
+        return choice.kernel_set
+    arch = choice.gpu.arch if choice.gpu is not None else ""
+    return arch if arch in choice.spec.kernel_sets else choice.spec.kernel_sets[0]

@@ -1,0 +1,54 @@
+"""What --mode perf prints: a line a case, and what the numbers are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zinc_rt.validate.kernel_test.side import Side
+from zinc_rt.validate.kernel_test.speed import Timing
+
+COLUMNS = f"{'time':>10}  {'10 % .. 90 %':>21}  {'bytes':>9}  {'bytes/s':>10}  {'share':>6}  {'flop/s':>10}  case"
+
+
+def title(side: Side) -> str:
+    clock = (
+        "the simulator's own time on this host, no speed" if side.simulated else "submission to end, on the host"
+    )
+    return f"{side.label}  {side.kernels}  {side.ordering}: {clock}\n{COLUMNS}"
+
+
+def line(timing: Timing) -> str:
+    rate, flops = timing.bytes_per_second, timing.flops_per_second
+    share = f"{100 * timing.share:.0f} %" if timing.share is not None else "-"
+    spread = f"{_seconds(timing.low)} .. {_seconds(timing.high)}"
+    cells = (
+        f"{_seconds(timing.seconds):>10}",
+        f"{spread:>21}",
+        f"{_of(timing.size_bytes, 'B'):>9}",
+        f"{'-' if rate is None else _of(rate, 'B/s'):>10}",
+        f"{share:>6}",
+        f"{'-' if flops is None else _of(flops, 'flop/s'):>10}",
+        f"{', '.join(timing.kernels)}: {timing.case.text()}",
+    )
+    return "  ".join(cells)
+
+
+def verdict(sides: Sequence[Side], timed: int) -> str:
+    simulated = sorted({side.tier for side in sides if side.simulated})
+    if simulated:
+        return f"TIMED     {timed} calls; SIMULATED: {', '.join(simulated)}, no speed is claimed of it"
+    return f"TIMED     {timed} calls"
+
+
+def _seconds(value: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def _of(value: float, unit: str) -> str:
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"

@@ -1,0 +1,104 @@
+"""Which opcode a kernel set runs with which type of weights, and why not, as its tables say: nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tabulate import tabulate
+
+from zinc_rt.ir.op import OPS, Op
+from zinc_rt.kernels.cases import Case
+from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.validate.cases.sweep import TYPES
+from zinc_rt.validate.cases.table import FAMILIES, cases
+from zinc_rt.validate.kernel_test.select import planned
+
+LEFT_OUT = (Op.BARRIER,)  # no set has a kernel for it: lowering itself keeps it
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """An opcode with a type on a set. `kernels`: what it dispatches; `refused`: why it does not run; of `cases`
+    in validate/cases `taken` run."""
+
+    op: Op
+    dtype: str
+    kernels: tuple[str, ...]
+    refused: str = ""
+    taken: int = 0
+    cases: int = 0
+
+
+def support(kernels: KernelSet, ordering: str) -> list[Support]:
+    """Every opcode; those that read matrices of weights with every type, the others once."""
+    examples: dict[tuple[Op, str], list[Case]] = {}
+    for family in FAMILIES:
+        for case in cases(family):
+            given = examples.setdefault((case.op, case.dtype), [])
+            if not given or case.values == given[0].values:
+                given.append(case)
+    found = []
+    for op in Op:
+        if op in LEFT_OUT:
+            continue
+        for dtype in TYPES if reads_matrices(op) else ("f32",):
+            given = examples.get((op, dtype)) or [
+                replace(case, dtype=dtype) for case in examples.get((op, "f32"), ()) if case.op is op
+            ]
+            found.append(_support(op, dtype, [case for case in given if not case.refusal()], kernels, ordering))
+    return found
+
+
+def reads_matrices(op: Op) -> bool:
+    return any(
+        port.kind == "weight" and len(port.shape) > 1 and port.name not in ("cos", "sin")
+        for port in OPS[op].inputs
+    ) and op not in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS, Op.SSM_SCAN)
+
+
+def _support(op: Op, dtype: str, given: Sequence[Case], kernels: KernelSet, ordering: str) -> Support:
+    if not any(entry.op is op for entry in kernels.entries):
+        return Support(op, dtype, (), "no kernel for this opcode")
+    if not given:
+        return Support(op, dtype, (), "no case in validate/cases")
+    plans = [planned(case, kernels, ordering) for case in given]
+    taken = [each for each in plans if each.kernels]
+    if not taken:
+        return Support(op, dtype, (), plans[0].refused, 0, len(plans))
+    names = tuple(dict.fromkeys(name for each in taken for name in each.kernels))
+    return Support(op, dtype, names, "", len(taken), len(plans))
+
+
+def matrix(found: Mapping[str, Sequence[Support]]) -> str:
+    """A table a kernel set: opcodes down, types across; then the reasons, each once."""
+    return "\n\n".join(_one(name, rows) for name, rows in found.items())
+
+
+def _one(name: str, rows: Sequence[Support]) -> str:
+    types = list(dict.fromkeys(each.dtype for each in rows))
+    reasons: dict[str, int] = {}
+    lines = []
+    for op in dict.fromkeys(each.op for each in rows):
+        by_type = {each.dtype: each for each in rows if each.op is op}
+        lines.append([op.name, *(_cell(by_type.get(dtype), reasons) for dtype in types)])
+    told = [f"  {number}  {reason}" for reason, number in reasons.items()]
+    headers = [f"{name}", *(_upright(dtype) for dtype in types)]
+    return "\n".join([tabulate(lines, headers, tablefmt="plain", disable_numparse=True), *told])
+
+
+def _upright(dtype: str) -> str:
+    return dtype.replace("_", "\n", 1)
+
+
+def _cell(support: Support | None, reasons: dict[str, int]) -> str:
+    if support is None:
+        return ""
+    if support.refused:
+        return str(reasons.setdefault(_general(support), len(reasons) + 1))
+    return "yes" if support.taken == support.cases else "part"
+
+
+def _general(support: Support) -> str:
+    """The reason without what only names the type, so that many cells share one."""
+    return support.refused.replace(f" {support.dtype}", " of this type")

@@ -1,0 +1,104 @@
+"""What kernel-test prints: a line a kernel, then each failing kernel with its smallest case."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tabulate import tabulate
+
+from zinc_rt.validate.kernel_test.pool import Ran
+from zinc_rt.validate.kernel_test.shrink import size
+from zinc_rt.validate.kernel_test.side import Side
+from zinc_rt.validate.kernel_test.verdicts import Verdict
+
+LINES_MOST = 6  # of what a device found
+
+
+@dataclass(frozen=True, slots=True)
+class Smallest:
+    """A failing kernel's smallest case, and how many others were tried on the way."""
+
+    ran: Ran
+    tried: int
+
+
+def heading(side: Side, cases: int, refused: int, kernels: int) -> str:
+    refusals = f", {refused} refused (--mode support says why)" if refused else ""
+    return f"{side.label}  {side.kernels}  {side.ordering}: {cases} cases of {kernels} kernels{refusals}"
+
+
+def table(found: Mapping[str, Verdict]) -> str:
+    rows = [(name, each.cases, len(each.types), _result(each)) for name, each in found.items()]
+    return tabulate(
+        rows, ("kernel", "cases", "types", ""), tablefmt="plain", disable_numparse=True, colalign=_RIGHT
+    )
+
+
+_RIGHT = ("left", "right", "right", "left")
+
+
+def _result(verdict: Verdict) -> str:
+    if verdict.failed:
+        return f"FAIL  {len(verdict.failed)} of {verdict.cases}"
+    if verdict.others:
+        return f"pass  ({verdict.others} cases failed by another kernel)"
+    return "pass" if verdict.cases else "NO CASE"
+
+
+def failure(side: Side, verdict: Verdict, smallest: Smallest) -> list[str]:
+    """The smallest failing case of a kernel, in full."""
+    ran = smallest.ran
+    steps = f", made smaller in {smallest.tried} tries" if smallest.tried else ""
+    first = f"FAIL      {verdict.kernel}: {len(verdict.failed)} of {verdict.cases} cases; the smallest"
+    return [f"{first} ({size(ran.case)} elements{steps}):", *told(side, ran)]
+
+
+def told(side: Side, ran: Ran) -> list[str]:
+    """One case that failed: what it is, what is wrong, how to run it again."""
+    outcome = ran.outcome
+    lines = outcome.said.splitlines() or [outcome.status]
+    shown = [
+        *lines[:LINES_MOST],
+        *([f"and {len(lines) - LINES_MOST} more lines"] if len(lines) > LINES_MOST else []),
+    ]
+    found = {"wrong": "bits", "finding": "device", "stopped": "stopped", "died": "died"}[outcome.status]
+    return [
+        f"  case      {ran.case.text()}",
+        *(f"  {found if number == 0 else '':<8}  {line}" for number, line in enumerate(shown)),
+        f"  kernels   {', '.join(outcome.kernels)}",
+        f"  seed      {ran.case.seed}",
+        f"  repro     {repro(side, ran)}",
+    ]
+
+
+def repro(side: Side, ran: Ran) -> str:
+    return f"zinc-rt kernel-test {side.options} --case {shlex.quote(ran.case.text())}"
+
+
+def uncovered(names: Sequence[str]) -> str:
+    return f"no case for {len(names)} kernels: {', '.join(names)}"
+
+
+def case(side: Side, ran: Ran) -> str:
+    """A case that was asked for by its line, whatever came of it."""
+    outcome = ran.outcome
+    if outcome.failed:
+        return "\n".join(["FAIL", *told(side, ran)])
+    if outcome.status == "refused":
+        return f"refused   {ran.case.text()}\n  why       {outcome.said}"
+    return (
+        f"pass      {ran.case.text()}\n  bits      {outcome.counts[0]} elements, by {', '.join(outcome.kernels)}"
+    )
+
+
+def verdict(sides: Sequence[Side], kernels: int, cases: int, failed: int) -> str:
+    """The last line."""
+    simulated = ", ".join(dict.fromkeys(side.tier for side in sides if side.simulated))
+    where = f"; SIMULATED: {simulated}, which says nothing about hardware" if simulated else ""
+    if not cases:
+        return f"NOTHING RAN: every case was refused{where}"
+    if failed:
+        return f"FAIL      {failed} of {kernels} kernels, {cases} cases{where}"
+    return f"PASS      {kernels} kernels, {cases} cases{where}"

@@ -1,0 +1,65 @@
+"""From cases to kernels: which ran, which failed, and whose fault a failing case is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from zinc_rt.validate.kernel_test.pool import Ran
+
+
+@dataclass(slots=True)
+class Verdict:
+    """One kernel: its cases, the types of weights among them, and those that failed by its fault."""
+
+    kernel: str
+    cases: int = 0
+    types: set[str] = field(default_factory=set)
+    failed: list[Ran] = field(default_factory=list)
+    others: int = 0  # cases that failed by another kernel's fault
+
+    @property
+    def passed(self) -> bool:
+        return not self.failed
+
+
+def verdicts(ran: Sequence[Ran], kernels: Sequence[str]) -> dict[str, Verdict]:
+    """Of each of these kernels, and of others at whose fault a case failed."""
+    blamed = blame(ran)
+    made = {name: Verdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
+    for number, each in enumerate(ran):
+        for name in each.outcome.kernels:
+            if name not in made:
+                continue
+            verdict = made[name]
+            verdict.cases += 1
+            verdict.types.add(each.case.dtype)
+            if each.outcome.failed:
+                if name == blamed[number]:
+                    verdict.failed.append(each)
+                else:
+                    verdict.others += 1
+    return made
+
+
+def blame(ran: Sequence[Ran]) -> dict[int, str]:
+    """The kernel at fault in each failed case, by its index: the one that a finding names, else the one of which
+    the largest part of all its cases failed. A kernel explains all the failures it is in before the next is looked
+    for, so one broken helper does not accuse everybody that it works for."""
+    blamed = {i: each.outcome.blamed for i, each in enumerate(ran) if each.outcome.failed and each.outcome.blamed}
+    left = {i: each for i, each in enumerate(ran) if each.outcome.failed and i not in blamed}
+    cases = Counter(name for each in ran for name in each.outcome.kernels)
+    guilty = set(blamed.values())
+    for i in list(left):
+        known = [name for name in left[i].outcome.kernels if name in guilty]
+        if known:
+            blamed[i] = known[0]
+            del left[i]
+    while left:
+        failed = Counter(name for each in left.values() for name in each.outcome.kernels)
+        worst = max(failed, key=lambda name: (failed[name] / cases[name], failed[name], name))
+        for i in [i for i, each in left.items() if worst in each.outcome.kernels]:
+            blamed[i] = worst
+            del left[i]
+    return blamed

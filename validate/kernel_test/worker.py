@@ -1,0 +1,53 @@
+"""Runs cases that come in on stdin, a JSON line each, and answers each with a line: see pool.py.
+
+A process of its own: a kernel of the CPU may end it by a signal, and the parent knows which case that was.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from zinc_rt.errors import ZincError
+from zinc_rt.kernels.cases import parse
+from zinc_rt.validate.kernel_test.bench import Bench, Outcome
+from zinc_rt.validate.kernel_test.bits import Difference
+from zinc_rt.validate.kernel_test.side import side_of
+
+
+def main(argv: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # whatever else is printed is no answer
+    side = side_of(json.loads(argv[0]))
+    try:
+        with Bench(side.open) as bench:
+            for line in sys.stdin:
+                asked = json.loads(line)
+                begun = time.monotonic()
+                outcome = bench.run(parse(asked["case"]), asked["timeout"])
+                said = {**to_json(outcome), "seconds": time.monotonic() - begun}
+                print(json.dumps(said), file=answers, flush=True)
+    except ZincError as error:
+        print(json.dumps({"error": str(error), "exit": error.exit_code}), file=answers, flush=True)
+        return error.exit_code
+    return 0
+
+
+def to_json(outcome: Outcome) -> dict[str, Any]:
+    return asdict(outcome)
+
+
+def from_json(data: dict[str, Any]) -> Outcome:
+    apart = data["difference"]
+    difference = Difference(**{**apart, "index": tuple(apart["index"])}) if apart else None
+    return Outcome(
+        data["status"], tuple(data["kernels"]), data["said"], difference, data["blamed"], tuple(data["counts"])
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

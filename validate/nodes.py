@@ -1,0 +1,139 @@
+"""Values inside the layers against a golden's: the first one in graph order that is off names what is wrong.
+
+Each layer reads the golden's output of the layer before, where there is one for every token, so that a node shows
+what its own layer does and no drift; in one pass and token by token, which is decode. A golden without that is
+compared as the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.golden.format import Golden
+from zinc_rt.report import Result
+from zinc_rt.validate.capture import Run
+from zinc_rt.validate.checks import Reference, Subject
+from zinc_rt.validate.limits import ALL_BUT, NODE
+from zinc_rt.validate.measure import Limit, compare
+
+WAYS = {"prefill": "one pass", "decode": "token by token"}
+FEW = 5  # named beyond the first; the rest is counted
+
+
+def nodes_check(
+    subject: Subject, golden: Golden, reference: Reference, runs: Mapping[str, Run], *, fed: bool
+) -> Result:
+    """`runs` by stage, over the prompt at least; `fed`: each layer by the reference. Values that only one side has
+    are in the measure, by name."""
+    worst: dict[str, tuple[float, str]] = {"spread": (0.0, ""), "factor": (0.0, "")}
+    apart: list[str] = []
+    bad: dict[str, Any] = {}
+    cause, before, compared = "", "", set()
+    last = len(golden.ids) - 1 if reference.rows is None else int(reference.rows[-1])
+    for stage, label, got, want, head_dim in _pairs(reference, runs, len(golden.ids)):
+        compared.add(label)
+        found = _errors(got, want, subject.limit.bits)
+        for measure, value in found.items():
+            worst[measure] = max(worst[measure], (value, label))
+        allowed = {measure: _allowed(subject, measure, label, fed, last) for measure in found}
+        over = next((measure for measure, value in found.items() if not value <= allowed[measure]), None)
+        if over is None:
+            before = label if not bad else before
+            continue
+        apart += [label] if label not in apart else []
+        if not bad:
+            bad = _first(stage, label, got, want, head_dim, reference)
+            cause = _cause(subject, stage, label, over, found[over], allowed[over], before)
+    missing = [label for label in reference.nodes if label not in compared]
+    result = subject.result(
+        "nodes",
+        "node",
+        passed=not bad,
+        measure={
+            "compared": len(compared),
+            "stages": list(runs),
+            "fed": fed,
+            **{measure: value for measure, (value, _) in worst.items()},
+            "worst": {measure: label for measure, (_, label) in worst.items()},
+            "apart": apart,
+            "not_compared": {
+                **dict(golden.meta.get("nodes_not_compared", {})),
+                "not_computed_here": missing,
+            },
+        },
+        first_bad=bad,
+        cause=cause if len(apart) < 2 else f"{cause}; after it {_others(apart[1:])}",
+    )
+    if not subject.limit.bits:
+        result.limit = {
+            "spread": NODE.spread,
+            "factor": NODE.factor,
+            "position": NODE.position,
+            "healthy": dict(NODE.healthy),
+            "why": NODE.why,
+        }
+    return result
+
+
+def _pairs(
+    reference: Reference, runs: Mapping[str, Run], tokens: int
+) -> Iterator[tuple[str, str, np.ndarray, np.ndarray, int]]:
+    """Stage, label, both values [R, columns] and the head's width, in graph order."""
+    for stage, run in runs.items():
+        for label, values in run.values.items():
+            want = reference.nodes.get(label)
+            if want is not None:
+                got = reference.of(values[:tokens], want)
+                yield stage, label, got.reshape(len(got), -1), want.reshape(len(want), -1), run.head_dims[label]
+
+
+def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
+    if got.shape != want.shape or not (np.isfinite(got).all() and np.isfinite(want).all()):
+        return {"spread": np.inf}
+    if bits:
+        return {"spread": 0.0 if got.tobytes() == want.tobytes() else np.inf}
+    wide = want.astype(np.float64)
+    error, power = got - wide, float(np.vdot(wide, wide))
+    if not power:
+        return {"spread": 0.0 if not error.any() else np.inf}
+    spread = float(np.sqrt(np.vdot(error, error) / power))
+    gain = abs(float(np.vdot(error, wide))) / power
+    wholly = error.size >= NODE.fewest and gain >= ALL_BUT * spread
+    return {"spread": spread, "factor": gain if wholly else 0.0}
+
+
+def _allowed(subject: Subject, measure: str, label: str, fed: bool, last: int) -> float:
+    """`last`: the largest position compared."""
+    if subject.limit.bits:
+        return 0.0
+    layer = label.rpartition("-")[2]
+    depth = 1 if fed or not layer.isdigit() else int(layer) + 1
+    angles = NODE.position * last if measure == "spread" else 0.0
+    return float(getattr(NODE, measure)) * depth + angles
+
+
+def _first(
+    stage: str, label: str, got: np.ndarray, want: np.ndarray, head_dim: int, reference: Reference
+) -> dict[str, Any]:
+    measured = compare(got, want, Limit(rel_rms=0.0), head_dim=head_dim)
+    return {"node": label, "stage": stage, **reference.placed(measured.first_bad, want)}
+
+
+def _cause(
+    subject: Subject, stage: str, label: str, measure: str, value: float, allowed: float, before: str
+) -> str:
+    how = f"{value:.1e} of its size, at most {allowed:.1e} (healthy {NODE.healthy[measure]:.1e})"
+    if subject.limit.bits:
+        how = "other bits"
+    elif measure == "factor":
+        how = f"all of it by a factor: {how}"
+    last = f", the last that agrees is {before}" if before else ""
+    return f"{label} is the first node off, {WAYS[stage]}: {how}{last}"
+
+
+def _others(labels: list[str]) -> str:
+    more = f" and {len(labels) - FEW} more" if len(labels) > FEW else ""
+    return ", ".join(labels[:FEW]) + more

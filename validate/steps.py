@@ -1,0 +1,158 @@
+"""Whether each step that the host built is what was asked for: an account of its own, from the bytes written.
+
+Every tier is fed the same steps, so a wrong position, row of logits or page makes all of them wrong alike, and no
+comparison between them can tell it from a wrong model. So the step blocks are read as they are written, and held
+against the tokens asked for: ids, positions one after the other, pages that no two places share, a row of logits
+for every token, and recurrent state that begins at zero.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.engine import RECURRENT, Engine
+from zinc_rt.exec import Buffer, Graph, Observer
+from zinc_rt.mem.plan import STEP
+from zinc_rt.resident import Variant
+from zinc_rt.runner import COUNTS, PARTS
+
+NAMES = {buffer: name for name, buffer in PARTS.items()}
+COUNTED = ("tokens", "sequences", "rows", "entries")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """`where` in a step's block, or what of the state; `step` counts from the engine's first."""
+
+    step: int
+    where: str
+    got: str
+    want: str
+
+    @property
+    def text(self) -> str:
+        return f"step {self.step} as the host built it: {self.where} is {self.got}, wanted {self.want}"
+
+    def first_bad(self) -> dict[str, Any]:
+        return {"node": "step", "step": self.step, "where": self.where, "saw": self.got, "wanted": self.want}
+
+
+@dataclass(eq=False)
+class StepWatch(Observer):
+    """`begin` a sequence in a slot, `feed` it tokens, each of which is to give logits. What an engine does that
+    nothing was fed for is not looked at. `wrong`: the first thing that is."""
+
+    engine: Engine | None = None
+    wrong: Wrong | None = None
+    steps: int = 0
+    _bound: dict[int, tuple[Graph, tuple[int, ...], str]] = field(default_factory=dict)
+    _asked: deque[int] = field(default_factory=deque)
+    _slot: int = 0
+    _position: int = 0
+    _pages: dict[int, int] = field(default_factory=dict)  # of the slot's place
+    _zeroed: set[tuple[str, int]] = field(default_factory=set)  # since the last step
+    _states: int = 0  # recurrent buffers of the model
+
+    def begin(self, slot: int) -> None:
+        """A fresh sequence, just opened."""
+        if self.steps and len(self._zeroed) < self._states:
+            self._note("recurrent state zeroed for a fresh sequence", len(self._zeroed), f"{self._states} buffers")
+        self._slot, self._position = slot, 0
+        self._pages.clear()
+        self._asked.clear()
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        self._asked.extend(int(token) for token in tokens)
+
+    # --- exec.Observer
+
+    def bound(self, graph: Graph, port: str, buffer: Buffer) -> None:
+        allocation, _, key = port.rpartition("@")
+        self._bound[id(buffer)] = graph, tuple(int(part) for part in key.split(",")), allocation
+
+    def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+        graph, key, allocation = self._bound[id(buffer)]
+        if allocation.startswith(f"state/{RECURRENT}"):
+            self._zeroed.add((allocation, offset_bytes))
+        elif allocation == STEP and self.engine is not None:
+            self._step(self.engine.variants.find(graph, key), data)
+
+    # --- inside
+
+    def _step(self, variant: Variant, data: memoryview) -> None:
+        self._states = sum(spec.name.startswith(RECURRENT) for spec in variant.graph.by_role("state"))
+        if self._asked:
+            self._compare(_parts(variant, data))
+        self._zeroed.clear()
+        self.steps += 1
+
+    def _compare(self, parts: dict[str, np.ndarray]) -> None:
+        counts = dict(zip(COUNTED, parts[COUNTS].tolist(), strict=False))
+        tokens = min(len(self._asked), max(1, counts["tokens"]))
+        ids = [self._asked.popleft() for _ in range(tokens)]
+        first = self._position
+        self._position += tokens
+        for name, want in (("tokens", tokens), ("sequences", 1), ("rows", tokens)):
+            if counts[name] != want:
+                self._note(f"the count of {name}", counts[name], want)
+        wanted = {
+            "token_id": ids,
+            "position": range(first, first + tokens),
+            "slot": [self._slot] * tokens,
+            "sequence": [0] * tokens,
+            "logit_row": range(tokens),
+            "state_source": [self._slot],
+            "state_target": [self._slot],
+        }
+        for name, values in wanted.items():
+            if name in parts:
+                self._same(name, parts[name], list(values))
+        self._table(parts, counts["entries"], first + tokens)
+
+    def _same(self, name: str, got: np.ndarray, want: list[int]) -> None:
+        for index, (saw, wanted) in enumerate(zip(got.tolist(), want, strict=False)):
+            if saw != wanted:
+                self._note(f"{name}[{index}]", saw, wanted)
+                return
+
+    def _table(self, parts: dict[str, np.ndarray], entries: int, positions: int) -> None:
+        """Every position so far has a page, and no two places of the slot share one."""
+        if "table_entry" not in parts or self.engine is None:
+            return
+        limits = self.engine.limits
+        for entry, page in zip(parts["table_entry"][:entries], parts["table_value"][:entries], strict=True):
+            slot, place = divmod(int(entry), limits.pages_per_slot)
+            if slot == self._slot:
+                self._pages[place] = int(page)
+        seen: dict[int, int] = {}
+        for place in range(-(-positions // limits.page_tokens)):
+            page = self._pages.get(place)
+            if page is None:
+                told = "never told to the device"
+                self._note(f"the page table's entry for slot {self._slot}, place {place}", told, "a page")
+                return
+            if page in seen:
+                where = f"the page of slot {self._slot}, place {place}"
+                self._note(where, f"{page}, which place {seen[page]} has", "a page of its own")
+                return
+            seen[page] = place
+
+    def _note(self, where: str, got: object, want: object) -> None:
+        if self.wrong is None:
+            self.wrong = Wrong(self.steps, where, str(got), str(want))
+
+
+def _parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:
+    """The block's i32 arrays by the names of runner.PARTS, as the plan places them."""
+    found: dict[str, np.ndarray] = {}
+    for spec in variant.graph.by_role("step"):
+        place = variant.program.plan.placements[spec.name]
+        piece = data[place.offset_bytes : place.offset_bytes + place.size_bytes]
+        if spec.name == COUNTS or spec.name in NAMES:
+            found[NAMES.get(spec.name, spec.name)] = np.frombuffer(piece, np.int32)
+    return found

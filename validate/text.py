@@ -1,0 +1,101 @@
+"""What has no tier: a golden's tokenizer, and the tokens it drew at random, repeated here."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.generate import Sampling
+from zinc_rt.golden.draws import Draw, draws_of
+from zinc_rt.golden.format import Golden
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.report import Result
+from zinc_rt.validate.capture import Run
+from zinc_rt.validate.checks import Subject
+from zinc_rt.validate.limits import SAME
+
+HOST = "host"
+FILTERS = ("temperature", "top_k", "top_p", "min_p", "seed")
+WAYS = {"plain": "as it is", "special": "with special tokens added", "detok_plain": "and back"}
+
+
+def tokenizer_check(subject: Subject, golden: Golden, gguf: GGUFFile) -> Result | None:
+    """Every text both ways and back; None where the golden asks for none."""
+    texts = golden.meta.get("tokenizer")
+    if not texts:
+        return None
+    try:
+        tokenizer = Tokenizer.from_metadata(gguf.metadata)
+    except UnsupportedError as error:
+        return subject.skip("tokenizer", "tokenizer", str(error).partition("\n")[0])
+    bad: dict[str, Any] = {}
+    cause = advice = ""
+    for index, row in enumerate(texts):
+        got = {
+            "plain": tokenizer.encode(row["text"], add_special=False),
+            "special": tokenizer.encode(row["text"]),
+            "detok_plain": tokenizer.decode(row["plain"]),
+        }
+        way = next((way for way in WAYS if way in row and got[way] != row[way]), None)
+        if way is not None:
+            cause = f"{row['text']!r}, {WAYS[way]}: {_shown(got[way])}, not {_shown(row[way])}"
+            bad = {"node": "tokenizer", "text": index, "way": way}
+            advice = shlex.join(["zinc-rt", "tokenize", "--model", str(gguf.path), f"--text={row['text']}"])
+            break
+    return subject.result(
+        "tokenizer",
+        "tokenizer",
+        passed=not bad,
+        measure={"texts": len(texts)},
+        limit=SAME,
+        first_bad=bad,
+        cause=cause,
+        advice=advice,
+    )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def draws_check(subject: Subject, golden: Golden, gguf: GGUFFile, run: Run) -> Result | None:
+    """The golden's draws again, from this run's own logits: none lies near enough to another token for their
+    rounding to matter. None where the golden has no draws."""
+    draws = draws_of(golden.meta, str(golden.path))
+    if not draws or not len(run.logits):
+        return None
+    bad: dict[str, Any] = {}
+    cause = advice = ""
+    for draw in draws:
+        sampling = Sampling(draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.seed)
+        got = sampling.draw(run.logits[draw.row], choice=draw.choice, position=draw.position)
+        if got != draw.token:
+            bad = {"node": "draws", "token": draw.row, "got": got, "want": draw.token}
+            cause = f"{_question(draw)}: token {got}, not {draw.token}"
+            advice = shlex.join(_run(golden, gguf, draw))
+            break
+    return subject.result(
+        "draws",
+        "draws",
+        passed=not bad,
+        measure={"draws": len(draws)},
+        limit=SAME,
+        first_bad=bad,
+        cause=cause,
+        advice=advice,
+    )
+
+
+def _question(draw: Draw) -> str:
+    asked = {name.replace("_", "-"): value for name, value in draw.as_dict().items() if name != "token"}
+    return ", ".join(f"{name} {value}" for name, value in asked.items())
+
+
+def _run(golden: Golden, gguf: GGUFFile, draw: Draw) -> list[str]:
+    """The command that draws so after the same tokens, of choice 0."""
+    tokens = ",".join(str(token) for token in golden.ids[: draw.row + 1])
+    filters = [f"--{name.replace('_', '-')}={getattr(draw, name)}" for name in FILTERS]
+    return ["zinc-rt", "run", "--model", str(gguf.path), "--tokens", tokens, "--max-tokens=1", *filters]

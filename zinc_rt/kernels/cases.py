@@ -1,0 +1,452 @@
+"""One node as a line of text, and its operands: what tests a kernel alone, whoever runs it.
+
+    RMS_NORM T=3 K=111 size=37 eps=1e-06 values=edges seed=7
+    MATMUL T=2 N=18 K=1280 one=1 dtype=q4_k -bias tokens=64
+
+`Case.text()` writes such a line and `parse` reads it. Sizes are those that the shape patterns of ir/op.py name;
+an opcode's attributes go by their names; `-port` leaves an optional operand out; `tokens=`, `sequences=`, `rows=`
+and `entries=` are the capacity of the buffers where it is more than the step's count. The same line gives the same
+operands on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.errors import UsageError
+from zinc_rt.ir.dtypes import block_of, is_dtype, row_bytes
+from zinc_rt.ir.graph import SYMBOLS
+from zinc_rt.ir.op import OPS, Op, Port
+from zinc_rt.ir.shapes import ShapeError, evaluate
+from zinc_rt.kernels.weight import Weight
+
+Operand = np.ndarray | Weight | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`dtype`: of matrices of weights, `vector` of biases and their kin, else f32. `values`: a name in VALUES.
+    `room`: capacities."""
+
+    op: Op
+    dims: Mapping[str, int]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str = "f32"
+    vector: str = "f32"
+    without: tuple[str, ...] = ()
+    values: str = "mixed"
+    room: Mapping[str, int] = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The opcode and what weights it reads."""
+        return self.op.name if self.dtype == "f32" else f"{self.op.name} {self.dtype}"
+
+    @property
+    def names(self) -> dict[str, int]:
+        """What dimension expressions may name: sizes, and attributes that are integers."""
+        attrs = {**{attr.name: attr.default for attr in OPS[self.op].attrs}, **self.attrs}
+        return {**self.dims, **{name: value for name, value in attrs.items() if type(value) is int}}
+
+    def text(self) -> str:
+        """One line, which `parse` reads back."""
+        said = [self.op.name, *(f"{name}={value}" for name, value in self.dims.items())]
+        said += [f"{name}={_spelt(value)}" for name, value in self.attrs.items()]
+        for name in ("dtype", "vector", "values", "seed"):
+            if (value := str(getattr(self, name))) != _DEFAULTS[name]:
+                said.append(f"{name}={value}")
+        said += [f"{symbol}={count}" for symbol, count in self.room.items()]
+        return " ".join([*said, *(f"-{port}" for port in self.without)])
+
+    def shape(self, port: Port) -> tuple[int, ...]:
+        """Raises ShapeError for a size that the case does not name."""
+        named = self.names
+        shape = tuple(_number(part, named) for part in port.shape if part != "...")
+        return shape + ((named["rest"],) if port.shape[-1] == "..." and "rest" in named else ())
+
+    def dtype_of(self, port: Port) -> str:
+        """ggml's name of a weight's type; tables of cosines and sines are always f32."""
+        if port.name in ("cos", "sin"):
+            return "f32"
+        if len(port.shape) > 1 or port.name in _BY_DTYPE.get(self.op, ()):
+            return self.dtype
+        return self.vector
+
+    def refusal(self) -> str:
+        """Why there is no such node: a size or a condition of the opcode's row; empty for nothing."""
+        spec, named = OPS[self.op], self.names
+        try:
+            for port in (*spec.inputs, *spec.outputs):
+                shape = self.shape(port)
+                if port.name in self.without:
+                    continue
+                if min(shape, default=1) < 1:
+                    return f"{port.name} has shape {shape}"
+                if port.kind == "weight":
+                    row_bytes(self.dtype_of(port), shape[-1])
+            wanted = (*spec.require, *_conditions(self.op))
+            broken = [condition for condition in wanted if not evaluate(condition, named)]
+        except (ShapeError, ValueError) as error:
+            return str(error)
+        return f"wanted {broken[0]}" if broken else ""
+
+    def operands(self) -> tuple[Operand, ...]:
+        """In port order, the same at every call; None for those left out."""
+        random = np.random.default_rng(self.seed)
+        given = {
+            port.name: None if port.name in self.without else _operand(self, port, random)
+            for port in OPS[self.op].inputs
+        }
+        if "page_table" in given:
+            _hide_unwritten(self, given)
+        return tuple(given.values())
+
+    def outputs(self, inputs: Sequence[Operand], fresh: Sequence[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+        """Name and wanted value of each output: in place, what became of the input."""
+        spec = OPS[self.op]
+        given = dict(zip((port.name for port in spec.inputs), inputs, strict=False))
+        made = iter(fresh)
+        for port in spec.outputs:
+            value = given[port.inplace] if port.inplace else next(made)
+            assert isinstance(value, np.ndarray)
+            yield port.name, value
+
+
+# What operands need so that indices are inside their tables and no two writes meet: by a port's name and shape.
+_FITS: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {
+    ("position", ("T",)): ("T <= ctx",),
+    ("sequence", ("T",)): ("S <= T",),
+    ("source", ("S",)): ("S <= slots",),
+    ("target", ("S",)): ("S <= slots",),
+    ("slot", ("S",)): ("S <= slots",),
+    ("entry", ("E",)): ("E <= slots*pages",),
+}
+_PAGED = ("ctx <= pages*page_tokens", "slots*pages*page_tokens <= kv_rows")
+
+
+def _conditions(op: Op) -> tuple[str, ...]:
+    ports = OPS[op].inputs
+    found = [condition for port in ports for condition in _FITS.get((port.name, port.shape), ())]
+    names = {port.name: port for port in ports}
+    if {"page_table", "position"} <= names.keys():
+        found += _PAGED
+    if "sequence" in names and names["state"].shape[0] == "slots":
+        found.append("S <= slots")
+    return tuple(dict.fromkeys(found))
+
+
+_DEFAULTS = {"dtype": "f32", "vector": "f32", "values": "mixed", "seed": "0"}
+# Vectors of weights that projections read as they read matrices.
+_BY_DTYPE: dict[Op, tuple[str, ...]] = {Op.SHARED_EXPERT: ("gate_inp",)}
+
+
+def parse(text: str) -> Case:
+    """A case from its line. Raises UsageError for what is none, and for a node that cannot be."""
+    first, *words = text.split() or [""]
+    if first not in Op.__members__:
+        near = get_close_matches(first.upper(), Op.__members__, 3)
+        raise UsageError(
+            f"{text!r}: no opcode is called {first!r}",
+            next=f"did you mean {', '.join(near)}?" if near else "a line begins with an opcode, as ADD T=3 N=37",
+        )
+    op = Op[first]
+    found = _Found(op)
+    for word in words:
+        try:
+            found.add(word)
+        except ValueError as error:
+            raise UsageError(f"{text!r}: {word}: {error}") from error
+    case = found.case()
+    for attr in OPS[op].attrs:
+        if attr.default is None and attr.name not in case.attrs:
+            raise UsageError(f"{text!r}: {op.name} needs {attr.name}=")
+    if refusal := case.refusal():
+        raise UsageError(f"{text!r}: {refusal}")
+    return case
+
+
+class _Found:
+    """What the words of a line say so far."""
+
+    def __init__(self, op: Op) -> None:
+        self._op = op
+        self._kinds = {attr.name: attr for attr in OPS[op].attrs}
+        self._dims: dict[str, int] = {}
+        self._attrs: dict[str, Any] = {}
+        self._room: dict[str, int] = {}
+        self._without: list[str] = []
+        self._words: dict[str, str] = {}
+
+    def add(self, word: str) -> None:
+        """Raises ValueError saying what is wrong with it."""
+        name, sign, value = word.partition("=")
+        if word.startswith("-"):
+            if word[1:] not in {port.name for port in OPS[self._op].inputs if port.optional}:
+                raise ValueError(f"{self._op.name} has no optional operand of that name")
+            self._without.append(word[1:])
+        elif not sign:
+            raise ValueError("wanted NAME=VALUE or -OPERAND")
+        elif name in self._kinds:
+            attr = self._kinds[name]
+            self._attrs[name] = _read(value, attr.type)
+            if attr.choices and self._attrs[name] not in attr.choices:
+                raise ValueError(f"wanted one of {', '.join(map(str, attr.choices))}")
+        elif name in _DEFAULTS:
+            self._words[name] = _checked(name, value)
+        elif name in SYMBOLS:
+            self._room[name] = int(value)
+        else:
+            self._dims[name] = int(value)
+
+    def case(self) -> Case:
+        words = {**_DEFAULTS, **self._words}
+        return Case(
+            self._op,
+            self._dims,
+            self._attrs,
+            words["dtype"],
+            words["vector"],
+            tuple(self._without),
+            words["values"],
+            self._room,
+            int(words["seed"]),
+        )
+
+
+def _checked(name: str, value: str) -> str:
+    if name in ("dtype", "vector") and not is_dtype(value):
+        raise ValueError("ggml has no such type")
+    if name == "values" and value not in VALUES:
+        raise ValueError(f"wanted one of {', '.join(VALUES)}")
+    if name == "seed" and not value.isdecimal():
+        raise ValueError("wanted a number from 0")
+    return value
+
+
+def _read(text: str, kind: type) -> Any:
+    if kind is bool:
+        if text not in ("True", "False"):
+            raise ValueError("wanted True or False")
+        return text == "True"
+    return kind(text)
+
+
+def _spelt(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _number(expression: str, names: Mapping[str, int]) -> int:
+    value = evaluate(expression, names)
+    assert isinstance(value, int)
+    return int(value)
+
+
+def _operand(case: Case, port: Port, random: np.random.Generator) -> Operand:
+    shape = case.shape(port)
+    make = VALUES[case.values]
+    if port.kind == "weight":
+        return weight(shape, case.dtype_of(port), random, make, sane=case.values != "edges")
+    if port.name == "sampling":  # temperature, top_k, top_p, min_p
+        return random.choice(SAMPLING, shape[0], replace=shape[0] > len(SAMPLING))
+    if port.kind == "index" or port.name in INDEX:
+        rule = INDEX.get(port.name)
+        if rule is None:
+            return random.integers(0, 7, shape).astype(np.int32)
+        return rule(shape, case.names, random).astype(np.int32)
+    return make(shape, random)
+
+
+# Values. Each maker gives f32 of a shape.
+
+Make = Callable[[tuple[int, ...], np.random.Generator], np.ndarray]
+
+EDGES = np.array(
+    [0, -0.0, 1e-45, -1e-45, 1e-38, -1e-42, 87, -87, 88.5, -200, 3e38, -3e38, np.inf, -np.inf, np.nan, 20, 0.5],
+    np.float32,
+)
+
+
+def plain(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Normal values."""
+    return random.normal(size=shape).astype(np.float32)
+
+
+def values(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Normal values with zeros of both signs, denormals, large ones."""
+    made = plain(shape, random)
+    flat = made.reshape(-1)
+    for value in (0.0, -0.0, 1e-41, -3e-39, 1e4, -2e3):
+        flat[random.integers(0, flat.size)] = value
+    return made
+
+
+def edges(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Zeros, denormals, what exp clamps, infinities and NaN, every second value a plain one."""
+    made = plain(shape, random)
+    flat = made.reshape(-1)
+    flat[::2] = random.choice(EDGES, flat[::2].size)
+    return made
+
+
+def ties(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Few different values: most are equal to another."""
+    return (np.round(random.normal(size=shape) * 2) / 2).astype(np.float32)
+
+
+def outliers(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """All magnitudes between 2^-24 and 2^24: sums cancel and round in every step."""
+    scale = np.exp2(random.integers(-24, 25, shape))
+    return (random.normal(size=shape) * scale).astype(np.float32)
+
+
+def denormals(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Around the least normal number, 2^-126, where products of two are zeros."""
+    return (random.normal(size=shape) * 2.0**-127).astype(np.float32)
+
+
+def zeros(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Zeros of both signs."""
+    return np.where(random.random(shape) < 0.5, np.float32(0.0), np.float32(-0.0))
+
+
+VALUES: dict[str, Make] = {
+    "mixed": values,
+    "plain": plain,
+    "edges": edges,
+    "ties": ties,
+    "outliers": outliers,
+    "denormals": denormals,
+    "zeros": zeros,
+}
+
+# Where the half-precision scales of a block lie, in bytes from its first: ggml-common.h's structs. A type that is
+# not here keeps any bytes.
+HALF_SCALES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("q4_0", "q5_0", "q8_0", "iq4_nl", "iq4_xs"), (0,)),
+    **dict.fromkeys(("iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq1_s"), (0,)),
+    **dict.fromkeys(("q4_1", "q5_1", "q4_k", "q5_k"), (0, 2)),
+    "q2_k": (80, 82),
+    "q3_k": (108,),
+    "q6_k": (208,),
+    "tq1_0": (52,),
+    "tq2_0": (64,),
+}
+
+
+def weight(
+    shape: tuple[int, ...],
+    dtype: str,
+    random: np.random.Generator,
+    make: Make = values,
+    *,
+    sane: bool = False,
+) -> Weight:
+    """Any bytes are a block of a quantised type: scales may be infinite or NaN. `sane`: they are numbers, so that
+    a wrong bit in one weight cannot hide behind a NaN."""
+    match dtype:
+        case "f32":
+            return Weight("f32", shape, make(shape, random))
+        case "f16":
+            with np.errstate(over="ignore"):
+                return Weight("f16", shape, make(shape, random).astype(np.float16))
+        case "bf16":
+            return Weight("bf16", shape, (make(shape, random).view(np.uint32) >> 16).astype(np.uint16))
+    elements, size_bytes = block_of(dtype)  # raises KeyError for a name that ggml does not have
+    raw = random.integers(0, 256, (*shape[:-1], row_bytes(dtype, shape[-1])), dtype=np.uint8)
+    if sane and dtype in HALF_SCALES:
+        blocks = raw.reshape(-1, size_bytes)
+        for offset in HALF_SCALES[dtype]:
+            scale = (random.normal(size=len(blocks)) / elements).astype(np.float16)
+            blocks[:, offset : offset + 2] = scale.view(np.uint8).reshape(-1, 2)
+    return Weight(dtype, shape, raw)
+
+
+# Indices
+
+Rule = Callable[[tuple[int, ...], Mapping[str, int], np.random.Generator], np.ndarray]
+
+
+def _below(name: str) -> Rule:
+    """Distinct where there are enough of them."""
+
+    def rule(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+        bound, size = names[name], prod(shape)
+        drawn = random.permutation(bound)[:size] if size <= bound else random.integers(0, bound, size)
+        return drawn.reshape(shape)
+
+    return rule
+
+
+def _choices(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    """A token's experts are distinct where there are enough."""
+    return np.stack([_below("E")(shape[1:], names, random) for _ in range(shape[0])])
+
+
+def _sequence(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    """Whose token each is: in runs, as a step has them."""
+    return np.sort(np.arange(shape[0]) % names["S"])
+
+
+def _pages(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    return random.permutation(prod(shape)).reshape(shape)
+
+
+def _entries(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    return random.permutation(names["slots"] * names["pages"])[: shape[0]]
+
+
+def _position(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    """Distinct, the last one among them: what reaches farthest is what goes wrong."""
+    made = random.permutation(names["ctx"])[: shape[0]]
+    if names["ctx"] - 1 not in made:
+        made[0] = names["ctx"] - 1
+    return made
+
+
+SAMPLING = np.array(
+    [[0, 0, 1, 0], [0.7, 40, 0.9, 0.05], [1, 0, 1, 0], [1.5, 0, 0.8, 0], [0.2, 900, 1, 0.01], [3, 1, 1, 0]],
+    np.float32,
+)
+
+# What an index means, by its port's name.
+INDEX: dict[str, Rule] = {
+    "token_id": _below("V"),
+    "position": _position,
+    "slot": _below("slots"),
+    "page_table": _pages,
+    "sequence": _sequence,
+    "source": _below("slots"),
+    "target": _below("slots"),
+    "ids": _choices,
+    "row": _below("T"),
+    "entry": _entries,
+}
+
+READ_CACHES = ("kv_k", "kv_v", "kv_latent", "kv_pe")
+READERS = (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED, Op.MLA_FLASH_ATTN)
+
+
+def _hide_unwritten(case: Case, given: dict[str, Operand]) -> None:
+    """Pages that no token needs are -1 in the table, and cache rows that no query sees hold NaN."""
+    table, slot, position = (given[name] for name in ("page_table", "slot", "position"))
+    assert isinstance(table, np.ndarray) and isinstance(slot, np.ndarray) and isinstance(position, np.ndarray)
+    page_tokens = int(case.attrs.get("page_tokens", 16))
+    reads = case.op in READERS
+    needed = np.zeros(table.shape, bool)
+    seen = np.zeros(table.size * page_tokens, bool)
+    for row, last in zip(slot, position, strict=True):
+        at = np.arange(0 if reads else last, last + 1)
+        needed[row, at // page_tokens] = True
+        seen[table[row, at // page_tokens] * page_tokens + at % page_tokens] = True
+    table[~needed] = -1
+    for name in READ_CACHES if reads else ():
+        cache = given.get(name)
+        if isinstance(cache, np.ndarray):
+            cache[~seen[: len(cache)]] = np.nan

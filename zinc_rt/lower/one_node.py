@@ -1,0 +1,169 @@
+"""A graph of one node over given operands: what tests a kernel alone, on any tier.
+
+Counts of tokens, sequences, rows and entries come from the operands' shapes. Buffers are as long as `capacity`
+says, NaN and -1 behind the counted part, in outputs everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Node
+from zinc_rt.ir.op import OPS, Op, Port
+from zinc_rt.kernels.launch import COUNTS
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.plan import Allocation, MemoryPlan, Placement
+from zinc_rt.mem.suballocator import align_up
+
+SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows", "E": "entries"}  # how ir/op.py writes them first
+GARBAGE = 0xFF  # bytes of NaN, and of index -1
+DTYPES = {"float32": "f32", "int32": "i32"}
+TOGETHER = "operands"  # the allocation of a plan with all of them
+
+Operand = np.ndarray | Weight | None
+Place = Callable[[np.ndarray], np.ndarray]  # a copy of an array's bytes where a test wants them
+
+
+@dataclass(frozen=True, slots=True)
+class OneNode:
+    """`arrays`: weights, and what the other buffers hold at first. `shared`: an output in place -> the input."""
+
+    graph: Graph
+    arrays: Mapping[str, np.ndarray | Weight]
+    shared: Mapping[str, str]
+    capacity: Mapping[str, int]
+
+    @property
+    def node(self) -> Node:
+        return self.graph.nodes[0]
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        return {name: array for name, array in self.arrays.items() if isinstance(array, Weight)}
+
+    @property
+    def operands(self) -> dict[str, np.ndarray]:
+        """What is no weight, by name."""
+        return {name: array for name, array in self.arrays.items() if isinstance(array, np.ndarray)}
+
+    def storage(self, name: str) -> str:
+        """The array that a buffer lies in."""
+        return self.shared.get(name, name)
+
+    def apart(self) -> MemoryPlan:
+        """Each operand an allocation of its own, weights too."""
+        placements = {name: self._placement(name, self.storage(name), 0) for name in self.graph.buffers}
+        allocations = {
+            name: Allocation(Heap.HOST_VISIBLE, array.nbytes, array.nbytes) for name, array in self.arrays.items()
+        }
+        return MemoryPlan("node", self.capacity, 1, False, allocations, placements, 0)
+
+    def together(self, heap: Heap, alignment: int) -> MemoryPlan:
+        """All but the weights in one allocation, each at a multiple of `alignment`. Weights are resident: their
+        placements say their sizes."""
+        end = payload = 0
+        offsets: dict[str, int] = {}
+        for name, array in self.operands.items():
+            offsets[name] = end
+            payload += array.nbytes
+            end = align_up(end + array.nbytes, alignment)
+        placements = {}
+        for name in self.graph.buffers:
+            stored = self.storage(name)
+            resident = stored not in offsets
+            placements[name] = self._placement(name, stored if resident else TOGETHER, offsets.get(stored, 0))
+        allocations = {TOGETHER: Allocation(heap, end, payload)}
+        return MemoryPlan("node", self.capacity, alignment, False, allocations, placements, 0)
+
+    def _placement(self, name: str, allocation: str, offset_bytes: int) -> Placement:
+        return Placement(allocation, offset_bytes, self.arrays[self.storage(name)].nbytes)
+
+
+def one_node(
+    op: Op,
+    operands: Sequence[Operand],
+    fresh: Sequence[np.ndarray],
+    *,
+    capacity: Mapping[str, int] | None = None,
+    place: Place = np.copy,
+    **attrs: Any,
+) -> OneNode:
+    """`operands` in port order, missing last ones are absent. `fresh` have the shapes and dtypes of the outputs
+    that are not in place."""
+    spec = OPS[op]
+    given = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
+    counts = _counts(spec.inputs, given)
+    room = {symbol: max((capacity or {}).get(symbol, 0), count, 1) for symbol, count in counts.items()}
+    builder = Builder("node")
+    arrays: dict[str, np.ndarray | Weight] = {}
+    shared: dict[str, str] = {}
+    inputs = []
+    for port in spec.inputs:
+        operand = given.get(port.name)
+        if operand is None:
+            inputs.append(ABSENT)
+        elif isinstance(operand, Weight):
+            arrays[port.name] = _placed(operand, place)
+            inputs.append(builder.buffer(port.name, operand.shape, operand.dtype, "weight"))
+        else:
+            arrays[port.name] = place(_roomy(operand, port, room))
+            inputs.append(
+                builder.buffer(port.name, _dims(operand, port), DTYPES[operand.dtype.name], "activation")
+            )
+    made = iter(fresh)
+    names = []
+    for port in spec.outputs:
+        name = f"{port.name}_made" if port.name in arrays else port.name
+        if port.inplace:
+            like = given[port.inplace]
+            shared[name] = port.inplace
+        else:
+            found = next(made, None)
+            if found is None:  # an optional one at the end
+                break
+            like = found
+            arrays[name] = place(_roomy(found, port, room, blank=True))
+        assert isinstance(like, np.ndarray)
+        names.append(builder.buffer(name, _dims(like, port), DTYPES[like.dtype.name], "activation"))
+    arrays[COUNTS] = np.array([counts[symbol] for symbol in SYMBOLS], np.int32)
+    builder.buffer(COUNTS, (len(SYMBOLS),), "i32", "step")
+    builder.node(op, tuple(inputs), tuple(names), **attrs)
+    return OneNode(builder.build(), arrays, shared, room)
+
+
+def _counts(ports: Sequence[Port], given: Mapping[str, Operand]) -> dict[str, int]:
+    counts = dict.fromkeys(SYMBOLS, 0)
+    for port in ports:
+        operand = given.get(port.name)
+        if isinstance(operand, np.ndarray) and port.shape[0] in SYMBOL_OF_DIM:
+            counts[SYMBOL_OF_DIM[port.shape[0]]] = len(operand)
+    if not counts["sequences"] and isinstance(numbers := given.get("sequence"), np.ndarray):
+        counts["sequences"] = int(numbers.max()) + 1  # of cache rows: no operand is that long
+    return counts
+
+
+def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
+    """A copy at the capacity; what is not counted (everything where `blank`) is garbage."""
+    shape = list(array.shape)
+    if port.shape[0] in SYMBOL_OF_DIM:
+        shape[0] = room[SYMBOL_OF_DIM[port.shape[0]]]
+    full = np.full(prod(shape) * array.itemsize, GARBAGE, np.uint8).view(array.dtype).reshape(shape)
+    if not blank:
+        full[tuple(slice(0, size) for size in array.shape)] = array
+    return full
+
+
+def _placed(weight: Weight, place: Place) -> Weight:
+    """Its own bytes where its strides matter or nothing else is wanted."""
+    return weight if place is np.copy else Weight(weight.dtype, weight.shape, place(weight.raw))
+
+
+def _dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
+    symbol = SYMBOL_OF_DIM.get(port.shape[0])
+    return (symbol, *array.shape[1:]) if symbol else array.shape
