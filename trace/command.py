@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     values.add_argument(
         "--tier", metavar="T", help="where a log that lacks the values is run again (default t_cpu)"
     )
-    values.add_argument("--model", metavar="FILE", help="the recorded model, where it has moved")
+    values.add_argument("-m", "--model", metavar="FILE", help="the recorded model, where it has moved")
     made.add_argument("log", metavar="LOG", nargs="?", help="the log to look at")
     made.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return made

@@ -59,7 +59,10 @@ def parser() -> argparse.ArgumentParser:
         group, "hw: never the simulated device; sim: always (default auto: where there is no AMD GPU)"
     )
     group.add_argument(
-        "--ordering", choices=options.ORDERING_CHOICES, help="one ordering (default: all that the tier computes)"
+        "--ordering",
+        choices=options.ORDERING_CHOICES,
+        metavar="NAME",
+        help=f"one of {', '.join(options.ORDERING_CHOICES)} (default: all that the tier computes)",
     )
     group.add_argument("--jobs", type=int, metavar="N", help="processes (default: every core; 1 on hardware)")
     out = made.add_argument_group("results")
