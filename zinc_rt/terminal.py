@@ -240,7 +240,7 @@ def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
             overflow="fold",
         )
     for row in shown.rows:
-        made.add_row(*(_text(str(cell), STYLES.get(str(cell), "")) for cell in row))
+        made.add_row(*(_text(str(cell), _style(str(cell))) for cell in row))
     return made
 
 
@@ -257,8 +257,13 @@ def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
             made.add_row("", "")
         for column, cell in zip(columns, row, strict=True):
             if cell:
-                made.add_row(_text(column.name, ""), _text(cell, STYLES.get(cell, "")))
+                made.add_row(_text(column.name, ""), _text(cell, _style(cell)))
     return made
+
+
+def _style(cell: str) -> str:
+    """By a cell's word, alone or before a gap."""
+    return STYLES.get(cell.partition("  ")[0], "")
 
 
 def _text(text: str, style: str) -> Text:

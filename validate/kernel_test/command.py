@@ -60,9 +60,9 @@ def parser() -> argparse.ArgumentParser:
     )
     group.add_argument(
         "--ordering",
-        metavar="NAME",
         choices=options.ORDERING_CHOICES,
-        help="one ordering (default: all that the tier computes)",
+        metavar="NAME",
+        help=f"one of {', '.join(options.ORDERING_CHOICES)} (default: all that the tier computes)",
     )
     group.add_argument("--jobs", type=int, metavar="N", help="processes (default: every core; 1 on hardware)")
     out = made.add_argument_group("results")
