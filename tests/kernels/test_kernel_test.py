@@ -242,7 +242,7 @@ def test_support_names_what_runs_and_why_the_rest_does_not(
     code, report = kernel_test("--mode", "support")
     assert code == 0
     found = {result["id"]: result for result in report["results"]}
-    assert found["gfx1201 MATMUL q4_k"]["measure"]["kernels"] == ["step_grids", "matvec_q4_k", "matmul_q4_k"]
+    assert {"matvec_q4_k", "matmul_q4_k"} <= set(found["gfx1201 MATMUL q4_k"]["measure"]["kernels"])
     assert "projections take" in found["gfx1201 MATMUL iq1_m"]["reason"]
     assert found["native MATMUL iq1_m"]["status"] == "pass"
     assert found["gfx1201 MLA_ABSORB f32"]["reason"] == "no kernel for this opcode"
