@@ -44,8 +44,8 @@ def verdicts(ran: Sequence[Ran], kernels: Sequence[str]) -> dict[str, Verdict]:
 
 
 def blame(ran: Sequence[Ran]) -> dict[int, str]:
-    """The kernel at fault in each failed case, by its index: the one that a finding names, else the one of which
-    the largest part of all its cases failed. A kernel explains all the failures it is in before the next is looked
+    """The kernel at fault in each failed case, by its index: the one that a finding names, else the likeliest. A
+    kernel explains all the failures it is in before the next is looked
     for, so one broken helper does not accuse everybody that it works for."""
     blamed = {i: each.outcome.blamed for i, each in enumerate(ran) if each.outcome.failed and each.outcome.blamed}
     left = {i: each for i, each in enumerate(ran) if each.outcome.failed and i not in blamed}
@@ -57,9 +57,19 @@ def blame(ran: Sequence[Ran]) -> dict[int, str]:
             blamed[i] = known[0]
             del left[i]
     while left:
-        failed = Counter(name for each in left.values() for name in each.outcome.kernels)
-        worst = max(failed, key=lambda name: (failed[name] / cases[name], failed[name], name))
+        worst = _likeliest(list(left.values()), cases)
         for i in [i for i, each in left.items() if worst in each.outcome.kernels]:
             blamed[i] = worst
             del left[i]
     return blamed
+
+
+def _likeliest(failures: Sequence[Ran], cases: Counter[str]) -> str:
+    """The kernel of which the largest part of its cases failed, before others one that is in every failure: who
+    is not cannot be alone at fault. Between equals the last launched, which wrote what is wrong."""
+    failed = Counter(name for each in failures for name in each.outcome.kernels)
+    part = {name: count / cases[name] for name, count in failed.items()}
+    place = {name: at for each in failures for at, name in enumerate(each.outcome.kernels)}
+    least = max(part.values()) / 2  # a helper of everybody is in every failure too
+    everywhere = [name for name in failed if failed[name] == len(failures) and part[name] >= least]
+    return max(everywhere or failed, key=lambda name: (part[name], failed[name], place[name], name))
