@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from zinc_rt.validate.kernel_test.pool import Ran
 
+ABOUT = 0.75  # of the largest part of failures: as often
+
 
 @dataclass(slots=True)
 class Verdict:
@@ -65,11 +67,13 @@ def blame(ran: Sequence[Ran]) -> dict[int, str]:
 
 
 def _likeliest(failures: Sequence[Ran], cases: Counter[str]) -> str:
-    """The kernel of which the largest part of its cases failed, before others one that is in every failure: who
-    is not cannot be alone at fault. Between equals the last launched, which wrote what is wrong."""
+    """The kernel of which the largest part of its cases failed. Of those that are in every failure and fail about as
+    often, the last launched: who is not in every failure is not alone at fault, and the last wrote what is wrong."""
     failed = Counter(name for each in failures for name in each.outcome.kernels)
     part = {name: count / cases[name] for name, count in failed.items()}
     place = {name: at for each in failures for at, name in enumerate(each.outcome.kernels)}
-    least = max(part.values()) / 2  # a helper of everybody is in every failure too
-    everywhere = [name for name in failed if failed[name] == len(failures) and part[name] >= least]
-    return max(everywhere or failed, key=lambda name: (part[name], failed[name], place[name], name))
+    often = ABOUT * max(part.values())  # a helper of everybody is in every failure too, and in all that passes
+    everywhere = [name for name in failed if failed[name] == len(failures) and part[name] >= often]
+    if everywhere:
+        return max(everywhere, key=lambda name: place[name])
+    return max(failed, key=lambda name: (part[name], failed[name], name))
