@@ -41,6 +41,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.perf.evidence import collect
     from zinc_rt.perf.history import read
+    from zinc_rt.perf.links import Links
     from zinc_rt.perf.page import Sources, read_summary, to_html
     from zinc_rt.report import Report, Result, write_text
 
@@ -52,9 +53,16 @@ def _report(arguments: argparse.Namespace) -> int:
         raise InputError(f"{arguments.folder}: no reports in it", next="commands write them with --json")
     path = arguments.history or next(iter(sorted(arguments.folder.glob("history*.jsonl"))), None)
     sources = Sources(
-        arguments.folder, reports, read(path) if path is not None else None, read_summary(arguments.folder)
+        arguments.folder,
+        reports,
+        read(path) if path is not None else None,
+        read_summary(arguments.folder),
+        Links(Path(arguments.out)),
     )
     write_text(arguments.out, to_html(sources))
+    if sources.links is not None and sources.links.copied:
+        print(f"copied {sources.links.copied} files to {sources.links.beside}, which goes where the page goes",
+              file=words(arguments))  # fmt: skip
     report = Report("perf report")
     report.results.append(
         Result("page", "page", "pass", reason=f"{len(reports)} reports", artifacts=[str(arguments.out)])

@@ -98,6 +98,11 @@ def _body(arguments: argparse.Namespace, wrapped: list[str]) -> int:
             raise UsageError(
                 "--stats, --plan, --chrome and --show look at a log, they record none", next="leave out one"
             )
+        if arguments.command:
+            raise UsageError(
+                f"{arguments.command[0]} stands behind the log, where nothing is read",
+                next=f"put options before {arguments.log}",
+            )
         if arguments.log is None:
             raise UsageError("no log is named", next="zinc-rt-trace --stats LOG")
         return _look(arguments)

@@ -21,6 +21,13 @@ from zinc_rt.validate.run import SECOND_OPINION, Job, TierSpec
 PLACES = 4  # tiers whose first difference is told
 TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
 DEFAULT_ORDERING = "canonical-1"
+# rules that a kernel breaks by itself; memory that nobody wrote may be another's fault
+OF_ITS_OWN = ("out-of-bounds", "lds-out-of-bounds", "misaligned", "race", "lds-race", "uninitialised-lds", "wait")
+MEANS = {  # what a finding of the simulated device comes from, by its rule
+    "uninitialised-lds": "no wave has stored there yet: a barrier is missing before it, or the address is wrong",
+    "lds-out-of-bounds": "beyond what was allocated: the container declares too little, or the address is wrong",
+    "uninitialised-memory": "nothing has stored there yet: a store before it is missing or lies elsewhere",
+}
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,7 @@ class Evidence:
             "kernel": finding.get("kernel", ""),
             "source": finding.get("source", ""),
             "finding": finding.get("finding", ""),
+            "rule": str(finding.get("finding", "")).partition(":")[0],
             "kernel_file": shlex.quote(_kernel_file(finding.get("kernel", ""))),
             "fed": _list(list(dict.fromkeys(r.tier for r in self.of("step")))),
             "wrong_step": next((r.cause for r in self.of("step")), ""),
@@ -216,6 +224,11 @@ PATTERNS = (
         lambda e: e.only("sanitizer"),
         "every value is right and the simulated device objects to how it was asked: suspect the packets",
         "zinc-rt pm4-test --device sim",
+    ),
+    Pattern(
+        lambda e: e.words["rule"] in OF_ITS_OWN and bool(e.words["kernel_file"].strip("'")),
+        "the simulated device objects, and what differs may come of that: suspect kernel {kernel}, {source}",
+        BISECT,
     ),
     Pattern(
         lambda e: bool(e.of("tap")) and (e.only("tap", "sanitizer") or e.only_later),  # a step is never tapped
@@ -318,6 +331,8 @@ def diagnosis(evidence: Evidence) -> Iterator[str]:
         yield f"step       {text}"
     if findings := sum(result.measure.get("findings", 0) for result in evidence.of("sanitizer")):
         yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
+        if means := MEANS.get(evidence.words["rule"]):
+            yield f"means      {means}"
     pattern = next(pattern for pattern in PATTERNS if pattern.fits(evidence))
     yield f"suspect    {pattern.sentence.format(**evidence.words)}"
     yield f"next       {pattern.command.format(**evidence.words)}"

@@ -29,6 +29,8 @@ def to_junit(report: Report) -> str:
         mark = MARK if whole or own or tiers & {result.tier, result.reference} else ""
         group = group.replace(".", "_").replace("/", ".")
         case = Xml.SubElement(suite, "testcase", classname=group, name=name + mark)
+        if isinstance(seconds := result.measure.get("seconds"), int | float):
+            case.set("time", f"{seconds:.3f}")
         if result.status == "fail":
             against = f"{result.kind} against {result.reference}" if result.reference else result.reason
             failure = Xml.SubElement(case, "failure", message=against)

@@ -79,6 +79,7 @@ COMMANDS = {
     "golden make tiny": "--tiny qwen3 -o OUT.gguf",
     "inspect": "--model MODEL",
     "isa disasm": "--hex CODE",
+    "kernel-test": "--tier t1 --device sim --kernel add --most 1 --jobs 1",
     "logits": "--model MODEL --tokens 1,2 --out OUT.npz",
     "mem-test": "--device sim -k M01 --tiers t1",
     "perf bench": "--model MODEL --tier t_cpu --prompt-tokens 2 --tokens 2 --runs 2 --warmup 0",

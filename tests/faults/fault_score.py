@@ -18,12 +18,15 @@ ACCUSED = (
     (r"\boracle\b", {"oracle"}),
     (r"\bruntime\b", {"runtime"}),
     (r"\bgolden\b", {"golden"}),
+    (r"\btokenizer\b", {"runtime"}),
+    (r"\bsampler\b", {"runtime", "oracle"}),
     (r"\bmodel file\b", {"file"}),
     (r"\bmodel code\b", {"model code"}),
     (r"\bkernels?\b", {"kernel"}),
     (r"\bpackets?\b", {"packets", "runtime", "driver"}),
     (r"\b(?:t1|t2|t_cpu_native)\b", {"kernel", "runtime", "packets", "driver"}),
-    (r"\b(?:state|KV cache|keys and values|positions|aliasing|barrier|near tie)\b", {"runtime", "kernel"}),
+    (r"\b(?:decode|state)\b", {"runtime", "kernel", "model code"}),
+    (r"\b(?:KV cache|keys and values|positions|aliasing|barrier|near tie)\b", {"runtime", "kernel"}),
     (r"\bwhat they share\b", {"kernel", "runtime", "packets", "driver"}),
 )
 _SUSPICION = re.compile(r"^suspect\s+(.*)$", re.MULTILINE)

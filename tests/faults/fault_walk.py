@@ -13,11 +13,11 @@ from pathlib import Path
 
 from fault_row import Fault
 
-SECONDS = 240  # for one command; one that takes longer is a hang of its own
+SECONDS = 600  # for one command; one that takes longer is a hang of its own
 ADVICE = re.compile(r"^\s*(?:next|repro)(?::|\s)\s*(zinc-rt\b.*)$", re.MULTILINE)
 MODELS = {  # {name} in a row's command
     name: f"--model {{tree}}/golden/{name}-q.gguf --golden {{tree}}/golden/{name}-q.npz"
-    for name in ("qwen3", "gemma4", "qwen35moe")
+    for name in ("qwen3", "gemma4", "gemma4moe", "qwen35moe")
 }
 BARE = {f"{name}.gguf": f"{{tree}}/golden/{name}-q.gguf" for name in MODELS}
 

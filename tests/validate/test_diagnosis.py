@@ -6,6 +6,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ FINDING = Finding(
 )
 
 
+EARLY = replace(FINDING, rule="uninitialised-lds", sentence="kernel swiglu pc 0x40: in the LDS")
+
+
 class FoundBackend(PlantedBackend):
     """Right in every bit, on a device that objects."""
 
@@ -88,7 +92,8 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: Capture, qwen3: str) -> Told:
         monkeypatch.setattr(run, "open_backend", opened)
         own = () if "--model" in given else ("--model", qwen3)
         tokens = () if "--golden" in given else FEW
-        assert main([*own, *tokens, *given, "--no-cache"]) == 1
+        patient = ("--timeout", "60")  # a card's two seconds are short on a machine that tests keep busy
+        assert main([*own, *tokens, *given, *patient, "--no-cache"]) == 1
         lines = capsys.readouterr().out.splitlines()
         begin = next(at for at, line in enumerate(lines) if line.startswith("first bad  "))
         assert lines[-1].startswith("FAIL  ") and lines[-2].startswith("repro      zinc-rt validate ")
@@ -278,6 +283,14 @@ def test_a_golden_that_is_not_finite_never_passes(
     said = told({}, "--golden", edited(tmp_path, qwen3, **{array: edit}), "--steps", "0")
     assert said["not finite"].startswith(f"the golden itself holds {value}: ")
     assert said["suspect"].startswith("suspect the golden")
+
+
+def test_a_kernel_that_breaks_a_rule_is_suspected_before_what_differs(told: Told) -> None:
+    later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
+    said = told({"t1": later}, "--tiers", "t1,t_cpu", found=[FINDING])
+    assert said["suspect"].endswith("suspect kernel swiglu, swiglu.s:21") and "means" not in said
+    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[EARLY])
+    assert "a barrier is missing before it" in said["means"]
 
 
 # --- ways to run --------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_a_page_of_all_embedded_models_parses(tmp_path: Path) -> None:
     assert main(["--html", str(path)]) == 0
     words = "".join(Page(path.read_text()).text)
     assert "PASS" in words and all(stem in words for stem in STEMS)
-    assert "each layer alone, prompt and decode" in words
+    assert "ffn_moe_topk-3" in words and "isolation" in words
 
 
 def test_what_a_name_holds_is_text_on_the_page(qwen3: str, tmp_path: Path) -> None:

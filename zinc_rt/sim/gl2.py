@@ -9,14 +9,9 @@ gmc_v12_0_get_vm_pte and gmc_v11_0_get_vm_pte (which flags make a page UC); LLVM
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES
-
-if TYPE_CHECKING:
-    from zinc_rt.sim.memory import Borrowed, Shared
 
 LINE_BYTES = 128  # of GL2 on RDNA, as of the caches before it
 
@@ -25,9 +20,9 @@ class Gl2Lines:
     """Which lines of one buffer GL2 holds. `store` is the GPU's copy, `host` the host's memory, `before` the pages
     that the GPU has stored to, as they were at the last write-back. The buffer's lock is held by the caller."""
 
-    def __init__(self, store: Shared, host: Shared | Borrowed, before: dict[int, bytes]) -> None:
-        self._gpu = np.frombuffer(store.view, np.uint8)
-        self._host = np.frombuffer(host.view, np.uint8)
+    def __init__(self, store: memoryview, host: memoryview, before: dict[int, bytes]) -> None:
+        self._gpu = np.frombuffer(store, np.uint8)
+        self._host = np.frombuffer(host, np.uint8)
         self._before = before
         self._held = np.zeros(-(-len(self._gpu) // LINE_BYTES), bool)
 

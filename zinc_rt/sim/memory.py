@@ -231,7 +231,7 @@ class Bo:
         assert isinstance(self.store, Shared)
         self.bar = host
         self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
-        self.gl2 = Gl2Lines(self.store, host, self.before)
+        self.gl2 = Gl2Lines(self.store.view, host.view, self.before)
         self.host_changes += 1
 
     def uncache(self) -> None:
