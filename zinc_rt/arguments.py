@@ -7,7 +7,6 @@ zinc-rt run: no option --modle: did you mean --model?
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -81,6 +80,8 @@ class Parser(argparse.ArgumentParser):
 
 def meant(word: str, known: Iterable[str]) -> str:
     """`: did you mean X?` for the nearest of the known ones, else nothing."""
+    import difflib  # late: only what is wrong needs it
+
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f": did you mean {near[0]}?" if near else ""
 

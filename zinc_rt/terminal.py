@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GAP = 2  # cells between two columns
 NARROWEST = 20  # a terminal below this gets plain lines: there is no layout to save
-LEAST_FOLDED = 28  # no column of words is folded to less than this, or than its longest word
+LEAST_FOLDED = 28  # to less than this a column of words is folded only where it must, never below its longest word
 GOOD, BAD, DIM, WARN, STRONG = "green", "bold red", "dim", "yellow", "bold"
 # What a cell as a whole, or a line's first word, says about how it went; words that help find one's way are bold.
 STYLES = {
@@ -207,22 +207,25 @@ def _drawn(shown: Table, width: int | None, *, colour: bool) -> str:
         return _rendered(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
     room = width - GAP * (len(columns) - 1)
     least = [
-        found
-        if column.right
-        else min(found, max([column.width, LEAST_FOLDED, *(_longest_word(row[at]) for row in cells)]))
+        _least(column, found, [row[at] for row in cells], last=at == len(columns) - 1)
         for at, (found, column) in enumerate(zip(natural, columns, strict=True))
     ]
-    if sum(least) > room:  # the same again, with no column wider than it must be
-        least = [
-            found if column.right else min(found, max([column.width, *(_longest_word(row[at]) for row in cells)]))
-            for at, (found, column) in enumerate(zip(natural, columns, strict=True))
-        ]
     if sum(least) > room:
         return _rendered(_list_of_rows(columns, cells, width), width, colour=colour)
+    roomy = [max(narrow, min(found, LEAST_FOLDED)) for narrow, found in zip(least, natural, strict=True)]
+    least = roomy if sum(roomy) <= room else least
     while sum(natural) > room:  # the widest gives way first
         at = max((at for at in range(len(natural)) if natural[at] > least[at]), key=natural.__getitem__)
         natural[at] -= 1
     return _rendered(_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)
+
+
+def _least(column: Column, natural: int, cells: Sequence[str], *, last: bool) -> int:
+    """How narrow a column can be: as its longest word, of which only the last column's may be broken."""
+    if column.right:
+        return natural
+    word = max(map(_longest_word, cells), default=0)
+    return min(natural, max(column.width, min(word, LEAST_FOLDED) if last else word))
 
 
 def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
@@ -246,18 +249,22 @@ def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
 
 def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Any:
     """For a terminal that no folding fits: a line a cell, named, and a row apart from the next."""
+    from rich.padding import Padding
     from rich.table import Table as RichTable
 
-    name_width = min(max(len(column.name) for column in columns), width // 3)
-    made = RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=False)
+    name_width = min(max(len(column.name) for column in columns), width // 3)  # 0: nothing has a name
+    made = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=False)
     made.add_column(width=name_width, overflow="fold", style=DIM)
-    made.add_column(width=width - name_width - 1, overflow="fold")
+    made.add_column(width=width - name_width - GAP, overflow="fold")
     for at, row in enumerate(cells):
         if at and len(row) > 2:
             made.add_row("", "")
-        for column, cell in zip(columns, row, strict=True):
+        for number, (column, cell) in enumerate(zip(columns, row, strict=True)):
             if cell:
-                made.add_row(_text(column.name, ""), _text(cell, _style(cell)))
+                name = _text(column.name, "")
+                made.add_row(
+                    name, Padding(_text(cell, _style(cell)), (0, 0, 0, 2 * (number > 0 and not name_width)))
+                )
     return made
 
 

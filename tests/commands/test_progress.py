@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Sequence
 
 import pytest
 
+from zinc_rt.backends import waiting
 from zinc_rt.commands import progress as module
 from zinc_rt.commands.progress import progress, stages
 
@@ -50,6 +52,24 @@ def test_a_wait_within_a_wait_is_a_line_below_it(monkeypatch: pytest.MonkeyPatch
             advance(4 << 20)
             assert seen(terminal, "4.2 MB of 8.4 MB")
         assert "model 2 of 3: qwen3-q" in terminal.getvalue()
+
+
+def test_kernels_that_are_compiled_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    asked: list[list[int]] = []
+
+    def expect(kernels: Sequence[int]) -> None:
+        asked.append(list(kernels))
+        assert seen(terminal, f"compiling kernel {kernels[0] + 1} of 31")
+
+    monkeypatch.setattr(waiting, "AT_ONCE", 8)
+    monkeypatch.setattr(waiting.os, "sched_getaffinity", lambda pid: {0, 1})
+    with progress(4, "prompt"):
+        waiting.compile_all(expect, list(range(31)))
+    assert [len(each) for each in asked] == [8, 8, 8, 7]
+    asked.clear()
+    waiting.compile_all(lambda kernels: asked.append(list(kernels)), [1, 2])
+    assert asked == [[1, 2]], "where nobody watches, in one call"
 
 
 def test_it_is_gone_while_the_command_speaks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def test_it_has_the_width_of_the_terminal_and_loses_nothing(width: int) -> None:
 
 def test_too_narrow_for_its_words_it_is_a_list_of_its_rows() -> None:
     lines = Screen(40).drawn(SHOWN).splitlines()
-    assert lines[0] == "tier      t1 (simulated)" and "KL        4.8e-13" in lines
+    assert lines[0] == "tier       t1 (simulated)" and "KL         4.8e-13" in lines
     assert lines.count("") == 1, "between two rows"
 
 

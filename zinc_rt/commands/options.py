@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt import terminal
 from zinc_rt.backends import registry
+from zinc_rt.commands.progress import stages
 from zinc_rt.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -155,27 +157,29 @@ def open_engine(
     check_taken([choice], arguments)
     if warning := ctx_warning(gguf, arguments.ctx):
         say(f"warning   {warning}")
-    backend = open_backend(
-        choice, arguments.ordering, threads=threads(arguments, settings), affinity=settings.cpu_affinity
-    )
-    try:
-        return Engine(
-            gguf,
-            backend,
-            ctx=arguments.ctx,
-            slots=slots,
-            settings=settings,
-            transform=transform,
-            timeout_seconds=timeout(arguments),
-            slow=lambda line: say(f"waiting   {line}"),
+    with stages() as stage:
+        stage.say(f"loading {Path(gguf.path).name} on {choice.tier}")
+        backend = open_backend(
+            choice, arguments.ordering, threads=threads(arguments, settings), affinity=settings.cpu_affinity
         )
-    except BaseException:
-        backend.close()
-        raise
+        try:
+            return Engine(
+                gguf,
+                backend,
+                ctx=arguments.ctx,
+                slots=slots,
+                settings=settings,
+                transform=transform,
+                timeout_seconds=timeout(arguments),
+                slow=lambda line: say(f"waiting   {line}"),
+            )
+        except BaseException:
+            backend.close()
+            raise
 
 
 def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    terminal.show(line, out=sys.stderr)
 
 
 def timeout(arguments: argparse.Namespace) -> float | None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from zinc_rt.backends.waiting import on_compile
 from zinc_rt.terminal import is_terminal
 
 if TYPE_CHECKING:
@@ -66,12 +67,22 @@ class Display:
         self.hidden = False
         self._lock = threading.Lock()
         self._finished = threading.Event()
+        self._compiling = Line("")
         self._live: Live | None = None
         self._width = 80
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def compiling(self, done: int, total: int) -> None:
+        """A line of its own while a simulated device compiles kernels."""
+        if not done:
+            self._compiling = Line("")
+            self.lines.append(self._compiling)
+        self._compiling.text = f"compiling kernel {done + 1} of {total}"
+        if done == total and self._compiling in self.lines:
+            self.lines.remove(self._compiling)
 
     def hide(self) -> None:
         with self._lock:
@@ -188,13 +199,14 @@ def _shown(line: Line) -> Iterator[Display | None]:
     display = outer or Display()
     display.lines.append(line)
     display.hidden = False
-    token = _display.set(display)
+    token, told = _display.set(display), on_compile.set(display.compiling)
     if outer is None:
         display.start()
     try:
         yield display
     finally:
         _display.reset(token)
+        on_compile.reset(told)
         display.lines.remove(line)
         if outer is None:
             display.end()

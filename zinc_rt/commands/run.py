@@ -11,7 +11,7 @@ from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands.options import add_engine, open_engine, read_model, say, settings, token_list
 from zinc_rt.commands.output import add_json, finish, words
-from zinc_rt.commands.progress import progress
+from zinc_rt.commands.progress import progress, stages
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             if clamp:
                 say(f"shortcut  {clamp}")
         sequence = engine.open()
-        prepare(engine, sequence, tokens, knobs.batched_prefill, decode=max_tokens > 1)
+        with stages() as stage:
+            stage.say("building graphs")
+            prepare(engine, sequence, tokens, knobs.batched_prefill, decode=max_tokens > 1)
         load_seconds = time.monotonic() - started
         started = time.monotonic()
         with progress(len(tokens), "prompt") as advance:

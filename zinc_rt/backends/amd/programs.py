@@ -17,6 +17,7 @@ from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram, ib_co
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
 from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
 from zinc_rt.backends.base import Device
+from zinc_rt.backends.waiting import compile_all
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
@@ -66,7 +67,7 @@ class Programs:
         with ExitStack() as undo:
             kernels = self.code.load(step.code for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
-            self.expect([kernel.expected for kernel in kernels.values()])
+            compile_all(self.expect, [kernel.expected for kernel in kernels.values()])
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va
