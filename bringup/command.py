@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt import cli, terminal
+from zinc_rt.arguments import Parser
+from zinc_rt.commands.output import add_json, finish, simulated, words
 from zinc_rt.errors import OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ exit codes: 0 everything that ran passed, 1 a stage failed, 2 wrong usage, 77 no
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument(
         "--device",
         default="auto",
@@ -141,8 +140,7 @@ def _walk(
             say(f"{name:<12} {text}")
     say(f"{'send on':<12} zinc-rt bundle --device {spec.option} -o bundle.tar.gz")
     done = sum(result.status in ("pass", "blocked") for result in report.results)
-    simulated = " on a SIMULATED device: says nothing about hardware" if spec.simulated else ""
-    say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated}")
+    say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated(report)}")
     return finish(report, arguments)
 
 
@@ -184,6 +182,7 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
     from zinc_rt.report import Report, Result
 
     report = Report("bring-up", device={"simulated": spec.simulated})
+    rows = []
     earlier = past(Journal(folder / "stages.journal", spec.option))
     for stage in STAGES:
         found = earlier.get(stage.name)
@@ -194,9 +193,10 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
             word = "the machine was reset" if found.reset else "it was interrupted"
             status, reason = "fail", f"{word} while it ran ({found.when})"
         report.results.append(Result(stage.name, "stage", status, reason=reason))  # type: ignore[arg-type]
-        print(f"{stage.name:<13} {status:<8} {reason}", file=words(arguments))
+        rows.append((stage.name, status, reason))
+    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=words(arguments))
     if not earlier:
-        print(f"nothing ran yet on {spec.option}", file=words(arguments))
+        terminal.show(f"nothing ran yet on {spec.option}", out=words(arguments))
     return finish(report, arguments)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.commands.output import add_json, finish, printable, words
 from zinc_rt.errors import InputError, UsageError
 
@@ -33,11 +34,10 @@ DEFAULT_OUT = "zinc-rt-bundle.tar.gz"
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="zinc-rt bundle",
         description=__doc__,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument(
         "-o", "--out", type=Path, default=Path(DEFAULT_OUT), metavar="OUT", help=f"default {DEFAULT_OUT}"
@@ -93,9 +93,11 @@ def _make(arguments: argparse.Namespace) -> int:
     from zinc_rt.bundle import gather
     from zinc_rt.bundle.show import lines
     from zinc_rt.files import check_writable
-    from zinc_rt.probes.device import parse
+    from zinc_rt.probes.device import parse, require_amd_gpu
 
     spec = parse(arguments.device, ())
+    if arguments.device == "hw":  # auto also tells of a machine whose GPU cannot be seen
+        require_amd_gpu(spec, "zinc-rt bundle")
     check_writable(report=arguments.json)
     _check_out(arguments.out)
     maker = gather.begin(spec)
@@ -108,9 +110,9 @@ def _make(arguments: argparse.Namespace) -> int:
     size_bytes = bundles.write(bundle, arguments.out)
     out = words(arguments)
     for line in lines(bundle):
-        print(printable(line), file=out)
-    print(
-        f"wrote     {arguments.out}, {size_bytes / 1000:.0f} kB; look through it before you send it on", file=out
+        terminal.show(printable(line), out=out)
+    terminal.show(
+        f"wrote     {arguments.out}, {size_bytes / 1000:.0f} kB; look through it before you send it on", out=out
     )
     hidden = dict(bundle.manifest["hidden"])
     measure = {"bytes": size_bytes, "files": len(bundle.files), "hidden": hidden, "bundle": bundle.id}
@@ -128,7 +130,7 @@ def _show(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     bundle = read(arguments.bundle)
     for line in lines(bundle):
-        print(printable(line), file=words(arguments))
+        terminal.show(printable(line), out=words(arguments))
     report = _report("bundle show")
     _result(report, arguments.bundle.name, {"bundle": bundle.id, "files": len(bundle.files), **_about(bundle)})
     return finish(report, arguments)
@@ -149,10 +151,10 @@ def _diff(arguments: argparse.Namespace) -> int:
     for each in found:
         if each.kind != kind:
             kind = each.kind
-            print(kind, file=out)
+            terminal.show(kind, out=out)
         line = f"  {each.name:<{width}}  {each.a or '(not found)'}  →  {each.b or '(not found)'}"
-        print(printable(line, 240), file=out)
-    print(f"{len(found)} differences" if found else "no difference in what both know", file=out)
+        terminal.show(printable(line, 240), out=out)
+    terminal.show(f"{len(found)} differences" if found else "no difference in what both know", out=out)
     report = _report("bundle diff")
     _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(found)})
     report.details = {"differences": [asdict(each) for each in found]}
@@ -174,14 +176,14 @@ def _import(arguments: argparse.Namespace) -> int:
             except (InputError, UsageError) as error:
                 if len(arguments.bundles) == 1:
                     raise
-                print(f"refused   {error}", file=out)
+                terminal.show(f"refused   {error}", out=out)
                 _result(report, str(name), {}, status="fail", reason=str(error).partition("\n")[0])
                 continue
             new = store.add(bundle)
-            print(f"{'imported' if new else 'known':<9} {name} ({bundle.id})", file=out)
+            terminal.show(f"{'imported' if new else 'known':<9} {name} ({bundle.id})", out=out)
             _result(report, str(name), {"bundle": bundle.id, "new": new})
         total = len(store.machines())
-    print(f"store     {path}: {total} bundles", file=out)
+    terminal.show(f"store     {path}: {total} bundles", out=out)
     return finish(report, arguments)
 
 
@@ -196,10 +198,10 @@ def _page(arguments: argparse.Namespace) -> int:
         machines = store.machines()
     write_text(arguments.out, render(machines))
     found = content(machines)
-    print(
+    terminal.show(
         f"wrote     {arguments.out}: {len(machines)} bundles, {len(found['matrix'].rows)} combinations, "
         f"{len(found['matrix'].probes)} probes, {len(found['regressions'])} regressions",
-        file=words(arguments),
+        out=words(arguments),
     )
     report = _report("bundle page")
     _result(report, "page", {"bundles": len(machines)}, artifacts=[str(arguments.out)])
@@ -219,9 +221,9 @@ def _export(arguments: argparse.Namespace) -> int:
         made = export(store.machines(), simulated=arguments.simulated)
     write_text(arguments.out, json.dumps(made, indent=1) + "\n")
     counts = {name: len(made[name]) for name in ("checkouts", "builds", "tests")}
-    print(
+    terminal.show(
         f"wrote     {arguments.out}: {', '.join(f'{n} {name}' for name, n in counts.items())}",
-        file=words(arguments),
+        out=words(arguments),
     )
     report = _report("bundle export")
     _result(report, "kcidb", counts, artifacts=[str(arguments.out)])

@@ -27,15 +27,22 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 import nightly_expected
-from nightly_stages import ROOT, STAGES, Command, Night, Stage, has, zinc
+from nightly_speeds import identities
+from nightly_stages import ROOT, STAGES, Command, Night, Stage, has, minutes, zinc
 
 STATE = "state.json"
+FLAKES = "flakes.json"  # nights and failures of each, kept from night to night
+HEADS = "heads.txt"  # of the history, night by night
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 EXAMPLES = """\
 examples:
   python3 ci/run.py nightly --device sim
-  python3 ci/run.py nightly --device auto --expect gfx1201
+  python3 ci/run.py nightly --device hw --expect gfx1201 --model Qwen3.6-35B-A3B-Q4_K_XL.gguf Qwen3-8B-Q4_K_M.gguf
   python3 ci/run.py nightly --device sim --stages validate,gates --fresh
+
+Milestones M0 to M8 are judged. With --model, what they ask of these models is measured and validated on this
+machine's GPU; a speed that could be measured and was not is a failure then. The history's head stands in the
+summary: note it where nobody who writes into DIR can write.
 
 exit codes: 0 every stage is as expected, 1 one is not, 2 wrong usage, 77 nothing ran.
 """
@@ -62,6 +69,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="F",
         help="where the night's bundle goes (default: zinc-rt bundle's own store)",
     )
+    made.add_argument(
+        "--model", nargs="+", type=Path, default=[], metavar="M.gguf", help="models whose speeds are to be shown"
+    )
     made.add_argument("--quick", action="store_true", help="a part of each stage, to try the machinery")
     return made
 
@@ -71,17 +81,43 @@ def main(argv: list[str] | None = None) -> int:
     try:
         expected = nightly_expected.load(arguments.expect or ("sim" if arguments.device == "sim" else "gfx1201"))
         stages = chosen(arguments.stages)
+        models = named(arguments.model)
     except (nightly_expected.Unusable, ValueError) as error:
         print(f"nightly: {error}", file=sys.stderr)
         return 2
+    if arguments.device == "hw" and no_gpu():
+        print("nightly: --device hw: this machine has no AMD GPU, so nothing ran", file=sys.stderr)
+        print("  next: --device sim simulates one, which says nothing about hardware", file=sys.stderr)
+        return 77
     folder = arguments.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    night = Night(arguments.device, folder, arguments.corpus.resolve(), arguments.quick)
+    night = Night(arguments.device, folder, arguments.corpus.resolve(), arguments.quick, models)
     with alone(folder) as free:
         if not free:
             print(f"nightly: another run is using {folder}", file=sys.stderr)
             return 2
         return run(night, stages, expected, fresh=arguments.fresh, store=arguments.store)
+
+
+def named(models: list[Path]) -> tuple[Path, ...]:
+    """Raises ValueError for a file that is no model, and for two of one name."""
+    from zinc_rt.errors import ZincError
+
+    found = tuple(model.resolve() for model in models)
+    stems = [model.stem for model in found]
+    if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
+        raise ValueError(f"--model: two files are called {twice}: their reports would overwrite each other")
+    try:
+        identities(found)
+    except ZincError as error:
+        raise ValueError(f"--model {error}") from error
+    return found
+
+
+def no_gpu() -> bool:
+    from zinc_rt.devices import amd_gpus
+
+    return not amd_gpus()
 
 
 def chosen(names: str | None) -> list[Stage]:
@@ -115,6 +151,7 @@ def run(
 ) -> int:
     key = key_of(night, stages, expected)
     begin(night, key, fresh=fresh)
+    lost = lost_head(night)
     rows = []
     for stage in stages:
         state = read_state(night.of(stage.name))
@@ -124,7 +161,8 @@ def run(
             state = run_stage(night, stage, key)
         rows.append(judge(night, stage, state, expected))
         write(night.folder / "summary.json", summary(night, rows, expected, finished=False))
-    whole = summary(night, rows, expected, finished=True)
+    whole = summary(night, rows, expected, finished=True, lost=lost)
+    note(night, rows, whole)
     write_junit(night, rows)
     page(night)
     keep(night, store)
@@ -152,7 +190,8 @@ def key_of(night: Night, stages: list[Stage], expected: nightly_expected.Expecte
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and not path.parent.is_symlink():
                 digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
-    for asked in (night.device, night.corpus, night.quick, [stage.name for stage in stages], expected.path):
+    files = [(str(model), model.stat().st_size, model.stat().st_mtime_ns) for model in night.models]
+    for asked in (night.device, night.corpus, night.quick, [stage.name for stage in stages], expected.path, files):
         digest.update(repr(asked).encode())
     return digest.hexdigest()
 
@@ -184,7 +223,7 @@ def run_stage(night: Night, stage: Stage, key: str) -> dict[str, Any]:
     }
     state["why_not"] = stage.why_not(night)
     write(folder / STATE, state)
-    end = time.monotonic() + 60 * stage.minutes
+    end = time.monotonic() + 60 * minutes(stage, night)
     began = time.monotonic()
     for command in [] if state["why_not"] else stage.commands(night):
         state["commands"].append(run_command(folder, command, max(1.0, end - time.monotonic())))
@@ -234,6 +273,7 @@ def judge(
 ) -> dict[str, Any]:
     """A stage's row: what it counted, what is not as expected."""
     results: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     wrong: list[str] = []
     verdicts: dict[str, str] = {}
     for command in state["commands"]:
@@ -244,14 +284,17 @@ def judge(
         elif not command["judged"] and command["exit"]:
             wrong.append(f"{command['name']}: exit {command['exit']}")
         results += report.get("results", [])
+        shown += [cases(result, command["name"]) for result in report.get("results", [])]
         if report.get("command") == "perf gate":
             verdicts = gate_verdicts(report)
     if state["why_not"]:
         wrong += [state["why_not"]] if expected.required.get(stage.name) else []
-        better: list[str] = []
+        found = nightly_expected.Judged()
     else:
-        unexpected, better = expected.judge(stage.name, results, whole=not night.quick)
-        wrong += unexpected
+        known = {name: tuple(row) for name, row in read_json(night.folder / FLAKES).items()}
+        could = {name for speed in night.speeds for name in speed.shows} if stage.name == "gates" else ()
+        found = expected.judge(stage.name, results, whole=not night.quick, known=known, could=could)
+        wrong += found.wrong
     for name, verdict in verdicts.items():
         if expected.verdicts.get(name, "PASS") not in (verdict, "") and verdict != "PASS":
             wrong.append(f"{name} is {verdict}, expected {expected.verdicts.get(name, 'PASS')}")
@@ -262,8 +305,23 @@ def judge(
         "counts": dict(Counter(result["status"] for result in results)),
         "seconds": state.get("seconds", 0.0),
         "unexpected": wrong,
-        "mended": better,
+        "mended": found.better,
+        "flakes": found.flakes,
+        "tally": found.tally,
         "verdicts": verdicts,
+        "results": shown,
+    }
+
+
+def cases(result: dict[str, Any], command: str) -> dict[str, Any]:
+    """What JUnit shows of a command's result."""
+    measure = result.get("measure", {})
+    return {
+        "id": result["id"],
+        "command": command,
+        "status": result["status"],
+        "reason": result.get("reason") or result.get("cause") or "",
+        "seconds": measure.get("seconds", 0.0) if isinstance(measure.get("seconds"), int | float) else 0.0,
     }
 
 
@@ -279,10 +337,16 @@ def gate_verdicts(report: dict[str, Any]) -> dict[str, str]:
 
 
 def summary(
-    night: Night, rows: list[dict[str, Any]], expected: nightly_expected.Expected, *, finished: bool
+    night: Night,
+    rows: list[dict[str, Any]],
+    expected: nightly_expected.Expected,
+    *,
+    finished: bool,
+    lost: str = "",
 ) -> dict[str, Any]:
+    """`lost`: a head that an earlier night noted and the history does not hold."""
     ran = [row for row in rows if row["status"] != "SKIP"]
-    code = 1 if any(row["status"] == "FAIL" for row in rows) else 0 if ran else 77
+    code = 1 if lost or any(row["status"] == "FAIL" for row in rows) else 0 if ran else 77
     return {
         "schema": "zinc-rt-nightly/1",
         "finished": finished,
@@ -290,10 +354,36 @@ def summary(
         "ended": now(),
         "device": night.device,
         "expectations": expected.path.name,
+        "simulated": night.device == "sim",
+        "models": [str(model) for model in night.models],
+        "history_head": night.head,
+        "history_lost": lost,
         "verdict": {0: "PASS", 1: "FAIL", 77: "NOTHING RAN"}[code],
         "exit": code,
         "stages": rows,
     }
+
+
+def note(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
+    """What the next night has to know: how often flakes failed, and the history's head."""
+    tally = read_json(night.folder / FLAKES)
+    for row in rows:
+        tally |= {name: list(counts) for name, counts in row["tally"].items()}
+    write(night.folder / FLAKES, tally)
+    if whole["history_head"]:
+        with (night.folder / HEADS).open("a", encoding="utf-8") as file:
+            file.write(f"{whole['ended']} {night.device} {whole['history_head']}\n")
+
+
+def lost_head(night: Night) -> str:
+    """The last head that a night noted, if the history does not hold it any more; else nothing."""
+    try:
+        noted = [line.split() for line in (night.folder / HEADS).read_text(encoding="utf-8").splitlines()]
+        held = night.history.read_text(encoding="utf-8") if night.history.exists() else ""
+    except OSError:
+        return ""
+    mine = [words[2] for words in noted if len(words) == 3 and words[1] == night.device]
+    return mine[-1] if mine and mine[-1] not in held else ""
 
 
 def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
@@ -307,26 +397,57 @@ def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
         if len(row["unexpected"]) > 5:
             lines.append(f"  and {len(row['unexpected']) - 5} more in {row['stage']}/")
         lines += [f"  mended: {text[:100]}" for text in row["mended"][:3]]
+        lines += [f"  flake: {text[:100]}" for text in row["flakes"][:3]]
         if row["verdicts"]:
             lines.append("  " + ", ".join(f"{name} {verdict}" for name, verdict in row["verdicts"].items()))
     lines.append(f"page      {night.folder / 'index.html'}")
-    lines.append(f"{whole['verdict']}  {sum(row['seconds'] for row in rows) / 60:.1f} minutes in stages")
+    if whole["history_lost"]:
+        head = whole["history_lost"][:16]
+        lines.append(f"FAIL      {night.history.name} does not hold the head {head} of a night before")
+    if whole["history_head"]:
+        lines.append(f"head      {whole['history_head']}")
+    mark = " on a SIMULATED device: says nothing about hardware" if whole["simulated"] else ""
+    lines.append(f"{whole['verdict']}  {sum(row['seconds'] for row in rows) / 60:.1f} minutes in stages{mark}")
     print("\n".join(["", *lines]), flush=True)
     (night.folder / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
-    """One testcase a stage, its surprises as the failure: what a CI system shows first."""
-    suite = Xml.Element("testsuite", name="nightly", tests=str(len(rows)),
-                        failures=str(sum(row["status"] == "FAIL" for row in rows)))  # fmt: skip
+    """A suite of the stages, each a testcase with its surprises as the failure, which a CI system shows first;
+    then a suite for each stage, with every probe, check and criterion and its time."""
+    mark = " [SIMULATED]" if night.device == "sim" else ""
+    suites = Xml.Element("testsuites", name=f"nightly{mark}")
+    whole = Xml.SubElement(suites, "testsuite", name=f"nightly{mark}", tests=str(len(rows)),
+                           failures=str(sum(row["status"] == "FAIL" for row in rows)))  # fmt: skip
     for row in rows:
-        case = Xml.SubElement(suite, "testcase", classname="nightly", name=row["stage"], time=str(row["seconds"]))
+        case = Xml.SubElement(whole, "testcase", classname="nightly", name=row["stage"], time=str(row["seconds"]))
         if row["status"] == "FAIL":
             Xml.SubElement(case, "failure", message=row["unexpected"][0]).text = "\n".join(row["unexpected"])
         elif row["status"] == "SKIP":
             Xml.SubElement(case, "skipped", message=row["why_not"])
-    text = Xml.tostring(suite, encoding="unicode", xml_declaration=True)
+        _suite(suites, row, mark)
+    failures = sum(int(suite.get("failures", "0")) for suite in suites)
+    suites.set("failures", str(failures))
+    Xml.indent(suites)
+    text = Xml.tostring(suites, encoding="unicode", xml_declaration=True)
     (night.folder / "junit.xml").write_text(text, encoding="utf-8")
+
+
+def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
+    """What is expected not to pass is skipped with its reason: only news is a failure."""
+    results = row["results"]
+    news = {each["id"] for each in results if any(text.startswith(f"{each['id']}:") for text in row["unexpected"])}
+    suite = Xml.SubElement(suites, "testsuite", name=f"nightly.{row['stage']}{mark}", tests=str(len(results)),
+                           failures=str(len(news)))  # fmt: skip
+    for each in results:
+        group, _, name = each["id"].rpartition("/")
+        place = ".".join(["nightly", row["stage"], each["command"], *([group] if group else [])])
+        case = Xml.SubElement(suite, "testcase", classname=place,
+                              name=f"{name}{mark}", time=f"{each['seconds']:.3f}")  # fmt: skip
+        if each["id"] in news:
+            Xml.SubElement(case, "failure", message=f"{each['status']}: {each['reason']}")
+        elif each["status"] != "pass":
+            Xml.SubElement(case, "skipped", message=f"{each['status']}: {each['reason']}")
 
 
 def page(night: Night) -> None:

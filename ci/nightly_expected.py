@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,40 @@ import yaml
 
 FOLDER = Path(__file__).resolve().parent / "expectations"
 SCHEMA = "zinc-rt-expectations/1"
+SURPRISE = 0.01  # as rare as this is no chance
 NOT_PASSING = ("fail", "blocked", "skip")
+
+
+@dataclass(frozen=True)
+class Flake:
+    """A check that fails now and then: in `rate` of nights, for a reason that is known."""
+
+    rate: float
+    reason: str
+
+    def beyond(self, nights: int, failures: int) -> bool:
+        """Whether so many failures in so many nights are too many for its rate."""
+        return _at_least(nights, failures, self.rate) < SURPRISE
+
+    def mended(self, nights: int, failures: int) -> bool:
+        """Whether it ought to have failed by now."""
+        return not failures and (1 - self.rate) ** nights < SURPRISE
+
+
+def _at_least(nights: int, failures: int, rate: float) -> float:
+    """The chance of so many failures or more, each night's alike."""
+    return sum(comb(nights, k) * rate**k * (1 - rate) ** (nights - k) for k in range(failures, nights + 1))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A stage's results held against what was expected, in words. `tally`: nights and failures of each flake, this
+    night's among them."""
+
+    wrong: list[str] = field(default_factory=list)
+    better: list[str] = field(default_factory=list)
+    flakes: list[str] = field(default_factory=list)
+    tally: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Unusable(Exception):
@@ -22,7 +56,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class Expected:
-    """`may`: by status, patterns of result ids with the reason; `least`: passes by stage."""
+    """`may`: by status, patterns of result ids with the reason; `flakes`: by pattern; `least`: passes by stage."""
 
     path: Path
     chip: str
@@ -31,27 +65,55 @@ class Expected:
     least: Mapping[str, int]
     may: Mapping[str, Mapping[str, str]]
     verdicts: Mapping[str, str]
+    flakes: Mapping[str, Flake] = field(default_factory=dict)
+
+    def flake(self, id_: str) -> Flake | None:
+        return next((each for glob, each in self.flakes.items() if fnmatchcase(id_, glob)), None)
 
     def reason(self, status: str, id_: str) -> str:
         """Why a result need not pass; empty where it must."""
         return next((why for glob, why in self.may.get(status, {}).items() if fnmatchcase(id_, glob)), "")
 
     def judge(
-        self, stage: str, results: list[dict[str, Any]], *, whole: bool = True
-    ) -> tuple[list[str], list[str]]:
-        """(what is not as expected, what is better than expected), in words. `whole`: the stage ran all it has."""
-        wrong, better = [], []
+        self,
+        stage: str,
+        results: list[dict[str, Any]],
+        *,
+        whole: bool = True,
+        known: Mapping[str, tuple[int, int]] | None = None,
+        could: Collection[str] = (),
+    ) -> Judged:
+        """`whole`: the stage ran all it has. `known`: nights and failures of flakes so far. `could`: results that
+        had all they need, and are excused by nothing where they are blocked."""
+        found = Judged()
         for result in results:
-            status, id_ = result["status"], result["id"]
-            if status in NOT_PASSING and not self.reason(status, id_):
-                why = result.get("reason") or result.get("cause") or "no reason given"
-                wrong.append(f"{id_}: {status}: {why}")
-            elif status == "pass":
-                better += [f"{id_} passes, expected: {s}" for s in NOT_PASSING if self.reason(s, id_)]
+            self._judge_one(result, found, dict(known or {}), could)
         passes = Counter(result["status"] for result in results)["pass"]
         if whole and passes < self.least.get(stage, 0):
-            wrong.append(f"{passes} results passed, expected {self.least[stage]} or more")
-        return wrong, better
+            found.wrong.append(f"{passes} results passed, expected {self.least[stage]} or more")
+        return found
+
+    def _judge_one(
+        self, result: dict[str, Any], found: Judged, known: dict[str, tuple[int, int]], could: Collection[str]
+    ) -> None:
+        status, id_ = result["status"], result["id"]
+        why = result.get("reason") or result.get("cause") or "no reason given"
+        flake = self.flake(id_)
+        if flake is not None and status in ("pass", "fail"):
+            nights, failures = known.get(id_, (0, 0))
+            nights, failures = nights + 1, failures + (status == "fail")
+            found.tally[id_] = nights, failures
+            seen = f"{id_}: failed in {failures} of {nights} nights, expected {flake.rate:.0%}"
+            if status == "fail":
+                (found.wrong if flake.beyond(nights, failures) else found.flakes).append(f"{seen}: {why}")
+            elif flake.mended(nights, failures):
+                found.better.append(f"{seen}: no flake any more")
+        elif status == "blocked" and id_ in could:
+            found.wrong.append(f"{id_}: could run and was not shown: {why}")
+        elif status in NOT_PASSING and not self.reason(status, id_):
+            found.wrong.append(f"{id_}: {status}: {why}")
+        elif status == "pass":
+            found.better.extend(f"{id_} passes, expected: {s}" for s in NOT_PASSING if self.reason(s, id_))
 
 
 def load(name: str) -> Expected:
@@ -66,6 +128,13 @@ def load(name: str) -> Expected:
             raise ValueError(f"may: unknown status {sorted(unknown)}")
         if any(not reason for globs in may.values() for reason in globs.values()):
             raise ValueError("may: every pattern has a reason")
+        flakes = {
+            glob: Flake(float(each["rate"]), str(each["reason"]))
+            for glob, each in (row.get("flakes") or {}).items()
+        }
+        for glob, flake in flakes.items():
+            if not 0 < flake.rate < 1 or not flake.reason:
+                raise ValueError(f"flakes: {glob}: wanted a rate between 0 and 1, and a reason")
         stages = row["stages"]
         return Expected(
             path,
@@ -75,6 +144,7 @@ def load(name: str) -> Expected:
             {stage: int(each["at_least"]) for stage, each in stages.items()},
             may,
             dict(row["verdicts"]),
+            flakes,
         )
     except FileNotFoundError as error:
         names = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))

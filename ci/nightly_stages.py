@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from nightly_speeds import Speed, identities, speeds
+
+HEAD = re.compile(r"head +([0-9a-f]{64})")  # as perf bench and perf history print it
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = [ROOT / "golden" / f"{stem}.gguf" for stem in ("qwen3-q", "qwen35moe-q", "gemma4-q")]
-GATES = "M0,M1,M2"
+GATES = ",".join(f"M{number}" for number in range(9))
+MINUTES_A_MODEL = {"validate": 60.0, "perf": 60.0, "gates": 10.0}  # more for each that is named
 RECORDED = ["--tokens", "1,2,3,4,5", "--max-tokens", "4"]
 
 
 @dataclass(frozen=True)
 class Night:
-    """What a run is of. `device` as every command takes it; `folder` has one subfolder a stage."""
+    """What a run is of. `device` as every command takes it; `folder` has one subfolder a stage. `models`: those
+    that are named, beside the embedded ones."""
 
     device: str
     folder: Path
     corpus: Path
     quick: bool = False
+    models: tuple[Path, ...] = ()
+
+    @property
+    def speeds(self) -> list[Speed]:
+        """What is measured of the models that are named; nothing where the device is a simulated one."""
+        return [] if self.device == "sim" else speeds(identities(self.models))
+
+    @property
+    def head(self) -> str:
+        """The history's head, as the command that wrote it last in this night printed it; "" where none did."""
+        logs = [path for stage in ("validate", "perf") for path in self.of(stage).glob("*.log")]
+        printed = [
+            found[1]
+            for path in sorted(logs, key=lambda path: path.stat().st_mtime_ns)
+            for found in HEAD.finditer(path.read_text(encoding="utf-8", errors="replace"))
+        ]
+        return printed[-1] if printed else ""
 
     @property
     def history(self) -> Path:
@@ -82,8 +105,8 @@ def probes(night: Night) -> list[Command]:
 
 
 def validate(night: Night) -> list[Command]:
-    models = MODELS[:1] if night.quick else MODELS
-    return [
+    models = [*(MODELS[:1] if night.quick else MODELS), *night.models]
+    found = [
         Command(
             model.stem,
             [
@@ -93,6 +116,11 @@ def validate(night: Night) -> list[Command]:
         )
         for model in models
     ]
+    if night.models:  # a speed's proof of bits is on record, as the speed is
+        reports = [night.of("validate") / f"{model.stem}.json" for model in night.models]
+        line = zinc("perf", "history", night.history, "--add", *reports)
+        found.append(Command("record", line, judged=False))
+    return found
 
 
 def logs(night: Night) -> list[Path]:
@@ -127,7 +155,10 @@ def perf(night: Night) -> list[Command]:
         device = ["--device", night.device] if tier != "t_cpu" else []
         line = zinc("perf", "bench", "--model", model, "--tier", tier, *device, *load, "--history", night.history)
         found.append(Command(f"bench-{tier}", [*line, "--json", str(folder / f"bench-{tier}.json")]))
-    for each in MODELS:
+    for speed in night.speeds:
+        line = zinc("perf", "bench", *speed.words(), "--device", night.device, "--history", night.history)
+        found.append(Command(speed.name, [*line, "--json", str(folder / f"{speed.name}.json")]))
+    for each in [*MODELS, *night.models]:
         line = zinc("perf", "predict", "--model", each, "--json", folder / f"predict-{each.stem}.json")
         found.append(Command(f"predict-{each.stem}", line))
     line = zinc("perf", "predict", "--original", "--json", folder / "predict-original.json")
@@ -142,14 +173,21 @@ def gates(night: Night) -> list[Command]:
     line = zinc("perf", "gate", "--milestone", names, "--device", night.device)
     given = ["--evidence", *map(str, evidence)] if evidence else []
     recorded = ["--history", str(night.history)] if night.history.exists() else []
+    recorded += ["--head", night.head] if night.head else []
+    recorded += ["--models", *map(str, night.models)] if night.models else []
     return [Command("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]
 
 
-# The minutes add up to 25: what a night may take on two cores, whatever hangs.
+def minutes(stage: Stage, night: Night) -> float:
+    """What a stage may take: more where models are named."""
+    return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
+
+
+# The minutes add up to 25: what a night without models of its own may take on two cores, whatever hangs.
 STAGES = (
-    Stage("probes", probes, lacking("pm4-test"), 6),
-    Stage("validate", validate, lacking("validate"), 6),
+    Stage("probes", probes, lacking("pm4-test"), 5),
+    Stage("validate", validate, lacking("validate"), 5),
     Stage("replay", replay, lacking("replay", "trace"), 4),
     Stage("perf", perf, lacking("perf"), 4),
-    Stage("gates", gates, lacking("perf"), 5),
+    Stage("gates", gates, lacking("perf"), 7),
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, TextIO
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.output import add_json, finish, printable, simulated, words
 
 if TYPE_CHECKING:
     from zinc_rt.compare.judge import Distance
@@ -32,12 +34,10 @@ has other bits than the reference tier, 2 unusable input, 77 no peer could run.
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_model(made)
+    made = Parser(description=__doc__, epilog=EXAMPLES)
+    add_models(made, several=True)
     which = made.add_mutually_exclusive_group()
-    which.add_argument("--prompt", metavar="TEXT", help="for the values (default: a sentence of 20 words)")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="for the values (default: a sentence of 20 words)")
     which.add_argument(
         "--tokens", type=options.token_list, metavar="1,2,3", help="ids instead; not every peer takes them"
     )
@@ -57,7 +57,11 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     who.add_argument("--reference", default="t_cpu", metavar="PEER", help="whose values are right (default t_cpu)")
     who.add_argument(
-        "--ordering", choices=options.ORDERING_CHOICES, default="canonical-1", help="of this runtime's tiers"
+        "--ordering",
+        choices=options.ORDERING_CHOICES,
+        metavar="NAME",
+        default="canonical-1",
+        help=f"of this runtime's tiers: {', '.join(options.ORDERING_CHOICES)} (default the first)",
     )
     what = made.add_argument_group("what")
     what.add_argument("--no-values", action="store_true", help="speed only")
@@ -65,9 +69,11 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--prompt-tokens", type=int, default=128, metavar="N", help="of the speed's prompt (default 128)"
     )
-    what.add_argument("--new-tokens", type=int, default=64, metavar="N", help="generated after it (default 64)")
+    what.add_argument(
+        "-n", "--new-tokens", type=int, default=64, metavar="N", help="generated after it (default 64)"
+    )
     what.add_argument("--runs", type=int, default=3, metavar="N", help="measured, after a warm-up (default 3)")
-    what.add_argument("--ctx", type=int, metavar="N", help="context length (default: each peer's own)")
+    what.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: each peer's own)")
     what.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for each program (default 600)")
     add_json(made)
     return made
@@ -78,31 +84,44 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    import tempfile
-    from pathlib import Path
-
-    from zinc_rt.commands.describe import describe_model
-    from zinc_rt.compare.peer import skipped
+    from zinc_rt.devices import require_gpu
     from zinc_rt.files import check_writable
-    from zinc_rt.report import Report
+    from zinc_rt.report import joined
 
     check_writable(report=arguments.json)
+    require_gpu(arguments.device)
     _check(arguments)
     out = words(arguments)
     peers = _peers(arguments)
     if arguments.peers == "help":
         for peer in peers:
-            print(f"{peer.name:<24} {'ready' if peer.absent is None else peer.absent[0]}", file=out)
+            terminal.show(f"{peer.name:<24} {'ready' if peer.absent is None else peer.absent[0]}", out=out)
         return 0
     chosen = _chosen(peers, arguments.peers, arguments.reference)
-    gguf = options.read_model(arguments.model)
+    reports = [_one(arguments, model, chosen, out) for model in arguments.models]
+    whole = joined(reports)
+    if len(reports) > 1:
+        terminal.show(f"\n{_verdict(whole)}, {len(reports)} models", out=out)
+    return finish(whole, arguments)
+
+
+def _one(arguments: argparse.Namespace, model: str, chosen: list[Peer], out: TextIO) -> Report:
+    """One model on every peer."""
+    import tempfile
+    from pathlib import Path
+
+    from zinc_rt.commands.describe import describe_model
+    from zinc_rt.compare.peer import skipped
+    from zinc_rt.report import Report
+
+    gguf = options.read_model(model)
     report = Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=arguments.ctx or 0)
     with tempfile.TemporaryDirectory() as folder:
         task = _task(arguments, gguf, Path(folder))
         outcomes = []
         for peer in chosen:
             if peer.absent is None:
-                print(f"running {peer.name} ...", file=_progress(), flush=True)
+                terminal.show(f"running {peer.name} ...", out=_progress())
             outcomes.append(skipped(peer) if peer.absent is not None else peer.run(task))
     rows = _judged(outcomes, arguments.reference)
     report.details |= {
@@ -116,7 +135,7 @@ def _body(arguments: argparse.Namespace) -> int:
         f"{o.peer}: simulated device: says nothing about hardware" for o, _ in rows if o.simulated
     ]
     _show(rows, report, arguments, out)
-    return finish(report, arguments)
+    return report
 
 
 def _progress() -> TextIO:
@@ -240,7 +259,7 @@ def result_of(outcome: Outcome, found: Distance, arguments: argparse.Namespace, 
 
 
 def _advice(arguments: argparse.Namespace, task: Task, outcome: Outcome) -> str:
-    return f"zinc-rt validate --model {arguments.model} --tokens {task.ids} --tiers {outcome.peer},t_cpu"
+    return f"zinc-rt validate --model {task.model} --tokens {task.ids} --tiers {outcome.peer},t_cpu"
 
 
 def _show(
@@ -252,29 +271,31 @@ def _show(
     said = [] if arguments.no_values else [f"{len(task['tokens'])} tokens compared"]
     if not arguments.no_speed:
         said.append(f"speed: prompt {task['prompt_tokens']}, then {task['new_tokens']}, {task['runs']} runs")
-    print(f"{report.model.get('path', arguments.model)}  {'; '.join(said)}", file=out)
-    print(printable_lines(table(rows, arguments.reference)), file=out)
+    terminal.show(f"{report.model.get('path', arguments.model)}  {'; '.join(said)}", out=out)
+    terminal.show(table(rows, arguments.reference), out=out)
     if not arguments.no_values and not any(found.logits is not None for _, found in rows):
-        print(f"note      no values compared: the reference {arguments.reference} has none", file=out)
+        terminal.show(f"note      no values compared: the reference {arguments.reference} has none", out=out)
     for outcome, _ in rows:
         for note in outcome.notes:
-            print(f"note      {outcome.peer}: {printable(note)}", file=out)
+            terminal.show(f"note      {outcome.peer}: {printable(note)}", out=out)
         if outcome.backend:
-            print(f"device    {outcome.peer}: {printable(outcome.backend, 160)}", file=out)
+            terminal.show(f"device    {outcome.peer}: {printable(outcome.backend, 160)}", out=out)
     for result in report.results:
         if result.reason:
-            print(f"{result.status:<9} {result.id}: {printable(result.reason)}", file=out)
+            terminal.show(f"{result.status:<9} {result.id}: {printable(result.reason)}", out=out)
         if result.repro:
-            print(f"  repro   {result.repro}", file=out)
+            terminal.show(f"  repro   {result.repro}", out=out)
         if result.advice:
-            print(f"  next    {result.advice}", file=out)
+            terminal.show(f"  next    {result.advice}", out=out)
     for shortcut in report.shortcuts:
-        print(f"shortcut  {shortcut}", file=out)
+        terminal.show(f"shortcut  {shortcut}", out=out)
+    terminal.show(_verdict(report), out=out)
+
+
+def _verdict(report: Report) -> str:
     counts = report.counts()
     ran = counts.get("pass", 0) + counts.get("fail", 0)
-    print(f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-          f"{counts.get('skip', 0)} skipped", file=out)  # fmt: skip
-
-
-def printable_lines(text: str) -> str:
-    return "\n".join(printable(line).rstrip() for line in text.splitlines())
+    return (
+        f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
+        f"{counts.get('skip', 0)} skipped{simulated(report)}"
+    )

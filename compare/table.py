@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from tabulate import tabulate
-
 from zinc_rt.compare.judge import Distance
 from zinc_rt.compare.peer import Outcome
+from zinc_rt.terminal import Column, Table, number
 
-HEADERS = ("peer", "version", "logits", "KL", "top-1", "worst layer", "prefill t/s", "decode t/s", "")
+_FIGURES = ("logits", "KL", "top-1", "worst layer", "prefill t/s", "decode t/s")
+COLUMNS: tuple[str | Column, ...] = ("peer", "version", *map(number, _FIGURES), "")
 
 
-def table(rows: list[tuple[Outcome, Distance]], reference: str) -> str:
-    cells = [_cells(outcome, found, reference) for outcome, found in rows]
-    return tabulate(
-        cells, HEADERS, tablefmt="plain", disable_numparse=True, colalign=("left",) * 2 + ("right",) * 6
-    )
+def table(rows: list[tuple[Outcome, Distance]], reference: str) -> Table:
+    return Table(COLUMNS, [_cells(outcome, found, reference) for outcome, found in rows])
 
 
 def _cells(outcome: Outcome, found: Distance, reference: str) -> list[str]:

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, words
 from zinc_rt.errors import OutputError, UsageError
@@ -34,9 +36,7 @@ docs/doctor.md says what is read, and how to capture a machine by hand.
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(description=__doc__, epilog=EPILOG)
     parser.add_argument(
         "--device", default="auto", metavar="WHICH", help="one GPU: /dev/dri/renderDN, cardN or a PCI address"
     )
@@ -72,9 +72,9 @@ def _body(arguments: argparse.Namespace) -> int:
             f"--device {wanted}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none"
         )
     out = words(arguments)
-    print(text(diagnosis, verbose=arguments.verbose), file=out)
+    terminal.show(text(diagnosis, verbose=arguments.verbose), out=out)
     if arguments.capture is not None:
-        print(f"capture   {arguments.capture} ({len(capture.files)} files)", file=out)
+        terminal.show(f"capture   {arguments.capture} ({len(capture.files)} files)", out=out)
     report = _report(diagnosis, arguments)
     if arguments.json == "-":
         print(to_json(report))

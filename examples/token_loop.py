@@ -33,7 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--max-tokens", type=int, default=8, metavar="N", help="to draw (default 8)")
     parser.add_argument("--tier", default="t_cpu", help="t_cpu, t1, t2 or auto (default t_cpu)")
-    parser.add_argument("--device", choices=("auto", "cpu", "sim"), default="auto", help="sim: a simulated GPU")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "hw", "cpu", "sim"),
+        default="auto",
+        help="sim: simulate a GPU; hw: never",
+    )
     arguments = parser.parse_args(argv)
     try:
         return draw(arguments)

@@ -199,7 +199,12 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--tier", default="t_cpu", help="t_cpu, t1, t2 or auto (default t_cpu)")
-    parser.add_argument("--device", choices=("auto", "cpu", "sim"), default="auto", help="sim: a simulated GPU")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "hw", "cpu", "sim"),
+        default="auto",
+        help="sim: simulate a GPU; hw: never",
+    )
     parser.add_argument("--frames", type=int, default=4, metavar="N", help="to look at (default 4)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of weights, frames, goals (default 1)")
     arguments = parser.parse_args(argv)

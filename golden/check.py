@@ -138,7 +138,7 @@ def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> Jo
         steps=0 if golden.greedy_tokens is None else len(golden.greedy_tokens),
         ctx=min(golden.ctx or longest, longest),
         layers=parse_layers("all", layer_count(gguf)),
-        selection=Selection(("l_out-*", "ffn_moe_topk-*", *golden.nodes)),
+        selection=Selection(("l_out-*", "ffn_moe_topk-*", *(golden.nodes if golden.rows is None else ()))),
         golden=golden,
         threads=threads,
         settings=settings,

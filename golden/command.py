@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
 from zinc_rt.commands import options
 from zinc_rt.commands.output import finish, words
 from zinc_rt.errors import InputError, OutputError, UsageError
 from zinc_rt.golden.parser import DEFAULT_STEPS, DUMPERS, SIZES, parser
+from zinc_rt.terminal import Part, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from zinc_rt.report import Report, Result
 
 DEFAULT_CONTEXT = 256
-Show = Callable[[str], None]
+Show = Callable[[Part], None]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -121,7 +122,7 @@ def _tiny(arguments: argparse.Namespace) -> int:
 
     if arguments.tiny == "help":
         _forbid(arguments, ("json",), "goes with a model that is made")
-        print("\n".join(ARCHITECTURES))
+        terminal.show("\n".join(ARCHITECTURES))
         return 0
     _forbid(arguments, ("tokens", "prompt", "nodes", "steps", "ctx", "threads"), "goes with --model")
     sizes = {size: getattr(arguments, size) for size in SIZES if getattr(arguments, size) is not None}
@@ -232,13 +233,11 @@ def _show_golden(golden: Golden, results: list[Result], show: Show) -> None:
 
 def _show(arguments: argparse.Namespace) -> Show:
     stream = words(arguments)
-    return lambda text: print(text, file=stream, flush=True)
+    return lambda text: terminal.show(text, out=stream)
 
 
 def _list(arguments: argparse.Namespace) -> int:
     from pathlib import Path
-
-    from tabulate import tabulate
 
     from zinc_rt.golden.embedded import FOLDER
     from zinc_rt.golden.listing import HEADERS, row
@@ -260,7 +259,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for item in rows
     ]
     show = _show(arguments)
-    show(tabulate([item.cells() for item in rows], HEADERS, tablefmt="plain", disable_numparse=True))
+    show(Table(HEADERS, [item.cells() for item in rows]))
     for item in rows:
         if item.next:
             show(f"  {Path(item.path).stem} {item.state}, next: {item.next}")
@@ -310,7 +309,7 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
     steps = DEFAULT_STEPS if arguments.steps is None else arguments.steps
     if arguments.ctx is not None and arguments.ctx < 1:
         raise UsageError(f"--ctx {arguments.ctx}: wanted 1 or more")
-    print(f"running {len(tokens)} tokens + {steps} steps through llama.cpp ...", file=sys.stderr, flush=True)
+    terminal.show(f"running {len(tokens)} tokens + {steps} steps through llama.cpp ...", out=sys.stderr)
     arrays = import_llama_cpp(
         arguments.model,
         tokens,

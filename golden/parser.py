@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from zinc_rt.arguments import Parser
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json
 
@@ -13,7 +14,6 @@ SIZES = (
     *("experts", "experts_used", "router_rows", "window", "context"),
 )
 
-RAW = argparse.RawDescriptionHelpFormatter
 EPILOG = """\
 examples:
   zinc-rt golden make --tiny qwen3 --quant q --hidden 256 -o tiny.gguf    a small model to play with
@@ -67,19 +67,21 @@ label-N [T, ...] are welcome. docs/golden.md names them all.
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser("zinc-rt golden", description=description, epilog=EPILOG, formatter_class=RAW)
+    made = Parser("zinc-rt golden", description=description, epilog=EPILOG)
     commands = made.add_subparsers(dest="what", metavar="COMMAND", required=True)
 
-    make = commands.add_parser(
-        "make", help="write a golden, or a tiny model", epilog=MAKE_EPILOG, formatter_class=RAW
-    )
+    make = commands.add_parser("make", help="write a golden, or a tiny model", epilog=MAKE_EPILOG)
     which = make.add_mutually_exclusive_group(required=True)
-    which.add_argument("--model", metavar="FILE", help="make a golden of this model, a GGUF file")
+    which.add_argument("-m", "--model", metavar="FILE", help="make a golden of this model, a GGUF file")
     which.add_argument("--tiny", metavar="ARCH", help="make a tiny model of ARCH, of all, or name them with help")
     _add_prompt(make)
     make.add_argument("--nodes", action="append", default=[], metavar="GLOB", help="keep these values too")
     make.add_argument(
-        "--ordering", choices=options.ORDERING_CHOICES, default="canonical-1", help="default canonical-1"
+        "--ordering",
+        choices=options.ORDERING_CHOICES,
+        metavar="NAME",
+        default="canonical-1",
+        help=f"{', '.join(options.ORDERING_CHOICES)} (default the first)",
     )
     make.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
     tiny = make.add_argument_group("tiny models")
@@ -93,24 +95,20 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     _add_out(make)
     add_json(make)
 
-    check = commands.add_parser(
-        "check", help="verify that goldens still hold", epilog=CHECK_EPILOG, formatter_class=RAW
-    )
+    check = commands.add_parser("check", help="verify that goldens still hold", epilog=CHECK_EPILOG)
     check.add_argument("goldens", nargs="*", metavar="G.npz", help="default: the embedded ones")
-    check.add_argument("--model", metavar="FILE", help="default: the model each golden names, beside it")
+    check.add_argument("-m", "--model", metavar="FILE", help="default: the model each golden names, beside it")
     check.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
     add_json(check)
 
-    list_ = commands.add_parser("list", help="what goldens there are", formatter_class=RAW)
+    list_ = commands.add_parser("list", help="what goldens there are")
     list_.add_argument("folder", nargs="?", metavar="FOLDER", help="default: the embedded ones")
     add_json(list_)
 
-    import_ = commands.add_parser(
-        "import", help="take another engine's values", epilog=IMPORT_EPILOG, formatter_class=RAW
-    )
+    import_ = commands.add_parser("import", help="take another engine's values", epilog=IMPORT_EPILOG)
     import_.add_argument("--from", dest="origin", choices=("llama-cpp", "npz"), required=True, help="whose values")
     import_.add_argument("dump", nargs="?", metavar="DUMP.npz", help="with --from npz: your engine's values")
-    options.add_model(import_)
+    import_.add_argument("-m", "--model", metavar="FILE", required=True, help="the model, a GGUF file")
     _add_prompt(import_)
     import_.add_argument(
         "--rows",
@@ -129,7 +127,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     _add_out(import_)
     add_json(import_)
     dumper = commands.add_parser(
-        "dumper", help="a program that dumps another engine's values", epilog=DUMPER_EPILOG, formatter_class=RAW
+        "dumper", help="a program that dumps another engine's values", epilog=DUMPER_EPILOG
     )
     dumper.add_argument("engine", choices=tuple(DUMPERS), help="whose values it dumps")
     _add_out(dumper)
@@ -140,9 +138,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 def _add_prompt(to: argparse.ArgumentParser) -> None:
     prompt = to.add_mutually_exclusive_group()
     prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids, as they are")
-    prompt.add_argument("--prompt", metavar="TEXT", help="tokenised with the model's own tokenizer")
-    to.add_argument("--steps", type=int, metavar="N", help=f"greedy tokens after it (default {DEFAULT_STEPS})")
-    to.add_argument("--ctx", type=int, metavar="N", help="context length, on which some rope factors depend")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="tokenised with the model's own tokenizer")
+    to.add_argument(
+        "-n", "--steps", type=int, metavar="N", help=f"greedy tokens after it (default {DEFAULT_STEPS})"
+    )
+    to.add_argument("-c", "--ctx", type=int, metavar="N", help="context length, on which some rope factors depend")
 
 
 def _add_out(to: argparse.ArgumentParser) -> None:

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt import terminal
+from zinc_rt.arguments import add_models
 from zinc_rt.backends import registry
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
@@ -38,13 +40,14 @@ def add(actions: Any) -> None:
         help="decode, prefill, first token; beside another program with --vs",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_model(parser)
+    add_models(parser)
     options.add_engine(parser)
     load = parser.add_argument_group("the workload")
-    load.add_argument("--prompt-tokens", type=int, default=128, metavar="N", help="default 128")
-    load.add_argument("--tokens", type=int, default=128, metavar="N", help="generated in each run (default 128)")
+    load.add_argument("-p", "--prompt-tokens", type=int, default=128, metavar="N", help="default 128")
+    load.add_argument(
+        "-n", "--tokens", type=int, default=128, metavar="N", help="generated in each run (default 128)"
+    )
     load.add_argument(
         "--slots", type=int, default=1, metavar="N", help="sequences that decode together (default 1)"
     )
@@ -146,34 +149,34 @@ def _drawn(report: Report, slots: int) -> Drawn:
 
 def _show(report: Report, out: TextIO) -> None:
     device, load, name = report.device, report.details["workload"], Path(report.model["path"]).name
-    print(
+    terminal.show(
         f"{name}  {report.model['architecture']} on {device['tier']}, {device['name']}, "
         f"{report.ordering}, ctx {report.ctx}",
-        file=out,
+        out=out,
     )
-    print(
+    terminal.show(
         f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {load['slots']} slots; "
         f"{load['warmup']} runs to warm up, {load['runs']} measured",
-        file=out,
+        out=out,
     )
     host = report.details["machine"]
-    print(
+    terminal.show(
         f"  {host['processor']}, {host['cores']} cores, load {host['load_average'][0]}, "
         f"governor {host.get('governor', 'unknown')}, {len(report.details['samples'])} sensor samples",
-        file=out,
+        out=out,
     )
     for result in report.results:
-        print(f"  {result.id:<10}{_line(result.id, result.measure)}", file=out)
+        terminal.show(f"  {result.id:<10}{_line(result.id, result.measure)}", out=out)
     made = report.details["predicted"]
     if "reason" not in made and load["slots"] == 1 and device["tier"] != registry.ORACLE:
         likely, low, high = (made["tokens_per_second"][case] for case in ("likely", "pessimistic", "optimistic"))
-        print(
+        terminal.show(
             f"  predicted {likely:.1f} tok/s of decode on a {made['device']} ({low:.1f} to {high:.1f}), bound by "
             f"{made['bound']}",
-            file=out,
+            out=out,
         )
     for shortcut in report.shortcuts:
-        print(f"shortcut  {shortcut}", file=out)
+        terminal.show(f"shortcut  {shortcut}", out=out)
 
 
 def _line(name: str, measure: dict[str, Any]) -> str:
@@ -201,4 +204,4 @@ def _record(report: Report, arguments: argparse.Namespace, out: TextIO) -> None:
 
     content = json.loads(to_json(report))
     entry = append(arguments.history, "perf bench", content, figures_of(content))
-    print(f"recorded  {arguments.history}, entry {entry.sequence}, head {entry.hash}", file=out)
+    terminal.show(f"recorded  {arguments.history}, entry {entry.sequence}, head {entry.hash}", out=out)

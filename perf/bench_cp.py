@@ -15,7 +15,7 @@ import platform
 import statistics
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -76,6 +76,15 @@ class Flat:
         return None
 
     def write_back(self) -> None:
+        return None
+
+    def before_waves(self) -> None:
+        return None
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        return None
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
         return None
 
     def invalidate_icache(self) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.perf.machine import machine
+from zinc_rt.terminal import Table, markdown
 
 FOLDER = Path(__file__).resolve().parent
 HEADERS = ("benchmark", "median", "spread", "rounds", "ratio", "limit", "", "peer or note")
@@ -102,8 +103,6 @@ def run(files: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
 
 def main() -> int:
     """`python -m zinc_rt.perf.benchmarks [FILE ...]`: 1 where one failed or is over its limit."""
-    from tabulate import tabulate
-
     code, content = run(sys.argv[1:])
     if not content.get("benchmarks"):
         print("no benchmark finished", file=sys.stderr)
@@ -111,7 +110,7 @@ def main() -> int:
     rows = table(content)
     host = machine()
     print(f"{host['processor']}, {host['cores']} cores, load {host['load_average'][0]}, {host['system']}")
-    print(tabulate(rows, HEADERS, tablefmt="github", disable_numparse=True))
+    print(markdown(Table(HEADERS, rows)))
     over = sum(line[6] == "over" for line in rows)
     print(
         f"{'FAIL' if over or code else 'PASS'}  {len(content['benchmarks'])} benchmarks, {over} over their limit"

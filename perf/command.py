@@ -6,6 +6,7 @@ import argparse
 import sys
 from importlib import import_module
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 
 # each a module <name>_command with `add`
@@ -25,9 +26,7 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        "zinc-rt perf", description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser("zinc-rt perf", description=__doc__, epilog=EXAMPLES)
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name in ACTIONS:
         import_module(f"zinc_rt.perf.{name}_command").add(actions)

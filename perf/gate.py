@@ -6,6 +6,7 @@ taken for granted, and a report that is refused shows nothing.
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +66,10 @@ def evaluate(milestone: Milestone, lab: Lab, given: Given, *, only: str = "") ->
     judge = {"structural": _structural, "measured": _measured, "timed": _timed, "manual": _manual}
     for criterion in milestone.criteria:
         if only in ("", criterion.id):
-            yield judge[criterion.type](criterion, lab, given)
+            started = time.monotonic()
+            result = judge[criterion.type](criterion, lab, given)
+            result.measure["seconds"] = round(time.monotonic() - started, 3)
+            yield result
 
 
 def _structural(criterion: Criterion, lab: Lab, given: Given) -> Result:

@@ -7,8 +7,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt import terminal
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, words
+from zinc_rt.commands.output import add_json, simulated, words
 
 if TYPE_CHECKING:
     from zinc_rt.report import Result
@@ -38,7 +39,6 @@ def add(actions: Any) -> None:
         help="the verdict on a milestone, each criterion with its evidence",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--milestone", metavar="M", help="M0 to M8 or cpu, several with commas")
     parser.add_argument("--only", default="", metavar="ID", help="this criterion alone")
@@ -63,23 +63,26 @@ def add(actions: Any) -> None:
         "--model-digest", default="", metavar="SHA256", help="of the models the speeds are of, several with commas"
     )
     how = parser.add_argument_group("how structural criteria run")
-    how.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
+    how.add_argument("-m", "--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
     how.add_argument(
         "--device",
         choices=("auto", "hw", "cpu", "sim"),
         default="auto",
-        help="auto: the GPU, simulated where there is none; hw: never simulated",
+        help="auto: this machine's AMD GPU, a simulated one where there is none; hw: never a simulated one",
     )
     add_json(parser)
     parser.set_defaults(body=_gate)
 
 
 def _gate(arguments: argparse.Namespace) -> int:
+    from zinc_rt.devices import require_gpu
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
     from zinc_rt.perf.milestones import find_milestone
 
     check_writable(report=arguments.json)
+    if not arguments.list:
+        require_gpu(arguments.device)
     if arguments.list:
         return _list(arguments)
     if not arguments.milestone:
@@ -112,7 +115,7 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
     with Lab(device=arguments.device, model=arguments.model, settings=settings) as lab:
         for milestone in wanted:
-            print(f"{milestone.id}  {milestone.title}", file=out, flush=True)
+            terminal.show(f"{milestone.id}  {milestone.title}", out=out)
             for result in evaluate(milestone, lab, given, only=arguments.only):
                 report.results.append(result)
                 _print(result, out)
@@ -125,9 +128,8 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     }
     verdict = report.verdict()
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
-    where = ", structural criteria on a simulated device" if report.device["simulated"] else ""
     names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
-    print(f"{verdict['status']}  {names}: {counts}{where}", file=out)
+    terminal.show(f"{verdict['status']}  {names}: {counts}{simulated(report)}", out=out)
     if arguments.json == "-":
         print(to_json(report))
     elif arguments.json:
@@ -148,9 +150,9 @@ def _print(result: Result, out: Any) -> None:
     seen = "" if value is None else f"{value:g}"
     wanted = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
     name = result.id.partition("/")[2]
-    print(f"  {result.status.upper():<8}{name:<17}{wanted:<27} {result.measure['what']}", file=out)
+    terminal.show(f"  {result.status.upper():<8}{name:<17}{wanted:<27} {result.measure['what']}", out=out)
     for line in textwrap.wrap(result.reason, 92):
-        print(f"          {'':<17}{line}", file=out, flush=True)
+        terminal.show(f"          {'':<17}{line}", out=out)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -161,15 +163,17 @@ def _list(arguments: argparse.Namespace) -> int:
     out = words(arguments)
     report = Report("perf gate")
     for milestone in milestones():
-        print(f"{milestone.id}  {milestone.title}", file=out)
+        terminal.show(f"{milestone.id}  {milestone.title}", out=out)
         for each in milestone.criteria:
             wanted = f"{each.bound} {each.unit}"
-            print(f"  {each.type:<11}{each.id:<17}{wanted:<24} {each.what}  [{', '.join(each.source)}]", file=out)
+            terminal.show(
+                f"  {each.type:<11}{each.id:<17}{wanted:<24} {each.what}  [{', '.join(each.source)}]", out=out
+            )
             report.results.append(
                 Result(
                     each.name, each.type, "pass", reason=each.what, limit={"compare": wanted}, repro=each.command
                 )
             )
         for note in milestone.notes:
-            print(f"  note: {note}", file=out)
+            terminal.show(f"  note: {note}", out=out)
     return finish(report, arguments)

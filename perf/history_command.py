@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from zinc_rt import terminal
 from zinc_rt.commands.output import add_json, finish, words
 
 EXAMPLES = """\
@@ -18,6 +19,7 @@ examples:
   zinc-rt perf history runs/history.jsonl
   zinc-rt perf history runs/history.jsonl --add validate.json
   zinc-rt perf history runs/history.jsonl --figure decode --plot decode.html
+  zinc-rt perf history runs/history.jsonl --csv history.csv
 
 exit codes: 0, 1 for a broken chain or a regression, 2 for a file that cannot be read.
 """
@@ -29,7 +31,6 @@ def add(actions: Any) -> None:
         help="what was recorded, whether it is whole, where levels changed",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("history", type=Path, metavar="F.jsonl", help="JSON lines, made by bench --history")
     parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="REPORT", help="record these reports")
@@ -37,6 +38,9 @@ def add(actions: Any) -> None:
         "--figure", default="", metavar="NAME", help="this figure alone: decode, prefill, ttft ..."
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="the series as .html, or .png with matplotlib")
+    parser.add_argument(
+        "--csv", type=Path, metavar="F.csv", help="a row an entry, figures and context by column; needs pandas"
+    )
     add_json(parser)
     parser.set_defaults(body=_history)
 
@@ -46,14 +50,15 @@ def _history(arguments: argparse.Namespace) -> int:
     from zinc_rt.perf.charts import write_plot
     from zinc_rt.perf.evidence import collect
     from zinc_rt.perf.history import append, figures_of, read
-    from zinc_rt.perf.trends import series_of
+    from zinc_rt.perf.trends import series_of, write_csv
     from zinc_rt.report import Report, Result
 
-    check_writable(str(arguments.plot) if arguments.plot else None, report=arguments.json)
+    made = [str(path) for path in (arguments.plot, arguments.csv) if path]
+    check_writable(*made, report=arguments.json)
     out = words(arguments)
     for evidence in collect(arguments.add)[0]:
         entry = append(arguments.history, evidence.command, evidence.report, figures_of(evidence.report))
-        print(f"recorded  {evidence.path.name}, entry {entry.sequence}", file=out)
+        terminal.show(f"recorded  {evidence.path.name}, entry {entry.sequence}", out=out)
     known = read(arguments.history)
     report = Report("perf history", details={"head": known.head, "entries": len(known.entries)})
     report.results.append(
@@ -78,14 +83,19 @@ def _history(arguments: argparse.Namespace) -> int:
             )
         )
         line = f"  {len(series.values)} runs, last {series.values[-1]:.4g}"
-        print(f"{series.title}\n{line}", file=out)
+        terminal.show(f"{series.title}\n{line}", out=out)
         for change in changes:
             mark = "  REGRESSION" if change == worse else ""
             at = series.entries[change.index].at
-            print(f"  {change.before:.4g} -> {change.after:.4g} from {at}, p {change.p:.3f}{mark}", file=out)
+            terminal.show(
+                f"  {change.before:.4g} -> {change.after:.4g} from {at}, p {change.p:.3f}{mark}", out=out
+            )
     if arguments.plot:
         write_plot(arguments.plot, every)
+    if arguments.csv:
+        rows = write_csv(arguments.csv, known.entries, arguments.figure)
+        terminal.show(f"wrote     {arguments.csv}, {rows} rows", out=out)
     verdict = f"the chain is broken: {known.problem}" if known.problem else f"{len(known.entries)} entries"
-    print(f"head      {known.head}", file=out)
-    print(f"{'FAIL' if report.exit_code() else 'PASS'}  {arguments.history}: {verdict}", file=out)
+    terminal.show(f"head      {known.head}", out=out)
+    terminal.show(f"{'FAIL' if report.exit_code() else 'PASS'}  {arguments.history}: {verdict}", out=out)
     return finish(report, arguments)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt import terminal
 from zinc_rt.commands.output import add_json, words
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ def add(actions: Any) -> None:
         help="the CPU tier beside llama.cpp, in turns: decode, prefill, 16 slots, bandwidth, memory",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--models", default="", metavar="A,B", help="of the default ones, these (default: all)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5; fewer are no verdict")
@@ -98,7 +98,7 @@ def _native(arguments: argparse.Namespace) -> int:
             _show(result, out)
     if peer is not None:
         report.details["llama_cpp"] |= peer.record()
-    print(_verdict(report), file=out)
+    terminal.show(_verdict(report), out=out)
     if arguments.history:
         _record(report, arguments.history, out)
     return finish(report, arguments)
@@ -172,17 +172,19 @@ def _device(tier: str) -> dict[str, Any]:
 def _show_machine(report: Report, out: TextIO) -> None:
     host, read = report.details["machine"], report.details["read_gbs"]
     clock = f"{host['clock_mhz']:.0f} MHz" if host["clock_mhz"] else "clock unknown"
-    print(f"{host['processor']}, {host['cores']} cores, {clock}, load {host['load_average'][0]}", file=out)
+    terminal.show(f"{host['processor']}, {host['cores']} cores, {clock}, load {host['load_average'][0]}", out=out)
     speeds = ", ".join(f"{value:.1f} GB/s on {count}" for count, value in read.items())
-    print(f"read bandwidth {speeds} threads; {report.details['llama_cpp']['version'] or 'no llama.cpp'}", file=out)
+    terminal.show(
+        f"read bandwidth {speeds} threads; {report.details['llama_cpp']['version'] or 'no llama.cpp'}", out=out
+    )
 
 
 def _show(result: Result, out: TextIO) -> None:
     measure = result.measure
     status = result.status.upper()
-    print(f"  {status:<8}{result.id:<46}{_line(measure)}", file=out, flush=True)
+    terminal.show(f"  {status:<8}{result.id:<46}{_line(measure)}", out=out)
     if result.reason:
-        print(f"          {result.reason}", file=out, flush=True)
+        terminal.show(f"          {result.reason}", out=out)
 
 
 def _line(measure: dict[str, Any]) -> str:
@@ -227,4 +229,4 @@ def _record(report: Report, path: Path, out: TextIO) -> None:
         if "tokens_per_second" in each["measure"]
     }
     entry = append(path, "perf native", content, figures)
-    print(f"recorded  {path}, entry {entry.sequence}, head {entry.hash}", file=out)
+    terminal.show(f"recorded  {path}, entry {entry.sequence}, head {entry.hash}", out=out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from markupsafe import Markup
 from zinc_rt.backends import registry
 from zinc_rt.perf.charts import svg
 from zinc_rt.perf.evidence import Evidence
+from zinc_rt.perf.glossary import TERMS, in_words, source_in_words
 from zinc_rt.perf.history import History
+from zinc_rt.perf.links import Links
 from zinc_rt.perf.milestones import milestones
 from zinc_rt.perf.original import steps
 from zinc_rt.perf.trends import series_of
@@ -23,17 +26,23 @@ from zinc_rt.perf.trends import series_of
 TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
 ARTIFACTS = (".log", ".html", ".xml", ".zlog", ".txt", ".json")
 ORDER = {"fail": 0, "blocked": 1, "skip": 2, "flake": 3, "pass": 4}
+SHOWN = 40  # files of a folder
 UNITS = {"decode": "tok/s", "aggregate": "tok/s", "prefill": "tok/s", "ttft": "s", "power": "W", "against": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the page is made of. `folder` is what its links are relative to."""
+    """What the page is made of. `links`: how its links reach what lies in `folder`."""
 
     folder: Path
     reports: Sequence[Evidence]
     history: History | None = None
     summary: Mapping[str, Any] | None = None
+    links: Links | None = None
+
+    def link(self, path: Path) -> str:
+        """Where the page finds a file."""
+        return (self.links or Links(self.folder / "index.html")).to(path, self.folder)
 
     def of(self, command: str) -> list[Evidence]:
         """Each once: a bundle holds a copy of its report."""
@@ -62,6 +71,7 @@ def to_html(sources: Sources) -> str:
         validations=_validations(sources),
         replays=_replays(sources),
         links=_links(sources),
+        glossary=[*TERMS.items(), *_sources(gates)],
     )
 
 
@@ -109,7 +119,7 @@ def _gates(sources: Sources) -> list[dict[str, Any]]:
                 "id": name,
                 "title": milestone.title,
                 "scope": milestone.scope,
-                "notes": milestone.notes,
+                "notes": [in_words(note) for note in milestone.notes],
                 "verdict": verdict,
                 "counts": ", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
                 "rows": [_criterion(result) for result in results],
@@ -117,9 +127,20 @@ def _gates(sources: Sources) -> list[dict[str, Any]]:
     return [found[name] for name in sorted(found)]
 
 
+def _sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What the criteria on the page were asked for by, each once, in order."""
+    named = {each for gate in gates for row in gate["rows"] for each in row["source"]}
+
+    def place(source: tuple[str, str]) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"[ .]", source[0])]
+
+    return sorted(named, key=place)
+
+
 def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
     value = result["measure"].get("value")
-    reason, _, refused = result["reason"].partition("; ")
+    refused = result["measure"].get("refused", [])
+    reason = result["reason"].partition("; ")[0] if refused else result["reason"]
     return {
         "name": result["id"].partition("/")[2],
         "what": result["measure"].get("what", ""),
@@ -127,9 +148,10 @@ def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
         "status": result["status"],
         "value": "" if value is None else f"{value:g}",
         "limit": f"{result['limit']['compare']} {result['limit']['unit']}",
-        "source": ", ".join(result["limit"]["source"]),
+        "source": [source_in_words(each) for each in result["limit"]["source"]],
+        "seconds": f"{seconds:.1f}" if (seconds := result["measure"].get("seconds")) is not None else "",
         "reason": reason,
-        "refused": refused,
+        "refused": ". ".join(refused),
         "repro": result["repro"],
     }
 
@@ -195,7 +217,7 @@ def _milestones() -> list[dict[str, Any]]:
     return [
         {
             "id": step.milestone,
-            "change": step.change,
+            "change": in_words(step.change),
             "speed": f"{step.tokens_per_second:.0f}",
             "target": "" if step.target is None else f"{step.target:g}",
         }
@@ -206,7 +228,8 @@ def _milestones() -> list[dict[str, Any]]:
 def _findings(sources: Sources) -> list[Mapping[str, Any]]:
     for each in sources.of("perf predict"):
         if (result := each.result("predict/original")) is not None:
-            return list(result["measure"]["findings"])
+            found = result["measure"]["findings"]
+            return [{**row, "section": in_words(row["section"]), "text": in_words(row["text"])} for row in found]
     return []
 
 
@@ -262,7 +285,7 @@ def _validations(sources: Sources) -> list[dict[str, Any]]:
                     "reference": "itself" if tier == reference else reference,
                     "counts": dict(counts),
                     "bits": "equal" if exact and results[0]["kind"] != "sanitizer" else "",
-                    "link": _relative(beside, sources.folder) if beside.exists() else "",
+                    "link": sources.link(beside) if beside.exists() else "",
                 }
             )
     return rows
@@ -278,19 +301,19 @@ def _replays(sources: Sources) -> list[dict[str, Any]]:
 
 def _links(sources: Sources) -> list[dict[str, Any]]:
     """Files beside the page, by folder; hang bundles first, since somebody looks for them."""
-    folders: dict[str, list[str]] = {}
+    folders: dict[str, list[Path]] = {}
     for path in sorted(sources.folder.rglob("*")):
         if path.is_file() and path.suffix in ARTIFACTS and path.parent != sources.folder:
-            folders.setdefault(_relative(path.parent, sources.folder), []).append(path.name)
+            folders.setdefault(path.parent.relative_to(sources.folder).as_posix(), []).append(path)
     ordered = sorted(folders.items(), key=lambda item: ("hang" not in item[0], item[0]))
-    return [{"folder": folder, "files": names[:40], "more": max(0, len(names) - 40)} for folder, names in ordered]
-
-
-def _relative(path: Path, folder: Path) -> str:
-    try:
-        return path.resolve().relative_to(folder.resolve()).as_posix()
-    except ValueError:
-        return path.name
+    return [
+        {
+            "folder": folder,
+            "files": [(path.name, sources.link(path)) for path in paths[:SHOWN]],
+            "more": max(0, len(paths) - SHOWN),
+        }
+        for folder, paths in ordered
+    ]
 
 
 def read_summary(folder: Path) -> Mapping[str, Any] | None:

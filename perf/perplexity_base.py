@@ -47,7 +47,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
                     np.lib.format.write_array(file, array)
             with archive.open(LOGITS, "w", force_zip64=True) as file:
                 head = {"descr": "<f4", "fortran_order": False, "shape": (rows, vocab)}
-                np.lib.format.write_array_header_1_0(file, head)  # type: ignore[no-untyped-call]
+                np.lib.format.write_array_header_1_0(file, head)
                 writer = RowWriter(file, path)
                 yield writer
         if writer.rows != rows:
@@ -94,10 +94,10 @@ class Base:
             self.meta: dict[str, Any] = json.loads(str(self._array(META)))
             self.tokens: list[int] = self._array(TOKENS).tolist()
             self._file = self._archive.open(LOGITS)
-            version = np.lib.format.read_magic(self._file)  # type: ignore[no-untyped-call]
+            version = np.lib.format.read_magic(self._file)
             if version != (1, 0):
                 raise ValueError(f"an array of version {version}")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(self._file)  # type: ignore[no-untyped-call]
+            shape, _, dtype = np.lib.format.read_array_header_1_0(self._file)
             self.rows, self.vocab = (int(size) for size in shape)
             if dtype != np.dtype("<f4"):
                 raise ValueError(f"logits are {dtype}, wanted float32")

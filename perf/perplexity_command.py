@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
@@ -42,10 +44,8 @@ exit codes: 0; 1 where a logit is not a number, or the mean divergence is above 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_model(made)
+    made = Parser(description=__doc__, epilog=EXAMPLES)
+    add_models(made)
     text = made.add_argument_group("the text")
     text.add_argument("--text", metavar="FILE", help="UTF-8; - reads stdin (default: a text of our own, 9 kB)")
     text.add_argument("--chunks", type=int, metavar="N", help="the first N only (default: all)")
@@ -100,13 +100,13 @@ def _body(arguments: argparse.Namespace) -> int:
             base, beside = perplexity.rows_from(other, made), _name(other)
         rows = perplexity.scored(ctx) * len(made)
         count = len(made)
-        print(
+        terminal.show(
             f"{gguf.path.name}  {gguf.architecture} on {_name(engine)}\n"
             f"  {origin}: {len(tokens)} tokens, {count} chunk{'s' * (count > 1)} of {ctx}, {rows} predictions",
-            file=out,
+            out=out,
         )
         if beside:
-            print(f"  base: {beside}", file=out)
+            terminal.show(f"  base: {beside}", out=out)
         keep: Callable[[Any], None] = lambda rows: None  # noqa: E731
         if arguments.save_base:
             meta = {
@@ -123,7 +123,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
             def done(number: int, scores: Scores) -> None:
                 advance(1)
-                print(_chunk_line(number, scores), file=out, flush=True)
+                terminal.show(_chunk_line(number, scores), out=out)
 
             scores = perplexity.score(engine, made, base=base, keep=keep, chunk_done=done)
         describe_run(report, engine)
@@ -139,7 +139,7 @@ def _body(arguments: argparse.Namespace) -> int:
     report.details |= {"text": origin, "tokens": len(tokens), "ctx": ctx, "chunks": len(made), "bos": bos}
     _show(scores, result, report, beside, out)
     if arguments.save_base:
-        print(f"wrote     {arguments.save_base}: {rows} rows", file=out)
+        terminal.show(f"wrote     {arguments.save_base}: {rows} rows", out=out)
     return finish(report, arguments)
 
 
@@ -286,14 +286,14 @@ def _show(scores: Scores, result: Result, report: Report, beside: str, out: Text
     from zinc_rt.perf.perplexity import against, perplexity
 
     for shortcut in report.shortcuts:
-        print(f"shortcut  {shortcut}", file=out)
+        terminal.show(f"shortcut  {shortcut}", out=out)
     if beside:
         for line in _against_lines(against(scores), len(scores.nll)):
-            print(line, file=out)
+            terminal.show(line, out=out)
     simulated = " (simulated)" if report.device["simulated"] else ""
     made = perplexity(scores.nll)
     verdict = f"perplexity {made.value:.4f} +- {made.error:.4f} on {report.device['tier']}{simulated}"
-    print(f"{'FAIL      ' + result.reason + '; ' if result.reason else ''}{verdict}", file=out)
+    terminal.show(f"{'FAIL      ' + result.reason + '; ' if result.reason else ''}{verdict}", out=out)
 
 
 def _against_lines(found: Against, count: int) -> list[str]:

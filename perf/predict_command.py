@@ -6,6 +6,8 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt import terminal
+from zinc_rt.arguments import add_models
 from zinc_rt.commands.output import add_json, finish, words
 
 if TYPE_CHECKING:
@@ -34,12 +36,11 @@ def add(actions: Any) -> None:
         help="tok/s of a model on a device, what bounds it, what a change is worth",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model", metavar="FILE", help="a GGUF file")
+    add_models(parser, required=False)
     parser.add_argument("--original", action="store_true", help="the original design's figures, done again")
     parser.add_argument("--device-row", default="R9700", metavar="NAME", help="default R9700; all: every row")
-    parser.add_argument("--ctx", type=int, metavar="N", help="context length (default: as zinc-rt run)")
+    parser.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: as zinc-rt run)")
     parser.add_argument(
         "--position", type=int, metavar="P", help="of the token (default: the last of the context)"
     )
@@ -87,24 +88,24 @@ def _model(
     work = work_of(gguf, ctx=ctx, position=position)
     report.model, report.ordering, report.ctx = describe_model(gguf), "canonical-1", ctx
     report.details |= {"code": runtime_version(), "work": _work(work)}
-    print(f"{work.model}  {work.architecture}, one token at position {position}", file=out)
-    print(f"  reads {size(work.read_bytes)}, writes {size(work.written_bytes)}", file=out)
+    terminal.show(f"{work.model}  {work.architecture}, one token at position {position}", out=out)
+    terminal.show(f"  reads {size(work.read_bytes)}, writes {size(work.written_bytes)}", out=out)
     by_class: dict[tuple[str, str], int] = {}
     for row in work.traffic:
         by_class[row.kind, row.dtype] = by_class.get((row.kind, row.dtype), 0) + row.read_bytes
     for (kind, dtype), read in sorted(by_class.items(), key=lambda item: -item[1]):
-        print(f"    {kind:<9}{dtype:<6}{size(read)}", file=out)
-    print(
+        terminal.show(f"    {kind:<9}{dtype:<6}{size(read)}", out=out)
+    terminal.show(
         f"  {work.dispatches} dispatches, {work.barriers} barriers, {work.packets} packets in {work.ib_dwords} "
         "dwords, written once",
-        file=out,
+        out=out,
     )
     for device in rows:
         _show(predict(work, device, known), work, known, report, out)
-    print("\nassumed, pessimistic to optimistic:", file=out)
+    terminal.show("\nassumed, pessimistic to optimistic:", out=out)
     for assumption in known.assumptions.values():
         values = ", ".join(f"{value:g}" for value in assumption.value)
-        print(f"  {assumption.name:<16}{values:<20} {assumption.why}", file=out)
+        terminal.show(f"  {assumption.name:<16}{values:<20} {assumption.why}", out=out)
 
 
 def _show(made: Prediction, work: Work, known: Table, report: Report, out: TextIO) -> None:
@@ -114,19 +115,21 @@ def _show(made: Prediction, work: Work, known: Table, report: Report, out: TextI
     parts = made.likely
     low, high = (made.cases[case].tokens_per_second for case in ("pessimistic", "optimistic"))
     device = made.device
-    print(f"\n{device.name}: {device.memory_gbps:g} GB/s, {device.compute_units} CUs  [{device.source}]", file=out)
-    print(
+    terminal.show(
+        f"\n{device.name}: {device.memory_gbps:g} GB/s, {device.compute_units} CUs  [{device.source}]", out=out
+    )
+    terminal.show(
         f"  predicted {parts.tokens_per_second:.1f} tok/s ({low:.1f} to {high:.1f}), bound by {parts.bound}; "
         f"its bytes alone {made.ceiling:.1f}",
-        file=out,
+        out=out,
     )
     shares = ", ".join(f"{name} {1e6 * value:.0f} µs" for name, value in parts.as_dict().items() if value > 0)
-    print(f"  a token's {1e6 * parts.seconds:.0f} µs: {shares}", file=out)
+    terminal.show(f"  a token's {1e6 * parts.seconds:.0f} µs: {shares}", out=out)
     for note in made.notes:
-        print(f"  note: {note}", file=out)
+        terminal.show(f"  note: {note}", out=out)
     changes = worth(work, device, known)
     for each in changes:
-        print(f"  {each.milestone}  {each.before:.1f} -> {each.after:.1f} tok/s: {each.change}", file=out)
+        terminal.show(f"  {each.milestone}  {each.before:.1f} -> {each.after:.1f} tok/s: {each.change}", out=out)
     report.results.append(
         Result(
             f"predict/{device.key}",
@@ -171,17 +174,19 @@ def _original(device: DeviceRow, report: Report, out: TextIO) -> None:
 
     found = own_ceiling()
     off = abs(found - CEILING) / CEILING
-    print(
+    terminal.show(
         f"the original's ceiling, from its own bytes: {found:.1f} tok/s, it says {CEILING} ({off:.1%} off)",
-        file=out,
+        out=out,
     )
-    print("where its arithmetic does not hold:", file=out)
+    terminal.show("where its arithmetic does not hold:", out=out)
     for each in findings(device):
-        print(f"  {each.kind:<6}{each.section:<13}{each.text}", file=out)
-    print("its milestones for one stream, each structural change put on its own budget:", file=out)
+        terminal.show(f"  {each.kind:<6}{each.section:<13}{each.text}", out=out)
+    terminal.show("its milestones for one stream, each structural change put on its own budget:", out=out)
     for step in steps():
         wanted = f"asks {step.target:g}" if step.target else ""
-        print(f"  {step.milestone:<6}{step.tokens_per_second:6.1f} tok/s  {wanted:<10}{step.change}", file=out)
+        terminal.show(
+            f"  {step.milestone:<6}{step.tokens_per_second:6.1f} tok/s  {wanted:<10}{step.change}", out=out
+        )
     report.results.append(
         Result(
             "predict/original",

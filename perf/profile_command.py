@@ -7,6 +7,8 @@ import statistics
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt import terminal
+from zinc_rt.arguments import add_models
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
 
@@ -44,9 +46,8 @@ def add(actions: Any) -> None:
         help="where a step's time goes, node by node",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_model(parser)
+    add_models(parser)
     options.add_engine(parser)
     load = parser.add_argument_group("the step")
     load.add_argument(
@@ -118,7 +119,9 @@ def _profile(arguments: argparse.Namespace) -> int:
         where = f"{report.device['tier']}{', simulated' if simulated else ''} on {report.device['name']}"
         text = timeline(measured, where)
         write_whole(arguments.chrome, lambda file: file.write(text.encode()))
-        print(f"wrote     {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing", file=out)
+        terminal.show(
+            f"wrote     {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
+        )
     return finish(report, arguments)
 
 
@@ -231,68 +234,65 @@ def _show(
 
     device, first = report.device, measured.steps[0].times
     simulated = ", simulated" if device["simulated"] else ""
-    print(
+    terminal.show(
         f"{Path(report.model['path']).name}  {report.model['architecture']} on {device['tier']}{simulated}, "
         f"{device['name']}, {report.ordering}, ctx {report.ctx}",
-        file=out,
+        out=out,
     )
     what = (
         f"a prompt of {measured.tokens} tokens" if measured.tokens > 1 else f"one token near {measured.position}"
     )
-    print(f"  {what}, mean of {made.steps} steps; clock: {first.clock}", file=out)
+    terminal.show(f"  {what}, mean of {made.steps} steps; clock: {first.clock}", out=out)
     timed, plain = made.step_ns / made.steps / 1e6, statistics.fmean(measured.plain_ns) / 1e6
-    print(
+    terminal.show(
         f"  a step {timed:.3f} ms with every dispatch alone and timed, {plain:.3f} ms without "
         f"({timed / plain:.2f} times)",
-        file=out,
+        out=out,
     )
     gbs, why = limit
-    print(f"  bandwidth: {f'{gbs:.1f} GB/s, {why}' if gbs else why}", file=out)
+    terminal.show(f"  bandwidth: {f'{gbs:.1f} GB/s, {why}' if gbs else why}", out=out)
     _table(arguments, made, gbs, out)
     for shortcut in report.shortcuts:
-        print(f"shortcut  {shortcut}", file=out)
+        terminal.show(f"shortcut  {shortcut}", out=out)
     if made.wrong:
         for line in made.wrong:
-            print(f"FAIL      {line}", file=out)
+            terminal.show(f"FAIL      {line}", out=out)
         return
     clock = " (SIMULATED clock)" if first.simulated else ""
-    print(
+    terminal.show(
         f"nodes     add up to {made.nodes_share:.1%} of the step{clock}, {1 - made.nodes_share:.1%} is the host's"
         + ("" if made.nodes_share >= 1 - WITHIN else ": so short a step is largely the host's"),
-        file=out,
+        out=out,
     )
 
 
 def _table(arguments: argparse.Namespace, made: Profile, limit_gbs: float, out: TextIO) -> None:
     top = arguments.top if arguments.top > 0 else len(made.rows)
     shown, rest = made.rows[:top], made.rows[top:]
-    width = max((len(row.name) for row in shown), default=4)
-    width = max(width, len(f"{len(rest)} more"), len("nodes"))
-    head = f"{arguments.by:<{width}}  {'kernel':<18} {'calls':>6} {'ms':>10} {'share':>7} {'launch ms':>10}"
-    head += f" {'bytes':>12}"
-    print(head + (f" {'GB/s':>7} {'of it':>6}" if limit_gbs else ""), file=out)
-    for row in shown:
-        print(_line(row.name, _kernel(row), row, made, width, limit_gbs), file=out)
+    names = ("calls", "ms", "share", "launch ms", "bytes", *(("GB/s", "of it") if limit_gbs else ()))
+    columns = [terminal.Column(arguments.by), terminal.Column("kernel"), *map(terminal.number, names)]
+    rows = [_cells(row.name, _kernel(row), row, made, limit_gbs) for row in shown]
     if rest:
-        print(_line(f"{len(rest)} more", "", _sum(rest), made, width, limit_gbs), file=out)
-    total = _sum(made.rows)
-    print(_line("nodes", "", total, made, width, limit_gbs), file=out)
+        rows.append(_cells(f"{len(rest)} more", "", _sum(rest), made, limit_gbs))
+    rows.append(_cells("nodes", "", _sum(made.rows), made, limit_gbs))
     for name, nanoseconds in (("host", made.host_ns), ("step", made.step_ns)):
-        share = nanoseconds / made.step_ns
-        print(f"{name:<{width}}  {'':<18} {'':>6} {nanoseconds / made.steps / 1e6:>10.3f} {share:>7.1%}", file=out)
+        share, spent = f"{nanoseconds / made.step_ns:.1%}", f"{nanoseconds / made.steps / 1e6:.3f}"
+        rows.append([name, "", "", spent, share, *[""] * (len(columns) - 5)])
+    terminal.table(columns, rows, out)
 
 
-def _line(name: str, kernel: str, row: Row, made: Profile, width: int, limit_gbs: float) -> str:
+def _cells(name: str, kernel: str, row: Row, made: Profile, limit_gbs: float) -> list[str]:
     size = "-" if row.bytes is None else f"{row.bytes:,}"
     milliseconds, launch = (each / made.steps / 1e6 for each in (row.nanoseconds, row.launch_ns))
-    text = (
-        f"{name:<{width}}  {kernel:<18} {row.calls / made.steps:>6.0f} {milliseconds:>10.3f} "
-        f"{row.nanoseconds / made.step_ns:>7.1%} {launch:>10.3f} {size:>12}"
-    )
+    shares = ["", ""]
     if limit_gbs and row.bytes:
         gbs = _gbs(row, made)
-        text += f" {gbs:>7.2f} {gbs / limit_gbs:>6.1%}"
-    return text
+        shares = [f"{gbs:.2f}", f"{gbs / limit_gbs:.1%}"]
+    return [
+        *(name, kernel, f"{row.calls / made.steps:.0f}", f"{milliseconds:.3f}"),
+        *(f"{row.nanoseconds / made.step_ns:.1%}", f"{launch:.3f}", size),
+        *(shares if limit_gbs else []),
+    ]
 
 
 def _kernel(row: Row) -> str:

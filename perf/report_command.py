@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from zinc_rt import terminal
 from zinc_rt.commands.output import add_json, finish, words
 
 EXAMPLES = """\
@@ -27,7 +28,6 @@ def add(actions: Any) -> None:
         help="one page: gates, speeds beside predictions, trends, probes, validation, logs",
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="where the reports lie")
     parser.add_argument("-o", "--out", required=True, metavar="F.html", help="written whole or not at all")
@@ -41,6 +41,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
     from zinc_rt.perf.evidence import collect
     from zinc_rt.perf.history import read
+    from zinc_rt.perf.links import Links
     from zinc_rt.perf.page import Sources, read_summary, to_html
     from zinc_rt.report import Report, Result, write_text
 
@@ -52,12 +53,19 @@ def _report(arguments: argparse.Namespace) -> int:
         raise InputError(f"{arguments.folder}: no reports in it", next="commands write them with --json")
     path = arguments.history or next(iter(sorted(arguments.folder.glob("history*.jsonl"))), None)
     sources = Sources(
-        arguments.folder, reports, read(path) if path is not None else None, read_summary(arguments.folder)
+        arguments.folder,
+        reports,
+        read(path) if path is not None else None,
+        read_summary(arguments.folder),
+        Links(Path(arguments.out)),
     )
     write_text(arguments.out, to_html(sources))
+    if sources.links is not None and sources.links.copied:
+        print(f"copied {sources.links.copied} files to {sources.links.beside}, which goes where the page goes",
+              file=words(arguments))  # fmt: skip
     report = Report("perf report")
     report.results.append(
         Result("page", "page", "pass", reason=f"{len(reports)} reports", artifacts=[str(arguments.out)])
     )
-    print(f"wrote {arguments.out}: {len(reports)} reports", file=words(arguments))
+    terminal.show(f"wrote {arguments.out}: {len(reports)} reports", out=words(arguments))
     return finish(report, arguments)

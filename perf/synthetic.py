@@ -25,6 +25,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import OutputError, UsageError
@@ -238,10 +239,9 @@ def _aligned(at: int, alignment: int) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "python -m zinc_rt.perf.synthetic",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", nargs="?", help="a shape of --list")
     parser.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")

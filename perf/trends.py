@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.files import write_whole
 from zinc_rt.perf.history import LOWER_IS_BETTER, Entry
 from zinc_rt.perf.intervals import Change, change_points
 
@@ -69,6 +71,19 @@ def frame(entries: Sequence[Entry]) -> pandas.DataFrame:
         {"sequence": e.sequence, "at": e.at, "report": e.report, **e.figures, **_flat(e.context)} for e in entries
     ]
     return pandas.DataFrame(rows)
+
+
+def write_csv(path: Path, entries: Sequence[Entry], figure: str = "") -> int:
+    """The frame as CSV, written whole or not at all; only entries of `figure` and that figure where it is given.
+    How many rows it has. Raises UnsupportedError where pandas is not installed, OutputError."""
+    made = frame(entries)
+    if figure:
+        others = {name for entry in entries for name in entry.figures} - {figure}
+        made = made.drop(columns=sorted(others & set(made.columns)))
+        made = made.dropna(subset=[figure]) if figure in made.columns else made.iloc[:0]
+    text = made.to_csv(index=False)
+    write_whole(path, lambda file: file.write(text.encode()))
+    return len(made)
 
 
 def _flat(context: Any) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.errors import InputError, UsageError
+from zinc_rt.terminal import Column, Table, number
 
 if TYPE_CHECKING:
     from zinc_rt.facts import Fact
@@ -37,9 +39,7 @@ MOST_WORDS = 58
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument("which", nargs="*", metavar="ID", help="rows whose id begins so (all)")
     made.add_argument("--all", action="store_true", help="also what is documented, read in a source, or measured")
     made.add_argument("-v", "--verbose", action="store_true", help="reasons, and what leans on each")
@@ -104,11 +104,11 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json == "-":
         print(to_json(report))
         return report.exit_code()
-    print(
+    terminal.show(
         _verbose(rows, leans, learned) if arguments.verbose else _table(rows, leans, learned, all_=arguments.all)
     )
     words = ", ".join(f"{count} {origin}" for origin, count in counts.items())
-    print(f"\n{sum(counts.values())} facts: {words}; cards that told some: {len(learned)}")
+    terminal.show(f"\n{sum(counts.values())} facts: {words}; cards that told some: {len(learned)}")
     if arguments.json:
         write_text(arguments.json, to_json(report))
     return report.exit_code()
@@ -176,9 +176,7 @@ def _result(row: Fact, leans: Sequence[str], card: str) -> Any:
     )
 
 
-def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts], *, all_: bool) -> str:
-    from tabulate import tabulate
-
+def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts], *, all_: bool) -> Table:
     from zinc_rt.probes import leaning
 
     lines = []
@@ -189,16 +187,15 @@ def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts], *, a
         lines.append(
             [row.id, *[origin] * all_, len(leaning.on(leans, row.id)), "*" * bool(row.other), row.says, last]
         )
-    headers = [
-        "id",
+    columns: list[str | Column] = [
+        Column("id", widest=34),
         *["from"] * all_,
-        "leaning",
+        number("leaning"),
         "flip",
-        "says",
-        "where from, or settled by" if all_ else "settled by",
+        Column("says", widest=MOST_WORDS),
+        Column("where from, or settled by" if all_ else "settled by", widest=36),
     ]
-    widths = [34, *[None] * all_, None, None, MOST_WORDS, 36]
-    return tabulate(lines, headers, maxcolwidths=widths, disable_numparse=True)
+    return Table(columns, lines)
 
 
 def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts]) -> str:
@@ -236,7 +233,7 @@ def _flip(ids: Sequence[str], command: Sequence[str]) -> int:
     if words[0] not in points:
         raise UsageError(f"no command {words[0]!r}", next="-- pm4-test --device sim, or another of zinc-rt --help")
     for row in rows:
-        print(f"flipped   {row.id}: {row.other[0]} instead of {_what(row)}", file=sys.stderr, flush=True)
+        terminal.show(f"flipped   {row.id}: {row.other[0]} instead of {_what(row)}", out=sys.stderr)
 
     def note(report: Report) -> None:
         report.shortcuts += [f"the simulated device takes {row.id} at its other value" for row in rows]
@@ -274,5 +271,5 @@ def _record(reports: Sequence[str]) -> int:
         raise UsageError("--record wants reports", next="zinc-rt pm4-test --device sim --json REPORT.json")
     found = leaning.of_reports([Path(each) for each in reports])
     leaning.save(found)
-    print(f"{leaning.FILE}: {len(found)} results")
+    terminal.show(f"{leaning.FILE}: {len(found)} results")
     return 0

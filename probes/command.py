@@ -12,8 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
+from zinc_rt.arguments import Parser
+from zinc_rt.commands.progress import stages
 from zinc_rt.errors import NothingRan, UsageError
+from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
@@ -38,9 +41,7 @@ Exit code: 0 everything that ran passed, 1 a probe failed, 2 wrong usage, 77 no 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     add_choice(made)
     add_hazard(made)
     made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
@@ -153,7 +154,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     tiers = _tiers(arguments.tiers)
     chosen = registry.select(probes, arguments.select, f"zinc-rt-{name}")
     if arguments.list:
-        print(table.listing(chosen))
+        terminal.show(table.listing(chosen))
         return 0
     spec = parse(
         arguments.device,
@@ -198,13 +199,12 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         what = "the machine was reset" if suspect.reset else "the harness ended"
         show(f"journal   {what} while {suspected} ran ({suspect.when})")
     show("")
-    progress = _Progress()
     with ExitStack() as alone:
-        alone.callback(progress.clear)
+        stage = alone.enter_context(stages())
         if not spec.simulated:
             alone.enter_context(gpu_lock.held(str(device.get("render_path") or spec.option)))
-        for result in runner.run(progress.say):
-            progress.clear()
+        for result in runner.run(stage.say):
+            stage.clear()
             report.results.append(result)
             show(table.line(result))
     if name == "pm4-test" and not plan.learn and not spec.simulated:
@@ -372,24 +372,9 @@ def _journal(arguments: argparse.Namespace, spec: DeviceSpec, device: dict[str, 
     return Journal(path, spec.option if spec.simulated else str(device.get("render_path") or spec.option))
 
 
-def _print(text: str) -> None:
-    print(text, flush=True)
+def _print(text: Part) -> None:
+    terminal.show(text)
 
 
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-class _Progress:
-    """One line on a terminal, overwritten; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    def say(self, text: str) -> None:
-        if self._shown:
-            print(f"\r\x1b[K  {text} ...", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+def _to_stderr(text: Part) -> None:
+    terminal.show(text, out=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from zinc_rt import cli
+from zinc_rt.arguments import Parser
 from zinc_rt.probes.command import add_choice, add_hazard, add_results, execute
 
 EPILOG = """\
@@ -18,9 +19,7 @@ Exit code: 0 everything that ran passed, 1 something failed, 2 wrong usage, 77 n
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     add_choice(made)
     add_hazard(made)
     add_results(made)

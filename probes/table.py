@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tabulate import tabulate
-
+from zinc_rt.commands.output import simulated
 from zinc_rt.facts import leaning
 from zinc_rt.probes.probe import Probe
 from zinc_rt.report import Report, Result
+from zinc_rt.terminal import Column, Table
 
 _SHOWN_MEASURES = 4
 _SHOWN_LOG_LINES = 12
@@ -34,12 +34,16 @@ def header(device: dict[str, Any]) -> str:
     return "\n".join(words)
 
 
-def line(result: Result) -> str:
+LINE = (Column("", width=7), Column("", width=4), Column("", width=3), Column("", width=33), "")
+
+
+def line(result: Result) -> Table:
+    """A row of the table that grows while probes run."""
     status = result.status.upper() if result.status == "fail" else result.status
-    what = " sim" if result.measure.get("simulated") else ""
+    what = "sim" if result.measure.get("simulated") else ""
     said = result.reason if result.status != "pass" else measures(result)
     title = str(result.measure.get("title", ""))
-    return f"{result.id:<9}{status:<6}{what:<5}{title:<34} {said}".rstrip()
+    return Table(LINE, [[result.id, status, what, title, said]], headings=False)
 
 
 def measures(result: Result) -> str:
@@ -81,12 +85,11 @@ def story(result: Result) -> str:
 def verdict(report: Report, *, strict: bool) -> str:
     said = report.verdict(strict=strict)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(said["counts"].items()))
-    simulated = " on a SIMULATED device: says nothing about hardware" if report.device.get("simulated") else ""
     leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
-    return f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated}{leans}"
+    return f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated(report)}{leans}"
 
 
-def listing(probes: Sequence[Probe]) -> str:
+def listing(probes: Sequence[Probe]) -> Table:
     rows = [
         [
             probe.id,
@@ -98,6 +101,12 @@ def listing(probes: Sequence[Probe]) -> str:
         ]
         for probe in probes
     ]
-    return tabulate(
-        rows, ["probe", "title", "tiers", "hazard", "needs", "proves"], maxcolwidths=[None, 32, None, None, 14, 60]
+    columns = (
+        "probe",
+        Column("title", widest=32),
+        "tiers",
+        "hazard",
+        Column("needs", widest=14),
+        Column("proves", widest=60),
     )
+    return Table(columns, rows)

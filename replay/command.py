@@ -6,9 +6,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, simulated, words
+from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,9 +39,7 @@ Exit code: 0 every output has the recorded bits, 1 one has not, 2 unusable input
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EXAMPLES)
     made.add_argument("log", metavar="LOG", help="a .zlog, also one that was cut off")
     what = made.add_argument_group("instead of running it").add_mutually_exclusive_group()
     what.add_argument("--info", action="store_true", help="what recorded it and what it holds")
@@ -47,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     how = made.add_argument_group("how it runs")
     how.add_argument("--tiers", metavar="A,B", help="tiers to run it on (default: the one that recorded it)")
     options.add_device(how, "the device behind a GPU tier (default auto: simulated where there is no AMD GPU)")
-    how.add_argument("--model", metavar="FILE", help="the recorded model, where it has moved")
+    how.add_argument("-m", "--model", metavar="FILE", help="the recorded model, where it has moved")
     how.add_argument("--until", type=int, metavar="N", help="stop after step N (default: the last)")
     how.add_argument(
         "--from", dest="start", type=int, default=0, metavar="N",
@@ -104,10 +105,14 @@ def _show(arguments: argparse.Namespace) -> int:
 
     out = words(arguments)
     with LogReader(arguments.log) as log:
-        for line in as_json_lines(log) if arguments.to_json else info(log):
-            print(line, file=out)
+        if arguments.to_json:
+            for line in as_json_lines(log):
+                print(line, file=out)
+        else:
+            for line in info(log):
+                terminal.show(line, out=out)
         for problem in log.problems:
-            print(f"warning: {problem}", file=sys.stderr)
+            terminal.show(f"warning: {problem}", out=sys.stderr)
     return 0
 
 
@@ -118,14 +123,14 @@ def _diff(arguments: argparse.Namespace) -> int:
     out = words(arguments)
     found = diff(arguments.log, arguments.diff)
     for line in found.lines:
-        print(line, file=out)
+        terminal.show(line, out=out)
     report = Report("replay")
     status: Any = "fail" if found.first else "pass" if found.compared else "skip"
     reason = found.first or (f"{found.compared} values are the same" if found.compared else "nothing in common")
     report.results.append(
         Result("diff", "diff", status, reason=reason, measure={"compared": found.compared}, first_bad=found.bad)
     )
-    print(_verdict(report, reason), file=out)
+    terminal.show(_verdict(report, reason), out=out)
     return finish(report, arguments)
 
 
@@ -180,9 +185,9 @@ def _emit(arguments: argparse.Namespace) -> int:
     )
     out = words(arguments)
     for note in captured.notes:
-        print(f"note      {note}", file=out)
-    print(f"run       {run_command(path)}", file=out)
-    print(_verdict(report, f"{path}: {captured.title}, {path.stat().st_size >> 10} KiB"), file=out)
+        terminal.show(f"note      {note}", out=out)
+    terminal.show(f"run       {run_command(path)}", out=out)
+    terminal.show(_verdict(report, f"{path}: {captured.title}, {path.stat().st_size >> 10} KiB"), out=out)
     return finish(report, arguments)
 
 
@@ -209,11 +214,11 @@ def _replay(arguments: argparse.Namespace) -> int:
         _run_each(arguments, choices, report, len(tape.steps))
     out = words(arguments)
     for shortcut in report.shortcuts:
-        print(f"shortcut  {shortcut}", file=out)
+        terminal.show(f"shortcut  {shortcut}", out=out)
     failed = next((result for result in report.results if result.status == "fail"), None)
     if failed is not None and failed.repro:
-        print(f"repro     {failed.repro}", file=out)
-    print(_verdict(report, "; ".join(result.reason for result in report.results)), file=out)
+        terminal.show(f"repro     {failed.repro}", out=out)
+    terminal.show(_verdict(report, "; ".join(result.reason for result in report.results)), out=out)
     return finish(report, arguments)
 
 
@@ -230,12 +235,23 @@ def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
     return choices
 
 
+# Wide enough for what comes, since each row is shown when its tier is done.
+OUTCOME: tuple[str | Column, ...] = (
+    Column("tier", width=6),
+    *(
+        Column(name, right=True, width=width)
+        for name, width in (("steps", 6), ("outputs", 8), ("differ", 7), ("seconds", 9))
+    ),
+    "recorded",
+)
+
+
 def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Report, steps: int) -> None:
     from zinc_rt.commands.progress import progress
     from zinc_rt.replay.run import replay
 
     out = words(arguments)
-    print(f"{'tier':<6} {'steps':>6} {'outputs':>8} {'differ':>7} {'seconds':>9}  recorded", file=out)
+    shown = False
     for choice in choices:
         with progress(steps, f"replay {choice.tier}", "step") as advance:
             outcome = replay(
@@ -248,22 +264,21 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
                 timeout_seconds=options.timeout(arguments),
                 advance=advance,
             )
-        print(
-            f"{outcome.tier:<6} {outcome.steps:>6} {outcome.compared:>8} {len(outcome.differences):>7} "
-            f"{outcome.seconds:>9.3f}  {outcome.live_seconds:.3f} s on {outcome.recorded_tier}",
-            file=out,
-        )
+        figures = (outcome.steps, outcome.compared, len(outcome.differences), f"{outcome.seconds:.3f}")
+        recorded = f"{outcome.live_seconds:.3f} s on {outcome.recorded_tier}"
+        terminal.show(Table(OUTCOME, [[outcome.tier, *figures, recorded]], headings=not shown), out=out)
+        shown = True
         report.results.append(_result(arguments, choice, outcome))
         for problem in outcome.problems:
-            print(f"       {problem}", file=out)
+            terminal.show(f"       {problem}", out=out)
         if outcome.differences and outcome.tier == outcome.recorded_tier:
-            print(
+            terminal.show(
                 "suspect    the log, which does not come to what it holds on the tier that recorded it: it lacks "
                 "something that was written, or the code has changed since",
-                file=out,
+                out=out,
             )
         for finding in outcome.findings[:8]:
-            print(f"       found by the simulated device: {finding}", file=out)
+            terminal.show(f"       found by the simulated device: {finding}", out=out)
 
 
 def _result(arguments: argparse.Namespace, choice: Choice, outcome: Outcome) -> Result:
@@ -296,6 +311,7 @@ def _result(arguments: argparse.Namespace, choice: Choice, outcome: Outcome) -> 
             "seconds": outcome.seconds,
             "recorded_seconds": outcome.live_seconds,
             "findings": len(outcome.findings),
+            "simulated": choice.simulated,
         },
         limit={"differ": 0, "findings": 0},
         first_bad=bad,
@@ -321,7 +337,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
             timeout_seconds=options.timeout(arguments),
         )
         for line in found.lines:
-            print(line, file=out)
+            terminal.show(line, out=out)
         result = Result(
             f"bisect/{choice.tier}",
             "bisect",
@@ -329,7 +345,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
             tier=choice.tier,
             reference="t_cpu",
             reason=found.text,
-            measure={"replays": found.replays, "allowed": found.allowed},
+            measure={"replays": found.replays, "allowed": found.allowed, "simulated": choice.simulated},
             first_bad=found.as_dict(),
             cause=found.cause,
             repro=bisect_command(arguments, choice) if found.failed else "",
@@ -342,7 +358,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
             lane = _lane(arguments, found, choice)
             report.details.setdefault("lane", {})[choice.tier] = lane
             for line in lane:
-                print(f"  {line}", file=out)
+                terminal.show(f"  {line}", out=out)
         report.results.append(result)
 
 
@@ -358,7 +374,7 @@ def _programs(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> 
         for path in paths:
             write_program(node_log, choice, path, timeout_seconds=options.timeout(arguments))
     except ZincError as error:  # a device that hangs may take no more; the log is there
-        print(f"no program of its own: {error}", file=sys.stderr)
+        terminal.show(f"no program of its own: {error}", out=sys.stderr)
         return []
     return paths
 
@@ -379,4 +395,4 @@ def _lane(arguments: argparse.Namespace, found: Found, choice: Choice) -> list[s
 
 
 def _verdict(report: Report, text: str) -> str:
-    return f"{report.verdict()['status']:<9} {text}"
+    return f"{report.verdict()['status']:<9} {text}{simulated(report)}"

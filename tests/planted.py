@@ -11,11 +11,13 @@ import numpy as np
 from zinc_rt.backends import registry
 from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
 from zinc_rt.exec import Buffer
+from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
 
 Code = Callable[..., Any]
 Resident = dict[str, Weight]
+Rewrite = Callable[[Graph], Graph]
 
 
 def as_they_are(anything: Any) -> Any:
@@ -118,6 +120,20 @@ def table_shifted(*names: str) -> Plant:
     return Plant(resident=shifted)
 
 
+def rope_base(factor: float, cos: str = "constant.rope.cos", sin: str = "constant.rope.sin") -> Plant:
+    """Rope tables of another base; that of the model follows from position 1."""
+
+    def tables(resident: Resident) -> Resident:
+        frequency = np.arctan2(resident[sin].raw[1].astype(np.float64), resident[cos].raw[1])
+        pairs = len(frequency)
+        frequency = frequency * factor ** (-np.arange(pairs) / pairs)
+        angle = np.arange(len(resident[cos].raw))[:, None] * frequency
+        other = {cos: np.cos(angle).astype(np.float32), sin: np.sin(angle).astype(np.float32)}
+        return {**resident, **{name: Weight("f32", raw.shape, raw) for name, raw in other.items()}}
+
+    return Plant(resident=tables)
+
+
 def bit_flipped(weight: str, byte: int, bit: int) -> Plant:
     """One bit of one weight, in the first row."""
 
@@ -147,3 +163,21 @@ def overlapping(name: str, over: str) -> Plant:
 
 def several_tokens(program: Program) -> bool:
     return program.plan.capacity["tokens"] > 1
+
+
+def attribute(
+    ops: tuple[str, ...], name: str, change: Callable[[float], float], *, layer: int | None = None, stage: str = ""
+) -> Rewrite:
+    """Nodes of these opcodes, in one layer or all, in one stage or both, with this attribute changed."""
+
+    def changed(node: Node) -> Node:
+        if node.op.name not in ops or name not in node.attrs or layer not in (None, node.layer):
+            return node
+        return replace(node, attrs={**node.attrs, name: change(node.attrs[name])})
+
+    def rewrite(graph: Graph) -> Graph:
+        if stage not in ("", graph.stage):
+            return graph
+        return replace(graph, nodes=tuple(changed(node) for node in graph.nodes))
+
+    return rewrite

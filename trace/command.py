@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.errors import UsageError
 
@@ -38,13 +40,14 @@ LEVELS = ("digest", "inputs", "full")  # without importing NumPy for --help
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights] (-- | --attach) COMMAND [ARGUMENT ...]\n"
+        usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights]\n"
+        "           (-- | --attach) COMMAND [ARGUMENT ...]\n"
         "       %(prog)s (--stats | --plan | --chrome FILE) LOG\n"
-        "       %(prog)s --show NODE [--step N] [--export F.npz] [--tier T] [--model FILE] LOG",
+        "       %(prog)s --show NODE [--step N] [--export F.npz]\n"
+        "           [--tier T] [--model FILE] LOG",
     )
     recording = made.add_argument_group("record")
     recording.add_argument("-o", "--out", metavar="LOG", help="the log to write")
@@ -72,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     values.add_argument(
         "--tier", metavar="T", help="where a log that lacks the values is run again (default t_cpu)"
     )
-    values.add_argument("--model", metavar="FILE", help="the recorded model, where it has moved")
+    values.add_argument("-m", "--model", metavar="FILE", help="the recorded model, where it has moved")
     made.add_argument("log", metavar="LOG", nargs="?", help="the log to look at")
     made.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return made
@@ -94,6 +97,11 @@ def _body(arguments: argparse.Namespace, wrapped: list[str]) -> int:
         if wrapped or arguments.out:
             raise UsageError(
                 "--stats, --plan, --chrome and --show look at a log, they record none", next="leave out one"
+            )
+        if arguments.command:
+            raise UsageError(
+                f"{arguments.command[0]} stands behind the log, where nothing is read",
+                next=f"put options before {arguments.log}",
             )
         if arguments.log is None:
             raise UsageError("no log is named", next="zinc-rt-trace --stats LOG")
@@ -156,7 +164,7 @@ def _look(arguments: argparse.Namespace) -> int:
 
             text = timeline(log)
             write_whole(arguments.chrome, lambda file: file.write(text.encode()))
-            print(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+            terminal.show(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
         elif arguments.show is not None:
             _show(log, arguments)
         else:
@@ -164,7 +172,7 @@ def _look(arguments: argparse.Namespace) -> int:
             from zinc_rt.trace.stats import statistics
 
             for line in statistics(log) if arguments.stats else memory_maps(log):
-                print(line)
+                terminal.show(line)
         for problem in log.problems:
             _say(f"warning: {problem}")
     return 0
@@ -187,11 +195,11 @@ def _show(log: LogReader, arguments: argparse.Namespace) -> None:
         )
     for value in found:
         for line in lines(value):
-            print(line)
+            terminal.show(line)
     if arguments.export:
         export(found, log, Path(arguments.export))
-        print(f"wrote {arguments.export}: {len(found)} arrays, and `meta`")
+        terminal.show(f"wrote {arguments.export}: {len(found)} arrays, and `meta`")
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    terminal.show(line, out=sys.stderr)

@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from zinc_rt.commands.output import size
+from zinc_rt.terminal import Part, Table, number
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 
 
-def statistics(log: LogReader) -> Iterator[str]:
+def statistics(log: LogReader) -> Iterator[Part]:
     """Lines: bytes by kind of record, bytes a token, seconds a step by graph and key."""
     count: dict[str, int] = defaultdict(int)
     bytes_of: dict[str, int] = defaultdict(int)
@@ -20,10 +21,11 @@ def statistics(log: LogReader) -> Iterator[str]:
         count[name] += 1
         bytes_of[name] += taken
     yield f"{log.path}  {size(log.size_bytes)}, level {log.header.get('level')}"
-    yield f"{'record':<14} {'count':>8} {'bytes':>12} {'share':>7}"
-    for name in sorted(bytes_of, key=lambda name: -bytes_of[name]):
-        share = bytes_of[name] / log.size_bytes
-        yield f"{name:<14} {count[name]:>8} {bytes_of[name]:>12} {share:>7.1%}"
+    rows = [
+        (name, count[name], bytes_of[name], f"{bytes_of[name] / log.size_bytes:.1%}")
+        for name in sorted(bytes_of, key=lambda name: -bytes_of[name])
+    ]
+    yield Table(("record", *map(number, ("count", "bytes", "share"))), rows)
     yield from _steps(log)
 
 

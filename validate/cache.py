@@ -1,4 +1,4 @@
-"""T-CPU results kept on disk, by everything they depend on: model, tokens, ordering, code."""
+"""T-CPU results kept on disk, by everything they depend on: model, tokens, ordering, code, processor and BLAS."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import os
 import zipfile
 import zlib
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.code_version import code_version
+from zinc_rt.engine import around_engines
 from zinc_rt.folders import cache_folder
 from zinc_rt.validate.capture import Run
 
@@ -26,15 +29,37 @@ def folder() -> Path:
     return cache_folder() / "validate"
 
 
+def usable() -> bool:
+    """Not while somebody records the engines of this process: what is read from disk opens none."""
+    return around_engines.get() is None
+
+
+@cache
+def arithmetic() -> dict[str, Any]:
+    """What of this machine a float32 sum may depend on: BLAS picks its kernels by the processor it finds."""
+    built = np.show_config(mode="dicts")
+    blas: Any = built.get("Build Dependencies", {}).get("blas", {}) if isinstance(built, dict) else {}
+    core: Any = getattr(np, "_core", None) or np.core
+    features = getattr(core._multiarray_umath, "__cpu_features__", {})
+    return {
+        "processor": processor_name(),
+        "features": sorted(name for name, there in features.items() if there),
+        "numpy": np.__version__,
+        "blas": {name: blas.get(name, "") for name in ("name", "version", "openblas configuration")},
+    }
+
+
 def key_of(**parts: Any) -> str:
-    """Arrays count by their bytes, everything else by its JSON."""
+    """Arrays count by their bytes, everything else by its JSON. The machine's arithmetic is part of every key."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return [str(value.dtype), list(value.shape), hashlib.sha256(value.tobytes()).hexdigest()]
         return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
-    text = json.dumps({"code": code_version(), **plain(parts)}, sort_keys=True, default=str)
+    text = json.dumps(
+        {"code": code_version(), "arithmetic": arithmetic(), **plain(parts)}, sort_keys=True, default=str
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -52,7 +52,7 @@ class Reference:
     greedy_logits: np.ndarray | None = None  # [N, V] after each greedy token
     no_experts: str = ""  # why expert choices cannot be compared, where there is a reason
     rows: np.ndarray | None = None  # the only tokens of the prompt that some of the arrays hold
-    nodes: Mapping[str, np.ndarray] = field(default_factory=dict)  # of `values`, those within layers
+    nodes: Mapping[str, np.ndarray] = field(default_factory=dict)  # of `values`, those within layers, in any order
 
     def of(self, got: np.ndarray, want: np.ndarray) -> np.ndarray:
         """The tokens of `got` [T, ...] that `want` holds."""
@@ -75,8 +75,10 @@ def reference_from_golden(golden: Golden) -> Reference:
         values |= {f"ffn_moe_topk-{layer}": ids for layer, ids in golden.experts.items()}
     values |= golden.nodes
     greedy = [] if golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
+    chosen = {name: value for name, value in values.items() if name.startswith("ffn_moe_topk")}
+    nodes = {**golden.nodes, **chosen} if golden.nodes else {}
     return Reference(
-        golden.logits, values, greedy, golden.greedy_logits, no_experts, rows=golden.rows, nodes=golden.nodes
+        golden.logits, values, greedy, golden.greedy_logits, no_experts, rows=golden.rows, nodes=nodes
     )
 
 

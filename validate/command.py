@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from functools import partial
+from typing import TYPE_CHECKING
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.commands import options
+from zinc_rt.commands.progress import Stage, stages
+from zinc_rt.errors import UsageError
+from zinc_rt.terminal import Part
+
+if TYPE_CHECKING:
+    from zinc_rt.settings import Settings
+    from zinc_rt.validate.run import Job
 
 EPILOG = """\
 examples:
@@ -20,10 +29,8 @@ Exit code: 0 everything compared is within its limit, 1 something is not, 2 unus
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_model(made, required=False)
+    made = Parser(description=__doc__, epilog=EPILOG)
+    add_models(made, required=False, several=True)
     made.add_argument(
         "--tiers",
         default="t_cpu",
@@ -32,9 +39,10 @@ def parser() -> argparse.ArgumentParser:
     )
     what = made.add_argument_group("what runs")
     prompt = what.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", help="tokenised with the model's own tokenizer")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="tokenised with the model's own tokenizer")
     prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids, as they are")
     what.add_argument(
+        "-n",
         "--steps",
         type=int,
         metavar="N",
@@ -76,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where two tiers' bits differ: a log of the run and of the one node at fault",
     )
-    out.add_argument("--strict", action="store_true", help="a skipped check fails")
+    out.add_argument(
+        "--strict", action="store_true", help="a skipped check fails, and so does a tier simulated unasked"
+    )
     out.add_argument("--no-cache", action="store_true", help="compute T-CPU results again")
     made.set_defaults(defaults={action.dest: action.default for action in made._actions})
     return made
@@ -95,7 +105,6 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.diagnosis import Evidence, diagnosis
-    from zinc_rt.validate.prepare import prepare
     from zinc_rt.validate.run import Runner, validate
     from zinc_rt.validate.table import sections, verdict
 
@@ -103,24 +112,27 @@ def _body(arguments: argparse.Namespace) -> int:
     settings = options.settings()
     report = Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps())
     show = _silent if arguments.json == "-" else _print
-    jobs = prepare(arguments, settings)
+    jobs = _jobs(arguments, settings)
     digest: list[str] = []  # of what failed, shown last
-    for job in jobs:
-        progress = _Progress()
-        with Runner(job, progress.say) as runner:
+    for number, job in enumerate(jobs, 1):
+        with stages() as stage, Runner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
             announce(runner, report, show)
             results = list(validate(runner))
             describe_ran(report, runner.engine(job.tiers[0]))
             same_bits = runner.same_bits()
-        progress.clear()
         report.results += results
         report.details.setdefault("same_bits", {})[job.name] = same_bits
-        for text in sections(results, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
-            show(text)
+        for page in sections(results, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
+            show(page)
         digest += diagnosis(Evidence(job, results, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
+        if runner.from_disk:
+            report.details.setdefault("from_disk", []).extend(f"{job.name}, {what}" for what in runner.from_disk)
+            show(f"from disk {'; '.join(runner.from_disk)}: results of an earlier run (--no-cache computes them)")
         show("")
+    if arguments.device != "sim" and report.simulated_tiers():
+        report.details["simulated_unasked"] = report.simulated_tiers()
     leans = {id for result in report.results for id in result.measure.get("assumptions", ())}
     if leans:
         report.details["assumptions"] = told([each for each in table().values() if each.id in leans])
@@ -144,24 +156,23 @@ def _body(arguments: argparse.Namespace) -> int:
     return report.exit_code(strict=arguments.strict)
 
 
-def _print(text: str) -> None:
-    print(text, flush=True)
+def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
+    """Those of every model named, in turn; of the embedded ones where none is."""
+    from zinc_rt.validate.prepare import prepare
+
+    if len(arguments.models) > 1 and arguments.golden:
+        raise UsageError("--golden holds one model's values", next="name that model alone")
+    each = [argparse.Namespace(**{**vars(arguments), "model": model}) for model in arguments.models or [None]]
+    return [job for given in each for job in prepare(given, settings)]
 
 
-def _silent(text: str) -> None:
+def _print(text: Part) -> None:
+    terminal.show(text)
+
+
+def _silent(text: Part) -> None:
     pass
 
 
-class _Progress:
-    """One line on a terminal, overwritten; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    def say(self, text: str) -> None:
-        if self._shown:
-            print(f"\r\x1b[K  {text} ...", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+def _at(stage: Stage, number: int, count: int, name: str, text: str) -> None:
+    stage.say(f"model {number} of {count}: {name}, {text}")

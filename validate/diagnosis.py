@@ -120,14 +120,16 @@ class Evidence:
 
     @cached_property
     def nodes(self) -> list[Result]:
-        """Where values inside the layers are off the golden's."""
-        return [result for result in self.failed if result.id.endswith("/nodes")]
+        """Where values inside the layers are off the golden's: not those that a torn golden fed."""
+        found = [result for result in self.failed if result.id.endswith("/nodes")]
+        return [] if found and self.agree and self.golden_recovers else found
 
     @cached_property
     def place(self) -> Result:
         """The failure that says best where: the first node that parts, else the first value that does."""
         order = ("node", "finite", "layer", "experts", "logits", "decode", "greedy", "tap", "prefill")
         mine = [r for r in self.failed if r.tier == self.suspect.text] or self.failed
+        mine = [r for r in mine if r in self.nodes or not r.id.endswith("/nodes")] or mine
         node = [r for r in mine if r.id.endswith("/first-divergent")]
         if not node and (self.agree or self.suspect.text == ORACLE.tier):  # one is asked for all who agree
             node = self.nodes
@@ -255,8 +257,8 @@ PATTERNS = (
     ),
     Pattern(
         lambda e: e.agree and e.only_later and bool(e.off_golden) and not e.on_golden,
-        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model code's decode or "
-        "state{at_node}",
+        "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model "
+        "code's decode{at_node}, or its state",
         "{stepwise}",
     ),
     Pattern(

@@ -19,6 +19,7 @@ from zinc_rt.validate.checks import Reference, Subject
 from zinc_rt.validate.limits import ALL_BUT, NODE
 from zinc_rt.validate.measure import Limit, compare
 
+CHOICES = "ffn_moe_topk-"
 WAYS = {"prefill": "one pass", "decode": "token by token"}
 FEW = 5  # named beyond the first; the rest is counted
 
@@ -35,19 +36,19 @@ def nodes_check(
     last = len(golden.ids) - 1 if reference.rows is None else int(reference.rows[-1])
     for stage, label, got, want, head_dim in _pairs(reference, runs, len(golden.ids)):
         compared.add(label)
-        found = _errors(got, want, subject.limit.bits)
+        choice = label.startswith(CHOICES)
+        found = _chosen(got, want) if choice else _errors(got, want, subject.limit.bits)
         for measure, value in found.items():
             worst[measure] = max(worst[measure], (value, label))
-        over = next((m for m, value in found.items() if not value <= _allowed(subject, m, label, fed, last)), None)
+        allowed = {measure: _allowed(subject, measure, label, fed, last) for measure in found}
+        over = next((measure for measure, value in found.items() if not value <= allowed[measure]), None)
         if over is None:
             before = label if not bad else before
             continue
         apart += [label] if label not in apart else []
         if not bad:
             bad = _first(stage, label, got, want, head_dim, reference)
-            cause = _cause(
-                subject, stage, label, over, found[over], _allowed(subject, over, label, fed, last), before
-            )
+            cause = _cause(subject, stage, label, over, found[over], allowed[over], before)
     missing = [label for label in reference.nodes if label not in compared]
     result = subject.result(
         "nodes",
@@ -72,6 +73,7 @@ def nodes_check(
         result.limit = {
             "spread": NODE.spread,
             "factor": NODE.factor,
+            "position": NODE.position,
             "healthy": dict(NODE.healthy),
             "why": NODE.why,
         }
@@ -87,7 +89,17 @@ def _pairs(
             want = reference.nodes.get(label)
             if want is not None:
                 got = reference.of(values[:tokens], want)
-                yield stage, label, got.reshape(len(got), -1), want.reshape(len(want), -1), run.head_dims[label]
+                yield (
+                    stage,
+                    label,
+                    got.reshape(len(got), -1),
+                    want.reshape(len(want), -1),
+                    run.head_dims.get(label, 0),
+                )
+
+
+def _chosen(got: np.ndarray, want: np.ndarray) -> dict[str, float]:
+    return {"spread": 0.0 if np.array_equal(got, want) else np.inf}
 
 
 def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
@@ -126,7 +138,9 @@ def _cause(
     subject: Subject, stage: str, label: str, measure: str, value: float, allowed: float, before: str
 ) -> str:
     how = f"{value:.1e} of its size, at most {allowed:.1e} (healthy {NODE.healthy[measure]:.1e})"
-    if subject.limit.bits:
+    if label.startswith(CHOICES):
+        how = "other experts, or in another order"
+    elif subject.limit.bits:
         how = "other bits"
     elif measure == "factor":
         how = f"all of it by a factor: {how}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from tabulate import tabulate
-
+from zinc_rt.commands.output import simulated
 from zinc_rt.facts import leaning
 from zinc_rt.report import Report, Result
+from zinc_rt.terminal import Column, Page, Table, number
 from zinc_rt.validate.measure import sparkline
 
 HEADERS = ("value", "|x| 2^-8..2^6", "max abs", "rel RMS", "ULP", "limit", "", "first bad")
@@ -67,20 +67,20 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
     return table
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[Result]) -> Page:
     """What was measured, a row each; beneath, the reasons there are, a line each."""
-    return "\n".join(filter(None, [_measured(results), *reason_lines(results), *cause_lines(results)]))
+    return Page([*_measured(results), *reason_lines(results), *cause_lines(results)])
 
 
-def _measured(results: Sequence[Result]) -> str:
+def _measured(results: Sequence[Result]) -> list[Table]:
     shown = rows(results)
     if not shown:
-        return ""
+        return []
     headers = list(HEADERS)
     if any("resync" in result.measure for result in results):
         headers.insert(5, "resync")
-    aligned = ("left", "left") + ("right",) * (len(headers) - 4) + ("left", "left")
-    return tabulate(shown, headers, tablefmt="plain", colalign=aligned, disable_numparse=True)
+    columns = [Column(name, right=2 <= at < len(headers) - 2) for at, name in enumerate(headers)]
+    return [Table(columns, shown)]
 
 
 def cause_lines(results: Sequence[Result]) -> Iterator[str]:
@@ -138,18 +138,18 @@ def _name(result: Result) -> str:
     return result.id.rpartition("/")[2]
 
 
-def sections(results: Sequence[Result], simulated: Collection[str] = (), *, verbose: bool = True) -> Iterator[str]:
+def sections(
+    results: Sequence[Result], simulated: Collection[str] = (), *, verbose: bool = True
+) -> Iterator[Page]:
     """One table for each pair of a tier and what it is held against; `simulated` tiers say so. Unless `verbose`, a
     pair in which nothing failed is a row of one table for all such pairs, which comes first."""
     groups = _groups(results)
     brief = [] if verbose else [group for group in groups if all(result.status != "fail" for result in group)]
     if brief:
-        yield "\n".join(
-            ["", summary(brief, simulated), *(line for group in brief for line in reason_lines(group))]
-        )
+        yield Page(["", summary(brief, simulated), *(line for group in brief for line in reason_lines(group))])
     for group in groups:
         if group not in brief:
-            yield "\n".join([f"\n{_title(group[0], simulated)}", table(group), *agreement_lines(group)])
+            yield Page(["", _title(group[0], simulated), *table(group).parts, *agreement_lines(group)])
 
 
 def _groups(results: Sequence[Result]) -> list[list[Result]]:
@@ -166,10 +166,15 @@ def _against(result: Result) -> str:
     return "itself" if result.reference == result.tier else result.reference
 
 
-SUMMARY = ("tier", "against", "checks", "layers", "logits", "KL", "top-1", "")
+SUMMARY: tuple[str | Column, ...] = (
+    "tier",
+    "against",
+    *map(number, ("checks", "layers", "logits", "KL", "top-1")),
+    "",
+)
 
 
-def summary(groups: Sequence[Sequence[Result]], simulated: Collection[str] = ()) -> str:
+def summary(groups: Sequence[Sequence[Result]], simulated: Collection[str] = ()) -> Table:
     """A row each: how many checks, the largest error of a layer and of the logits, and how the logits agree."""
     shown = []
     for group in groups:
@@ -188,8 +193,7 @@ def summary(groups: Sequence[Sequence[Result]], simulated: Collection[str] = ())
                 "pass" if passed else "skip",
             ]
         )
-    aligned = ("left", "left", "right", "right", "right", "right", "right", "left")
-    return tabulate(shown, SUMMARY, tablefmt="plain", colalign=aligned, disable_numparse=True)
+    return Table(SUMMARY, shown)
 
 
 def _largest(results: Iterable[Result]) -> str:
@@ -227,6 +231,8 @@ def verdict(report: Report, models: int, *, strict: bool) -> str:
         others = len(reasons) - 1
         more = f" and {others} more reason{'' if others == 1 else 's'}" if others else ""
         parts.append(f"{counts['skip']} skipped ({reasons[0]}{more})")
+    if strict and report.simulated_unasked:
+        parts.insert(0, f"{', '.join(report.simulated_unasked)} simulated without --device sim")
     plural = "" if models == 1 else "s"
     leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
-    return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{leans}"
+    return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{simulated(report)}{leans}"

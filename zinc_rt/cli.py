@@ -11,13 +11,17 @@ import ast
 import errno
 import io
 import os
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Callable
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zinc_rt.arguments import meant
 from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.settings import read_settings
 
@@ -28,11 +32,17 @@ INTERRUPTED = 130
 READER_GONE = 141  # as of a process that SIGPIPE ended, so that a shell takes it for one
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 Body = Callable[[argparse.Namespace], int]
+# Whoever wants a command's parser and not the command: run() gives it to them, and nothing runs.
+on_parser: ContextVar[Callable[[argparse.ArgumentParser], None] | None] = ContextVar("on_parser", default=None)
 
 
 def run(name: str, parser: argparse.ArgumentParser, body: Body, argv: list[str] | None) -> int:
     """Parse and run one command: a ZincError becomes its sentence and exit code, Ctrl-C becomes 130."""
     parser.prog = f"zinc-rt {name}"
+    hear = on_parser.get()
+    if hear is not None:
+        hear(parser)
+        return 0
 
     def parse_and_run() -> int:
         arguments = parser.parse_args(argv)
@@ -124,18 +134,30 @@ def _main(argv: list[str]) -> int:
         print(f"zinc-rt {__version__}")
         return 0
     if argv[0] not in commands:
-        raise UsageError(f"no command {argv[0]!r}", next=f"one of {', '.join(sorted(commands))}; zinc-rt --help")
+        near = meant(argv[0], sorted(commands))
+        known = "" if near else f"one of {', '.join(sorted(commands))}; "
+        raise UsageError(f"no command {argv[0]!r}{near}", next=f"{known}zinc-rt --help")
     command: Callable[[list[str] | None], int] = commands[argv[0]].load()
     return command(argv[1:])
 
 
 def _help(commands: dict[str, EntryPoint]) -> str:
     width = max((len(name) for name in commands), default=0)
-    rows = "\n".join(f"  {name:<{width}}  {_summary(point)}" for name, point in sorted(commands.items()))
+    screen = max(shutil.get_terminal_size().columns - 2, width + 20)
+    rows = "\n".join(
+        textwrap.fill(
+            f"  {name:<{width}}  {_summary(point)}",
+            screen,
+            subsequent_indent=" " * (width + 4),
+            break_on_hyphens=False,
+        )
+        for name, point in sorted(commands.items())
+    )
     return (
-        "ZINC_RT: bring-up and validation of GPUs for LLM inference, with the runtime inside.\n\n"
-        f"usage: zinc-rt COMMAND [OPTION ...]\n\n{rows}\n\n"
-        "`zinc-rt COMMAND --help` explains each. Settings from the environment: docs/settings.md."
+        "ZINC_RT: bring-up and validation of GPUs for LLM inference, with the runtime\n"
+        f"inside.\n\nusage: zinc-rt COMMAND [OPTION ...]\n\n{rows}\n\n"
+        "`zinc-rt COMMAND --help` explains each. Settings from the environment:\n"
+        "docs/settings.md. Completion of these words: zinc-rt completion --help."
     )
 
 

@@ -1,6 +1,14 @@
 """Which tier runs, on which device: asked for, or chosen with a line why. What cannot be says so.
 
-Only here is a simulated device put in a real one's place: backends get a Driver, and do not ask which.
+Only here is a simulated device put in a real one's place: backends get a Driver, and do not ask which. What
+--device says is the same in every command:
+
+    auto  this machine's AMD GPU. Commands that hold tiers against each other (validate, replay, perf gate) take a
+          simulated one for a GPU tier that was named where the machine has no AMD GPU at all, and say SIMULATED;
+          none simulates a GPU that is there and cannot be used
+    hw    this machine's AMD GPU, never a simulated one; without one nothing runs
+    sim   a simulated GPU
+    cpu   no GPU
 """
 
 from __future__ import annotations
@@ -76,6 +84,9 @@ def choose_tier(
     machine has no AMD GPU at all. A GPU counts as usable once pm4-test has passed on it as it is now, or with
     `unchecked`. Raises UsageError or UnsupportedError, with the reason and what to do, for a tier that cannot run.
     """
+    row = None if asked == "auto" else registry.parse(asked)[0]
+    if row is None or not row.simulable:
+        require_gpu(device)
     if asked != "auto":
         return _asked(*registry.parse(asked), device, simulate, unchecked, options)
     passed_over: list[str] = []
@@ -91,6 +102,16 @@ def choose_tier(
             return Choice(row, f"{row.tier}: {why}", gpu=found.gpu, unchecked=found.unchecked)
         passed_over.append(f"not {row.tier}: {found.why}")
     raise UnsupportedError(f"no tier is usable: {'; '.join(passed_over)}", next="zinc-rt devices says more")
+
+
+def require_gpu(device: str) -> None:
+    """Raises UnsupportedError where `device` is hw and this machine has no AMD GPU at all: nothing runs in its
+    place."""
+    if device == "hw" and not amd_gpus():
+        raise UnsupportedError(
+            "--device hw: this machine has no AMD GPU, so nothing ran",
+            next="--device sim simulates one, which says nothing about hardware; --device cpu needs none",
+        )
 
 
 def _asked(

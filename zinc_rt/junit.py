@@ -6,13 +6,18 @@ from xml.etree import ElementTree as Xml
 
 from zinc_rt.report import Report
 
+MARK = " [SIMULATED]"
+
 
 def to_junit(report: Report) -> str:
-    """One testcase a result; a skip carries its reason, a failure its measure and first bad element."""
+    """One testcase a result; a skip carries its reason, a failure its measure and first bad element. What a
+    simulated device had a part in says so in its name."""
     counts = report.counts()
+    tiers = set(report.simulated_tiers())
+    whole = report.simulated and not tiers
     suite = Xml.Element(
         "testsuite",
-        name=f"zinc-rt {report.command}",
+        name=f"zinc-rt {report.command}{MARK if report.simulated else ''}",
         tests=str(len(report.results)),
         failures=str(counts.get("fail", 0)),
         skipped=str(counts.get("skip", 0) + counts.get("blocked", 0)),
@@ -20,7 +25,12 @@ def to_junit(report: Report) -> str:
     )
     for result in report.results:
         group, _, name = result.id.rpartition("/")
-        case = Xml.SubElement(suite, "testcase", classname=group.replace(".", "_").replace("/", "."), name=name)
+        own = result.measure.get("simulated") or "simulated" in result.tier  # of the device itself
+        mark = MARK if whole or own or tiers & {result.tier, result.reference} else ""
+        group = group.replace(".", "_").replace("/", ".")
+        case = Xml.SubElement(suite, "testcase", classname=group, name=name + mark)
+        if isinstance(seconds := result.measure.get("seconds"), int | float):
+            case.set("time", f"{seconds:.3f}")
         if result.status == "fail":
             against = f"{result.kind} against {result.reference}" if result.reference else result.reason
             failure = Xml.SubElement(case, "failure", message=against)

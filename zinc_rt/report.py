@@ -6,9 +6,9 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -67,13 +67,30 @@ class Report:
         if hear is not None:
             hear(self)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulated device had a part in it."""
+        return bool(self.device.get("simulated")) or bool(self.simulated_tiers())
+
+    def simulated_tiers(self) -> list[str]:
+        """Those that ran on one, as far as the report tells tiers apart."""
+        devices = self.details.get("devices", {})
+        found = [tier for tier, device in devices.items() if device.get("simulated")]
+        found += [result.tier for result in self.results if result.measure.get("simulated") and result.tier]
+        return list(dict.fromkeys(found))
+
+    @property
+    def simulated_unasked(self) -> list[str]:
+        """Tiers that were simulated without --device sim, as the command noted them in its details."""
+        return list(self.details.get("simulated_unasked", []))
+
     def counts(self) -> dict[str, int]:
         return dict(Counter(result.status for result in self.results))
 
     def exit_code(self, *, strict: bool = False) -> int:
         """0 everything that ran passed and something was compared; 1 a failure; 77 nothing ran (design §4.12)."""
         counts = self.counts()
-        if counts.get("fail") or (strict and counts.get("skip")):
+        if counts.get("fail") or (strict and (counts.get("skip") or self.simulated_unasked)):
             return 1
         return 0 if counts.get("pass") or counts.get("flake") else 77
 
@@ -102,6 +119,26 @@ class Report:
         }
         cleaned: dict[str, Any] = _plain(body)
         return cleaned
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """One report of what a command did for several models, in turn: each result's id begins with its model's file
+    name, and what is of one model alone is in `details["models"]`. A single report is itself."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    names = [Path(str(each.model.get("path", at))).name for at, each in enumerate(reports)]
+    return replace(
+        first,
+        model={},
+        shortcuts=list(dict.fromkeys(text for each in reports for text in each.shortcuts)),
+        details={"models": [{"model": each.model, "ctx": each.ctx, **each.details} for each in reports]},
+        results=[
+            replace(result, id=f"{name}/{result.id}")
+            for name, each in zip(names, reports, strict=True)
+            for result in each.results
+        ],
+    )
 
 
 def to_json(report: Report, *, strict: bool = False) -> str:

@@ -35,7 +35,10 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
-_HOST = "sim kmd pm4 isa facts checked gpu_lock cli commands files report code_version rooms process_memory host"
+_HOST = (
+    "sim kmd pm4 isa facts checked gpu_lock arguments terminal cli commands files report code_version rooms "
+    "process_memory host"
+)
 _ALL = f"{_ENGINE} llm text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
@@ -55,7 +58,7 @@ ROOMS: dict[str, Room] = {
     "kmd": _room(),
     "isa": _room(),
     "facts": _room(),
-    "sim": _room("kmd pm4 isa facts"),
+    "sim": _room("kmd pm4 isa facts arguments terminal"),
     # one model on one device
     "settings": _room("backends"),
     "devices": _room("backends kmd sim checked gpu_lock"),
@@ -81,7 +84,9 @@ ROOMS: dict[str, Room] = {
     "process_memory": _room(),
     "host": _room("backends"),
     "code_version": _room("rooms"),
-    "cli": _room("settings"),
+    "arguments": _room(),  # command lines
+    "terminal": _room(),  # what is drawn on one
+    "cli": _room("settings arguments terminal"),
     "commands": _room(_ALL),
     "examples": _room(_ALL),
     "errors": _room(),

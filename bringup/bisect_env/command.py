@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import cli
+from zinc_rt import cli, terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.errors import CheckFailed, UsageError
+from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
     from zinc_rt.bringup.bisect_env.journal import Session
@@ -64,9 +66,7 @@ ACTIONS = ("start", "next", "record", "status", "example")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument("action", nargs="?", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
     made.add_argument(
         "what", nargs="?", metavar="WHAT", help="start: VARIABLES.yaml; record: pass, fail or unclear"
@@ -205,7 +205,6 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     import numpy as np
-    from tabulate import tabulate
 
     from zinc_rt.bringup.bisect_env.simulate import RIGHT_LIMIT, SETTINGS, VARIABLES, simulate
     from zinc_rt.report import Report, Result
@@ -237,7 +236,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         limit = f"{median:g} of {setting.median_limit}"
         rows.append([setting.text, limit, f"{late:g}", f"{right:.1%}", "pass" if holds else "FAIL"])
     headers = [f"guilty, of {VARIABLES} variables", "median runs", "nine of ten within", "right", ""]
-    _say(arguments, tabulate(rows, headers, disable_numparse=True))
+    _say(arguments, Table(headers, rows))
     return _finish(arguments, report)
 
 
@@ -375,6 +374,6 @@ def _finish(arguments: argparse.Namespace, report: Report) -> int:
     return report.exit_code()
 
 
-def _say(arguments: argparse.Namespace, text: str) -> None:
+def _say(arguments: argparse.Namespace, text: str | Table) -> None:
     if arguments.json != "-":
-        print(text)
+        terminal.show(text)

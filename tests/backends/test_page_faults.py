@@ -124,7 +124,7 @@ def test_a_second_backends_fault_at_the_same_place_is_told_too(tmp_path: Path) -
         driver = SimDriver(machine)
         made = open_t1(driver, hang_folder=tmp_path, timeout_seconds=5.0, debug=False)
         report, _, _ = hang(made, WriteData(NOWHERE, (1,)), name="again")
-        assert report.faults[0].seen is not None
+        assert report.faults[0].seen is not None and report.faults[0].seen.program == "again"
         made.close(drain_seconds=0.0)
         driver.close_all()
     machine.close()

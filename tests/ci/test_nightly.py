@@ -35,7 +35,7 @@ count = os.environ["NIGHT_COUNT"]
 with open(count, "a") as file: file.write(stage + "\\n")
 time.sleep(float(wait))
 status = {"pass": "pass", "fail": "fail"}.get(how, "pass")
-results = [{"id": stage + "/one", "status": status, "reason": "as told"}]
+results = [{"id": stage + "/one", "status": status, "reason": "as told", "measure": {"seconds": 1.5}}]
 if how == "blocked": results.append({"id": stage + "/speed", "status": "blocked", "reason": "none"})
 if how == "surprise": results.append({"id": stage + "/other", "status": "skip", "reason": "gone"})
 if how == "crash": raise SystemExit("the stage fell over")
@@ -111,8 +111,15 @@ def test_a_good_night_passes_and_says_so_on_one_screen(nightly: Nightly) -> None
     assert nightly.ran == ["first", "second", "third"]
     screen = (nightly.out / "summary.txt").read_text().splitlines()
     assert len(screen) < 24 and max(map(len, screen)) < 140
-    cases = Xml.parse(nightly.out / "junit.xml").getroot()
-    assert [case.get("name") for case in cases] == ["first", "second", "third"] and cases.get("failures") == "0"
+    suites = Xml.parse(nightly.out / "junit.xml").getroot()
+    assert [case.get("name") for case in suites[0]] == ["first", "second", "third"]
+    assert suites.get("failures") == "0"
+    second = next(suite for suite in suites if suite.get("name") == "nightly.second [SIMULATED]")
+    assert [(case.get("name"), case.get("time")) for case in second] == [
+        ("one [SIMULATED]", "1.500"), ("speed [SIMULATED]", "0.000"),
+    ]  # fmt: skip
+    assert second[1][0].get("message") == "blocked: none"
+    assert "on a SIMULATED device" in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,10 @@ def test_one_stages_trouble_fails_the_night_and_hides_no_other(nightly: Nightly,
     rows = nightly.summary()["stages"]
     assert isinstance(rows, list)
     assert [row["status"] for row in rows] == ["FAIL", "PASS", "FAIL"]
-    assert Xml.parse(nightly.out / "junit.xml").getroot().get("failures") == "2"
+    suites = Xml.parse(nightly.out / "junit.xml").getroot()
+    assert suites[0].get("failures") == "2"
+    third = next(suite for suite in suites if suite.get("name") == "nightly.third [SIMULATED]")
+    assert third[0][0].get("message") == "fail: as told"
 
 
 def test_a_stage_past_its_time_is_stopped_and_the_next_runs(nightly: Nightly) -> None:
@@ -216,7 +226,9 @@ def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: Modu
     expected = module.load(chip)
     criteria = {each.name for milestone in milestones() for each in milestone.criteria}
     assert set(expected.may["blocked"]) <= criteria
-    assert set(expected.verdicts) == {"M0", "M1", "M2"} and expected.simulated == (chip == "sim")
+    assert set(expected.verdicts) == {f"M{number}" for number in range(9)} and expected.simulated == (
+        chip == "sim"
+    )
     assert set(expected.required) == {"probes", "validate", "replay", "perf", "gates"}
 
 
@@ -225,6 +237,122 @@ def test_expectations_without_a_reason_are_refused(module: ModuleType, tmp_path:
     spoilt.write_text(yaml.safe_dump({**EXPECTED, "may": {"fail": {"first/*": ""}}}))
     with pytest.raises(module.Unusable, match="reason"):
         module.load(str(spoilt))
+
+
+def flaky(nightly: Nightly, rate: float = 0.3) -> None:
+    expected = json.loads(json.dumps(EXPECTED))
+    expected["flakes"] = {"first/*": {"rate": rate, "reason": "a race in the driver"}}
+    expected["stages"]["first"]["at_least"] = 0
+    nightly.expected.write_text(yaml.safe_dump(expected))
+
+
+def test_a_flake_is_told_and_fails_only_beyond_its_rate(nightly: Nightly) -> None:
+    flaky(nightly)
+    code, said = nightly.run("fail", "pass", "pass")
+    assert code == 0 and "flake: first/one: failed in 1 of 1 nights, expected 30%" in said
+    assert nightly.run("pass", "pass", "pass")[0] == 0
+    assert json.loads((nightly.out / "flakes.json").read_text()) == {"first/one": [2, 1]}
+    (nightly.out / "flakes.json").write_text('{"first/one": [9, 8]}')
+    code, said = nightly.run("fail", "pass", "pass")
+    assert code == 1 and "failed in 9 of 10 nights, expected 30%" in said
+
+
+def test_a_flake_that_never_comes_back_is_mended(nightly: Nightly) -> None:
+    flaky(nightly)
+    (nightly.out).mkdir()
+    (nightly.out / "flakes.json").write_text('{"first/one": [20, 0]}')
+    code, said = nightly.run("pass", "pass", "pass")
+    assert code == 0 and "mended: first/one: failed in 0 of 21 nights" in said
+
+
+@pytest.mark.parametrize(
+    ("nights", "failures", "beyond"), [(1, 1, False), (2, 2, True), (50, 5, False), (50, 9, True)]
+)
+def test_how_many_failures_a_rate_allows(module: ModuleType, nights: int, failures: int, beyond: bool) -> None:
+    assert module.Flake(0.06, "known").beyond(nights, failures) is beyond
+
+
+@pytest.mark.parametrize(
+    "spoilt", [{"rate": 0.0, "reason": "x"}, {"rate": 1.5, "reason": "x"}, {"rate": 0.1, "reason": ""}]
+)
+def test_a_flake_has_a_rate_and_a_reason(module: ModuleType, spoilt: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump({**EXPECTED, "flakes": {"a/*": spoilt}}))
+    with pytest.raises(module.Unusable, match="rate"):
+        module.load(str(path))
+
+
+def test_a_speed_that_could_run_and_did_not_is_a_failure(module: ModuleType) -> None:
+    expected = module.load("gfx1201")
+    blocked = {
+        "id": "M1/decode",
+        "status": "blocked",
+        "reason": "needs gfx1201 hardware (R9700); b.json refused: drift",
+    }
+    assert expected.judge("gates", [blocked], whole=False).wrong == []
+    wrong = expected.judge("gates", [blocked], whole=False, could={"M1/decode"}).wrong
+    assert wrong == [f"M1/decode: could run and was not shown: {blocked['reason']}"]
+
+
+SPEEDS = """\
+import sys; sys.path.insert(0, {ci!r})
+from pathlib import Path
+import nightly_speeds
+real = dict(architecture="qwen35moe", size_bytes=21*10**9, layers=40, width=2048, vocab=248320,
+            parameters=34_660_000_000, weights=dict(q4_k=20_900_000_000))
+dense = dict(real, architecture="qwen3", layers=36, width=4096, vocab=151936, parameters=8_190_000_000,
+             weights=dict(q4_k=4_900_000_000), size_bytes=5*10**9)
+toy = dict(real, layers=4)
+nightly_speeds.shutil.which = lambda name: {peer!r}
+for each in nightly_speeds.speeds({{Path("big.gguf"): real, Path("dense.gguf"): dense, Path("toy.gguf"): toy}}):
+    print(each.name, each.ctx, ",".join(each.shows), "|", " ".join(each.words()))
+"""
+
+
+@pytest.mark.parametrize("peer", ["/usr/bin/llama-bench", None])
+def test_a_named_model_is_measured_for_every_speed_of_its_class(peer: str | None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SPEEDS.format(ci=str(CI), peer=peer)], capture_output=True, text=True, check=True
+    )
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert set(lines) == {
+        "bench-big-t1", "bench-big-t1-4slots", "bench-big-t1-16slots", "bench-big-t1-64slots", "bench-big-t2",
+        "bench-big-t2-4slots", "bench-big-t2-16slots", "bench-big-t2-64slots", "bench-dense-t1",
+        *(["bench-big-t2-peer"] if peer else []),
+    }  # fmt: skip
+    assert (
+        "M1/decode,M3/decode,M4/decode,M4/prefill" in lines["bench-big-t2"] and " 4096 " in lines["bench-big-t2"]
+    )
+    assert "M2/prefill-dense" in lines["bench-dense-t1"]
+    assert "--slots 16" in lines["bench-big-t2-16slots"]
+    if peer:
+        assert "--vs llama-bench -m big.gguf -p 0 -n 128 -r 1 -o json" in lines["bench-big-t2-peer"]
+
+
+def test_a_file_that_is_no_model_is_refused(nightly: Nightly, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    code, said = nightly.run("pass", "pass", "pass", extra=("--model", str(tmp_path / "m.gguf")))
+    assert code == 2 and "m.gguf" in said and "Traceback" not in said
+    code, said = nightly.run("pass", "pass", "pass", extra=("--model", str(tmp_path / "no.gguf")))
+    assert code == 2 and "no.gguf" in said
+
+
+def test_without_a_card_a_night_on_hardware_does_not_begin(nightly: Nightly) -> None:
+    from zinc_rt.devices import amd_gpus
+
+    if amd_gpus():
+        pytest.skip("this machine has an AMD GPU")
+    code, said = nightly.run("pass", "pass", "pass", extra=("--device", "hw"))
+    assert code == 77 and "no AMD GPU" in said and nightly.ran == []
+
+
+def test_a_history_that_lost_the_head_of_a_night_before_fails(nightly: Nightly) -> None:
+    nightly.out.mkdir()
+    (nightly.out / "heads.txt").write_text("2026-11-22T01:00:00+00:00 sim " + "ab" * 32 + "\n")
+    (nightly.out / "history-sim.jsonl").write_text("")
+    code, said = nightly.run("pass", "pass", "pass")
+    assert code == 1 and "does not hold the head abababababababab of a night before" in said
+    assert nightly.summary()["history_lost"] == "ab" * 32
 
 
 def test_the_workflow_runs_what_there_is() -> None:

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 import pytest
 
 NAMES = ("run", "inspect", "logits", "tokenize")
-HEAVY = ("numpy", "gguf", "jinja2", "tabulate", "tqdm")
+HEAVY = ("numpy", "gguf", "jinja2", "rich", "shtab")
 
 
 @pytest.mark.parametrize("name", NAMES)

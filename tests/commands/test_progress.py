@@ -8,7 +8,7 @@ import time
 import pytest
 
 from zinc_rt.commands import progress as module
-from zinc_rt.commands.progress import progress
+from zinc_rt.commands.progress import progress, stages
 
 
 class Terminal(io.StringIO):
@@ -16,23 +16,70 @@ class Terminal(io.StringIO):
         return True
 
 
-def drawn(shown_after_seconds: float, monkeypatch: pytest.MonkeyPatch) -> str:
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
+def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """stderr from here on: not a fixture, since pytest puts its own there between setting up and the test."""
+    made = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", made)
     monkeypatch.setattr(module, "REFRESH_SECONDS", 0.01)
-    monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", shown_after_seconds)
-    with progress(10, "prompt") as advance:
-        advance(4)
-        time.sleep(0.1)
-    return terminal.getvalue()
+    monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", 0.0)
+    return made
+
+
+def seen(terminal: Terminal, text: str) -> bool:
+    """Whether it is drawn in time; a machine with much to do may take long to load what draws."""
+    deadline = time.monotonic() + 30
+    while text not in terminal.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return text in terminal.getvalue()
 
 
 def test_a_long_wait_is_shown_though_nothing_advances(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "4/10" in drawn(0.01, monkeypatch)
+    terminal = watched(monkeypatch)
+    with progress(10, "prompt") as advance:
+        advance(4)
+        assert seen(terminal, "4/10 token")
+    assert terminal.getvalue().endswith("\r\x1b[2K\x1b[?25h\r"), "the cursor is back and the line is gone"
+
+
+def test_a_wait_within_a_wait_is_a_line_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with stages() as stage:
+        stage.say("model 2 of 3: qwen3-q")
+        with progress(8 << 20, "digest", "B") as advance:
+            advance(4 << 20)
+            assert seen(terminal, "4.2 MB of 8.4 MB")
+        assert "model 2 of 3: qwen3-q" in terminal.getvalue()
+
+
+def test_it_is_gone_while_the_command_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    with stages() as stage:
+        stage.say("P07 fences")
+        assert seen(terminal, "P07 fences")
+        stage.clear()
+        before = terminal.getvalue()
+        time.sleep(0.1)
+        assert terminal.getvalue() == before
+        stage.say("P08 next")
+        assert seen(terminal, "P08 next")
 
 
 def test_a_short_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drawn(60.0, monkeypatch) == ""
+    terminal = watched(monkeypatch)
+    monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", 60.0)
+    with progress(10, "prompt") as advance:
+        advance(10)
+    assert terminal.getvalue() == ""
+
+
+def test_a_dumb_terminal_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    with progress(10, "prompt") as advance:
+        advance(10)
+        time.sleep(0.02)
+    assert terminal.getvalue() == ""
 
 
 def test_a_pipe_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

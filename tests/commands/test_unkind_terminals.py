@@ -98,9 +98,12 @@ def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
     assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
 
 
-def test_an_unknown_command_names_the_others() -> None:
+def test_an_unknown_command_names_the_nearest_or_the_others() -> None:
     done = zinc_rt("validat")
-    assert done.returncode == 2 and done.stderr.startswith("zinc-rt: no command 'validat'\n  next: one of asm, ")
+    said = "zinc-rt: no command 'validat': did you mean validate?\n  next: zinc-rt --help\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    done = zinc_rt("qqq")
+    assert done.returncode == 2 and done.stderr.startswith("zinc-rt: no command 'qqq'\n  next: one of asm, ")
 
 
 @pytest.mark.parametrize("row", ["pm4 decode", "golden make"])

@@ -72,6 +72,24 @@ def test_experts_of_the_dequantised_run_are_its_own(tmp_path: Path) -> None:
     assert golden.quantised is not None and golden.quantised.experts[1].max() == 0
 
 
+def test_arrays_may_hold_some_rows_of_the_prompt(tmp_path: Path) -> None:
+    some = {name: ARRAYS[name][1:] for name in ("logits", "attn_norm-0", "ffn_moe_topk-1")}
+    some |= {"rows": np.array([1, 2]), "l_out": ARRAYS["l_out"][:, 1:], "embd": np.ones((2, 4), np.float32)}
+    write_golden(tmp_path / "g.npz", ARRAYS | some, {"nodes_without_layer": ["embd"]})
+    golden = read_golden(tmp_path / "g.npz")
+    assert golden.rows is not None and golden.rows.tolist() == [1, 2]
+    assert golden.logits.shape == (2, 5) and golden.l_out is not None and golden.l_out.shape == (2, 2, 4)
+    assert golden.nodes["attn_norm-0"].shape == (2, 4) and golden.nodes["Qcur-11"].shape == (3, 2, 8)
+    assert golden.nodes["embd"].shape == (2, 4) and golden.experts[1].shape == (2, 2)
+
+
+@pytest.mark.parametrize("rows", [[], [0, 1, 2], [2, 1], [1, 1], [-1, 0], [1, 3], [0.5], [[1]]])
+def test_rows_that_are_none_are_refused(rows: list[object], tmp_path: Path) -> None:
+    write_golden(tmp_path / "g.npz", ARRAYS | {"rows": np.array(rows)}, {})
+    with pytest.raises(InputError, match="rows"):
+        read_golden(tmp_path / "g.npz")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -84,6 +102,11 @@ def test_experts_of_the_dequantised_run_are_its_own(tmp_path: Path) -> None:
         ({"greedy_logits": np.ones((3, 5))}, "greedy_logits has shape"),
         ({"greedy_tokens": None}, "greedy_logits has shape"),
         ({"attn_norm-0": np.ones((4, 4))}, "attn_norm-0 is float64.*wanted 3 rows"),
+        (
+            {"ffn_moe_topk-1": np.zeros((2, 2), np.int32)},
+            r"ffn_moe_topk-1 has shape \(2, 2\), wanted a row a token",
+        ),
+        ({"rows": np.array([0, 1]), "logits": np.ones((1, 5))}, "3 ids and logits of 1 positions"),
         ({"meta": np.array("{")}, "meta is not JSON"),
         ({"meta": np.array("[]")}, "wanted an object"),
     ],

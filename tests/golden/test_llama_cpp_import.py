@@ -15,6 +15,7 @@ from zinc_rt.golden.llama_cpp_import import import_llama_cpp, write_dequantised
 from zinc_rt.golden.tiny import write_tiny
 from zinc_rt.golden.tiny_architectures import ARCHITECTURES
 from zinc_rt.model.gguf import read_gguf
+from zinc_rt.validate.command import main as validated
 
 INSTALLED = importlib.util.find_spec("llama_cpp") is not None
 needs_llama_cpp = pytest.mark.skipif(not INSTALLED, reason="llama-cpp-python is not installed (extra: llama-cpp)")
@@ -45,6 +46,37 @@ def test_a_shared_golden_is_given_again(stem: str, data_dir: Path, tmp_path: Pat
     assert np.array_equal(arrays["greedy_tokens"], golden["greedy_tokens"])
     for name in set(golden.files) - {"meta"}:
         assert np.allclose(arrays[name], golden[name], atol=0.3 if stem.endswith("-q") else 1e-3), name
+
+
+@needs_llama_cpp
+@pytest.mark.parametrize("architecture", ["llama", "qwen35moe", "gemma3"])
+def test_every_node_of_some_rows_is_kept_under_our_names(architecture: str, tmp_path: Path) -> None:
+    write_tiny(tmp_path / "m.gguf", architecture)
+    options = {"steps": 1, "rows": (4, 9)}
+    whole = import_llama_cpp(tmp_path / "m.gguf", PROMPT, tmp_path / "m.npz", **options)  # type: ignore[arg-type]
+    part = import_llama_cpp(tmp_path / "m.gguf", PROMPT, tmp_path / "p.npz", whole=False, **options)  # type: ignore[arg-type]
+    golden, some = read_golden(tmp_path / "m.npz"), read_golden(tmp_path / "p.npz")
+    assert golden.rows is not None and golden.rows.tolist() == [4, 9] and len(golden.nodes) > 25
+    assert all(len(array) == 2 for label, array in golden.nodes.items() if label != "result_norm")
+    assert len(golden.logits) == len(PROMPT) and len(some.logits) == 2
+    assert np.array_equal(whole["l_out"][:, [4, 9]], part["l_out"]) and some.l_out is not None
+    assert {"llama_cpp_only", "here_only"} == set(golden.meta["nodes_not_compared"])
+    assert len(golden.meta["tokenizer"]) == 12 and len(golden.meta["draws"]) > 6
+    assert validated(["--model", str(tmp_path / "m.gguf"), "--golden", str(tmp_path / "m.npz")]) == 0
+    assert validated(["--model", str(tmp_path / "m.gguf"), "--golden", str(tmp_path / "p.npz")]) == 0
+
+
+@needs_llama_cpp
+@pytest.mark.parametrize(
+    ("rows", "whole", "said"),
+    [((1, 1), True, "different positions"), ((99,), True, "different positions"), ((), False, "nothing would")],
+)
+def test_rows_outside_the_prompt_are_refused(
+    rows: tuple[int, ...], whole: bool, said: str, tmp_path: Path
+) -> None:
+    write_tiny(tmp_path / "m.gguf", "llama")
+    with pytest.raises(UsageError, match=said):
+        import_llama_cpp(tmp_path / "m.gguf", PROMPT, tmp_path / "m.npz", rows=rows, whole=whole)
 
 
 @needs_llama_cpp

@@ -6,12 +6,15 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from gate_evidence import bench_report, validation
 
 from zinc_rt.perf.command import main
+from zinc_rt.perf.glossary import about, in_words, source_in_words
 from zinc_rt.perf.history import append, figures_of
+from zinc_rt.perf.milestones import Milestone, milestones
 
 VOID = {"meta", "link", "br", "line", "circle", "polyline", "rect", "img", "hr"}
 
@@ -105,6 +108,47 @@ def test_a_simulated_device_is_said_in_a_sentence(folder: Path, page: str, tmp_p
     (tmp_path / "b.json").write_text(json.dumps(simulated))
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 0
     assert "no speed on this page is a GPU's" in (tmp_path / "p.html").read_text()
+
+
+def test_a_page_elsewhere_takes_its_files_with_it(folder: Path, tmp_path: Path) -> None:
+    """Its links work wherever page and folder go together."""
+    made = tmp_path / "a" / "night.html"
+    made.parent.mkdir()
+    assert main(["report", str(folder), "-o", str(made)]) == 0
+    moved = tmp_path / "somewhere else"
+    made.parent.rename(moved)
+    parsed = Balanced()
+    parsed.feed((moved / "night.html").read_text())
+    files = [unquote(link) for link in parsed.links if not link.startswith("#")]
+    assert "night-files/validate/m.html" in files and "night-files/zinc-rt-hangs/report.txt" in files
+    assert all((moved / link).is_file() for link in files)
+
+
+def test_a_name_with_spaces_is_a_link_that_works(tmp_path: Path) -> None:
+    (tmp_path / "of mine #1").mkdir()
+    (tmp_path / "of mine #1" / "b.json").write_text(json.dumps(bench_report()))
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 0
+    assert 'href="of%20mine%20%231/b.json"' in (tmp_path / "p.html").read_text()
+
+
+def test_the_page_explains_its_words(page: str) -> None:
+    shown = page.partition("<body>")[2]
+    assert "§" not in re.sub(r"<svg.*?</svg>", "", shown, flags=re.S), "a section is said in words"
+    assert not re.search(r"\bE [0-9]+\b", shown), "an entry of the errata is said in words"
+    assert "design section 25 (milestones)" in shown
+    for word in ("BLOCKED", "structural", "refused", "t1, t2", "head", "flake", "ttft"):
+        assert word in shown.partition('id="words"')[2], word
+
+
+@pytest.mark.parametrize("milestone", milestones(), ids=lambda each: each.id)
+def test_every_source_is_known_in_words(milestone: Milestone) -> None:
+    for text in [*milestone.notes, *(source for each in milestone.criteria for source in each.source)]:
+        told = in_words(text)
+        for number in re.findall(r"design section ([0-9.A-Z]*[0-9A-Z])", told):
+            assert about(number), text
+    for source in (source for each in milestone.criteria for source in each.source):
+        assert all(source_in_words(source)), source
+        assert not re.search(r"errata [0-9]+(?![0-9]| \(|:)", told), text
 
 
 def test_a_folder_without_reports_makes_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

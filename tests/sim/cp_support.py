@@ -80,6 +80,15 @@ class FlatSpace:
     def write_back(self) -> None:
         self.calls.append("write_back")
 
+    def before_waves(self) -> None:
+        return None
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        return None
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        return None
+
     def invalidate_icache(self) -> None:
         self.calls.append("invalidate_icache")
 

@@ -4,7 +4,7 @@ Each stream names its program, file and version, the inputs, the dwords that the
 packet says, and what memory holds afterwards. Neither the runtime's encoders nor its tables had a part in them.
 
     kfdtest   ROCm/rocm-systems 92bf721e, projects/rocr-runtime/libhsakmt/tests/kfdtest/src
-    IGT       igt-gpu-tools: psennats/drm.igt-gpu-tools 0254252f lib/amdgpu; user queues: its amd_user_queue.c
+    IGT       psennats/drm.igt-gpu-tools, lib/amdgpu: amd_ip_blocks.c at 0254252f, amd_user_queue.c at c8d1c05c
     tinygrad  tinygrad/tinygrad 0000f37e, tinygrad/runtime/ops_amd.py; bit positions from the kernel's nvd.h
 
 kfdtest sets bit 1 of every header (the graphics engines' compute bit); the compute engine has it reserved and runs

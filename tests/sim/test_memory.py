@@ -11,7 +11,7 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.interfaces import Access, Fault
 
 
-def test_gtt_is_coherent_both_ways() -> None:
+def test_uncached_gtt_is_coherent_both_ways() -> None:
     with client() as c:
         buffer = c.alloc(PAGE, GTT)
         host, vm = c.host(buffer), c.gpu_vm
@@ -182,6 +182,7 @@ def test_user_pages_are_the_gpus_too() -> None:
         mine = c.driver.mmap(-1, 2 * PAGE, 0, 3)
         mine.view[:4] = b"mine"
         flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
+        flags |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
         record = c.call(
             kfd.IOC_ALLOC_MEMORY_OF_GPU,
             va_addr=mine.address,

@@ -51,7 +51,10 @@ class RenderClient:
 
     def buffer(self, size: int = PAGE, domain: int = amdgpu.AMDGPU_GEM_DOMAIN_GTT, *, mapped: bool = True) -> int:
         """Handle; its address is `self.at(handle)`."""
-        handle = self.call(amdgpu.IOCTL_GEM_CREATE, bo_size=size, alignment=PAGE, domains=domain)["handle"]
+        request = {"bo_size": size, "alignment": PAGE, "domains": domain}
+        if domain == amdgpu.AMDGPU_GEM_DOMAIN_GTT:
+            request["domain_flags"] = amdgpu.AMDGPU_GEM_CREATE_UNCACHED
+        handle = self.call(amdgpu.IOCTL_GEM_CREATE, **request)["handle"]
         if mapped:
             self.va[handle], self._va = self._va, self._va + size + PAGE
             self.call(amdgpu.IOCTL_GEM_VA, **self.mapping(handle, self.va[handle], size))

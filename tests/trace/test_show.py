@@ -111,3 +111,6 @@ def test_the_command_prints_and_exports(inputs: Path, tmp_path: Path, capsys: py
     assert main(["--step", "1", str(inputs)]) == 2
     assert "--step goes with --show" in capsys.readouterr().err
     assert main(["--show", "nothing at all", str(inputs)]) == 2
+    capsys.readouterr()
+    assert main(["--show", "l_out-0", str(inputs), "--step", "1"]) == 2
+    assert "--step stands behind the log" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from zinc_rt.sim.driver import SimDriver
 from zinc_rt.sim.gpu import Gpu
 from zinc_rt.trace import frame
 from zinc_rt.trace.chrome import timeline
+from zinc_rt.trace.command import main
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
 from zinc_rt.trace.records import TIMED, Times
@@ -114,6 +115,18 @@ def test_only_a_log_with_times_is_of_the_new_format_and_both_replay(tmp_path: Pa
     with LogReader(plain) as log:
         assert not any(isinstance(each, Times) for each in log)
     assert replay(plain, ORACLE).equal and replay(timed, ORACLE).equal
+
+
+def test_the_command_records_times_where_it_is_asked_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, chrome = tmp_path / "run.zlog", tmp_path / "t.json"
+    wrapped = ["run", "--model", str(MODEL), "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu"]
+    assert main(["-o", str(path), "--times", "--level", "digest", "--", *wrapped]) == 0
+    assert main(["--chrome", str(chrome), str(path)]) == 0
+    assert "Qcur-0 matmul" in chrome.read_text()
+    assert main(["--stats", str(path)]) == 0
+    assert "Times" in capsys.readouterr().out
 
 
 def test_times_that_are_cut_off_or_name_no_kernel_are_refused() -> None:

@@ -7,12 +7,12 @@ layer; in what is resident; or in a value on its way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Plant, Resident, result, several_tokens
+from planted import Plant, Rewrite, attribute, result, rope_base, several_tokens
 from seen import Planting, Seen, Validate
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
@@ -20,8 +20,6 @@ from zinc_rt.engine import Engine
 from zinc_rt.golden.format import write_golden
 from zinc_rt.golden.tiny import write_tiny
 from zinc_rt.golden.tiny_architectures import ARCHITECTURES
-from zinc_rt.ir.graph import Graph, Node
-from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.validate import run
@@ -36,8 +34,6 @@ NORMS = ("RMS_NORM", "SSM_GATED_NORM")
 
 NOTHING = Plant()
 
-Rewrite = Callable[[Graph], Graph]
-
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -48,24 +44,6 @@ class Attempt:
 
     def __str__(self) -> str:
         return f"{self.name} in {self.model}"
-
-
-def attribute(
-    ops: tuple[str, ...], name: str, change: Callable[[float], float], *, layer: int | None = None, stage: str = ""
-) -> Rewrite:
-    """Nodes of these opcodes, in one layer or all, in one stage or both, with this attribute changed."""
-
-    def changed(node: Node) -> Node:
-        if node.op.name not in ops or name not in node.attrs or layer not in (None, node.layer):
-            return node
-        return replace(node, attrs={**node.attrs, name: change(node.attrs[name])})
-
-    def rewrite(graph: Graph) -> Graph:
-        if stage not in ("", graph.stage):
-            return graph
-        return replace(graph, nodes=tuple(changed(node) for node in graph.nodes))
-
-    return rewrite
 
 
 def times(factor: float) -> Callable[[float], float]:
@@ -85,20 +63,6 @@ def part_scaled(at: str, first: int, last: int, factor: float, *, decode: bool =
         return array
 
     return result(at, scaled, "MATMUL", only=one_token if decode else lambda program: True)
-
-
-def rope_base(factor: float, cos: str = "constant.rope.cos", sin: str = "constant.rope.sin") -> Plant:
-    """Rope tables of another base; that of the model follows from position 1."""
-
-    def tables(resident: Resident) -> Resident:
-        frequency = np.arctan2(resident[sin].raw[1].astype(np.float64), resident[cos].raw[1])
-        pairs = len(frequency)
-        frequency = frequency * factor ** (-np.arange(pairs) / pairs)
-        angle = np.arange(len(resident[cos].raw))[:, None] * frequency
-        other = {cos: np.cos(angle).astype(np.float32), sin: np.sin(angle).astype(np.float32)}
-        return {**resident, **{name: Weight("f32", raw.shape, raw) for name, raw in other.items()}}
-
-    return Plant(resident=tables)
 
 
 def attempts() -> Iterator[Attempt]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
+from zinc_rt.validate.cases.sweep import ALL, Rooms, Sweep, paired, shapes
 
 # Around a workgroup's 1,024 logits and the native set's steps; 151,936 is a real vocabulary.
 VOCABULARIES = (1, 2, 31, 33, 320, 1023, 1024, 1025, 5003)
 ROOMS: Rooms = ({}, {"rows": 8})
 
 SWEEPS = (
-    Sweep(Op.ARGMAX, paired(L=(1, 3), V=VOCABULARIES), rooms=ROOMS),
-    Sweep(Op.ARGMAX, ({"L": 1, "V": 151936},), values=("plain", "ties")),
-    Sweep(Op.SAMPLE, paired(L=(6, 1, 7), V=VOCABULARIES), rooms=ROOMS, more={"two": 2, "four": 4}),
+    Sweep(Op.ARGMAX, paired(L=(1, 3), V=VOCABULARIES), values=(*ALL, "rising"), rooms=ROOMS),
+    Sweep(Op.ARGMAX, ({"L": 1, "V": 151936},), values=("plain", "ties", "rising")),
+    Sweep(
+        Op.SAMPLE,
+        paired(L=(6, 1, 7), V=VOCABULARIES),
+        values=(*ALL, "rising"),
+        rooms=ROOMS,
+        more={"two": 2, "four": 4},
+    ),
     Sweep(Op.SAMPLE, ({"L": 2, "V": 20011},), values=("plain", "ties"), more={"two": 2, "four": 4}),
     Sweep(
         Op.STREAM_OUT,

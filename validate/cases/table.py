@@ -1,7 +1,7 @@
 """Every case there is, by family.
 
-A family is one file with SWEEPS. Adding one: its import, its name here. zinc-rt kernel-test and tests/kernels run the
-same ones.
+A family is one file with SWEEPS. Adding one: its import, its name here. zinc-rt kernel-test and tests/kernels run
+the same ones.
 """
 
 from __future__ import annotations

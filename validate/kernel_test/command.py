@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from zinc_rt import cli
+from zinc_rt.arguments import Parser
 from zinc_rt.backends import registry
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, finish, words
@@ -28,9 +29,7 @@ Exit code: 0 every case passed, 1 one failed, 2 unusable input, 77 nothing could
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = Parser(description=__doc__, epilog=EPILOG)
     made.add_argument(
         "--mode",
         choices=("test", "perf", "support"),
@@ -60,7 +59,10 @@ def parser() -> argparse.ArgumentParser:
         group, "hw: never the simulated device; sim: always (default auto: where there is no AMD GPU)"
     )
     group.add_argument(
-        "--ordering", choices=options.ORDERING_CHOICES, help="one ordering (default: all that the tier computes)"
+        "--ordering",
+        choices=options.ORDERING_CHOICES,
+        metavar="NAME",
+        help=f"one of {', '.join(options.ORDERING_CHOICES)} (default: all that the tier computes)",
     )
     group.add_argument("--jobs", type=int, metavar="N", help="processes (default: every core; 1 on hardware)")
     out = made.add_argument_group("results")

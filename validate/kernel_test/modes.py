@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TextIO
 
+from zinc_rt import terminal
 from zinc_rt.backends import registry
 from zinc_rt.backends.spec import available_cores
 from zinc_rt.commands.progress import progress
@@ -24,6 +25,7 @@ from zinc_rt.validate.kernel_test.select import (
     check_globs,
     matches,
     planned,
+    plans,
     selected,
     thinned,
 )
@@ -43,49 +45,48 @@ def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     for side in found:
         ran, tested, bad = _one_side(arguments, side, report, out)
         cases, kernels, failed = cases + ran, kernels + tested, failed + bad
-    print(text.verdict(found, kernels, cases, failed), file=out)
+    terminal.show(text.verdict(found, kernels, cases, failed), out=out)
 
 
 def _one_side(arguments: argparse.Namespace, side: Side, report: Report, out: TextIO) -> tuple[int, int, int]:
     """How many cases ran, of how many kernels, and how many of those failed."""
-    plans = _plans(arguments, side)
-    runnable = sum(1 for each in plans if each.kernels)
-    names = _names(arguments, side, plans)
-    print(text.heading(side, runnable, len(plans) - runnable, len(names)), file=out, flush=True)
+    chosen = _plans(arguments, side)
+    runnable = sum(1 for each in chosen if each.kernels)
+    names = _names(arguments, side, chosen)
+    terminal.show(text.heading(side, runnable, len(chosen) - runnable, len(names)), out=out)
     with progress(runnable, f"kernels of {side.label}", "case") as advance:
-        ran = run_all(side, plans, _jobs(arguments, side), ran=lambda: advance(1))
+        ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
     found = verdicts(ran, names)
     bad = [each for each in found.values() if each.failed]
     shown = _smallest(arguments, side, bad)
     if arguments.case:
         for each in ran:
-            print(text.case(side, each), file=out)
+            terminal.show(text.case(side, each), out=out)
     else:
-        print(text.table(found), file=out)
+        terminal.show(text.table(found), out=out)
         for verdict in bad:
-            print("\n".join(text.failure(side, verdict, shown[verdict.kernel])), file=out)
+            terminal.show("\n".join(text.failure(side, verdict, shown[verdict.kernel])), out=out)
     if missing := [name for name, each in found.items() if not each.cases]:
-        print(text.uncovered(missing), file=out)
-    print(file=out)
+        terminal.show(text.uncovered(missing), out=out)
+    terminal.show("", out=out)
     report.results += [_result(side, verdict, shown.get(name)) for name, verdict in found.items()]
     run = sum(1 for each in ran if each.outcome.status != "refused")
     return run, len(found) - len(missing), len(bad)
 
 
-def _names(arguments: argparse.Namespace, side: Side, plans: Sequence[Planned]) -> list[str]:
+def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[Planned]) -> list[str]:
     """The kernels to report on: the whole set, or those that the chosen cases dispatch."""
     names = [name for name in side.set().names() if matches(name, arguments.kernel)]
     if not (arguments.case or arguments.family or arguments.kernel):
         return names
-    dispatched = {name for each in plans for name in each.kernels}
+    dispatched = {name for each in chosen for name in each.kernels}
     return [name for name in names if name in dispatched]
 
 
 def _plans(arguments: argparse.Namespace, side: Side) -> list[Planned]:
     given = [parse(line) for line in arguments.case] or all_cases(arguments.family)
-    plans = [planned(case, side.set(), side.ordering) for case in given]
-    plans = selected(plans, arguments.kernel)
-    return thinned(plans, arguments.most) if arguments.most else plans
+    chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
+    return thinned(chosen, arguments.most) if arguments.most else chosen
 
 
 def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[Verdict]) -> dict[str, Smallest]:
@@ -152,7 +153,7 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
     """Raises NothingRan where no tier can run its kernels, UsageError for options that none of them takes."""
 
     def unusable(tier: str, why: str) -> None:
-        print(f"{tier} cannot run here: {why}", file=out)
+        terminal.show(f"{tier} cannot run here: {why}", out=out)
         report.results.append(Result(tier, "kernel", "skip", tier=tier, reason=why))
 
     found = sides(
@@ -198,8 +199,10 @@ def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> N
             )
             for each in found[name]
         ]
-    print(matrix(found), file=out)
-    print("\nyes: every case; part: some sizes or attributes; a number: refused, with the reason below", file=out)
+    terminal.show(matrix(found), out=out)
+    terminal.show(
+        "\nyes: every case; part: some sizes or attributes; a number: refused, with the reason below", out=out
+    )
 
 
 def _asked_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -215,10 +218,10 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     timed = 0
     for side in found:
         given = [parse(each) for each in arguments.case] or SPEED
-        plans = selected([planned(case, side.set(), side.ordering) for case in given], arguments.kernel)
-        print(speed_text.title(side), file=out)
-        for each in timings(side, [plan for plan in plans if plan.kernels]):
-            print(speed_text.line(each), file=out, flush=True)
+        chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
+        terminal.show(speed_text.title(side), out=out)
+        for each in timings(side, [plan for plan in chosen if plan.kernels]):
+            terminal.show(speed_text.line(each), out=out)
             timed += 1
             report.results.append(
                 Result(
@@ -229,8 +232,8 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
                     measure=each.as_dict(),
                 )
             )
-        print(file=out)
-    print(speed_text.verdict(found, timed), file=out)
+        terminal.show("", out=out)
+    terminal.show(speed_text.verdict(found, timed), out=out)
 
 
 MODES: Mapping[str, Callable[[argparse.Namespace, Report, TextIO], None]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -32,6 +32,18 @@ class Planned:
     case: Case
     kernels: tuple[str, ...]
     refused: str = ""
+
+
+def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Planned]:
+    """`planned` of each. Cases that differ in their values alone come to the same kernels."""
+    known: dict[str, Planned] = {}
+    made = []
+    for case in cases:
+        key = replace(case, values="plain", seed=0).text()
+        if key not in known:
+            known[key] = planned(case, kernels, ordering)
+        made.append(replace(known[key], case=case))
+    return made
 
 
 def planned(case: Case, kernels: KernelSet, ordering: str) -> Planned:

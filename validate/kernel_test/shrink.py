@@ -13,7 +13,7 @@ from zinc_rt.kernels.cases import Case
 from zinc_rt.validate.kernel_test.pool import Ran
 
 MOST_TRIED = 400
-MOST_SECONDS = 90.0
+MOST_SECONDS = 300.0
 
 
 def size(case: Case) -> int:
@@ -92,7 +92,7 @@ def _less(value: int, block: int, coarse: bool) -> list[int]:
     if coarse:
         wanted = [1, value // 4, value // 2]
     else:
-        wanted = [value * 3 // 4, value - 1]
+        wanted = [value * (part - 1) // part for part in (4, 8, 16, 32, 64)] + [value - 1]
     if block > 1:
         wanted += [each // block * block for each in (*wanted, block, value - 1)]
     return sorted({each for each in wanted if 0 < each < value})

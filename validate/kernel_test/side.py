@@ -86,23 +86,39 @@ def sides(
     AMD GPU in this machine a GPU tier is simulated unless `device` is hw. `unusable` hears of a tier nobody asked
     for that cannot run. Raises UsageError for the oracle unless `oracle`, and what choose_tier raises."""
     found: list[Side] = []
-    for tier in asked.split(",") if asked else _one_for_each_set():
-        row, named = registry.parse(tier.strip())
-        if row.tier == registry.ORACLE and not oracle:
-            raise UsageError(
-                f"--tier {registry.ORACLE}: it is the oracle, there is nothing to hold it against",
-                next="leave --tier out; --mode support and --mode perf take it",
-            )
-        try:
-            choice = choose_tier(tier.strip(), device, simulate=device == "auto", unchecked=unchecked)
-        except ZincError as error:
-            if asked:
-                raise
-            unusable(row.tier, str(error))
-            continue
-        for each in orderings(row.tier, ordering):
-            set_name = named or _set_of(choice)
-            found.append(Side(row.tier, each, set_name, choice.simulated, device, sanitizer, replaced, unchecked))
+    for tiers in [[part.strip()] for part in asked.split(",")] if asked else _by_set():
+        reasons = []
+        for tier in tiers:
+            row, named = registry.parse(tier)
+            if row.tier == registry.ORACLE and not oracle:
+                raise UsageError(
+                    f"--tier {registry.ORACLE}: it is the oracle, there is nothing to hold it against",
+                    next="leave --tier out; --mode support and --mode perf take it",
+                )
+            try:
+                choice = choose_tier(tier, device, simulate=device == "auto", unchecked=unchecked)
+            except ZincError as error:
+                if asked:
+                    raise
+                reasons.append((tier, str(error)))
+                continue
+            found += [
+                Side(
+                    row.tier,
+                    each,
+                    named or _set_of(choice),
+                    choice.simulated,
+                    device,
+                    sanitizer,
+                    replaced,
+                    unchecked,
+                )
+                for each in orderings(row.tier, ordering)
+            ]
+            break
+        else:
+            for reason in reasons:
+                unusable(*reason)
     return found
 
 
@@ -138,13 +154,14 @@ def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
     return replace(kernels, load=lambda name: given[name] if name in given else load(name))
 
 
-def _one_for_each_set() -> list[str]:
-    tiers: dict[str, str] = {}
-    for row in registry.preferred():
-        for name in row.kernel_sets:
-            if row.tier != registry.ORACLE:
-                tiers.setdefault(name, row.tier)
-    return list(dict.fromkeys(tiers.values()))
+def _by_set() -> list[list[str]]:
+    """For each kernel set but the oracle's the tiers that run it, the one that leans on least first: a kernel's
+    bits do not depend on the queue, so the first that can run is enough."""
+    tiers: dict[str, list[str]] = {}
+    for row in reversed(registry.preferred()):
+        for name in row.kernel_sets if row.tier != registry.ORACLE else ():
+            tiers.setdefault(name, []).append(row.tier)
+    return list(tiers.values())
 
 
 def _set_of(choice: Choice) -> str:

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zinc_rt.terminal import Column, Page, Table
 from zinc_rt.validate.kernel_test.side import Side
 from zinc_rt.validate.kernel_test.speed import Timing
 
-COLUMNS = f"{'time':>10}  {'10 % .. 90 %':>21}  {'bytes':>9}  {'bytes/s':>10}  {'share':>6}  {'flop/s':>10}  case"
+WIDTHS = {"time": 10, "10 % .. 90 %": 21, "bytes": 9, "bytes/s": 10, "share": 6, "flop/s": 10}  # as rows come
+COLUMNS: tuple[str | Column, ...] = (
+    *(Column(name, right=True, width=width) for name, width in WIDTHS.items()),
+    "case",
+)
 
 
-def title(side: Side) -> str:
+def title(side: Side) -> Page:
     clock = (
         "the simulator's own time on this host, no speed" if side.simulated else "submission to end, on the host"
     )
-    return f"{side.label}  {side.kernels}  {side.ordering}: {clock}\n{COLUMNS}"
+    return Page([f"{side.label}  {side.kernels}  {side.ordering}: {clock}", Table(COLUMNS, [])])
 
 
-def line(timing: Timing) -> str:
+def line(timing: Timing) -> Table:
     rate, flops = timing.bytes_per_second, timing.flops_per_second
     share = f"{100 * timing.share:.0f} %" if timing.share is not None else "-"
     spread = f"{_seconds(timing.low)} .. {_seconds(timing.high)}"
     cells = (
-        f"{_seconds(timing.seconds):>10}",
-        f"{spread:>21}",
-        f"{_of(timing.size_bytes, 'B'):>9}",
-        f"{'-' if rate is None else _of(rate, 'B/s'):>10}",
-        f"{share:>6}",
-        f"{'-' if flops is None else _of(flops, 'flop/s'):>10}",
+        _seconds(timing.seconds),
+        spread,
+        _of(timing.size_bytes, "B"),
+        "-" if rate is None else _of(rate, "B/s"),
+        share,
+        "-" if flops is None else _of(flops, "flop/s"),
         f"{', '.join(timing.kernels)}: {timing.case.text()}",
     )
-    return "  ".join(cells)
+    return Table(COLUMNS, [cells], headings=False)
 
 
 def verdict(sides: Sequence[Side], timed: int) -> str:

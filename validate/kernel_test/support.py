@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tabulate import tabulate
-
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.terminal import Page, Table
 from zinc_rt.validate.cases.sweep import TYPES
 from zinc_rt.validate.cases.table import FAMILIES, cases
 from zinc_rt.validate.kernel_test.select import planned
@@ -35,8 +34,9 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
     examples: dict[tuple[Op, str], list[Case]] = {}
     for family in FAMILIES:
         for case in cases(family):
-            if case.values == "mixed":
-                examples.setdefault((case.op, case.dtype), []).append(case)
+            given = examples.setdefault((case.op, case.dtype), [])
+            if not given or case.values == given[0].values:
+                given.append(case)
     found = []
     for op in Op:
         if op in LEFT_OUT:
@@ -69,12 +69,13 @@ def _support(op: Op, dtype: str, given: Sequence[Case], kernels: KernelSet, orde
     return Support(op, dtype, names, "", len(taken), len(plans))
 
 
-def matrix(found: Mapping[str, Sequence[Support]]) -> str:
+def matrix(found: Mapping[str, Sequence[Support]]) -> Page:
     """A table a kernel set: opcodes down, types across; then the reasons, each once."""
-    return "\n\n".join(_one(name, rows) for name, rows in found.items())
+    parts = [part for name, rows in found.items() for part in ("", *_one(name, rows))]
+    return Page(parts[1:])
 
 
-def _one(name: str, rows: Sequence[Support]) -> str:
+def _one(name: str, rows: Sequence[Support]) -> list[str | Table]:
     types = list(dict.fromkeys(each.dtype for each in rows))
     reasons: dict[str, int] = {}
     lines = []
@@ -83,7 +84,7 @@ def _one(name: str, rows: Sequence[Support]) -> str:
         lines.append([op.name, *(_cell(by_type.get(dtype), reasons) for dtype in types)])
     told = [f"  {number}  {reason}" for reason, number in reasons.items()]
     headers = [f"{name}", *(_upright(dtype) for dtype in types)]
-    return "\n".join([tabulate(lines, headers, tablefmt="plain", disable_numparse=True), *told])
+    return [Table(headers, lines), *told]
 
 
 def _upright(dtype: str) -> str:

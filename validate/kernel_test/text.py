@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tabulate import tabulate
-
+from zinc_rt.terminal import Table, number
 from zinc_rt.validate.kernel_test.pool import Ran
 from zinc_rt.validate.kernel_test.shrink import size
 from zinc_rt.validate.kernel_test.side import Side
@@ -29,14 +28,9 @@ def heading(side: Side, cases: int, refused: int, kernels: int) -> str:
     return f"{side.label}  {side.kernels}  {side.ordering}: {cases} cases of {kernels} kernels{refusals}"
 
 
-def table(found: Mapping[str, Verdict]) -> str:
+def table(found: Mapping[str, Verdict]) -> Table:
     rows = [(name, each.cases, len(each.types), _result(each)) for name, each in found.items()]
-    return tabulate(
-        rows, ("kernel", "cases", "types", ""), tablefmt="plain", disable_numparse=True, colalign=_RIGHT
-    )
-
-
-_RIGHT = ("left", "right", "right", "left")
+    return Table(("kernel", number("cases"), number("types"), ""), rows)
 
 
 def _result(verdict: Verdict) -> str:

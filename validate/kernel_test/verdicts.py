@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from zinc_rt.validate.kernel_test.pool import Ran
 
-ABOUT = 0.75  # of the largest part of failures: as often
-
 
 @dataclass(slots=True)
 class Verdict:
@@ -28,7 +26,7 @@ class Verdict:
 
 def verdicts(ran: Sequence[Ran], kernels: Sequence[str]) -> dict[str, Verdict]:
     """Of each of these kernels, and of others at whose fault a case failed."""
-    blamed = blame(ran)
+    blamed = blame(ran, kernels)
     made = {name: Verdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
     for number, each in enumerate(ran):
         for name in each.outcome.kernels:
@@ -45,35 +43,29 @@ def verdicts(ran: Sequence[Ran], kernels: Sequence[str]) -> dict[str, Verdict]:
     return made
 
 
-def blame(ran: Sequence[Ran]) -> dict[int, str]:
-    """The kernel at fault in each failed case, by its index: the one that a finding names, else the likeliest. A
-    kernel explains all the failures it is in before the next is looked
-    for, so one broken helper does not accuse everybody that it works for."""
-    blamed = {i: each.outcome.blamed for i, each in enumerate(ran) if each.outcome.failed and each.outcome.blamed}
-    left = {i: each for i, each in enumerate(ran) if each.outcome.failed and i not in blamed}
+def blame(ran: Sequence[Ran], among: Sequence[str] = ()) -> dict[int, str]:
+    """The kernel at fault in each failed case, by its index: the one that a finding names; else one that fails
+    alone; else the one that explains most, by failures times the share of its cases that they are. A kernel
+    explains all the failures it is in before the next is looked for, so one that is broken does not accuse those
+    that it works with. Where a case has kernels of `among`, it is one of these: of others too few cases may have
+    run to tell."""
+    failed = {i: each for i, each in enumerate(ran) if each.outcome.failed}
+    blamed = {i: each.outcome.blamed for i, each in failed.items() if each.outcome.blamed}
+    alone = [each.outcome.kernels[0] for each in failed.values() if len(each.outcome.kernels) == 1]
     cases = Counter(name for each in ran for name in each.outcome.kernels)
-    guilty = set(blamed.values())
-    for i in list(left):
-        known = [name for name in left[i].outcome.kernels if name in guilty]
-        if known:
-            blamed[i] = known[0]
-            del left[i]
+    guilty = list(dict.fromkeys((*blamed.values(), *alone)))
+    left = {i: _suspects(each, among) for i, each in failed.items() if i not in blamed and each.outcome.kernels}
     while left:
-        worst = _likeliest(list(left.values()), cases)
-        for i in [i for i, each in left.items() if worst in each.outcome.kernels]:
-            blamed[i] = worst
+        if not guilty:
+            count = Counter(name for suspects in left.values() for name in suspects)
+            guilty = [max(count, key=lambda name: (count[name] ** 2 / cases[name], name))]
+        name = guilty.pop(0)
+        for i in [i for i, suspects in left.items() if name in suspects]:
+            blamed[i] = name
             del left[i]
     return blamed
 
 
-def _likeliest(failures: Sequence[Ran], cases: Counter[str]) -> str:
-    """The kernel of which the largest part of its cases failed. Of those that are in every failure and fail about as
-    often, the last launched: who is not in every failure is not alone at fault, and the last wrote what is wrong."""
-    failed = Counter(name for each in failures for name in each.outcome.kernels)
-    part = {name: count / cases[name] for name, count in failed.items()}
-    place = {name: at for each in failures for at, name in enumerate(each.outcome.kernels)}
-    often = ABOUT * max(part.values())  # a helper of everybody is in every failure too, and in all that passes
-    everywhere = [name for name in failed if failed[name] == len(failures) and part[name] >= often]
-    if everywhere:
-        return max(everywhere, key=lambda name: place[name])
-    return max(failed, key=lambda name: (part[name], failed[name], name))
+def _suspects(ran: Ran, among: Sequence[str]) -> tuple[str, ...]:
+    kernels = ran.outcome.kernels
+    return tuple(name for name in kernels if name in among) or kernels

@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
 
@@ -25,10 +26,9 @@ assembler (extra "asm").
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Assemble gfx12 kernels to .zrt files.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", nargs="?", metavar="FILE.s", help="the source of one kernel")
     parser.add_argument("-o", "--output", metavar="FILE.zrt", help="default: the source's name with .zrt")

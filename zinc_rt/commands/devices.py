@@ -8,8 +8,11 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
     from zinc_rt.backends.spec import OnDevice
@@ -40,10 +43,9 @@ class Row:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Show what this machine can run on: each GPU and tier, usable or not, why, and what to do.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_json(parser)
     return run("devices", parser, lambda arguments: show(arguments, _linux()), argv)
@@ -59,17 +61,17 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     machine = find_gpus(driver) if driver else Machine((), (f"GPU tiers need Linux, this is {sys.platform}",))
     rows = survey(machine, driver)
     out = words(arguments)
-    print(_table(rows), file=out)
+    terminal.show(_table(rows), out=out)
     for note in machine.notes:
-        print(f"note      {note}", file=out)
+        terminal.show(f"note      {note}", out=out)
     if not machine.gpus:
-        print("note      no AMD GPU found: the CPU runs everything", file=out)
-        print(f"next      {SIMULATED}", file=out)
+        terminal.show("note      no AMD GPU found: the CPU runs everything", out=out)
+        terminal.show(f"next      {SIMULATED}", out=out)
     for row in rows:
         if row.next:
-            print(f"next      {row.device} {row.tier}: {row.next}", file=out)
+            terminal.show(f"next      {row.device} {row.tier}: {row.next}", out=out)
     usable = [f"{row.tier} on {row.device}" for row in rows if row.usable]
-    print(f"usable    {', '.join(usable) or 'nothing'}", file=out)
+    terminal.show(f"usable    {', '.join(usable) or 'nothing'}", out=out)
 
     report = Report("devices")
     for row in rows:
@@ -138,11 +140,9 @@ def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
     return replace(device, why=f"{device.why}; {found.why}", next=next_)
 
 
-def _table(rows: list[Row]) -> str:
-    from tabulate import tabulate
-
+def _table(rows: list[Row]) -> Table:
     body = [(row.device, row.tier, "yes" if row.usable else "no", row.why) for row in rows]
-    return tabulate(body, ("device", "tier", "usable", "why"), tablefmt="plain", disable_numparse=True)
+    return Table(("device", "tier", "usable", "why"), body)
 
 
 def _linux() -> Driver | None:

@@ -6,17 +6,20 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
-from zinc_rt.commands.options import add_model, settings
+from zinc_rt.commands.options import settings
 from zinc_rt.commands.output import add_json, finish, printable, size, words
 from zinc_rt.errors import InputError, UsageError, ZincError
+from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.mem.plan import MemoryPlan
     from zinc_rt.mem.traffic import Traffic
     from zinc_rt.model.emitter import Model
     from zinc_rt.model.gguf import GGUFFile, Tensor
-    from zinc_rt.report import Result
+    from zinc_rt.report import Report, Result
     from zinc_rt.settings import Settings
 
 EXAMPLES = """\
@@ -34,12 +37,11 @@ WIDTH = 72  # of a metadata value
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Show what is in a GGUF file, what it needs in memory, and what a decoded token reads.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_model(parser)
+    add_models(parser, several=True)
     parser.add_argument("--tensors", action="store_true", help="list every tensor, not only their classes")
     parser.add_argument(
         "--graph", action="store_true", help="print the model's IR graph as text, and nothing else"
@@ -48,7 +50,9 @@ def main(argv: list[str] | None = None) -> int:
         "--check", action="store_true", help="read every weight; NaN or infinity, in a block's scale too, fails"
     )
     plan = parser.add_argument_group("the memory plan")
-    plan.add_argument("--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)")
+    plan.add_argument(
+        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+    )
     plan.add_argument("--slots", type=int, metavar="N", default=1, help="requests alive at once (default 1)")
     plan.add_argument(
         "--step-tokens",
@@ -66,20 +70,33 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from zinc_rt.commands.describe import describe_model
     from zinc_rt.files import check_writable
-    from zinc_rt.model.gguf import read_gguf
-    from zinc_rt.report import Report, Result, write_text
+    from zinc_rt.report import joined
 
     for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
         if value < 1:
             raise UsageError(f"{name} {value}: wanted 1 or more")
     if arguments.check and arguments.graph:
         raise UsageError("--graph prints the graph and nothing else", next="leave one of --graph and --check out")
+    if len(arguments.models) > 1 and (arguments.plan_json or arguments.graph):
+        raise UsageError("--plan-json and --graph are of one model", next="name one model alone")
     check_writable(arguments.plan_json, report=arguments.json)
+    reports = []
+    for at, model in enumerate(arguments.models):
+        if at:
+            terminal.show("", out=words(arguments))
+        reports.append(_one(model, arguments))
+    return finish(joined(reports), arguments)
+
+
+def _one(path: str, arguments: argparse.Namespace) -> Report:
+    from zinc_rt.commands.describe import describe_model
+    from zinc_rt.model.gguf import read_gguf
+    from zinc_rt.report import Report, Result, write_text
+
     knobs = settings()
     report = Report("inspect", shortcuts=knobs.clamps())
-    gguf = read_gguf(arguments.model)
+    gguf = read_gguf(path)
     planned = _Planned.of(gguf, arguments, knobs)
     if planned.error is not None and (arguments.graph or arguments.plan_json):
         raise planned.error
@@ -93,7 +110,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
         _print_file(gguf, arguments, out)
         planned.print(out)
     for clamp in knobs.clamps():
-        print(f"shortcut  {clamp}", file=out)
+        terminal.show(f"shortcut  {clamp}", out=out)
     if arguments.plan_json:
         assert planned.plan is not None
         write_text(arguments.plan_json, planned.plan.to_json() + "\n")
@@ -106,7 +123,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
         report.model = describe_model(gguf)
         report.ctx = planned.ctx
         report.details = {**_file_details(gguf), **planned.details()}
-    return finish(report, arguments)
+    return report
 
 
 def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
@@ -130,11 +147,11 @@ def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
         results.append(Result(f"weights/{dtype}", "weights", "skip", reason=f"no scales are known of {dtype}"))
     if not results:
         results.append(Result("weights", "weights", "pass", measure={"tensors": len(gguf.tensors)}))
-    print("\nweights", file=out)
+    terminal.show("\nweights", out=out)
     for result in results:
-        print(
+        terminal.show(
             f"  {result.status}  {result.cause or result.reason or 'every float and every scale is finite'}",
-            file=out,
+            out=out,
         )
     return results
 
@@ -145,23 +162,23 @@ def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
 def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> None:
     tensors = gguf.tensors.values()
     architecture = gguf.metadata.get("general.architecture", "no architecture named")
-    print(f"{gguf.path}: {printable(str(architecture))}, {size(gguf.file_bytes)}", file=out)
-    print("\nmetadata", file=out)
+    terminal.show(f"{gguf.path}: {printable(str(architecture))}, {size(gguf.file_bytes)}", out=out)
+    terminal.show("\nmetadata", out=out)
     _table(out, (), ((printable(key), _value(value)) for key, value in gguf.metadata.items()))
     if not gguf.tensors:
-        print("\nno tensors: a vocabulary only", file=out)
+        terminal.show("\nno tensors: a vocabulary only", out=out)
         return
-    print(
+    terminal.show(
         f"\ntensors: {len(tensors)}, {sum(_elements(t) for t in tensors):,} parameters, "
         f"{size(sum(t.nbytes for t in tensors))}",
-        file=out,
+        out=out,
     )
     rows = [
         (row["class"], row["dtype"], row["count"], row["shape"], f"{row['bytes']:,}") for row in _classes(gguf)
     ]
     _table(out, ("class", "type", "count", "shape (rows, columns)", "bytes"), rows)
     if arguments.tensors:
-        print(file=out)
+        terminal.show("", out=out)
         each = ((printable(t.name), t.dtype, _shape(t.shape), f"{t.nbytes:,}") for t in tensors)
         _table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), each)
 
@@ -280,19 +297,19 @@ class _Planned:
 
     def print(self, out: TextIO) -> None:
         if self.plan is None:
-            print(f"\nmemory plan: none. {self.error}", file=out)
+            terminal.show(f"\nmemory plan: none. {self.error}", out=out)
             return
-        print(f"\nmemory plan: {size(self.plan.total_bytes)}", file=out)
+        terminal.show(f"\nmemory plan: {size(self.plan.total_bytes)}", out=out)
         tokens = self.plan.capacity["tokens"]
-        print(f"for a context of {self.ctx}, slots: {self.slots}, tokens in a step: {tokens}", file=out)
+        terminal.show(f"for a context of {self.ctx}, slots: {self.slots}, tokens in a step: {tokens}", out=out)
         rows = [
             (heap, role, f"{payload:,}", f"{total - payload:,}", f"{total:,}")
             for heap, role, payload, total in self._heaps()
         ]
         _table(out, ("heap", "what", "bytes", "padding", "total"), rows)
         read, written = (sum(getattr(row, f"{way}_bytes") for row in self.traffic) for way in ("read", "written"))
-        print(
-            f"\none decoded token at position {self.position} reads {size(read)}, writes {size(written)}", file=out
+        terminal.show(
+            f"\none decoded token at position {self.position} reads {size(read)}, writes {size(written)}", out=out
         )
         moved = [
             (row.kind, row.name, row.dtype, f"{row.read_bytes:,}", f"{row.written_bytes:,}")
@@ -335,12 +352,10 @@ class _Planned:
 
 
 def _table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    from tabulate import tabulate
-
     body = [[str(cell) for cell in row] for row in rows]
-    align = ["right" if cell.replace(",", "").isdecimal() else "left" for cell in (body[0] if body else [])]
-    numbers = align if headers else ["left", "left"]
-    print(
-        tabulate(body, headers, tablefmt="plain", disable_numparse=True, colalign=numbers if body else None),
-        file=out,
-    )
+    first = body[0] if body and headers else ["", ""]
+    columns = [
+        Column(name, right=cell.replace(",", "").isdecimal())
+        for name, cell in zip(headers or first, first, strict=True)
+    ]
+    terminal.show(Table(columns, body, headings=bool(headers)), out=out)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands import isa_lint, isa_report
 from zinc_rt.commands.code_input import hex_bytes, read_code
@@ -32,14 +33,13 @@ _TEXT_COLUMNS = 96  # where a source line is put behind the text
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("zinc-rt isa", description="Look at gfx11 and gfx12 machine code.")
+    parser = Parser("zinc-rt isa", description="Look at gfx11 and gfx12 machine code.")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     disasm = actions.add_parser(
         "disasm",
         help="show code instruction by instruction, in LLVM's syntax",
         description="Show code instruction by instruction, in LLVM's syntax.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     given = disasm.add_mutually_exclusive_group(required=True)
     given.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction a line")

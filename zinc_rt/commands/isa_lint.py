@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from zinc_rt import terminal
 from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
 from zinc_rt.commands.output import add_json, finish, printable, words
 
@@ -32,7 +33,6 @@ def add(actions: argparse._SubParsersAction) -> None:
         help="find hazards and faults without running anything",
         description="Find hazards and faults in kernels without running them.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_files(parser)
     add_json(parser)
@@ -53,8 +53,8 @@ def _lint(arguments: argparse.Namespace) -> int:
     for kernel in read_kernels(arguments):
         found = lint(kernel.section.code, kernel.target, kernel.limits, entry=kernel.entry, kernel=kernel.kernel)
         for finding in found:
-            print(
-                f"{printable(kernel.name)} {printable(finding.sentence())}{_place(kernel, finding.pc)}", file=out
+            terminal.show(
+                f"{printable(kernel.name)} {printable(finding.sentence())}{_place(kernel, finding.pc)}", out=out
             )
         _add_result(report, kernel, found)
         bad, findings = bad + bool(found), findings + len(found)
@@ -62,10 +62,10 @@ def _lint(arguments: argparse.Namespace) -> int:
         raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
     kernels = len(report.results)
     if bad:
-        print(f"repro {report.results[[r.status for r in report.results].index('fail')].repro}", file=out)
-        print(f"FAIL  {_count(findings, 'finding')} in {bad} of {_count(kernels, 'kernel')}", file=out)
+        terminal.show(f"repro {report.results[[r.status for r in report.results].index('fail')].repro}", out=out)
+        terminal.show(f"FAIL  {_count(findings, 'finding')} in {bad} of {_count(kernels, 'kernel')}", out=out)
     else:
-        print(f"PASS  {_count(kernels, 'kernel')}, no finding", file=out)
+        terminal.show(f"PASS  {_count(kernels, 'kernel')}, no finding", out=out)
     return finish(report, arguments)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt import terminal
 from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
 from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.isa.report import KernelReport, LoopReport
@@ -32,7 +35,6 @@ def add(actions: Any) -> None:
         help="registers, occupancy, instruction mix, inner loops",
         description="What the code of kernels says about their speed.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_files(parser)
     add_json(parser)
@@ -40,8 +42,6 @@ def add(actions: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from tabulate import tabulate
-
     from zinc_rt.errors import InputError
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report, Result
@@ -63,13 +63,17 @@ def _report(arguments: argparse.Namespace) -> int:
     if not rows:
         raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
     head = ["kernel", "VGPRs", "SGPRs", "LDS", "waves", "bytes", "instr.", "vopd %", *_COLUMNS]
-    print(tabulate(rows, headers=head, disable_numparse=True, stralign="right", colalign=("left",)), file=out)
+    terminal.show(Table(_figures(head), rows), out=out)
     if loops:
         head = ["inner loop", "code", "depth", "instr.", "loaded B", "scalar B", "LDS B", "B/instr.", *_COLUMNS]
-        print(file=out)
-        print(tabulate(loops, headers=head, disable_numparse=True, stralign="right", colalign=("left",)), file=out)
-    print(f"PASS  {len(rows)} kernel{'' if len(rows) == 1 else 's'}", file=out)
+        terminal.show("", Table(_figures(head), loops), out=out)
+    terminal.show(f"PASS  {len(rows)} kernel{'' if len(rows) == 1 else 's'}", out=out)
     return finish(whole, arguments)
+
+
+def _figures(names: Sequence[str]) -> list[Column]:
+    """All but the first are numbers."""
+    return [Column(name, right=at > 0) for at, name in enumerate(names)]
 
 
 def _made(kernel: KernelInput) -> KernelReport:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from zinc_rt import terminal
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands.options import (
     add_engine,
-    add_model,
     model_tokens,
     open_engine,
     read_model,
@@ -36,15 +37,14 @@ examples:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Write a model's logits, and every layer's output, to a NumPy file.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_model(parser)
+    add_models(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--tokens", type=token_list, metavar="IDS", help="token ids, like 1,2,3")
-    which.add_argument("--prompt", metavar="TEXT", help="text, through the file's tokenizer")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="text, through the file's tokenizer")
     parser.add_argument("--out", metavar="FILE", required=True, help="the .npz to write, whole or not at all")
     parser.add_argument(
         "--prefill",
@@ -90,11 +90,11 @@ def _logits(arguments: argparse.Namespace) -> int:
     write_whole(arguments.out, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
     out = words(arguments)
     for name, array in arrays.items():
-        print(f"{name:<7} {array.dtype}  {list(array.shape)}", file=out)
+        terminal.show(f"{name:<7} {array.dtype}  {list(array.shape)}", out=out)
     for clamp in report.shortcuts:
-        print(f"shortcut {clamp}", file=out)
+        terminal.show(f"shortcut {clamp}", out=out)
     total = sum(array.nbytes for array in arrays.values())
-    print(f"wrote {arguments.out}, {size(total)}, {report.ordering} on {report.device['tier']}", file=out)
+    terminal.show(f"wrote {arguments.out}, {size(total)}, {report.ordering} on {report.device['tier']}", out=out)
     report.results.append(
         Result(
             "logits",

@@ -24,10 +24,6 @@ SIMULATED_ARCH = "gfx1201"  # of --device sim
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
 
 
-def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    parser.add_argument("--model", metavar="FILE", required=required, help="the model, a GGUF file")
-
-
 def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     """--device, with `text` as its help, and --sanitizer."""
     group.add_argument("--device", choices=("auto", "hw", "cpu", "sim"), default="auto", help=text)
@@ -62,10 +58,13 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
     group.add_argument(
         "--ordering",
         choices=ORDERING_CHOICES,
+        metavar="NAME",
         default="canonical-1",
-        help="the arithmetic ordering, docs/canonical-1.md (default canonical-1; float32-dequant is fast)",
+        help=f"the arithmetic: {', '.join(ORDERING_CHOICES)} (fast); docs/canonical-1.md (default the first)",
     )
-    group.add_argument("--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)")
+    group.add_argument(
+        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+    )
     add_timeout(group)
     group.add_argument(
         "--threads", type=int, metavar="N", help="T-CPU threads (default: every core); results do not depend on it"

@@ -34,6 +34,15 @@ def finish(report: Report, arguments: argparse.Namespace) -> int:
     return report.exit_code()
 
 
+def simulated(report: Report) -> str:
+    """Behind a verdict: that a simulated device had a part in it, and which tiers; nothing where none had."""
+    if not report.simulated:
+        return ""
+    whole = report.device.get("simulated") and "devices" not in report.details  # the one device there was
+    tiers = "" if whole else ", ".join(report.simulated_tiers())
+    return f" on a SIMULATED device{f' ({tiers})' if tiers else ''}: says nothing about hardware"
+
+
 def printable(text: str, width: int = 0) -> str:
     """Text from a file, safe for a terminal: control characters as escapes, cut to `width` where given."""
     if width and len(text) > width:

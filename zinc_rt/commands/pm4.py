@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands.output import add_json, finish, printable, words
 from zinc_rt.commands.text import stdin_bytes
@@ -31,11 +32,10 @@ _DWORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]{1,8}")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "zinc-rt pm4",
         description=__doc__,
         epilog=f"{EXAMPLES}\n`zinc-rt pm4 decode --help` explains the options. The packets: docs/pm4.md",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     decode = actions.add_parser(
@@ -43,7 +43,6 @@ def main(argv: list[str] | None = None) -> int:
         help="show a stream packet by packet, and with --lint what is wrong with it",
         description="Show a stream packet by packet, and with --lint what is wrong with it.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     decode.add_argument("file", metavar="FILE", help="the dwords; - is stdin")
     decode.add_argument("--hex", action="store_true", help="FILE is text, not binary")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from zinc_rt import terminal
 from zinc_rt.backends import registry
 from zinc_rt.commands.options import settings
 from zinc_rt.commands.output import finish, words
@@ -11,11 +12,12 @@ from zinc_rt.commands.output import finish, words
 
 def probe(arguments: argparse.Namespace) -> int:
     """One line a tier. Exit code 0 where one of those asked for is usable, else 77."""
-    from zinc_rt.devices import probe_tiers
+    from zinc_rt.devices import probe_tiers, require_gpu
     from zinc_rt.files import check_writable
     from zinc_rt.report import Report, Result
 
     check_writable(report=arguments.json)
+    require_gpu(arguments.device)
     asked = arguments.tier or settings().tier
     if asked != "auto":
         registry.spec(asked)
@@ -26,11 +28,11 @@ def probe(arguments: argparse.Namespace) -> int:
     ]
     report = Report("run")
     out = words(arguments)
-    width = max(len(tier) for tier, _ in states)
+    rows = []
     for tier, state in states:
-        print(f"{tier:<{width}}  {'usable' if state.usable else 'no':<6}  {state.why}", file=out)
+        rows.append((tier, "usable" if state.usable else "no", state.why))
         if state.next:
-            print(f"{'':<{width}}  {'':<6}  next: {state.next}", file=out)
+            rows.append(("", "", f"next: {state.next}"))
         report.results.append(
             Result(
                 tier,
@@ -41,6 +43,9 @@ def probe(arguments: argparse.Namespace) -> int:
                 advice=state.next,
             )
         )
+    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=out)
     first = next((tier for tier, state in states if state.usable), None)
-    print(f"auto takes {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", file=out)
+    terminal.show(
+        f"auto takes {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", out=out
+    )
     return finish(report, arguments)

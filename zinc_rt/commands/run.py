@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands.options import add_engine, open_engine, read_model, say, settings, token_list
 from zinc_rt.commands.output import add_json, finish, words
@@ -33,15 +34,14 @@ examples:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Run a model: the generated text goes to stdout as it comes, everything else to stderr.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model", metavar="FILE", help="the model, a GGUF file (needed unless --probe-tier)")
+    add_models(parser, required=False)  # --probe-tier needs none
     prompt = parser.add_argument_group("the prompt")
     which = prompt.add_mutually_exclusive_group()
-    which.add_argument("--prompt", metavar="TEXT", help="text to go on from; - reads it from stdin")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="text to go on from; - reads it from stdin")
     which.add_argument(
         "--tokens", type=token_list, metavar="IDS", help="token ids instead, like 1,2,3: no tokenizer is needed"
     )
@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     prompt.add_argument("--system", metavar="TEXT", help="with --chat: a system message before it")
     stop = parser.add_argument_group("when to stop")
     stop.add_argument(
+        "-n",
         "--max-tokens",
         type=int,
         metavar="N",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
-from zinc_rt.commands.options import add_model
 from zinc_rt.commands.output import add_json, finish, printable, words
 
 EXAMPLES = """\
@@ -21,12 +21,11 @@ examples:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Turn text into token ids with a model file's own tokenizer.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_model(parser)
+    add_models(parser)
     parser.add_argument(
         "--text", metavar="TEXT", required=True, help="the text; - reads stdin, UTF-8, every byte of it"
     )

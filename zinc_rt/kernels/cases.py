@@ -316,6 +316,11 @@ def zeros(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     return np.where(random.random(shape) < 0.5, np.float32(0.0), np.float32(-0.0))
 
 
+def rising(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Each row in order: the largest value stands last, behind whole tiles."""
+    return np.sort(plain(shape, random), axis=-1)
+
+
 VALUES: dict[str, Make] = {
     "mixed": values,
     "plain": plain,
@@ -324,6 +329,7 @@ VALUES: dict[str, Make] = {
     "outliers": outliers,
     "denormals": denormals,
     "zeros": zeros,
+    "rising": rising,
 }
 
 # Where the half-precision scales of a block lie, in bytes from its first: ggml-common.h's structs. A type that is

@@ -8,7 +8,7 @@ Without a seed nothing is cached and waves read the newest bytes.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.hazards import Cache
@@ -84,6 +84,15 @@ class CachedSpace:
 
     def write_back(self) -> None:
         self._space.write_back()
+
+    def before_waves(self) -> None:
+        self._space.before_waves()
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        self._space.after_waves(touched)
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        self._space.invalidate_gl2(inside)
 
     def invalidate_icache(self) -> None:
         self._space.invalidate_icache()

@@ -16,12 +16,13 @@ from zinc_rt.sim.usermem import is_user_range
 from zinc_rt.sim.vm import GpuVm, Span
 
 _CREATE_FLAGS = sum(value for name, value in vars(amdgpu).items() if name.startswith("AMDGPU_GEM_CREATE_"))
+_MTYPE = 0xF << 5
 _VA_FLAGS = (
     amdgpu.AMDGPU_VM_DELAY_UPDATE
     | amdgpu.AMDGPU_VM_PAGE_READABLE
     | amdgpu.AMDGPU_VM_PAGE_WRITEABLE
     | amdgpu.AMDGPU_VM_PAGE_EXECUTABLE
-    | 0xF << 5  # MTYPE
+    | _MTYPE
     | amdgpu.AMDGPU_VM_PAGE_NOALLOC
 )
 _PRT_FLAGS = amdgpu.AMDGPU_VM_DELAY_UPDATE | amdgpu.AMDGPU_VM_PAGE_PRT
@@ -50,7 +51,12 @@ def gem_create(call: Request) -> None:
     wants_cpu = bool(flags & amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED)
     if heap is Heap.VRAM and wants_cpu and size > file.gpu.memory.bar_bytes:
         raise OSError(errno.ENOMEM, "larger than the BAR")
-    bo = file.gpu.allocate(heap, size, f"{heap.value} of file", host_visible=visible, public=wants_cpu)
+    uncached = amdgpu.AMDGPU_GEM_CREATE_UNCACHED
+    if file.gpu.chip.major < 12:  # gmc_v11_0_get_vm_pte; gfx12's looks at UNCACHED alone
+        uncached |= amdgpu.AMDGPU_GEM_CREATE_COHERENT
+    cached = heap is Heap.GTT and not flags & uncached
+    name = f"{heap.value} of file"
+    bo = file.gpu.allocate(heap, size, name, host_visible=visible, public=wants_cpu, cached=cached)
     handle = file.add(bo)
     bo.name = f"{heap.value} handle {handle}"
     arg.raw[:] = bytes(len(arg.raw))  # a union: the answer replaces the question
@@ -179,6 +185,8 @@ def _change(call: Request, file: DrmFile):  # type: ignore[no-untyped-def]
 
 
 def _map(file: DrmFile, va: int, size: int, bo: Bo, offset: int, flags: int) -> None:
+    if flags & _MTYPE == amdgpu.AMDGPU_VM_MTYPE_UC:
+        bo.uncache()
     file.vm.map(
         va,
         size,

@@ -143,6 +143,8 @@ class Gpu:
     def allocate(self, heap: Heap, size_bytes: int, name: str, **more: Any) -> Bo:
         if self.injector.strikes("out-of-memory"):
             raise OSError(errno.ENOMEM, "injected")
+        if more.get("cached"):
+            self.consulted.mark("host memory that GL2 caches")
         return self.memory.allocate(heap, size_bytes, name, **more)
 
     def offset_of(self, bo: Bo) -> int:

@@ -6,6 +6,7 @@ processor sees a queue, the address space behind it, and an outlet for what it w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -57,6 +58,15 @@ class AddressSpace(Protocol):
 
     def write_back(self) -> None:
         """GPU writes at system scope become visible to the host through the BAR."""
+
+    def before_waves(self) -> None:
+        """Host memory that GL2 caches and does not hold is read anew: waves may touch any of it."""
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        """Waves have touched these (VA, bytes): GL2 holds their lines."""
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        """What GL2 holds of host memory, in (VA, bytes) or all of it, is read anew at its next use."""
 
     def invalidate_icache(self) -> None:
         """Instructions written since are fetched anew."""

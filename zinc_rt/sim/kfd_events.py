@@ -34,9 +34,10 @@ def _take_page(call: Request) -> None:
         raise OSError(errno.EINVAL, "injected")
     process.bound(gpu, errno.ENODEV)
     buffer = process.buffer(handle, errno.EINVAL)
-    if not isinstance(buffer.bo.store, Shared):
+    page = buffer.bo.host_view
+    if not isinstance(page, Shared):
         raise OSError(errno.EINVAL, "the event page is no buffer of ours")
-    process.events.use_page(buffer.bo.store, handle)
+    process.events.use_page(page, handle)
 
 
 def destroy(call: Request) -> None:

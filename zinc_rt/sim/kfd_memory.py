@@ -104,11 +104,21 @@ def _new_bo(call: Request, gpu: Gpu, on: OnGpu, heap: Heap, size: int, flags: in
             raise OSError(errno.EINVAL, "no user pages")
         if size > gpu.memory.available_bytes(Heap.USERPTR):
             raise OSError(errno.ENOMEM, "beyond the limit of pinned memory")
-        return gpu.allocate(heap, size, name, pages=call.process.memory.pages(start, size))
+        pages = call.process.memory.pages(start, size)
+        return gpu.allocate(heap, size, name, pages=pages, cached=_cached(gpu, flags))
     public = bool(flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC)  # without it too the CPU may map: Linux 5.13
     if heap is Heap.VRAM and size > gpu.memory.available_bytes(heap) - VRAM_RESERVE_BYTES:
         raise OSError(errno.ENOMEM, f"vram: {size} bytes wanted")
-    return gpu.allocate(heap, size, name, public=public)
+    return gpu.allocate(heap, size, name, public=public, cached=heap is Heap.GTT and _cached(gpu, flags))
+
+
+def _cached(gpu: Gpu, flags: int) -> bool:
+    """Whether GL2 caches this host memory: it is UC on gfx12 for UNCACHED (gmc_v12_0_get_vm_pte), on gfx11 for
+    COHERENT and EXT_COHERENT too (gmc_v11_0_get_vm_pte); everything else is NC."""
+    uncached = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
+    if gpu.chip.major < 12:
+        uncached |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT | kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXT_COHERENT
+    return not flags & uncached
 
 
 def free(call: Request) -> None:

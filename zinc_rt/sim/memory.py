@@ -1,7 +1,8 @@
 """Buffer objects of the simulated machine: bytes in memfds, shared with clients, and the two copies of VRAM.
 
-GTT has one copy. VRAM that the host has mapped has two, BAR and VRAM: what the host stores reaches the GPU at an
-HDP flush, what the GPU stores reaches the host at a system-scope write-back. `coherence="direct"` merges them.
+Uncached host memory has one copy. VRAM that the host has mapped has two, BAR and VRAM: what the host stores
+reaches the GPU at an HDP flush, what the GPU stores reaches the host at a system-scope write-back.
+`coherence="direct"` merges them. Host memory that the GPU caches has two as well: sim.gl2.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.gl2 import Gl2Lines
 from zinc_rt.sim.written import Written
 
 if TYPE_CHECKING:
@@ -100,7 +102,8 @@ class Borrowed:
 
 @dataclass(slots=True, eq=False)
 class Bo:
-    """A buffer object. `store` is what the GPU sees; `bar` the host's copy, once it has mapped VRAM."""
+    """A buffer object. `store` is what the GPU sees; `bar` the host's copy, once it has mapped VRAM, or of host
+    memory that the GPU caches (`gl2` says which lines it holds)."""
 
     heap: Heap
     size_bytes: int
@@ -108,7 +111,8 @@ class Bo:
     name: str
     host_visible: bool = True
     public: bool = False  # asked for where the CPU reaches it
-    bar: Shared | None = None
+    bar: Shared | Borrowed | None = None
+    gl2: Gl2Lines | None = None
     references: int = 1  # handles, imports, mappings of live queues
     host_mappings: int = 0
     flushed_unmapped: bool = False  # flushed since the host last had it mapped
@@ -121,9 +125,16 @@ class Bo:
 
     def gpu_writes(self, start: int, size_bytes: int) -> None:
         """To be called before the GPU stores there."""
+        self.gpu_reads(start, size_bytes)
         if self.written is not None:
             self.written.mark(start, size_bytes)
         self.save(start, size_bytes)
+
+    def gpu_reads(self, start: int, size_bytes: int) -> None:
+        """To be called before the GPU touches these bytes."""
+        if self.gl2 is not None:
+            with self.lock:
+                self.gl2.read(start, size_bytes)
 
     def save(self, start: int, size_bytes: int) -> None:
         """Keep both copies of VRAM as they were, for the merge at a flush or a write-back."""
@@ -138,7 +149,7 @@ class Bo:
 
     def flush_hdp(self) -> None:
         """Host stores become the GPU's, byte for byte; what the GPU wrote meanwhile stays."""
-        if self.bar is None or (self.host_mappings == 0 and self.flushed_unmapped):
+        if self.bar is None or self.gl2 is not None or (self.host_mappings == 0 and self.flushed_unmapped):
             return
         with self.lock:
             for start, end in self.bar.extents():
@@ -196,6 +207,9 @@ class Bo:
         self.flushed_unmapped = False
         self.written = None
         self.host_changes += 1
+        if self.gl2 is not None:
+            assert isinstance(self.bar, Shared)
+            return self.bar
         if self.heap is not Heap.VRAM or coherence == "direct":
             return self.store
         if self.bar is None:
@@ -204,7 +218,32 @@ class Bo:
                 bar.view[start:end] = self.store.view[start:end]
             self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
             self.bar = bar
+        assert isinstance(self.bar, Shared)
         return self.bar
+
+    @property
+    def host_view(self) -> Shared | Borrowed:
+        """The bytes as the kernel sees them, past the GPU's caches."""
+        return self.store if self.gl2 is None or self.bar is None else self.bar
+
+    def cache(self, host: Shared | Borrowed) -> None:
+        """The GPU caches this host memory from now on: `host` is the memory, `store` what the GPU sees of it."""
+        assert isinstance(self.store, Shared)
+        self.bar = host
+        self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
+        self.gl2 = Gl2Lines(self.store.view, host.view, self.before)
+        self.host_changes += 1
+
+    def uncache(self) -> None:
+        """Mapped as uncached: from now on both see the one memory."""
+        if self.gl2 is None or self.bar is None:
+            return
+        self.write_back()
+        with self.lock:
+            old, self.store = self.store, self.bar
+            self.bar = self.gl2 = self.saved = None
+            self.host_changes += 1
+        old.close()
 
     def host_unmaps(self) -> None:
         self.host_mappings -= 1
@@ -244,20 +283,27 @@ class Memory:
         host_visible: bool = True,
         public: bool = False,
         pages: memoryview | None = None,
+        cached: bool = False,
     ) -> Bo:
-        """Zeroed. ENOMEM beyond the heap's limit. `pages`: the client's own, for USERPTR."""
+        """Zeroed. ENOMEM beyond the heap's limit. `pages`: the client's own, for USERPTR. `cached`: the GPU caches
+        this host memory."""
         size_bytes = round_up(size_bytes, PAGE_BYTES)
         with self.lock:
             if heap in self.limit and size_bytes > self.available_bytes(heap):
                 raise OSError(errno.ENOMEM, f"{heap.value}: {size_bytes} bytes wanted")
             self.used[heap] += size_bytes
         try:
-            store = Shared(name, size_bytes) if pages is None else Borrowed(pages)
+            store = Shared(name, size_bytes) if pages is None or cached else Borrowed(pages)
+            host = None
+            if cached:
+                host = Shared(f"host {name}", size_bytes) if pages is None else Borrowed(pages)
         except OSError:
             with self.lock:
                 self.used[heap] -= size_bytes
             raise
         bo = Bo(heap, size_bytes, store, name, host_visible, public)
+        if host is not None:
+            bo.cache(host)
         if heap in (Heap.VRAM, Heap.GTT):
             bo.written = Written(size_bytes)
         with self.lock:

@@ -56,6 +56,7 @@ class SdmaChannel(Channel):
                 f"{self.label()}: header bits {extra:#x} are not simulated",
                 once=(row.name, extra),
             )
+        self.space.invalidate_gl2()  # the engine reads host memory itself, past GL2
         EXECUTE[op](self, words)
         return True
 
@@ -159,6 +160,7 @@ def _poll_regmem(channel: SdmaChannel, words: Sequence[int]) -> None:
     va, reference, mask = _va(words, 1) & ~3, words[3], words[4]
 
     def ready() -> bool:
+        channel.space.invalidate_gl2((va, 4))
         return compare(int.from_bytes(channel.space.read(va, 4), "little") & mask, reference)
 
     if ready():

@@ -21,8 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
+from zinc_rt.arguments import Parser
 from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.sim import wire
@@ -38,6 +37,7 @@ from zinc_rt.sim.remote_memory import Carried, RemoteMemory, map_pages
 from zinc_rt.sim.shader import crash
 from zinc_rt.sim.shader_engine import LEVELS
 from zinc_rt.sim.socket_lock import only_one
+from zinc_rt.terminal import Table
 
 GRACE_SECONDS = 0.5  # without a client
 FIRST_CLIENT_SECONDS = 30.0
@@ -272,11 +272,10 @@ Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="zinc-rt sim",
         description="Serve a simulated AMD GPU over a local socket, until its last client is gone.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     wanted = made.add_mutually_exclusive_group(required=True)
     wanted.add_argument("--socket", type=Path, metavar="PATH", help="the socket to make")
@@ -339,7 +338,7 @@ def listing() -> str:
     ]
     faults = [[row.name, row.probe, row.does] for row in INJECTIONS]
     tables = (("chip", chips), ("kernel", kernels), ("fault", faults))
-    return "\n\n".join(tabulate(rows, headers=[name, "", ""], tablefmt="plain") for name, rows in tables)
+    return "\n\n".join(str(Table((name, "", ""), rows)) for name, rows in tables)
 
 
 def main(argv: list[str] | None = None) -> int:

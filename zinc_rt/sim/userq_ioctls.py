@@ -149,7 +149,7 @@ def _held_wptr(file: DrmFile, va: int) -> int:
     if span is None or va + 8 > span.end:
         raise OSError(errno.EINVAL, "the write pointer is no longer mapped")
     at = span.offset + va - span.start
-    return int.from_bytes(span.bo.store.view[at : at + 8], "little")
+    return int.from_bytes(span.bo.host_view.view[at : at + 8], "little")
 
 
 def _mqd(file: DrmFile, gpu: Gpu, call: Request) -> tuple[int, Bo | None]:

@@ -73,6 +73,7 @@ class GpuVm:
     ) -> None:
         """`keeps_code`: code that was fetched stays until it is invalidated."""
         self._table = _Table()
+        self._cached = False  # whether host memory that GL2 caches has ever been mapped
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
         self._keeps_code = keeps_code
         self._icache: dict[int, bytes] = {}  # page number: as first fetched
@@ -107,6 +108,7 @@ class GpuVm:
         if next(self.overlapping(va, size_bytes), None) is not None:
             raise OSError(errno.EINVAL, f"0x{va:x} is taken")
         span = Span(va, size_bytes, bo, offset, write, execute, read)
+        self._cached = self._cached or bo.gl2 is not None
         table = self._table
         at = bisect_right(table.starts, va)
         self._table = _Table(
@@ -222,6 +224,9 @@ class GpuVm:
 
     def read(self, va: int, size_bytes: int) -> bytes:
         pieces = self._walk(va, size_bytes, Access.READ)
+        if self._cached:
+            for span, at, size in pieces:
+                span.bo.gpu_reads(at, size)
         return b"".join(bytes(span.bo.store.view[at : at + size]) for span, at, size in pieces)
 
     def write(self, va: int, data: bytes) -> None:
@@ -245,6 +250,8 @@ class GpuVm:
         span, at, size = pieces[0]
         if access is Access.WRITE:
             span.bo.gpu_writes(at, size)
+        elif self._cached:
+            span.bo.gpu_reads(at, size)
         return span.bo.store.view[at : at + size]
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
@@ -256,6 +263,8 @@ class GpuVm:
     def _fetched(self, page: int) -> bytes:
         if page not in self._icache or not self._keeps_code:
             [(span, at, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, Access.EXECUTE)
+            if self._cached:
+                span.bo.gpu_reads(at, size)
             self._icache[page] = bytes(span.bo.store.view[at : at + size])
         return self._icache[page]
 
@@ -305,6 +314,35 @@ class GpuVm:
 
     def write_back(self) -> None:
         self._write_back()
+
+    def before_waves(self) -> None:
+        if self._cached:
+            for bo in {span.bo for span in self._table.spans if span.bo.gl2 is not None}:
+                with bo.lock:
+                    if bo.gl2 is not None:
+                        bo.gl2.renew()
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        if not self._cached:
+            return
+        for va, size_bytes in touched:
+            for span, start, end in self._inside(va, va + size_bytes):
+                if span.bo.gl2 is not None:
+                    span.bo.gl2.hold(start, end - start)
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        if not self._cached:
+            return
+        va, size_bytes = inside or (0, 1 << 64)
+        for span, start, end in self._inside(va, va + size_bytes):
+            if span.bo.gl2 is not None:
+                span.bo.gl2.invalidate(start, end - start)
+
+    def _inside(self, va: int, end: int) -> Iterator[tuple[Span, int, int]]:
+        """(span, first byte in its buffer, the byte after the last) of what is mapped in [va, end)."""
+        for span in self.overlapping(va, end - va):
+            first, last = max(va, span.start), min(end, span.end)
+            yield span, span.offset + first - span.start, span.offset + last - span.start
 
     def invalidate_icache(self) -> None:
         if self._invalidates():

@@ -28,6 +28,12 @@ BUFFER = code("""
     c406807c 40801001 00000001  ; buffer_store_b32 v1, v1, s[8:11], null offen
     bfb00000
 """)
+FLAT = code("""
+    30000082                    ; v_lshlrev_b32_e32 v0, 2, v0
+    7e0202ff 00006000           ; v_mov_b32_e32 v1, 0x6000
+    ec06807c 00000000 00000000  ; flat_store_b32 v[0:1], v0
+    bfb00000
+""")
 
 
 def faults(owner: Machine) -> list[Finding]:
@@ -51,8 +57,9 @@ def the_fault(s: Stage, owner: Machine, program: bytes, user_data: Sequence[int]
         (ATOMIC, "atomic", 8, "global_atomic_add_u32 v1, v2, s[0:1]", 0xFFFFFFFF),
         (SCALAR, "scalar load", 0, "s_load_b64 s[2:3], s[0:1], 0x0", 0),
         (BUFFER, "store", 0x18, "buffer_store_b32 v1, v1, s[8:11], null offen", 0xFFFFFFFF),
+        (FLAT, "store", 0xC, "flat_store_b32 v[0:1], v0", 0xFFFFFFFF),
     ],
-    ids=["store", "load", "atomic", "scalar", "buffer"],
+    ids=["store", "load", "atomic", "scalar", "buffer", "flat"],
 )
 def test_an_access_to_nowhere_names_its_instruction_and_wave(
     program: bytes, access: str, pc: int, instruction: str, lanes: int
@@ -101,12 +108,13 @@ def test_a_freed_buffer_is_named() -> None:
         assert found.fault is not None and "in activations+0x40, which was freed" in found.fault.near
 
 
-def test_the_second_fault_of_the_same_instruction_is_told_as_well() -> None:
+@pytest.mark.parametrize(("program", "rule"), [(STORE_IDS, "page-fault"), (code("ffffffff bfb00000"), "illegal")])
+def test_what_ends_a_queue_is_told_however_often_it_happens(program: bytes, rule: str) -> None:
     with machine() as owner:
         for count in range(1, 7):
             with stage(owner) as s:
-                s.launch(s.load(STORE_IDS), halves(NOWHERE))
-                assert within(20, lambda count=count: len(faults(owner)) == count), owner.findings  # type: ignore[misc]
+                s.launch(s.load(program), halves(NOWHERE))
+                assert within(20, lambda: s.rules().count(rule) == count), owner.findings  # noqa: B023
 
 
 def test_a_fault_of_held_back_work_names_the_packet_that_launched_it() -> None:

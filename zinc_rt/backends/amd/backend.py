@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ import numpy as np
 
 from zinc_rt.backends.amd.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
-from zinc_rt.backends.amd.instrument import AmdInstrument
+from zinc_rt.backends.amd.instrument import AmdInstrument, Told
 from zinc_rt.backends.amd.kernel_code import KernelCode
 from zinc_rt.backends.amd.kernel_log import Log
 from zinc_rt.backends.amd.kernel_side import Incident, KernelSide
@@ -29,7 +29,7 @@ from zinc_rt.backends.amd.publish import Publish, publisher
 from zinc_rt.backends.amd.reporter import Reporter
 from zinc_rt.backends.amd.ring import AmdRing, Batch
 from zinc_rt.backends.amd.transfer import Transfer, copies, zeros
-from zinc_rt.backends.base import Device, Finding, Submissions
+from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.exec import Buffer, Fence, Joined, Stream
 from zinc_rt.ir.graph import Node
@@ -51,6 +51,7 @@ RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
 SLOTS_BYTES = 4096
 DISPATCHES = (DispatchDirect, DispatchIndirect)
 WATCH_SECONDS = 0.25  # between two looks at what a simulated device found
+FAULTED = ("page-fault",)
 STOPPED = ("illegal", "halt")  # its rules after which a wave never ends
 TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full ring
 
@@ -130,8 +131,8 @@ class AmdBackend:
         self.submissions = Submissions()
         self.owner: Callable[[], None] = lambda: None
         self._watch_at = 0.0
-        self._stopped_before = len(self._stopped())  # other backends share the device
-        self._faults_before = len(self.instrument.page_faults()) if self.instrument is not None else 0
+        self._stopped_before = len(self._told(STOPPED))  # other backends share the device
+        self._faults_before = len(self._told(FAULTED))
         self.reporter = Reporter(
             side,
             self.memory.addresses,
@@ -257,8 +258,7 @@ class AmdBackend:
     def _fault_seen(self, queue_id: int, page_va: int) -> tuple[FaultSeen, Node | None] | None:
         """What the simulated device knows of this backend's fault in that page; other queues, with ids of their
         own, may share the device."""
-        assert self.instrument is not None
-        new = self.instrument.page_faults()[self._faults_before :]
+        new = self._told(FAULTED, self._faults_before)
         ours = {lane.ring.queue.queue_id for lane in self._lanes.values()}
         here = [
             each
@@ -440,13 +440,12 @@ class AmdBackend:
         if self.instrument is None or now < self._watch_at:
             return
         self._watch_at = now + WATCH_SECONDS
-        for each in self._stopped()[self._stopped_before :][:1]:
-            text = f"a wave stopped for good: {each.sentence}"
-            self.side.incidents.append(Incident("lost", text, node=each.node))
+        for each in self._told(STOPPED, self._stopped_before)[:1]:
+            text = f"a wave stopped for good: {each.finding.sentence}"
+            self.side.incidents.append(Incident("lost", text, node=each.finding.node))
 
-    def _stopped(self) -> list[Finding]:
-        found = self.instrument.findings() if self.instrument is not None else []
-        return [each for each in found if each.rule in STOPPED]
+    def _told(self, rules: Collection[str], since: int = 0) -> list[Told]:
+        return self.instrument.told(rules, since) if self.instrument is not None else []
 
     def _slot(self) -> tuple[int, int]:
         if self._closed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ KERNEL = "kernel "  # as kernel_code names what it loads
 
 
 @dataclass(frozen=True, slots=True)
-class FaultFound:
+class Told:
     """`packet_va`: where the packet lies that did it, or launched what did."""
 
     queue_id: int
@@ -51,13 +51,12 @@ class AmdInstrument:
         """Each once."""
         return list(dict.fromkeys(map(self._finding, self._device.findings())))
 
-    def page_faults(self) -> list[FaultFound]:
-        """In order, of every queue of the device; a repeated one is told again."""
-        return [
-            FaultFound(each.queue_id, each.packet_va, self._finding(each))
-            for each in self._device.findings()
-            if each.fault is not None
-        ]
+    def told(self, rules: Collection[str], since: int = 0) -> list[Told]:
+        """Findings of these rules in order, of every queue of the device, but for the first `since`. Unlike
+        `findings` a repeated one comes again, and nodes are looked up now: another queue of the same id may have
+        had the same to say."""
+        told = [each for each in self._device.findings() if each.rule in rules][since:]
+        return [Told(each.queue_id, each.packet_va, self._made(each)) for each in told]
 
     def consulted(self) -> Sequence[str]:
         return self._device.consulted()[1]

@@ -78,9 +78,8 @@ class Programs:
             stamps = self._stamps(plan) if program.timed else None
             if stamps is not None:
                 undo.callback(self.memory.give_back, stamps.block)
-            stream = command_stream.packets(
-                plan, va, kernels, self.generation, stamps_va=stamps.block.device.gpu_va if stamps else 0
-            )
+            timed = {} if stamps is None else {"stamps_va": stamps.block.device.gpu_va}
+            stream = command_stream.packets(plan, va, kernels, self.generation, **timed)
             variant = self._packets(stream, expected)
             variant.block, variant.loaded, variant.stamps = block, tuple(kernels), stamps
             undo.pop_all()

@@ -49,6 +49,7 @@ def load(name: str) -> Zrt:
     return read_zrt(file.read_bytes(), file.name)
 
 
+@cache
 def names() -> tuple[str, ...]:
     """Of the containers that are committed."""
     found = (file.name for file in files(__package__).iterdir())

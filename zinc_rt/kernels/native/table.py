@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.native import (
@@ -80,6 +81,7 @@ _ENTRIES = (
 ENTRIES: tuple[Entry, ...] = tuple(any_vectors(row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 
 
+@cache
 def names() -> tuple[str, ...]:
     """As the C sources declare them."""
     return tuple(sorted({name for path in build.sources() for name in _DECLARED.findall(path.read_text())}))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zinc_rt.sim.clocks import Lane
 from zinc_rt.sim.execute.kind import View
-from zinc_rt.sim.shader_engine import Dispatch
+from zinc_rt.sim.shader_engine import Accesses, Dispatch, ShaderEngine
 from zinc_rt.sim.tables.registers import BY_ADDRESS, DISPATCH_INITIATOR, NUM_THREAD_X, SH, START_X
 
 if TYPE_CHECKING:
@@ -86,9 +87,28 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
         functools.partial(channel.finding, at=channel.at),
     )
     engine = channel.device.engine
+    waves = _running(engine, dispatch)
     channel.launch(
         Lane.WAVES,
-        lambda: engine.run(dispatch),
+        waves,
         code=((program_va, CODE_BYTES),),
         abandon=lambda: engine.abandon(dispatch),
     )
+
+
+def _running(engine: ShaderEngine, dispatch: Dispatch) -> Callable[[], Accesses | None]:
+    """The dispatch's waves, with what they do to host memory that GL2 caches."""
+    space, started = dispatch.space, False
+
+    def advance() -> Accesses | None:
+        nonlocal started
+        if not started:
+            space.before_waves()
+            started = True
+        accesses = engine.run(dispatch)
+        if accesses is not None:
+            parts = (accesses.reads, accesses.scalar_reads, accesses.writes, accesses.atomics)
+            space.after_waves(each for ranges in parts for each in ranges)
+        return accesses
+
+    return advance

@@ -40,6 +40,8 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
         channel.space.write_back()
     whole = packet.size_256b == EVERYTHING_256B
     inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
+    if caches & Cache.GL2_INV:
+        channel.space.invalidate_gl2(inside)
     channel.caches.invalidate(caches, inside)
     channel.hazards.cleaned(caches, channel.clock(), channel.device.issue(), inside)
 
@@ -76,6 +78,8 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
     def at_end() -> bool:
         if caches & Cache.GL2_WB:
             channel.space.write_back()
+        if caches & Cache.GL2_INV:
+            channel.space.invalidate_gl2()
         channel.caches.invalidate(caches)
         channel.hazards.cleaned(caches, clock, issue)
         device = channel.device

@@ -309,7 +309,8 @@ class GfxEngine:
             site = run.kernel.sites[int(header["site"])]
         else:
             return
-        self._say(dispatch, code, teller.at(site, int(header["wave_in_group"]), int(header["group"])))
+        ended = teller.at(site, int(header["wave_in_group"]), int(header["group"]))
+        self._say(dispatch, code, ended, always=True)
 
     def _told_fault(self, dispatch: Dispatch, run: Run, fault: Fault) -> Fault:
         """Say which instruction of which wave it was, every time: it is the last that its queue does."""
@@ -337,10 +338,11 @@ class GfxEngine:
                 )
             )
 
-    def _say(self, dispatch: Dispatch, code: bytes, finding: Finding) -> None:
+    def _say(self, dispatch: Dispatch, code: bytes, finding: Finding, *, always: bool = False) -> None:
+        """`always`: the last that the dispatch has to say, however often it was said of others."""
         key = (code, hash((finding.pc, finding.rule)))
         self._told[key] = self._told.get(key, 0) + 1
-        if self._told[key] <= SENTENCES_OF_SITE:
+        if always or self._told[key] <= SENTENCES_OF_SITE:
             dispatch.report(finding.rule, f"{dispatch.label}: {finding.sentence}", place=finding.place)
 
     def _teller(

@@ -1,0 +1,51 @@
+"""The draws that a golden records: the generator by its authors' answers, the embedded ones by this sampler."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from zinc_rt.errors import InputError
+from zinc_rt.generate import Sampling
+from zinc_rt.golden.draws import WAYS, draws_of, philox
+from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.format import read_golden
+
+MOST = 0xFFFFFFFF
+# philox4x32 10 of Random123's kat_vectors: counter, key, answer
+KNOWN = (
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((MOST,) * 4, (MOST,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+)
+
+
+@pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
+def test_philox_gives_its_authors_answers(
+    counter: tuple[int, int, int, int], key: tuple[int, int], answer: tuple[int, ...]
+) -> None:
+    assert philox(counter, key) == answer
+
+
+@pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
+def test_an_embedded_golden_draws_every_way_and_not_one_token_alone(pair: object) -> None:
+    golden = read_golden(pair.golden)  # type: ignore[attr-defined]
+    draws = draws_of(golden.meta, "it")
+    assert {(d.temperature, d.top_k, d.top_p, d.min_p) for d in draws} == set(WAYS)
+    assert len({d.token for d in draws}) > 2 and len({d.seed for d in draws}) == len(draws)
+    logits = dict(zip(range(len(golden.ids)) if golden.rows is None else golden.rows, golden.logits, strict=False))
+    for draw in draws:
+        if draw.row in logits and len(golden.logits) == len(golden.ids):
+            sampling = Sampling(draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.seed)
+            row = np.asarray(golden.logits[draw.row])
+            assert sampling.draw(row, choice=draw.choice, position=draw.position) == draw.token
+
+
+def test_draws_of_another_shape_are_refused() -> None:
+    assert draws_of({}, "g.npz") == []
+    with pytest.raises(InputError, match=r"g\.npz: meta's draws are not understood"):
+        draws_of({"draws": [{"row": 1, "heat": 2}]}, "g.npz")

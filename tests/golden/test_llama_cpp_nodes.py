@@ -1,0 +1,56 @@
+"""Which of llama.cpp's nodes stand for which of ours, where one name is given more than once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from zinc_rt.golden.llama_cpp_nodes import Value, matched, values_here
+from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.model.gguf import read_gguf
+
+
+def rows(value: float, columns: int = 4) -> np.ndarray:
+    return np.full((3, columns), value, np.float32)
+
+
+def value(name: str, op: str, columns: int = 4) -> Value:
+    return Value(name, name.replace(".matmul", ""), op, columns)
+
+
+def test_a_name_given_twice_is_told_apart_by_what_computes_it() -> None:
+    seen = {"Qcur-0": [("MUL_MAT", rows(1)), ("ADD", rows(2)), ("ROPE", rows(3)), ("SCALE", rows(4))]}
+    ours = [value("Qcur.matmul-0", "MATMUL"), value("Qcur-0", "ROPE")]
+    found, apart = matched(ours, seen, 3, (0, 2))
+    assert {name: (array[0, 0], array.shape) for name, array in found.items()} == {
+        "Qcur.matmul-0": (2, (2, 4)),  # with its bias
+        "Qcur-0": (3, (2, 4)),
+    }
+    assert apart == {"llama_cpp_only": [], "here_only": []}
+
+
+def test_what_one_side_has_is_listed_and_nothing_is_dropped_silently() -> None:
+    seen = {
+        "attn_norm-0": [("MUL", rows(1))],
+        "ffn_up-0": [("MUL_MAT", rows(1, 8))],  # gate and up as one, where ours is half as wide
+        "kq-0": [("MUL_MAT", rows(1))],
+        "kq-0 (view)": [("VIEW", rows(1))],
+        "node_7": [("ADD", rows(1))],
+        "l_out-0": [("ADD", rows(1))],
+        "one_token": [("ADD", rows(1)[:1])],
+    }
+    ours = [value(name, "ADD") for name in ("attn_norm-0", "ffn_up-0", "ffn_swiglu-0", "one_token")]
+    found, apart = matched(ours, seen, 3, (1,))
+    assert list(found) == ["attn_norm-0"]
+    assert apart["here_only"] == ["ffn_up-0", "ffn_swiglu-0", "one_token"]
+    assert apart["llama_cpp_only"] == ["ffn_up-0", "kq-0", "one_token"]
+
+
+@pytest.mark.parametrize(("kind", "least"), [("qwen3", 16), ("gemma4moe", 20)])
+def test_values_here_have_the_names_that_validation_gives_them(kind: str, least: int, tmp_path: object) -> None:
+    write_tiny(f"{tmp_path}/m.gguf", kind)
+    names = [found.name for found in values_here(read_gguf(f"{tmp_path}/m.gguf"), 64)]
+    assert len(names) == len(set(names)) and sum(name.endswith("-1") for name in names) >= least
+    assert not [name for name in names if name.startswith(("l_out", "ffn_moe_topk", "result"))]
+    if kind == "qwen3":
+        assert {"Qcur.matmul-1", "Qcur-1", "kqv_out-1"} <= set(names)

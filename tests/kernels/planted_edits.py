@@ -1,0 +1,65 @@
+"""Mistakes of one token each in kernels' sources: an immediate, a register, the order of two operands."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zinc_rt.kernels.assemble import KERNELS, assemble
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`old` becomes `new` in `file`, the kernel's own unless named; `nth` of its places, from 0. `least`: sizes
+    below which nothing can go wrong, and which the smallest failing case must have."""
+
+    kernel: str
+    old: str
+    new: str
+    nth: int = 0
+    file: str = ""
+    least: dict[str, int] = field(default_factory=dict)
+
+
+EDITS = (
+    # of whole tiles only: the smallest case is one tile
+    Edit("add", "v[24:27], v2, s[6:7] offset:512", "v[24:27], v2, s[6:7] offset:528", 0, "elementwise.inc",
+         {"T": 1, "N": 256}),
+    Edit("verify_k", "s_cmp_lg_u32 s18, s19", "s_cmp_gt_u32 s18, s19", least={"S": 1, "K": 1}),
+    Edit("swiglu", "v_mul_f32 \\y, v22, \\b", "v_mul_f32 \\y, v22, \\a", least={"T": 1}),
+    Edit("scale", "s_mov_b32 s16, 1.0", "s_mov_b32 s16, 2.0", least={"T": 1, "N": 1}),
+    Edit("rope", "v_sub_f32 v9, v9, v10", "v_sub_f32 v9, v10, v9", least={"T": 1, "R": 1}),
+    Edit("slice", "v_add_nc_u32 v0, 32, v0", "v_add_nc_u32 v0, 33, v0", least={"T": 1}),
+    Edit("argmax", "s_addk_co_i32 s9, 0x400", "s_addk_co_i32 s9, 0x401", least={"L": 1, "V": 1025}),
+    Edit("expert_sum", "v_add_f32 v1, v3, v1", "v_add_f32 v1, v3, v3", least={"T": 1, "D": 1}),
+    Edit("kv_write", "s_bfm_b32 s31, s22, 0", "s_bfm_b32 s31, s22, 1", least={"T": 1}),
+    Edit("matvec_q4_k", "matvec_group_row q4_k, 3", "matvec_group_row q4_k, 2", least={"T": 1}),
+    Edit("matmul_q8_0", "matmul_pair q8_0, 2", "matmul_pair q8_0, 1", least={"T": 1, "N": 1, "K": 1024}),
+    Edit("moe_topk", "v_add_nc_u32 v4, 0x200, v4", "v_add_nc_u32 v4, 0x240, v4", least={"T": 1, "E": 129}),
+    Edit("delta_gates", "v_add_f32 v4, v4, v5", "v_add_f32 v4, v4, v4", least={"T": 1}),
+    Edit("delta_unit", "v_mul_f32 v7, v7, v12", "v_mul_f32 v7, v6, v12", least={"T": 1}),
+    Edit("conv1d", "s_mul_i32 s34, s31, 3", "s_mul_i32 s34, s31, 2"),
+    Edit("row_scale", "s_lshl_b32 s2, s2, 2", "s_lshl_b32 s2, s2, 1", 1, least={"T": 1, "N": 1}),
+    Edit("softcap", "v_mul_f32 \\y, s13, v16", "v_mul_f32 \\y, v16, v16", least={"T": 1, "N": 1}),
+    Edit("stream_out", "s_cselect_b32 s17, 0, s17", "s_cselect_b32 s17, 1, s17"),
+    Edit("table_store", "v_add_nc_u32 v0, 32, v0", "v_add_nc_u32 v0, 64, v0", least={"E": 33}),
+    Edit("embed_f16", "v_lshlrev_b32 v1, 1, v0", "v_lshlrev_b32 v1, 2, v0", least={"T": 1}),
+    Edit("expert_gate", "v_mul_f32 v1, v1, v2", "v_mul_f32 v1, v1, v3", least={"T": 1}),
+    Edit("residual_rms_norm", "s_mul_i32 s2, s2, s12", "s_mul_i32 s2, s2, s13"),
+)  # fmt: skip
+
+
+def assembled(edit: Edit, folder: Path) -> Path:
+    """The kernel with the mistake in it, as a container."""
+    name = edit.file or f"{edit.kernel}.s"
+    text = (KERNELS / name).read_text()
+    places = text.split(edit.old)
+    assert len(places) > edit.nth + 1, f"{name} has no {edit.old}"
+    before, after = edit.old.join(places[: edit.nth + 1]), edit.old.join(places[edit.nth + 1 :])
+    source = folder / f"{edit.kernel}.s"
+    shutil.copy(KERNELS / source.name, source)
+    (folder / name).write_text(before + edit.new + after)
+    made = source.with_suffix(".zrt")
+    made.write_bytes(assemble(source))
+    return made

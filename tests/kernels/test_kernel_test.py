@@ -1,0 +1,262 @@
+"""zinc-rt kernel-test: its cases reach every kernel, a planted mistake is found and made small."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernels.planted_edits import EDITS, Edit, assembled
+
+from zinc_rt.errors import UsageError
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.assemble import available
+from zinc_rt.kernels.cases import Case, parse
+from zinc_rt.kernels.sets import SETS, kernel_set
+from zinc_rt.validate.cases.sweep import TYPES
+from zinc_rt.validate.cases.table import FAMILIES, cases
+from zinc_rt.validate.kernel_test.bench import Outcome
+from zinc_rt.validate.kernel_test.command import main
+from zinc_rt.validate.kernel_test.pool import Ran, Worker
+from zinc_rt.validate.kernel_test.select import all_cases, plans
+from zinc_rt.validate.kernel_test.shrink import smallest
+from zinc_rt.validate.kernel_test.side import sides
+from zinc_rt.validate.kernel_test.verdicts import blame, verdicts
+
+SIMULATED = ("--tier", "t1", "--device", "sim")
+
+
+@pytest.fixture
+def kernel_test(tmp_path: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Exit code and report."""
+
+    def run(*words: str) -> tuple[int, dict[str, Any]]:
+        report = tmp_path / "report.json"
+        code = main([*words, "--jobs", "1", "--json", str(report)])
+        return code, json.loads(report.read_text())
+
+    return run
+
+
+# --- cases -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_case_is_a_node_and_its_line_says_all_of_it(family: str) -> None:
+    for case in cases(family):
+        assert not case.refusal(), case.text()
+        assert parse(case.text()) == case
+
+
+@pytest.mark.parametrize("name", ["gfx1201", "native", "numpy-reference"])
+def test_every_kernel_of_a_set_has_a_case(name: str) -> None:
+    kernels = kernel_set(name)
+    assert name in SETS and kernels is not None
+    orderings = ("canonical-1", "canonical-1-q8") if name == "native" else ("canonical-1",)
+    met = {
+        kernel
+        for ordering in orderings
+        for plan in plans(all_cases(()), kernels, ordering)
+        for kernel in plan.kernels
+    }
+    uncovered = sorted(set(kernels.names()) - met - WITHOUT_A_TEST.get(name, set()))
+    assert not uncovered, f"no case in validate/cases dispatches {', '.join(uncovered)}"
+
+
+# No set but the oracle's has kernels for them, and no model has such a node.
+WITHOUT_A_TEST = {"numpy-reference": {"matmul_wmma_f16", "matmul_wmma_q4k"}}
+
+
+def test_every_kernel_meets_every_type_that_it_is_named_for() -> None:
+    kernels = kernel_set("gfx1201")
+    assert kernels is not None
+    met = {
+        (kernel, plan.case.dtype)
+        for plan in plans(cases("projections"), kernels, "canonical-1")
+        for kernel in plan.kernels
+    }
+    for name in kernels.names():
+        kind, _, dtype = name.partition("_")
+        if dtype in TYPES and kind in ("matvec", "matmul", "embed"):
+            assert (name, dtype) in met
+
+
+def test_operands_are_the_same_at_every_call() -> None:
+    line = (
+        "FLASH_ATTN T=2 ctx=20 slots=2 pages=3 kv_rows=96 heads=2 kv_heads=1 head_dim=16 value_dim=16 scale=0.25"
+    )
+    first, second = parse(line).operands(), parse(line).operands()
+    assert [each.tobytes() for each in first] == [each.tobytes() for each in second]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("", "no opcode is called ''"),
+        ("ADDD T=1 N=2", "did you mean ADD"),
+        ("ADD T=1", "N has no value"),
+        ("ADD T=1 N=0", "a has shape (1, 0)"),
+        ("ADD T=1 N=two", "N=two"),
+        ("ADD T=1 N=2 -b", "no optional operand"),
+        ("ADD T=1 N=2 values=odd", "wanted one of mixed"),
+        ("MATMUL T=1 N=2 K=33 one=1 dtype=q8_0", "whole blocks of 32"),
+        ("MATMUL T=1 N=2 K=32 one=1 dtype=q9_0", "ggml has no such type"),
+        ("RMS_NORM T=1 K=4 size=4", "needs eps="),
+        ("RMS_NORM T=1 K=5 size=4 eps=1e-6", "wanted K % size == 0"),
+        ("ROPE T=1 K=4 R=1 ctx=4 head_dim=4 mode=odd", "wanted one of norm, neox"),
+        ("TABLE_STORE E=9 slots=2 pages=4", "wanted E <= slots*pages"),
+    ],
+)
+def test_a_line_that_is_no_case_says_why(line: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        parse(line)
+
+
+# --- whose fault ---
+
+
+def _ran(*kernels: str, failed: bool = False, blamed: str = "") -> Ran:
+    return Ran(parse("ADD T=1 N=1"), Outcome("wrong" if failed else "pass", kernels, blamed=blamed))
+
+
+@pytest.mark.parametrize(
+    ("ran", "guilty"),
+    [
+        # one that fails alone explains every case it is in
+        ([_ran("a", failed=True), _ran("grids", "a", failed=True), _ran("b", "a", failed=True)], {"a"}),
+        # a helper of everybody
+        ([_ran("a"), _ran("b"), *[_ran("grids", name, failed=True) for name in "abab"]], {"grids"}),
+        # what works for many is not accused by few
+        ([_ran("mv", "sum", failed=True), *[_ran("mv", "x")] * 9, *[_ran("mv", "sum", failed=True)] * 2], {"sum"}),
+        # two at once
+        ([_ran("a", failed=True), _ran("b", failed=True), _ran("c")], {"a", "b"}),
+        # a device's finding names its kernel
+        ([_ran("a", "b", failed=True, blamed="b"), _ran("a", "b", failed=True), _ran("a")], {"b"}),
+    ],
+)
+def test_the_kernel_at_fault_is_the_one_that_explains_the_failures(ran: list[Ran], guilty: set[str]) -> None:
+    blamed = blame(ran)
+    assert set(blamed.values()) == guilty
+    assert set(blamed) == {i for i, each in enumerate(ran) if each.outcome.failed}
+    found = verdicts(ran, [])
+    assert {name for name, each in found.items() if each.failed} == guilty
+
+
+@pytest.mark.parametrize("limit", [1, 7, 64, 300])
+def test_shrinking_ends_at_the_least_size_that_fails(limit: int) -> None:
+    """As if a kernel were wrong from so many columns on."""
+    begun = parse("SCALE T=5 N=1029 one=1 factor=0.3 values=edges seed=9 tokens=64")
+
+    def fails(case: Case) -> Ran | None:
+        return Ran(case, Outcome("wrong", ("scale",))) if case.dims["N"] >= limit else None
+
+    found, tried = smallest(Ran(begun, Outcome("wrong", ("scale",))), fails)
+    assert found.case.text() == f"SCALE T=1 N={limit} one=1 values=plain -weight" and 0 < tried < 200
+
+
+def test_a_worker_that_dies_is_an_outcome_and_the_next_case_runs() -> None:
+    side = sides("t_cpu_native", "auto", ordering="canonical-1")[0]
+    worker = Worker(side)
+    try:
+        first = worker.run(parse("ADD T=1 N=3"))
+        assert first.outcome.status == "pass" and first.outcome.counts == (3, 0)
+        assert worker._process is not None
+        worker._process.kill()
+        worker._process.wait()
+        died = worker.run(parse("ADD T=1 N=3"), ("add",))
+        assert died.outcome.status == "died" and "SIGKILL" in died.outcome.said
+        assert worker.run(parse("ADD T=1 N=3")).outcome.status == "pass"
+    finally:
+        worker.close()
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_a_few_cases_of_every_kernel_pass_on_the_simulated_device(
+    kernel_test: Callable[..., tuple[int, dict[str, Any]]], request: pytest.FixtureRequest
+) -> None:
+    """By default some kernels, the others run on the bare engine: gfx1201/test_gfx1201_cases.py."""
+    everything = request.config.getoption("--slow")
+    code, report = kernel_test(*SIMULATED, *(() if everything else ("--most", "2", "--family", "sampling")))
+    assert code == 0
+    tested = {result["measure"]["kernel"] for result in report["results"]}
+    assert tested == set(_names("gfx1201") if everything else SAMPLING)
+    assert all(result["measure"]["cases"] and result["measure"]["simulated"] for result in report["results"])
+    assert report["shortcuts"]
+
+
+SAMPLING = (
+    *("argmax", "sample_draw", "sample_sort", "sample_weights"),
+    *("step_grids", "stream_out", "table_store", "verify_k"),
+)
+
+
+def _names(name: str) -> tuple[str, ...]:
+    kernels = kernel_set(name)
+    assert kernels is not None
+    return kernels.names()
+
+
+@pytest.mark.skipif(not available(), reason="no assembler: the package ziglang is missing")
+@pytest.mark.parametrize(
+    "edit",
+    [*EDITS[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in EDITS[2:])],
+    ids=lambda e: e.kernel,
+)
+def test_a_planted_mistake_is_found_with_its_smallest_case(
+    edit: Edit, tmp_path: Path, kernel_test: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    changed = assembled(edit, tmp_path)
+    code, report = kernel_test(*SIMULATED, "--kernel", edit.kernel, "--replace", str(changed))
+    assert code == 1
+    (failed,) = (result for result in report["results"] if result["status"] == "fail")
+    assert failed["measure"]["kernel"] == edit.kernel
+    smallest = parse(failed["first_bad"]["case"])
+    assert {name: smallest.dims[name] for name in edit.least} == edit.least
+    assert failed["first_bad"]["case"] in failed["repro"] and str(changed) in failed["repro"]
+    code, again = kernel_test(*SIMULATED, "--case", smallest.text(), "--replace", str(changed))
+    assert code == 1 and again["results"][0]["first_bad"]["case"] == smallest.text()
+
+
+def test_words_that_cannot_be_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, sentence in {
+        ("--kernel", "swigul", *SIMULATED): "did you mean swiglu",
+        ("--family", "odd", *SIMULATED): "no family is called that",
+        ("--tier", "t_cpu"): "it is the oracle",
+        ("--tier", "t9"): "no tier is called 't9'",
+        ("--jobs", "0"): "wanted 1 or more",
+        ("--replace", "nosuch.zrt", *SIMULATED): "cannot read",
+        (*SIMULATED, "--ordering", "canonical-1-q8"): "t1 computes canonical-1",
+    }.items():
+        assert main(list(words)) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_support_names_what_runs_and_why_the_rest_does_not(
+    kernel_test: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report = kernel_test("--mode", "support")
+    assert code == 0
+    found = {result["id"]: result for result in report["results"]}
+    assert {"matvec_q4_k", "matmul_q4_k"} <= set(found["gfx1201 MATMUL q4_k"]["measure"]["kernels"])
+    assert "projections take" in found["gfx1201 MATMUL iq1_m"]["reason"]
+    assert found["native MATMUL iq1_m"]["status"] == "pass"
+    assert found["gfx1201 MLA_ABSORB f32"]["reason"] == "no kernel for this opcode"
+    printed = capsys.readouterr().out
+    assert all(op.name in printed for op in Op if op is not Op.BARRIER)
+
+
+def test_the_simulators_time_is_no_speed(
+    kernel_test: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--mode", "perf", *SIMULATED, "--case", "ADD T=1 N=1024 values=plain")
+    code, report = kernel_test(*words)
+    assert code == 0
+    (result,) = report["results"]
+    assert result["measure"]["bytes"] >= 3 * 4096 and result["measure"]["simulated"]
+    assert result["measure"]["bytes_per_second"] is None and result["measure"]["flops_per_second"] is None
+    assert "no speed is claimed" in capsys.readouterr().out

@@ -1,0 +1,70 @@
+"""A history as CSV: a row an entry, its figures and its context by column."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.perf import command as perf
+from zinc_rt.perf.history import append
+
+Capture = pytest.CaptureFixture[str]
+
+
+def history(folder: Path) -> Path:
+    path = folder / "history.jsonl"
+    for number, figures in enumerate(({"decode": 10.5, "ttft": 0.25}, {"ttft": 0.5}, {"decode": 11.0})):
+        report = {
+            "command": "perf bench",
+            "device": {"tier": "t2", "name": "a card, with a comma", "simulated": False},
+            "model": {"sha256": "ab" * 32},
+            "results": [],
+            "details": {"number": number},
+        }
+        append(path, "perf bench", report, figures)
+    return path
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_entry_is_a_row(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "h.csv"
+    assert perf.main(["history", str(history(tmp_path)), "--csv", str(out)]) == 0
+    found = rows(out)
+    assert [each["decode"] for each in found] == ["10.5", "", "11.0"] and found[1]["ttft"] == "0.5"
+    assert {(each["tier"], each["device"]) for each in found} == {("t2", "a card, with a comma")}
+    assert [each["sequence"] for each in found] == ["1", "2", "3"] and found[0]["at"]
+    assert f"wrote     {out}, 3 rows\n" in capsys.readouterr().out
+
+
+def test_one_figure_is_its_entries_alone(tmp_path: Path) -> None:
+    out = tmp_path / "h.csv"
+    assert perf.main(["history", str(history(tmp_path)), "--csv", str(out), "--figure", "decode"]) == 0
+    assert [each["decode"] for each in rows(out)] == ["10.5", "11.0"] and "ttft" not in rows(out)[0]
+
+
+def test_a_figure_that_nobody_measured_is_a_heading_alone(tmp_path: Path) -> None:
+    out = tmp_path / "h.csv"
+    perf.main(["history", str(history(tmp_path)), "--csv", str(out), "--figure", "nothing"])
+    assert rows(out) == [] and out.read_text().startswith("sequence,at,report")
+
+
+def test_without_pandas_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    path = history(tmp_path)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert perf.main(["history", str(path), "--csv", str(tmp_path / "h.csv")]) == 2
+    assert "pandas is not installed\n  next: pip install 'zinc-rt[report]'" in capsys.readouterr().err
+    assert not (tmp_path / "h.csv").exists()
+
+
+def test_a_folder_that_is_not_there_is_said_before_any_work(tmp_path: Path, capsys: Capture) -> None:
+    assert perf.main(["history", str(history(tmp_path)), "--csv", "/missing/h.csv"]) == 2
+    assert "there is no folder /missing" in capsys.readouterr().err

@@ -1,0 +1,149 @@
+"""Host memory that the GPU caches: stale on either side until it is invalidated or written back."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from sim.device import GTT, GTT_CACHED, PAGE, client
+from sim.lives import kfd_life
+from sim.test_whole_device import Word, kfd_gpu, machine, submit
+
+from zinc_rt.kmd import kfd_memory
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.pm4.gcr import acquire, release
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.packets import AcquireMem, CopyData, ReleaseMem, WaitRegMem, WriteData
+from zinc_rt.sim.gl2 import LINE_BYTES
+from zinc_rt.sim.interfaces import Access
+
+COHERENT = kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT
+UNCACHED = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
+
+
+def test_what_the_gpu_has_read_is_stale_until_it_is_invalidated() -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE, GTT_CACHED)
+        host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
+        host.view[:4] = b"one!"
+        assert vm.read(va, 4) == b"one!", "a line nobody held comes from memory"
+        host.view[:4] = b"two!"
+        host.view[LINE_BYTES : LINE_BYTES + 4] = b"next"
+        assert vm.read(va, 4) == b"one!" and vm.read(va + LINE_BYTES, 4) == b"next"
+        vm.invalidate_gl2((va + LINE_BYTES, PAGE - LINE_BYTES))
+        assert vm.read(va, 4) == b"one!", "outside of the range"
+        vm.invalidate_gl2()
+        assert vm.read(va, 4) == b"two!"
+        c.driver.munmap(host)
+
+
+def test_what_the_gpu_stores_reaches_the_host_at_a_write_back() -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE, GTT_CACHED)
+        host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
+        vm.write(va, b"gpu!")
+        vm.view(va + 200, 4, Access.WRITE)[:] = b"view"
+        host.view[100:104] = b"host"
+        assert bytes(host.view[:4]) == bytes(4)
+        vm.invalidate_gl2()
+        assert vm.read(va, 4) == b"gpu!" and vm.read(va + 100, 4) == b"host", "stores are no one's to drop"
+        vm.write_back()
+        assert bytes(host.view[:4]) == b"gpu!" and bytes(host.view[200:204]) == b"view"
+        assert bytes(host.view[100:104]) == b"host"
+        c.driver.munmap(host)
+
+
+@pytest.mark.parametrize(
+    ("chip", "flags", "cached"),
+    [
+        ("r9700", 0, True),
+        ("r9700", COHERENT, True),  # gmc_v12_0_get_vm_pte looks at UNCACHED alone
+        ("r9700", UNCACHED, False),
+        ("gfx1100", 0, True),
+        ("gfx1100", COHERENT, False),
+        ("gfx1100", UNCACHED, False),
+    ],
+)
+def test_which_flags_make_host_memory_uncached(chip: str, flags: int, cached: bool) -> None:
+    with client(chip=chip) as c:
+        buffer = c.alloc(PAGE, GTT_CACHED | flags)
+        host = c.host(buffer)
+        c.gpu_vm.read(buffer["va_addr"], 4)
+        host.view[:4] = b"host"
+        assert (c.gpu_vm.read(buffer["va_addr"], 4) == b"host") != cached
+        c.driver.munmap(host)
+
+
+def test_pinned_pages_of_the_client_are_cached_like_others() -> None:
+    with client() as c:
+        mine = c.driver.mmap(-1, PAGE, 0, 3)
+        record = c.call(
+            kfd.IOC_ALLOC_MEMORY_OF_GPU,
+            va_addr=mine.address,
+            size=PAGE,
+            mmap_offset=mine.address,
+            gpu_id=c.gpu_id,
+            flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE,
+        )
+        c.map(record["handle"])
+        c.gpu_vm.write(mine.address, b"gpu!")
+        assert bytes(mine.view[:4]) == bytes(4)
+        c.gpu_vm.write_back()
+        assert bytes(mine.view[:4]) == b"gpu!"
+
+
+def test_packets_invalidate_and_write_back() -> None:
+    g12 = Generation.GFX12
+    with machine() as owner, kfd_gpu(owner) as gpu:
+        cached, fence = Word(gpu), Word(gpu)
+        cached.buffer.free()
+        cached.buffer = gpu.alloc(PAGE, Placement.GTT_CACHED, "cached")
+        cell = ctypes.c_uint32.from_address(cached.buffer.host.address)  # type: ignore[union-attr]
+        queue, va, seen = gpu.create_queue(ring_bytes=1 << 16), cached.buffer.gpu_va, fence.va + 64
+        result = ctypes.c_uint32.from_address(fence.buffer.host.address + 64)  # type: ignore[union-attr]
+
+        def copied(number: int, *before: object) -> int:
+            submit(queue, *before, CopyData(va, seen), ReleaseMem(fence.va, number))
+            assert fence.becomes(number)
+            return result.value
+
+        cell.value = 1
+        assert copied(1) == 1
+        cell.value = 2
+        assert copied(2) == 1, "held since the first copy"
+        assert copied(3, AcquireMem(acquire(g12, GLV_INV=1))) == 1, "no operation on GL2"
+        assert copied(4, AcquireMem(acquire(g12, GL2_INV=1))) == 2
+        submit(queue, WriteData(va, (9,)), ReleaseMem(fence.va, 5))
+        assert fence.becomes(5) and cell.value == 2
+        submit(queue, ReleaseMem(fence.va, 6, release(g12, GL2_WB=1)))
+        assert fence.becomes(6) and cell.value == 9
+
+
+def test_a_wait_on_cached_memory_never_ends_without_an_invalidation() -> None:
+    with machine() as owner, kfd_gpu(owner) as gpu:
+        fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
+        flag = gpu.alloc(PAGE, Placement.GTT_CACHED, "flag")
+        cell = ctypes.c_uint32.from_address(flag.host.address)  # type: ignore[union-attr]
+        submit(queue, WaitRegMem(flag.gpu_va, 1), ReleaseMem(fence.va, 1))
+        assert not fence.becomes(1, seconds=0.1)
+        cell.value = 1
+        assert not fence.becomes(1, seconds=0.2), "the CP polls the line it holds"
+
+
+@pytest.mark.parametrize("placement", [Placement.GTT])
+def test_a_runtime_that_forgets_uncached_is_found_out(
+    placement: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kfd_memory.FLAGS, placement, kfd_memory.FLAGS[placement] & ~UNCACHED)
+    assert kfd_life(), "queues, fences and events in memory that the GPU caches"
+
+
+def test_uncached_memory_has_one_copy() -> None:
+    with client() as c:
+        buffer = c.alloc(PAGE, GTT)
+        host = c.host(buffer)
+        c.gpu_vm.read(buffer["va_addr"], PAGE)
+        host.view[:4] = b"host"
+        assert c.gpu_vm.read(buffer["va_addr"], 4) == b"host"
+        c.driver.munmap(host)

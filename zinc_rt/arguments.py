@@ -1,0 +1,132 @@
+"""Command lines: an argparse whose errors are one sentence with the nearest right word, and models as plain words.
+
+zinc-rt run: no option --modle: did you mean --model?
+  next: zinc-rt run --help
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+MODELS = "models"  # of a parser's result: the models that were given, however they were
+_INVALID = re.compile(r"invalid (\w+) value: (.*)", re.DOTALL)  # argparse's words for what a type refused
+_WANTED = {"int": "a whole number", "float": "a number"}
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Texts keep their lines. A line wider than the terminal folds, an example so that a shell still takes it."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip("\n").split("\n\n")
+        return "\n\n".join(_paragraph(textwrap.indent(each, indent), width) for each in paragraphs)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with short errors and help that fits. Actions made by add_subparsers are Parsers too."""
+
+    most_models: int | None = 0  # that it takes as plain words; None: any number
+    needs_model = False
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **{"formatter_class": Help, **named})
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2 and what was wrong, what was meant perhaps, and where the help is."""
+        self.exit(2, f"{self.prog}: {_said(message)}\n  next: {self.prog} --help\n")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse's, but what is not taken is an error here, where the options of an action are known, and
+        plain words are models where the command takes some, wherever they stand among the options."""
+        taken, left = super().parse_known_args(args, namespace)
+        words = [] if self.most_models == 0 else [word for word in left if not word.startswith("-")]
+        if others := [word for word in left if word not in words]:
+            self.error(self._not_taken(others[0]))
+        if self.most_models != 0:
+            first = getattr(taken, MODELS)
+            self._take_models(taken, [*([first] if isinstance(first, str) else first or []), *words])
+        return taken, []
+
+    def _take_models(self, taken: argparse.Namespace, words: list[str]) -> None:
+        """`model` is the first of `models`."""
+        named = taken.model
+        if words and named is not None:
+            self.error(f"{words[0]}: the model is given already, as --model {named}")
+        if self.most_models is not None and len(words) > self.most_models:
+            self.error(f"{words[self.most_models]}: one model is taken, and {words[0]} is it")
+        taken.models = words if named is None else [named]
+        taken.model = taken.models[0] if taken.models else None
+        if self.needs_model and taken.model is None:
+            self.error("which model? Give a GGUF file")
+
+    def _not_taken(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"{word}: a word too many"
+        flag = word.partition("=")[0]
+        return f"no option {flag}{meant(flag, self._option_string_actions)}"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        near = meant(str(value), choices)
+        raise argparse.ArgumentError(action, f"no {value!r}{near or ':'} {_listed(choices, bracket=bool(near))}")
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`: did you mean X?` for the nearest of the known ones, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+def add_models(parser: argparse.ArgumentParser, *, required: bool = True, several: bool = False) -> None:
+    """The model, or `several`, as plain words or with --model: `arguments.model` and `arguments.models`."""
+    assert isinstance(parser, Parser)
+    parser.most_models, parser.needs_model = None if several else 1, required
+    what = "models, GGUF files" if several else "the model, a GGUF file"
+    parser.add_argument(MODELS, metavar="MODEL", nargs="*" if several else "?", help=what)
+    parser.add_argument("-m", "--model", metavar="FILE", help="the model, as an option")
+
+
+def _listed(choices: Sequence[str], *, bracket: bool) -> str:
+    return f"({', '.join(choices)})" if bracket else f"one of {', '.join(choices)}"
+
+
+def _said(message: str) -> str:
+    text = message.removeprefix("argument ")
+    if found := _INVALID.search(text):
+        kind, value = found.groups()
+        return f"{text[: found.start()]}wanted {_WANTED.get(kind, kind)}, not {value}"
+    return text
+
+
+def _paragraph(text: str, width: int) -> str:
+    lines = text.splitlines()
+    prose = not any(line.startswith(" ") or "  " in line for line in lines)
+    if prose and any(len(line) > width for line in lines):
+        return textwrap.fill(" ".join(lines), width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(_folded(line, width) for line in lines)
+
+
+def _folded(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    words = line.lstrip()
+    indent = " " * (len(line) - len(words))
+    example = words.startswith(("zinc-rt", "python3 "))
+    gap = re.search(r" {2,}", words)
+    if example and gap is not None:  # what it does goes to a line of its own
+        told = f"{indent}    # "
+        said = textwrap.fill(words[gap.end() :].lstrip("# "), width, initial_indent=told, subsequent_indent=told)
+        return f"{_folded(indent + words[: gap.start()], width)}\n{said}"
+    hanging = indent + " " * (4 if example else gap.end() if gap is not None and gap.end() <= width // 2 else 0)
+    made = textwrap.wrap(
+        line, width - 2 * example, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )
+    return (" \\\n" if example else "\n").join(made)

@@ -1,0 +1,68 @@
+"""GL2 in front of memory that the host uses too and the GPU may cache: type NC, the default without UNCACHED.
+
+A buffer of that type has two copies, the host's memory and what the GPU sees of it. A line that GL2 does not hold
+is read from the host's memory at the next access; a line that it holds stays as it was until an invalidation,
+whatever the host stores meanwhile. What the GPU stores reaches the host at a write-back. Sources: Linux
+gmc_v12_0_get_vm_pte and gmc_v11_0_get_vm_pte (which flags make a page UC); LLVM's AMDGPUUsage, memory model gfx12
+(NC lines in L2 go stale, UC ones never do).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.sim.chips import PAGE_BYTES
+
+LINE_BYTES = 128  # of GL2 on RDNA, as of the caches before it
+
+
+class Gl2Lines:
+    """Which lines of one buffer GL2 holds. `store` is the GPU's copy, `host` the host's memory, `before` the pages
+    that the GPU has stored to, as they were at the last write-back. The buffer's lock is held by the caller."""
+
+    def __init__(self, store: memoryview, host: memoryview, before: dict[int, bytes]) -> None:
+        self._gpu = np.frombuffer(store, np.uint8)
+        self._host = np.frombuffer(host, np.uint8)
+        self._before = before
+        self._held = np.zeros(-(-len(self._gpu) // LINE_BYTES), bool)
+
+    def read(self, start: int, size_bytes: int) -> None:
+        """Before the GPU touches these bytes: what is not held comes from the host's memory, and is held then."""
+        self._renew(start, size_bytes, ~self._held)
+        self.hold(start, size_bytes)
+
+    def renew(self) -> None:
+        """Before waves run, which may touch anything: all that is not held is as the host has it."""
+        self._renew(0, len(self._gpu), ~self._held)
+
+    def hold(self, start: int, size_bytes: int) -> None:
+        """The GPU has touched these bytes."""
+        self._held[start // LINE_BYTES : -(-(start + size_bytes) // LINE_BYTES)] = True
+
+    def invalidate(self, start: int, size_bytes: int) -> None:
+        """What was held is read anew at its next use; what the GPU has stored and not written back stays."""
+        self._held[start // LINE_BYTES : -(-(start + size_bytes) // LINE_BYTES)] = False
+
+    def _renew(self, start: int, size_bytes: int, lines: np.ndarray) -> None:
+        first, end = start // LINE_BYTES, min(-(-(start + size_bytes) // LINE_BYTES), len(self._held))
+        where = slice(first * LINE_BYTES, end * LINE_BYTES)
+        differ = self._host[where] != self._gpu[where]
+        if not differ.any():
+            return
+        differ &= np.repeat(lines[first:end], LINE_BYTES)
+        for page in (
+            np.unique(np.flatnonzero(differ) // PAGE_BYTES + (where.start // PAGE_BYTES)) if differ.any() else ()
+        ):
+            self._renew_page(int(page), where, differ)
+
+    def _renew_page(self, page: int, where: slice, differ: np.ndarray) -> None:
+        low, high = max(page * PAGE_BYTES, where.start), min((page + 1) * PAGE_BYTES, where.stop)
+        changed = differ[low - where.start : high - where.start]
+        saved = self._before.get(page)
+        if saved is not None:  # only what the host has stored since: the rest is the GPU's own
+            was = np.frombuffer(saved, np.uint8).copy()
+            part = was[low - page * PAGE_BYTES : high - page * PAGE_BYTES]
+            changed = changed & (self._host[low:high] != part)
+            part[changed] = self._host[low:high][changed]
+            self._before[page] = was.tobytes()
+        self._gpu[low:high][changed] = self._host[low:high][changed]

@@ -1,0 +1,306 @@
+"""What people read: tables and lines, drawn for who reads them.
+
+On a terminal they have colour, headings in bold, and the terminal's width: long cells fold at words, and a table
+that cannot be folded so far becomes a list of its rows. Everywhere else (a pipe, a file, TERM=dumb) they are plain
+text in lines of full width, the same whoever reads them, without an escape code. NO_COLOR takes the colour away
+and nothing else. What a program reads is --json.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+GAP = 2  # cells between two columns
+NARROWEST = 20  # a terminal below this gets plain lines: there is no layout to save
+LEAST_FOLDED = 28  # no column of words is folded to less than this, or than its longest word
+GOOD, BAD, DIM, WARN, STRONG = "green", "bold red", "dim", "yellow", "bold"
+# What a cell as a whole, or a line's first word, says about how it went; words that help find one's way are bold.
+STYLES = {
+    **dict.fromkeys(("pass", "PASS", "usable", "ready"), GOOD),
+    **dict.fromkeys(("fail", "FAIL", "FAILS", "HANGS", "BROKEN", "broken", "over", "error", "expired"), BAD),
+    **dict.fromkeys(("skip", "skipped", "note", "hint", "ok"), DIM),
+    **dict.fromkeys(
+        ("flake", "warning", "shortcut", "blocked", "BLOCKED", "NOTHING", "SIMULATED", "waiting"), WARN
+    ),
+    **dict.fromkeys(
+        ("cause", "advice", "repro", "next", "evidence", "suspect", "device", "tier", "known"), STRONG
+    ),
+}
+COPIED = ("repro", "next", "next:", "run", "send", "zinc-rt", "python3")  # such lines are copied: never folded
+_FIRST_WORDS = re.compile(r"( *)(\S+)(.*)", re.DOTALL)
+_LABEL = re.compile(r" *\S+(?: \S+)?(?: {2,})|( +)")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`right`: numbers. `width`: cells it has at least, so that rows shown one at a time line up. `widest`: folded
+    to so many cells in a pipe too."""
+
+    name: str
+    right: bool = False
+    width: int = 0
+    widest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells by row, as text. `headings` False: rows that continue a table, or need no names."""
+
+    columns: Sequence[str | Column]
+    rows: Sequence[Sequence[object]]
+    headings: bool = True
+
+    def __str__(self) -> str:
+        """Plain, in full width: what a pipe gets."""
+        return _drawn(self, None, colour=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Lines and tables that belong together."""
+
+    parts: Sequence[str | Table]
+
+    def __str__(self) -> str:
+        """Plain, in full width."""
+        return "\n".join(map(str, self.parts))
+
+
+Part = str | Table | Page
+
+
+def number(name: str) -> Column:
+    """A column of figures."""
+    return Column(name, right=True)
+
+
+def table(columns: Sequence[str | Column], rows: Sequence[Sequence[object]], out: TextIO | None = None) -> None:
+    """Show a table on `out` (default: stdout)."""
+    show(Table(columns, rows), out=out)
+
+
+def show(*parts: Part, out: TextIO | None = None) -> None:
+    """Show tables and lines on `out` (default: stdout), each part on lines of its own, flushed."""
+    stream = sys.stdout if out is None else out
+    screen = Screen.of(stream)
+    for part in parts:
+        print(screen.drawn(part), file=stream, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Who reads: `width` in cells, None where lines have no end."""
+
+    width: int | None = None
+    colour: bool = False
+
+    @classmethod
+    def of(cls, stream: TextIO, environ: Mapping[str, str] = os.environ) -> Screen:
+        if not is_terminal(stream, environ):
+            return cls()
+        try:
+            width = os.get_terminal_size(stream.fileno()).columns
+        except (OSError, ValueError):  # no file behind it, or none that knows its size
+            width = 0
+        asked = environ.get("COLUMNS", "")
+        width = int(asked) if asked.isdecimal() and int(asked) else width
+        width = width or shutil.get_terminal_size().columns
+        return cls(width if width >= NARROWEST else None, colour=not environ.get("NO_COLOR"))
+
+    def drawn(self, part: Part) -> str:
+        if isinstance(part, Page):
+            return "\n".join(map(self.drawn, part.parts))
+        if isinstance(part, Table):
+            return _drawn(part, self.width, colour=self.colour)
+        if self.width is None and not self.colour:
+            return part
+        return "\n".join(self._line(line) for line in part.split("\n"))
+
+    def _line(self, line: str) -> str:
+        if self.width is not None and len(line) > self.width and not _is_copied(line):
+            line = "\n".join(
+                textwrap.wrap(
+                    line,
+                    self.width,
+                    subsequent_indent=" " * _hanging(line, self.width),
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
+        return _rendered(styled(line), None, colour=True) if self.colour and line.strip() else line
+
+
+def is_terminal(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether somebody watches `stream` on something that can draw."""
+    return stream.isatty() and environ.get("TERM", "") not in ("dumb", "unknown")
+
+
+def styled(line: str) -> Text:
+    """A line, or what it was folded to, with its first word in the colour of what it says. A label is one only
+    before a gap; PASS and FAIL are verdicts anyhow."""
+    from rich.text import Text
+
+    text = Text(printable(line))
+    match = _FIRST_WORDS.match(line)
+    if match is None:
+        return text
+    indent, word, rest = match.groups()
+    known = word.rstrip(":")
+    if known in STYLES and (rest.startswith("  ") or known.isupper() or word != known or not rest):
+        text.stylize(
+            f"bold {STYLES[known]}" if known.isupper() else STYLES[known], len(indent), len(indent + word)
+        )
+    return text
+
+
+def printable(text: str) -> str:
+    """Control characters, which would act on the terminal, as escapes; line ends stay."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def markdown(shown: Table) -> str:
+    """The table for a page in Markdown."""
+    from rich import box
+
+    made = _rich_table(shown, None, [0] * len(shown.columns))
+    made.box, made.show_edge, made.padding, made.pad_edge = box.MARKDOWN, True, (0, 1), True
+    return _rendered(made, None, colour=False).strip("\n")
+
+
+def _is_copied(line: str) -> bool:
+    words = line.split(maxsplit=1)
+    return bool(words) and words[0] in COPIED
+
+
+def _hanging(line: str, width: int) -> int:
+    """Where a folded line goes on: below the text that follows its label."""
+    match = _LABEL.match(line)
+    indent = match.end() if match is not None else 0
+    return indent if indent <= width // 3 else min(len(line) - len(line.lstrip()) + 2, width // 3)
+
+
+def _column(column: str | Column) -> Column:
+    return column if isinstance(column, Column) else Column(column)
+
+
+def _drawn(shown: Table, width: int | None, *, colour: bool) -> str:
+    columns = [_column(column) for column in shown.columns]
+    cells = [[printable(str(cell)) for cell in row] for row in shown.rows]
+    heads = [column.name if shown.headings else "" for column in columns]
+    natural = [
+        max(column.width, *(_cells(line) for text in texts for line in text.split("\n")))
+        for column, texts in zip(columns, zip(heads, *cells, strict=True), strict=True)
+    ]
+    natural = [min(found, column.widest or found) for found, column in zip(natural, columns, strict=True)]
+    if width is None:
+        return _rendered(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
+    room = width - GAP * (len(columns) - 1)
+    least = [
+        found
+        if column.right
+        else min(found, max([column.width, LEAST_FOLDED, *(_longest_word(row[at]) for row in cells)]))
+        for at, (found, column) in enumerate(zip(natural, columns, strict=True))
+    ]
+    if sum(least) > room:  # the same again, with no column wider than it must be
+        least = [
+            found if column.right else min(found, max([column.width, *(_longest_word(row[at]) for row in cells)]))
+            for at, (found, column) in enumerate(zip(natural, columns, strict=True))
+        ]
+    if sum(least) > room:
+        return _rendered(_list_of_rows(columns, cells, width), width, colour=colour)
+    while sum(natural) > room:  # the widest gives way first
+        at = max((at for at in range(len(natural)) if natural[at] > least[at]), key=natural.__getitem__)
+        natural[at] -= 1
+    return _rendered(_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)
+
+
+def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
+    from rich.table import Table as RichTable
+
+    made = RichTable(
+        box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=shown.headings, header_style=STRONG
+    )
+    for each, cells in zip(shown.columns, widths, strict=True):
+        column = _column(each)
+        made.add_column(
+            _text(column.name, ""),
+            justify="right" if column.right else "left",
+            width=cells or None,
+            overflow="fold",
+        )
+    for row in shown.rows:
+        made.add_row(*(_text(str(cell), _style(str(cell))) for cell in row))
+    return made
+
+
+def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Any:
+    """For a terminal that no folding fits: a line a cell, named, and a row apart from the next."""
+    from rich.table import Table as RichTable
+
+    name_width = min(max(len(column.name) for column in columns), width // 3)
+    made = RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=False)
+    made.add_column(width=name_width, overflow="fold", style=DIM)
+    made.add_column(width=width - name_width - 1, overflow="fold")
+    for at, row in enumerate(cells):
+        if at and len(row) > 2:
+            made.add_row("", "")
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                made.add_row(_text(column.name, ""), _text(cell, _style(cell)))
+    return made
+
+
+def _style(cell: str) -> str:
+    """By a cell's word, alone or before a gap."""
+    return STYLES.get(cell.partition("  ")[0], "")
+
+
+def _text(text: str, style: str) -> Text:
+    from rich.text import Text
+
+    made = Text(text)
+    made.stylize(style)  # of the words alone, not of what fills the cell
+    return made
+
+
+def _cells(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _longest_word(text: str) -> int:
+    return max((_cells(word) for word in text.split()), default=0)
+
+
+def _rendered(drawn: Any, width: int | None, *, colour: bool) -> str:
+    """As text: who writes it decides what a closed pipe or a full disk means."""
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(),
+        width=width or 1_000_000,
+        height=100,
+        force_terminal=colour,
+        color_system="standard" if colour else None,  # the sixteen that follow the terminal's theme
+        no_color=False,
+        force_jupyter=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+    )
+    console.print(drawn, soft_wrap=width is None and hasattr(drawn, "plain"))
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().removesuffix("\n").split("\n"))
