@@ -91,7 +91,12 @@ def _launched(
         ("code at", program, kernel.program_va, hex),
         ("waves of", 32 if initiator["CS_W32_EN"] else 64, zrt.wave, str),
         ("a workgroup of", state.threads(), zrt.workgroup, str),
-        ("LDS in units of 512 bytes, PGM_RSRC2.LDS_SIZE:", rsrc2["LDS_SIZE"], -(-zrt.lds_bytes // LDS_UNIT_BYTES), str),
+        (
+            "LDS in units of 512 bytes, PGM_RSRC2.LDS_SIZE:",
+            rsrc2["LDS_SIZE"],
+            -(-zrt.lds_bytes // LDS_UNIT_BYTES),
+            str,
+        ),
         ("scratch:", bool(rsrc2["SCRATCH_EN"]), zrt.scratch_bytes > 0, str),
         ("user registers, PGM_RSRC2.USER_SGPR:", rsrc2["USER_SGPR"], USER_SGPRS, str),
         ("workgroup ids enabled:", _axes(rsrc2), "xyz", str),
