@@ -128,10 +128,8 @@ COMMANDS = {
     "devices": ["devices"],
     "inspect": ["inspect", MODEL, "--tensors"],
     "validate": ["validate", MODEL, "--tokens", "1,2", "-n", "0", "--tiers", "t_cpu"],
-    "golden": ["golden", "list"],
     "assumptions": ["assumptions"],
     "pm4-test": ["pm4-test", "--list"],
-    "sim": ["sim", "--list"],
 }
 
 
