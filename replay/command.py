@@ -271,6 +271,12 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
         report.results.append(_result(arguments, choice, outcome))
         for problem in outcome.problems:
             terminal.show(f"       {problem}", out=out)
+        if outcome.differences and outcome.tier == outcome.recorded_tier:
+            terminal.show(
+                "suspect    the log, which does not come to what it holds on the tier that recorded it: it lacks "
+                "something that was written, or the code has changed since",
+                out=out,
+            )
         for finding in outcome.findings[:8]:
             terminal.show(f"       found by the simulated device: {finding}", out=out)
 

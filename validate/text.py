@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+import numpy as np
+
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.generate import Sampling
 from zinc_rt.golden.draws import Draw, draws_of
@@ -64,8 +66,10 @@ def _shown(value: object) -> str:
 def draws_check(subject: Subject, golden: Golden, gguf: GGUFFile, run: Run) -> Result | None:
     """The golden's draws again, from this run's own logits: none lies near enough to another token for their
     rounding to matter. None where the golden has no draws."""
-    draws = draws_of(golden.meta, str(golden.path))
-    if not draws or not len(run.logits):
+    finite = [bool(np.isfinite(row).all()) for row in run.logits]
+    recorded = draws_of(golden.meta, str(golden.path))
+    draws = [draw for draw in recorded if draw.row < len(finite) and finite[draw.row]]
+    if not draws:  # too few rows, or values that are no numbers, are failures of their own
         return None
     bad: dict[str, Any] = {}
     cause = advice = ""

@@ -96,8 +96,8 @@ def test_a_fault_in_the_stream_is_named(engine: Engine, monkeypatch: pytest.Monk
     change, said = FAULTS[fault]
     written = command_stream.packets
 
-    def faulty(*given: Any) -> PacketProgram:
-        program = written(*given)
+    def faulty(*given: Any, **more: Any) -> PacketProgram:
+        program = written(*given, **more)
         packets = list(program.packets)
         change(packets)
         return replace(program, packets=tuple(packets))

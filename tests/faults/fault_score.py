@@ -16,6 +16,7 @@ TRACEBACK = "Traceback (most recent call last)"
 # What a line of suspicion accuses, and for which guilt that is just.
 ACCUSED = (
     (r"\boracle\b", {"oracle"}),
+    (r"\bthe log\b", {"harness"}),
     (r"\bruntime\b", {"runtime"}),
     (r"\bgolden\b", {"golden"}),
     (r"\btokenizer\b", {"runtime"}),
