@@ -16,7 +16,9 @@ from zinc_rt.settings import Settings
 from zinc_rt.validate.capture import Selection
 from zinc_rt.validate.layers import parse_layers
 from zinc_rt.validate.prepare import layer_count
-from zinc_rt.validate.run import Job, Runner, parse_tiers, validate
+from zinc_rt.validate.run import validate
+from zinc_rt.validate.runner import Job, Runner
+from zinc_rt.validate.tiers import parse_tiers
 
 PLAIN = ("f32", "i32")  # what llama.cpp multiplies without touching the activations
 ORDERINGS = ("canonical-1", "canonical-1-q8", "float32-dequant")

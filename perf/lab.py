@@ -134,7 +134,8 @@ class Lab:
         """What zinc-rt validate finds for these tiers. Raises CannotMeasure where it cannot run them."""
         from zinc_rt.validate.command import parser
         from zinc_rt.validate.prepare import prepare
-        from zinc_rt.validate.run import Runner, validate
+        from zinc_rt.validate.run import validate
+        from zinc_rt.validate.runner import Runner
 
         path = model or self.model
         key = (*tiers, str(path))

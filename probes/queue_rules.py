@@ -2,8 +2,8 @@
 
 A request of this file's own, over buffers of its own, is made until the kernel takes it. Then each part of the
 refused request is put into it alone: what makes the kernel refuse again is what was wrong, however many parts
-that are. Sizes are literals of the kernel's sources and the layout is the simulated device's, not the runtime's: a wrong
-constant of the runtime is found as well (its layout: probes/interface.py).
+that are. Sizes are literals of the kernel's sources and the layout is the simulated device's, not the runtime's: a
+wrong constant of the runtime is found as well (its layout: probes/interface.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from zinc_rt.mem.plan import plan_memory
 from zinc_rt.report import Report
 from zinc_rt.resident import capacity_of
 from zinc_rt.validate.estimate import LONG_SECONDS, Estimate, estimate
-from zinc_rt.validate.run import Job, Runner
+from zinc_rt.validate.runner import Job, Runner
 
 PASSES_ALONE = 3  # untapped, token by token, second opinion
 

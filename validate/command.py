@@ -15,7 +15,7 @@ from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.settings import Settings
-    from zinc_rt.validate.run import Job
+    from zinc_rt.validate.runner import Job
 
 EPILOG = """\
 examples:
@@ -105,7 +105,8 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.diagnosis import Evidence, diagnosis
-    from zinc_rt.validate.run import Runner, validate
+    from zinc_rt.validate.run import validate
+    from zinc_rt.validate.runner import Runner
     from zinc_rt.validate.table import sections, verdict
 
     check_writable(arguments.junit, arguments.html, report=arguments.json)

@@ -16,7 +16,9 @@ from typing import Any
 from zinc_rt import kernels
 from zinc_rt.devices import ORACLE
 from zinc_rt.report import Result
-from zinc_rt.validate.run import SECOND_OPINION, Job, TierSpec
+from zinc_rt.validate.run import SECOND_OPINION
+from zinc_rt.validate.runner import Job
+from zinc_rt.validate.tiers import TierSpec
 
 PLACES = 4  # tiers whose first difference is told
 TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own

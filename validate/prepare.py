@@ -20,7 +20,8 @@ from zinc_rt.model.registry import require_architecture
 from zinc_rt.settings import Settings
 from zinc_rt.validate.capture import Selection, capture, labels_of
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
-from zinc_rt.validate.run import Job, Smallest, TierSpec, model_name, parse_tiers
+from zinc_rt.validate.runner import Job, Smallest, model_name
+from zinc_rt.validate.tiers import TierSpec, parse_tiers
 
 DEFAULT_TOKENS = 8
 DEFAULT_STEPS = 2

@@ -10,7 +10,8 @@ from zinc_rt.replay.repro import emit_repro
 from zinc_rt.report import Result
 from zinc_rt.trace.recorder import record
 from zinc_rt.validate.capture import capture
-from zinc_rt.validate.run import Runner, TierSpec
+from zinc_rt.validate.runner import Runner
+from zinc_rt.validate.tiers import TierSpec
 
 
 def with_repro(runner: Runner, spec: TierSpec, follow: list[int], result: Result, *, folder: Path) -> Result:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
-from zinc_rt.devices import ORACLE, Choice, open_backend
-from zinc_rt.engine import CAPACITIES, Engine, Prefill
-from zinc_rt.errors import CheckFailed, UsageError
+from zinc_rt.devices import ORACLE
+from zinc_rt.engine import CAPACITIES, Prefill
 from zinc_rt.facts import leaned_on
-from zinc_rt.golden.format import Golden
 from zinc_rt.kernels.launch import kernel_names
-from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.model.scales import not_finite
 from zinc_rt.report import Result
-from zinc_rt.settings import Settings
-from zinc_rt.validate import cache
-from zinc_rt.validate.capture import Run, Selection, aliases_of, capture
+from zinc_rt.validate.capture import Run, Selection, aliases_of
 from zinc_rt.validate.checks import (
     Reference,
     Subject,
@@ -39,240 +30,20 @@ from zinc_rt.validate.checks import (
     same_bits_check,
 )
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
-from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 from zinc_rt.validate.nodes import nodes_check
-from zinc_rt.validate.nonfinite import first_nonfinite, holds_nonfinite
-from zinc_rt.validate.steps import StepWatch
+from zinc_rt.validate.nonfinite import first_nonfinite
+from zinc_rt.validate.runner import FORWARD, REFERENCE, Job, Runner
 from zinc_rt.validate.text import HOST, draws_check, tokenizer_check
+from zinc_rt.validate.tiers import TierSpec
 
 SECOND_OPINION = "float32-dequant"
 SIMULATED_ID = "simulated device"
-FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
 FEW = 5  # named; the rest is counted
 FINITE = Limit(why="every value is a number")
 STEPS = Limit(bits=True, why="each step is what was asked for")
 FEW_TOKENS = 4  # that one by one show a difference between the stages, where none were generated
-
-
-@dataclass(frozen=True, slots=True)
-class TierSpec:
-    """A tier, its kernels and the ordering it computes in: TIER[:KERNELSET][:ORDERING] on the command line."""
-
-    tier: str
-    ordering: str
-    text: str = field(compare=False)
-    kernel_set: str = ""
-    choice: Choice = field(default=ORACLE, compare=False)  # the device behind it
-
-    @property
-    def name(self) -> str:
-        """As the registry parses it."""
-        return f"{self.tier}:{self.kernel_set}" if self.kernel_set else self.tier
-
-
-def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSpec]:
-    """Raises UsageError for an unknown or repeated tier, kernel set or ordering, UnsupportedError for a tier that
-    is not built."""
-    specs: list[TierSpec] = []
-    for part in text.split(","):
-        name, *rest = part.strip().split(":")
-        own = rest.pop() if rest and rest[-1] in known else ordering
-        row, _ = registry.parse(name)
-        if len(rest) > 1 or not set(rest) <= set(row.kernel_sets):
-            raise UsageError(
-                f"--tiers {part}: no ordering and no kernel set of {row.tier} is called {':'.join(rest)!r}",
-                next=f"orderings: {', '.join(known)}; kernel sets: {', '.join(row.kernel_sets)}",
-            )
-        spec = TierSpec(row.tier, own, part.strip(), "".join(rest))
-        if spec in specs:
-            raise UsageError(
-                f"--tiers names {spec.text} twice, in one ordering",
-                next="add an ordering: t_cpu,t_cpu:float32-dequant",
-            )
-        specs.append(spec)
-    return specs
-
-
-# (runner, tier, the tokens it was fed after the prompt, the result that fails) -> that result with its artifacts
-Smallest = Callable[["Runner", TierSpec, list[int], Result], Result]
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Everything one model's validation depends on."""
-
-    gguf: GGUFFile
-    name: str
-    tiers: tuple[TierSpec, ...]
-    tokens: list[int]
-    steps: int
-    ctx: int
-    layers: Layers
-    selection: Selection
-    golden: Golden | None = None
-    reference: TierSpec | None = None
-    first_input: Input | None = None
-    resync: bool = False
-    threads: int = 0
-    timeout_seconds: float | None = None  # of a step; None: by the device
-    settings: Settings = field(default_factory=Settings)
-    use_cache: bool = True
-    smallest: Smallest | None = None  # adds the smallest case that shows a failure again
-    alone: bool = True  # a single tier is also held against itself
-    repro: str = ""
-
-
-class Runner:
-    """Engines opened once per tier, runs remembered: here, and for T-CPU on disk."""
-
-    def __init__(self, job: Job, say: Callable[[str], None] = lambda text: None) -> None:
-        self.job = job
-        self.say = say
-        self._stack = ExitStack()
-        self._engines: dict[TierSpec, Engine] = {}
-        self.watches: dict[TierSpec, StepWatch] = {}
-        self._runs: dict[str, Run] = {}
-        self.from_disk: dict[str, None] = {}  # what was not computed now, in order
-        self._whole: dict[TierSpec, Run] = {}  # each tier's own pass, nothing of another's fed to its layers
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def engine(self, spec: TierSpec) -> Engine:
-        if spec not in self._engines:
-            backend = open_backend(spec.choice, spec.ordering, threads=self.job.threads)
-            watch = self.watches[spec] = StepWatch()
-            engine = watch.engine = Engine(
-                self.job.gguf,
-                backend,
-                ctx=self.job.ctx,
-                observer=watch,
-                transform=transform(self.job.layers),
-                settings=self.job.settings,
-                timeout_seconds=self.job.timeout_seconds,
-                slow=self.say,
-                share_arenas=False,  # a stale byte must not hide
-                highest_pages_first=True,  # nor a wrong page behind one of the same number as its place
-            )
-            self._engines[spec] = self._stack.enter_context(engine)
-        return self._engines[spec]
-
-    def run(
-        self,
-        spec: TierSpec,
-        what: str,
-        *,
-        selection: Selection | None,
-        prefill: Prefill = "batched",
-        inject: dict[str, np.ndarray] | None = None,
-        follow: list[int] | None = None,
-        steps: int = 0,
-        tokens: list[int] | None = None,
-    ) -> Run:
-        tokens = self.job.tokens if tokens is None else tokens
-        inject = {**(inject or {}), **self.inject()}
-        key_of = partial(
-            cache.key_of,
-            model=digest(self.job.gguf),
-            tier=spec.name,
-            tokens=tokens,
-            ordering=spec.ordering,
-            ctx=self.job.ctx,
-            layers=(self.job.layers.first, self.job.layers.last),
-            selection=repr(selection),
-            prefill=prefill,
-            inject=inject,
-            steps=steps,
-            settings=repr(self.job.settings),
-        )
-        asked = (
-            f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection}"
-        )
-        key = key_of(follow=follow)
-        on_disk = self.job.use_cache and spec.tier == ORACLE.tier and cache.usable()
-        known = self._runs.get(key) or (cache.load(key) if on_disk else None)
-        if known is not None:
-            if known.asked != asked:
-                raise CheckFailed(
-                    f"{spec.text}: {what}: the cache gives the result of another run, {known.asked}: its key does "
-                    "not tell them apart",
-                    next="--no-cache; suspect validate/cache.py, key_of",
-                )
-            if known.cached:
-                self.from_disk[f"{spec.text}: {what}"] = None
-            return self._kept(spec, known, what)
-        self.say(f"{spec.text}: {what}")
-        engine = self.engine(spec)
-        result = capture(
-            engine,
-            tokens,
-            selection,
-            prefill=prefill,
-            inject=inject,
-            steps=steps,
-            follow=follow,
-            watch=self.watches[spec],
-        )
-        result.asked = asked
-        self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
-        if on_disk:
-            cache.store(key, result)
-        return self._kept(spec, result, what)
-
-    def _kept(self, spec: TierSpec, run: Run, what: str) -> Run:
-        if what in (FORWARD, REFERENCE):
-            self._whole.setdefault(spec, run)
-        return run
-
-    def same_bits(self) -> list[list[str]]:
-        """The tiers that ran, in groups that agree to the bit in all that was kept of the prompt's pass."""
-        groups: list[tuple[Run, list[str]]] = []
-        for spec, run in self._whole.items():
-            group = next((names for other, names in groups if _equal(run, other, len(self.job.tokens))), None)
-            if group is None:
-                groups.append((run, [spec.text]))
-            else:
-                group.append(spec.text)
-        return [names for _, names in groups]
-
-    def nonfinite(self) -> Iterator[tuple[TierSpec, Run]]:
-        """Tiers whose own pass holds a value that is not finite."""
-        return ((spec, run) for spec, run in self._whole.items() if holds_nonfinite(run))
-
-    def inject(self) -> dict[str, np.ndarray]:
-        """What stands in for the layers before the first that runs."""
-        if self.job.first_input is None or not self.job.layers.feed:
-            return {}
-        return {self.job.layers.feed: self.job.first_input.values}
-
-    @property
-    def simulated(self) -> tuple[TierSpec, ...]:
-        """Tiers that a simulated device runs."""
-        return tuple(spec for spec in self.job.tiers if spec.choice.simulated)
-
-    def findings(self) -> list[Finding]:
-        """What the simulated device behind them found so far: they share it."""
-        spec = next((spec for spec in self.simulated if spec in self._engines), None)
-        instrument = self.engine(spec).backend.instrument if spec is not None else None
-        return instrument.findings() if instrument is not None else []
-
-    def consulted(self) -> Sequence[str]:
-        """What the simulated device behind them came to so far: marks of zinc_rt/facts.py."""
-        spec = next((spec for spec in self.simulated if spec in self._engines), None)
-        instrument = self.engine(spec).backend.instrument if spec is not None else None
-        return instrument.consulted() if instrument is not None else ()
-
-
-def _equal(a: Run, b: Run, tokens: int) -> bool:
-    values = a.values.keys() == b.values.keys() and all(
-        a.values[label].tobytes() == value.tobytes() for label, value in b.values.items()
-    )
-    return values and a.logits[:tokens].tobytes() == b.logits[:tokens].tobytes()
 
 
 def validate(runner: Runner) -> Iterator[Result]:
@@ -616,7 +387,3 @@ def _kernels(runner: Runner, spec: TierSpec, label: str) -> tuple[str, ...]:
     if call is None:
         return ()
     return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
-
-
-def model_name(path: Path) -> str:
-    return path.name.removesuffix(".gguf")

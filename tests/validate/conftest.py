@@ -14,7 +14,7 @@ from zinc_rt import devices
 from zinc_rt.backends.base import Backend
 from zinc_rt.devices import Choice
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.validate import run
+from zinc_rt.validate import runner
 from zinc_rt.validate.command import main
 
 
@@ -70,7 +70,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Planting:
                 return backend
             return devices.open_backend(choice, ordering, **options)
 
-        monkeypatch.setattr(run, "open_backend", opened)
+        monkeypatch.setattr(runner, "open_backend", opened)
 
     return planted
 

@@ -39,7 +39,7 @@ from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.scales import SCALES
-from zinc_rt.validate import run
+from zinc_rt.validate import runner
 from zinc_rt.validate.command import main
 
 FEW = ("--tokens", "3,1,4,1,5", "--steps", "1")
@@ -89,7 +89,7 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: Capture, qwen3: str) -> Told:
                 return FoundBackend(ordering, plants[choice.tier], found)
             return PlantedBackend(ordering, plants[choice.tier])
 
-        monkeypatch.setattr(run, "open_backend", opened)
+        monkeypatch.setattr(runner, "open_backend", opened)
         own = () if "--model" in given else ("--model", qwen3)
         tokens = () if "--golden" in given else FEW
         patient = ("--timeout", "60")  # a card's two seconds are short on a machine that tests keep busy
@@ -396,7 +396,7 @@ def test_what_the_simulated_device_finds_is_told_with_its_place(
             monkeypatch.setattr(backend, "upload", forgetful)
         return backend
 
-    monkeypatch.setattr(run, "open_backend", opened)
+    monkeypatch.setattr(runner, "open_backend", opened)
     monkeypatch.setattr(devices, "amd_gpus", tuple)
     assert main(["--model", qwen3, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0"]) == 1
     said = capsys.readouterr().out

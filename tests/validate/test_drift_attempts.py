@@ -22,7 +22,7 @@ from zinc_rt.golden.tiny import write_tiny
 from zinc_rt.golden.tiny_architectures import ARCHITECTURES
 from zinc_rt.lower import Program
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.validate import run
+from zinc_rt.validate import runner
 from zinc_rt.validate.capture import Selection, capture
 
 DEEP = 24
@@ -194,7 +194,7 @@ def test_a_small_fault_does_not_pass_as_drift(
     attempt: Attempt, models: Models, plant: Planting, validate: Validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(attempt.plant)
-    monkeypatch.setattr(run, "transform", lambda layers: attempt.graph)
+    monkeypatch.setattr(runner, "transform", lambda layers: attempt.graph)
     seen = judged(models, validate, attempt.model)
     assert seen.exit == 1 and "isolation" in seen.named("fail")
     assert not [result for result in seen.results if "drift" in result["reason"]], "nothing is forgiven"

@@ -21,11 +21,12 @@ from zinc_rt.ir.graph import Graph
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
-from zinc_rt.validate import run
+from zinc_rt.validate import runner
 from zinc_rt.validate.command import parser
 from zinc_rt.validate.diagnosis import Evidence, diagnosis
 from zinc_rt.validate.prepare import prepare
-from zinc_rt.validate.run import Runner, validate
+from zinc_rt.validate.run import validate
+from zinc_rt.validate.runner import Runner
 
 # Values compared by name with llama.cpp's, at least; fewer means that a label went astray.
 LEAST_COMPARED = {"qwen35moe-q": 85, "qwen3-q": 47, "gemma4-q": 116, "gemma4moe-q": 55}
@@ -180,7 +181,7 @@ def judged(model: str, tiers: str = "t1") -> tuple[list[Result], list[str]]:
 )
 def test_a_fault_is_named_by_its_node(fault: Fault, plant: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(fault.plant)
-    monkeypatch.setattr(run, "transform", lambda layers: fault.graph)
+    monkeypatch.setattr(runner, "transform", lambda layers: fault.graph)
     results, digest = judged(fault.model)
     [nodes] = [result for result in results if result.id.endswith("/nodes")]
     assert nodes.status == "fail" and nodes.first_bad["node"] == fault.node

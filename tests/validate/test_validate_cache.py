@@ -15,7 +15,7 @@ from seen import Planting, Seen, Validate
 from support import Counts
 
 from zinc_rt.golden.tiny import write_tiny
-from zinc_rt.validate import cache, run
+from zinc_rt.validate import cache, runner
 from zinc_rt.validate.capture import Run, Selection
 from zinc_rt.validate.capture import capture as really_capture
 
@@ -38,7 +38,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         passes.append(options.get("prefill", "batched"))
         return really_capture(*arguments, **options)
 
-    monkeypatch.setattr(run, "capture", counted)
+    monkeypatch.setattr(runner, "capture", counted)
     return passes
 
 

@@ -264,5 +264,5 @@ def test_ctrl_c_is_130(qwen3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zinc_rt.validate.run.capture", interrupted)
+    monkeypatch.setattr("zinc_rt.validate.runner.capture", interrupted)
     assert main(["--model", qwen3, *FEW, "--no-cache"]) == 130
