@@ -23,10 +23,10 @@ class Edit:
 
 
 EDITS = (
+    Edit("verify_k", "s_cmp_lg_u32 s18, s19", "s_cmp_gt_u32 s18, s19", least={"S": 1, "K": 1}),
     # of whole tiles only: the smallest case is one tile
     Edit("add", "v[24:27], v2, s[6:7] offset:512", "v[24:27], v2, s[6:7] offset:528", 0, "elementwise.inc",
          {"T": 1, "N": 256}),
-    Edit("verify_k", "s_cmp_lg_u32 s18, s19", "s_cmp_gt_u32 s18, s19", least={"S": 1, "K": 1}),
     Edit("swiglu", "v_mul_f32 \\y, v22, \\b", "v_mul_f32 \\y, v22, \\a", least={"T": 1}),
     Edit("scale", "s_mov_b32 s16, 1.0", "s_mov_b32 s16, 2.0", least={"T": 1, "N": 1}),
     Edit("rope", "v_sub_f32 v9, v9, v10", "v_sub_f32 v9, v10, v9", least={"T": 1, "R": 1}),
