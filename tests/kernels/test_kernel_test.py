@@ -278,6 +278,8 @@ def test_support_names_what_runs_and_why_the_rest_does_not(
     assert found["gfx1201 MLA_ABSORB f32"]["reason"] == "no kernel for this opcode"
     printed = capsys.readouterr().out
     assert all(op.name in printed for op in Op if op is not Op.BARRIER)
+    assert max(map(len, printed.splitlines())) <= 100
+    assert re.search(r"^MATMUL +\d+ +q4_1 q5_0 ", printed, re.MULTILINE)
 
 
 def test_the_simulators_time_is_no_speed(

@@ -14,7 +14,7 @@ SWEEPS = (
     Sweep(
         Op.MOE_GATE_TOPK,
         paired(T=(1, 2), D=(64,), E=(12, 127, 128, 129, 130, 257, 512)),
-        ({"k": 1}, {"k": 4}),
+        ({"k": 1}, {"k": 10}),
         values=("rising",),
     ),
     Sweep(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zinc_rt.terminal import Table, number
@@ -46,8 +46,11 @@ def left_out(verdict: Verdict) -> str:
     """How many cases did not run, and why; empty for none."""
     if not verdict.left_out:
         return ""
-    count, names = verdict.left_out.total(), ", ".join(verdict.left_out)
-    return f"{count} cases left out: {names} ended the device or its process {COSTLY_MOST} times"
+    return f"{verdict.left_out.total()} cases left out: {_ended(verdict.left_out)}"
+
+
+def _ended(kernels: Iterable[str]) -> str:
+    return f"{', '.join(kernels)} ended the device or its process {COSTLY_MOST} times"
 
 
 def failure(side: Side, verdict: Verdict, smallest: Smallest) -> list[str]:
@@ -93,6 +96,8 @@ def case(side: Side, ran: Ran) -> str:
         return "\n".join(["FAIL", *told(side, ran)])
     if outcome.status == "refused":
         return f"refused   {ran.case.text()}\n  why       {outcome.said}"
+    if outcome.status == "left out":
+        return f"left out  {ran.case.text()}\n  why       {_ended((outcome.blamed,))}"
     return (
         f"pass      {ran.case.text()}\n  bits      {outcome.counts[0]} elements, by {', '.join(outcome.kernels)}"
     )
