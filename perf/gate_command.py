@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt import terminal
 from zinc_rt.commands import options
 from zinc_rt.commands.output import add_json, simulated, words
+from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.report import Result
@@ -145,12 +146,18 @@ def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
     return {each["digest"]: each for each in told}
 
 
+def _rows(*widths: int) -> list[str | Column]:
+    """Of a table whose rows are shown as they come: indented, then as wide as given, then words."""
+    return ["", *(Column("", width=width) for width in widths), ""]
+
+
 def _print(result: Result, out: Any) -> None:
     value = result.measure.get("value")
     seen = "" if value is None else f"{value:g}"
     wanted = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
     name = result.id.partition("/")[2]
-    terminal.show(f"  {result.status.upper():<8}{name:<17}{wanted:<27} {result.measure['what']}", out=out)
+    row = ("", result.status.upper(), name, wanted, result.measure["what"])
+    terminal.show(Table(_rows(6, 15, 26), [row], headings=False), out=out)
     for line in textwrap.wrap(result.reason, 92):
         terminal.show(f"          {'':<17}{line}", out=out)
 
@@ -166,9 +173,8 @@ def _list(arguments: argparse.Namespace) -> int:
         terminal.show(f"{milestone.id}  {milestone.title}", out=out)
         for each in milestone.criteria:
             wanted = f"{each.bound} {each.unit}"
-            terminal.show(
-                f"  {each.type:<11}{each.id:<17}{wanted:<24} {each.what}  [{', '.join(each.source)}]", out=out
-            )
+            row = ("", each.type, each.id, wanted, f"{each.what}  [{', '.join(each.source)}]")
+            terminal.show(Table(_rows(10, 15, 22), [row], headings=False), out=out)
             report.results.append(
                 Result(
                     each.name, each.type, "pass", reason=each.what, limit={"compare": wanted}, repro=each.command

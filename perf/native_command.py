@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.commands.output import add_json, words
+from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.perf.bandwidth import Bandwidth
@@ -182,7 +183,8 @@ def _show_machine(report: Report, out: TextIO) -> None:
 def _show(result: Result, out: TextIO) -> None:
     measure = result.measure
     status = result.status.upper()
-    terminal.show(f"  {status:<8}{result.id:<46}{_line(measure)}", out=out)
+    columns = ("", Column("", width=6), Column("", width=44), "")
+    terminal.show(Table(columns, [("", status, result.id, _line(measure))], headings=False), out=out)
     if result.reason:
         terminal.show(f"          {result.reason}", out=out)
 

@@ -103,9 +103,11 @@ def _model(
     for device in rows:
         _show(predict(work, device, known), work, known, report, out)
     terminal.show("\nassumed, pessimistic to optimistic:", out=out)
-    for assumption in known.assumptions.values():
-        values = ", ".join(f"{value:g}" for value in assumption.value)
-        terminal.show(f"  {assumption.name:<16}{values:<20} {assumption.why}", out=out)
+    assumed = [
+        ("", each.name, ", ".join(f"{value:g}" for value in each.value), each.why)
+        for each in known.assumptions.values()
+    ]
+    terminal.show(terminal.Table(("", "", "", ""), assumed, headings=False), out=out)
 
 
 def _show(made: Prediction, work: Work, known: Table, report: Report, out: TextIO) -> None:

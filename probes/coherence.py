@@ -5,12 +5,14 @@ from __future__ import annotations
 from zinc_rt.backends.amd.packet_program import ACQUIRE_CACHES
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4.packets import ReleaseMem
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.packets import CopyData, ReleaseMem
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.dispatch import SHADER_SHARED, result
 from zinc_rt.probes.lane import FREE_AT
 from zinc_rt.probes.memory_access import POISON32, Memory, pattern
-from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, passed, symptom
+from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, Stuck, passed, symptom
 from zinc_rt.probes.shaders import Bench, on_gfx12
 
 FIRST, SECOND, THIRD = 0x0000_A0A0, 0x0000_B0B0, 0x0000_C0C0
@@ -18,6 +20,11 @@ GLI_FIELD = 0b11  # of GCR_CNTL: instruction cache
 ROUNDS = 1000
 SIMULATED_ROUNDS = 25  # each is like the others there
 CELL_BYTES = 128  # one workgroup of the copy kernel: a cache line
+THROUGH_L2 = 2  # src_sel of COPY_DATA: tc_l2
+WRITE_BACK = {  # and no invalidation
+    Generation.GFX11: gcr.release(Generation.GFX11, GL2_WB=1, SEQ=1),
+    Generation.GFX12: gcr.release(Generation.GFX12, GL2_WB=1, SEQ=1),
+}
 PLACEMENTS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
 
 
@@ -68,11 +75,13 @@ def matrix(c: Context) -> Outcome:
             seen[placement.value] = f"not available: {error.why}"
             continue
         bar = placement is Placement.VRAM_BAR
+        if placement is Placement.GTT:
+            seen["gtt without cache packets"] = without_cache_packets(bench, memory)
         for name, word, count in (
             ("cpu to gpu", "stale-hdp" if bar else "gpu-stale", host_to_gpu(bench, memory, rounds, hdp=bar)),
             (
                 "gpu to cpu",
-                "no-write-back" if bar else "host-stale",
+                "host-stale" if placement is Placement.GTT else "no-write-back",
                 gpu_to_host(bench, memory, rounds, write_back=True),
             ),
         ):
@@ -84,6 +93,35 @@ def matrix(c: Context) -> Outcome:
             seen["without hdp flush"] = f"{host_to_gpu(bench, memory, rounds, hdp=False)}/{rounds}"
             seen["without gl2 write-back"] = f"{gpu_to_host(bench, memory, rounds, write_back=False)}/{rounds}"
     return passed(**seen)
+
+
+def without_cache_packets(bench: Bench, memory: Memory) -> str:
+    """What the host writes between two reads of the command processor, with no invalidation between them."""
+    lane = bench.lane
+    read = []
+    for number in (1, 2):
+        memory.put32(0, number)
+        at = FREE_AT + 8 * number
+        packets = [
+            CopyData(memory.gpu_va, lane.memory.gpu_va + at, src_sel=THROUGH_L2, wr_confirm=1),
+            ReleaseMem(lane.memory.gpu_va + FREE_AT, number, WRITE_BACK[lane.generation]),
+        ]
+        lane.memory.put32(FREE_AT, POISON32)
+        lane.run(packets, "a read without an invalidation")
+        try:
+            lane.value32(FREE_AT, number, "the fence that only writes back is not written", bench.seconds)
+        except Stuck as stuck:
+            ring = "gtt: the ring lies there too, and it seems that lines from before are read of it"
+            raise Failed("gtt-cached", f"{ring}: {stuck}", evidence=stuck.outcome.evidence) from stuck
+        read.append(lane.memory.u32(at))
+    if read != [1, 2]:
+        raise Failed(
+            "gtt-cached",
+            f"gtt: the command processor read {read[1]:#x} where the host had written 0x2: a line from before, "
+            "with no invalidation between",
+            evidence=lane.evidence(),
+        )
+    return "fresh"
 
 
 def host_to_gpu(bench: Bench, memory: Memory, rounds: int, *, hdp: bool) -> int:
@@ -167,6 +205,14 @@ PROBES = (
                 symptom("no-write-back"),
                 "GPU stores stay in GL2: GL2_WB of the fence's RELEASE_MEM did nothing",
                 "compare the packet's cache bits with P20's; until it works results must be copied to host memory",
+            ),
+            Signature(
+                symptom("gtt-cached"),
+                "host memory that was asked for uncached is cached by the GPU: rings, fences and step blocks lie "
+                "there, and nothing invalidates them",
+                "compare the flags of ALLOC_MEMORY_OF_GPU (COHERENT, UNCACHED; zinc_rt/kmd/kfd_memory.py) or of "
+                "GEM_CREATE and GEM_VA (zinc_rt/kmd/userq.py) with kfd_ioctl.h and amdgpu_drm.h; on a card also "
+                "`dmesg | grep -i iommu`",
             ),
             Signature(
                 symptom("gpu-stale"),

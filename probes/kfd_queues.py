@@ -196,11 +196,6 @@ PROBES = (
                 "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
             ),
             Signature(
-                said("layout of CREATE_QUEUE", "queue-rule"),
-                "the runtime's struct kfd_ioctl_create_queue_args is not the kernel's",
-                "compare zinc_rt/kmd/uapi/kfd.py with include/uapi/linux/kfd_ioctl.h; please report it",
-            ),
-            Signature(
                 symptom("queue-rule"),
                 "a part of the request is not exactly as the kernel wants it: the message names it, found by "
                 "putting each part into a request that is taken",

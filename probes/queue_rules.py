@@ -1,15 +1,14 @@
 """Which rule of CREATE_QUEUE a refused request breaks, found by substitution.
 
 A request of this file's own, over buffers of its own, is made until the kernel takes it. Then each part of the
-refused request is put into it alone: what makes the kernel refuse again is what was wrong, however many parts that
-are. Sizes and offsets here are literals of the kernel's sources, not the runtime's, so that a wrong constant or a
-wrong layout of the runtime is found as well.
+refused request is put into it alone: what makes the kernel refuse again is what was wrong, however many parts
+that are. Sizes are literals of the kernel's sources and the layout is the simulated device's, not the runtime's: a wrong
+constant of the runtime is found as well (its layout: probes/interface.py).
 """
 
 from __future__ import annotations
 
 import errno
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,9 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.layout import Ioctl, Record
 from zinc_rt.probes.context import Context
+from zinc_rt.probes.interface import difference
 from zinc_rt.probes.probe import Failed
+from zinc_rt.sim.tables import kfd as header
 
 PAGE_BYTES = 4096
 RING_BYTES = 1 << 16
@@ -31,27 +32,7 @@ _DEVICE = (errno.ENODEV, errno.EIO, errno.ETIME, errno.ETIMEDOUT)  # the GPU or 
 
 Fields = dict[str, int]
 Call = Callable[[Ioctl, Record], Record]  # KfdProcess.call
-
-# struct kfd_ioctl_create_queue_args, include/uapi/linux/kfd_ioctl.h: name, offset in bytes, struct code
-LAYOUT = (
-    ("ring_base_address", 0, "Q"),
-    ("write_pointer_address", 8, "Q"),
-    ("read_pointer_address", 16, "Q"),
-    ("doorbell_offset", 24, "Q"),
-    ("ring_size", 32, "I"),
-    ("gpu_id", 36, "I"),
-    ("queue_type", 40, "I"),
-    ("queue_percentage", 44, "I"),
-    ("queue_priority", 48, "I"),
-    ("queue_id", 52, "I"),
-    ("eop_buffer_address", 56, "Q"),
-    ("eop_buffer_size", 64, "Q"),
-    ("ctx_save_restore_address", 72, "Q"),
-    ("ctx_save_restore_size", 80, "I"),
-    ("ctl_stack_size", 84, "I"),
-    ("sdma_engine_id", 88, "I"),
-)
-_QUEUE_ID_AT = next(offset for name, offset, _ in LAYOUT if name == "queue_id")
+SENT = tuple(name for name in header.CREATE_QUEUE.fields if name not in ("doorbell_offset", "queue_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +78,8 @@ def refusals_explained(c: Context) -> Iterator[None]:
             return made(command, record, about)
         except DriverError as error:
             if command is kfd.IOC_CREATE_QUEUE and error.errno not in _DEVICE:
-                refused = {name: record[name] for name in record.struct.fields}
-                why = failing_rule(c, refused, bytes(record.raw), made)
+                refused = {name: record[name] for name in record.struct.fields if name in SENT}
+                why = difference(command.name) or failing_rule(c, refused, made)
             raise
 
     setattr(c.process, "call", call)  # noqa: B010  (of this process alone, which runs one probe)
@@ -113,14 +94,11 @@ def refusals_explained(c: Context) -> Iterator[None]:
         setattr(c.process, "call", made)  # noqa: B010
 
 
-def failing_rule(c: Context, refused: Fields, raw: bytes, call: Call) -> str:
-    """What in `refused`, which the runtime laid out as `raw`, the kernel does not take: a sentence.
+def failing_rule(c: Context, refused: Fields, call: Call) -> str:
+    """What in `refused` the kernel does not take: a sentence.
 
     Empty where this file's own request meets the same errno: then it is not about the request.
     """
-    slipped = layout_slip(refused, raw)
-    if slipped:
-        return slipped
     reference, why_not = _accepted(c, call)
     if reference is None:
         return why_not
@@ -137,24 +115,9 @@ def failing_rule(c: Context, refused: Fields, raw: bytes, call: Call) -> str:
     return "; ".join(broken) or "each part alone is taken with the others replaced: two of them do not go together"
 
 
-def layout_slip(fields: Mapping[str, int], raw: bytes) -> str:
-    """A field that the runtime lays out elsewhere than the kernel's header does; empty where there is none."""
-    for name, offset, code in LAYOUT:
-        (there,) = struct.unpack_from("<" + code, raw.ljust(offset + 8, b"\0"), offset)
-        if name in fields and there != fields[name]:
-            return (
-                f"the runtime's layout of CREATE_QUEUE: {name} is {fields[name]:#x}, but at offset {offset}, "
-                f"where kfd_ioctl.h has it, stands {there:#x}"
-            )
-    return ""
-
-
 def packed(fields: Mapping[str, int]) -> Record:
-    """By this file's layout, whatever the runtime's is."""
-    raw = bytearray(kfd.CREATE_QUEUE.size_bytes)
-    for name, offset, code in LAYOUT:
-        struct.pack_into("<" + code, raw, offset, fields.get(name, 0))
-    return Record(kfd.CREATE_QUEUE, raw)
+    """As the header lays it out, whatever the runtime does."""
+    return Record(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
 
 
 def _refused(fields: Mapping[str, int], call: Call) -> int:
@@ -166,7 +129,7 @@ def _refused(fields: Mapping[str, int], call: Call) -> int:
         if error.errno in _DEVICE:
             raise
         return error.errno
-    (queue_id,) = struct.unpack_from("<I", request.raw, _QUEUE_ID_AT)
+    queue_id = header.CREATE_QUEUE.read(request.raw)["queue_id"]
     call(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
     return 0
 

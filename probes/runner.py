@@ -6,20 +6,25 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.facts import leaned_on
+from zinc_rt.facts import leaned_on, table
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import Ended, run_apart
 from zinc_rt.probes.context import Context, Options
 from zinc_rt.probes.device import DeviceSpec
 from zinc_rt.probes.expect import Expectations
+from zinc_rt.probes.interface import difference
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.probe import HOST, T1, TIERS, Failed, Outcome, Probe, Stuck
 from zinc_rt.report import Result
 
+if TYPE_CHECKING:
+    from zinc_rt.sim.interfaces import Finding
+
+FINDINGS_TOLD = 3  # of one rule, in one probe
 GIVE_BACK_SECONDS = 30.0  # a driver's own time-outs while a hung child is closed
 COMMAND = "zinc-rt-pm4-test"
 
@@ -238,9 +243,37 @@ def run_in(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
     """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
     outcome = _outcome(context, run)
     findings, log = context.news()
+    by_rule: dict[str, list[Finding]] = {}
+    for each in findings:
+        by_rule.setdefault(each.rule, []).append(each)
     marks = (*outcome.marks, *context.marks())
-    notes = tuple(f"finding: {each}" for each in findings)
+    notes = tuple(note for rule, each in by_rule.items() for note in _told(rule, each))
+    wrong = next((each for each in findings if each.severity.value == "error"), None)
+    if wrong is not None and outcome.status == "pass":
+        outcome = replace(
+            outcome,
+            status="fail",
+            symptom="finding",
+            reason=f"did what it should, but the simulated device found {wrong.rule}: {wrong.sentence}",
+            cause=f"rule {wrong.rule} of the simulated device{_says(wrong.rule)}",
+            advice="hardware may hang, fault or compute something else: mend what was sent; docs/facts.md has the "
+            "rule's source",
+        )
     return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
+
+
+def _told(rule: str, findings: Sequence[Finding]) -> list[str]:
+    """A few, and how many more."""
+    more = len(findings) - FINDINGS_TOLD
+    return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (
+        [f"finding: {rule}: {more} more"] if more > 0 else []
+    )
+
+
+def _says(rule: str) -> str:
+    """The rule in words, where facts.yaml has it by that name."""
+    fact = next((fact for name, fact in table().items() if name.rpartition("/")[2] == rule), None)
+    return f": {fact.says}" if fact is not None else ""
 
 
 def _outcome(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
@@ -294,6 +327,7 @@ def outcome_of(ended: Ended) -> Outcome:
     )
 
 
+MEND_LAYOUT = "hold zinc_rt/kmd/uapi against the kernel's include/uapi; please report it"
 EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
     "deadline": (
         "a system call or a wait of the probe did not come back",
@@ -332,6 +366,8 @@ def explained(probe: Probe, outcome: Outcome) -> Outcome:
     """With cause and advice: the probe's own signature, what the failed call says, or what any probe can meet."""
     if outcome.status == "pass" or (outcome.status == "skip" and outcome.cause):
         return outcome
+    if outcome.call and (slip := difference(outcome.call)):
+        return replace(outcome, cause=slip, advice=MEND_LAYOUT)
     for each in probe.signatures:
         if each.matches(outcome):
             return replace(outcome, cause=each.cause, advice=each.advice)

@@ -10,6 +10,7 @@ from zinc_rt.kmd.driver import Driver
 from zinc_rt.sim import chips, facts, flip, inject, profiles
 from zinc_rt.sim.client import SimClient
 from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.interfaces import Finding
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
@@ -72,10 +73,11 @@ class Since:
         self._findings, self._log = self._read()
         self._period = self._consulted(0)[0]
 
-    def news(self) -> tuple[list[str], list[str]]:
-        """Findings, each once, and lines of the kernel's log."""
+    def news(self) -> tuple[list[Finding], list[str]]:
+        """Findings, those of one sentence once, and lines of the kernel's log."""
         findings, log = self._read()
-        return list(dict.fromkeys(findings[len(self._findings) :])), log[len(self._log) :]
+        new = {(each.rule, each.sentence): each for each in findings[len(self._findings) :]}
+        return list(new.values()), log[len(self._log) :]
 
     def marks(self) -> list[str]:
         """What the device came to."""
@@ -87,11 +89,10 @@ class Since:
         except OSError:  # the device has ended: the probe says so
             return 0, []
 
-    def _read(self) -> tuple[list[str], list[str]]:
+    def _read(self) -> tuple[list[Finding], list[str]]:
         if self._driver is None:
             return [], []
         try:
-            found = [f"{each.rule}: {each.sentence}" for each in self._driver.findings()]
-            return found, self._driver.read_file("/dev/kmsg").decode().splitlines()
+            return self._driver.findings(), self._driver.read_file("/dev/kmsg").decode().splitlines()
         except OSError:  # the device has ended: the probe says so
             return [], []

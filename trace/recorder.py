@@ -22,7 +22,7 @@ from zinc_rt import __version__
 from zinc_rt.code_version import code_version
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
-from zinc_rt.exec import Buffer, Fence, Graph, Observer, Stream
+from zinc_rt.exec import Buffer, Fence, Graph, Observer, Observers, Stream, told_by
 from zinc_rt.exec.graph import InFlight, ShapeKey
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import to_bytes
@@ -56,8 +56,8 @@ def record(
     `digest`: what was written and what came out, as digests. `inputs`: all that a replay needs. `full`: also every
     node's result, with its bytes. `embed_weights`: keep the weights too, so the log replays without its model.
     `times`: also when each dispatch began and ended; every one then runs alone.
-    Raises UsageError for an engine that is observed already, or whose open sequences have tokens that a replay
-    would lack; OutputError where the file cannot be made.
+    Raises UsageError for an engine that is being recorded already, or whose open sequences have tokens that a
+    replay would lack; OutputError where the file cannot be made.
     """
     folder = None
     if path is None:
@@ -67,14 +67,15 @@ def record(
     recorder.folder = folder
     engine.variants.timed = times
     engine.variants.tap_always = level == "full"
-    engine.variants.observe(recorder)
+    before = engine.variants.observer  # it goes on being told, and first
+    engine.variants.observe(recorder if before is None else Observers((before, recorder)))
     try:
         yield recorder
     except BaseException as error:
         recorder.ended_by(error)
         raise
     finally:
-        engine.variants.observe(None)
+        engine.variants.observe(before)
         engine.variants.tap_always = engine.variants.timed = False
         recorder.close()
 
@@ -122,7 +123,7 @@ class Recorder(Observer):
     ) -> None:
         if level not in LEVELS:
             raise UsageError(f"no level is called {level!r}", next=f"one of {', '.join(LEVELS)}")
-        if engine.variants.observer is not None:
+        if any(isinstance(each, Recorder) for each in told_by(engine.variants.observer)):
             raise UsageError("this engine is being recorded already")
         started = [sequence.slot for sequence in engine.sequences if sequence.position]
         if started and level != "digest":

@@ -269,8 +269,9 @@ def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
 
 
 def _style(cell: str) -> str:
-    """By a cell's word, alone or before a gap."""
-    return STYLES.get(cell.partition("  ")[0], "")
+    """By a cell's word, alone or before a gap, where it says how something went."""
+    found = STYLES.get(cell.partition("  ")[0], "")
+    return "" if found == STRONG else found
 
 
 def _text(text: str, style: str) -> Text:

@@ -85,6 +85,11 @@ def test_lines_fold_beneath_their_text_but_what_is_copied_does_not() -> None:
     assert Screen().drawn("x" * 300) == "x" * 300
 
 
+def test_a_cell_is_coloured_by_how_it_went_and_not_by_a_label_s_name() -> None:
+    drawn = Screen(100, colour=True).drawn(Table(("", ""), [["tier", "FAIL  3 of 9"]], headings=False))
+    assert drawn == "tier  \x1b[1;31mFAIL  3 of 9\x1b[0m"
+
+
 def test_verdicts_are_coloured_and_words_that_only_look_like_one_are_not() -> None:
     screen = Screen(100, colour=True)
     assert screen.drawn("FAIL  1 of 40") == "\x1b[1;31mFAIL\x1b[0m  1 of 40"
@@ -128,10 +133,8 @@ COMMANDS = {
     "devices": ["devices"],
     "inspect": ["inspect", MODEL, "--tensors"],
     "validate": ["validate", MODEL, "--tokens", "1,2", "-n", "0", "--tiers", "t_cpu"],
-    "golden": ["golden", "list"],
     "assumptions": ["assumptions"],
     "pm4-test": ["pm4-test", "--list"],
-    "sim": ["sim", "--list"],
 }
 
 

@@ -12,7 +12,7 @@ from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
 from zinc_rt.kmd.topology import Node
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.layout import Record
-from zinc_rt.probes.queue_rules import LAYOUT, layout_slip
+from zinc_rt.probes.interface import difference
 from zinc_rt.probes.registry import PROBES, select
 from zinc_rt.report import Result
 
@@ -85,11 +85,28 @@ def test_a_control_stack_computed_otherwise_is_named(monkeypatch: pytest.MonkeyP
     assert "the context save area: ctl_stack_size" in result.reason and result.reason.count("is refused") == 1
 
 
-def test_a_layout_that_is_not_the_headers_is_named_by_field_and_offset() -> None:
-    fields = {name: index + 1 for index, (name, _, _) in enumerate(LAYOUT)}
-    right = kfd.CREATE_QUEUE.new(**fields)
-    assert layout_slip(fields, bytes(right.raw)) == ""
-    swapped = bytearray(right.raw)
-    swapped[8:16], swapped[16:24] = swapped[16:24], swapped[8:16]
-    said = layout_slip(fields, bytes(swapped))
-    assert "write_pointer_address is 0x2, but at offset 8" in said and "stands 0x3" in said
+@pytest.mark.parametrize(
+    ("name", "probe", "fields", "says"),
+    [
+        ("CREATE_QUEUE", "P15", ("read_pointer_address", "ring_base_address"), "ring_base_address at offset 16"),
+        ("ALLOC_MEMORY_OF_GPU", "P09", ("gpu_id", "flags"), "gpu_id at offset 36, kfd_ioctl.h has it at 32"),
+    ],
+)
+def test_a_layout_that_is_not_the_headers_is_named_by_member_and_offset(
+    monkeypatch: pytest.MonkeyPatch, name: str, probe: str, fields: tuple[str, str], says: str
+) -> None:
+    struct = getattr(kfd, name)
+    offsets = dict(struct.offsets)
+    offsets[fields[0]], offsets[fields[1]] = offsets[fields[1]], offsets[fields[0]]
+    monkeypatch.setattr(struct, "offsets", offsets)
+    (result,) = fake.run(select(PROBES, probe)).values()
+    assert result.status == "fail" and f"the runtime's layout of AMDKFD_IOC_{name}: " in result.cause, result.cause
+    assert says in result.cause and "zinc_rt/kmd/uapi" in result.advice
+
+
+def test_a_wrong_ioctl_number_is_named() -> None:
+    assert difference(kfd.IOC_CREATE_EVENT.name) == "" and difference("open /dev/kfd") == ""
+    wrong = replace(kfd.IOC_CREATE_EVENT, number=kfd.IOC_DESTROY_EVENT.number)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(kfd.IOCTLS, ("K", 8), wrong)
+        assert "as number 0x9, kfd_ioctl.h has 0x8" in difference(wrong.name)

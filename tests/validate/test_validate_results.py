@@ -19,6 +19,7 @@ from seen import FEW, Q8, Capture, Planting, Seen, Validate, golden_of, name_of
 
 from zinc_rt.golden.embedded import STEMS
 from zinc_rt.golden.format import read_arrays
+from zinc_rt.junit import MARK
 from zinc_rt.model.gguf import digest, read_gguf
 from zinc_rt.report import SCHEMA
 from zinc_rt.validate.command import main
@@ -33,7 +34,8 @@ def test_json_on_standard_output_is_all_there_is(qwen3: str, capsys: Capture) ->
         "shortcuts", "results", "verdict",
     } <= body.keys()  # fmt: skip
     assert {"name", "arch", "simulated", "profile", "kernel", "firmware"} <= body["device"].keys()
-    assert body["model"] == {"path": qwen3, "digest": digest(read_gguf(qwen3)), "architecture": "qwen3"}
+    model = {"path": qwen3, "digest": digest(read_gguf(qwen3)), "architecture": "qwen3", "layers": 3}
+    assert model.items() <= body["model"].items() and body["model"]["parameters"] > 10**6
     for result in body["results"]:
         assert {
             "id", "kind", "tier", "reference", "status", "reason", "measure", "limit", "first_bad", "cause",
@@ -74,8 +76,10 @@ def test_junit_counts_what_the_report_does(broken: tuple[Seen, str, str]) -> Non
     assert int(suite.attrib["tests"]) == len(cases) == len(seen.results)
     assert int(suite.attrib["failures"]) == len(suite.findall(".//failure")) == counts["fail"]
     assert int(suite.attrib["skipped"]) == len(suite.findall(".//skipped")) == counts.get("skip", 0)
-    assert [case.attrib["name"] for case in cases] == [name_of(result) for result in seen.results]
-    text = suite.find("testcase[@name='l_out-1']/failure").text  # type: ignore[union-attr]
+    simulated = ["t1" in (result["tier"], result["reference"]) for result in seen.results]
+    wanted = [f"{name_of(result)}{MARK * of}" for result, of in zip(seen.results, simulated, strict=True)]
+    assert [case.attrib["name"] for case in cases] == wanted and any(simulated)
+    text = suite.find(f"testcase[@name='l_out-1{MARK}']/failure").text  # type: ignore[union-attr]
     assert text is not None and "'token': 2, 'dim': 17" in text and "repro zinc-rt validate" in text
 
 

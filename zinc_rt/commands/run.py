@@ -155,6 +155,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         submission = engine.runner.submission
         instrument = engine.backend.instrument
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
+        findings = instrument.findings() if instrument is not None else []
         describe_run(report, engine)
         describe_ran(report, engine, drawn)
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
@@ -167,6 +168,9 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     say(f"stopped   {reason}")
     if leans:
         say(f"device    simulated{leaning([each.id for each in leans])}")
+    if findings:
+        say(f"found     {len(findings)} by the simulated device, first {findings[0].text}")
+        say(f"next      zinc-rt validate --model {arguments.model} --tiers {tier}")
     report.results.append(
         Result(
             "generate",
@@ -202,6 +206,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "memory": asdict(memory),
             "sampling": asdict(sampling),
             **({"assumptions": told(leans)} if leans else {}),
+            **({"findings": [each.text for each in findings]} if findings else {}),
         }
     return finish(report, arguments)
 

@@ -45,32 +45,39 @@ class Observers(Observer):
     """Tells several observers, in the given order."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        self._observers = tuple(observers)
+        self.observers = tuple(observers)
 
     def created(self, graph: Graph, ir: Any) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.created(graph, ir)
 
     def added(self, graph: Graph, key: ShapeKey) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.added(graph, key)
 
     def bound(self, graph: Graph, port: str, buffer: Buffer) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.bound(graph, port, buffer)
 
     def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.wrote(buffer, offset_bytes, data)
 
     def replayed(self, graph: Graph, key: ShapeKey, stream: Stream, fence: Fence) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.replayed(graph, key, stream, fence)
 
     def retired(self, fence: Fence, seconds: float) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.retired(fence, seconds)
 
     def fault(self, report: BaseException) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.fault(report)
+
+
+def told_by(observer: Observer | None) -> tuple[Observer, ...]:
+    """All that learn of what `observer` is told."""
+    if isinstance(observer, Observers):
+        return tuple(each for one in observer.observers for each in told_by(one))
+    return () if observer is None else (observer,)

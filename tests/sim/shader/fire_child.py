@@ -116,6 +116,7 @@ def dispatch_of(given: Program, ground: Range, told: Told) -> Dispatch:
     base = DATA_VA if given.pointer == "data" else CONSTANT_VA
     user = [base & 0xFFFFFFFF, base >> 32, CONSTANT_VA & 0xFFFFFFFF, CONSTANT_VA >> 32]
     user += [DATA_VA & 0xFFFFFFFF, DATA_VA >> 32, DATA_BYTES // 2, 3 << 28]
+    user += [DATA_VA & 0xFFFFFFFF, DATA_VA >> 32]
     unit = 8 if given.wave == 32 else 4
     registers = {
         int(Sh.PGM_RSRC1): 0xF0 << 12 | min(given.vgprs // unit - 1, 63),

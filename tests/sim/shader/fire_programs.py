@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from machine_words import ENDPGM, move, sop1, v_mov
+from machine_words import ENDPGM, move, sop1, store, v_mov
 
 import zinc_rt.kernels.gfx1201
-from zinc_rt.isa import Instruction, Target, decode, decode_stream
+from zinc_rt.isa import Instruction, Kind, Target, decode, decode_stream
 from zinc_rt.kernels.zrt import read_zrt
 
-DATA, ARGUMENTS, RESOURCE = 0, 2, 4  # user data: s[0:1] a buffer, s[2:3] kernel arguments, s[4:7] a resource
+DATA, ARGUMENTS, RESOURCE, KEPT = 0, 2, 4, 8
+"""User data: s[0:1] a buffer or arguments, s[2:3] kernel arguments, s[4:7] a resource, s[8:9] the buffer again."""
+RESULTS = 6  # of a program's last instructions, stored at its end
 PREFIXES = (  # (first byte's bits, how many of them): the encodings of gfx12, each to be met as often
     (0x00, 1), (0x7C, 7), (0x7E, 7), (0x80, 2), (0xB0, 4), (0xBE80, 9), (0xBF00, 9), (0xBF80, 9), (0xC8, 6),
     (0xCC00, 8), (0xCC40, 10), (0xC0, 6), (0xC4, 6), (0xD4, 6), (0xD6, 6), (0xD8, 6), (0xDC, 6), (0xEC, 8),
@@ -134,8 +136,26 @@ def _instructions(choice: Random, target: Target) -> tuple[bytes, str]:
     chosen = [choice.choice(names) for _ in range(choice.choices(LENGTHS, (5, 5, 4, 3, 2, 1))[0])]
     for name in chosen:
         parts.append(_tamed(choice, choice.choice(pool(target.wave)[name]), name, target))
-    parts.append(_dword(ENDPGM))
+    parts += [_stored(parts, target), _dword(ENDPGM)]
     return b"".join(parts), "random instructions: " + " ".join(chosen[:4])
+
+
+def _stored(parts: list[bytes], target: Target) -> bytes:
+    """Stores of what the last instructions wrote: results that nobody reads would not be computed."""
+    found: list[int] = []
+    for each in parts:
+        made = decode(each, 0, target)
+        if made is not None and made.operands and made.operands[0].kind in (Kind.VGPR, Kind.SGPR):
+            first = made.operands[0]
+            for number in range(first.index, first.index + min(first.width, 2)):
+                found.append(number + 256 * (first.kind is Kind.VGPR))
+    words = [v_mov(0, 128)]
+    for place, source in enumerate(dict.fromkeys(reversed(found[-RESULTS:]))):
+        if source < 256:
+            words += [v_mov(1, source), *store(1, 0, KEPT, 4 * place)]
+        elif source > 257:
+            words += store(source - 256, 0, KEPT, 4 * place)
+    return b"".join(map(_dword, words))
 
 
 def _registers(choice: Random) -> bytes:
@@ -143,7 +163,7 @@ def _registers(choice: Random) -> bytes:
     words: list[int] = []
     for number in range(choice.randrange(1, 5)):
         words.append(v_mov(number, 128 + choice.randrange(0, 65)))
-    for number in range(8, 8 + choice.randrange(0, 4)):
+    for number in range(12, 12 + choice.randrange(0, 4)):
         words += move(number, choice.getrandbits(32) if choice.random() < 0.5 else choice.randrange(64))
     odd = choice.random()
     if odd < 0.1:
@@ -220,7 +240,7 @@ def _kernel(choice: Random, target: Target) -> tuple[bytes, str]:
         start = choice.randrange(len(parts))
         parts, what = parts[start : start + choice.choice((1, 2, 3, 4, 6, 16))], f"from {start}"
     if what != "whole":
-        parts.append(_dword(ENDPGM))
+        parts += [_stored(parts, target), _dword(ENDPGM)]
     changes = [choice.choice(tuple(CHANGES)) for _ in range(choice.randrange(1, 5))]
     for change in changes:
         parts = CHANGES[change](choice, parts, target)

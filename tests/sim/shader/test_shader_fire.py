@@ -8,8 +8,11 @@ from typing import Any
 import fire
 import pytest
 from fire_programs import MAKERS, pool, program
+from machine_words import ENDPGM, code_of, store
 from support import Counts
 
+from zinc_rt.sim.shader.kernel import Wanted, build, loaded
+from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.semantics import EMIT, base_mnemonic
 
 OUTCOMES = {"ran", "faulted", "out of fuel", "refused at decode", "refused at compile"}
@@ -72,3 +75,14 @@ def test_a_culprit_is_found_among_those_before_it_and_made_short(monkeypatch: py
     assert "SIGSEGV, after 1 others" in text and ".long 0x" in text and "the child's words" in text
     first, last = sorted((11, culprit))
     assert f"fire.py --first {first} --count {last - first + 1} --show" in text
+
+
+def test_no_conversion_is_left_to_a_function_that_a_process_may_not_have() -> None:
+    """v_frexp_mant_f16 of a scalar in wave64 wanted __truncdfhf2; found by seed 3788 of an earlier generator."""
+    frexp = bytes.fromhex("0000d9d501162904") + store_v0_and_end()
+    wanted = Wanted(frexp, 64, True, Checks("off"), 24, 106, 8)
+    assert loaded(wanted, build(wanted)).address
+
+
+def store_v0_and_end() -> bytes:
+    return code_of(store(0, 1, 0), ENDPGM)

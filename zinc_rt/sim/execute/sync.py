@@ -33,6 +33,8 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
     control = packet.gcr_cntl
     _reserved(channel, control & ~bits.ACQUIRE_BITS[channel.generation])
     caches = _caches(control, _ACQUIRE)
+    if control & bits.ACQUIRE_GL2_DISCARD:
+        _discards(channel)
     if control & bits.ACQUIRE_GLI:
         caches |= Cache.GLI_INV
         channel.space.invalidate_icache()
@@ -70,6 +72,8 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
     size = _DATA[packet.data_sel]
     va = channel.aligned(packet.address, size) if size else 0
     caches = _caches(packet.gcr_cntl, _RELEASE)
+    if packet.gcr_cntl & bits.RELEASE_GL2_DISCARD:
+        _discards(channel)
     if packet.glk_inv:
         caches |= Cache.GLK_INV
     clock = channel.launched_clock()
@@ -94,6 +98,16 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
         return True
 
     channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+
+
+def _discards(channel: ComputeChannel) -> None:
+    """Nothing is dropped here: that it may be is told, and a program that goes on is not made right by it."""
+    channel.finding(
+        "gl2-discard",
+        f"{channel.label()}: GL2_DISCARD drops lines without writing them back: stores since the last write-back "
+        "are lost",
+        Severity.ERROR,
+    )
 
 
 _DATA = {0: 0, 1: 4, 2: 8, 3: 8, 4: 8}  # data_sel -> bytes written

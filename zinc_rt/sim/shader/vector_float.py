@@ -186,7 +186,9 @@ def _frexp_mantissa(e: Emitter, value: Value) -> Value:
     wide, _ = _normalised(e, value)
     bits = e.b.and_(bits_of(e, wide), e.constant(1 << 63 | (1 << 52) - 1, e.lanes(I64)))
     mantissa = e.b.bitcast(e.b.or_(bits, e.constant(1022 << 52, bits.type)), wide.type)
-    if value.type.element is not DOUBLE:
+    if value.type.element is HALF:  # LLVM would call __truncdfhf2, which not every process has
+        mantissa = half_of_double(e, mantissa)
+    elif value.type.element is not DOUBLE:
         mantissa = e.b.fptrunc(mantissa, value.type)
     return e.b.select(_no_exponent(e, value), value, mantissa)
 

@@ -13,9 +13,9 @@ from zinc_rt.pm4.generation import Generation
 
 ACQUIRE_GLI = 0x3  # bits [1:0]: instruction caches
 ACQUIRE_GLK_INV, ACQUIRE_GLV_INV, ACQUIRE_GL1_INV = 1 << 7, 1 << 8, 1 << 9
-ACQUIRE_GL2_INV, ACQUIRE_GL2_WB = 1 << 14, 1 << 15
+ACQUIRE_GL2_DISCARD, ACQUIRE_GL2_INV, ACQUIRE_GL2_WB = 1 << 13, 1 << 14, 1 << 15
 ACQUIRE_BITS: Mapping[Generation, int] = {Generation.GFX11: 0x7FFFF, Generation.GFX12: 0x7FDCF}
 
 RELEASE_GLV_INV, RELEASE_GL1_INV = 1 << 2, 1 << 3
-RELEASE_GL2_INV, RELEASE_GL2_WB = 1 << 8, 1 << 9
+RELEASE_GL2_DISCARD, RELEASE_GL2_INV, RELEASE_GL2_WB = 1 << 7, 1 << 8, 1 << 9
 RELEASE_BITS: Mapping[Generation, int] = {Generation.GFX11: 0x1FFF, Generation.GFX12: 0x1FF4}
