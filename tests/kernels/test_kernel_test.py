@@ -240,7 +240,8 @@ def test_a_planted_mistake_is_found_with_its_smallest_case(
     edit: Edit, tmp_path: Path, kernel_test: Callable[..., tuple[int, dict[str, Any]]]
 ) -> None:
     changed = assembled(edit, tmp_path)
-    code, report = kernel_test(*SIMULATED, "--kernel", edit.kernel, "--replace", str(changed))
+    family = ("--family", edit.family) if edit.family else ()
+    code, report = kernel_test(*SIMULATED, *family, "--kernel", edit.kernel, "--replace", str(changed))
     assert code == 1
     (failed,) = (result for result in report["results"] if result["status"] == "fail")
     assert failed["measure"]["kernel"] == edit.kernel
