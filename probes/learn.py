@@ -254,7 +254,6 @@ def dims_with_start(c: Context) -> Outcome:
 
 @on_gfx12
 def protected_fence(c: Context) -> Outcome:
-    c.expected.add("fence-order")
     lane, gpu = c.lane(), c.userq
     fence, memory = spin(c, lane)
     done = gpu.syncobj("behind a wave that runs")

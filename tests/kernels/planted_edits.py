@@ -12,7 +12,8 @@ from zinc_rt.kernels.assemble import KERNELS, assemble
 @dataclass(frozen=True)
 class Edit:
     """`old` becomes `new` in `file`, the kernel's own unless named; `nth` of its places, from 0. `least`: sizes
-    below which nothing can go wrong, and which the smallest failing case must have."""
+    below which nothing can go wrong, and which the smallest failing case must have. `family`: where its cases are,
+    for a shorter run."""
 
     kernel: str
     old: str
@@ -20,13 +21,14 @@ class Edit:
     nth: int = 0
     file: str = ""
     least: dict[str, int] = field(default_factory=dict)
+    family: str = ""
 
 
 EDITS = (
+    Edit("verify_k", "s_cmp_lg_u32 s18, s19", "s_cmp_gt_u32 s18, s19", least={"S": 1, "K": 1}, family="sampling"),
     # of whole tiles only: the smallest case is one tile
     Edit("add", "v[24:27], v2, s[6:7] offset:512", "v[24:27], v2, s[6:7] offset:528", 0, "elementwise.inc",
          {"T": 1, "N": 256}),
-    Edit("verify_k", "s_cmp_lg_u32 s18, s19", "s_cmp_gt_u32 s18, s19", least={"S": 1, "K": 1}),
     Edit("swiglu", "v_mul_f32 \\y, v22, \\b", "v_mul_f32 \\y, v22, \\a", least={"T": 1}),
     Edit("scale", "s_mov_b32 s16, 1.0", "s_mov_b32 s16, 2.0", least={"T": 1, "N": 1}),
     Edit("rope", "v_sub_f32 v9, v9, v10", "v_sub_f32 v9, v10, v9", least={"T": 1, "R": 1}),

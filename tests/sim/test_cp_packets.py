@@ -676,6 +676,22 @@ def test_a_protected_fence_tells_the_kernel_how_far_the_ring_is():
     assert kfd.state is QueueState.HUNG and queue.state is QueueState.ACTIVE
 
 
+@pytest.mark.parametrize(
+    ("between", "rules"),
+    [((fence(1),), []), ((), ["fence-order"]), ((fence(1), DmaData(1, DATA, 4, src_sel=2)), ["fence-order"])],
+)
+@pytest.mark.parametrize("turns", [1, 5])
+def test_a_protected_fence_needs_a_fence_behind_work_that_runs(between, rules, turns):
+    """A dispatch too long for one turn still runs when the packet comes. RELEASE_MEM's event has to stand behind
+    it, and behind all that waits its turn since."""
+    bench = Bench(engine=Collector(turns=turns))
+    queue = bench.queue(USERQ)
+    queue.submit(*launch_state(), DispatchDirect(1, 1, 1, 0x8005), *between, ProtectedFenceSignal())
+    while not bench.kernel.heard:
+        bench.run(10)
+    assert bench.kernel.rules() == (rules if turns > 1 else [])
+
+
 def test_fence_wait_multi_waits_for_every_fence():
     bench = Bench()
     queue = bench.queue(USERQ)

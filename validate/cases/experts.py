@@ -10,6 +10,13 @@ FEW = ("mixed", "edges", "outliers")
 SCALES = ((), ("gate_scale",), ("gate_scale", "up_scale"))
 
 SWEEPS = (
+    # the bias in order moves the choice to the last experts, behind whole passes of the workgroup
+    Sweep(
+        Op.MOE_GATE_TOPK,
+        paired(T=(1, 2), D=(64,), E=(12, 127, 128, 129, 130, 257, 512)),
+        ({"k": 1}, {"k": 10}),
+        values=("rising",),
+    ),
     Sweep(
         Op.MOE_GATE_TOPK,
         # as far as 512 experts, and around a workgroup's 128

@@ -36,14 +36,14 @@ TIMEOUT_SECONDS = 120.0  # of one case: a simulated device may have to compile i
 
 _KIND = {"index": np.int32, "float": np.float32, "any": np.float32}
 
-Status = Literal["pass", "refused", "wrong", "finding", "stopped", "died"]
+Status = Literal["pass", "refused", "left out", "wrong", "finding", "stopped", "died"]
 FAILED: tuple[Status, ...] = ("wrong", "finding", "stopped", "died")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of one case. `kernels`: those it dispatched; `said`: why not, in full; `blamed`: the kernel that a
-    finding names."""
+    finding names, or for whose failures the case was left out."""
 
     status: Status
     kernels: tuple[str, ...] = ()

@@ -66,12 +66,12 @@ def _one_side(arguments: argparse.Namespace, side: Side, report: Report, out: Te
         terminal.show(text.table(found), out=out)
         for verdict in bad:
             terminal.show("\n".join(text.failure(side, verdict, shown[verdict.kernel])), out=out)
-    if missing := [name for name, each in found.items() if not each.cases]:
+    if missing := [name for name, each in found.items() if not each.cases and not each.left_out]:
         terminal.show(text.uncovered(missing), out=out)
     terminal.show("", out=out)
     report.results += [_result(side, verdict, shown.get(name)) for name, verdict in found.items()]
-    run = sum(1 for each in ran if each.outcome.status != "refused")
-    return run, len(found) - len(missing), len(bad)
+    run = sum(1 for each in ran if each.outcome.status not in ("refused", "left out"))
+    return run, sum(1 for each in found.values() if each.cases), len(bad)
 
 
 def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[Planned]) -> list[str]:
@@ -125,12 +125,13 @@ def _result(side: Side, verdict: Verdict, shown: Smallest | None) -> Result:
         "fail" if verdict.failed else "pass" if verdict.cases else "skip",
         tier=side.tier,
         reference=registry.ORACLE,
-        reason="" if verdict.cases else "no case dispatches it",
+        reason=text.left_out(verdict) or ("" if verdict.cases else "no case dispatches it"),
         measure={
             "kernel": verdict.kernel,
             "cases": verdict.cases,
             "failed": len(verdict.failed),
             "failed_by_others": verdict.others,
+            "left_out": verdict.left_out.total(),
             "types": sorted(verdict.types),
             "simulated": side.simulated,
         },
@@ -138,7 +139,7 @@ def _result(side: Side, verdict: Verdict, shown: Smallest | None) -> Result:
     if shown is not None:
         outcome = shown.ran.outcome
         result.reason = outcome.said
-        result.repro = text.repro(side, shown.ran)
+        result.repro = text.repro(side, shown.ran, verdict.kernel)
         result.first_bad = {
             "case": shown.ran.case.text(),
             "seed": shown.ran.case.seed,

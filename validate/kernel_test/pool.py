@@ -24,7 +24,7 @@ from zinc_rt.validate.kernel_test.worker import from_json
 
 BATCH = 24  # neighbours that one worker takes: they share kernels
 COSTLY = ("finding", "stopped", "died")  # the device or the process begins anew after each
-COSTLY_MOST = 6  # of one kernel; its other cases are not run
+COSTLY_MOST = 6  # of one kernel; its other cases are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class Worker:
 def run_all(
     side: Side, plans: Sequence[Planned], jobs: int, *, ran: Callable[[], None] = lambda: None
 ) -> list[Ran]:
-    """Every case in order; refused ones are not given to a worker. A kernel that stopped the device COSTLY_MOST
-    times is left alone: the rest of its cases is missing from the answer. Raises what a worker raises."""
+    """Every case in order; refused ones are not given to a worker. A kernel that ended the device COSTLY_MOST
+    times is left alone: the rest of its cases is left out. Raises what a worker raises."""
     work: queue.SimpleQueue[list[tuple[int, Planned]]] = queue.SimpleQueue()
     runnable = [(number, each) for number, each in enumerate(plans) if each.kernels]
     for start in range(0, len(runnable), BATCH):
@@ -120,10 +120,8 @@ def run_all(
                 for number, each in batch:
                     if stop.is_set():
                         return
-                    if not any(costly[name] >= COSTLY_MOST for name in each.kernels):
-                        result = worker.run(each.case, each.kernels)
-                        found[number] = result
-                        _count(costly, result.outcome)
+                    found[number] = result = _left_out(each, costly) or worker.run(each.case, each.kernels)
+                    _count(costly, result.outcome)
                     ran()
         except BaseException as error:
             failures.append(error)
@@ -143,6 +141,13 @@ def run_all(
     if failures:
         raise failures[0]
     return [found[number] for number in sorted(found)]
+
+
+def _left_out(plan: Planned, costly: Counter[str]) -> Ran | None:
+    for name in plan.kernels:
+        if costly[name] >= COSTLY_MOST:
+            return Ran(plan.case, Outcome("left out", plan.kernels, blamed=name))
+    return None
 
 
 def _count(costly: Counter[str], outcome: Outcome) -> None:

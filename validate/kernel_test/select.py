@@ -126,12 +126,12 @@ def all_cases(families: Sequence[str]) -> list[Case]:
 
 
 def thinned(plans: Sequence[Planned], most: int) -> list[Planned]:
-    """At most so many of each group of kernels, spread over all of them; refused ones stay."""
+    """At most so many of each group of kernels, each from the middle of its part of them; refused ones stay."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, each in enumerate(plans):
         groups.setdefault(each.kernels, []).append(number)
     kept = set()
     for kernels, numbers in groups.items():
         count = len(numbers) if not kernels else min(most, len(numbers))
-        kept |= {numbers[i * len(numbers) // count] for i in range(count)}
+        kept |= {numbers[(2 * i + 1) * len(numbers) // (2 * count)] for i in range(count)}
     return [plans[number] for number in sorted(kept)]

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.sets import KernelSet
-from zinc_rt.terminal import Page, Table
+from zinc_rt.terminal import Column, Page, Table
 from zinc_rt.validate.cases.sweep import TYPES
 from zinc_rt.validate.cases.table import FAMILIES, cases
 from zinc_rt.validate.kernel_test.select import planned
 
+TYPES_WIDEST = 60
 LEFT_OUT = (Op.BARRIER,)  # no set has a kernel for it: lowering itself keeps it
 
 
@@ -30,7 +31,7 @@ class Support:
 
 
 def support(kernels: KernelSet, ordering: str) -> list[Support]:
-    """Every opcode; those that read matrices of weights with every type, the others once."""
+    """Every opcode; those that read matrices of weights with every type, the others once, as f32."""
     examples: dict[tuple[Op, str], list[Case]] = {}
     for family in FAMILIES:
         for case in cases(family):
@@ -70,30 +71,32 @@ def _support(op: Op, dtype: str, given: Sequence[Case], kernels: KernelSet, orde
 
 
 def matrix(found: Mapping[str, Sequence[Support]]) -> Page:
-    """A table a kernel set: opcodes down, types across; then the reasons, each once."""
+    """A table a kernel set: each opcode, with its types by what becomes of them; then the reasons, each once."""
     parts = [part for name, rows in found.items() for part in ("", *_one(name, rows))]
     return Page(parts[1:])
 
 
 def _one(name: str, rows: Sequence[Support]) -> list[str | Table]:
-    types = list(dict.fromkeys(each.dtype for each in rows))
     reasons: dict[str, int] = {}
     lines = []
     for op in dict.fromkeys(each.op for each in rows):
-        by_type = {each.dtype: each for each in rows if each.op is op}
-        lines.append([op.name, *(_cell(by_type.get(dtype), reasons) for dtype in types)])
+        by_answer: dict[str, list[str]] = {}
+        for each in (each for each in rows if each.op is op):
+            by_answer.setdefault(_cell(each, reasons), []).append(each.dtype)
+        for answer, types in by_answer.items():
+            said = _types(types, whole=len(by_answer) == 1)
+            lines.append([op.name, answer, said])
     told = [f"  {number}  {reason}" for reason, number in reasons.items()]
-    headers = [f"{name}", *(_upright(dtype) for dtype in types)]
-    return [Table(headers, lines), *told]
+    return [Table([name, "runs", Column("types of weights", widest=TYPES_WIDEST)], lines), *told]
 
 
-def _upright(dtype: str) -> str:
-    return dtype.replace("_", "\n", 1)
+def _types(types: Sequence[str], *, whole: bool) -> str:
+    if whole:
+        return f"all {len(types)}" if len(types) > 1 else ""
+    return " ".join(types)
 
 
-def _cell(support: Support | None, reasons: dict[str, int]) -> str:
-    if support is None:
-        return ""
+def _cell(support: Support, reasons: dict[str, int]) -> str:
     if support.refused:
         return str(reasons.setdefault(_general(support), len(reasons) + 1))
     return "yes" if support.taken == support.cases else "part"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zinc_rt.terminal import Table, number
-from zinc_rt.validate.kernel_test.pool import Ran
+from zinc_rt.validate.kernel_test.pool import COSTLY_MOST, Ran
 from zinc_rt.validate.kernel_test.shrink import size
 from zinc_rt.validate.kernel_test.side import Side
 from zinc_rt.validate.kernel_test.verdicts import Verdict
@@ -34,11 +34,23 @@ def table(found: Mapping[str, Verdict]) -> Table:
 
 
 def _result(verdict: Verdict) -> str:
-    if verdict.failed:
-        return f"FAIL  {len(verdict.failed)} of {verdict.cases}"
-    if verdict.others:
-        return f"pass  ({verdict.others} cases failed by another kernel)"
-    return "pass" if verdict.cases else "NO CASE"
+    if not verdict.cases:
+        return f"NOT RUN  ({left_out(verdict)})" if verdict.left_out else "NO CASE"
+    said = [f"{verdict.others} cases failed by another kernel"] if verdict.others else []
+    said += [left_out(verdict)] if verdict.left_out else []
+    notes = f"  ({'; '.join(said)})" if said else ""
+    return f"FAIL  {len(verdict.failed)} of {verdict.cases}{notes}" if verdict.failed else f"pass{notes}"
+
+
+def left_out(verdict: Verdict) -> str:
+    """How many cases did not run, and why; empty for none."""
+    if not verdict.left_out:
+        return ""
+    return f"{verdict.left_out.total()} cases left out: {_ended(verdict.left_out)}"
+
+
+def _ended(kernels: Iterable[str]) -> str:
+    return f"{', '.join(kernels)} ended the device or its process {COSTLY_MOST} times"
 
 
 def failure(side: Side, verdict: Verdict, smallest: Smallest) -> list[str]:
@@ -46,11 +58,11 @@ def failure(side: Side, verdict: Verdict, smallest: Smallest) -> list[str]:
     ran = smallest.ran
     steps = f", made smaller in {smallest.tried} tries" if smallest.tried else ""
     first = f"FAIL      {verdict.kernel}: {len(verdict.failed)} of {verdict.cases} cases; the smallest"
-    return [f"{first} ({size(ran.case)} elements{steps}):", *told(side, ran)]
+    return [f"{first} ({size(ran.case)} elements{steps}):", *told(side, ran, verdict.kernel)]
 
 
-def told(side: Side, ran: Ran) -> list[str]:
-    """One case that failed: what it is, what is wrong, how to run it again."""
+def told(side: Side, ran: Ran, kernel: str = "") -> list[str]:
+    """One case that failed: what it is, what is wrong, how to run it again. `kernel`: the one at fault."""
     outcome = ran.outcome
     lines = outcome.said.splitlines() or [outcome.status]
     shown = [
@@ -63,12 +75,14 @@ def told(side: Side, ran: Ran) -> list[str]:
         *(f"  {found if number == 0 else '':<8}  {line}" for number, line in enumerate(shown)),
         f"  kernels   {', '.join(outcome.kernels)}",
         f"  seed      {ran.case.seed}",
-        f"  repro     {repro(side, ran)}",
+        f"  repro     {repro(side, ran, kernel)}",
     ]
 
 
-def repro(side: Side, ran: Ran) -> str:
-    return f"zinc-rt kernel-test {side.options} --case {shlex.quote(ran.case.text())}"
+def repro(side: Side, ran: Ran, kernel: str = "") -> str:
+    """One case alone does not tell which of its kernels is at fault: it is named."""
+    named = f" --kernel {kernel}" if kernel and len(ran.outcome.kernels) > 1 else ""
+    return f"zinc-rt kernel-test {side.options}{named} --case {shlex.quote(ran.case.text())}"
 
 
 def uncovered(names: Sequence[str]) -> str:
@@ -82,6 +96,8 @@ def case(side: Side, ran: Ran) -> str:
         return "\n".join(["FAIL", *told(side, ran)])
     if outcome.status == "refused":
         return f"refused   {ran.case.text()}\n  why       {outcome.said}"
+    if outcome.status == "left out":
+        return f"left out  {ran.case.text()}\n  why       {_ended((outcome.blamed,))}"
     return (
         f"pass      {ran.case.text()}\n  bits      {outcome.counts[0]} elements, by {', '.join(outcome.kernels)}"
     )

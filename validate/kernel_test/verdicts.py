@@ -11,13 +11,15 @@ from zinc_rt.validate.kernel_test.pool import Ran
 
 @dataclass(slots=True)
 class Verdict:
-    """One kernel: its cases, the types of weights among them, and those that failed by its fault."""
+    """One kernel: its cases that ran, the types of weights among them, and those that failed by its fault.
+    `left_out`: cases that did not run, by the kernel that had ended the device too often."""
 
     kernel: str
     cases: int = 0
     types: set[str] = field(default_factory=set)
     failed: list[Ran] = field(default_factory=list)
     others: int = 0  # cases that failed by another kernel's fault
+    left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def passed(self) -> bool:
@@ -33,6 +35,9 @@ def verdicts(ran: Sequence[Ran], kernels: Sequence[str]) -> dict[str, Verdict]:
             if name not in made:
                 continue
             verdict = made[name]
+            if each.outcome.status == "left out":
+                verdict.left_out[each.outcome.blamed] += 1
+                continue
             verdict.cases += 1
             verdict.types.add(each.case.dtype)
             if each.outcome.failed:
@@ -52,7 +57,7 @@ def blame(ran: Sequence[Ran], among: Sequence[str] = ()) -> dict[int, str]:
     failed = {i: each for i, each in enumerate(ran) if each.outcome.failed}
     blamed = {i: each.outcome.blamed for i, each in failed.items() if each.outcome.blamed}
     alone = [each.outcome.kernels[0] for each in failed.values() if len(each.outcome.kernels) == 1]
-    cases = Counter(name for each in ran for name in each.outcome.kernels)
+    cases = Counter(name for each in ran if each.outcome.status != "left out" for name in each.outcome.kernels)
     guilty = list(dict.fromkeys((*blamed.values(), *alone)))
     left = {i: _suspects(each, among) for i, each in failed.items() if i not in blamed and each.outcome.kernels}
     while left:

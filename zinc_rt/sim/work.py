@@ -59,6 +59,10 @@ class Pending:
         """Anything of that lane unfinished, or anything at all."""
         return any(lane is None or work.lane is lane for work in self._items)
 
+    def unended(self) -> bool:
+        """Work that no end-of-pipe event stands behind."""
+        return bool(self._items) and self._items[-1].lane is not None
+
     def oldest(self) -> str:
         return self._items[0].label if self._items else ""
 

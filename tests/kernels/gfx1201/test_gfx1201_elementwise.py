@@ -31,20 +31,6 @@ def unkind(rows: int, columns: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
-@pytest.mark.parametrize("op", GATED)
-def test_two_operands(op: Op, columns: int) -> None:
-    check(op, unkind(3, columns, 1), unkind(3, columns, 2), capacity={"tokens": 5})
-
-
-@pytest.mark.parametrize("activation", ["silu", "gelu"])
-@pytest.mark.parametrize(("experts", "width"), [(1, 1), (2, 33), (8, 96)])
-def test_experts_activation(activation: str, experts: int, width: int) -> None:
-    gate, up = (unkind(3, experts * width, seed).reshape(3, experts, width) for seed in (3, 4))
-    check(Op.MOE_SWIGLU, gate, up, activation=activation)
-    check(Op.MOE_SWIGLU, gate[:1], up[:1], activation=activation)
-
-
-@pytest.mark.parametrize("columns", COLUMNS)
 def test_one_operand(columns: int) -> None:
     x = unkind(3, columns)
     check(Op.SOFTCAP, x, cap=30.0, capacity={"tokens": 4})
@@ -52,21 +38,6 @@ def test_one_operand(columns: int) -> None:
     check(Op.SCALE, x, factor=0.3, capacity={"tokens": 4})
     check(Op.SCALE, x, weight(np.array([-1e-38], np.float32)), factor=1e30)
     check(Op.SCALE, x, weight(np.array([np.inf], np.float32)), factor=0.0)
-
-
-@pytest.mark.parametrize("columns", [1, 300, 512])
-def test_rows_scaled_by_their_position(columns: int) -> None:
-    table = np.array([0.5, np.nan, -0.0, 1e-45, 3e38, 1.25], np.float32)
-    for position in ([5, 0, 2], [3, 4, 1]):
-        check(Op.ROW_SCALE, unkind(3, columns), np.array(position, np.int32), weight(table))
-
-
-@pytest.mark.parametrize(
-    ("groups", "group", "offset", "size"),
-    [(1, 1, 0, 1), (1, 7, 3, 4), (5, 9, 8, 1), (4, 64, 32, 32), (3, 1200, 100, 1030), (2, 512, 0, 512)],
-)
-def test_a_slice_of_every_group(groups: int, group: int, offset: int, size: int) -> None:
-    check(Op.SLICE, unkind(3, groups * group), group=group, offset=offset, size=size, capacity={"tokens": 5})
 
 
 def test_the_logits_have_their_own_rows() -> None:

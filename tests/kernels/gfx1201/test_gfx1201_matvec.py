@@ -12,17 +12,8 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gfx1201.table import KERNELS, TUNING
 from zinc_rt.kernels.weight import Weight
 
-QUANTISED = TUNING.weight_dtypes[3:]
 PLAIN = TUNING.weight_dtypes[:3]
 EXPERTS = np.array([[4, 0], [2, 4], [4, 3]], np.int32)  # expert 1 is nobody's, 4 everybody's
-
-
-def unkind(tokens: int, k: int) -> np.ndarray:
-    """Zeros of both signs, denormals, values whose products overflow and cancel; the rest plain."""
-    x = floats(k, tokens, k)
-    edges = np.array([0, -0.0, 1e-42, -1e-45, 3e38, -3e38, 1e-38, 6e4], np.float32)
-    x[0, :: max(1, k // 8)] = np.resize(edges, len(x[0, :: max(1, k // 8)]))
-    return x
 
 
 def any_bytes(dtype: str, *shape: int) -> Weight:
@@ -32,51 +23,6 @@ def any_bytes(dtype: str, *shape: int) -> Weight:
     if dtype in PLAIN:
         return Weight(dtype, shape, raw.view({"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[dtype]))
     return Weight(dtype, shape, raw)
-
-
-@pytest.mark.parametrize("dtype", PLAIN)
-@pytest.mark.parametrize(
-    ("n", "k"), [(1, 1), (3, 5), (5, 126), (4, 129), (17, 512), (2, 1030), (33, 640), (1, 383)]
-)
-def test_weights_as_in_the_file(dtype: str, n: int, k: int) -> None:
-    check(Op.MATMUL, floats(1, 2, k), weight(floats(2, n, k), dtype))
-    check(Op.MATMUL, unkind(1, k), any_bytes(dtype, n, k))
-
-
-@pytest.mark.parametrize("dtype", ["q8_0", "q4_0"])
-@pytest.mark.parametrize(("n", "k"), [(1, 32), (4, 96), (7, 256), (5, 1024), (2, 1056), (18, 1920), (3, 3072)])
-def test_blocks_of_32(dtype: str, n: int, k: int) -> None:
-    check(Op.MATMUL, floats(1, 2, k), weight(floats(2, n, k), dtype))
-    check(Op.MATMUL, unkind(1, k), any_bytes(dtype, n, k))
-
-
-@pytest.mark.parametrize("dtype", ["q4_k", "q5_k", "q6_k"])
-@pytest.mark.parametrize(("n", "k"), [(1, 256), (5, 512), (3, 1024), (18, 1792), (2, 2304)])
-def test_blocks_of_256(dtype: str, n: int, k: int) -> None:
-    check(Op.MATMUL, floats(1, 2, k), weight(floats(2, n, k), dtype))
-    check(Op.MATMUL, unkind(1, k), any_bytes(dtype, n, k))
-
-
-@pytest.mark.parametrize("dtype", TUNING.weight_dtypes)
-@pytest.mark.parametrize(("tokens", "n", "k"), [(1, 1, 256), (7, 19, 1280), (8, 6, 1024), (5, 9, 2816)])
-def test_steps_of_many_tokens(dtype: str, tokens: int, n: int, k: int) -> None:
-    room = {"tokens": TUNING.matmul_capacity + 3}
-    check(Op.MATMUL, unkind(tokens, k), any_bytes(dtype, n, k), capacity=room)
-    check(Op.MATMUL, floats(1, tokens, k), weight(floats(2, n, k), dtype), capacity=room)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "k"), [("f32", 1), ("f32", 383), ("f16", 1029), ("bf16", 250), ("q8_0", 96), ("q4_0", 1120)]
-)
-def test_steps_of_many_tokens_at_odd_widths(dtype: str, k: int) -> None:
-    operands = [
-        floats(1, 6, k),
-        weight(floats(2, 5, k), dtype),
-        weight(floats(3, 5), "bf16"),
-        weight(floats(4, 1), "f16"),
-    ]
-    check(Op.MATMUL, *operands, capacity={"tokens": TUNING.matmul_capacity})
-    check(Op.MATMUL, *operands[:3], capacity={"tokens": TUNING.matmul_capacity})
 
 
 @pytest.mark.parametrize("dtype", PLAIN)
@@ -93,18 +39,6 @@ def test_logits_of_the_rows_asked_for(dtype: str) -> None:
     for rows in ([5], [4, 0, 4]):
         check(Op.LM_HEAD, x, w, np.array(rows, np.int32), bias, capacity={"tokens": 8, "rows": 4})
     check(Op.LM_HEAD, x, w, np.array([3], np.int32))
-
-
-@pytest.mark.parametrize("dtype", TUNING.weight_dtypes)
-@pytest.mark.parametrize("k", [256, 1024, 1280])
-def test_embedding_rows(dtype: str, k: int) -> None:
-    ids = np.array([8, 0, 3, 3], np.int32)
-    check(Op.EMBED, ids, any_bytes(dtype, 9, k), capacity={"tokens": 6})
-
-
-@pytest.mark.parametrize(("dtype", "k"), [("f32", 1), ("f16", 33), ("bf16", 300), ("q8_0", 32), ("q4_0", 1120)])
-def test_embedding_rows_of_odd_widths(dtype: str, k: int) -> None:
-    check(Op.EMBED, np.array([1, 0], np.int32), weight(floats(1, 2, k), dtype))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])

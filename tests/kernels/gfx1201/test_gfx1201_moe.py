@@ -13,13 +13,6 @@ from zinc_rt.lower.lower import choose
 
 
 @pytest.mark.parametrize(
-    ("experts", "k"), [(1, 1), (3, 2), (8, 2), (127, 8), (128, 8), (130, 5), (256, 8), (512, 10)]
-)
-def test_experts_are_chosen_as_the_oracle_does(experts: int, k: int) -> None:
-    check(Op.MOE_GATE_TOPK, floats(1, 3, 64), weight(floats(2, experts, 64), "f32"), None, k=k)
-
-
-@pytest.mark.parametrize(
     "how", [{"renormalise": False}, {"scale": 2.5}, {"scale": 0.0}, {"renormalise": False, "scale": 0.3}]
 )
 def test_weights_are_scaled_as_asked(how: dict[str, float]) -> None:
@@ -43,12 +36,6 @@ def test_far_apart_infinite_and_undefined_logits() -> None:
     gate = np.zeros((9, 32), np.float32)
     gate[:, 0] = [0, 1, -1, 1e10, -0.0, 1e-38, 88, -88, 1]
     check(Op.MOE_GATE_TOPK, x, weight(gate, "f32"), None, k=5)
-
-
-def test_a_quantised_router_and_fewer_tokens_than_there_is_room_for() -> None:
-    check(
-        Op.MOE_GATE_TOPK, floats(1, 3, 256), weight(floats(2, 40, 256), "q6_k"), None, k=7, capacity={"tokens": 16}
-    )
 
 
 @pytest.mark.parametrize(

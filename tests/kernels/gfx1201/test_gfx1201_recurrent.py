@@ -90,13 +90,6 @@ def test_delta_net_over_zeros_and_extreme_gates() -> None:
     )
 
 
-@pytest.mark.parametrize(("heads", "d"), [(1, 16), (3, 32), (2, 128)])
-def test_gated_norm(heads: int, d: int) -> None:
-    check(
-        Op.SSM_GATED_NORM, floats(1, 3, heads * d), floats(2, 3, heads * d), weight(floats(3, d), "f32"), eps=1e-6
-    )
-
-
 @pytest.mark.parametrize("shape", [(5,), (3, 100), (2, 3, 50)])
 def test_request_state_is_gathered_and_scattered(shape: tuple[int, ...]) -> None:
     table, slot = floats(1, 6, *shape), np.array([4, 0, 5], np.int32)

@@ -18,7 +18,7 @@ ALL = 1 << 30
 def test_a_family_has_the_oracles_bits(family: str, slow_counts: Callable[[int, int], int]) -> None:
     taken = [plan for plan in plans(cases(family), KERNELS, "canonical-1-q8") if plan.kernels]
     assert taken
-    for plan in thinned(taken, slow_counts(4, ALL)):
+    for plan in thinned(taken, slow_counts(6, ALL)):
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, **case.attrs)
