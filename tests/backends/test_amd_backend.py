@@ -171,7 +171,7 @@ def test_models_are_refused_for_want_of_kernels(bench: Bench) -> None:
 def test_a_packet_outside_every_allocation_is_refused_in_debug_mode(bench: Bench) -> None:
     counter = bench.counter()
     program = PacketProgram((WriteData(counter.gpu_va + (1 << 36), (1,)),), "stray")
-    with pytest.raises(EncodeError, match=r"stray.*past the end of counter"):
+    with pytest.raises(EncodeError, match=r"stray.*in no allocation"):
         bench.backend.build(program, {})
 
 

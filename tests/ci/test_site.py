@@ -59,7 +59,7 @@ def schemas() -> set[str]:
     for name in listed.stdout.splitlines():
         path = ROOT / name
         if (
-            name.startswith("tests/")
+            (name.startswith("tests/") and not name.startswith("tests/faults/"))  # a command of its own
             or path.suffix not in (".py", ".yaml", ".yml", ".jinja", ".c", ".json")
             or not path.is_file()
         ):
@@ -94,4 +94,4 @@ def test_nothing_listed_is_gone() -> None:
 )
 def test_every_numbered_format_is_listed_with_its_version(row: str, version: int) -> None:
     (line,) = [each for each in STABILITY.splitlines() if each.startswith(f"| {row} |")]
-    assert line.split(" | ")[2] == str(version), line
+    assert line.split(" | ")[2].partition(";")[0] == str(version), line

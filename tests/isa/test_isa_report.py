@@ -121,7 +121,7 @@ def test_the_command_shows_kernels_and_their_inner_loops(
     path.write_bytes(write_zrt(kernel))
     assert main(["report", str(path), "--json", str(tmp_path / "report.json")]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[2].split()[:8] == ["nested", "16/20", "12/16", "32768", "2", str(len(kernel.code)), "21", "67"]
+    assert shown[1].split()[:8] == ["nested", "16/20", "12/16", "32768", "2", str(len(kernel.code)), "21", "67"]
     assert sum(line.startswith("nested ") for line in shown) == 3 and shown[-1] == "PASS  1 kernel"
     (result,) = json.loads((tmp_path / "report.json").read_text())["results"]
     assert result["measure"]["waves"] == 2

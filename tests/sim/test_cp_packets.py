@@ -423,7 +423,7 @@ def test_a_user_queue_needs_bit_30_on_its_indirect_buffers():
     queue.submit(call(bench, WriteData(DATA, (3,))))
     assert bench.space.u32(DATA) == 2 and queue.state is QueueState.HUNG
     assert bench.kernel.heard == [("vm_fault", (IB, Access.READ, "not present"))]
-    assert bench.kernel.rules() == ["ib-inherit-vmid"]
+    assert bench.kernel.rules() == ["ib-inherit-vmid", "page-fault"]
 
 
 def test_bit_30_on_a_kfd_queue_is_a_finding():

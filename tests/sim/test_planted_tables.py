@@ -15,6 +15,8 @@ from sim.lives import Swap, kfd_life, passed_unseen, plant_struct, swapped, user
 from zinc_rt.kmd.uapi import amdgpu, kfd
 from zinc_rt.kmd.uapi.layout import Ioctl
 from zinc_rt.pm4 import Sh
+from zinc_rt.pm4.gcr import acquire, release
+from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
@@ -133,6 +135,14 @@ def test_a_wrong_event_index_is_an_error_and_not_a_remark() -> None:
     (found,) = bench.kernel.findings
     assert (found.rule, found.severity) == ("event-index", Severity.ERROR)
     assert "event type 0x14, which goes with 5" in found.sentence
+
+
+def test_a_discard_is_an_error_in_a_fence_and_in_an_acquire() -> None:
+    for packet in (fence(7, gcr_cntl=release(Generation.GFX12, GL2_DISCARD=1)), AcquireMem(acquire(Generation.GFX12, GL2_DISCARD=1))):
+        bench = Bench()
+        bench.queue().submit(packet)
+        (found,) = bench.kernel.findings
+        assert (found.rule, found.severity) == ("cache-discard", Severity.ERROR)
 
 
 def test_shader_done_goes_with_its_own_index() -> None:

@@ -103,7 +103,7 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
 def _discards(channel: ComputeChannel) -> None:
     """Nothing is dropped here: that it may be is told, and a program that goes on is not made right by it."""
     channel.finding(
-        "gl2-discard",
+        "cache-discard",
         f"{channel.label()}: GL2_DISCARD drops lines without writing them back: stores since the last write-back "
         "are lost",
         Severity.ERROR,
