@@ -138,7 +138,10 @@ def test_a_wrong_event_index_is_an_error_and_not_a_remark() -> None:
 
 
 def test_a_discard_is_an_error_in_a_fence_and_in_an_acquire() -> None:
-    for packet in (fence(7, gcr_cntl=release(Generation.GFX12, GL2_DISCARD=1)), AcquireMem(acquire(Generation.GFX12, GL2_DISCARD=1))):
+    for packet in (
+        fence(7, gcr_cntl=release(Generation.GFX12, GL2_DISCARD=1)),
+        AcquireMem(acquire(Generation.GFX12, GL2_DISCARD=1)),
+    ):
         bench = Bench()
         bench.queue().submit(packet)
         (found,) = bench.kernel.findings
