@@ -262,10 +262,8 @@ def test_what_lay_in_memory_before_it_was_freed_is_uninitialised(
     sums = Sums(device)
     good = sums.build(4)
     sums.run(good, 4)
-    at = good.buffers[ARENA].gpu_va
     sums.resident.unload()
-    bad = forgetful(sums, 4, monkeypatch)
-    assert bad.buffers[ARENA].gpu_va == at
+    bad = forgetful(sums, 4, monkeypatch)  # mostly at the same address, which the system need not give again
     sums.run(bad, 4)
     assert {each.rule for each in device.found()} == {"uninitialised-memory"}
 
