@@ -382,8 +382,8 @@ def _kernels(runner: Runner, spec: TierSpec, label: str) -> tuple[str, ...]:
     tokens = min(len(runner.job.tokens), CAPACITIES[-1])
     variants = runner.engine(spec).variants
     variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
-    calls = (call for call in variant.program.calls if label in aliases_of(call.node))
-    call = next(calls, None)
-    if call is None:
+    calls = [call for call in variant.program.calls if label in aliases_of(call.node)]
+    if not calls:
         return ()
+    call = calls[-1]  # of several values of one name the last keeps it
     return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
