@@ -6,9 +6,8 @@ fence behind each submission writes back and drops GL2, so what the host wrote b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.packets import DmaData, WriteData
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.memory_access import first_difference, pattern
@@ -31,7 +30,7 @@ class GpuAccess:
         for start in range(0, len(data), WINDOW_BYTES):
             piece = data[start : start + WINDOW_BYTES]
             self.window.put(0, piece)
-            self._finish([_copy(self.window.gpu_va, va + start, len(piece))], "DMA_DATA to memory")
+            self.lane.finish([_copy(self.window.gpu_va, va + start, len(piece))], "DMA_DATA to memory")
 
     def read(self, va: int, size_bytes: int) -> bytes:
         pieces = [
@@ -53,7 +52,7 @@ class GpuAccess:
                 fits.append((end, size_bytes))
                 end += size_bytes
             self.window.poison()
-            self._finish(packets, "DMA_DATA from memory")
+            self.lane.finish(packets, "DMA_DATA from memory")
             found += [self.window.read(at, size_bytes) for at, size_bytes in fits]
         return found
 
@@ -61,7 +60,7 @@ class GpuAccess:
         """A dword at each address."""
         packets = [WriteData(va, (value,), wr_confirm=1) for va, value in marks.items()]
         for start in range(0, len(packets), COPIES_AT_ONCE):
-            self._finish(packets[start : start + COPIES_AT_ONCE], "marks")
+            self.lane.finish(packets[start : start + COPIES_AT_ONCE], "marks")
 
     def marked_otherwise(self, marks: Mapping[int, int]) -> dict[int, int]:
         """What stands at those addresses where it is not the mark."""
@@ -76,9 +75,6 @@ class GpuAccess:
             self.write(va, want)
             bad = first_difference(self.read(va, size_bytes), want)
             check(bad is None, "gpu-wrong-data", f"{what}: what the GPU wrote differs from byte {bad} on")
-
-    def _finish(self, packets: Iterable[Packet], name: str) -> None:
-        self.lane.finish(packets, name)
 
 
 def _copy(source: int, target: int, size_bytes: int) -> DmaData:

@@ -46,15 +46,14 @@ def tokenizer_check(subject: Subject, golden: Golden, gguf: GGUFFile) -> Result 
             bad = {"node": "tokenizer", "text": index, "way": way}
             advice = shlex.join(["zinc-rt", "tokenize", "--model", str(gguf.path), f"--text={row['text']}"])
             break
+    return _result(subject, "tokenizer", {"texts": len(texts)}, bad, cause, advice)
+
+
+def _result(
+    subject: Subject, what: str, measure: dict[str, Any], bad: dict[str, Any], cause: str, advice: str
+) -> Result:
     return subject.result(
-        "tokenizer",
-        "tokenizer",
-        passed=not bad,
-        measure={"texts": len(texts)},
-        limit=SAME,
-        first_bad=bad,
-        cause=cause,
-        advice=advice,
+        what, what, passed=not bad, measure=measure, limit=SAME, first_bad=bad, cause=cause, advice=advice
     )
 
 
@@ -81,16 +80,7 @@ def draws_check(subject: Subject, golden: Golden, gguf: GGUFFile, run: Run) -> R
             cause = f"{_question(draw)}: token {got}, not {draw.token}"
             advice = shlex.join(_run(golden, gguf, draw))
             break
-    return subject.result(
-        "draws",
-        "draws",
-        passed=not bad,
-        measure={"draws": len(draws)},
-        limit=SAME,
-        first_bad=bad,
-        cause=cause,
-        advice=advice,
-    )
+    return _result(subject, "draws", {"draws": len(draws)}, bad, cause, advice)
 
 
 def _question(draw: Draw) -> str:
