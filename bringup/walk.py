@@ -13,7 +13,7 @@ from zinc_rt.bringup.past import PASSED, Past, past
 from zinc_rt.bringup.stages import DOCTOR, NAMES, STAGES, Stage, Target
 from zinc_rt.doctor.finding import Finding
 from zinc_rt.probes.journal import Journal, Suspect
-from zinc_rt.probes.passed import judge
+from zinc_rt.probes.output.passed import judge
 from zinc_rt.probes.probe import T1, T2
 from zinc_rt.report import Report, Result, to_json, write_text
 
