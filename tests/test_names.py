@@ -19,7 +19,7 @@ STILL = frozenset(
     Pointed Program Queue Ran Record Recorder Region Register Report Request Row Rows Rule Run Runner
     Session Setting Slot Space Span Stage State Step Store Subject Syncobj Table Target Task Timed
     Times Unusable Usage Value Verdict Vocabulary Wanted Weight Weights Work
-    """.split()
+    """.split()  # noqa: SIM905
 )
 
 
