@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.flat import OFF, offset, scalar_address
-from zinc_rt.isa.immediates import small
+from zinc_rt.isa.encodings.flat import OFF, offset, scalar_address
+from zinc_rt.isa.encodings.immediates import small
+from zinc_rt.isa.encodings.scalar_memory import destination
+from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import Operand, immediate, vgpr
 from zinc_rt.isa.rows import rows
-from zinc_rt.isa.scalar_memory import destination
-from zinc_rt.isa.source import scalar
 from zinc_rt.isa.target import Target
 
 _NULL = 124

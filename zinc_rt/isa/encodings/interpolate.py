@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from zinc_rt.isa.encodings.kinds import decoder
+from zinc_rt.isa.encodings.source import LITERAL
+from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.kinds import decoder
 from zinc_rt.isa.operand import modified, name, vgpr
-from zinc_rt.isa.source import LITERAL
 from zinc_rt.isa.target import Target
-from zinc_rt.isa.vector import CLAMP, bits_modifier
 
 _VINTERP = (
     "v_interp_p10_f32", "v_interp_p2_f32", "v_interp_p10_f16_f32", "v_interp_p2_f16_f32",

@@ -9,18 +9,18 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from zinc_rt.isa import immediates
+from zinc_rt.isa.encodings import immediates
+from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.kinds import Decoder, decoder, takes_literal
 from zinc_rt.isa.rows import rows
-from zinc_rt.isa.source import LITERAL
 from zinc_rt.isa.target import Target
 
 _ORDER = {"SOP1": (0, 1), "SOP2": (0, 1, 2), "SOPC": (1, 2), "SOPK": (0, 3), "SOPP": (3,)}
 _NONE = 4
 
 
-class Plan(NamedTuple):
+class ScalarPlan(NamedTuple):
     """A row made ready. `operands` holds decoders and the fields they read."""
 
     mnemonic: str
@@ -31,8 +31,8 @@ class Plan(NamedTuple):
 
 
 @cache
-def plans(encoding: str, target: Target) -> dict[int, Plan]:
-    found: dict[int, Plan] = {}
+def plans(encoding: str, target: Target) -> dict[int, ScalarPlan]:
+    found: dict[int, ScalarPlan] = {}
     for opcode, row in rows("scalar", encoding, target.generation).items():
         order = iter(_ORDER[encoding])
         operands: list[tuple[Decoder, int]] = []
@@ -49,7 +49,7 @@ def plans(encoding: str, target: Target) -> dict[int, Plan]:
                 if takes_literal(kind):
                     literals.add(operands[-1][1])
         always = bool({"K", "k"} & set(row.operands))
-        found[opcode] = Plan(row.mnemonic, tuple(operands), always, row.flags, frozenset(literals))
+        found[opcode] = ScalarPlan(row.mnemonic, tuple(operands), always, row.flags, frozenset(literals))
     return found
 
 

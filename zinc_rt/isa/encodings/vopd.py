@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from functools import cache
 
+from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.kinds import Decoder, decoder, takes_literal
 from zinc_rt.isa.operand import Operand
 from zinc_rt.isa.rows import rows
-from zinc_rt.isa.source import LITERAL
 from zinc_rt.isa.target import Target
 
 _NONE = 3
-Plan = tuple[str, tuple[tuple[Decoder, int], ...], bool]  # mnemonic; decoders and fields; whether K is read
+VopdPlan = tuple[str, tuple[tuple[Decoder, int], ...], bool]  # mnemonic; decoders and fields; whether K is read
 
 
 @cache
-def plans(target: Target) -> dict[int, Plan]:
-    found: dict[int, Plan] = {}
+def plans(target: Target) -> dict[int, VopdPlan]:
+    found: dict[int, VopdPlan] = {}
     for opcode, row in rows("vopd", "VOPD", target.generation).items():
         order = iter((0, 1, 2))
         operands = [
@@ -58,7 +58,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     return Instruction("VOPD", opcode_x, table[opcode_x][0], x, (), size_bytes, words, second)
 
 
-def _operands(plan: Plan, fields: tuple[int, ...], literal: int) -> tuple[Operand, ...] | None:
+def _operands(plan: VopdPlan, fields: tuple[int, ...], literal: int) -> tuple[Operand, ...] | None:
     operands = []
     if len(plan[1]) == 2 and fields[2]:  # v_dual_mov_b32
         return None

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from zinc_rt.isa import constants, source
+from zinc_rt.isa.encodings import constants, source
 from zinc_rt.isa.operand import Kind, Operand, half, vgpr
 from zinc_rt.isa.target import Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache
 
-from zinc_rt.isa import source
+from zinc_rt.isa.encodings import source
 from zinc_rt.isa.operand import Operand, immediate, name
 from zinc_rt.isa.target import Target
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zinc_rt.isa import buffer, buffer11, export, flat, image, interpolate, lds, memory11, scalar_memory
+from zinc_rt.isa.encodings import (
+    buffer,
+    buffer_gfx11,
+    export,
+    flat,
+    image,
+    interpolate,
+    lds,
+    memory_gfx11,
+    scalar_memory,
+)
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.target import Target
 
@@ -26,10 +36,10 @@ _GFX12: dict[int, Decode] = {
 # gfx11's image and interpolation encodings are not built yet.
 _GFX11: dict[int, Decode] = {
     0x36: lds.decode,
-    0x37: memory11.decode_flat,
-    0x38: buffer11.decode,
-    0x3A: buffer11.decode,
-    0x3D: memory11.decode_scalar,
+    0x37: memory_gfx11.decode_flat,
+    0x38: buffer_gfx11.decode,
+    0x3A: buffer_gfx11.decode,
+    0x3D: memory_gfx11.decode_scalar,
     0x3E: export.decode,
 }
 _BY_GENERATION = {11: _GFX11, 12: _GFX12}

@@ -7,11 +7,11 @@ wave32/wave64 where they differ). Flags: load, store or atomic,
 
 from __future__ import annotations
 
-from zinc_rt.isa.cache_policy import SCALE_OFFSET, policy
+from zinc_rt.isa.encodings.cache_policy import SCALE_OFFSET, policy
+from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import Kind, Operand, vgpr
-from zinc_rt.isa.rows import Row, rows
-from zinc_rt.isa.source import scalar
+from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
 OFF = Operand(Kind.NAME, "off")
@@ -68,7 +68,7 @@ def offset(field: int, bits: int) -> tuple[Modifier, ...]:
     return (Modifier("offset", f"offset:{value}", value),) if value else ()
 
 
-def scalar_address(segment: str, saddr: int, row: Row) -> Operand | None:
+def scalar_address(segment: str, saddr: int, row: InstructionRow) -> Operand | None:
     if saddr == _NULL:
         return OFF
     if segment == "FLAT":

@@ -22,12 +22,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from zinc_rt.isa import dpp
+from zinc_rt.isa.encodings import dpp
+from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.kinds import Decoder, decoder, takes_literal
 from zinc_rt.isa.operand import Operand, modified
-from zinc_rt.isa.rows import Row, rows
-from zinc_rt.isa.source import LITERAL
+from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
 # What source 0 is under DPP, where not simply a vector register.
@@ -39,7 +39,7 @@ OMOD = (None, Modifier("omod", "mul:2", 2), Modifier("omod", "mul:4", 4), Modifi
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VectorPlan:
     """A row made ready. `operands` holds a decoder and the field it reads: 0 the destination, 1 to 3 the sources,
     4 the scalar destination, 5 none."""
 
@@ -56,7 +56,7 @@ class Plan:
     literal_fields: frozenset[int]
     halves: tuple[int, ...]  # 0x200 for each field that op_sel picks a half of
     no_halves: int  # bits that turn that off, and
-    whole: Plan | None  # the plan that is then used
+    whole: VectorPlan | None  # the plan that is then used
     dpp_mnemonic: str | None
     dpp_zero: int  # must_be_zero of VOP3's DPP forms
     dpp_operands: tuple[tuple[Decoder, int], ...]  # source 0 is a vector register there
@@ -66,12 +66,12 @@ _ORDER = {"VOP1": (0, 1), "VOP2": (0, 1, 2), "VOPC": (1, 2), "VOP3": (0, 1, 2, 3
 
 
 @cache
-def plans(encoding: str, target: Target) -> dict[int, Plan]:
+def plans(encoding: str, target: Target) -> dict[int, VectorPlan]:
     table = rows("vector", encoding, target.generation)
     return {opcode: _plan(encoding, row, target) for opcode, row in table.items()}
 
 
-def _plan(encoding: str, row: Row, target: Target) -> Plan:
+def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
     order = iter(_ORDER[encoding])
     operands: list[tuple[Decoder, int]] = []
     literal_fields = set()
@@ -114,7 +114,7 @@ def _plan(encoding: str, row: Row, target: Target) -> Plan:
     else:  # what a DPP16 dword may not hold
         allowed = masks["m"] | masks["x"]
         zero = sum(3 << 20 + 2 * i for i in range(2) if not allowed >> i & 1)
-    return Plan(
+    return VectorPlan(
         row.mnemonic,
         tuple(operands),
         neg,
@@ -135,9 +135,9 @@ def _plan(encoding: str, row: Row, target: Target) -> Plan:
     )
 
 
-def _without_halves(row: Row) -> Row:
+def _without_halves(row: InstructionRow) -> InstructionRow:
     flags = tuple(flag for flag in row.flags if not (len(flag) == 5 and flag[0] == "s"))
-    return Row(row.opcode, row.mnemonic, tuple(_WHOLE.get(kind, kind) for kind in row.operands), flags)
+    return InstructionRow(row.opcode, row.mnemonic, tuple(_WHOLE.get(kind, kind) for kind in row.operands), flags)
 
 
 def _dpp_mnemonic(encoding: str, mnemonic: str) -> str:
@@ -262,7 +262,7 @@ def _operands(
     return tuple(operands)
 
 
-def _long_modifiers(plan: Plan, word: int, high: int, *, is_dpp: bool) -> tuple[Modifier, ...]:
+def _long_modifiers(plan: VectorPlan, word: int, high: int, *, is_dpp: bool) -> tuple[Modifier, ...]:
     if not word & 0xF800 and not high & 0x18000000:
         return ()
     found = []

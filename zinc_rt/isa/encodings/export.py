@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.isa.flat import OFF
+from zinc_rt.isa.encodings.flat import OFF
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import name, vgpr
 from zinc_rt.isa.target import Target

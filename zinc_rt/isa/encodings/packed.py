@@ -19,20 +19,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from zinc_rt.isa import dpp
+from zinc_rt.isa.encodings import dpp
+from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.source import LITERAL
+from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.kinds import Decoder, decoder, takes_literal
 from zinc_rt.isa.operand import modified
-from zinc_rt.isa.rows import Row, rows
-from zinc_rt.isa.source import LITERAL
+from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
-from zinc_rt.isa.vector import CLAMP, bits_modifier
 
 _INDEX_KEY = tuple(Modifier("index_key", f"index_key:{i}", i) for i in range(4))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PackedPlan:
     mnemonic: str
     decoders: tuple[Decoder, ...]  # of the destination and the sources
     dpp_decoders: tuple[Decoder, ...]  # source 0 is a vector register there
@@ -47,11 +47,11 @@ class Plan:
 
 
 @cache
-def plans(target: Target) -> dict[int, Plan]:
+def plans(target: Target) -> dict[int, PackedPlan]:
     return {opcode: _plan(row, target) for opcode, row in rows("packed", "VOP3P", target.generation).items()}
 
 
-def _plan(row: Row, target: Target) -> Plan:
+def _plan(row: InstructionRow, target: Target) -> PackedPlan:
     decoders = tuple(decoder(kind, target) for kind in row.operands)
     sources = len(row.operands) - 1
     every = (1 << sources) - 1
@@ -75,7 +75,7 @@ def _plan(row: Row, target: Target) -> Plan:
         key = 0
     fixed &= ~(key << 11)
     literal_fields = tuple(i for i, kind in enumerate(row.operands) if i and takes_literal(kind))
-    return Plan(
+    return PackedPlan(
         row.mnemonic,
         decoders,
         (
@@ -144,7 +144,7 @@ def _bits(value: int, count: int) -> tuple[int, ...]:
     return tuple(value >> i & 1 for i in range(count))
 
 
-def _modifiers(plan: Plan, word: int, high: int) -> tuple[Modifier, ...]:
+def _modifiers(plan: PackedPlan, word: int, high: int) -> tuple[Modifier, ...]:
     count = len(plan.all_ones)
     found = []
     if plan.selects:

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.cache_policy import policy
+from zinc_rt.isa.encodings.cache_policy import policy
+from zinc_rt.isa.encodings.source import LITERAL, source
+from zinc_rt.isa.encodings.source import literal as source_literal
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import Kind, Operand, vgpr
-from zinc_rt.isa.rows import Row, rows
-from zinc_rt.isa.source import LITERAL, source
-from zinc_rt.isa.source import literal as source_literal
+from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
 _DIMENSIONS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
@@ -84,7 +84,9 @@ def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instructio
     return _instruction("VSAMPLE", row, tuple(operands), words, tfe, (_LWE,) * lwe)
 
 
-def _fields(word: int, code: bytes, at: int, encoding: str, target: Target) -> tuple[Row, int, int] | None:
+def _fields(
+    word: int, code: bytes, at: int, encoding: str, target: Target
+) -> tuple[InstructionRow, int, int] | None:
     row = rows("image", encoding, target.generation).get(word >> 14 & 0xFF)
     if row is None or at + 12 > len(code):
         return None
@@ -94,7 +96,7 @@ def _fields(word: int, code: bytes, at: int, encoding: str, target: Target) -> t
 
 def _instruction(
     encoding: str,
-    row: Row,
+    row: InstructionRow,
     operands: tuple[Operand, ...],
     words: tuple[int, ...],
     tfe: int,
@@ -118,7 +120,7 @@ def _instruction(
     return Instruction(encoding, row.opcode, row.mnemonic, operands, tuple(modifiers), 4 * len(words), words)
 
 
-def _bad_d16(row: Row, word: int) -> bool:
+def _bad_d16(row: InstructionRow, word: int) -> bool:
     return bool(word >> 5 & 1) and "nod16" in row.flags
 
 
@@ -134,7 +136,7 @@ def _words(
     return (word, middle, high, literal), literal
 
 
-def _resource(middle: int, row: Row, literal: int) -> Operand | None:
+def _resource(middle: int, row: InstructionRow, literal: int) -> Operand | None:
     return _descriptor(middle >> 9 & 0x1FF, 4 if "bvh" in row.flags else 8, literal)
 
 
@@ -145,7 +147,13 @@ def _descriptor(code: int, width: int, literal: int) -> Operand | None:
 
 
 def _data_and_addresses(
-    encoding: str, row: Row, word: int, middle: int, tfe: int, registers: tuple[int, ...], target: Target
+    encoding: str,
+    row: InstructionRow,
+    word: int,
+    middle: int,
+    tfe: int,
+    registers: tuple[int, ...],
+    target: Target,
 ) -> tuple[Operand, Operand]:
     data = _data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
     used = _address_dwords(row, word & 7, word >> 6 & 1)
@@ -158,12 +166,12 @@ def _data_and_addresses(
     return vgpr(first, data), _addresses(registers, used)
 
 
-def _data_dwords(row: Row, dmask: int, d16: int, tfe: int) -> int:
+def _data_dwords(row: InstructionRow, dmask: int, d16: int, tfe: int) -> int:
     width = 4 if "four" in row.flags else max(dmask.bit_count(), 1)
     return ((width + 1) // 2 if d16 else width) + tfe
 
 
-def _data_forms(row: Row) -> tuple[int, ...]:
+def _data_forms(row: InstructionRow) -> tuple[int, ...]:
     if "four" in row.flags:
         return (2, 3, 4, 5) if "nosampler" in row.flags else (2, 4, 5)
     if row.flags[0] == "atomic":
@@ -171,7 +179,7 @@ def _data_forms(row: Row) -> tuple[int, ...]:
     return 1, 2, 3, 4, 5
 
 
-def _address_dwords(row: Row, dimension: int, a16: int) -> int:
+def _address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
     coordinates = (0 if "nocoords" in row.flags else _COORDINATES[dimension]) + ("lod" in row.flags)
     dwords = row.mask("x") + ((coordinates + 1) // 2 if a16 else coordinates)
     if "grad" in row.flags:
@@ -209,7 +217,9 @@ def address_list(parts: tuple[Operand, ...]) -> Operand:
     return Operand(Kind.VGPRS, f"[{', '.join(part.text for part in parts)}]", width=0, parts=parts)
 
 
-def _ray(row: Row, words: tuple[int, ...], registers: tuple[int, ...], resource: Operand) -> Instruction | None:
+def _ray(
+    row: InstructionRow, words: tuple[int, ...], registers: tuple[int, ...], resource: Operand
+) -> Instruction | None:
     """Bounding volume hierarchies: the widths of data and addresses are the row's operands."""
     word, middle = words[:2]
     if word & 0x03C00037 != 0x03C00010 or middle & 0x00FC0000:

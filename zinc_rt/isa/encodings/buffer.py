@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.cache_policy import policy
-from zinc_rt.isa.flat import OFF
+from zinc_rt.isa.encodings.cache_policy import policy
+from zinc_rt.isa.encodings.flat import OFF
+from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import vgpr
 from zinc_rt.isa.rows import rows
-from zinc_rt.isa.source import scalar
 from zinc_rt.isa.tables import formats
 from zinc_rt.isa.target import Target
 

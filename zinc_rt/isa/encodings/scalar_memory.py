@@ -7,12 +7,12 @@ the offset and the number come last.
 
 from __future__ import annotations
 
-from zinc_rt.isa.cache_policy import SCALE_OFFSET, policy
-from zinc_rt.isa.immediates import small
+from zinc_rt.isa.encodings.cache_policy import SCALE_OFFSET, policy
+from zinc_rt.isa.encodings.immediates import small
+from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import Operand, immediate
 from zinc_rt.isa.rows import rows
-from zinc_rt.isa.source import scalar
 from zinc_rt.isa.target import Target
 
 _NULL = 124

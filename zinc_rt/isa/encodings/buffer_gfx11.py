@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from zinc_rt.isa.buffer import DEFAULT_FORMAT, IDXEN, OFFEN, TFE, buffer_format
-from zinc_rt.isa.flat import OFF
+from zinc_rt.isa.encodings.buffer import DEFAULT_FORMAT, IDXEN, OFFEN, TFE, buffer_format
+from zinc_rt.isa.encodings.flat import OFF
+from zinc_rt.isa.encodings.kinds import decoder
+from zinc_rt.isa.encodings.memory_gfx11 import caches
+from zinc_rt.isa.encodings.source import LITERAL, scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.kinds import decoder
-from zinc_rt.isa.memory11 import caches
 from zinc_rt.isa.operand import vgpr
 from zinc_rt.isa.rows import rows
-from zinc_rt.isa.source import LITERAL, scalar
 from zinc_rt.isa.target import Target
 
 

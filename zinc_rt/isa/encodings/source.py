@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from zinc_rt.isa import constants
+from zinc_rt.isa.encodings import constants
 from zinc_rt.isa.operand import Kind, Operand, invalid_register, vgpr
 
 LITERAL = 255
