@@ -82,7 +82,7 @@ def refusals_explained(c: Context) -> Iterator[None]:
                 why = difference(command.name) or failing_rule(c, refused, made)
             raise
 
-    setattr(c.process, "call", call)  # noqa: B010  (of this process alone, which runs one probe)
+    setattr(c.process, "ioctl", call)  # noqa: B010  (of this process alone, which runs one probe)
     try:
         yield
     except DriverError as error:
@@ -91,7 +91,7 @@ def refusals_explained(c: Context) -> Iterator[None]:
         reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {why}"
         raise Failed("queue-rule", reason, call=error.call, errno=error.errno) from error
     finally:
-        setattr(c.process, "call", made)  # noqa: B010
+        setattr(c.process, "ioctl", made)  # noqa: B010
 
 
 def failing_rule(c: Context, refused: Fields, call: Call) -> str:

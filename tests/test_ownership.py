@@ -25,9 +25,9 @@ from zinc_rt.mem.plan import ARENA
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.pm4.packets import WaitRegMem64
 from zinc_rt.resident import Resident, Variant
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.files import DrmFile
-from zinc_rt.sim.vm import GpuVm
+from zinc_rt.sim.driver.files import DrmFile
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.memory.vm import GpuVm
 
 OPENERS: dict[str, Callable[..., AmdBackend]] = {"t1": open_t1, "t2": open_t2}
 WIDTH = 64

@@ -16,7 +16,7 @@ from zinc_rt.kmd.driver import Expected
 from zinc_rt.lower import lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 
 COUNT = 300
 OPENERS = {"t1": open_t1, "t2": open_t2}

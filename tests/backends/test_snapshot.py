@@ -18,7 +18,7 @@ from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.lower import lower
 from zinc_rt.mem.heaps import Heap
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 
 COUNT = 5000  # floats, in several workgroups
 BYTES = 4 * COUNT

@@ -14,7 +14,7 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint_dispatches import dispatch_complaints
 from zinc_rt.pm4.lint_packets import SPECIAL
 from zinc_rt.pm4.lint_registers import register_complaints
-from zinc_rt.pm4.lint_rules import RULES, Complaint, Mapped, QueueKind, Severity, StreamContext
+from zinc_rt.pm4.lint_rules import RULES, Complaint, Mapped, QueueInterface, Severity, StreamContext
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
@@ -49,7 +49,7 @@ def lint(
     words: Sequence[int],
     generation: Generation,
     *,
-    queue: QueueKind = "kfd",
+    queue: QueueInterface = "kfd",
     is_ib: bool = False,
     mapped: Mapped | None = None,
 ) -> list[PacketFinding]:

@@ -13,7 +13,7 @@ from typing import Literal
 from zinc_rt.pm4.generation import Generation
 
 Severity = Literal["error", "finding"]
-QueueKind = Literal["kfd", "userq"]
+QueueInterface = Literal["kfd", "userq"]
 Mapped = Callable[[int, int, str], str | None]
 """(va, size_bytes, "read" | "write" | "execute") -> why that is not possible, None where it is."""
 Complaint = tuple[int, str, str, str]
@@ -25,7 +25,7 @@ class StreamContext:
     """Where the stream would run."""
 
     generation: Generation
-    queue: QueueKind
+    queue: QueueInterface
     is_ib: bool
     mapped: Mapped | None
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.lint import Mapped, QueueKind, errors, lint
+from zinc_rt.pm4.lint import Mapped, QueueInterface, errors, lint
 from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import ReleaseMem
 
@@ -27,7 +27,7 @@ def refuse_illegal(
     name: str,
     generation: Generation,
     *,
-    queue: QueueKind,
+    queue: QueueInterface,
     mapped: Mapped | None,
     is_ib: bool,
 ) -> None:
