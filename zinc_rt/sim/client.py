@@ -23,7 +23,7 @@ from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim import wire
 from zinc_rt.sim.interfaces import Finding, PageFault, Place, Severity
 from zinc_rt.sim.interrupts import Interrupts
-from zinc_rt.sim.shader import crash
+from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shared_pages import SharedPages
 from zinc_rt.sim.socket_lock import only_one
 from zinc_rt.sim.stores import StoreSeen

@@ -34,7 +34,7 @@ from zinc_rt.sim.mapping import shown_by
 from zinc_rt.sim.memory import Bo
 from zinc_rt.sim.profiles import KERNELS
 from zinc_rt.sim.remote_memory import Carried, RemoteMemory, map_pages
-from zinc_rt.sim.shader import crash
+from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader_engine import LEVELS
 from zinc_rt.sim.socket_lock import only_one
 from zinc_rt.terminal import Table

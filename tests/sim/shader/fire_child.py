@@ -35,9 +35,9 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import Fault, HardwareQueue, PageFault, Place, QueueKind
 from zinc_rt.sim.memory import Bo, Borrowed, Heap
-from zinc_rt.sim.shader import run as run_module
-from zinc_rt.sim.shader.engine import GfxEngine
-from zinc_rt.sim.shader.kernel import Kernels
+from zinc_rt.sim.shader.run import launch_run as run_module
+from zinc_rt.sim.shader.run.engine import GfxEngine
+from zinc_rt.sim.shader.run.kernels import Kernels
 from zinc_rt.sim.shader_engine import NOTHING, Dispatch
 from zinc_rt.sim.vm import GpuVm
 
