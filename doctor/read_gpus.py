@@ -12,14 +12,14 @@ from zinc_rt.doctor.machine import InspectedGpu, Link
 from zinc_rt.doctor.numbers import integer
 from zinc_rt.doctor.read_firmware import of_debugfs, of_ioctls, of_sysfs
 from zinc_rt.errors import ZincError
-from zinc_rt.kmd.topology import Node
+from zinc_rt.kmd.topology import TopologyNode
 
 AMD = 0x1002
 _DRM = "sys/class/drm"
 _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
 
 
-def gpus(capture: MachineCapture, nodes: tuple[Node, ...]) -> tuple[InspectedGpu, ...]:
+def gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[InspectedGpu, ...]:
     listed = lspci.parse(capture.text("lspci.txt") or "")
     firmware = of_debugfs(capture)
     found: dict[str, InspectedGpu] = {}
@@ -257,7 +257,7 @@ def _bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
     return found
 
 
-def _add_node(found: dict[str, InspectedGpu], node: Node) -> None:
+def _add_node(found: dict[str, InspectedGpu], node: TopologyNode) -> None:
     """KFD's view, by render minor, else by PCI location, else where only one GPU can be meant."""
     render = f"renderD{node.properties.get('drm_render_minor', 0)}"
     location = node.properties.get("location_id")

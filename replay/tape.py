@@ -34,7 +34,7 @@ class RecordedStep:
 class RecordedGraph:
     """A graph of the log."""
 
-    graph: ir.Graph
+    graph: ir.OpGraph
     tapped: bool
 
 

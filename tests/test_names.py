@@ -9,8 +9,7 @@ from pathlib import Path
 from zinc_rt.rooms import HARNESS
 
 ROOT = Path(__file__).resolve().parent.parent
-STILL = frozenset(
-    """
+SHARED_TODAY = """
     Access AddressSpace Attention Availability Bench Block Buffer Capture Case Chip Combination Context
     Device Difference Dispatch Emitter Ended Entry Event Events Evidence Expected Fact Facts Fault
     Fence Field Finding Firmware Flow Forms Found Frame Gpu Graph Heads Heap Held Host Ioctl Item
@@ -19,8 +18,8 @@ STILL = frozenset(
     Pointed Program Queue Ran Record Recorder Region Register Report Request Row Rows Rule Run Runner
     Session Setting Slot Space Span Stage State Step Store Subject Syncobj Table Target Task Timed
     Times Unusable Usage Value Verdict Vocabulary Wanted Weight Weights Work
-    """.split()
-)
+"""
+STILL = frozenset(SHARED_TODAY.split())
 
 
 def rooms_by_class() -> dict[str, dict[str, str]]:
