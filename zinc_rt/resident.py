@@ -15,7 +15,7 @@ from zinc_rt.exec import Buffer, Fence, Graph, InFlight, Observer, Stream, Usage
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program, lower
+from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
 from zinc_rt.mem.plan import ARENA, STEP, Allocation, plan_memory
 
@@ -59,7 +59,7 @@ class Variant:
 
     replays: Graph
     key: tuple[int, ...]
-    program: Program
+    program: LoweredGraph
     backend: Backend
     built: Any = None  # the backend's own
     buffers: Mapping[str, Buffer] = field(default_factory=dict)  # by allocation; state's are shared

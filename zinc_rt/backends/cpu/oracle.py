@@ -24,7 +24,7 @@ from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
 from zinc_rt.kernels.reference.table import KERNELS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 
@@ -47,7 +47,7 @@ class Stopped(ZincError):
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class BoundOperand:
     """A view of a buffer at full capacity; `symbol` is the index of the count that bounds its rows, or None."""
 
     array: np.ndarray
@@ -61,12 +61,12 @@ class Operand:
 class BoundCall:
     node: Node
     code: Callable[..., object]
-    inputs: tuple[Operand | Weight | None, ...]
-    outputs: tuple[Operand, ...]  # those that are not in place
+    inputs: tuple[BoundOperand | Weight | None, ...]
+    outputs: tuple[BoundOperand, ...]  # those that are not in place
 
 
 @dataclass(frozen=True, slots=True)
-class CpuVariant:
+class CpuExecutable:
     """`seen_ns`: two readings a call of the last replay; None where it is not timed."""
 
     calls: tuple[BoundCall, ...]
@@ -113,7 +113,7 @@ class CpuBackend(HostMemory):
         self.submissions = Submissions()
         self._stopping = threading.Event()
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         bind = partial(_operand, program, buffers)
         calls = []
         for call in program.calls:
@@ -127,12 +127,12 @@ class CpuBackend(HostMemory):
                     tuple(_array(bind(name)) for port, name in outputs if port.inplace is None and name != ABSENT),
                 )
             )
-        return CpuVariant(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
+        return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
 
-    def unload(self, variant: CpuVariant) -> None:
+    def unload(self, variant: CpuExecutable) -> None:
         """It holds nothing of its own."""
 
-    def submit(self, variant: CpuVariant, stream: Stream) -> HostFence:
+    def submit(self, variant: CpuExecutable, stream: Stream) -> HostFence:
         self.submissions.fast += 1
         return self._executor.submit(partial(self._run, variant), stream)
 
@@ -140,7 +140,7 @@ class CpuBackend(HostMemory):
         self._stopping.set()
         self._executor.close()
 
-    def _run(self, variant: CpuVariant) -> None:
+    def _run(self, variant: CpuExecutable) -> None:
         counts, seen = variant.counts, variant.seen_ns
         if seen is not None:
             seen.clear()
@@ -149,7 +149,9 @@ class CpuBackend(HostMemory):
                 raise Stopped(f"{self.spec.tier} was closed before this replay ended")
             if seen is not None:
                 seen.append(self._clock_ns())
-            inputs = (operand.now(counts) if isinstance(operand, Operand) else operand for operand in call.inputs)
+            inputs = (
+                operand.now(counts) if isinstance(operand, BoundOperand) else operand for operand in call.inputs
+            )
             with np.errstate(all="ignore"):  # overflow and NaN are results to report, not warnings
                 results = call.code(self.math, *inputs, **call.node.attrs)
             if not isinstance(results, tuple):
@@ -160,7 +162,7 @@ class CpuBackend(HostMemory):
                 seen.append(self._clock_ns())
 
 
-def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Operand | Weight:
+def _operand(program: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
     spec = program.graph.buffers[name]
     if spec.role in ("weight", "constant"):
         weight: Weight = buffers[name].storage
@@ -169,11 +171,11 @@ def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Oper
     storage: np.ndarray = buffers[place.allocation].storage
     raw = storage[place.offset_bytes : place.offset_bytes + place.size_bytes]
     array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_capacity(spec, program.plan.capacity))
-    return Operand(array, _symbol(spec))
+    return BoundOperand(array, _symbol(spec))
 
 
-def _array(operand: Operand | Weight) -> Operand:
-    assert isinstance(operand, Operand), "weights and constants are never written"
+def _array(operand: BoundOperand | Weight) -> BoundOperand:
+    assert isinstance(operand, BoundOperand), "weights and constants are never written"
     return operand
 
 
