@@ -18,7 +18,7 @@ from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.kernels.sets import SETS
 from zinc_rt.kmd.discover import Answer, Gpu, find_gpus
 from zinc_rt.kmd.topology import Node, read_topology
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 
 CARD = Node(1, 7, "", {"gfx_target_version": 120001, "drm_render_minor": 128})
 

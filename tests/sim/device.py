@@ -11,11 +11,11 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host import HostArray, u32_array
 from zinc_rt.kmd.uapi.layout import Ioctl, Record
 from zinc_rt.sim.chips import Chip
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.files import DrmFile
+from zinc_rt.sim.driver.files import DrmFile
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import HardwareQueue, Kernel
 from zinc_rt.sim.machine import Machine
-from zinc_rt.sim.vm import GpuVm
+from zinc_rt.sim.memory.vm import GpuVm
 
 PAGE = 4096
 RING = 0x10000

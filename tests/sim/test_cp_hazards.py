@@ -26,8 +26,8 @@ from zinc_rt.pm4.packets import (
     WriteData,
 )
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.caches import Caches
-from zinc_rt.sim.hazards import Cache
+from zinc_rt.sim.cp.hazards import Cache
+from zinc_rt.sim.cp.read_caches import Caches
 from zinc_rt.sim.interfaces import Access, Fault, QueueKind
 from zinc_rt.sim.shader_engine import Accesses, Dispatch
 

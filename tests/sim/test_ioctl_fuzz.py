@@ -10,7 +10,7 @@ from support import Counts
 
 from zinc_rt.kmd.uapi.host import u32_array
 from zinc_rt.kmd.uapi.layout import ioc
-from zinc_rt.sim import drm_ioctls, kfd_ioctls
+from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.tables.structs import Ioctl
 
 HANDLERS = [*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values()]

@@ -10,10 +10,10 @@ from sim.outside_streams import CODE, IB, SDMA, STREAMS, Stream
 
 from zinc_rt.pm4 import Generation
 from zinc_rt.pm4.decode import Bad, decode_stream
-from zinc_rt.sim.decode import Forms
-from zinc_rt.sim.execute import EXECUTE
+from zinc_rt.sim.cp.decode import Forms
+from zinc_rt.sim.cp.execute import EXECUTE
+from zinc_rt.sim.cp.sdma_packets import PACKETS as SDMA_PACKETS
 from zinc_rt.sim.interfaces import QueueKind, QueueState
-from zinc_rt.sim.sdma_packets import PACKETS as SDMA_PACKETS
 
 PM4 = [each for each in STREAMS if each.kind is not SDMA]
 

@@ -14,8 +14,8 @@ from sim.device import IdleCp, machine
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host import HostArray, u32_array
 from zinc_rt.kmd.uapi.layout import Ioctl, Record
-from zinc_rt.sim.driver import SimDriver
 from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import Machine
 
 PAGE = 4096

@@ -33,7 +33,7 @@ SIMULATED = "zinc-rt pm4-test --device sim brings up a simulated GPU, which says
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TierRow:
     device: str
     tier: str
     usable: bool
@@ -105,20 +105,20 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     return finish(report, arguments)
 
 
-def survey(machine: Machine, driver: Driver | None) -> list[Row]:
+def survey(machine: Machine, driver: Driver | None) -> list[TierRow]:
     """A row for each GPU and tier, then what runs elsewhere."""
     from zinc_rt.backends import registry
     from zinc_rt.backends.spec import Host, OnDevice, available_cores
 
     host = Host(available_cores(), driver, machine.gpus)
-    rows: list[Row] = []
+    rows: list[TierRow] = []
     for spec in registry.built():
         found = spec.probe(host)
         if driver is not None and spec.simulable:
             found = replace(found, devices=tuple(_brought_up(driver, spec.tier, each) for each in found.devices))
         alone = [OnDevice("host", True, found.why)] if found.usable else []
         rows += [
-            Row(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
+            TierRow(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
             for each in found.devices or alone
         ]
     order = list(dict.fromkeys(f"{gpu.name} {gpu.arch}".strip() for gpu in machine.gpus))
@@ -140,7 +140,7 @@ def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
     return replace(device, why=f"{device.why}; {found.why}", next=next_)
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[TierRow]) -> Table:
     body = [(row.device, row.tier, "yes" if row.usable else "no", row.why) for row in rows]
     return Table(("device", "tier", "usable", "why"), body)
 

@@ -25,7 +25,7 @@ from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan
 from zinc_rt.lower.dispatch_plan import places
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import Queue as LintQueue
 
@@ -128,7 +128,7 @@ class ExecutableBuilder:
                 at = dict(zip((offset for offset, _ in nodes), steps, strict=True))
                 verify(words, at, program.name, expected)
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
-        buffer = self.memory.buffer(block, 0, 4 * len(words), Heap.BAR, f"ib {program.name}")
+        buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {program.name}")
         storage: Storage = buffer.storage
         storage.view()[:] = stopped_ring.as_bytes(words)
         code = stopped_ring.IndirectCode(program.name, storage.device, tuple(words))
