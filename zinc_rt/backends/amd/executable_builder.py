@@ -27,7 +27,7 @@ from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan
 from zinc_rt.lower.dispatch_plan import places
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.lint import Queue as LintQueue
+from zinc_rt.pm4.lint import QueueInterface as LintQueue
 
 
 @dataclass(frozen=True, slots=True)
