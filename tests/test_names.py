@@ -15,8 +15,8 @@ SHARED_TODAY = """
     Fence Field Finding Firmware Flow Forms Found Frame Gpu Graph Heads Heap Held Host Ioctl Item
     Kernel Kernels KfdProcess Kind Lane Launch Layout Limits Line Log Machine Matrix Memory Message
     Model Node Op Operand Options Outcome PageFault Part Parts Peer Place Placement Plan Planned
-    Pointed LoweredGraph Queue Ran Record Recorder Region Register Report Request Row Rows Rule Run Runner
-    Session Setting Slot Space Span Stage State NativeStep StoreEvent Subject Syncobj Table Target Task Timed
+    Pointed Program Queue Ran Record Recorder Region Register Report Request Row Rows Rule Run Runner
+    Session Setting Slot Space Span Stage State Step Store Subject Syncobj Table Target Task Timed
     Times Unusable Usage Value Verdict Vocabulary Wanted Weight Weights Work
 """
 STILL = frozenset(SHARED_TODAY.split())
