@@ -26,12 +26,12 @@ MIXED_BYTES = 4096
 def latency(c: ProbeContext) -> Outcome:
     queue = c.queue()
     before = c.transport.resources()
-    batch = queue.ring.batch([Nop()], "fence")
+    ready = queue.ring.encode([Nop()], "fence")
     micros = []
     count = SIMULATED_FENCES if c.driver.simulated else FENCES
     for number in range(WARM_UP + count):
         began = time.perf_counter()
-        fence = queue.ring.submit(batch)
+        fence = queue.ring.submit(ready)
         fence.wait(c.poll_seconds)
         if number >= WARM_UP:
             micros.append((time.perf_counter() - began) * 1e6)
