@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     DispatchDirect,
@@ -33,7 +33,7 @@ from zinc_rt.pm4.packets import (
     WriteData,
 )
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.cp import CommandProcessor
+from zinc_rt.sim.cp.command_processor import CommandProcessor
 from zinc_rt.sim.interfaces import Access, Fault, Finding, HardwareQueue, QueueKind
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch, NoShaderEngine
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.errors import UsageError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.sim import chips, facts, flip, inject, profiles
-from zinc_rt.sim.client import SimClient
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import Finding
+from zinc_rt.sim.serve.client import SimClient
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec

@@ -19,12 +19,14 @@ from zinc_rt.isa.lint import RULES as LINT
 from zinc_rt.perf.devices import table as devices
 from zinc_rt.probes.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
-from zinc_rt.sim import drm_ioctls, flip, kfd_ioctls, sdma_packets
+from zinc_rt.sim import flip
 from zinc_rt.sim.chips import CHIPS, Chip
 from zinc_rt.sim.consulted import Consulted
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.execute import EXECUTE
+from zinc_rt.sim.cp import sdma_packets
+from zinc_rt.sim.cp.execute import EXECUTE
+from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.facts import DEFAULT, SWITCHES
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.profiles import KERNELS, KernelProfile
 from zinc_rt.sim.tables.packets import ROWS
 
@@ -36,21 +38,23 @@ NOT_RULES = {"shared", "sdma"}
 HANDLERS = (*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values())
 # Files that refuse with an errno and are no ioctl's: the row that speaks for each.
 REFUSE = {
-    "call": "file/user-memory",
+    "driver/ioctl_call": "file/user-memory",
     "chips": "file/open",
-    "events": "ioctl/AMDKFD_IOC_WAIT_EVENTS",
-    "files": "ioctl/DRM_IOCTL_GEM_CLOSE",
+    "driver/event_table": "ioctl/AMDKFD_IOC_WAIT_EVENTS",
+    "driver/files": "ioctl/DRM_IOCTL_GEM_CLOSE",
     "gpu": "file/open",
-    "kfd_state": "ioctl/AMDKFD_IOC_ACQUIRE_VM",
+    "driver/kfd_state": "ioctl/AMDKFD_IOC_ACQUIRE_VM",
     "machine": "file/open",
-    "mapping": "file/mmap",
-    "memory": "ioctl/DRM_IOCTL_AMDGPU_GEM_CREATE",
-    "sysfs": "file/sysfs",
-    "usermem": "file/user-memory",
-    "userq_state": "ioctl/DRM_IOCTL_AMDGPU_USERQ",
-    "vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
+    "driver/host_mappings": "file/mmap",
+    "memory/buffers": "ioctl/DRM_IOCTL_AMDGPU_GEM_CREATE",
+    "driver/sysfs": "file/sysfs",
+    "driver/client_memory": "file/user-memory",
+    "driver/userq_state": "ioctl/DRM_IOCTL_AMDGPU_USERQ",
+    "memory/vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
 }
-TRANSPORT = {"client", "server", "remote_memory", "shared_pages"}  # of a served device: no rule of any kernel
+TRANSPORT = {
+    f"serve/{name}" for name in ("client", "server", "remote_memory", "shared_pages")
+}  # no rule of any kernel
 
 
 @cache
@@ -122,7 +126,7 @@ def test_every_packet_has_its_row_and_every_row_its_packet() -> None:
 
 def test_whatever_refuses_with_an_errno_is_an_ioctl_s_or_has_a_row_of_its_own() -> None:
     refusing = {name for name, node in calls() if getattr(node.func, "id", "") == "OSError" and len(node.args) > 1}
-    of_ioctls = {handler.run.__module__.rpartition(".")[2] for handler in HANDLERS}
+    of_ioctls = {handler.run.__module__.partition("zinc_rt.sim.")[2].replace(".", "/") for handler in HANDLERS}
     assert refusing - of_ioctls - TRANSPORT <= set(REFUSE)
     assert set(REFUSE.values()) <= set(table())
 

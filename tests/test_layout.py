@@ -23,20 +23,17 @@ KNOTS = {
     frozenset({"probes.device", "probes.simulated"}),
     frozenset(f"sim.shader.{name}" for name in ("analysis", "emitter", "flow", "quads", "registers")),
     frozenset(
-        f"sim.{name}"
-        for name in (
-            *("call", "drm_info", "drm_ioctls", "drm_memory", "files", "kfd_events", "kfd_ioctls", "kfd_memory"),
+        {
+            "sim.machine",
             *(
-                "kfd_process",
-                "kfd_queues",
-                "kfd_state",
-                "machine",
-                "syncobj",
-                "sysfs",
-                "userq_ioctls",
-                "userq_state",
+                f"sim.driver.{name}"
+                for name in (
+                    *("ioctl_call", "drm_info", "drm_ioctls", "drm_memory", "files", "kfd_events", "kfd_ioctls"),
+                    *("kfd_memory", "kfd_process", "kfd_queues", "kfd_state", "syncobj", "sysfs", "userq_ioctls"),
+                    "userq_state",
+                )
             ),
-        )
+        }
     ),
 }
 
@@ -122,8 +119,8 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
 # What the simulated device may take of the runtime's side: names, chips' generations, the seam both stand at
 SEAM = {"zinc_rt.kmd.driver", "zinc_rt.kmd.linux", "zinc_rt.pm4.generation"}
 NAMES_ONLY = {
-    "sim.hang": {"zinc_rt.pm4.disassemble"},  # shows the dwords of a queue that has stopped
-    "sim.decode": {"zinc_rt.pm4.opcodes"},  # names another engine's packet, at which the queue stops either way
+    "sim.cp.stop_report": {"zinc_rt.pm4.disassemble"},  # shows the dwords of a queue that has stopped
+    "sim.cp.decode": {"zinc_rt.pm4.opcodes"},  # names another engine's packet, at which the queue stops either way
 }
 
 

@@ -18,8 +18,8 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packets import DmaData, Nop, WaitRegMem, WriteData
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.files import DrmFile
+from zinc_rt.sim.driver.files import DrmFile
+from zinc_rt.sim.in_process import SimDriver
 
 OPENERS = {
     "t1": open_t1,

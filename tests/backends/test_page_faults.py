@@ -20,7 +20,7 @@ from zinc_rt.backends.base import Device
 from zinc_rt.exec import Buffer, Stream
 from zinc_rt.pm4.packets import DispatchDirect, Nop, SetShReg, WriteData
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import Machine
 
 NOWHERE = 0x6000_0000_0000

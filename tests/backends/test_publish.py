@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from zinc_rt.backends.amd.publish import Target, assembly, publisher, source
+from zinc_rt.backends.amd.publish import PublishTarget, assembly, publisher, source
 from zinc_rt.errors import UnsupportedError
 
 RING_DW = 64
@@ -21,7 +21,7 @@ class Memory:
         self.words = (ctypes.c_uint32 * (RING_DW + 2))()
         self.words[0] = self.words[-1] = 0xAAAAAAAA
         self.wptr, self.doorbell = ctypes.c_uint64(), ctypes.c_uint64()
-        self.target = Target(
+        self.target = PublishTarget(
             ring_address=ctypes.addressof(self.words) + 4,
             ring_dw=RING_DW,
             wptr_address=ctypes.addressof(self.wptr),
@@ -82,12 +82,12 @@ def test_the_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
 @pytest.mark.parametrize("ring_dw", [0, 3, 100])
 def test_a_ring_that_is_no_power_of_two_is_refused(ring_dw: int) -> None:
     with pytest.raises(ValueError, match="power of two"):
-        Target(ring_address=0, ring_dw=ring_dw, wptr_address=0, doorbell_address=0)
+        PublishTarget(ring_address=0, ring_dw=ring_dw, wptr_address=0, doorbell_address=0)
 
 
 def test_unaligned_pointers_are_refused() -> None:
     with pytest.raises(ValueError, match="multiples of 8"):
-        Target(ring_address=0, ring_dw=64, wptr_address=4, doorbell_address=0)
+        PublishTarget(ring_address=0, ring_dw=64, wptr_address=4, doorbell_address=0)
 
 
 def test_a_host_without_a_known_store_fence_is_refused() -> None:

@@ -19,8 +19,8 @@ from zinc_rt.golden.embedded import embedded
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.sim.driver import SimDriver
 from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.in_process import SimDriver
 
 TICK_NS = 1000  # between two readings of a clock that counts its readings
 OPENERS = {"t1": open_t1, "t2": open_t2}

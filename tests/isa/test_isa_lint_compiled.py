@@ -12,8 +12,8 @@ from compiled import Compiled, available, code_object, kernels
 
 from zinc_rt.commands.isa import main
 from zinc_rt.isa import target_of
+from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.elf import Descriptor, descriptors
-from zinc_rt.isa.flow import control_flow
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.isa.lint.sgpr_reads import SA_SDST, VA_SDST, VA_VCC

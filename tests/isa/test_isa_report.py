@@ -12,8 +12,8 @@ from compiled import available
 
 from zinc_rt.commands.isa import main
 from zinc_rt.isa import target_of
+from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.elf import read_elf
-from zinc_rt.isa.flow import control_flow
 from zinc_rt.isa.loops import loops
 from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds
 from zinc_rt.isa.report import report

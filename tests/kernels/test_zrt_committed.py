@@ -9,8 +9,8 @@ import pytest
 
 from zinc_rt.commands.asm import main
 from zinc_rt.isa import target_of
-from zinc_rt.isa.flow import control_flow
-from zinc_rt.isa.lint import Finding, Limits, lint
+from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.lint import Limits, LintFinding, lint
 from zinc_rt.kernels.assemble import KERNELS, available, source_hash, sources
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
@@ -22,7 +22,7 @@ def kernel(path: Path) -> Zrt:
     return read_zrt(path.with_suffix(".zrt").read_bytes(), path.stem)
 
 
-def findings(zrt: Zrt, code: bytes) -> list[Finding]:
+def findings(zrt: Zrt, code: bytes) -> list[LintFinding]:
     limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
     return lint(code, target_of(zrt.target, zrt.wave), limits, entry=zrt.entry_offset)
 

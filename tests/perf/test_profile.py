@@ -21,8 +21,8 @@ from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.command import main
 from zinc_rt.perf.profile import GROUPS, PLAN, Measured, Step, Workload, measure, placed_ns, profile
-from zinc_rt.sim.driver import SimDriver
 from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.in_process import SimDriver
 
 MODEL = FOLDER / "qwen3-q.gguf"
 TICK_NS = 1000

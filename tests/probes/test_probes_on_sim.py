@@ -17,8 +17,8 @@ from zinc_rt.probes.registry import ALIVE, PROBES, select
 from zinc_rt.probes.runner import Plan, Runner
 from zinc_rt.report import Result
 from zinc_rt.sim.inject import INJECTIONS
-from zinc_rt.sim.memory import Bo, Heap
-from zinc_rt.sim.vm import GpuVm, Span
+from zinc_rt.sim.memory.buffers import Bo, Heap
+from zinc_rt.sim.memory.vm import GpuVm, Span
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 SLOW = {"P56"}  # ten thousand fences: once, on t1

@@ -37,7 +37,7 @@ from zinc_rt.replay.command import main
 from zinc_rt.replay.standalone import emit, runs_of
 from zinc_rt.replay.standalone_program import CALLS
 from zinc_rt.replay.tape import Step, Tape
-from zinc_rt.sim.client import SimClient
+from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.trace.records import Fault
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")

@@ -15,8 +15,8 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import AcquireMem, CopyData, ReleaseMem, WaitRegMem, WriteData
-from zinc_rt.sim.gl2 import LINE_BYTES
 from zinc_rt.sim.interfaces import Access
+from zinc_rt.sim.memory.gl2 import LINE_BYTES
 
 COHERENT = kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT
 UNCACHED = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED

@@ -11,7 +11,7 @@ from cp_support import CODE, DATA, FENCE, IB, Bench, FlatSpace, fence
 
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     AtomicMem,
@@ -26,8 +26,8 @@ from zinc_rt.pm4.packets import (
     WriteData,
 )
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.caches import Caches
-from zinc_rt.sim.hazards import Cache
+from zinc_rt.sim.cp.hazards import Cache
+from zinc_rt.sim.cp.read_caches import Caches
 from zinc_rt.sim.interfaces import Access, Fault, QueueKind
 from zinc_rt.sim.shader_engine import Accesses, Dispatch
 

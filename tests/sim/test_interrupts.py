@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.sim import wire
-from zinc_rt.sim.client import SimClient
+from zinc_rt.sim.serve import wire
+from zinc_rt.sim.serve.client import SimClient
 
 FILE = "/sys/class/kfd/kfd/topology/nodes/1/gpu_id"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.sim.clocks import Lane
-from zinc_rt.sim.work import Pending, Work
+from zinc_rt.sim.cp.clocks import Lane
+from zinc_rt.sim.cp.work import Pending, Work
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])

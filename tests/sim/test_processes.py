@@ -9,8 +9,8 @@ import pytest
 from sim.device import GTT, PAGE, VRAM_PUBLIC, Client, IdleCp, client, machine
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.kfd_state import MAX_QUEUES_PER_GPU
+from zinc_rt.sim.driver.kfd_state import MAX_QUEUES_PER_GPU
+from zinc_rt.sim.in_process import SimDriver
 
 
 def test_127_queues_a_process_and_gpu_then_enospc_and_another_process_still_may() -> None:

@@ -23,13 +23,13 @@ from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import HostArray
-from zinc_rt.sim import client as served
+from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.sim.chips import CHIPS
-from zinc_rt.sim.client import SimClient
 from zinc_rt.sim.inject import BY_NAME
 from zinc_rt.sim.profiles import KERNELS
-from zinc_rt.sim.server import listing
+from zinc_rt.sim.serve import client as served
+from zinc_rt.sim.serve.client import SimClient
+from zinc_rt.sim.serve.server import listing
 
 NOP = 0xFFFF1000
 IDLE_CPU_LIMIT = (
@@ -91,7 +91,7 @@ class TestServed:
         watcher = SimClient()
         script = (
             "import sys, os\n"
-            "from zinc_rt.sim.client import SimClient\n"
+            "from zinc_rt.sim.serve.client import SimClient\n"
             "from zinc_rt.kmd.discover import find_gpus\n"
             "from zinc_rt.kmd.kfd import KfdProcess\n"
             "from zinc_rt.kmd.transport import Placement\n"

@@ -9,7 +9,7 @@ import pytest
 from sim.device import machine
 
 from zinc_rt.sim.chips import CHIPS
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.profiles import KERNELS
 
 NODE = "/sys/devices/virtual/kfd/kfd/topology/nodes/1"
@@ -38,7 +38,7 @@ def test_context_save_area_as_the_kernel_sizes_it(chip: str) -> None:
 def test_gfx1151_differs_between_kernels() -> None:
     for kernel, save in (("6.17", 0xD4C000), ("7.0", 0x124C000)):
         with machine(chip="gfx1151", kernel=kernel) as owner:
-            from zinc_rt.sim.kfd_queues import node_cwsr
+            from zinc_rt.sim.driver.kfd_queues import node_cwsr
 
             assert node_cwsr(owner.gpus[0]).save_restore_bytes == save
 

@@ -21,7 +21,7 @@ from zinc_rt.pm4.packets.control import IndirectBuffer
 from zinc_rt.pm4.packets.data import WriteData
 from zinc_rt.pm4.packets.sync import ReleaseMem
 from zinc_rt.pm4.packets.userq import ProtectedFenceSignal
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import Machine
 
 BAD_PACKET = 0xC000F200  # an opcode nobody has

@@ -18,8 +18,8 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
-from zinc_rt.sim.driver import SimDriver
 from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.trace import frame
 from zinc_rt.trace.chrome import timeline
 from zinc_rt.trace.command import main

@@ -10,7 +10,7 @@ from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
 from zinc_rt.commands.output import add_json, finish, printable, words
 
 if TYPE_CHECKING:
-    from zinc_rt.isa.lint import Finding
+    from zinc_rt.isa.lint import LintFinding
     from zinc_rt.report import Report
 
 EXAMPLES = """\
@@ -78,7 +78,7 @@ def _place(kernel: KernelInput, pc: int) -> str:
     return f"  {printable(place)}" if place else ""
 
 
-def _add_result(report: Report, kernel: KernelInput, found: list[Finding]) -> None:
+def _add_result(report: Report, kernel: KernelInput, found: list[LintFinding]) -> None:
     from zinc_rt.report import Result
 
     rows = []

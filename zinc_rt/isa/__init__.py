@@ -5,14 +5,14 @@ instruction = decode(code, 0, target)      # an Instruction, or None where LLVM 
 print(instruction.text)
 """
 
-from zinc_rt.isa.decode import Item, decode, decode_stream
+from zinc_rt.isa.decode import CodeItem, decode, decode_stream
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target, target_of
 
 __all__ = [
+    "CodeItem",
     "Instruction",
-    "Item",
     "Kind",
     "Modifier",
     "Operand",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zinc_rt.isa import memory, packed, scalar, vector, vopd
+from zinc_rt.isa.encodings import memory, packed, scalar, vector, vopd
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.target import Target
 
@@ -41,7 +41,7 @@ def decode(code: bytes, at: int, target: Target) -> Instruction | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CodeItem:
     """One place in a stream: an instruction, or `size_bytes` that are none."""
 
     at: int
@@ -49,11 +49,11 @@ class Item:
     instruction: Instruction | None
 
 
-def decode_stream(code: bytes, target: Target) -> Iterator[Item]:
+def decode_stream(code: bytes, target: Target) -> Iterator[CodeItem]:
     """Every instruction in turn; where there is none, the next dword is tried."""
     at = 0
     while at < len(code):
         instruction = decode(code, at, target)
         size_bytes = instruction.size_bytes if instruction is not None else min(4, len(code) - at)
-        yield Item(at, size_bytes, instruction)
+        yield CodeItem(at, size_bytes, instruction)
         at += size_bytes

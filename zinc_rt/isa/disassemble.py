@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.decode import Item, decode, decode_stream
+from zinc_rt.isa.decode import CodeItem, decode, decode_stream
 from zinc_rt.isa.target import Target
 
 INVALID = "INVALID"
@@ -20,7 +20,7 @@ def text_of(code: bytes, target: Target) -> str:
     return INVALID if instruction is None else instruction.text
 
 
-def lines(code: bytes, target: Target, *, address: int = 0) -> Iterator[tuple[Item, str]]:
+def lines(code: bytes, target: Target, *, address: int = 0) -> Iterator[tuple[CodeItem, str]]:
     """Each instruction, or dword that is none, with its line. `address` is that of code[0]."""
     for item in decode_stream(code, target):
         words = " ".join(

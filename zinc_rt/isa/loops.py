@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from zinc_rt.isa.flow import Flow, order
+from zinc_rt.isa.control_flow import Flow, order
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.effects import SGPRS, VGPR, Effects, effects
-from zinc_rt.isa.flow import control_flow
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.loops import loops
 from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds

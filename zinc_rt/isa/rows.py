@@ -15,7 +15,7 @@ from importlib import import_module
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InstructionRow:
     opcode: int
     mnemonic: str
     operands: tuple[str, ...]
@@ -27,10 +27,10 @@ class Row:
 
 
 @cache
-def rows(table: str, encoding: str, generation: int) -> Mapping[int, Row]:
+def rows(table: str, encoding: str, generation: int) -> Mapping[int, InstructionRow]:
     """The rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12."""
     text = import_module(f"zinc_rt.isa.tables.{table}").ROWS[encoding]
-    found: dict[int, Row] = {}
+    found: dict[int, InstructionRow] = {}
     for line in text.split("\n"):
         fields = line.split()
         if not fields:
@@ -38,5 +38,5 @@ def rows(table: str, encoding: str, generation: int) -> Mapping[int, Row]:
         opcode = fields[0 if generation == 12 else 1]
         if opcode != "-":
             operands = () if fields[3] == "-" else tuple(fields[3].split(","))
-            found[int(opcode, 16)] = Row(int(opcode, 16), fields[2], operands, tuple(fields[4:]))
+            found[int(opcode, 16)] = InstructionRow(int(opcode, 16), fields[2], operands, tuple(fields[4:]))
     return found

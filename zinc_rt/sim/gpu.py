@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.sim.chips import PAGE_BYTES, Chip
 from zinc_rt.sim.consulted import Consulted
-from zinc_rt.sim.doorbells import Doorbells
+from zinc_rt.sim.driver.doorbells import Doorbells
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, Kernel, QueueState
-from zinc_rt.sim.memory import Bo, Heap, Memory, Shared
+from zinc_rt.sim.memory.buffers import Bo, Heap, Memory, Shared
+from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.profiles import KernelProfile
 from zinc_rt.sim.stores import StoreSeen
-from zinc_rt.sim.vm import GpuVm
 
 GPU_COUNTER_HZ = 100_000_000
 PREEMPT_SECONDS = 9.0  # amdkfd's default for taking a queue off the hardware
@@ -29,7 +29,7 @@ MMAP_OFFSET_FIRST = 1 << 32  # fake offsets of the DRM core start beyond any fil
 
 
 class CommandProcessor(Protocol):
-    """What zinc_rt.sim.cp offers."""
+    """What zinc_rt.sim.cp.command_processor offers."""
 
     def attach(self, queue: HardwareQueue) -> None: ...
 

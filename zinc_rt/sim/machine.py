@@ -14,26 +14,26 @@ from pathlib import Path
 from zinc_rt.facts import flipped as flipped_here
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.pm4.generation import Generation, generation_of
-from zinc_rt.sim import drm_ioctls, kfd_ioctls
 from zinc_rt.sim import flip as flips
-from zinc_rt.sim.call import Handler, Request
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.chips import chip as chip_row
 from zinc_rt.sim.consulted import Consulted
-from zinc_rt.sim.drm_memory import close_handle
+from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
+from zinc_rt.sim.driver.client_memory import LocalMemory, UserMemory
+from zinc_rt.sim.driver.drm_memory import close_handle
+from zinc_rt.sim.driver.files import DmaBufFile, DrmFile, File, FolderFile, KfdFile, Process, SmiFile, TextFile
+from zinc_rt.sim.driver.ioctl_call import Handler, Request
+from zinc_rt.sim.driver.kfd_state import KfdProcess
+from zinc_rt.sim.driver.sysfs import FileTree
+from zinc_rt.sim.driver.userq_state import UserQueues
 from zinc_rt.sim.facts import DEFAULT, Behaviour, load
-from zinc_rt.sim.files import DmaBufFile, DrmFile, File, FolderFile, KfdFile, Process, SmiFile, TextFile
 from zinc_rt.sim.gpu import CommandProcessor, Gpu, MakeCp
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import Finding, Kernel
-from zinc_rt.sim.kfd_state import KfdProcess
 from zinc_rt.sim.profiles import kernel as kernel_row
 from zinc_rt.sim.shader_engine import LEVELS, NoShaderEngine, ShaderEngine
 from zinc_rt.sim.stores import StoreSeen
-from zinc_rt.sim.sysfs import FileTree
 from zinc_rt.sim.tables.structs import Layout, request_key, request_size_bytes
-from zinc_rt.sim.usermem import LocalMemory, UserMemory
-from zinc_rt.sim.userq_state import UserQueues
 
 MAX_PROCESSES = 512  # KFD_MAX_NUM_OF_PROCESSES
 MAX_FILES = 1024  # ulimit -n
@@ -71,7 +71,9 @@ def default_cp(
     consulted: Consulted | None = None,
 ) -> CommandProcessor:
     """The simulated one, in a thread of its own."""
-    from zinc_rt.sim.cp import CommandProcessor as Simulated  # late: a machine without queues needs none
+    from zinc_rt.sim.cp.command_processor import (
+        CommandProcessor as Simulated,  # late: a machine without queues needs none
+    )
 
     processor = Simulated(
         kernel,

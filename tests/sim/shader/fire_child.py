@@ -34,12 +34,12 @@ from zinc_rt.object_cache import ObjectCache
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import Fault, HardwareQueue, PageFault, Place, QueueKind
-from zinc_rt.sim.memory import Bo, Borrowed, Heap
+from zinc_rt.sim.memory.buffers import Bo, Borrowed, Heap
+from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader import run as run_module
 from zinc_rt.sim.shader.engine import GfxEngine
 from zinc_rt.sim.shader.kernel import Kernels
 from zinc_rt.sim.shader_engine import NOTHING, Dispatch
-from zinc_rt.sim.vm import GpuVm
 
 CPU_SECONDS = 30.0  # of one program, translation and compilation with it: then the kernel ends this process
 MEMORY_BYTES = 6 << 30

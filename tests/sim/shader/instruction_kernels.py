@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.isa.elf import read_elf
-from zinc_rt.isa.rows import Row, rows
+from zinc_rt.isa.rows import InstructionRow, rows
 
 HERE = Path(__file__).parent
 FILE = HERE / "instruction_kernels.npz"
@@ -290,7 +290,7 @@ def subset(path: Path) -> list[tuple[str, str]]:
     return found
 
 
-def row_of(encoding: str, mnemonic: str) -> Row | None:
+def row_of(encoding: str, mnemonic: str) -> InstructionRow | None:
     table = "vector" if encoding.startswith("VOP") and encoding not in ("VOP3P", "VOPD") else "packed"
     for row in rows(table, encoding, 12).values():
         if row.mnemonic in (mnemonic, mnemonic + "_e32", mnemonic + "_e64"):

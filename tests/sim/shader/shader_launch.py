@@ -17,7 +17,7 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import Generation, gcr
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, EventWrite, ReleaseMem, SetShReg
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import Machine
 
 RSRC1 = 0xF0 << 12 | 3  # FLOAT_MODE, 32 VGPRs

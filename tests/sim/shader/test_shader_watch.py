@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from shader_launch import STORE_IDS, Stage, gpu_of, halves, machine
 
-from zinc_rt.sim.client import SimClient
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.serve.client import SimClient
 
 
 def check(driver: Any) -> None:

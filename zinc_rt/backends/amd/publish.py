@@ -61,7 +61,7 @@ done:
 """
 
 
-class Target:
+class PublishTarget:
     """Where one queue's stores go. `address` is what publish takes, valid as long as this object lives."""
 
     def __init__(self, *, ring_address: int, ring_dw: int, wptr_address: int, doorbell_address: int) -> None:

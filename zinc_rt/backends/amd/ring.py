@@ -17,7 +17,7 @@ from typing import Any
 from zinc_rt.backends.amd.fence import Timeline, TimelineFence
 from zinc_rt.backends.amd.kernel_side import KernelSide
 from zinc_rt.backends.amd.legal import refuse_fence_without_write_back, refuse_illegal
-from zinc_rt.backends.amd.publish import Publish, Target
+from zinc_rt.backends.amd.publish import Publish, PublishTarget
 from zinc_rt.backends.amd.waiting import wait_until
 from zinc_rt.errors import InputError
 from zinc_rt.exec import DeadlineMissed
@@ -25,9 +25,9 @@ from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import EncodeError, Packet
 from zinc_rt.pm4.lint import Mapped
-from zinc_rt.pm4.lint import Queue as LintQueue
+from zinc_rt.pm4.lint import QueueInterface as LintQueue
+from zinc_rt.pm4.packet import EncodeError, Packet
 from zinc_rt.pm4.packets import ReleaseMem
 
 GONE = (errno.ETIME, errno.EIO)  # DESTROY_QUEUE of a queue that hangs, which is gone all the same
@@ -108,7 +108,7 @@ class AmdRing:
         self._publish = publish
         self._make_hang = make_hang
         self._rptr = ctypes.c_uint32.from_address(queue.rptr.host.address)
-        self._target = Target(
+        self._target = PublishTarget(
             ring_address=queue.ring.host.address,
             ring_dw=self.ring_dw,
             wptr_address=queue.wptr.host.address,

@@ -57,7 +57,7 @@ class NodeFailed(ZincError):
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class BoundOperand:
     """A view of a buffer at full capacity; `symbol` is the index of the count that bounds its rows, or None."""
 
     array: np.ndarray
@@ -71,8 +71,8 @@ class Operand:
 class BoundCall:
     node: Node
     code: Callable[..., object]
-    inputs: tuple[Operand | Weight | None, ...]
-    outputs: tuple[Operand, ...]  # those that are not in place
+    inputs: tuple[BoundOperand | Weight | None, ...]
+    outputs: tuple[BoundOperand, ...]  # those that are not in place
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,9 @@ class CpuBackend(HostMemory):
                 raise Stopped(f"{self.spec.tier} was closed before this replay ended")
             if seen is not None:
                 seen.append(self._clock_ns())
-            inputs = (operand.now(counts) if isinstance(operand, Operand) else operand for operand in call.inputs)
+            inputs = (
+                operand.now(counts) if isinstance(operand, BoundOperand) else operand for operand in call.inputs
+            )
             with np.errstate(all="ignore"):  # overflow and NaN are results to report, not warnings
                 try:
                     results = call.code(self.math, *inputs, **call.node.attrs)
@@ -187,7 +189,7 @@ def _failed(tier: str, node: Node, error: Exception) -> NodeFailed:
     )
 
 
-def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Operand | Weight:
+def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
     spec = program.graph.buffers[name]
     if spec.role in ("weight", "constant"):
         weight: Weight = buffers[name].storage
@@ -196,11 +198,11 @@ def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> Oper
     storage: np.ndarray = buffers[place.allocation].storage
     raw = storage[place.offset_bytes : place.offset_bytes + place.size_bytes]
     array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_capacity(spec, program.plan.capacity))
-    return Operand(array, _symbol(spec))
+    return BoundOperand(array, _symbol(spec))
 
 
-def _array(operand: Operand | Weight) -> Operand:
-    assert isinstance(operand, Operand), "weights and constants are never written"
+def _array(operand: BoundOperand | Weight) -> BoundOperand:
+    assert isinstance(operand, BoundOperand), "weights and constants are never written"
     return operand
 
 

@@ -4,7 +4,7 @@ findings = lint(code, target_of("gfx1201", wave=32), Limits(vgprs=24, sgprs=40, 
 """
 
 from zinc_rt.isa.lint.check import RULES, lint
-from zinc_rt.isa.lint.finding import Finding
+from zinc_rt.isa.lint.finding import LintFinding
 from zinc_rt.isa.lint.operands import Limits
 
-__all__ = ["RULES", "Finding", "Limits", "lint"]
+__all__ = ["RULES", "Limits", "LintFinding", "lint"]

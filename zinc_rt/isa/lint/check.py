@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from zinc_rt.errors import UnsupportedError
+from zinc_rt.isa.control_flow import control_flow, order
 from zinc_rt.isa.effects import effects
-from zinc_rt.isa.flow import control_flow, order
 from zinc_rt.isa.lint.constant_bus import check_constant_bus
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.lint.operands import Limits, check_operands
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
 from zinc_rt.isa.lint.structure import check_structure
@@ -41,7 +41,7 @@ RULES = {
 
 def lint(
     code: bytes, target: Target, limits: Limits | None = None, *, entry: int = 0, kernel: bool = True
-) -> list[Finding]:
+) -> list[LintFinding]:
     """What is wrong with the kernel that begins at byte `entry`, by pc. Bytes no path reaches are not looked at.
 
     `kernel` False: a function, whose caller has written registers. Raises UnsupportedError for chips before gfx12.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from zinc_rt.isa.effects import NULL, VCC
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind
 
 _LIMIT = 2
@@ -18,7 +18,7 @@ _ONE = ("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64")
 _NO_DESTINATION = ("v_cmpx", "v_nop")
 
 
-def check_constant_bus(subject: Subject) -> Iterator[Finding]:
+def check_constant_bus(subject: Subject) -> Iterator[LintFinding]:
     for pc, made in subject.at.items():
         if subject.effects[pc].unit != "valu" or made.second is not None:
             continue

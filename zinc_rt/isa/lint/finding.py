@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zinc_rt.isa.control_flow import Flow
 from zinc_rt.isa.effects import Effects
-from zinc_rt.isa.flow import Flow
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """One fault: at byte `pc` of the code, where the disassembled instruction is `text`. `producer_pc` is the
     instruction whose result or effect is concerned, on the path that was looked at."""
 
@@ -38,9 +38,9 @@ class Subject:
     at: dict[int, Instruction]
     target: Target
 
-    def finding(self, rule: str, pc: int, message: str, producer: int | None = None) -> Finding:
+    def finding(self, rule: str, pc: int, message: str, producer: int | None = None) -> LintFinding:
         made = self.at.get(pc)
         other = None if producer is None else self.at.get(producer)
-        return Finding(
+        return LintFinding(
             rule, pc, "" if made is None else made.text, message, producer, "" if other is None else other.text
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa.effects import SGPRS, VGPR, VGPRS, names
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.units import access_bytes
 
@@ -29,7 +29,7 @@ class Limits:
     kernarg_bytes: int | None = None
 
 
-def check_operands(subject: Subject, limits: Limits) -> Iterator[Finding]:
+def check_operands(subject: Subject, limits: Limits) -> Iterator[LintFinding]:
     for pc, made in subject.at.items():
         halves = (made,) if made.second is None else (made, made.second)
         for message in (message for half in halves for message in _nonexistent(half)):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from zinc_rt.isa.effects import EXEC, M0, NULL, TTMP, VCC, name, span
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 
 _IGNORED = span(M0, 1) | span(NULL, 1) | span(EXEC, 2)
 _SCALARS = span(0, 128) & ~_IGNORED
@@ -24,7 +24,7 @@ _ADVICE = {"salu": "depctr_sa_sdst(0)", "vcc": "depctr_va_vcc(0)", "valu": "depc
 
 
 @dataclass(slots=True)
-class State:
+class SgprReadState:
     """`read` holds pairs that the VALU has read. The others: register -> pc of the write that may not be there."""
 
     read: int = 0
@@ -32,10 +32,10 @@ class State:
     valu: dict[int, int] = field(default_factory=dict)
     vcc: dict[int, int] = field(default_factory=dict)  # VALU writes to VCC
 
-    def copy(self) -> State:
-        return State(self.read, dict(self.salu), dict(self.valu), dict(self.vcc))
+    def copy(self) -> SgprReadState:
+        return SgprReadState(self.read, dict(self.salu), dict(self.valu), dict(self.vcc))
 
-    def merge(self, other: State) -> bool:
+    def merge(self, other: SgprReadState) -> bool:
         before = (self.read, len(self.salu), len(self.valu), len(self.vcc))
         self.read |= other.read
         self.salu = other.salu | self.salu
@@ -44,10 +44,10 @@ class State:
         return before != (self.read, len(self.salu), len(self.valu), len(self.vcc))
 
 
-def check_sgpr_reads(subject: Subject) -> Iterator[Finding]:
+def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
     blocks = subject.flow.blocks
     steps = {pc: [at for at, _ in block.instructions if _matters(subject, at)] for pc, block in blocks.items()}
-    states = {subject.flow.entry: State()}
+    states = {subject.flow.entry: SgprReadState()}
     todo = list(subject.order)
     while todo:
         again: set[int] = set()
@@ -85,7 +85,7 @@ def _matters(subject: Subject, pc: int) -> bool:
     return effects.unit in ("smem", "vmem")
 
 
-def _step(subject: Subject, pc: int, state: State) -> list[tuple[int, int, str]]:
+def _step(subject: Subject, pc: int, state: SgprReadState) -> list[tuple[int, int, str]]:
     """Advance `state` over one instruction. Gives (pc of the write, register, kind) of what is read too early."""
     made, effects = subject.at[pc], subject.effects[pc]
     if effects.unit == "smem" or made.encoding in ("VBUFFER", "VIMAGE", "VSAMPLE"):
@@ -122,7 +122,7 @@ def _step(subject: Subject, pc: int, state: State) -> list[tuple[int, int, str]]
     return found
 
 
-def _wait(value: int, state: State) -> None:
+def _wait(value: int, state: SgprReadState) -> None:
     if not value & SA_SDST:
         state.salu = {}
     if not value & VA_VCC:

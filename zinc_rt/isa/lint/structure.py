@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.flow import predecessors
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.control_flow import predecessors
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 
 _FAULTS = {
     "outside": ("branch", "branches to {to:#x}, outside of the code"),
@@ -16,14 +16,14 @@ _FAULTS = {
 }
 
 
-def check_structure(subject: Subject) -> Iterator[Finding]:
+def check_structure(subject: Subject) -> Iterator[LintFinding]:
     for kind, pc, to in subject.flow.faults:
         rule, message = _FAULTS[kind]
         yield subject.finding(rule, pc, message.format(to=to))
     yield from _endless(subject)
 
 
-def _endless(subject: Subject) -> Iterator[Finding]:
+def _endless(subject: Subject) -> Iterator[LintFinding]:
     """Blocks from which nothing leads out. One finding: where the first such loop is closed."""
     blocks = subject.flow.blocks
     before = predecessors(blocks)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from zinc_rt.isa.effects import EXEC, NULL, SCC, TTMP, VCC, VGPR, bit, names, registers, span
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind
 from zinc_rt.isa.units import access_bytes
 
@@ -16,7 +16,7 @@ _KERNARG = span(0, 2)
 _CONDITIONS = bit(SCC) | span(VCC, 2)
 
 
-def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[Finding]:
+def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[LintFinding]:
     """Scalar loads beyond the arguments, as long as nothing has written s[0:1]."""
     before = _written(subject, 0, every_path=False)
     for block_pc, written in before.items():
@@ -31,7 +31,7 @@ def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[Finding]:
             written |= subject.effects[pc].writes
 
 
-def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[Finding]:
+def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]:
     """`entry_sgprs`: s0 up to there hold user data at the start, and v0 the thread ids."""
     start = span(0, entry_sgprs) | bit(VGPR) | _ALWAYS
     somewhere = _written(subject, start, every_path=False)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 
 from zinc_rt.isa.effects import names, registers, union
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 
 _MATRIX = ("v_wmma", "v_swmmac")
 
 
-def check_vector_hazards(subject: Subject) -> Iterator[Finding]:
+def check_vector_hazards(subject: Subject) -> Iterator[LintFinding]:
     mnemonics = [made.mnemonic for made in subject.at.values()]
     if any(mnemonic.startswith(_MATRIX) for mnemonic in mnemonics):
         for pc, last in _with_last(subject, lambda made: True):
@@ -25,7 +25,7 @@ def check_vector_hazards(subject: Subject) -> Iterator[Finding]:
             yield from _permlane(subject, pc, last)
 
 
-def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[Finding]:
+def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintFinding]:
     made = subject.at[pc]
     if not made.mnemonic.startswith(_MATRIX):
         return
@@ -44,7 +44,7 @@ def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[Finding
             )
 
 
-def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[Finding]:
+def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintFinding]:
     if not subject.at[pc].mnemonic.startswith("v_permlane"):
         return
     for producer in sorted(last):

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.constant_bus import scalar_sources
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind, Operand
 
 _READ_DESTINATION = ("v_dual_fmac", "v_dual_dot2acc")
 
 
-def check_vopd(subject: Subject) -> Iterator[Finding]:
+def check_vopd(subject: Subject) -> Iterator[LintFinding]:
     for pc, made in subject.at.items():
         if made.second is not None:
             for message in faults(made, made.second):

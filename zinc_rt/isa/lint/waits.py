@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from zinc_rt.isa.effects import names
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, counted, waits
-from zinc_rt.isa.lint.finding import Finding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind
 
 Pending = dict[str, dict[int, int]]  # counter -> pc of the operation -> how many are known to be behind it
@@ -19,7 +19,7 @@ _SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
 _WRITE_BACK = ("global_wb", "global_wbinv")
 
 
-def check_waits(subject: Subject) -> Iterator[Finding]:
+def check_waits(subject: Subject) -> Iterator[LintFinding]:
     counts = {pc: found for pc, made in subject.at.items() if (found := counted(made, subject.effects[pc]))}
     settles = {pc: found for pc, made in subject.at.items() if (found := waits(made))}
     said: set[tuple[str, int]] = set()
@@ -89,7 +89,7 @@ def _merge(states: dict[int, Pending], pc: int, arriving: Pending) -> bool:
     return changed
 
 
-def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts) -> Iterator[Finding]:
+def _block(subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts) -> Iterator[LintFinding]:
     state = {counter: dict(waiting) for counter, waiting in state.items()}
     results = {pc: dict(what) for pc, what in counts.items()}
     busy = _busy(state, results)
@@ -122,7 +122,7 @@ def _busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
     return whole
 
 
-def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, written: int) -> Finding:
+def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, written: int) -> LintFinding:
     effects = subject.effects[pc]
     read = effects.reads & written
     touched = names(read or effects.writes & written)
@@ -136,7 +136,7 @@ def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, 
     )
 
 
-def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[Finding]:
+def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
     for producer in state[DS]:
         made = subject.at[producer]
         if made.encoding == "DS":
@@ -188,7 +188,7 @@ def _base(made: Instruction) -> str | None:
     return next((operand.text for operand in made.operands if operand.width == 2), None)
 
 
-def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[Finding]:
+def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
     for producer in state[LOAD]:
         if subject.effects[producer].writes:
             yield subject.finding(
@@ -200,7 +200,7 @@ def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[Find
             )
 
 
-def _after_write_back(subject: Subject, pc: int, state: Pending) -> Iterator[Finding]:
+def _after_write_back(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
     if subject.at[pc].mnemonic in _WRITE_BACK or "load" in subject.at[pc].mnemonic:
         return
     for producer in state[STORE]:

@@ -1,4 +1,4 @@
-"""Image opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and image.py."""
+"""Image opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and encodings/image.py."""
 
 ROWS = {
     "VIMAGE": """

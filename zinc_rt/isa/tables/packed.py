@@ -1,4 +1,4 @@
-"""VOP3P opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and packed.py."""
+"""VOP3P opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and encodings/packed.py."""
 
 ROWS = {
     "VOP3P": """

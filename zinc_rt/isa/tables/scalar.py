@@ -1,4 +1,4 @@
-"""Scalar opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and scalar.py."""
+"""Scalar opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and encodings/scalar.py."""
 
 ROWS = {
     "SOP1": """

@@ -1,4 +1,4 @@
-"""Vector opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and vector.py."""
+"""Vector opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and encodings/vector.py."""
 
 ROWS = {
     "VOP1": """

@@ -17,6 +17,7 @@ import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import Fault, Place
+from zinc_rt.sim.memory.initialised_bytes import Written
 from zinc_rt.sim.shader.findings import Finding, Teller
 from zinc_rt.sim.shader.group import Stop
 from zinc_rt.sim.shader.kernel import Kernel, Kernels, wanted_for
@@ -26,7 +27,6 @@ from zinc_rt.sim.shader.ranges import Placed, RangeTable, of_arrays
 from zinc_rt.sim.shader.run import Crew, Run
 from zinc_rt.sim.shader.trace import Step
 from zinc_rt.sim.shader.watch import Stored, StoreWatch
-from zinc_rt.sim.written import Written
 
 FIRST_VA = 0x2_0000_0000
 GAP_BYTES = 1 << 16  # never mapped, between two arrays

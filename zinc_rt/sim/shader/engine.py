@@ -15,6 +15,7 @@ from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, Fault, PageFault
+from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.code import KnownCode, fetched
 from zinc_rt.sim.shader.crash import CrashRecord
 from zinc_rt.sim.shader.findings import Finding, Teller, group_id, text_at
@@ -40,7 +41,6 @@ from zinc_rt.sim.tables.registers import (
     USER_DATA_0,
     USER_DATA_COUNT,
 )
-from zinc_rt.sim.vm import GpuVm
 
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
 STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener

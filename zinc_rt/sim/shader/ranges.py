@@ -24,10 +24,10 @@ from weakref import ref
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
-from zinc_rt.sim.memory import Bo
+from zinc_rt.sim.memory.buffers import Bo
+from zinc_rt.sim.memory.initialised_bytes import Written
+from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.layout import RACE, RANGE
-from zinc_rt.sim.vm import GpuVm
-from zinc_rt.sim.written import Written
 
 RACE_BYTES = 1 << 28  # of larger ranges no race records are kept
 ANY_BYTES = 1 << 20  # ranges up to this size are looked through after every dispatch that stored to them

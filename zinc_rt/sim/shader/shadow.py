@@ -1,4 +1,4 @@
-"""Initialised bytes, as compiled code asks and notes them: a byte per dword, a bit per byte (sim/written.py)."""
+"""Initialised bytes as compiled code asks and notes them, a byte per dword (sim/memory/initialised_bytes.py)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,51 @@
+"""MUBUF and MTBUF of gfx11: buffer accesses, two dwords. Rows are those of buffer.py."""
+
+from __future__ import annotations
+
+from zinc_rt.isa.encodings.buffer import DEFAULT_FORMAT, IDXEN, OFFEN, TFE, buffer_format
+from zinc_rt.isa.encodings.flat import OFF
+from zinc_rt.isa.encodings.kinds import decoder
+from zinc_rt.isa.encodings.memory_gfx11 import caches
+from zinc_rt.isa.encodings.source import LITERAL, scalar
+from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.operand import vgpr
+from zinc_rt.isa.rows import rows
+from zinc_rt.isa.target import Target
+
+
+def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    typed = word >> 26 == 0x3A
+    encoding, opcode = ("MTBUF", word >> 15 & 15) if typed else ("MUBUF", word >> 18 & 0xFF)
+    row = rows("memory", encoding, target.generation).get(opcode)
+    if row is None or at + 8 > len(code):
+        return None
+    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    words: tuple[int, ...] = (word, high)
+    if not row.operands:  # buffer_gl0_inv and the like
+        if word & 0x6000 or high & 7 << 21:
+            return None
+        return Instruction(encoding, opcode, row.mnemonic, (), (), 8, words)
+    literal, code_of_offset = 0, high >> 24
+    if code_of_offset == LITERAL:
+        if at + 12 > len(code):
+            return None
+        literal = int.from_bytes(code[at + 8 : at + 12], "little")
+        words = (word, high, literal)
+    resource = scalar((high >> 16 & 0x1F) << 2, 4)
+    soffset = decoder("s32", target)(code_of_offset, literal)
+    tfe, offen, idxen = high >> 21 & 1, high >> 22 & 1, high >> 23 & 1
+    if resource is None or soffset is None or (tfe and (typed or row.flags[0] == "atomic")):
+        return None
+    data = vgpr(high >> 8 & 0xFF, int(row.operands[0][1:]) + tfe)
+    address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
+    modifiers: list[Modifier] = []
+    if typed and (number := word >> 19 & 0x7F) != DEFAULT_FORMAT:
+        modifiers.append(buffer_format(number))
+    modifiers += (IDXEN,) * idxen + (OFFEN,) * offen
+    if offset := word & 0xFFF:
+        modifiers.append(Modifier("offset", f"offset:{offset}", offset))
+    # slc and dlc are the other way round than in FLAT
+    modifiers += caches(word >> 13 & 3 | (word >> 12 & 1) << 2)
+    modifiers += (TFE,) * tfe
+    operands = (data, address, resource, soffset)
+    return Instruction(encoding, opcode, row.mnemonic, operands, tuple(modifiers), 4 * len(words), words)

@@ -1,0 +1,239 @@
+"""VIMAGE and VSAMPLE of gfx12: image accesses, three dwords.
+
+How many addresses there are follows from the dimension, from what the mnemonic says (a compare value, a bias, an
+offset, gradients, a level of detail) and from a16; how much data there is, from dmask, d16 and tfe. A row's flags:
+
+| flag | means |
+|---|---|
+| load, store, atomic | what it does |
+| x1 | that many extra addresses: offset, bias, compare |
+| lod | one more coordinate: a mip level, a level of detail or its clamp |
+| grad g16 | gradients; as 16-bit values |
+| four | always four dwords of data |
+| nocoords | the dimension counts for nothing |
+| nod16 | d16 must be 0 |
+| bvh | a ray: dmask must be 15, r128 set, and so on |
+| nosampler | no sampler |
+
+Where a dimension and dmask ask for a form that no instruction has, or one beyond v255, LLVM shows the most
+addresses in single registers and the least data.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from zinc_rt.isa.encodings.cache_policy import policy
+from zinc_rt.isa.encodings.source import LITERAL, source
+from zinc_rt.isa.encodings.source import literal as source_literal
+from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.operand import Kind, Operand, vgpr
+from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.target import Target
+
+_DIMENSIONS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
+_COORDINATES = (1, 2, 3, 3, 2, 3, 3, 4)
+_GRADIENTS = (2, 4, 6, 4, 2, 4, 4, 4)
+_DIM = tuple(Modifier("dim", f"dim:SQ_RSRC_IMG_{text}", i) for i, text in enumerate(_DIMENSIONS))
+_R128, _A16, _TFE, _LWE, _D16, _UNORM = (
+    Modifier(text, text, 1) for text in ("r128", "a16", "tfe", "lwe", "d16", "unorm")
+)
+
+
+def decode_image(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    found = _fields(word, code, at, "VIMAGE", target)
+    if found is None:
+        return None
+    row, middle, high = found
+    tfe = middle >> 23 & 1
+    words, literal = _words(word, middle, high, code, at, {middle >> 9 & 0x1FF})
+    resource = _resource(middle, row, literal)
+    if resource is None or not words:
+        return None
+    addresses = (*(high >> 8 * i & 0xFF for i in range(4)), middle >> 24)
+    if "bvh" in row.flags:
+        return _ray(row, words, addresses, resource)
+    if addresses[4] or _bad_d16(row, word):
+        return None
+    operands = (*_data_and_addresses("VIMAGE", row, word, middle, tfe, addresses[:4], target), resource)
+    return _instruction("VIMAGE", row, operands, words, tfe, ())
+
+
+def decode_sample(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    found = _fields(word, code, at, "VSAMPLE", target)
+    if found is None:
+        return None
+    row, middle, high = found
+    tfe, lwe = word >> 3 & 1, middle >> 8 & 1
+    words, literal = _words(word, middle, high, code, at, {middle >> 9 & 0x1FF, middle >> 23})
+    resource = _resource(middle, row, literal)
+    if resource is None or not words:
+        return None
+    addresses = tuple(high >> 8 * i & 0xFF for i in range(4))
+    if any(addresses[_most_addresses("VSAMPLE", row.opcode, target) :]) or _bad_d16(row, word):
+        return None
+    operands = [*_data_and_addresses("VSAMPLE", row, word, middle, tfe, addresses, target), resource]
+    if "nosampler" in row.flags:
+        if middle >> 23:
+            return None
+    else:
+        sampler = _descriptor(middle >> 23, 4, literal)
+        if sampler is None:
+            return None
+        operands.append(sampler)
+    return _instruction("VSAMPLE", row, tuple(operands), words, tfe, (_LWE,) * lwe)
+
+
+def _fields(
+    word: int, code: bytes, at: int, encoding: str, target: Target
+) -> tuple[InstructionRow, int, int] | None:
+    row = rows("image", encoding, target.generation).get(word >> 14 & 0xFF)
+    if row is None or at + 12 > len(code):
+        return None
+    middle = int.from_bytes(code[at + 4 : at + 8], "little")
+    return row, middle, int.from_bytes(code[at + 8 : at + 12], "little")
+
+
+def _instruction(
+    encoding: str,
+    row: InstructionRow,
+    operands: tuple[Operand, ...],
+    words: tuple[int, ...],
+    tfe: int,
+    lwe: tuple[Modifier, ...],
+) -> Instruction:
+    word, middle = words[:2]
+    dmask = word >> 22 & 15
+    modifiers = [Modifier("dmask", f"dmask:{dmask:#x}", dmask)] if dmask else []
+    modifiers.append(_DIM[word & 7])
+    if encoding == "VSAMPLE" and word >> 13 & 1:
+        modifiers.append(_UNORM)
+    modifiers += policy(row.flags[0], middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
+    for bit, modifier in ((4, _R128), (6, _A16)):
+        if word >> bit & 1:
+            modifiers.append(modifier)
+    if tfe:
+        modifiers.append(_TFE)
+    modifiers += lwe
+    if word >> 5 & 1:
+        modifiers.append(_D16)
+    return Instruction(encoding, row.opcode, row.mnemonic, operands, tuple(modifiers), 4 * len(words), words)
+
+
+def _bad_d16(row: InstructionRow, word: int) -> bool:
+    return bool(word >> 5 & 1) and "nod16" in row.flags
+
+
+def _words(
+    word: int, middle: int, high: int, code: bytes, at: int, descriptors: set[int]
+) -> tuple[tuple[int, ...], int]:
+    """The dwords, and the literal that a descriptor asks for; no dwords where it is cut off."""
+    if LITERAL not in descriptors:
+        return (word, middle, high), 0
+    if at + 16 > len(code):
+        return (), 0
+    literal = int.from_bytes(code[at + 12 : at + 16], "little")
+    return (word, middle, high, literal), literal
+
+
+def _resource(middle: int, row: InstructionRow, literal: int) -> Operand | None:
+    return _descriptor(middle >> 9 & 0x1FF, 4 if "bvh" in row.flags else 8, literal)
+
+
+def _descriptor(code: int, width: int, literal: int) -> Operand | None:
+    if code == LITERAL:
+        return source_literal(literal, "b32", False)
+    return source(code, "b32", False, width, f"SReg_{32 * width}_XNULL")
+
+
+def _data_and_addresses(
+    encoding: str,
+    row: InstructionRow,
+    word: int,
+    middle: int,
+    tfe: int,
+    registers: tuple[int, ...],
+    target: Target,
+) -> tuple[Operand, Operand]:
+    data = _data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
+    used = _address_dwords(row, word & 7, word >> 6 & 1)
+    first, places = middle & 0xFF, len(registers)
+    least = 4 if "nosampler" in row.flags else 2 if "four" in row.flags or "cmpswap" in row.flags else 1
+    beyond = (data > least and first + data > 256) or (used > places and registers[-1] + used - places + 1 > 256)
+    if beyond or data not in _data_forms(row) or used not in _address_forms(encoding, row.opcode, target):
+        data = least
+        used = _most_addresses(encoding, row.opcode, target)
+    return vgpr(first, data), _addresses(registers, used)
+
+
+def _data_dwords(row: InstructionRow, dmask: int, d16: int, tfe: int) -> int:
+    width = 4 if "four" in row.flags else max(dmask.bit_count(), 1)
+    return ((width + 1) // 2 if d16 else width) + tfe
+
+
+def _data_forms(row: InstructionRow) -> tuple[int, ...]:
+    if "four" in row.flags:
+        return (2, 3, 4, 5) if "nosampler" in row.flags else (2, 4, 5)
+    if row.flags[0] == "atomic":
+        return (2, 3, 4, 5) if "cmpswap" in row.flags else (1, 2, 3)
+    return 1, 2, 3, 4, 5
+
+
+def _address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
+    coordinates = (0 if "nocoords" in row.flags else _COORDINATES[dimension]) + ("lod" in row.flags)
+    dwords = row.mask("x") + ((coordinates + 1) // 2 if a16 else coordinates)
+    if "grad" in row.flags:
+        gradients = _GRADIENTS[dimension]
+        dwords += (gradients // 2 + 1) // 2 * 2 if "g16" in row.flags else gradients
+    return dwords
+
+
+@cache
+def _address_forms(encoding: str, opcode: int, target: Target) -> frozenset[int]:
+    """The counts of addresses that any dimension asks for; multi-sampled arrays only in plain loads and stores."""
+    row = rows("image", encoding, target.generation)[opcode]
+    plain = (encoding == "VIMAGE" and "lod" not in row.flags) or "nosampler" in row.flags
+    counts = [_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)]
+    return frozenset(range(min(counts), max(counts) + 1))
+
+
+@cache
+def _most_addresses(encoding: str, opcode: int, target: Target) -> int:
+    return 4 if encoding == "VIMAGE" else min(4, max(_address_forms(encoding, opcode, target)))
+
+
+def _addresses(registers: tuple[int, ...], used: int) -> Operand:
+    """One register each, but the last place names all that remain."""
+    if used == 1:
+        return vgpr(registers[0])
+    places = len(registers)
+    parts = [vgpr(register) for register in registers[:used]]
+    if used > places:
+        parts[-1] = vgpr(registers[-1], used - places + 1)
+    return address_list(tuple(parts))
+
+
+def address_list(parts: tuple[Operand, ...]) -> Operand:
+    return Operand(Kind.VGPRS, f"[{', '.join(part.text for part in parts)}]", width=0, parts=parts)
+
+
+def _ray(
+    row: InstructionRow, words: tuple[int, ...], registers: tuple[int, ...], resource: Operand
+) -> Instruction | None:
+    """Bounding volume hierarchies: the widths of data and addresses are the row's operands."""
+    word, middle = words[:2]
+    if word & 0x03C00037 != 0x03C00010 or middle & 0x00FC0000:
+        return None
+    a16 = word >> 6 & 1
+    widths = [int(width) for width in row.operands]
+    if a16:
+        if "packed16" not in row.flags:
+            return None
+        del widths[-2:]  # direction and its inverse share three registers
+        widths.append(3)
+    if any(registers[len(widths) - 1 :]):
+        return None
+    parts = tuple(vgpr(register, width) for register, width in zip(registers, widths[1:], strict=False))
+    operands = (vgpr(middle & 0xFF, widths[0]), address_list(parts), resource)
+    modifiers = (_A16,) * a16
+    return Instruction("VIMAGE", row.opcode, row.mnemonic, operands, modifiers, 4 * len(words), words)

@@ -1,0 +1,132 @@
+"""What the operand kinds of the tables mean: fields to operands.
+
+| kind | operand |
+|---|---|
+| b32 i64 f64 f16 i16 h2 y2 p2 | any source of that type (constants.TYPES) |
+| t16 ti16 | f16, i16 of the short encodings, which reach v0 to v127 only |
+| s32 s64 sf16 si16 | a scalar source |
+| S1 S2 | a scalar register, no constant |
+| V1 V4 … | that many vector registers, in a source field |
+| C8 H8 Y8 … | the same or a constant: b32, f16, y16 |
+| VL SL | a vector register or LDS; a scalar source or LDS |
+| M | a lane mask that is read |
+| v1 v4 … | a field that names that many vector registers |
+| V8/4 … | 8 in wave32, 4 in wave64 |
+| h1 hf hi | gfx11's halves in the short encodings: v0.l to v127.h, as a field, an f16 and an i16 source |
+| l1 lf li | the same in VOP3: v0.l to v255.h, where bit 9 says which half |
+| t1 T1 | the same up to v127: beyond is illegal, or draws a remark |
+| d1 d2 | a field that names scalar registers |
+| D1 DX D0 MD | a scalar destination where a vector one usually is: any, no EXEC, no M0, a lane mask |
+| vcc | VCC, which no field names |
+| K k | the literal, in hex, or as a constant |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from zinc_rt.isa.encodings import constants, source
+from zinc_rt.isa.operand import Kind, Operand, half, vgpr
+from zinc_rt.isa.target import Target
+
+Decoder = Callable[[int, int], Operand | None]  # field, literal
+
+# kind: type, whether constants may stand there, width, register class
+_SOURCES: dict[str, tuple[str, bool, int, str]] = {
+    **{kind: (kind, True, 0, "") for kind in ("b32", "i64", "f64", "f16", "i16", "h2", "y2", "p2")},
+    "t16": ("f16", True, 1, "VS_32_Lo128"),
+    "ti16": ("i16", True, 1, "VS_32_Lo128"),
+    "s32": ("b32", True, 1, "SReg_32"),
+    "s64": ("i64", True, 2, ""),
+    "sf16": ("f16", True, 1, "SReg_32"),
+    "si16": ("i16", True, 1, "SReg_32"),
+    "S1": ("b32", False, 1, "SReg_32"),
+    "S2": ("b32", False, 2, ""),
+    "VL": ("b32", False, 1, "VRegOrLds_32"),
+    "SL": ("b32", True, 1, "SRegOrLds_32"),
+    "D1": ("b32", False, 1, ""),
+    "D2": ("b32", False, 2, ""),
+    "DX": ("b32", False, 1, "SReg_32_XEXEC"),
+    "D0": ("b32", False, 1, "SReg_32_XM0"),
+}
+
+
+_ACCUMULATORS = {"V": ("b32", False), "C": ("b32", True), "H": ("f16", True), "Y": ("y16", True)}
+
+
+def takes_literal(kind: str) -> bool:
+    """Whether code 255 in such a field asks for a literal dword."""
+    return kind in _SOURCES or kind in ("M", "MD", "hf", "hi", "lf", "li") or kind[0] in _ACCUMULATORS
+
+
+def _short_half(field: int, literal: int) -> Operand | None:
+    return half(field & 127, field >> 7 & 1)
+
+
+def _long_half(field: int, literal: int) -> Operand | None:
+    return half(field & 255, field >> 9)
+
+
+def _half_source(kind: str, halves: Decoder) -> Decoder:
+    def decode(field: int, literal: int) -> Operand | None:
+        code = field & 0x1FF
+        if code >= 256:
+            return halves(code - 256 | field & 0x200, literal)
+        return source.literal(literal, kind) if code == source.LITERAL else source.source(code, kind)
+
+    return decode
+
+
+_HALVES: dict[str, Decoder] = {
+    "h1": _short_half,
+    "hf": _half_source("f16", _short_half),
+    "hi": _half_source("i16", _short_half),
+    "l1": _long_half,
+    "lf": _half_source("f16", _long_half),
+    "li": _half_source("i16", _long_half),
+}
+
+
+@cache
+def decoder(kind: str, target: Target) -> Decoder:
+    """The function that makes an operand of a field of this kind. It answers None for what LLVM rejects."""
+    if kind in ("M", "MD"):
+        return _from_source(("b32", False, target.mask_width, ""))
+    if kind in _SOURCES:
+        return _from_source(_SOURCES[kind])
+    if kind == "vcc":
+        return lambda field, literal: source.scalar(106, target.mask_width)
+    if kind == "k":
+        return lambda field, literal: Operand(
+            Kind.LITERAL, constants.misplaced(literal), source.LITERAL, 1, literal
+        )
+    if kind == "K":
+        return lambda field, literal: Operand(Kind.LITERAL, f"{literal:#x}", source.LITERAL, 1, literal)
+    if kind == "t1":
+        return lambda field, literal: vgpr(field) if field < 128 else None
+    if kind == "T1":
+        return lambda field, literal: vgpr(field, 1, "" if field < 128 else "VGPR_32_Lo128")
+    if kind in _HALVES:
+        return _HALVES[kind]
+    widths = kind[1:].split("/")
+    width = int(widths[0] if target.wave == 32 else widths[-1])
+    if kind[0] in _ACCUMULATORS:
+        of_type, constants_ok = _ACCUMULATORS[kind[0]]
+        return _from_source((of_type, constants_ok, width, "VGPR_32" if width == 1 else f"VReg_{32 * width}"))
+    if kind[0] == "d":
+        return lambda field, literal: source.scalar(field, width)
+    if kind[0] == "v":
+        return lambda field, literal: vgpr(field, width)
+    raise KeyError(kind)
+
+
+def _from_source(spec: tuple[str, bool, int, str]) -> Decoder:
+    kind, constants_ok, width, register_class = spec
+
+    def decode(field: int, literal: int) -> Operand | None:
+        if field == source.LITERAL:
+            return source.literal(literal, kind, constants_ok)
+        return source.source(field, kind, constants_ok, width, register_class)
+
+    return decode

@@ -1,0 +1,165 @@
+"""VOP3P: packed 16-bit arithmetic, dot products, WMMA, SWMMAC, and their DPP forms.
+
+Flags of a row:
+
+| flag | means |
+|---|---|
+| packed | op_sel, op_sel_hi, neg_lo and neg_hi, a bit a source |
+| mix | op_sel and op_sel_hi so, and neg and abs in place of neg_lo and neg_hi |
+| loose | op_sel_hi means nothing; without these three op_sel_hi must be all ones and op_sel 0 |
+| l3 h3 | which sources have neg_lo, neg_hi (a bit a source) |
+| c | has clamp |
+| k1 k0 | how many bits from 11 on are index_key in wave32; one more in wave64 |
+| dpp | has DPP forms |
+| y2 y6 | there, source 1, or 1 and 2, must be vector registers |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from zinc_rt.isa.encodings import dpp
+from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.source import LITERAL
+from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
+from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.operand import modified
+from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.target import Target
+
+_INDEX_KEY = tuple(Modifier("index_key", f"index_key:{i}", i) for i in range(4))
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPlan:
+    mnemonic: str
+    decoders: tuple[Decoder, ...]  # of the destination and the sources
+    dpp_decoders: tuple[Decoder, ...]  # source 0 is a vector register there
+    literal_fields: tuple[int, ...]
+    selects: bool
+    mix: bool
+    key: int  # the bits of index_key
+    dpp: bool
+    all_ones: tuple[int, ...]  # op_sel_hi where it adds nothing
+    fixed: int  # bits that are fixed, and
+    fixed_value: int  # what they are
+
+
+@cache
+def plans(target: Target) -> dict[int, PackedPlan]:
+    return {opcode: _plan(row, target) for opcode, row in rows("packed", "VOP3P", target.generation).items()}
+
+
+def _plan(row: InstructionRow, target: Target) -> PackedPlan:
+    decoders = tuple(decoder(kind, target) for kind in row.operands)
+    sources = len(row.operands) - 1
+    every = (1 << sources) - 1
+    selects, mix, loose = "packed" in row.flags, "mix" in row.flags, "loose" in row.flags
+    low = every if selects or mix else 7 if loose else row.mask("l")
+    high = every if selects or mix else 7 if loose else row.mask("h")
+    fixed = (~low & 7) << 61 | (~high & 7) << 8
+    value = 0
+    if selects or mix:
+        fixed |= (~every & 7) << 11
+    else:
+        fixed |= 7 << 11
+        if not loose:
+            fixed |= 3 << 59 | 1 << 14
+            value |= 3 << 59 | 1 << 14
+    if "c" not in row.flags:
+        fixed |= 1 << 15
+    if "k0" in row.flags or "k1" in row.flags:
+        key = (1 << row.mask("k") + target.mask_width - 1) - 1
+    else:
+        key = 0
+    fixed &= ~(key << 11)
+    literal_fields = tuple(i for i, kind in enumerate(row.operands) if i and takes_literal(kind))
+    return PackedPlan(
+        row.mnemonic,
+        decoders,
+        (
+            decoders[0],
+            decoder("v1", target),
+            *(decoder("V1", target) if row.mask("y") >> i & 1 else decoders[i + 1] for i in range(1, sources)),
+        ),
+        literal_fields,
+        selects or mix,
+        mix,
+        key,
+        "dpp" in row.flags,
+        (0,) * sources if mix else (1,) * sources,
+        fixed,
+        value,
+    )
+
+
+def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    opcode = word >> 16 & 0x7F
+    plan = plans(target).get(opcode)
+    if plan is None or at + 8 > len(code) or word >> 23 & 1:
+        return None
+    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    if (high << 32 | word) & plan.fixed != plan.fixed_value:
+        return None
+    fields = [word & 0xFF, high & 0x1FF, high >> 9 & 0x1FF, high >> 18 & 0x1FF]
+    words: tuple[int, ...] = (word, high)
+    decoders, mnemonic, suffix, literal = plan.decoders, plan.mnemonic, "", 0
+    modifiers = _modifiers(plan, word, high)
+    source = fields[1]
+    if source in dpp.CODES:
+        if not plan.dpp or at + 12 > len(code):
+            return None
+        extra = int.from_bytes(code[at + 8 : at + 12], "little")
+        words = (word, high, extra)
+        decoders, mnemonic = plan.dpp_decoders, mnemonic + "_e64_dpp"
+        if source == dpp.DPP16:
+            modifiers += dpp.modifiers16(extra)
+            suffix = "_DPP16"
+        else:
+            modifiers += dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE)
+            suffix = "_DPP8"
+        fields[1] = extra & 0xFF
+    if LITERAL in fields and any(
+        fields[field] == LITERAL for field in plan.literal_fields if field > 1 or not suffix
+    ):
+        end = at + 4 * len(words) + 4
+        if end > len(code):
+            return None
+        literal = int.from_bytes(code[end - 4 : end], "little")
+        words = (*words, literal)
+    operands = []
+    for place, decode_operand in enumerate(decoders):
+        operand = decode_operand(fields[place], literal)
+        if operand is None:
+            return None
+        if plan.mix and place and (high >> 28 + place | word >> 7 + place) & 1:
+            operand = modified(operand, bool(high >> 28 + place & 1), bool(word >> 7 + place & 1))
+        operands.append(operand)
+    return Instruction("VOP3P" + suffix, opcode, mnemonic, tuple(operands), modifiers, 4 * len(words), words)
+
+
+@cache
+def _bits(value: int, count: int) -> tuple[int, ...]:
+    return tuple(value >> i & 1 for i in range(count))
+
+
+def _modifiers(plan: PackedPlan, word: int, high: int) -> tuple[Modifier, ...]:
+    count = len(plan.all_ones)
+    found = []
+    if plan.selects:
+        if word & 7 << 11:
+            found.append(bits_modifier("op_sel", _bits(word >> 11 & 7, count)))
+        op_sel_hi = _bits(high >> 27 & 3 | (word >> 14 & 1) << 2, count)
+        if op_sel_hi != plan.all_ones:
+            found.append(bits_modifier("op_sel_hi", op_sel_hi))
+    elif plan.key and word >> 11 & plan.key:
+        found.append(_INDEX_KEY[word >> 11 & plan.key])
+    if not plan.mix:
+        if high >> 29:
+            found.append(bits_modifier("neg_lo", _bits(high >> 29, count)))
+        if word & 7 << 8:
+            found.append(bits_modifier("neg_hi", _bits(word >> 8 & 7, count)))
+    if word >> 15 & 1:
+        found.append(CLAMP)
+    return tuple(found)

@@ -1,0 +1,69 @@
+"""SMEM of gfx12: scalar loads, prefetches and cache control, two dwords.
+
+Operands of a row: `d` the loaded dwords, or `i` that field as a number; `b` the base, 2 or 4 dwords. Flags:
+`unsigned` where the offset must not be negative; `probe` where nothing is loaded, and `prefetch` where moreover
+the offset and the number come last.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.isa.encodings.cache_policy import SCALE_OFFSET, policy
+from zinc_rt.isa.encodings.immediates import small
+from zinc_rt.isa.encodings.source import scalar
+from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.operand import Operand, immediate
+from zinc_rt.isa.rows import rows
+from zinc_rt.isa.target import Target
+
+_NULL = 124
+
+
+def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    opcode = word >> 13 & 0x3F
+    row = rows("memory", "SMEM", target.generation).get(opcode)
+    if row is None or at + 8 > len(code):
+        return None
+    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    if not row.operands:
+        return Instruction("SMEM", opcode, row.mnemonic, (), (), 8, (word, high))
+    register, soffset = word >> 6 & 0x7F, high >> 25
+    field = high & 0xFFFFFF
+    offset = field - (field >> 23 << 24)
+    probe = "probe" in row.flags  # prefetches too: the register field is a 5-bit number
+    if (offset < 0 and "unsigned" in row.flags) or (probe and register > 31):
+        return None
+    operands: list[Operand | None] = []
+    shown = f"{offset:#x}"
+    modifiers: tuple[Modifier, ...] = ()
+    for operand in row.operands:
+        if operand[0] == "d":
+            operands.append(destination(register, int(operand[1:])))
+        elif operand[0] == "i":
+            operands.append(immediate(register, small(register)))
+        elif operand[0] == "b":
+            operands.append(scalar((word & 0x3F) << 1, int(operand[1:])))
+    if high >> 24 & 1 and not probe:
+        modifiers = (SCALE_OFFSET,)
+    if "prefetch" in row.flags:
+        operands += [immediate(offset, shown), scalar(soffset, 1), immediate(register, small(register))]
+    elif soffset == _NULL:
+        operands.append(immediate(offset, shown))
+    else:
+        operands.append(scalar(soffset, 1))
+        modifiers = (Modifier("offset", f"offset:{shown}", offset), *modifiers)
+    if not probe:
+        modifiers += policy("load", word >> 23 & 3, word >> 21 & 3, word >> 20 & 1)
+    found = tuple(operand for operand in operands if operand is not None)
+    if len(found) < len(operands):
+        return None
+    return Instruction("SMEM", opcode, row.mnemonic, found, modifiers, 8, (word, high))
+
+
+def destination(register: int, width: int) -> Operand | None:
+    if width == 1:
+        return scalar(register, 1, "SReg_32_XM0_XEXEC" if register in (125, 126, 127) else "")
+    if width == 2:
+        return scalar(register, 2, "SReg_64_XEXEC" if register == 126 else "")
+    if width == 3 and 108 <= register < 124:  # there are no such tuples, LLVM takes one of eight
+        return scalar(register, 8, "SReg_96")
+    return scalar(register, width)

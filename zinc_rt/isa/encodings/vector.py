@@ -1,0 +1,292 @@
+"""The vector ALU's plain encodings: VOP1, VOP2, VOPC, VOP3, and their DPP forms.
+
+Flags of a row:
+
+Operand kinds are those of kinds.py, in the order of the fields: the destination, then the sources. In front of a
+kind, `+` says that it is the scalar destination in bits 14:8. `no` skips a field.
+
+| flag | means |
+|---|---|
+| m3 | sources 0 and 1 take neg and abs (a bit a source); n, a: only that one |
+| x3 | those bits of sources 0 and 1 are there but mean nothing; others must be 0 |
+| c o | has clamp; has omod |
+| s1101 | bits 11 to 14 (op_sel): 1 shown, z y as 0, h not, i ignored, 0 must be 0; without the flag all ignored |
+| f y in s | where set, LLVM reads no halves of registers at all (gfx11) |
+| byte0 byte2 | those bits are a byte_sel |
+| dpp | has DPP forms |
+| any | sources mean nothing, and the destination must be 0 |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from zinc_rt.isa.encodings import dpp
+from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.source import LITERAL
+from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.operand import Operand, modified
+from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.target import Target
+
+# What source 0 is under DPP, where not simply a vector register.
+_DPP_SOURCES = {"t16": "T1", "ti16": "T1", "hf": "h1", "hi": "h1", "lf": "l1", "li": "l1"}
+_WHOLE = {"l1": "v1", "lf": "f16", "li": "i16"}
+_BYTE_SEL = {"byte0": (12, 11), "byte2": (13, 14)}
+CLAMP = Modifier("clamp", "clamp", 1)
+OMOD = (None, Modifier("omod", "mul:2", 2), Modifier("omod", "mul:4", 4), Modifier("omod", "div:2", -2))
+
+
+@dataclass(frozen=True, slots=True)
+class VectorPlan:
+    """A row made ready. `operands` holds a decoder and the field it reads: 0 the destination, 1 to 3 the sources,
+    4 the scalar destination, 5 none."""
+
+    mnemonic: str
+    operands: tuple[tuple[Decoder, int], ...]
+    neg: int
+    abs: int
+    must_be_zero: int
+    clamp: bool
+    omod: bool
+    op_sel: tuple[tuple[int, bool], ...]
+    byte_sel: tuple[int, int] | None
+    has_literal: bool
+    literal_fields: frozenset[int]
+    halves: tuple[int, ...]  # 0x200 for each field that op_sel picks a half of
+    no_halves: int  # bits that turn that off, and
+    whole: VectorPlan | None  # the plan that is then used
+    dpp_mnemonic: str | None
+    dpp_zero: int  # must_be_zero of VOP3's DPP forms
+    dpp_operands: tuple[tuple[Decoder, int], ...]  # source 0 is a vector register there
+
+
+_ORDER = {"VOP1": (0, 1), "VOP2": (0, 1, 2), "VOPC": (1, 2), "VOP3": (0, 1, 2, 3)}
+
+
+@cache
+def plans(encoding: str, target: Target) -> dict[int, VectorPlan]:
+    table = rows("vector", encoding, target.generation)
+    return {opcode: _plan(encoding, row, target) for opcode, row in table.items()}
+
+
+def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
+    order = iter(_ORDER[encoding])
+    operands: list[tuple[Decoder, int]] = []
+    literal_fields = set()
+    half_fields = set()
+    dpp_source = "v1"
+    for kind in row.operands:
+        if kind[0] == "+":
+            operands.append((decoder(kind[1:], target), 4))
+        elif kind in ("vcc", "K"):
+            operands.append((decoder(kind, target), 5))
+        elif kind == "no":
+            next(order)
+        else:
+            operands.append((decoder(kind, target), next(order)))
+            field = operands[-1][1]
+            if takes_literal(kind):
+                literal_fields.add(field)
+            if kind in _WHOLE:
+                half_fields.add(field)
+            if field == 1 and kind in _DPP_SOURCES:
+                dpp_source = _DPP_SOURCES[kind]
+    halves = tuple(0x200 * (field in half_fields) for field in range(4)) if half_fields else ()
+    masks = {letter: row.mask(letter) for letter in ("m", "n", "a", "x")}
+    has_scalar = any(field == 4 for _, field in operands)
+    op_sel = "" if has_scalar else next((f[1:] for f in row.flags if len(f) == 5 and f[0] == "s"), "iiii")
+    byte_sel = next((bits for flag, bits in _BYTE_SEL.items() if flag in row.flags), None)
+    neg, absolute = masks["m"] | masks["n"], masks["m"] | masks["a"]
+    zero = 0
+    if "any" in row.flags:
+        zero = 0xF8000000000087FF
+    elif encoding == "VOP3":
+        zero = (~(neg | masks["x"]) & 7) << 61
+        if not has_scalar:
+            zero |= (~(absolute | masks["x"]) & 7) << 8
+        if byte_sel:
+            zero |= 15 << 11 & ~(1 << byte_sel[0] | 1 << byte_sel[1])
+        else:
+            zero |= sum(1 << 11 + i for i, what in enumerate(op_sel) if what == "0")
+        zero |= (0 if "c" in row.flags else 1 << 15) | (0 if "o" in row.flags else 3 << 59)
+    else:  # what a DPP16 dword may not hold
+        allowed = masks["m"] | masks["x"]
+        zero = sum(3 << 20 + 2 * i for i in range(2) if not allowed >> i & 1)
+    return VectorPlan(
+        row.mnemonic,
+        tuple(operands),
+        neg,
+        absolute,
+        zero,
+        "c" in row.flags,
+        "o" in row.flags,
+        tuple((11 + i, what == "1") for i, what in enumerate(op_sel) if what in "1zy"),
+        byte_sel,
+        "K" in row.operands,
+        frozenset(literal_fields),
+        halves,
+        sum(1 << 11 + i for i, what in enumerate(op_sel) if what in "fy"),
+        _plan(encoding, _without_halves(row), target) if halves else None,
+        _dpp_mnemonic(encoding, row.mnemonic) if "dpp" in row.flags else None,
+        zero & ~(15 << 11) if byte_sel else zero,
+        tuple((decoder(dpp_source, target), field) if field == 1 else (d, field) for d, field in operands),
+    )
+
+
+def _without_halves(row: InstructionRow) -> InstructionRow:
+    flags = tuple(flag for flag in row.flags if not (len(flag) == 5 and flag[0] == "s"))
+    return InstructionRow(row.opcode, row.mnemonic, tuple(_WHOLE.get(kind, kind) for kind in row.operands), flags)
+
+
+def _dpp_mnemonic(encoding: str, mnemonic: str) -> str:
+    if encoding == "VOP3":
+        return mnemonic.removesuffix("_e64") + "_e64_dpp"
+    return mnemonic.removesuffix("_e32") + ("" if encoding == "VOPC" else "_dpp")
+
+
+def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    """VOP1, VOP2 and VOPC: one dword, and one more for a literal or DPP."""
+    if encoding == "VOP2":
+        opcode, destination = word >> 25 & 0x3F, word >> 17 & 0xFF
+    elif encoding == "VOP1":
+        opcode, destination = word >> 9 & 0xFF, word >> 17 & 0xFF
+    else:
+        opcode, destination = word >> 17 & 0xFF, 0
+    plan = plans(encoding, target).get(opcode)
+    if plan is None:
+        return None
+    source = word & 0x1FF
+    if not plan.operands:
+        return None if destination else Instruction(encoding, opcode, plan.mnemonic, (), (), 4, (word,))
+    modifiers: tuple[Modifier, ...] = ()
+    mnemonic, suffix, extra = plan.mnemonic, "", 0
+    words: tuple[int, ...] = (word,)
+    neg = absolute = 0
+    if (
+        source == LITERAL
+        or plan.has_literal
+        or source in dpp.CODES
+        or (destination == LITERAL and 0 in plan.literal_fields)
+    ):
+        if at + 8 > len(code):
+            return None
+        extra = int.from_bytes(code[at + 4 : at + 8], "little")
+        words = (word, extra)
+        if source in dpp.CODES:
+            if plan.dpp_mnemonic is None or plan.has_literal:
+                return None
+            mnemonic = plan.dpp_mnemonic
+            if source == dpp.DPP16:
+                if extra & plan.must_be_zero:
+                    return None
+                neg = (extra >> 20 & 1 | extra >> 21 & 2) & plan.neg
+                absolute = (extra >> 21 & 1 | extra >> 22 & 2) & plan.abs
+                modifiers, suffix = dpp.modifiers16(extra), "_DPP16"
+            else:
+                modifiers, suffix = dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE), "_DPP8"
+            source = extra & 0xFF
+    fields = (destination, source, word >> 9 & 0xFF, 0, 0, 0)
+    operands = _operands(plan.dpp_operands if suffix else plan.operands, fields, extra, neg, absolute)
+    if operands is None:
+        return None
+    if (
+        suffix and absolute & 2 and target.generation == 12 and operands[-1].text.startswith("vcc")
+    ):  # LLVM closes the bars behind the VCC
+        second, mask = operands[-2:]
+        operands = (*operands[:-2], replace(second, text=second.text[:-1]), replace(mask, text=mask.text + "|"))
+    return Instruction(encoding + suffix, opcode, mnemonic, operands, modifiers, 4 * len(words), words)
+
+
+def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    """VOP3: two dwords, and one more for a literal or DPP."""
+    opcode = word >> 16 & 0x3FF
+    plan = plans("VOP3", target).get(opcode)
+    if plan is None or at + 8 > len(code):
+        return None
+    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    if (high << 32 | word) & (plan.dpp_zero if high & 0x1FF in dpp.CODES else plan.must_be_zero):
+        return None
+    if plan.whole is not None and word & plan.no_halves:
+        plan = plan.whole
+    fields: tuple[int, ...] = (
+        word & 0xFF,
+        high & 0x1FF,
+        high >> 9 & 0x1FF,
+        high >> 18 & 0x1FF,
+        word >> 8 & 0x7F,
+        0,
+    )
+    words: tuple[int, ...] = (word, high)
+    decoders, mnemonic, suffix, literal = plan.operands, plan.mnemonic, "", 0
+    modifiers = _long_modifiers(plan, word, high, is_dpp=fields[1] in dpp.CODES)
+    source = fields[1]
+    if source in dpp.CODES:
+        if plan.dpp_mnemonic is None or at + 12 > len(code):
+            return None
+        extra = int.from_bytes(code[at + 8 : at + 12], "little")
+        words = (word, high, extra)
+        decoders, mnemonic = plan.dpp_operands, plan.dpp_mnemonic
+        if source == dpp.DPP16:
+            modifiers, suffix = modifiers + dpp.modifiers16(extra), "_DPP16"
+        else:
+            modifiers, suffix = modifiers + dpp.modifiers8(extra, source == dpp.DPP8_FETCH_INACTIVE), "_DPP8"
+        fields = (fields[0], extra & 0xFF, *fields[2:])
+    if LITERAL in fields and any(fields[field] == LITERAL for field in plan.literal_fields - {suffix and 1}):
+        end = at + 4 * len(words) + 4
+        if end > len(code):
+            return None
+        literal = int.from_bytes(code[end - 4 : end], "little")
+        words = (*words, literal)
+    if plan.halves:
+        select = (word >> 5 & 0x200, word >> 2 & 0x200, word >> 3 & 0x200, word >> 4 & 0x200)
+        fields = (*(f | bit & on for f, bit, on in zip(fields, select, plan.halves, strict=False)), *fields[4:])
+    operands = _operands(decoders, fields, literal, high >> 29 & plan.neg, word >> 8 & plan.abs)
+    if operands is None:
+        return None
+    return Instruction("VOP3" + suffix, opcode, mnemonic, operands, modifiers, 4 * len(words), words)
+
+
+def _operands(
+    decoders: tuple[tuple[Decoder, int], ...], fields: tuple[int, ...], literal: int, neg: int, absolute: int
+) -> tuple[Operand, ...] | None:
+    operands = []
+    for decode, field in decoders:
+        operand = decode(fields[field], literal)
+        if operand is None:
+            return None
+        if 1 <= field <= 3 and (neg | absolute) >> field - 1 & 1:
+            operand = modified(operand, bool(neg >> field - 1 & 1), bool(absolute >> field - 1 & 1))
+        operands.append(operand)
+    return tuple(operands)
+
+
+def _long_modifiers(plan: VectorPlan, word: int, high: int, *, is_dpp: bool) -> tuple[Modifier, ...]:
+    if not word & 0xF800 and not high & 0x18000000:
+        return ()
+    found = []
+    if (
+        plan.op_sel
+        and (
+            bits := tuple(
+                word >> bit & shown for bit, shown in plan.op_sel if shown or not (plan.halves and is_dpp)
+            )
+        )
+        and any(bits)
+    ):
+        found.append(bits_modifier("op_sel", bits))
+    if plan.byte_sel is not None:
+        value = word >> plan.byte_sel[0] & 1 | (word >> plan.byte_sel[1] & 1) << 1
+        if value:
+            found.append(Modifier("byte_sel", f"byte_sel:{value}", value))
+    if plan.clamp and word >> 15 & 1:
+        found.append(CLAMP)
+    if plan.omod and (omod := OMOD[high >> 27 & 3]) is not None:
+        found.append(omod)
+    return tuple(found)
+
+
+@cache
+def bits_modifier(name: str, bits: tuple[int, ...]) -> Modifier:
+    return Modifier(name, f"{name}:[{','.join(map(str, bits))}]", bits)

@@ -1,0 +1,70 @@
+"""VOPD: two vector operations in one instruction, wave32 only.
+
+Both halves may read the one literal. Y's destination has the parity X's has not, so its lowest bit is not stored.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.source import LITERAL
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.operand import Operand
+from zinc_rt.isa.rows import rows
+from zinc_rt.isa.target import Target
+
+_NONE = 3
+VopdPlan = tuple[str, tuple[tuple[Decoder, int], ...], bool]  # mnemonic; decoders and fields; whether K is read
+
+
+@cache
+def plans(target: Target) -> dict[int, VopdPlan]:
+    found: dict[int, VopdPlan] = {}
+    for opcode, row in rows("vopd", "VOPD", target.generation).items():
+        order = iter((0, 1, 2))
+        operands = [
+            (decoder(kind, target), _NONE if kind in ("vcc", "K") else next(order)) for kind in row.operands
+        ]
+        assert all(not takes_literal(kind) for kind in row.operands[2:])
+        found[opcode] = (row.mnemonic, tuple(operands), "K" in row.operands)
+    return found
+
+
+def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    if at + 8 > len(code) or target.wave != 32:
+        return None
+    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    opcode_x, opcode_y = word >> 22 & 15, word >> 17 & 31
+    table = plans(target)
+    if opcode_x not in table or opcode_y not in table:
+        return None
+    destination = high >> 24
+    fields_x = (destination, word & 0x1FF, word >> 9 & 0xFF, 0)
+    fields_y = ((high >> 17 & 0x7F) << 1 | ~destination & 1, high & 0x1FF, high >> 9 & 0xFF, 0)
+    words: tuple[int, ...] = (word, high)
+    literal = 0
+    if LITERAL in (fields_x[1], fields_y[1]) or table[opcode_x][2] or table[opcode_y][2]:
+        if at + 12 > len(code):
+            return None
+        literal = int.from_bytes(code[at + 8 : at + 12], "little")
+        words = (word, high, literal)
+    x = _operands(table[opcode_x], fields_x, literal)
+    y = _operands(table[opcode_y], fields_y, literal)
+    if x is None or y is None:
+        return None
+    size_bytes = 4 * len(words)
+    second = Instruction("VOPD", opcode_y, table[opcode_y][0], y, (), size_bytes, words)
+    return Instruction("VOPD", opcode_x, table[opcode_x][0], x, (), size_bytes, words, second)
+
+
+def _operands(plan: VopdPlan, fields: tuple[int, ...], literal: int) -> tuple[Operand, ...] | None:
+    operands = []
+    if len(plan[1]) == 2 and fields[2]:  # v_dual_mov_b32
+        return None
+    for decode_operand, field in plan[1]:
+        operand = decode_operand(fields[field], literal)
+        if operand is None:
+            return None
+        operands.append(operand)
+    return tuple(operands)
