@@ -22,7 +22,7 @@ from zinc_rt.devices import ORACLE, Choice
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import kernel_names
-from zinc_rt.lower import Call, Program
+from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
 from zinc_rt.replay.run import chosen
 from zinc_rt.replay.sources import sources_of
@@ -349,14 +349,14 @@ class _Search:
         instrument = self.suspect.backend.instrument
         if instrument is None:
             return {}
-        instrument.watch(buffer, place.offset_bytes + 4 * element, 4)
+        instrument.set_watchpoint(buffer, place.offset_bytes + 4 * element, 4)
         try:
             self._again(step, before, variant)
         except _Unended as error:
             self._say(f"watched, the step does not end: {error}")
             return {}
-        stores = instrument.stores()
-        instrument.watch(buffer, 0, 0)
+        stores = instrument.watchpoint_hits()
+        instrument.set_watchpoint(buffer, 0, 0)
         if not stores:
             self._say(f"no wave stored to element {element} of {name}")
             return {}
@@ -394,14 +394,14 @@ class _Search:
         self.found.lines.append(line)
 
 
-def _results(program: Program) -> Iterator[tuple[int, str]]:
+def _results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
     for index, call in enumerate(program.calls):
         for name in call.node.outputs:
             if program.graph.buffers[name].role in LEFT_BEHIND:
                 yield index, name
 
 
-def _intact(program: Program) -> Iterator[tuple[int, str]]:
+def _intact(program: LoweredGraph) -> Iterator[tuple[int, str]]:
     """Results whose bytes no later call of the program has written."""
     plan = program.plan
     spans = [(index, name, plan.placements[name]) for index, name in _results(program)]
@@ -419,7 +419,7 @@ def _intact(program: Program) -> Iterator[tuple[int, str]]:
             yield index, name
 
 
-def _index_of(program: Program, node: object) -> int:
+def _index_of(program: LoweredGraph, node: object) -> int:
     """The node's call; -1 where there is none of it."""
     return next((at for at, call in enumerate(program.calls) if call.node is node), -1)
 

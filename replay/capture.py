@@ -138,10 +138,10 @@ def _captured(
 ) -> Capture:
     backend = suspect.backend
     assert isinstance(backend, AmdBackend)
-    ring, batch = backend.prepared(variant.built, suspect.stream(step.stream))
+    ring, ready = backend.prepared(variant.built, suspect.stream(step.stream))
     value = ring.timeline.submitted + 1
-    if batch.fence_value is not None:
-        batch.fence_value.value = value
+    if ready.fence_value is not None:
+        ready.fence_value.value = value
     device = backend.device
     names = {(region.va, region.size_bytes, region.name) for region in backend.memory.addresses}
     names |= set(_parts(variant))
@@ -180,7 +180,7 @@ def _captured(
         },
         recorded_device=dict(tape.header.get("device", {})),
         regions=regions,
-        words=tuple(batch.words),
+        words=tuple(ready.words),
         fence_va=ring.timeline.gpu_va,
         fence_value=value,
         expected=expected,

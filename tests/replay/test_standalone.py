@@ -19,16 +19,16 @@ import pytest
 from feed_forward import INPUT, feed_forward_log
 from planted import bit_flipped
 
-from zinc_rt.backends.amd import programs
+from zinc_rt.backends.amd import executable_builder
 from zinc_rt.backends.amd.open import open_t1, open_t2
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.lower import Call, Program
+from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.replay import standalone
@@ -136,7 +136,7 @@ def another_operation(zrt: Zrt) -> Zrt:
 def no_barrier(patch: pytest.MonkeyPatch, backend: Any) -> None:
     build = backend.build
 
-    def building(program: Program, buffers: Any) -> Any:
+    def building(program: LoweredGraph, buffers: Any) -> Any:
         steps = tuple(step for step in program.steps if isinstance(step, Call))
         return build(replace(program, steps=steps), buffers)
 
@@ -145,13 +145,13 @@ def no_barrier(patch: pytest.MonkeyPatch, backend: Any) -> None:
 
 def packets_changed(change: Callable[[list[Any]], list[Any]]) -> Plant:
     def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
-        real = programs.command_stream.packets
+        real = executable_builder.command_stream.packets
 
-        def changed(*arguments: Any) -> PacketProgram:
+        def changed(*arguments: Any) -> PacketList:
             made = real(*arguments)
-            return PacketProgram(tuple(change(list(made.packets))), made.name)
+            return PacketList(tuple(change(list(made.packets))), made.name)
 
-        patch.setattr(programs.command_stream, "packets", changed)
+        patch.setattr(executable_builder.command_stream, "packets", changed)
 
     return plant
 
@@ -178,7 +178,7 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
     """The pointers that swiglu gets."""
 
     def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
-        real = programs.command_stream.content
+        real = executable_builder.command_stream.content
 
         def changed(plan: Any, *arguments: Any) -> bytes:
             image = bytearray(real(plan, *arguments))
@@ -189,7 +189,7 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
             image[at : at + 8 * count] = np.array(change(pointers), "<u8").tobytes()
             return bytes(image)
 
-        patch.setattr(programs.command_stream, "content", changed)
+        patch.setattr(executable_builder.command_stream, "content", changed)
 
     return plant
 

@@ -24,7 +24,7 @@ from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
-from zinc_rt.lower import Program, lower
+from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.lower.one_node import TOGETHER, OneNode, one_node
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.validate.kernel_test.bits import Difference, first_difference
@@ -147,12 +147,12 @@ class _Ready:
     def close(self) -> None:
         self.backend.close()
 
-    def lowered(self, node: OneNode) -> Program:
+    def lowered(self, node: OneNode) -> LoweredGraph:
         backend = self.backend
         plan = node.together(BufferHeap.DEVICE_LOCAL, ALIGNMENT)
         return lower(node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
 
-    def run(self, node: OneNode, program: Program, timeout_seconds: float) -> dict[str, np.ndarray]:
+    def run(self, node: OneNode, program: LoweredGraph, timeout_seconds: float) -> dict[str, np.ndarray]:
         """Every buffer but the weights, as it is afterwards."""
         size = program.plan.allocations[TOGETHER].size_bytes
         with _Built(self, node, program) as built:
@@ -163,7 +163,7 @@ class _Ready:
             image = np.frombuffer(self.backend.read(back, 0, size), np.uint8).copy()
         return {name: _view(image, program, name, array) for name, array in node.operands.items()}
 
-    def timed(self, node: OneNode, program: Program, count: int, timeout_seconds: float) -> list[float]:
+    def timed(self, node: OneNode, program: LoweredGraph, count: int, timeout_seconds: float) -> list[float]:
         taken = []
         with _Built(self, node, program) as built:
             for _ in range(count):
@@ -203,7 +203,7 @@ class _Ready:
 class _Built:
     """A program with its operands in place, given back at the end."""
 
-    def __init__(self, ready: _Ready, node: OneNode, program: Program) -> None:
+    def __init__(self, ready: _Ready, node: OneNode, program: LoweredGraph) -> None:
         self._backend = ready.backend
         arena, _ = ready._room(program.plan.allocations[TOGETHER].size_bytes)
         self._weights = self._backend.upload(node.weights, {})
@@ -242,7 +242,7 @@ def _wanted(case: Case, ordering: str) -> Wanted:
     return Wanted(operands, tuple(case.outputs(mine, fresh)), fresh)
 
 
-def _view(image: np.ndarray, program: Program, name: str, like: np.ndarray) -> np.ndarray:
+def _view(image: np.ndarray, program: LoweredGraph, name: str, like: np.ndarray) -> np.ndarray:
     place = program.plan.placements[name]
     part = image[place.offset_bytes : place.offset_bytes + place.size_bytes]
     return part.view(like.dtype).reshape(like.shape)

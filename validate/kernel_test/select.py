@@ -17,8 +17,8 @@ from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower.dispatch_plan import dispatch_plan
 from zinc_rt.lower.lower import choose
+from zinc_rt.lower.lowered_graph import Call, LoweredGraph
 from zinc_rt.lower.one_node import OneNode, one_node
-from zinc_rt.lower.program import Call, Program
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.validate.cases.table import FAMILIES, cases
 
@@ -52,14 +52,16 @@ def planned(case: Case, kernels: KernelSet, ordering: str) -> Planned:
     entry = choose(node.node, node.graph, kernels.entries, ordering)
     if isinstance(entry, str):
         return Planned(case, (), entry)
-    program = Program(node.graph, node.together(BufferHeap.DEVICE_LOCAL, 256), ordering, (Call(node.node, entry),))
+    program = LoweredGraph(
+        node.graph, node.together(BufferHeap.DEVICE_LOCAL, 256), ordering, (Call(node.node, entry),)
+    )
     try:
         return Planned(case, dispatched(program, kernels))
     except UnsupportedError as error:
         return Planned(case, (), str(error))
 
 
-def dispatched(program: Program, kernels: KernelSet) -> tuple[str, ...]:
+def dispatched(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
     """The set's own kernels that a program comes to, each once, in order; of the oracle its opcodes."""
     known = kernels.names()
     if kernels.target == "numpy-reference":

@@ -27,7 +27,7 @@ from zinc_rt.kernels import reference
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
 from zinc_rt.kernels.reference.table import KERNELS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 
 REFERENCE = Path(reference.__file__).parent
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
@@ -76,7 +76,7 @@ class BoundCall:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuVariant:
+class CpuExecutable:
     """`seen_ns`: two readings a call of the last replay; None where it is not timed."""
 
     calls: tuple[BoundCall, ...]
@@ -123,7 +123,7 @@ class CpuBackend(HostMemory):
         self.submissions = Submissions()
         self._stopping = threading.Event()
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         bind = partial(_operand, program, buffers)
         calls = []
         for call in program.calls:
@@ -137,12 +137,12 @@ class CpuBackend(HostMemory):
                     tuple(_array(bind(name)) for port, name in outputs if port.inplace is None and name != ABSENT),
                 )
             )
-        return CpuVariant(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
+        return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
 
-    def unload(self, variant: CpuVariant) -> None:
+    def unload(self, variant: CpuExecutable) -> None:
         """It holds nothing of its own."""
 
-    def submit(self, variant: CpuVariant, stream: Stream) -> HostFence:
+    def submit(self, variant: CpuExecutable, stream: Stream) -> HostFence:
         self.submissions.fast += 1
         return self._executor.submit(partial(self._run, variant), stream)
 
@@ -150,7 +150,7 @@ class CpuBackend(HostMemory):
         self._stopping.set()
         self._executor.close()
 
-    def _run(self, variant: CpuVariant) -> None:
+    def _run(self, variant: CpuExecutable) -> None:
         counts, seen = variant.counts, variant.seen_ns
         if seen is not None:
             seen.clear()
@@ -189,7 +189,7 @@ def _failed(tier: str, node: Node, error: Exception) -> NodeFailed:
     )
 
 
-def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
+def _operand(program: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
     spec = program.graph.buffers[name]
     if spec.role in ("weight", "constant"):
         weight: Weight = buffers[name].storage

@@ -1,14 +1,14 @@
-"""A variant's content on a GPU tier: PM4 packets for one indirect buffer."""
+"""A executable's content on a GPU tier: PM4 packets for one indirect buffer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from zinc_rt.backends.amd.device_memory import Block, Part, Storage
-from zinc_rt.backends.amd.examine import IndirectCode
-from zinc_rt.backends.amd.kernel_code import KernelKey
+from zinc_rt.backends.amd.device_memory import MemoryBlock, NamedRange, Storage
+from zinc_rt.backends.amd.loaded_kernels import KernelKey
 from zinc_rt.backends.amd.stamps import Stamps
+from zinc_rt.backends.amd.stopped_ring import IndirectCode
 from zinc_rt.backends.times import Times
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
@@ -31,7 +31,7 @@ ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or an
 
 
 @dataclass(frozen=True, slots=True)
-class PacketProgram:
+class PacketList:
     """Raw packets, run as they stand; the backend puts a wait for the queue's earlier waves before them, and a
     cache invalidation. `dispatches`: which of them, by index, are a plan's."""
 
@@ -41,15 +41,15 @@ class PacketProgram:
 
 
 @dataclass(eq=False, slots=True)
-class AmdVariant:
-    """A built program: its indirect buffer in GPU memory, replayed as it is."""
+class AmdExecutable:
+    """What was built of a lowered graph or a packet list: its indirect buffer in GPU memory, replayed as it is."""
 
     name: str
     ib: IndirectCode
     storage: Storage
     dispatched: tuple[tuple[int, Node | None], ...] = ()  # whose dispatch begins at which dword
-    block: Block | None = None  # arguments, grids and temporaries of a graph's dispatches
-    placed: dict[Buffer, list[Part]] = field(default_factory=dict)  # what a graph keeps in buffers given to it
+    block: MemoryBlock | None = None  # arguments, grids and temporaries of a graph's dispatches
+    placed: dict[Buffer, list[NamedRange]] = field(default_factory=dict)  # what it keeps in buffers given to it
     code: Callable[[], dict[str, bytes]] = dict
     loaded: tuple[KernelKey, ...] = ()  # kernels that it holds
     stamps: Stamps | None = None  # of a timed program
@@ -68,7 +68,7 @@ class AmdVariant:
 
 
 def ib_content(
-    program: PacketProgram, generation: Generation
+    program: PacketList, generation: Generation
 ) -> tuple[list[int], tuple[tuple[int, Node | None], ...]]:
     """The dwords of the buffer, a multiple of IB_ALIGN_DW, and at which of them each dispatch of a node begins.
 

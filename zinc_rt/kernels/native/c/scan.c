@@ -1,4 +1,4 @@
-// SSM_SCAN: docs/canonical-1.md's row of it. recurrent_rows.py gives the argument block.
+// SSM_SCAN: docs/canonical-1.md's row of it. rows/recurrent.py gives the argument block.
 #include "activations.h"
 #include "recurrent.h"
 

@@ -1,4 +1,4 @@
-// FLASH_ATTN, and the attention of MLA_FLASH_ATTN: docs/canonical-1.md, Attention. attention_rows.py gives the
+// FLASH_ATTN, and the attention of MLA_FLASH_ATTN: docs/canonical-1.md, Attention. rows/attention.py gives the
 // argument blocks.
 //
 // An item of `attention` is a part of the work of some neighbouring tokens: some of their heads, some of the chunks
@@ -15,8 +15,8 @@ enum {
     CHUNK = 256,    // absolute positions
     GROUP = 32,     // neighbouring keys in a chunk, with sums of their own
     GROUPS = CHUNK / GROUP,
-    QUERIES = 16,   // of a run, at most: attention_rows.py
-    WIDEST = 2048,  // head: attention_rows.py
+    QUERIES = 16,   // of a run, at most: rows/attention.py
+    WIDEST = 2048,  // head: rows/attention.py
     SPAN = 128,     // accumulators of a dot
     DIMS = 256,     // of values, summed in one pass over their rows
     PARTS = 8,      // into which a token's work is cut, where it can be, before heads are kept together

@@ -1,4 +1,4 @@
-// Tables of rows and of page numbers. table_rows.py gives the argument blocks.
+// Tables of rows and of page numbers. rows/table_store.py gives the argument blocks.
 #include "task.h"
 #include "vec.h"
 

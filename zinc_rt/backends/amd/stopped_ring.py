@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.hang import FaultState, FenceState, RingState, SubmissionState
-from zinc_rt.backends.amd.page_fault import FaultSeen
-from zinc_rt.backends.amd.ring import AmdRing, Batch, Submission
+from zinc_rt.backends.amd.page_fault import SimulatedFault
+from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords, Submission
 from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.syscalls import PAGE_BYTES
 from zinc_rt.kmd.transport import DeviceBuffer
@@ -85,9 +85,9 @@ def _submission_state(each: Submission, seen: int, consumed_dw: int) -> Submissi
         state = "being fetched"
     else:
         state = "not fetched"
-    ib = each.batch.ib
+    ib = each.ready.ib
     called = (ib.name, ib.gpu_va, len(ib.words)) if isinstance(ib, IndirectCode) else ("", 0, 0)
-    return SubmissionState(each.batch.name, each.start_dw, each.end_dw, each.fence_value, state, *called)
+    return SubmissionState(each.ready.name, each.start_dw, each.end_dw, each.fence_value, state, *called)
 
 
 def stuck_submission(ring: AmdRing) -> Submission | None:
@@ -180,7 +180,7 @@ def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: Addres
     return tuple(found)
 
 
-Seen = Callable[[int, int], tuple[FaultSeen, Node | None] | None]
+Seen = Callable[[int, int], tuple[SimulatedFault, Node | None] | None]
 """(queue id, address of the page): what a simulated device saw, and of which node it was."""
 
 
@@ -209,15 +209,15 @@ def _naming(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
     """Submissions not finished whose packets touch these bytes."""
     seen = fence_state(ring).seen
     running = [each for each in ring.submissions() if not 0 < each.fence_value <= seen]
-    batches = {each.batch: None for each in running}  # a replayed graph is one batch, however often it runs
-    named = {batch for batch in batches if _names(batch, ring, va, size_bytes)}
-    return tuple(each.batch.name for each in running if each.batch in named)
+    distinct = {each.ready: None for each in running}  # a replayed graph is one object, however often it runs
+    named = {ready for ready in distinct if _names(ready, ring, va, size_bytes)}
+    return tuple(each.ready.name for each in running if each.ready in named)
 
 
-def _names(batch: Batch, ring: AmdRing, va: int, size_bytes: int) -> bool:
-    streams: list[Sequence[int]] = [list(batch.words)]
-    if isinstance(batch.ib, IndirectCode):
-        streams.append(batch.ib.words)
+def _names(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
+    streams: list[Sequence[int]] = [list(ready.words)]
+    if isinstance(ready.ib, IndirectCode):
+        streams.append(ready.ib.words)
     return any(
         access.va < va + size_bytes and va < access.va + access.size_bytes
         for words in streams
@@ -252,7 +252,7 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
     stuck = stuck_submission(ring)
     if stuck is None:
         return "everything submitted has finished"
-    name = stuck.batch.name
+    name = stuck.ready.name
     if ring.consumed_dw <= stuck.start_dw:
         return (
             f"rptr stands at the beginning of {name}: its first packet does not end, the doorbell did not arrive, "
@@ -264,12 +264,12 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
 
 
 def _miscounted(ring: AmdRing) -> str:
-    """Where wptr went on by another number than a batch has dwords: what lies between was never written."""
+    """Where wptr went on by another number than its dwords: what lies between was never written."""
     for each in ring.submissions():
-        moved, dwords = each.end_dw - each.start_dw, each.batch.count_dw
+        moved, dwords = each.end_dw - each.start_dw, each.ready.count_dw
         if moved != dwords:
             unit = "; it counts bytes where dwords are meant" if moved == 4 * dwords else ""
-            return f"wptr moved by {moved} for {each.batch.name}, which has {dwords} dwords{unit}"
+            return f"wptr moved by {moved} for {each.ready.name}, which has {dwords} dwords{unit}"
     return ""
 
 

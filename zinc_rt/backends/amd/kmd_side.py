@@ -34,7 +34,7 @@ class Incident:
     node: Node | None = None  # at which a replay stopped, where a simulated device said so
 
 
-class KernelSide(Protocol):
+class KmdSide(Protocol):
     transport: Transport
     incidents: list[Incident]
 

@@ -12,7 +12,7 @@ CORE_DUMPS = "/sys/class/devcoredump"
 _RECORD_BYTES = 8192  # CONSOLE_EXT_LOG_MAX in the kernel
 
 
-class Log(Protocol):
+class KmdLog(Protocol):
     missing: str
     """Why there is no log; empty where there is one."""
 
@@ -20,7 +20,7 @@ class Log(Protocol):
         """What was logged since this object was made."""
 
 
-class KernelLog:
+class KmsgLog:
     """/dev/kmsg from now on. Without permission (dmesg_restrict) it is empty and says so."""
 
     def __init__(self, path: str = KMSG) -> None:
@@ -54,7 +54,7 @@ class KernelLog:
             self._fd = -1
 
 
-class DriverLog:
+class SimulatedLog:
     """The log of a simulated machine, which reads to its end without blocking."""
 
     def __init__(self, driver: Driver, path: str = KMSG) -> None:

@@ -1,4 +1,4 @@
-// SSM_CONV1D in its three forms: docs/canonical-1.md's row of it. recurrent_rows.py gives the argument block.
+// SSM_CONV1D in its three forms: docs/canonical-1.md's row of it. rows/recurrent.py gives the argument block.
 #include "activations.h"
 #include "recurrent.h"
 

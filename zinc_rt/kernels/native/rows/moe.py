@@ -9,7 +9,7 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.projections_rows import projection, projection_refusal
+from zinc_rt.kernels.native.rows.projections import projection, projection_refusal
 from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
 from zinc_rt.kernels.rows.tuning import Tuning
 

@@ -1,4 +1,4 @@
-// The router's choice of experts and the sum of what they give. moe_rows.py gives moe_topk's argument block,
+// The router's choice of experts and the sum of what they give. rows/moe.py gives moe_topk's argument block,
 // kernels/rows/matvec.py expert_sum's.
 #include "activations.h"
 #include "task.h"

@@ -1,4 +1,4 @@
-// MLA_ABSORB's and MLA_EXPAND's copies: runs of a head's columns. mla_rows.py gives the argument block.
+// MLA_ABSORB's and MLA_EXPAND's copies: runs of a head's columns. rows/mla.py gives the argument block.
 #include "task.h"
 #include "vec.h"
 

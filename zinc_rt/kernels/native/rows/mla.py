@@ -9,8 +9,8 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.attention_rows import WIDEST, attention_launches
-from zinc_rt.kernels.native.projections_rows import Heads, projection, projection_refusal
+from zinc_rt.kernels.native.rows.attention import WIDEST, attention_launches
+from zinc_rt.kernels.native.rows.projections import Heads, projection, projection_refusal
 from zinc_rt.kernels.rows.tuning import Tuning
 
 Launches = Iterator[Launch | Sync]

@@ -1,4 +1,4 @@
-// What a projection is, and who computes which part of one. projections_rows.py writes the argument block.
+// What a projection is, and who computes which part of one. rows/projections.py writes the argument block.
 #pragma once
 #include "task.h"
 #include "types.h"

@@ -23,7 +23,7 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class LoweredGraph:
     """`timed`: each dispatch runs alone, and the tier notes when it began and ended (backends/times.py)."""
 
     graph: OpGraph

@@ -1,4 +1,4 @@
-// ROPE, and norm, rotation and cache write in one. rope_rows.py gives the argument blocks.
+// ROPE, and norm, rotation and cache write in one. rows/rope.py gives the argument blocks.
 #include "norm.h"
 #include "paging.h"
 #include "rope.h"

@@ -15,7 +15,7 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.table_rows import rows_launch
+from zinc_rt.kernels.native.rows.table_store import rows_launch
 from zinc_rt.kernels.native.vectors import matrix
 from zinc_rt.kernels.rows.operands import F32, Buffer, last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning

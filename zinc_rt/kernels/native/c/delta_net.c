@@ -1,4 +1,4 @@
-// SSM_DELTA_NET in its three forms, SSM_GATED_NORM: docs/canonical-1.md's rows of them. recurrent_rows.py gives the
+// SSM_DELTA_NET in its three forms, SSM_GATED_NORM: docs/canonical-1.md's rows of them. rows/recurrent.py gives the
 // argument blocks.
 #include "activations.h"
 #include "norm.h"

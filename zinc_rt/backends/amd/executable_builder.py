@@ -9,21 +9,21 @@ from functools import partial
 
 import numpy as np
 
-from zinc_rt.backends.amd import command_stream, examine
-from zinc_rt.backends.amd.device_memory import DeviceMemory, Part, Storage
-from zinc_rt.backends.amd.kernel_code import KernelCode
-from zinc_rt.backends.amd.legal import refuse_illegal
-from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram, ib_content
+from zinc_rt.backends.amd import command_stream, stopped_ring
+from zinc_rt.backends.amd.debug_lint import refuse_illegal
+from zinc_rt.backends.amd.device_memory import DeviceMemory, NamedRange, Storage
+from zinc_rt.backends.amd.loaded_kernels import LoadedKernels
+from zinc_rt.backends.amd.packet_list import AmdExecutable, PacketList, ib_content
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
 from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
 from zinc_rt.backends.base import Device
-from zinc_rt.backends.waiting import compile_all
+from zinc_rt.backends.precompile import precompile_all
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
 from zinc_rt.kmd.driver import Expected
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import DispatchPlan, Program, dispatch_plan
+from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan
 from zinc_rt.lower.dispatch_plan import places
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import Generation
@@ -31,33 +31,34 @@ from zinc_rt.pm4.lint import QueueInterface as LintQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Programs:
-    """`put` writes device memory. `expect`: a simulated device's, for kernels about to run. `debug`: lint every
-    indirect buffer, and hold each dispatch of a graph against its kernel's container."""
+class ExecutableBuilder:
+    """Builds what a backend submits. `put` writes device memory. `precompile`: a simulated device's, for kernels
+    about to run. `debug`: lint every indirect buffer, and hold each dispatch of a graph against its kernel's
+    container."""
 
     memory: DeviceMemory
-    code: KernelCode | None  # None: a chip without kernels
+    code: LoadedKernels | None  # None: a chip without kernels
     put: Callable[[int, np.ndarray], None]
-    expect: Callable[[Sequence[Expected]], None]
+    precompile: Callable[[Sequence[Expected]], None]
     generation: Generation
     tier: str
     device: Device
     debug: bool = False
 
-    def build(self, program: Program | PacketProgram, buffers: Mapping[str, Buffer]) -> AmdVariant:
+    def build(self, program: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         """The host writes it through the BAR: flush before it runs."""
-        return self._packets(program) if isinstance(program, PacketProgram) else self._graph(program, buffers)
+        return self._packets(program) if isinstance(program, PacketList) else self._graph(program, buffers)
 
-    def free(self, variant: AmdVariant) -> None:
-        self.memory.give_back(variant.storage.block)
-        if variant.block is not None:
-            self.memory.give_back(variant.block)
-        if variant.stamps is not None:
-            self.memory.give_back(variant.stamps.block)
+    def free(self, executable: AmdExecutable) -> None:
+        self.memory.give_back(executable.storage.block)
+        if executable.block is not None:
+            self.memory.give_back(executable.block)
+        if executable.stamps is not None:
+            self.memory.give_back(executable.stamps.block)
         if self.code is not None:
-            self.code.release(variant.loaded)
+            self.code.release(executable.loaded)
 
-    def _graph(self, program: Program, buffers: Mapping[str, Buffer]) -> AmdVariant:
+    def _graph(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         if self.code is None:
             raise UnsupportedError(
                 f"tier {self.tier} has no kernels for {self.device.arch}",
@@ -67,7 +68,7 @@ class Programs:
         with ExitStack() as undo:
             kernels = self.code.load(step.code for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
-            compile_all(self.expect, [kernel.expected for kernel in kernels.values()])
+            precompile_all(self.precompile, [kernel.expected for kernel in kernels.values()])
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va
@@ -81,11 +82,11 @@ class Programs:
                 undo.callback(self.memory.give_back, stamps.block)
             timed = {} if stamps is None else {"stamps_va": stamps.block.device.gpu_va}
             stream = command_stream.packets(plan, va, kernels, self.generation, **timed)
-            variant = self._packets(stream, expected)
-            variant.block, variant.loaded, variant.stamps = block, tuple(kernels), stamps
+            executable = self._packets(stream, expected)
+            executable.block, executable.loaded, executable.stamps = block, tuple(kernels), stamps
             undo.pop_all()
-        self._name(plan, program, buffers, variant, va)
-        return variant
+        self._name(plan, program, buffers, executable, va)
+        return executable
 
     def _stamps(self, plan: DispatchPlan) -> Stamps:
         """Where a timed program's readings go. The host has written it: flush before it runs."""
@@ -97,21 +98,26 @@ class Programs:
         return stamps
 
     def _name(
-        self, plan: DispatchPlan, program: Program, buffers: Mapping[str, Buffer], variant: AmdVariant, va: int
+        self,
+        plan: DispatchPlan,
+        program: LoweredGraph,
+        buffers: Mapping[str, Buffer],
+        executable: AmdExecutable,
+        va: int,
     ) -> None:
         """Announce what lies where, last of all: in buffers that others use too a failed build leaves no names."""
-        own: list[Part] = []
+        own: list[NamedRange] = []
         for allocation, offset, size_bytes, name in places(plan, program):
             if allocation:
                 buffer = buffers[allocation]
-                variant.placed.setdefault(buffer, []).append((_va(buffer) + offset, size_bytes, name))
+                executable.placed.setdefault(buffer, []).append((_va(buffer) + offset, size_bytes, name))
             else:
                 own.append((va + offset, size_bytes, name))
         self.memory.announce(own)
-        for buffer, parts in variant.placed.items():
+        for buffer, parts in executable.placed.items():
             self.memory.name_parts(buffer, parts)
 
-    def _packets(self, program: PacketProgram, expected: Expectation | None = None) -> AmdVariant:
+    def _packets(self, program: PacketList, expected: Expectation | None = None) -> AmdExecutable:
         words, nodes = ib_content(program, self.generation)
         if self.debug:
             kind: LintQueue = "userq" if self.tier == "t2" else "kfd"
@@ -124,9 +130,9 @@ class Programs:
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
         buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {program.name}")
         storage: Storage = buffer.storage
-        storage.view()[:] = examine.as_bytes(words)
-        code = examine.IndirectCode(program.name, storage.device, tuple(words))
-        return AmdVariant(program.name, code, storage, nodes)
+        storage.view()[:] = stopped_ring.as_bytes(words)
+        code = stopped_ring.IndirectCode(program.name, storage.device, tuple(words))
+        return AmdExecutable(program.name, code, storage, nodes)
 
 
 def _va(buffer: Buffer) -> int:
@@ -134,7 +140,7 @@ def _va(buffer: Buffer) -> int:
     return buffer.gpu_va
 
 
-def _address(program: Program, buffers: Mapping[str, Buffer], place: Ref) -> int:
+def _address(program: LoweredGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
     """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
     if place.name in buffers:
         return _va(buffers[place.name]) + place.offset_bytes
@@ -142,7 +148,7 @@ def _address(program: Program, buffers: Mapping[str, Buffer], place: Ref) -> int
     return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
 
 
-def _extent(program: Program, buffers: Mapping[str, Buffer], name: str) -> Range:
+def _extent(program: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> Range:
     """Where a buffer of a graph lies, first byte and the one behind the last."""
     first = _address(program, buffers, Ref(name))
     size = buffers[name].size_bytes if name in buffers else program.plan.placements[name].size_bytes

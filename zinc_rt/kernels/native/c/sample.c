@@ -1,5 +1,5 @@
 // From logits to tokens: ARGMAX, SAMPLE, VERIFY_K, STREAM_OUT. kernels/rows/sampling.py gives the argument blocks,
-// sample_rows.py SAMPLE's.
+// rows/sample.py SAMPLE's.
 #include "exp_log.h"
 #include "task.h"
 

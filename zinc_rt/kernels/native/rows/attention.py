@@ -8,7 +8,7 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.rope_rows import page_sizes
+from zinc_rt.kernels.native.rows.rope import page_sizes
 from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.tuning import Tuning

@@ -1,5 +1,5 @@
 // Elementwise opcodes: an item is COLUMNS columns of a row. kernels/rows/elementwise.py gives the argument blocks,
-// row_scale's is rope_rows.py's.
+// row_scale's is rows/rope.py's.
 #include "activations.h"
 #include "task.h"
 

@@ -1,4 +1,4 @@
-// KV_WRITE_BATCHED. rope_rows.py gives the argument block.
+// KV_WRITE_BATCHED. rows/rope.py gives the argument block.
 #include "paging.h"
 #include "vec.h"
 

@@ -37,7 +37,7 @@ class LoadedKernel:
 KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches
 
 
-class KernelCode:
+class LoadedKernels:
     """`read(name)` gives a kernel's container, `write(va, bytes)` puts bytes into device memory."""
 
     def __init__(

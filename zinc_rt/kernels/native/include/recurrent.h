@@ -1,4 +1,4 @@
-// Recurrent state: rows of a buffer, one to a sequence. recurrent_rows.py says which form a node has.
+// Recurrent state: rows of a buffer, one to a sequence. rows/recurrent.py says which form a node has.
 #pragma once
 #include "task.h"
 #include "vec.h"

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zinc_rt.backends.amd import examine
+from zinc_rt.backends.amd import stopped_ring
 from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.hang import Hang, HangReport
-from zinc_rt.backends.amd.kernel_log import DriverLog, KernelLog, Log, core_dump, core_dumps
-from zinc_rt.backends.amd.kernel_side import KernelSide
+from zinc_rt.backends.amd.kmd_log import KmdLog, KmsgLog, SimulatedLog, core_dump, core_dumps
+from zinc_rt.backends.amd.kmd_side import KmdSide
 from zinc_rt.backends.amd.ring import AmdRing
 from zinc_rt.backends.base import Device
 
 
-class Reporter:
+class HangReporter:
     """Remembers from the start what is old: log lines and core dumps."""
 
     def __init__(
         self,
-        side: KernelSide,
+        side: KmdSide,
         addresses: AddressMap,
         tier: str,
         device: Device,
         *,
         folder: Path | None,
-        log: Log | None = None,
-        seen: examine.Seen | None = None,
+        log: KmdLog | None = None,
+        seen: stopped_ring.Seen | None = None,
     ) -> None:
         """`seen`: what a simulated device knows of a fault in a page, by queue id and address."""
         self.folder = folder
@@ -34,7 +34,7 @@ class Reporter:
         self._tier = tier
         self._device = device
         self._seen = seen
-        self._log = log or (DriverLog(side.transport.driver) if device.simulated else KernelLog())
+        self._log = log or (SimulatedLog(side.transport.driver) if device.simulated else KmsgLog())
         self._old_dumps = core_dumps(side.transport.driver)
 
     def hang(self, ring: AmdRing, what: str) -> Hang:
@@ -51,35 +51,35 @@ class Reporter:
         """The state of one ring now. Changes nothing on the device."""
         ring.look()
         addresses = self._addresses
-        shown = examine.window(ring, addresses)
-        stuck = examine.stuck_submission(ring)
-        ib = stuck.batch.ib if stuck is not None else None
-        code = examine.ib_words(ib) if ib is not None else ()
-        refused = examine.illegal(shown, code, ring, addresses)
-        faults, faulty = examine.fault_states(ring, addresses, self._seen)
+        shown = stopped_ring.window(ring, addresses)
+        stuck = stopped_ring.stuck_submission(ring)
+        ib = stuck.ready.ib if stuck is not None else None
+        code = stopped_ring.ib_words(ib) if ib is not None else ()
+        refused = stopped_ring.illegal(shown, code, ring, addresses)
+        faults, faulty = stopped_ring.fault_states(ring, addresses, self._seen)
         return HangReport(
             what=what,
-            why=examine.why(ring, faults, refused),
+            why=stopped_ring.why(ring, faults, refused),
             last_packet=shown.last_packet,
-            ring=examine.ring_state(ring),
-            fence=examine.fence_state(ring),
-            submissions=examine.submission_states(ring),
+            ring=stopped_ring.ring_state(ring),
+            fence=stopped_ring.fence_state(ring),
+            submissions=stopped_ring.submission_states(ring),
             window=shown.text,
-            ib=examine.ib_text(ib, code, ring.generation, addresses) if ib is not None else "",
+            ib=stopped_ring.ib_text(ib, code, ring.generation, addresses) if ib is not None else "",
             illegal=refused,
             incidents=tuple(each.text for each in self._side.incidents),
             faults=faults,
             generation=ring.generation,
             device=self._device,
             tier=self._tier,
-            kernel_log=self._log.lines(),
-            kernel_log_missing=self._log.missing,
+            kmd_log=self._log.lines(),
+            kmd_log_missing=self._log.missing,
             ring_words=bytes(ring.queue.ring.host.view),
-            ib_words=examine.as_bytes(code),
+            ib_words=stopped_ring.as_bytes(code),
             core_dump=core_dump(self._side.transport.driver, self._old_dumps),
             node=next((each.node for each in self._side.incidents if each.node is not None), faulty),
         )
 
     def close(self) -> None:
-        if isinstance(self._log, KernelLog):
+        if isinstance(self._log, KmsgLog):
             self._log.close()
