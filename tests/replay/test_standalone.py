@@ -32,13 +32,13 @@ from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.replay import standalone
-from zinc_rt.replay.capture import Capture, capture, chosen_step
+from zinc_rt.replay.capture import StepCapture, capture, chosen_step
 from zinc_rt.replay.command import main
 from zinc_rt.replay.standalone import emit, runs_of
 from zinc_rt.replay.standalone_program import CALLS
-from zinc_rt.replay.tape import Step, Tape
+from zinc_rt.replay.tape import RecordedStep, Tape
 from zinc_rt.sim.serve.client import SimClient
-from zinc_rt.trace.records import Fault
+from zinc_rt.trace.records import FaultRecord
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
@@ -71,7 +71,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def captured(
     log: Path, device: Path, tier: str = "t1", plant: Plant | None = None, kernels: BinaryKernelSet | None = None
-) -> Capture:
+) -> StepCapture:
     """The log's step as the tier would submit it, with one thing wrong."""
 
     def opener(ordering: str) -> Backend:
@@ -102,7 +102,7 @@ def run(program: list[str], device: Path | None) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def python(case: Capture, path: Path, device: Path | None, *options: str) -> tuple[int, str]:
+def python(case: StepCapture, path: Path, device: Path | None, *options: str) -> tuple[int, str]:
     """-S as well: no site-packages, so nothing of ours can be found."""
     emit(case, path, log="a.zlog")
     return run([sys.executable, "-I", "-S", str(path), *options], device)
@@ -404,10 +404,15 @@ def test_runs_hold_everything_that_is_not_zero(content: bytes) -> None:
 
 
 def test_the_step_that_did_not_end_is_taken_else_the_last() -> None:
-    steps = [Step(number, 0, (1, 1, 1), "main", (1, 1, 1, 0), 0.0, []) for number in range(3)]
+    steps = [RecordedStep(number, 0, (1, 1, 1), "main", (1, 1, 1, 0), 0.0, []) for number in range(3)]
     assert chosen_step(Tape({}, steps=steps)) == 2
-    assert chosen_step(Tape({}, steps=steps, faults=[Fault(1, "hang", "", 0.0), Fault(2, "lost", "", 0.0)])) == 1
-    assert chosen_step(Tape({}, steps=steps, faults=[Fault(-1, "before any step", "", 0.0)])) == 2
+    assert (
+        chosen_step(
+            Tape({}, steps=steps, faults=[FaultRecord(1, "hang", "", 0.0), FaultRecord(2, "lost", "", 0.0)])
+        )
+        == 1
+    )
+    assert chosen_step(Tape({}, steps=steps, faults=[FaultRecord(-1, "before any step", "", 0.0)])) == 2
 
 
 def test_the_input_of_the_log_is_what_the_node_reads(log: Path, device: Path) -> None:
