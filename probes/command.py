@@ -144,7 +144,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     from zinc_rt.facts import leaned_on, told
     from zinc_rt.probes import registry
     from zinc_rt.probes.device import parse, require_amd_gpu
-    from zinc_rt.probes.kmd_log import KmdLog
+    from zinc_rt.probes.gpu_messages import GpuMessages
     from zinc_rt.probes.learning import facts_file
     from zinc_rt.probes.output import passed, table
     from zinc_rt.probes.runner import ProbeRunner
@@ -188,7 +188,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
             report.shortcuts.append(f"the simulated device takes {name} at its other value")
         if spec.reorder is not None:
             report.shortcuts.append(f"concurrent work finishes in an order of its own, seed {spec.reorder}")
-    messages = KmdLog(simulated=spec.simulated)
+    messages = GpuMessages(simulated=spec.simulated)
     show(table.header(device))
     if messages.missing and not spec.simulated:
         show(f"log       {messages.missing}")
