@@ -10,15 +10,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.addresses import AddressMap
-from zinc_rt.backends.amd.kernel_side import KernelSide, KfdSide, UserqSide
-from zinc_rt.backends.amd.reporter import Reporter
+from zinc_rt.backends.amd.hang_reporter import HangReporter
+from zinc_rt.backends.amd.kmd_side import KfdSide, KmdSide, UserqSide
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.topology import Node, arch_name, read_topology
+from zinc_rt.kmd.topology import TopologyNode, arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.child import Ended, run_apart
@@ -81,11 +81,11 @@ class Context:
         return [*(self._since.marks() if self._since is not None else []), *self._marks_apart]
 
     @cached_property
-    def chosen(self) -> tuple[Node | None, str]:
+    def chosen(self) -> tuple[TopologyNode | None, str]:
         return choose(self.driver, self.spec)
 
     @property
-    def node(self) -> Node:
+    def node(self) -> TopologyNode:
         """As KFD describes it."""
         node, path = self.chosen
         if node is None:
@@ -122,16 +122,16 @@ class Context:
         return self.userq if self.tier == T2 else self.gpu
 
     @cached_property
-    def side(self) -> KernelSide:
-        made: KernelSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
+    def side(self) -> KmdSide:
+        made: KmdSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
         self._stack.callback(made.close)
         return made
 
     @cached_property
-    def reporter(self) -> Reporter:
+    def reporter(self) -> HangReporter:
         arch = arch_name(self.transport.generation)
         device = Device(name=arch, arch=arch, simulated=self.driver.simulated, profile=self.spec.profile)
-        made = Reporter(self.side, self.addresses, self.tier, device, folder=None)
+        made = HangReporter(self.side, self.addresses, self.tier, device, folder=None)
         self._stack.callback(made.close)
         return made
 
@@ -196,7 +196,7 @@ class Context:
             error.add_note(f"and: {failure}")
 
 
-def choose(driver: Driver, spec: DeviceSpec) -> tuple[Node | None, str]:
+def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
     """The GPU meant, as KFD and as DRM know it. Raises ZincError where there is none this version supports."""
     try:
         topology = read_topology(driver)

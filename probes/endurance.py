@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, EventWrite, Nop, WriteData
 from zinc_rt.probes.context import Context, until
 from zinc_rt.probes.cp_basic import FAULTED, NOT_FETCHED
@@ -26,12 +26,12 @@ MIXED_BYTES = 4096
 def latency(c: Context) -> Outcome:
     lane = c.lane()
     before = c.transport.resources()
-    batch = lane.ring.batch([Nop()], "fence")
+    ready = lane.ring.encode([Nop()], "fence")
     micros = []
     count = SIMULATED_FENCES if c.driver.simulated else FENCES
     for number in range(WARM_UP + count):
         began = time.perf_counter()
-        fence = lane.ring.submit(batch)
+        fence = lane.ring.submit(ready)
         fence.wait(c.poll_seconds)
         if number >= WARM_UP:
             micros.append((time.perf_counter() - began) * 1e6)

@@ -16,7 +16,7 @@ from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
     from zinc_rt.backends.spec import OnDevice
-    from zinc_rt.kmd.discover import Machine
+    from zinc_rt.kmd.discover import GpuInventory
     from zinc_rt.kmd.driver import Driver
 
 EXAMPLES = """\
@@ -54,11 +54,11 @@ def main(argv: list[str] | None = None) -> int:
 def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     """`driver` None: no Linux, so no GPU tier."""
     from zinc_rt.files import check_writable
-    from zinc_rt.kmd.discover import Machine, find_gpus
+    from zinc_rt.kmd.discover import GpuInventory, find_gpus
     from zinc_rt.report import Report, Result
 
     check_writable(report=arguments.json)
-    machine = find_gpus(driver) if driver else Machine((), (f"GPU tiers need Linux, this is {sys.platform}",))
+    machine = find_gpus(driver) if driver else GpuInventory((), (f"GPU tiers need Linux, this is {sys.platform}",))
     rows = survey(machine, driver)
     out = output_stream(arguments)
     terminal.show(_table(rows), out=out)
@@ -94,7 +94,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
                 "arch": gpu.arch,
                 "pci": gpu.pci_address,
                 "device_id": gpu.device_id,
-                "driver": gpu.kernel_driver,
+                "driver": gpu.kmd_name,
                 "properties": dict(gpu.node.properties) if gpu.node else {},
             }
             for gpu in machine.gpus
@@ -105,7 +105,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     return finish(report, arguments)
 
 
-def survey(machine: Machine, driver: Driver | None) -> list[TierRow]:
+def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
     """A row for each GPU and tier, then what runs elsewhere."""
     from zinc_rt.backends import registry
     from zinc_rt.backends.spec import Host, OnDevice, available_cores
