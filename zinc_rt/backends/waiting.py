@@ -13,14 +13,14 @@ AT_ONCE = 4  # or as many as there are cores: each call starts a compiler a core
 Kernel = TypeVar("Kernel")
 
 
-def compile_all(expect: Callable[[Sequence[Kernel]], None], kernels: Sequence[Kernel]) -> None:
+def compile_all(precompile: Callable[[Sequence[Kernel]], None], kernels: Sequence[Kernel]) -> None:
     """All in one call, the fastest way; a few at a time where somebody hears."""
     hear = on_compile.get()
     if hear is None:
-        expect(kernels)
+        precompile(kernels)
         return
     step = max(AT_ONCE, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
     for at in range(0, len(kernels), step):
         hear(at, len(kernels))
-        expect(kernels[at : at + step])
+        precompile(kernels[at : at + step])
     hear(len(kernels), len(kernels))

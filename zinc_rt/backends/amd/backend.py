@@ -112,7 +112,7 @@ class AmdBackend:
             self.memory,
             KernelCode(self.kernels.load, self.memory, self._put) if self.kernels.entries else None,
             self._put,
-            self.instrument.expect if self.instrument is not None else lambda kernels: None,
+            self.instrument.precompile if self.instrument is not None else lambda kernels: None,
             self.generation,
             spec.tier,
             device,

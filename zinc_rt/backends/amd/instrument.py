@@ -13,7 +13,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.zrt import Zrt
-from zinc_rt.kmd.driver import Expected, SideChannel
+from zinc_rt.kmd.driver import KernelToCompile, SideChannel
 
 KERNEL = "kernel "  # as kernel_code names what it loads
 
@@ -85,8 +85,8 @@ class AmdInstrument:
         self._name_parts(buffer, after.placed.get(buffer, ()), alone=True)
         self.discard(buffer, 0, buffer.size_bytes)
 
-    def expect(self, kernels: Sequence[Expected]) -> None:
-        self._device.expect(kernels)
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
+        self._device.precompile(kernels)
 
     def _finding(self, each: Any) -> Finding:
         if each not in self._known:

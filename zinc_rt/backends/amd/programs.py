@@ -21,7 +21,7 @@ from zinc_rt.backends.waiting import compile_all
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import DispatchPlan, Program, dispatch_plan
 from zinc_rt.lower.dispatch_plan import places
@@ -32,13 +32,13 @@ from zinc_rt.pm4.lint import Queue as LintQueue
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """`put` writes device memory. `expect`: a simulated device's, for kernels about to run. `debug`: lint every
-    indirect buffer, and hold each dispatch of a graph against its kernel's container."""
+    """`put` writes device memory. `precompile` is a simulated device's, for kernels about to run. `debug`: lint
+    every indirect buffer, and hold each dispatch of a graph against its kernel's container."""
 
     memory: DeviceMemory
     code: KernelCode | None  # None: a chip without kernels
     put: Callable[[int, np.ndarray], None]
-    expect: Callable[[Sequence[Expected]], None]
+    precompile: Callable[[Sequence[KernelToCompile]], None]
     generation: Generation
     tier: str
     device: Device
@@ -67,7 +67,7 @@ class Programs:
         with ExitStack() as undo:
             kernels = self.code.load(step.code for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
-            compile_all(self.expect, [kernel.expected for kernel in kernels.values()])
+            compile_all(self.precompile, [kernel.to_compile for kernel in kernels.values()])
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va
