@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from zinc_rt.doctor.capture import Capture
 from zinc_rt.doctor.chips import CHIPS, Chip, supported
 from zinc_rt.doctor.logs import Log
-from zinc_rt.kmd.topology import Node
+from zinc_rt.kmd.topology import TopologyNode
 
 Version = tuple[int, ...]
 
@@ -32,7 +32,7 @@ class Gpu:
     driver: str | None = None  # "" where it is known that none is bound
     name: str = ""
     arch: str = ""
-    node: Node | None = None
+    node: TopologyNode | None = None
     vram_bytes: int | None = None
     visible_bytes: int | None = None  # VRAM that the CPU reaches
     vram_used_bytes: int | None = None

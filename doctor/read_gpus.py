@@ -12,14 +12,14 @@ from zinc_rt.doctor.machine import Gpu, Link
 from zinc_rt.doctor.numbers import integer
 from zinc_rt.doctor.read_firmware import of_debugfs, of_ioctls, of_sysfs
 from zinc_rt.errors import ZincError
-from zinc_rt.kmd.topology import Node
+from zinc_rt.kmd.topology import TopologyNode
 
 AMD = 0x1002
 _DRM = "sys/class/drm"
 _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
 
 
-def gpus(capture: Capture, nodes: tuple[Node, ...]) -> tuple[Gpu, ...]:
+def gpus(capture: Capture, nodes: tuple[TopologyNode, ...]) -> tuple[Gpu, ...]:
     listed = lspci.parse(capture.text("lspci.txt") or "")
     firmware = of_debugfs(capture)
     found: dict[str, Gpu] = {}
@@ -255,7 +255,7 @@ def _bare_functions(capture: Capture) -> dict[str, Gpu]:
     return found
 
 
-def _add_node(found: dict[str, Gpu], node: Node) -> None:
+def _add_node(found: dict[str, Gpu], node: TopologyNode) -> None:
     """KFD's view, by render minor, else by PCI location, else where only one GPU can be meant."""
     render = f"renderD{node.properties.get('drm_render_minor', 0)}"
     location = node.properties.get("location_id")

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     DispatchDirect,

@@ -30,8 +30,8 @@ from zinc_rt.kernels.native import build
 from zinc_rt.lower import Program
 from zinc_rt.lower.lower import choose
 from zinc_rt.lower.program import Barrier, Call
-from zinc_rt.mem.heaps import Heap
-from zinc_rt.mem.plan import Allocation, MemoryPlan, Placement
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.plan import Allocation, BufferPlacement, MemoryPlan
 
 HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
 PAGE_TOKENS = 16
@@ -99,8 +99,8 @@ class Attention:
             room,
             1,
             False,
-            {name: Allocation(Heap.HOST_VISIBLE, a.nbytes, a.nbytes) for name, a in arrays.items()},
-            {name: Placement(name, 0, a.nbytes) for name, a in arrays.items()},
+            {name: Allocation(BufferHeap.HOST_VISIBLE, a.nbytes, a.nbytes) for name, a in arrays.items()},
+            {name: BufferPlacement(name, 0, a.nbytes) for name, a in arrays.items()},
             0,
         )
         buffers = {

@@ -24,7 +24,7 @@ from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
 from zinc_rt.pm4 import Generation, Sh
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import DispatchDirect, EventWrite, HdpFlush, ProtectedFenceSignal, SetShReg
 
 LIMIT_US, AIM_US = 5.0, 3.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import abc
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from zinc_rt.backends.times import Times
-from zinc_rt.engine import Engine, Request
+from zinc_rt.engine import Engine, Sequence
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.graph import Graph, Node, Stage
+from zinc_rt.ir.graph import Node, OpGraph, Stage
 from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.perf.structure import prompt_of
 from zinc_rt.trace.events import node_title
@@ -39,7 +40,7 @@ class Step:
 class Measured:
     """`plain_ns`: the same steps without readings. `position` of the middle one's token; `tokens` a step."""
 
-    graph: Graph
+    graph: OpGraph
     tokens: int
     position: int
     steps: list[Step] = field(default_factory=list)
@@ -81,7 +82,7 @@ def measure(
     found = Measured(
         engine.graph(stage), load.prefill or 1, 0 if load.prefill else load.position + 3 * load.steps // 2
     )
-    sequence: Request | None = None
+    sequence: Sequence | None = None
     if not load.prefill:
         sequence = engine.open()
         if load.position:
@@ -199,7 +200,7 @@ def _name(node: Node | None, kernel: str, by: str) -> str:
     return f"layer {layer[1]}" if layer else name
 
 
-def _longest(steps: Sequence[Step]) -> list[tuple[Node, str]]:
+def _longest(steps: abc.Sequence[Step]) -> list[tuple[Node, str]]:
     """Each node, and the kernel of its longest dispatch: what its bytes are laid to."""
     found: dict[int, tuple[int, Node, str]] = {}
     for each in steps[0].times.dispatches:

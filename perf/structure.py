@@ -13,10 +13,10 @@ import numpy as np
 
 from zinc_rt.backends import registry
 from zinc_rt.engine import CAPACITIES, LOGITS, Engine
-from zinc_rt.ir.findings import VerifyError
-from zinc_rt.ir.graph import ABSENT, Graph
+from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
+from zinc_rt.ir.violations import VerifyError
 from zinc_rt.perf.executed import (
     drafts_misjudged,
     hottest_ops_native,
@@ -67,17 +67,17 @@ def planted_graphs_refused(lab: Lab) -> Found:
     return Found(count / len(refused), f"{count} of {len(refused)} broken graphs refused", {"refused": refused})
 
 
-def _with_input(graph: Graph, name: str) -> Graph:
+def _with_input(graph: OpGraph, name: str) -> OpGraph:
     first, *rest = graph.nodes
     return replace(graph, nodes=(replace(first, inputs=(name, *first.inputs[1:])), *rest))
 
 
-def _with_shape(graph: Graph, shape: tuple[int | str, ...]) -> Graph:
+def _with_shape(graph: OpGraph, shape: tuple[int | str, ...]) -> OpGraph:
     name = graph.nodes[-1].inputs[0]
     return replace(graph, buffers={**graph.buffers, name: replace(graph.buffers[name], shape=shape)})
 
 
-PLANTS: Mapping[str, Callable[[Graph], Graph]] = {
+PLANTS: Mapping[str, Callable[[OpGraph], OpGraph]] = {
     "a buffer that is not there": lambda graph: _with_input(graph, "act.nowhere"),
     "an operand left out": lambda graph: _with_input(graph, ABSENT),
     "a shape that does not fit": lambda graph: _with_shape(graph, ("tokens", 7)),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import abc
 from itertools import pairwise
 
 import numpy as np
 
-from zinc_rt.engine import Engine, Request
+from zinc_rt.engine import Engine, Sequence
 from zinc_rt.perf.lab import CannotMeasure, Lab
 from zinc_rt.perf.measure import Found, prompt_of
 
@@ -18,7 +18,7 @@ def live(values: np.ndarray) -> None:
         raise CannotMeasure("the logits are constant or not finite: comparing them would show nothing")
 
 
-def differing(rows: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> int:
+def differing(rows: abc.Sequence[np.ndarray], others: abc.Sequence[np.ndarray]) -> int:
     """Values with other bits, f32."""
     return sum(int((a.view(np.uint32) != b.view(np.uint32)).sum()) for a, b in zip(rows, others, strict=True))
 
@@ -66,7 +66,7 @@ def _run(engine: Engine, prompt: list[int], steps: int, neighbours: list[list[in
     two are there, so that slots are used again."""
     sequence = engine.open()
     rows = [engine.extend(sequence, prompt, rows="last")[-1]]
-    beside: list[Request] = []
+    beside: list[Sequence] = []
     waiting = list(neighbours)
     try:
         for step in range(steps):

@@ -10,14 +10,14 @@ from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
 from zinc_rt.context_memory import check_context_memory
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.isa.report import KernelReport, report
 from zinc_rt.isa.target import target_of
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
 from zinc_rt.lower import Barrier, DispatchPlan, dispatch_plan, lower
 from zinc_rt.mem.plan import plan_memory, size_bytes
 from zinc_rt.mem.traffic import Traffic, decode_traffic
-from zinc_rt.model.emitter import Limits
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.pm4.generation import generation_of
@@ -75,7 +75,7 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Wor
     rows = kernel_set(arch)
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
-    limits = Limits(ctx=ctx)
+    limits = SequenceLimits(ctx=ctx)
     check_context_memory(gguf, limits, state=False)
     graph, capacity = build_model(gguf, limits, "decode").graph, capacity_of((1, 1, 1))
     program = lower(
@@ -113,7 +113,7 @@ def work_of(gguf: GGUFFile, *, ctx: int, position: int, arch: str = ARCH) -> Wor
 
 
 def _node(
-    node: Node, graph: Graph, position: int, kernels: list[str], reports: Mapping[str, KernelReport]
+    node: Node, graph: OpGraph, position: int, kernels: list[str], reports: Mapping[str, KernelReport]
 ) -> NodeWork:
     traffic = decode_traffic(replace(graph, nodes=(node,)), position=position)
     read = sum(row.read_bytes for row in traffic)

@@ -18,7 +18,7 @@ from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.topology import Node, arch_name, read_topology
+from zinc_rt.kmd.topology import TopologyNode, arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.child import Ended, run_apart
@@ -81,11 +81,11 @@ class Context:
         return [*(self._since.marks() if self._since is not None else []), *self._marks_apart]
 
     @cached_property
-    def chosen(self) -> tuple[Node | None, str]:
+    def chosen(self) -> tuple[TopologyNode | None, str]:
         return choose(self.driver, self.spec)
 
     @property
-    def node(self) -> Node:
+    def node(self) -> TopologyNode:
         """As KFD describes it."""
         node, path = self.chosen
         if node is None:
@@ -196,7 +196,7 @@ class Context:
             error.add_note(f"and: {failure}")
 
 
-def choose(driver: Driver, spec: DeviceSpec) -> tuple[Node | None, str]:
+def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
     """The GPU meant, as KFD and as DRM know it. Raises ZincError where there is none this version supports."""
     try:
         topology = read_topology(driver)

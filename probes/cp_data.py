@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, WriteData
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.cp_basic import FAULTED, NOT_FETCHED

@@ -6,7 +6,7 @@ import errno
 
 from zinc_rt.kmd.errors import errno_name
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import HostArray
+from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.dispatch import SHADER_SHARED, result
 from zinc_rt.probes.errnos import Refusal, compare, number
@@ -30,7 +30,7 @@ def cu_mask(c: Context) -> Outcome:
     def ask(queue_id: int, bits: int) -> None:
         given = HostArray(b"".join(word.to_bytes(4, "little") for word in mask(bits)))
         request = kfd.SET_CU_MASK.new(queue_id=queue_id, num_cu_mask=32 * words, cu_mask_ptr=given.address)
-        c.process.call(kfd.IOC_SET_CU_MASK, request, f"mask {bits:#x}")
+        c.process.ioctl(kfd.IOC_SET_CU_MASK, request, f"mask {bits:#x}")
 
     split = number(lambda: ask(queue.queue_id, 0b01))
     check(split == errno.EINVAL, "split-accepted", f"half a pair of compute units as a mask: {errno_name(split)}")

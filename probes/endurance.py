@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, EventWrite, Nop, WriteData
 from zinc_rt.probes.context import Context, until
 from zinc_rt.probes.cp_basic import FAULTED, NOT_FETCHED

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from zinc_rt.backends.amd.fence import TimelineFence
-from zinc_rt.kmd.call import KFD_PATH
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
 from zinc_rt.kmd.errors import DriverError, errno_name
 from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import BAD_OPCODE
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
 from zinc_rt.probes.context import Context, until
 from zinc_rt.probes.cp_basic import NOT_FETCHED

@@ -7,9 +7,9 @@ import os
 import platform
 from pathlib import Path
 
-from zinc_rt.kmd.call import KFD_PATH
 from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.errors import advice
+from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.topology import read_topology
 from zinc_rt.probes.context import SUPPORTED, Context, render_nodes
 from zinc_rt.probes.device import AMD, PCI, amd_gpus, names, read

@@ -8,13 +8,13 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from zinc_rt.kmd.availability import MINIMA, user_queues
-from zinc_rt.kmd.call import call
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import NEEDED
 from zinc_rt.kmd.render_node import FIRMWARE, ip_version
+from zinc_rt.kmd.syscalls import send_ioctl
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
 from zinc_rt.probes.context import SUPPORTED, Context
 from zinc_rt.probes.probe import (
     T1,
@@ -38,7 +38,7 @@ _CLOCKS_APART_SECONDS = 0.05
 def kfd_version(c: Context) -> Outcome:
     fd = c.driver.open("/dev/kfd", os.O_RDWR)
     try:
-        version = call(c.driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
+        version = send_ioctl(c.driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
     finally:
         c.driver.close(fd)
     found = version["major_version"], version["minor_version"]
@@ -88,7 +88,7 @@ def drm_identity(c: Context) -> Outcome:
 
 
 def user_queue_availability(c: Context) -> Outcome:
-    found = user_queues(c.driver, c.render)
+    found = userq_availability(c.driver, c.render)
     facts = found.facts
     measure: dict[str, Any] = {"parameter": facts.parameter, "slots": facts.slots, "ip_mask": facts.ip_mask}
     if found.usable:
@@ -112,7 +112,7 @@ def vm_acquisition(c: Context) -> Outcome:
 
     def acquire(fd: int, gpu_id: int) -> int:
         try:
-            c.process.call(kfd.IOC_ACQUIRE_VM, kfd.ACQUIRE_VM.new(drm_fd=fd, gpu_id=gpu_id))
+            c.process.ioctl(kfd.IOC_ACQUIRE_VM, kfd.ACQUIRE_VM.new(drm_fd=fd, gpu_id=gpu_id))
         except DriverError as error:
             return error.errno
         return 0

@@ -11,7 +11,7 @@ from zinc_rt.kmd.kfd import DOORBELL_BYTES
 from zinc_rt.kmd.kfd_queue import EOP_BYTES
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Record
+from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.errnos import Refusal, compare, number
 from zinc_rt.probes.probe import (
@@ -45,7 +45,7 @@ class Parts:
         self.eop = gpu.alloc(EOP_BYTES, Placement.VRAM, "eop")
         self.area = gpu.alloc(self.sizes.buffer_bytes, Placement.GTT, "save area")
 
-    def request(self, **changed: int) -> Record:
+    def request(self, **changed: int) -> StructBytes:
         fields = {
             "ring_base_address": self.ring.gpu_va,
             "write_pointer_address": self.wptr.gpu_va,
@@ -63,11 +63,11 @@ class Parts:
         }
         return kfd.CREATE_QUEUE.new(**{**fields, **changed})
 
-    def create(self, **changed: int) -> Record:
-        return self.c.process.call(kfd.IOC_CREATE_QUEUE, self.request(**changed))
+    def create(self, **changed: int) -> StructBytes:
+        return self.c.process.ioctl(kfd.IOC_CREATE_QUEUE, self.request(**changed))
 
     def destroy(self, queue_id: int) -> None:
-        self.c.process.call(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
+        self.c.process.ioctl(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
 
     def attempt(self, **changed: int) -> None:
         """Make it and, where that works against all expectation, give it back."""
@@ -108,7 +108,7 @@ def negatives(c: Context) -> Outcome:
             queue_percentage=100,
             queue_priority=7,
         )
-        c.process.call(kfd.IOC_UPDATE_QUEUE, request)
+        c.process.ioctl(kfd.IOC_UPDATE_QUEUE, request)
 
     stack = parts.sizes.control_stack_bytes
     return compare(

@@ -14,7 +14,7 @@ from zinc_rt.backends.amd.waiting import wait_until
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.pm4.generation import Generation, generation_of
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, ReleaseMem
 from zinc_rt.probes.memory_access import POISON32, Memory
 from zinc_rt.probes.probe import Evidence, Outcome, Stuck

@@ -21,7 +21,7 @@ import numpy as np
 
 from zinc_rt.isa.elf import section_contents
 from zinc_rt.kernels.assemble import available
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import WriteData
 from zinc_rt.probes.coherence import code_replacement, matrix
 from zinc_rt.probes.context import Context, until

@@ -9,7 +9,7 @@ from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
 from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.host import u32_array
+from zinc_rt.kmd.uapi.host_memory import u32_array
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.errnos import Refusal, compare
 from zinc_rt.probes.gpu_access import GpuAccess
@@ -113,18 +113,18 @@ def _alloc(gpu: KfdGpu, va: int, flags: int = _GTT, size: int = _PAGE, gpu_id: i
     request = kfd.ALLOC_MEMORY_OF_GPU.new(
         va_addr=va, size=size, gpu_id=gpu.node.gpu_id if gpu_id is None else gpu_id, flags=flags
     )
-    return gpu.process.call(kfd.IOC_ALLOC_MEMORY_OF_GPU, request)["handle"]
+    return gpu.process.ioctl(kfd.IOC_ALLOC_MEMORY_OF_GPU, request)["handle"]
 
 
 def _map(gpu: KfdGpu, handle: int, *, unmap: bool = False, n: int = 1) -> None:
     ids = u32_array([gpu.node.gpu_id])
     struct = kfd.UNMAP_MEMORY_FROM_GPU if unmap else kfd.MAP_MEMORY_TO_GPU
     command = kfd.IOC_UNMAP_MEMORY_FROM_GPU if unmap else kfd.IOC_MAP_MEMORY_TO_GPU
-    gpu.process.call(command, struct.new(handle=handle, device_ids_array_ptr=ids.address, n_devices=n))
+    gpu.process.ioctl(command, struct.new(handle=handle, device_ids_array_ptr=ids.address, n_devices=n))
 
 
 def _free(gpu: KfdGpu, handle: int) -> None:
-    gpu.process.call(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=handle))
+    gpu.process.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=handle))
 
 
 def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
@@ -169,8 +169,8 @@ def drm_memory(c: Context) -> Outcome:
     request = amdgpu.GEM_CREATE.new(
         bo_size=_PAGE, alignment=_PAGE, domains=amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, domain_flags=0
     )
-    handle = gpu.node.call(amdgpu.IOCTL_GEM_CREATE, request, "doorbell domain")["handle"]
-    gpu.node.call(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), "doorbell")
+    handle = gpu.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, "doorbell domain")["handle"]
+    gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), "doorbell")
     nothing_left(c, before)
     return passed(placements=3, doorbell="made")
 

@@ -17,7 +17,7 @@ from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
 from zinc_rt.kmd.errors import DriverError, errno_name
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Ioctl, Record
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.interface import difference
 from zinc_rt.probes.probe import Failed
@@ -31,7 +31,7 @@ COMPUTE = 0  # KFD_IOC_QUEUE_TYPE_COMPUTE: include/uapi/linux/kfd_ioctl.h
 _DEVICE = (errno.ENODEV, errno.EIO, errno.ETIME, errno.ETIMEDOUT)  # the GPU or its firmware, not the request
 
 Fields = dict[str, int]
-Call = Callable[[Ioctl, Record], Record]  # KfdProcess.call
+Call = Callable[[Ioctl, StructBytes], StructBytes]  # KfdProcess.call
 SENT = tuple(name for name in header.CREATE_QUEUE.fields if name not in ("doorbell_offset", "queue_id"))
 
 
@@ -69,10 +69,10 @@ def refusals_explained(c: Context) -> Iterator[None]:
 
     Raises Failed with the rule instead of the runtime's error, unless nothing can be told beyond it.
     """
-    made = c.process.call
+    made = c.process.ioctl
     why = ""
 
-    def call(command: Ioctl, record: Record, about: str = "") -> Record:
+    def call(command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
         nonlocal why
         try:
             return made(command, record, about)
@@ -82,7 +82,7 @@ def refusals_explained(c: Context) -> Iterator[None]:
                 why = difference(command.name) or failing_rule(c, refused, made)
             raise
 
-    setattr(c.process, "call", call)  # noqa: B010  (of this process alone, which runs one probe)
+    setattr(c.process, "ioctl", call)  # noqa: B010  (of this process alone, which runs one probe)
     try:
         yield
     except DriverError as error:
@@ -91,7 +91,7 @@ def refusals_explained(c: Context) -> Iterator[None]:
         reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {why}"
         raise Failed("queue-rule", reason, call=error.call, errno=error.errno) from error
     finally:
-        setattr(c.process, "call", made)  # noqa: B010
+        setattr(c.process, "ioctl", made)  # noqa: B010
 
 
 def failing_rule(c: Context, refused: Fields, call: Call) -> str:
@@ -115,9 +115,9 @@ def failing_rule(c: Context, refused: Fields, call: Call) -> str:
     return "; ".join(broken) or "each part alone is taken with the others replaced: two of them do not go together"
 
 
-def packed(fields: Mapping[str, int]) -> Record:
+def packed(fields: Mapping[str, int]) -> StructBytes:
     """As the header lays it out, whatever the runtime does."""
-    return Record(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
+    return StructBytes(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
 
 
 def _refused(fields: Mapping[str, int], call: Call) -> int:

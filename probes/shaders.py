@@ -18,7 +18,7 @@ from zinc_rt.backends.amd.packet_program import ACQUIRE_CACHES
 from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import WAVE32, WAVE64, Sh
 from zinc_rt.probes.context import Context

@@ -9,7 +9,7 @@ from zinc_rt.kmd.errors import ENOTSUPP
 from zinc_rt.kmd.syncobj import Syncobj
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm
-from zinc_rt.kmd.uapi.host import HostArray
+from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WaitRegMem64, WriteData
 from zinc_rt.probes.context import Context
 from zinc_rt.probes.cp_basic import GONE, NOPS, NOT_FETCHED, one_fence
@@ -53,7 +53,7 @@ class Parts:
         request = amdgpu.GEM_CREATE.new(
             bo_size=_PAGE, alignment=_PAGE, domains=amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, domain_flags=0
         )
-        self.doorbell = gpu.node.call(amdgpu.IOCTL_GEM_CREATE, request, "doorbell")["handle"]
+        self.doorbell = gpu.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, "doorbell")["handle"]
         self.mqd = HostArray(bytes(amdgpu.USERQ_MQD_COMPUTE.new(eop_va=self.eop.gpu_va).raw))
 
     def attempt(self, **changed: int) -> None:
@@ -71,15 +71,15 @@ class Parts:
             "mqd": self.mqd.address,
             "mqd_size": self.mqd.size_bytes,
         }
-        made = self.gpu.node.call(amdgpu.IOCTL_USERQ, amdgpu.USERQ.new(**{**fields, **changed}), "create")
+        made = self.gpu.node.ioctl(amdgpu.IOCTL_USERQ, amdgpu.USERQ.new(**{**fields, **changed}), "create")
         self.free(made["new_queue_id"])
 
     def free(self, queue_id: int, **more: int) -> None:
         request = amdgpu.USERQ.new(op=amdgpu.AMDGPU_USERQ_OP_FREE, queue_id=queue_id, **more)
-        self.gpu.node.call(amdgpu.IOCTL_USERQ, request, f"free {queue_id}")
+        self.gpu.node.ioctl(amdgpu.IOCTL_USERQ, request, f"free {queue_id}")
 
     def close(self) -> None:
-        self.gpu.node.call(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=self.doorbell), "doorbell")
+        self.gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=self.doorbell), "doorbell")
 
 
 def negatives(c: Context) -> Outcome:

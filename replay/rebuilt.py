@@ -13,7 +13,7 @@ from zinc_rt.devices import Choice, open_backend
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.verify import verify
-from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
+from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.replay.sources import Sources
 from zinc_rt.replay.tape import Step, Tape, pieces_of
 from zinc_rt.resident import KEPT, TAPPED_HEAPS, Resident, Variant, port
@@ -21,9 +21,14 @@ from zinc_rt.runner import Deadlines
 from zinc_rt.trace.reader import LogReader
 
 Opener = Callable[[str], Backend]  # by ordering
-STATE_SEEN: Mapping[ir.Role, Heap] = {**ROLE_HEAPS, "state": Heap.BAR, "table": Heap.BAR}
-SEEN: Mapping[ir.Role, Heap] = {**TAPPED_HEAPS, **STATE_SEEN, "activation": Heap.BAR}  # all that a node may write
-ARENA_SEEN: Mapping[ir.Role, Heap] = {**STATE_SEEN, "activation": Heap.BAR}
+STATE_SEEN: Mapping[ir.Role, BufferHeap] = {**ROLE_HEAPS, "state": BufferHeap.BAR, "table": BufferHeap.BAR}
+# All that a node may write.
+SEEN: Mapping[ir.Role, BufferHeap] = {
+    **TAPPED_HEAPS,
+    **STATE_SEEN,
+    "activation": BufferHeap.BAR,
+}  # all that a node may write
+ARENA_SEEN: Mapping[ir.Role, BufferHeap] = {**STATE_SEEN, "activation": BufferHeap.BAR}
 
 
 def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
@@ -44,7 +49,7 @@ class Rebuilt:
         opener: Opener,
         *,
         tapped: bool | None = None,
-        heaps: Mapping[ir.Role, Heap] | None = None,
+        heaps: Mapping[ir.Role, BufferHeap] | None = None,
         ordering: str = "",
         timeout_seconds: float | None = None,
     ) -> None:
@@ -104,7 +109,7 @@ class Rebuilt:
         instrument = self.backend.instrument
         return instrument.findings() if instrument is not None else []
 
-    def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, Heap] | None:
+    def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, BufferHeap] | None:
         """State in reach where the log says what it was: in one-node logs."""
         if self._heaps is not None:
             return self._heaps

@@ -12,7 +12,7 @@ import numpy as np
 from zinc_rt.devices import Choice
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.ir import graph as ir
-from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Node
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
 from zinc_rt.ir.serial import to_bytes
 from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.weight import Weight
@@ -87,7 +87,7 @@ def emit_repro(
     return Emitted(written, test, shlex.join(command))
 
 
-def one_node(graph: Graph, node: Node) -> Graph:
+def one_node(graph: OpGraph, node: Node) -> OpGraph:
     """A graph of that node: what other nodes made for it comes from the host, and the host reads what it makes."""
     buffers: dict[str, BufferSpec] = {COUNTS: graph.buffers[COUNTS]}
     for name in node.inputs:
@@ -98,12 +98,12 @@ def one_node(graph: Graph, node: Node) -> Graph:
     for name in node.outputs:
         spec = graph.buffers[name]
         buffers[name] = replace(spec, role="output") if spec.role == "activation" else spec
-    alone = Graph(f"{graph.name} {node.label}", graph.stage, MappingProxyType(buffers), (node,))
+    alone = OpGraph(f"{graph.name} {node.label}", graph.stage, MappingProxyType(buffers), (node,))
     verify(alone)
     return alone
 
 
-def _state(graph: Graph, step: Step, before: dict[str, bytes]) -> dict[str, bytes]:
+def _state(graph: OpGraph, step: Step, before: dict[str, bytes]) -> dict[str, bytes]:
     """By buffer, from what each allocation of state and tables held."""
     plan = plan_memory(graph, capacity=capacity_of(step.key))
     places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
@@ -118,7 +118,7 @@ def _write(
     tape: Tape,
     where: Where,
     step: Step,
-    graph: Graph,
+    graph: OpGraph,
     found: Found,
     given: dict[str, bytes],
     sources: Sources,

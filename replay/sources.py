@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.engine import overrides_of
 from zinc_rt.errors import InputError, ZincError
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.model.emitter import Limits
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import PLAIN_DTYPES, GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.replay.tape import Tape
@@ -103,7 +103,7 @@ def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
     try:
         known = {each.name for each in fields(Settings)}
         settings = Settings(**{key: value for key, value in header["settings"].items() if key in known})
-        limits = Limits(**header["limits"])
+        limits = SequenceLimits(**header["limits"])
         delta_form = header["delta_form"]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"the log's header lacks what its model was built for: {error}") from error

@@ -23,7 +23,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.files import write_whole
 from zinc_rt.pm4.disassemble import disassemble, lines
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import ReleaseMem
 from zinc_rt.replay.capture import Capture, capture
 from zinc_rt.replay.rebuilt import Opener

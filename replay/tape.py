@@ -34,7 +34,7 @@ class Step:
 class Recorded:
     """A graph of the log."""
 
-    graph: ir.Graph
+    graph: ir.OpGraph
     tapped: bool
 
 

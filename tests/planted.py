@@ -11,13 +11,13 @@ import numpy as np
 from zinc_rt.backends import registry
 from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
 from zinc_rt.exec import Buffer
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import Program
 
 Code = Callable[..., Any]
 Resident = dict[str, Weight]
-Rewrite = Callable[[Graph], Graph]
+Rewrite = Callable[[OpGraph], OpGraph]
 
 
 def as_they_are(anything: Any) -> Any:
@@ -175,7 +175,7 @@ def attribute(
             return node
         return replace(node, attrs={**node.attrs, name: change(node.attrs[name])})
 
-    def rewrite(graph: Graph) -> Graph:
+    def rewrite(graph: OpGraph) -> OpGraph:
         if stage not in ("", graph.stage):
             return graph
         return replace(graph, nodes=tuple(changed(node) for node in graph.nodes))

@@ -31,7 +31,7 @@ from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"
-CALLS = {"finding", "unverified", "report", "report_if", "_tell", "stop", "Refused", "Site", "Finding"}
+CALLS = {"finding", "unverified", "report", "report_if", "_tell", "stop", "Refused", "Site", "DeviceFinding"}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
 LISTS = {"sim.shader.scratch_access", "sim.shader.lds_access", "sim.shader.lane_checks", "sim.shader.findings"}
 NOT_RULES = {"shared", "sdma"}

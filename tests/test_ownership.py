@@ -20,7 +20,7 @@ from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.lower import Program, lower
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import ARENA
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.pm4.packets import WaitRegMem64
@@ -75,7 +75,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Opened]:
         yield one
 
 
-def sum_graph(*, nodes: int = 2) -> ir.Graph:
+def sum_graph(*, nodes: int = 2) -> ir.OpGraph:
     """out = a + b, and with two nodes out = t + t of t = a + b, an activation."""
     builder = Builder("sum")
     builder.buffer("step.counts", (4,), "i32", "step")
@@ -159,7 +159,7 @@ def test_unloading_while_a_replay_runs_is_refused_in_one_sentence(device: Opened
     sums, backend = Sums(device), device.backend
     variant = sums.build(16)
     sums.run(variant, 1)
-    gate = backend.alloc(8, Heap.HOST_VISIBLE, "gate")
+    gate = backend.alloc(8, BufferHeap.HOST_VISIBLE, "gate")
     assert gate.gpu_va is not None
     backend.ring(MAIN).run((WaitRegMem64(gate.gpu_va, 1),), "a closed gate")
     fence = variant.submit(MAIN)
@@ -326,7 +326,7 @@ def test_state_and_page_table_are_zero_again_after_unloading(tier: str, hybrid: 
                 place = variant.program.plan.placements[spec.name]
                 if spec.name.startswith("state.kv_"):
                     continue  # nobody reads a row that was not written
-                out = backend.alloc(place.size_bytes, Heap.BAR, "seen")
+                out = backend.alloc(place.size_bytes, BufferHeap.BAR, "seen")
                 source: Buffer = variant.buffers[place.allocation]
                 copy(backend, source, place.offset_bytes, out, 0, place.size_bytes, engine.runner.stream)
                 assert engine.runner.stream.last is not None

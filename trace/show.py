@@ -14,7 +14,7 @@ import numpy as np
 from zinc_rt.devices import choose_tier
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.files import write_whole
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.replay.rebuilt import Rebuilt, opener_of, sha256_of, value_of
 from zinc_rt.replay.sources import sources_of
@@ -137,7 +137,7 @@ def _step(log: LogReader, tape: Tape, number: int | None) -> Step:
     return found
 
 
-def _chosen(graph: Graph, wanted: str) -> list[tuple[int, Node]]:
+def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
     """With their place among the graph's calls. Raises UsageError, naming what is near."""
     nodes = [node for node in graph.nodes if node.op is not Op.BARRIER]
     if wanted.isdigit():
@@ -160,12 +160,12 @@ def _chosen(graph: Graph, wanted: str) -> list[tuple[int, Node]]:
     return found
 
 
-def _results(graph: Graph, node: Node) -> list[str]:
+def _results(graph: OpGraph, node: Node) -> list[str]:
     """What a step leaves of it: no state, which other steps change."""
     return [name for name in node.outputs if name and graph.buffers[name].role in ("activation", "output")]
 
 
-def _kept(log: LogReader, graph: Graph, step: Step, chosen: list[tuple[int, Node]]) -> list[Value] | None:
+def _kept(log: LogReader, graph: OpGraph, step: Step, chosen: list[tuple[int, Node]]) -> list[Value] | None:
     """From the log itself; None where it lacks one of them. Raises UsageError where there is nothing to show."""
     outputs = named_outputs(step.outputs)
     names = [(number, node, name) for number, node in chosen for name in _results(graph, node)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zinc_rt import cli, terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.commands import options
-from zinc_rt.commands.progress import Stage, stages
+from zinc_rt.commands.progress import ProgressStage, stages
 from zinc_rt.errors import UsageError
 from zinc_rt.terminal import Part
 
@@ -175,5 +175,5 @@ def _silent(text: Part) -> None:
     pass
 
 
-def _at(stage: Stage, number: int, count: int, name: str, text: str) -> None:
+def _at(stage: ProgressStage, number: int, count: int, name: str, text: str) -> None:
     stage.say(f"model {number} of {count}: {name}, {text}")

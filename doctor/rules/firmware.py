@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from zinc_rt.doctor.machine import Gpu, Machine
 from zinc_rt.doctor.rule import BOTH, T2, Rule, Seen, from_events, logged
-from zinc_rt.kmd.availability import EXCLUDED, MINIMA, Facts
+from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts
 
 # Files the driver asks for and does without (amdgpu_psp.c, amdgpu_isp.c, amdgpu_vcn.c).
 OPTIONAL = ("_cap.bin", "isp_", "_kicker", "vpe_", "umsch_", "/aldebaran_sjt", "ip_discovery.bin", "dmcu")
@@ -85,7 +85,7 @@ def _old(machine: Machine) -> Iterator[Seen]:
         generation = _generation(gpu)
         if generation is None or generation in EXCLUDED or generation not in MINIMA:
             continue
-        old = Facts(generation, 0, 0, None, gpu.firmware).too_old
+        old = UserqFacts(generation, 0, 0, None, gpu.firmware).too_old
         if old:
             yield Seen(
                 f"firmware of {gpu.title} is too old for user queues: {', '.join(old)}",

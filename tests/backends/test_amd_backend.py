@@ -19,7 +19,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import Program, lower, refusal
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import (
     AcquireMem,
     DmaData,

@@ -14,7 +14,7 @@ from zinc_rt.backends.amd.publish import Publish, publisher
 from zinc_rt.backends.amd.ring import AmdRing, Batch
 from zinc_rt.errors import InputError
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import IndirectBuffer, Nop, WaitRegMem, WriteData
 
 RING_BYTES = 4096

@@ -14,7 +14,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.lower import lower
-from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
+from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.sim.in_process import SimDriver
 
@@ -28,7 +28,7 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
         builder.buffer(name, (1, COUNT), "f32", role)  # type: ignore[arg-type]
     builder.node(Op.ADD, ("step.a", "step.b"), ("out.y",), label="sum")
     graph = builder.build()
-    plan = plan_memory(graph, capacity={}, heaps={**ROLE_HEAPS, "output": Heap.BAR})
+    plan = plan_memory(graph, capacity={}, heaps={**ROLE_HEAPS, "output": BufferHeap.BAR})
     driver = SimDriver()
     to_compile: list[KernelToCompile] = []
     announced: list[str] = []
@@ -69,7 +69,9 @@ def test_what_is_discarded_is_found_by_its_reader_until_it_is_filled(tier: str) 
         builder.buffer(name, (1, COUNT), "f32", role)  # type: ignore[arg-type]
     builder.node(Op.ADD, ("step.a", "step.b"), ("out.y",), label="sum")
     graph = builder.build()
-    plan = plan_memory(graph, capacity={}, heaps={**ROLE_HEAPS, "step": Heap.DEVICE_LOCAL, "output": Heap.BAR})
+    plan = plan_memory(
+        graph, capacity={}, heaps={**ROLE_HEAPS, "step": BufferHeap.DEVICE_LOCAL, "output": BufferHeap.BAR}
+    )
     driver = SimDriver(sanitizer="fast")
     opener, stream = OPENERS[tier], Stream("main")
     with opener(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all) as backend:

@@ -21,7 +21,7 @@ from zinc_rt.backends.base import Device
 from zinc_rt.exec import Stream
 from zinc_rt.pm4 import BAD_OPCODE, gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
 
 SOON = 0.01

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.backends.cpu.sharing import Step, share
-from zinc_rt.ir.graph import Builder, Graph, Node
+from zinc_rt.ir.graph import Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.launch import Launch, Ref, Temp
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan
@@ -12,7 +12,7 @@ from zinc_rt.lower.program import Barrier
 BLOCK = 4096
 
 
-def graph() -> Graph:
+def graph() -> OpGraph:
     return Builder("empty").build()
 
 

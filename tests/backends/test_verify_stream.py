@@ -15,7 +15,7 @@ from zinc_rt.backends.amd.packet_program import PacketProgram
 from zinc_rt.engine import Engine
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.pm4.layout import EncodeError, Packet
+from zinc_rt.pm4.packet import EncodeError, Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
 from zinc_rt.pm4.registers import WAVE64, Sh
 from zinc_rt.sim.in_process import SimDriver

@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.layout import Ioctl
+from zinc_rt.kmd.uapi.structs import Ioctl
 
 MODULES = (drm, amdgpu, kfd)
 MARK = 0x5A << 56  # keeps the assembler from folding zeros together

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.host import HostArray, read_host, u32_array, write_host
-from zinc_rt.kmd.uapi.layout import Struct, ioc, request_key, request_size_bytes, u32, u64
+from zinc_rt.kmd.uapi.host_memory import HostArray, read_host, u32_array, write_host
+from zinc_rt.kmd.uapi.structs import Struct, ioc, request_key, request_size_bytes, u32, u64
 
 
 def test_an_older_callers_struct_is_read_with_zeros_and_written_back_in_its_own_length() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import ReleaseMem
 from zinc_rt.sim.cp.command_processor import CommandProcessor
 from zinc_rt.sim.interfaces import (

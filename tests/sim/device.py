@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import HostArray, u32_array
-from zinc_rt.kmd.uapi.layout import Ioctl, Record
+from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.in_process import SimDriver
@@ -80,7 +80,7 @@ class Client:
         if acquire:
             self.call(kfd.IOC_ACQUIRE_VM, drm_fd=self.drm, gpu_id=self.gpu_id)
 
-    def call(self, command: Ioctl, record: Record | None = None, **values: Any) -> Record:
+    def call(self, command: Ioctl, record: StructBytes | None = None, **values: Any) -> StructBytes:
         assert command.struct is not None
         record = record or command.struct.new(**values)
         fd = self.kfd if command.type_ == "K" else self.drm
@@ -105,7 +105,7 @@ class Client:
         va, self._va = self._va, self._va + size_bytes + (-size_bytes % 0x200000) + 0x200000
         return va
 
-    def alloc(self, size_bytes: int, flags: int = GTT, *, mapped: bool = True) -> Record:
+    def alloc(self, size_bytes: int, flags: int = GTT, *, mapped: bool = True) -> StructBytes:
         record = self.call(
             kfd.IOC_ALLOC_MEMORY_OF_GPU,
             va_addr=self.va(size_bytes),
@@ -125,7 +125,7 @@ class Client:
         ids = u32_array([self.gpu_id])
         self.call(kfd.IOC_UNMAP_MEMORY_FROM_GPU, handle=handle, device_ids_array_ptr=ids.address, n_devices=1)
 
-    def host(self, buffer: Record, size_bytes: int | None = None) -> Any:
+    def host(self, buffer: StructBytes, size_bytes: int | None = None) -> Any:
         return self.driver.mmap(self.drm, size_bytes or buffer["size"], buffer["mmap_offset"], 3)
 
     def queue_arguments(self, **changes: Any) -> dict[str, Any]:
@@ -148,10 +148,12 @@ class Client:
         }
         return arguments | changes
 
-    def queue(self, **changes: Any) -> Record:
+    def queue(self, **changes: Any) -> StructBytes:
         return self.call(kfd.IOC_CREATE_QUEUE, **self.queue_arguments(**changes))
 
-    def event(self, kind: int = kfd.KFD_IOC_EVENT_SIGNAL, *, auto_reset: bool = True, page: int = 0) -> Record:
+    def event(
+        self, kind: int = kfd.KFD_IOC_EVENT_SIGNAL, *, auto_reset: bool = True, page: int = 0
+    ) -> StructBytes:
         return self.call(kfd.IOC_CREATE_EVENT, event_type=kind, auto_reset=int(auto_reset), event_page_offset=page)
 
     def wait(self, *event_ids: int, timeout_ms: int = 0, wait_all: bool = False) -> tuple[int, HostArray]:

@@ -14,7 +14,7 @@ from sim.test_whole_device import Word, kfd_gpu, machine, render_path, submit, w
 from zinc_rt.errors import ZincError
 from zinc_rt.kmd.events import EventKind
 from zinc_rt.kmd.transport import Queue
-from zinc_rt.kmd.uapi.layout import Ioctl, Struct
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.packets import ProtectedFenceSignal, ReleaseMem
 from zinc_rt.sim.in_process import SimDriver

@@ -11,7 +11,7 @@ from cp_support import CODE, DATA, FENCE, IB, Bench, FlatSpace, fence
 
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     AtomicMem,

@@ -10,7 +10,7 @@ import pytest
 from sim.device import PAGE, Client, client
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import records as array_of
+from zinc_rt.kmd.uapi.host_memory import record_array as array_of
 from zinc_rt.sim.driver.event_table import UNSIGNALED
 from zinc_rt.sim.interfaces import AccessKind, Fault, QueueState
 

@@ -10,7 +10,7 @@ import pytest
 from sim.device import PAGE, VRAM_PUBLIC, Client, IdleCp, client, machine
 
 from zinc_rt.kmd.uapi import amdgpu, kfd
-from zinc_rt.kmd.uapi.host import HostArray
+from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.sim.inject import BY_NAME, INJECTIONS, Injector, parse
 from zinc_rt.sim.interfaces import AccessKind, Fault
 

@@ -8,8 +8,8 @@ import pytest
 from sim.device import PAGE, client
 from support import Counts
 
-from zinc_rt.kmd.uapi.host import u32_array
-from zinc_rt.kmd.uapi.layout import ioc
+from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.kmd.uapi.structs import ioc
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.tables.structs import IoctlRow
 

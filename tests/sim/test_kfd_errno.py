@@ -11,8 +11,8 @@ import pytest
 from sim.device import GTT, PAGE, RING, VRAM, VRAM_PUBLIC, Client, client
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import u32_array
-from zinc_rt.kmd.uapi.layout import Ioctl, ioc
+from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.kmd.uapi.structs import Ioctl, ioc
 
 ENOTSUPP = 524
 KERNEL_ADDRESS = 0xFFFF_8000_0000_0000

@@ -9,7 +9,7 @@ from sim.cp_support import Bench
 from sim.outside_streams import CODE, IB, SDMA, STREAMS, Stream
 
 from zinc_rt.pm4 import Generation
-from zinc_rt.pm4.decode import Bad, decode_stream
+from zinc_rt.pm4.decode import BadPacket, decode_stream
 from zinc_rt.sim.cp.decode import PacketForms
 from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.cp.sdma_packets import PACKETS as SDMA_PACKETS
@@ -27,7 +27,7 @@ def test_the_runtime_reads_what_the_program_meant(stream: Stream) -> None:
     items = decode_stream(stream.words, Generation.GFX12)
     assert [getattr(item.packet, "NAME", item.packet) for item in items] == [name for name, _ in stream.says]
     for item, (_, fields) in zip(items, stream.says, strict=True):
-        assert not isinstance(item.packet, Bad)
+        assert not isinstance(item.packet, BadPacket)
         assert {key: getattr(item.packet, key) for key in fields} == dict(fields)
         again = item.packet.words(Generation.GFX12)
         assert again == list(stream.words[item.offset : item.offset + item.length])

@@ -13,11 +13,11 @@ from sim.cp_support import FENCE, Bench, fence
 from sim.lives import Swap, kfd_life, passed_unseen, plant_struct, swapped, user_queue_life
 
 from zinc_rt.kmd.uapi import amdgpu, kfd
-from zinc_rt.kmd.uapi.layout import Ioctl
+from zinc_rt.kmd.uapi.structs import Ioctl
 from zinc_rt.pm4 import Sh
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     CopyData,

@@ -23,7 +23,7 @@ from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import HostArray
+from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.inject import BY_NAME
 from zinc_rt.sim.profiles import LINUX_VERSIONS

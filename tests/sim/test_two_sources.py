@@ -17,7 +17,7 @@ from sim.two_sources import (
 )
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Struct
+from zinc_rt.kmd.uapi.structs import Struct
 from zinc_rt.pm4.packets import PACKETS, WriteData
 from zinc_rt.pm4.registers import REGISTERS
 from zinc_rt.sim.tables import kfd as sim_kfd

@@ -12,8 +12,8 @@ import pytest
 from sim.device import IdleCp, machine
 
 from zinc_rt.kmd.uapi import amdgpu, drm
-from zinc_rt.kmd.uapi.host import HostArray, u32_array
-from zinc_rt.kmd.uapi.layout import Ioctl, Record
+from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import SimMachine
@@ -32,7 +32,7 @@ class RenderClient:
         self.va: dict[int, int] = {}
         self._va = 0x4000_0000
 
-    def call(self, command: Ioctl, **values: Any) -> Record:
+    def call(self, command: Ioctl, **values: Any) -> StructBytes:
         assert command.struct is not None
         record = command.struct.new(**values)
         self.driver.ioctl(self.drm, command.request, record.raw)

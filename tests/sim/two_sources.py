@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.layout import Struct
+from zinc_rt.kmd.uapi.structs import Struct
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.bits import Bits, mask_of
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet, Place
+from zinc_rt.pm4.packet import Packet, Place
 from zinc_rt.pm4.packets import PACKETS
 from zinc_rt.pm4.registers import CONFIG, REGISTERS, SH, UCONFIG
 from zinc_rt.pm4.registers import Register as RuntimeRegister

@@ -17,7 +17,7 @@ from seen import Planting
 
 from zinc_rt import generate
 from zinc_rt.golden.embedded import FOLDER, STEMS
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
@@ -33,7 +33,7 @@ LEAST_COMPARED = {"qwen35moe-q": 85, "qwen3-q": 47, "gemma4-q": 116, "gemma4moe-
 NOTHING = Plant()
 
 
-def unchanged(graph: Graph) -> Graph:
+def unchanged(graph: OpGraph) -> OpGraph:
     return graph
 
 
@@ -55,7 +55,7 @@ class Fault:
 def swapped(first: str, second: str) -> Rewrite:
     """Two nodes of one layer read each other's weight."""
 
-    def rewrite(graph: Graph) -> Graph:
+    def rewrite(graph: OpGraph) -> OpGraph:
         one, other = (next(node for node in graph.nodes if node.label == label) for label in (first, second))
         theirs = {first: other.inputs, second: one.inputs}
         nodes = (replace(node, inputs=theirs.get(node.label, node.inputs)) for node in graph.nodes)
@@ -98,7 +98,7 @@ def ungated(value: Any, operands: Any) -> Any:
     return operands[0]
 
 
-def keys_of_another_layer(graph: Graph) -> Graph:
+def keys_of_another_layer(graph: OpGraph) -> OpGraph:
     """Layer 4 shares with layer 1, not 2."""
 
     def inputs(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.lower import Program, lower
 from zinc_rt.lower.one_node import TOGETHER, OneNode, one_node
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.validate.kernel_test.bits import Difference, first_difference
 from zinc_rt.validate.kernel_test.select import dispatched
 
@@ -149,7 +149,7 @@ class _Ready:
 
     def lowered(self, node: OneNode) -> Program:
         backend = self.backend
-        plan = node.together(Heap.DEVICE_LOCAL, ALIGNMENT)
+        plan = node.together(BufferHeap.DEVICE_LOCAL, ALIGNMENT)
         return lower(node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
 
     def run(self, node: OneNode, program: Program, timeout_seconds: float) -> dict[str, np.ndarray]:
@@ -195,8 +195,8 @@ class _Ready:
                 if buffer is not None:
                     self.backend.free(buffer)
             size = max(ROOM_BYTES, 1 << (size_bytes - 1).bit_length())
-            self._arena = self.backend.alloc(size, Heap.DEVICE_LOCAL, TOGETHER, zeroed=False)
-            self._back = self.backend.alloc(size, Heap.HOST_VISIBLE, "results", zeroed=False)
+            self._arena = self.backend.alloc(size, BufferHeap.DEVICE_LOCAL, TOGETHER, zeroed=False)
+            self._back = self.backend.alloc(size, BufferHeap.HOST_VISIBLE, "results", zeroed=False)
         return self._arena, self._back
 
 

@@ -19,7 +19,7 @@ from zinc_rt.lower.dispatch_plan import dispatch_plan
 from zinc_rt.lower.lower import choose
 from zinc_rt.lower.one_node import OneNode, one_node
 from zinc_rt.lower.program import Call, Program
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.validate.cases.table import FAMILIES, cases
 
 PLAIN = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
@@ -52,7 +52,7 @@ def planned(case: Case, kernels: KernelSet, ordering: str) -> Planned:
     entry = choose(node.node, node.graph, kernels.entries, ordering)
     if isinstance(entry, str):
         return Planned(case, (), entry)
-    program = Program(node.graph, node.together(Heap.DEVICE_LOCAL, 256), ordering, (Call(node.node, entry),))
+    program = Program(node.graph, node.together(BufferHeap.DEVICE_LOCAL, 256), ordering, (Call(node.node, entry),))
     try:
         return Planned(case, dispatched(program, kernels))
     except UnsupportedError as error:

@@ -17,7 +17,7 @@ from zinc_rt.terminal import Column, Table
 if TYPE_CHECKING:
     from zinc_rt.mem.plan import MemoryPlan
     from zinc_rt.mem.traffic import Traffic
-    from zinc_rt.model.emitter import Model
+    from zinc_rt.model.builder import Model
     from zinc_rt.model.gguf import GGUFFile, Tensor
     from zinc_rt.report import Report, Result
     from zinc_rt.settings import Settings
@@ -273,13 +273,13 @@ class _Planned:
         from zinc_rt.engine import ctx_warning, default_ctx
         from zinc_rt.mem.plan import plan_memory
         from zinc_rt.mem.traffic import decode_traffic
-        from zinc_rt.model.emitter import Limits, Overrides
+        from zinc_rt.model.builder import Overrides, SequenceLimits
         from zinc_rt.model.registry import build_model
         from zinc_rt.resident import capacity_of
 
         if not gguf.tensors:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
-        limits = Limits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
+        limits = SequenceLimits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
         if warning := ctx_warning(gguf, arguments.ctx):
             say(f"warning   {warning}")
         overrides = Overrides(knobs.lm_head_rows, knobs.decode_topk, knobs.gemma4_attn_scale)

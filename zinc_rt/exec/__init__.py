@@ -8,7 +8,7 @@ from zinc_rt.exec.cache import GraphCache
 from zinc_rt.exec.copy import Copier, copy
 from zinc_rt.exec.fence import DeadlineMissed, Fence, Joined
 from zinc_rt.exec.graph import Graph, InFlight, Launcher, MissingVariant, ShapeKey
-from zinc_rt.exec.host import HostExecutor, HostFence
+from zinc_rt.exec.host_executor import HostExecutor, HostFence
 from zinc_rt.exec.observer import Observer, Observers, told_by
 from zinc_rt.exec.plan import Plan
 from zinc_rt.exec.stream import Event, Stream

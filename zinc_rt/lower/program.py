@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.mem.plan import MemoryPlan
 
@@ -26,7 +26,7 @@ class Barrier:
 class Program:
     """`timed`: each dispatch runs alone, and the tier notes when it began and ended (backends/times.py)."""
 
-    graph: Graph
+    graph: OpGraph
     plan: MemoryPlan
     ordering: str
     steps: tuple[Call | Barrier, ...]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Node
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Sync, Temp
@@ -50,7 +50,7 @@ class Bench:
 
     device: Device
     node: Node
-    graph: Graph
+    graph: OpGraph
     capacity: dict[str, int]
     counts: dict[str, int]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # live: what kernels wrote shows here

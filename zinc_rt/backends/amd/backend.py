@@ -36,15 +36,15 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import BinaryKernelSet, no_kernels
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
-from zinc_rt.kmd.call import PAGE_BYTES
 from zinc_rt.kmd.driver import SideChannel
+from zinc_rt.kmd.syscalls import PAGE_BYTES
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.lower import Program, dispatch_plan
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.decode import decode_stream
 from zinc_rt.pm4.generation import generation_of
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect, EventWrite, IndirectBuffer, WaitRegMem64
 
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
@@ -196,7 +196,7 @@ class AmdBackend:
             self._before_submit = True
             for name, offset in pool:
                 size_bytes = self._packed_bytes(arrays[name])
-                buffers[name] = self.memory.buffer(block, offset, size_bytes, Heap.DEVICE_LOCAL, name)
+                buffers[name] = self.memory.buffer(block, offset, size_bytes, BufferHeap.DEVICE_LOCAL, name)
         try:
             for name, buffer in buffers.items():
                 content = self._packed(arrays[name])  # one at a time: a model may be most of the host's memory

@@ -15,7 +15,7 @@ from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
 from zinc_rt.lower.program import Barrier
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
 from zinc_rt.pm4.registers import WAVE32, Sh
 

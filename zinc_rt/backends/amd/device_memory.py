@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from zinc_rt.backends.amd.addresses import AddressMap, Region
 from zinc_rt.exec import Buffer
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Transport
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.suballocator import align_up
 
 ALIGNMENT = 256  # of suballocations: code needs it, and no two buffers share a cache line
 POOL_BYTES = 1 << 30  # larger allocations are one buffer's own
 
 PLACEMENTS: Mapping[str, tuple[Placement, Placement | None]] = {  # and where else, if refused
-    Heap.DEVICE_LOCAL: (Placement.VRAM, None),
-    Heap.BAR: (Placement.VRAM_BAR, Placement.GTT),  # a small BAR refuses
-    Heap.HOST_VISIBLE: (Placement.GTT, None),
+    BufferHeap.DEVICE_LOCAL: (Placement.VRAM, None),
+    BufferHeap.BAR: (Placement.VRAM_BAR, Placement.GTT),  # a small BAR refuses
+    BufferHeap.HOST_VISIBLE: (Placement.GTT, None),
 }
 
 

@@ -12,10 +12,10 @@ from zinc_rt.backends.amd.hang import FaultState, FenceState, RingState, Submiss
 from zinc_rt.backends.amd.page_fault import FaultSeen
 from zinc_rt.backends.amd.ring import AmdRing, Batch, Submission
 from zinc_rt.ir.graph import Node
-from zinc_rt.kmd.call import PAGE_BYTES
+from zinc_rt.kmd.syscalls import PAGE_BYTES
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.pm4.accesses import accesses
-from zinc_rt.pm4.decode import Bad, Item, decode_stream
+from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.disassemble import item_texts
 from zinc_rt.pm4.disassemble import lines as disassembled
 from zinc_rt.pm4.generation import Generation
@@ -122,7 +122,7 @@ def window(ring: AmdRing, addresses: AddressMap) -> Window:
     return Window(start, words, "\n".join(rows), _packet_at(items, rptr - start, ring, addresses))
 
 
-def _packet_at(items: Sequence[Item], rptr: int, ring: AmdRing, addresses: AddressMap) -> str:
+def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, addresses: AddressMap) -> str:
     """On silicon rptr stops at a bad packet, inside it or behind it, so both sides of it are named."""
     before = [item for item in items if item.offset < rptr]
     at = next((item for item in items if item.offset == rptr), None)
@@ -135,7 +135,7 @@ def _packet_at(items: Sequence[Item], rptr: int, ring: AmdRing, addresses: Addre
     return "; ".join(said) or "none read"
 
 
-def one_line(item: Item, ring: AmdRing, addresses: AddressMap) -> str:
+def one_line(item: DecodedPacket, ring: AmdRing, addresses: AddressMap) -> str:
     """A packet with those of its fields that are not 0."""
     texts = item_texts(item, ring.generation, addresses.name)
     words = [word for index in sorted(texts) for word in texts[index].split()]
@@ -222,7 +222,7 @@ def _names(batch: Batch, ring: AmdRing, va: int, size_bytes: int) -> bool:
         access.va < va + size_bytes and va < access.va + access.size_bytes
         for words in streams
         for item in decode_stream(words, ring.generation)
-        if not isinstance(item.packet, Bad)
+        if not isinstance(item.packet, BadPacket)
         for access in accesses(item.packet)
     )
 

@@ -14,7 +14,7 @@ from zinc_rt.exec import Buffer
 from zinc_rt.kernels.zrt import Zrt, patched
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.suballocator import align_up
 
 
@@ -72,7 +72,7 @@ class KernelCode:
         images = [patched(zrt, dict(patches)) for (_, patches), zrt in fresh]
         block = self._memory.block(size_bytes, Placement.VRAM, "kernels")
         buffers = [
-            self._memory.buffer(block, offset, len(code), Heap.DEVICE_LOCAL, f"kernel {name}")
+            self._memory.buffer(block, offset, len(code), BufferHeap.DEVICE_LOCAL, f"kernel {name}")
             for ((name, _), _), offset, code in zip(fresh, offsets, images, strict=True)
         ]
         try:

@@ -12,12 +12,12 @@ from typing import Literal, Protocol
 
 from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.events import Event, EventKind, Reset
+from zinc_rt.kmd.events import EventKind, GpuReset, KfdEvent
 from zinc_rt.kmd.kfd import KfdGpu
-from zinc_rt.kmd.transport import DeviceBuffer, Fault, Queue, Transport
+from zinc_rt.kmd.transport import DeviceBuffer, MemoryFault, Queue, Transport
 from zinc_rt.kmd.uapi import amdgpu
 from zinc_rt.kmd.userq import UserqGpu
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import HdpFlush, ProtectedFenceSignal, ReleaseMem
 
 KFD_PRIORITY = 7  # normal, of 0 to 15 (libhsakmt)
@@ -30,7 +30,7 @@ class Incident:
 
     kind: Literal["fault", "reset", "lost"]
     text: str
-    fault: Fault | None = None
+    fault: MemoryFault | None = None
     node: Node | None = None  # at which a replay stopped, where a simulated device said so
 
 
@@ -69,8 +69,8 @@ class KfdSide:
         self.incidents: list[Incident] = []
         self._gpu = gpu
         self._events = gpu.process.events
-        self._signal: Event | None = None
-        self._watched: list[Event] = []
+        self._signal: KfdEvent | None = None
+        self._watched: list[KfdEvent] = []
         self._asked = time.monotonic()
         with gpu.ledger.all_or_nothing():
             self._watched = [self._events.create(EventKind.MEMORY), self._events.create(EventKind.HW_EXCEPTION)]
@@ -121,9 +121,9 @@ class KfdSide:
             _note(self.incidents, Incident("lost", str(error)))
             return
         for each in fired:
-            if isinstance(each.detail, Fault):
+            if isinstance(each.detail, MemoryFault):
                 _note(self.incidents, Incident("fault", fault_text(each.detail), each.detail))
-            elif isinstance(each.detail, Reset):
+            elif isinstance(each.detail, GpuReset):
                 _note(self.incidents, Incident("reset", _reset_text(each.detail)))
 
 
@@ -183,7 +183,7 @@ def _note(incidents: list[Incident], incident: Incident) -> None:
         incidents.append(incident)
 
 
-def fault_text(fault: Fault) -> str:
+def fault_text(fault: MemoryFault) -> str:
     said = [name for name in ("not_present", "read_only", "no_execute", "imprecise") if getattr(fault, name)]
     words = ", ".join(name.replace("_", " ") for name in said)
     if fault.status:
@@ -191,7 +191,7 @@ def fault_text(fault: Fault) -> str:
     return f"GPU page fault at {fault.va:#x}" + (f" ({words})" if words else "")
 
 
-def _reset_text(reset: Reset) -> str:
+def _reset_text(reset: GpuReset) -> str:
     scope = "the whole GPU" if reset.whole_gpu else "a queue"
     cause = "an ECC error" if reset.ecc else "a hang"
     return f"{scope} was reset after {cause}" + ("; VRAM was lost" if reset.memory_lost else "")

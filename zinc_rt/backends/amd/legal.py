@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import EncodeError
-from zinc_rt.pm4.lint import Mapped, Queue, errors, lint
+from zinc_rt.pm4.lint import Mapped, QueueInterface, errors, lint
+from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import ReleaseMem
 
 
@@ -23,7 +23,13 @@ def refuse_fence_without_write_back(fence: ReleaseMem, name: str, generation: Ge
 
 
 def refuse_illegal(
-    words: Sequence[int], name: str, generation: Generation, *, queue: Queue, mapped: Mapped | None, is_ib: bool
+    words: Sequence[int],
+    name: str,
+    generation: Generation,
+    *,
+    queue: QueueInterface,
+    mapped: Mapped | None,
+    is_ib: bool,
 ) -> None:
     """Raises EncodeError for the first thing the linter calls an error."""
     refused = errors(lint(words, generation, queue=queue, mapped=mapped, is_ib=is_ib))

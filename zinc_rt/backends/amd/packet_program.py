@@ -16,7 +16,7 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.lower.dispatch_plan import Dispatch
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AcquireMem, EventWrite, Nop
 
 IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned

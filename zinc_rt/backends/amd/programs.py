@@ -25,9 +25,9 @@ from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import DispatchPlan, Program, dispatch_plan
 from zinc_rt.lower.dispatch_plan import places
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.lint import Queue as LintQueue
+from zinc_rt.pm4.lint import QueueInterface as LintQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Programs:
                 at = dict(zip((offset for offset, _ in nodes), steps, strict=True))
                 verify(words, at, program.name, expected)
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
-        buffer = self.memory.buffer(block, 0, 4 * len(words), Heap.BAR, f"ib {program.name}")
+        buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {program.name}")
         storage: Storage = buffer.storage
         storage.view()[:] = examine.as_bytes(words)
         code = examine.IndirectCode(program.name, storage.device, tuple(words))

@@ -25,9 +25,9 @@ from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import EncodeError, Packet
 from zinc_rt.pm4.lint import Mapped
-from zinc_rt.pm4.lint import Queue as LintQueue
+from zinc_rt.pm4.lint import QueueInterface as LintQueue
+from zinc_rt.pm4.packet import EncodeError, Packet
 from zinc_rt.pm4.packets import ReleaseMem
 
 GONE = (errno.ETIME, errno.EIO)  # DESTROY_QUEUE of a queue that hangs, which is gone all the same

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from zinc_rt.backends.amd.device_memory import Block
 from zinc_rt.backends.times import Timed, Times
 from zinc_rt.ir.graph import Node
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import CopyData, EventWrite
 
 STAMPS_BYTES = 16  # two 64-bit readings a dispatch

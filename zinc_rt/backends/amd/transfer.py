@@ -14,7 +14,7 @@ import numpy as np
 from zinc_rt.backends.amd.fence import TimelineFence
 from zinc_rt.backends.amd.ring import AmdRing
 from zinc_rt.kmd.transport import DeviceBuffer
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import DmaData
 
 PACKET_BYTES = 32 << 20  # byte_count has 26 bits

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.launch import Launch, Temp
 from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, TEMP_ALIGNMENT, Dispatch, DispatchPlan
@@ -45,7 +45,7 @@ class _Sharing:
     all: list[_Shared] = field(default_factory=list)
 
 
-def share(plan: DispatchPlan, graph: Graph) -> tuple[list[Step], int]:
+def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[Step], int]:
     """The plan's dispatches, each shared one once, and how large the block is with what they keep.
 
     Grids that are data need no dispatch here: whoever walks the steps reads the counts."""
@@ -100,7 +100,7 @@ def _steps(plan: DispatchPlan) -> Iterable[Step]:
             barrier = False
 
 
-def _changed_in_place(graph: Graph) -> frozenset[str]:
+def _changed_in_place(graph: OpGraph) -> frozenset[str]:
     """Buffers that a node writes: they have another value later under the same name."""
     return frozenset(
         name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
@@ -23,7 +23,7 @@ PARTIALS_BYTES = 64 << 20  # chunks' results kept at most; beyond, threads share
 
 def attention_launches(
     node: Node,
-    graph: Graph,
+    graph: OpGraph,
     capacity: Mapping[str, int],
     *,
     out: Buffer,
@@ -80,7 +80,7 @@ def _chunks(positions: int, window: int) -> int:
     return min(most, -(-window // CHUNK) + 1) if window else most
 
 
-def flash_attn(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def flash_attn(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     q, kv_k, kv_v, position, slot, page_table = node.inputs
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     yield from attention_launches(
@@ -98,7 +98,7 @@ def flash_attn(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterato
     )
 
 
-def _rejects(node: Node, graph: Graph) -> str | None:
+def _rejects(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["head_dim"])
     return None if 0 < head_dim <= WIDEST else f"head_dim is {head_dim}, wanted 1 to {WIDEST}"
 

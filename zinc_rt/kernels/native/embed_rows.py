@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref, Stride
@@ -12,7 +12,7 @@ from zinc_rt.kernels.native.types import type_number, type_refusal
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def embed(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def embed(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     token_id, table = node.inputs
     spec = graph.buffers[table]
     rows, k = (int(dim) for dim in spec.shape)
@@ -24,7 +24,7 @@ def embed(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Lau
     )
 
 
-def _rejects(node: Node, graph: Graph) -> str | None:
+def _rejects(node: Node, graph: OpGraph) -> str | None:
     return type_refusal(graph.buffers[node.inputs[1]].dtype)
 
 

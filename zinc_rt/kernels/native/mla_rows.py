@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
@@ -22,7 +22,7 @@ def _copy(x: str, y: str, heads: int, columns: int, source: Place, target: Place
         yield Launch("copy_columns", (Ref(x), Ref(y)), (columns, *source, *target), (heads, "tokens", 1))
 
 
-def absorb(ordering: str, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def absorb(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     """Per head [k_b . q_nope | q_pe]."""
     q, k_b = node.inputs
     (y,) = node.outputs
@@ -42,7 +42,7 @@ def absorb(ordering: str, node: Node, graph: Graph, capacity: Mapping[str, int])
     )
 
 
-def expand(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def expand(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     """Per head [k_nope | v] and one k_pe for all: k and v."""
     kv, k_pe = node.inputs
     k, v = node.outputs
@@ -53,7 +53,7 @@ def expand(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
     yield from _copy(kv, v, heads, value_dim, (nope, both, heads * both), (0, value_dim, heads * value_dim))
 
 
-def flash_attn(ordering: str, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def flash_attn(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     """Keys [latent | pe], values the latents, one kv head; then v_b per head."""
     q, kv_latent, kv_pe, position, slot, page_table, v_b = node.inputs
     heads, latent, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "latent", "rope", "value_dim"))
@@ -84,11 +84,11 @@ def flash_attn(ordering: str, node: Node, graph: Graph, capacity: Mapping[str, i
     )
 
 
-def _matrix_refusal(node: Node, graph: Graph) -> str | None:
+def _matrix_refusal(node: Node, graph: OpGraph) -> str | None:
     return projection_refusal(graph, node.inputs[-1])
 
 
-def _flash_refusal(node: Node, graph: Graph) -> str | None:
+def _flash_refusal(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["latent"]) + int(node.attrs["rope"])
     if head_dim > WIDEST:
         return f"keys of {head_dim}, wanted up to {WIDEST}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
@@ -14,7 +14,7 @@ from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def gate_topk(ordering: str, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def gate_topk(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, gate_w, bias = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts = int(graph.buffers[gate_w].shape[0])
@@ -38,7 +38,7 @@ def gate_topk(ordering: str, node: Node, graph: Graph, capacity: Mapping[str, in
     yield from as_f32(node, graph, (topk,))
 
 
-def _rejects(node: Node, graph: Graph) -> str | None:
+def _rejects(node: Node, graph: OpGraph) -> str | None:
     gate_w = node.inputs[1]
     return projection_refusal(graph, gate_w) or vector_refusal(node, graph, gate_w)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from zinc_rt.ir.dtypes import row_bytes
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, Graph, Node
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Sync, Temp
@@ -70,7 +70,7 @@ class Heads:
 
 
 def projection(
-    graph: Graph,
+    graph: OpGraph,
     capacity: Mapping[str, int],
     ordering: str,
     x: Buffer,
@@ -105,7 +105,7 @@ def projection(
 
 
 def project(
-    graph: Graph,
+    graph: OpGraph,
     capacity: Mapping[str, int],
     ordering: str,
     x: Buffer,
@@ -234,7 +234,7 @@ def _quantised(
     return temp, Launch(f"quantise{block}", buffers, constants, (-(-k // SEGMENT), number, tokens))
 
 
-def _dequantised(graph: Graph, name: str) -> tuple[Temp, Launch]:
+def _dequantised(graph: OpGraph, name: str) -> tuple[Temp, Launch]:
     """A bias or a scale as float32, and the launch that makes it."""
     spec = graph.buffers[name]
     (k,) = (int(dim) for dim in spec.shape)
@@ -246,7 +246,7 @@ def _vector(name: str | None, made: Mapping[str, Temp]) -> Buffer | None:
     return made.get(name) or Ref(name) if name else None
 
 
-def _q8_block(graph: Graph, ordering: str, weight: str) -> int:
+def _q8_block(graph: OpGraph, ordering: str, weight: str) -> int:
     return Q8_BLOCKS.get(graph.buffers[weight].dtype, 0) if ordering == "canonical-1-q8" else 0
 
 
@@ -258,20 +258,20 @@ def _fixed(capacity: Mapping[str, int], count: Count) -> int:
     return capacity[count] if isinstance(count, str) else count
 
 
-Code = Callable[[str, Tuning, Node, Graph, Mapping[str, int]], Launches]
+Code = Callable[[str, Tuning, Node, OpGraph, Mapping[str, int]], Launches]
 
 
-def _matmul(ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def _matmul(ordering: str, tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, w, bias, scale = node.inputs
     yield from projection(graph, capacity, ordering, Ref(x), w, Ref(node.outputs[0]), bias=bias, scale=scale)
 
 
-def _wmma(ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def _wmma(ordering: str, tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     a, b = node.inputs
     yield from projection(graph, capacity, ordering, Ref(a), b, Ref(node.outputs[0]))
 
 
-def _lm_head(ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def _lm_head(ordering: str, tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, w, row, bias = node.inputs
     inputs = graph.buffers[x].shape[0]
     out = Ref(node.outputs[0])
@@ -280,7 +280,7 @@ def _lm_head(ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: 
     )
 
 
-def _norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> tuple[Launches, Temp]:
+def _norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> tuple[Launches, Temp]:
     """The norm at the head of a fused node, and where its result lies."""
     x, weight = node.inputs[:2]
     k = last_dim(graph, x)
@@ -290,7 +290,7 @@ def _norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> tuple[Launch
     return as_f32(node, graph, (launch, SYNC)), normed
 
 
-def _fused_qkv(ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def _fused_qkv(ordering: str, tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     norm, normed = _norm(node, graph, capacity)
     yield from norm
     parts = [
@@ -301,7 +301,7 @@ def _fused_qkv(ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity
 
 
 def _fused_gate_up(
-    ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+    ordering: str, tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Launches:
     norm, normed = _norm(node, graph, capacity)
     yield from norm
@@ -309,7 +309,9 @@ def _fused_gate_up(
     yield from project(graph, capacity, ordering, normed, parts)
 
 
-def _moe_gate_up(ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def _moe_gate_up(
+    ordering: str, tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+) -> Launches:
     x, gate_w, up_w, ids, gate_scale, up_scale = node.inputs
     gate, up = (Ref(name) for name in node.outputs)
     parts = [Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)]
@@ -317,7 +319,7 @@ def _moe_gate_up(ordering: str, tuning: Tuning, node: Node, graph: Graph, capaci
 
 
 def _moe_down_acc(
-    ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+    ordering: str, tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Launches:
     x, down_w, ids, weights, expert_scale, hidden = node.inputs
     choices, width = last_dim(graph, ids), int(graph.buffers[down_w].shape[1])
@@ -337,7 +339,7 @@ def _moe_down_acc(
 
 
 def _shared_expert(
-    ordering: str, tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+    ordering: str, tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Launches:
     x, gate_w, up_w, down_w, gate_inp, hidden, gate_scale, up_scale, down_scale = node.inputs
     tokens = capacity["tokens"]
@@ -360,12 +362,12 @@ def _shared_expert(
         )
 
 
-def projection_refusal(graph: Graph, weight: str) -> str | None:
+def projection_refusal(graph: OpGraph, weight: str) -> str | None:
     """Why no projection by a weight is possible."""
     return type_refusal(graph.buffers[weight].dtype)
 
 
-def _rejects(node: Node, graph: Graph) -> str | None:
+def _rejects(node: Node, graph: OpGraph) -> str | None:
     """By port: matrices of a type that is read, and vectors likewise."""
     matrices = []
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):

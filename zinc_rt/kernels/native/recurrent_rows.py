@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import sqrt
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
@@ -38,7 +38,7 @@ class _States:
 
 
 def _states(
-    node: Node, graph: Graph, capacity: Mapping[str, int], state: str, sequence: str, *ids: str
+    node: Node, graph: OpGraph, capacity: Mapping[str, int], state: str, sequence: str, *ids: str
 ) -> _States:
     out = node.outputs[1]
     rows, row_elements = _rows(graph, capacity, state), row_shape(graph, state)[1]
@@ -58,7 +58,7 @@ def _states(
     )
 
 
-def _rows(graph: Graph, capacity: Mapping[str, int], state: str) -> int:
+def _rows(graph: OpGraph, capacity: Mapping[str, int], state: str) -> int:
     rows = row_shape(graph, state)[0]
     return capacity[rows] if isinstance(rows, str) else rows
 
@@ -69,7 +69,7 @@ def _scattered(states: _States) -> Launches:
         yield states.scatter
 
 
-def conv1d(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def conv1d(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, weight, state, sequence, *ids, bias = node.inputs
     channels, taps = row_shape(graph, x)[1], last_dim(graph, weight)
     states = _states(node, graph, capacity, state, sequence, *ids)
@@ -89,7 +89,7 @@ def conv1d(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
     yield from _scattered(states)
 
 
-def delta_net(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def delta_net(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     conv_out, beta, alpha, dt_bias, a, state, sequence, *ids = node.inputs
     k_heads, v_heads, d = (int(node.attrs[name]) for name in ("k_heads", "v_heads", "head_dim"))
     tokens, columns = capacity["tokens"], row_shape(graph, conv_out)[1]
@@ -113,7 +113,7 @@ def delta_net(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches
     yield from _scattered(states)
 
 
-def gated_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def gated_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, z, weight = node.inputs
     rows, columns = row_shape(graph, x)
     size = last_dim(graph, weight)
@@ -126,7 +126,7 @@ def gated_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launche
     yield launch
 
 
-def scan(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
+def scan(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     u, dt, b, c, a, d, state, sequence = node.inputs
     channels, n = (int(dim) for dim in graph.buffers[a].shape)
     states = _states(node, graph, capacity, state, sequence)
@@ -139,7 +139,7 @@ def scan(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Launches:
     yield launch
 
 
-def _conv_rejects(node: Node, graph: Graph) -> str | None:
+def _conv_rejects(node: Node, graph: OpGraph) -> str | None:
     taps = last_dim(graph, node.inputs[1])
     if taps > TAPS:
         return f"a convolution of {taps} taps; the kernel takes up to {TAPS}"

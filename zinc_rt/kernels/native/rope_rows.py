@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
@@ -17,14 +17,14 @@ PAGE_TOKENS = 16  # ir.op's default
 MODES = {"neox": 0, "norm": 1}  # rope.h's numbers
 
 
-def page_sizes(graph: Graph, node: Node, page_table: str, cache: str) -> tuple[int, int, int, int]:
+def page_sizes(graph: OpGraph, node: Node, page_table: str, cache: str) -> tuple[int, int, int, int]:
     """paging.h's numbers: slots, pages of a slot, tokens of a page, rows of the cache."""
     slots, pages = (int(dim) for dim in graph.buffers[page_table].shape)
     page_tokens = int(node.attrs.get("page_tokens", PAGE_TOKENS))
     return slots, pages, page_tokens, int(graph.buffers[cache].shape[0])
 
 
-def rope(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, position, cos, sin = node.inputs
     tokens, columns = row_shape(graph, x)
     head_dim = int(node.attrs["head_dim"])
@@ -43,7 +43,7 @@ def rope(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Laun
     )
 
 
-def norm_rope_kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def norm_rope_kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
     head_dim = int(node.attrs["head_dim"])
     tokens, q_columns = row_shape(graph, q)
@@ -71,7 +71,7 @@ def norm_rope_kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) ->
     )
 
 
-def kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     k, v, position, slot, page_table, kv_k, kv_v = node.inputs
     tokens, k_columns = row_shape(graph, k)
     yield Launch(
@@ -82,7 +82,7 @@ def kv_write(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[
     )
 
 
-def row_scale(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def row_scale(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, position, table = node.inputs
     rows, columns = row_shape(graph, x)
     yield Launch(
@@ -94,7 +94,7 @@ def row_scale(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, i
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    def scaled(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    def scaled(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
         return row_scale(tuning, node, graph, capacity)
 
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref, Temp
@@ -14,7 +14,7 @@ from zinc_rt.kernels.rows.tuning import Tuning
 CANDIDATE_BYTES = 8  # key and id
 
 
-def sample(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def sample(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     """A row is sorted from one temporary into the other; the first then takes its weights and running sums."""
     logits, seed, sampling, choice, position = map(Ref, node.inputs)
     rows, vocab = row_shape(graph, logits.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from zinc_rt.ir.graph import SYMBOLS, Graph, Node, most
+from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph, most
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Temp
@@ -20,7 +20,7 @@ def rows_launch(kernel: str, source: Buffer, ids: str, target: Buffer, *, row_by
     return Launch(kernel, (source, Ref(ids), target), (*size, rows), ("sequences", 1, 1))
 
 
-def table_store(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     """A Temp keeps what the table held, until every entry is known to be good."""
     entry, value, table = node.inputs
     before = Temp("before", 4 * (most("entries", capacity) or 0))
@@ -29,13 +29,13 @@ def table_store(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterat
     yield Launch("table_store", (Ref(entry), Ref(value), Ref(table), before, count), (size,))
 
 
-def load_request_state(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def load_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     table, slot = node.inputs
     rows, elements = row_shape(graph, table)
     yield rows_launch("load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=4 * elements, rows=int(rows))
 
 
-def store_request_state(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def store_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     value, slot, table = node.inputs
     rows, elements = row_shape(graph, table)
     yield rows_launch("store_rows", Ref(value), slot, Ref(table), row_bytes=4 * elements, rows=int(rows))

@@ -3,7 +3,20 @@ path."""
 
 from __future__ import annotations
 
-from zinc_rt.kmd.uapi.layout import IN, INOUT, OUT, Field, Ioctl, Pointer, Struct, by_key, s32, u16, u32, u64
+from zinc_rt.kmd.uapi.structs import (
+    IN,
+    INOUT,
+    OUT,
+    Ioctl,
+    Pointer,
+    Struct,
+    StructField,
+    by_key,
+    s32,
+    u16,
+    u32,
+    u64,
+)
 
 AMDGPU_GEM_DOMAIN_CPU = 0x1
 AMDGPU_GEM_DOMAIN_GTT = 0x2
@@ -227,7 +240,7 @@ INFO_DEVICE = Struct(
 )
 
 
-def _heap(name: str) -> list[Field]:
+def _heap(name: str) -> list[StructField]:
     return [
         u64(f"{name}.{part}", OUT)
         for part in ("total_heap_size", "usable_heap_size", "heap_usage", "max_allocation")

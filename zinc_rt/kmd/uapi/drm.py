@@ -3,7 +3,7 @@ needs."""
 
 from __future__ import annotations
 
-from zinc_rt.kmd.uapi.layout import IN, INOUT, OUT, Ioctl, Pointer, Struct, by_key, s32, s64, u32, u64
+from zinc_rt.kmd.uapi.structs import IN, INOUT, OUT, Ioctl, Pointer, Struct, by_key, s32, s64, u32, u64
 
 DRM_CAP_SYNCOBJ = 0x13
 DRM_CAP_SYNCOBJ_TIMELINE = 0x14

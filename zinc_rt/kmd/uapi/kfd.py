@@ -3,7 +3,7 @@ SVM."""
 
 from __future__ import annotations
 
-from zinc_rt.kmd.uapi.layout import IN, INOUT, OUT, Ioctl, Pointer, Struct, by_key, s32, u32, u64
+from zinc_rt.kmd.uapi.structs import IN, INOUT, OUT, Ioctl, Pointer, Struct, by_key, s32, u32, u64
 
 # queue types, limits
 KFD_IOC_QUEUE_TYPE_COMPUTE = 0  # PM4

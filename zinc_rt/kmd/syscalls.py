@@ -8,13 +8,13 @@ import os
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.resources import Ledger
-from zinc_rt.kmd.uapi.layout import Ioctl, Record
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 
 PAGE_BYTES = 4096
 KFD_PATH = "/dev/kfd"
 
 
-def call(driver: Driver, fd: int, command: Ioctl, record: Record, about: str = "") -> Record:
+def send_ioctl(driver: Driver, fd: int, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
     """Send `record`; it holds the answer afterwards, also where DriverError is raised."""
     try:
         driver.ioctl(fd, command.request, record.raw)
@@ -42,6 +42,6 @@ def open_node(driver: Driver, ledger: Ledger, path: str) -> int:
     return fd
 
 
-def pages(size_bytes: int) -> int:
+def whole_pages_bytes(size_bytes: int) -> int:
     """Rounded up to whole pages, in bytes."""
     return size_bytes + -size_bytes % PAGE_BYTES

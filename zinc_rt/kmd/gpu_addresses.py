@@ -7,7 +7,7 @@ from bisect import insort
 from zinc_rt.errors import ZincError
 
 
-class AddressSpace:
+class GpuAddresses:
     """Addresses `first` to `last`, both usable."""
 
     def __init__(self, first: int, last: int) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 from zinc_rt.pm4.generation import Generation
 
 Severity = Literal["error", "finding"]
-Queue = Literal["kfd", "userq"]
+QueueInterface = Literal["kfd", "userq"]
 Mapped = Callable[[int, int, str], str | None]
 """(va, size_bytes, "read" | "write" | "execute") -> why that is not possible, None where it is."""
 Complaint = tuple[int, str, str, str]
@@ -21,11 +21,11 @@ Complaint = tuple[int, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class StreamContext:
     """Where the stream would run."""
 
     generation: Generation
-    queue: Queue
+    queue: QueueInterface
     is_ib: bool
     mapped: Mapped | None
 

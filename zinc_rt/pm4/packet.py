@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 from zinc_rt.errors import InputError
 from zinc_rt.pm4.generation import BOTH, Generation
-from zinc_rt.pm4.opcodes import Op
+from zinc_rt.pm4.opcodes import Opcode
 
 Names = Mapping[int, str]
 U32 = 0xFFFFFFFF
@@ -122,7 +122,7 @@ class Packet:
     # (dword, bits) that no field has; nonzero ones only, in order. Dword 0 is the header's low byte.
     reserved: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
 
-    OP: ClassVar[Op]
+    OP: ClassVar[Opcode]
     NAME: ClassVar[str]
     ON: ClassVar[tuple[Generation, ...]]
     DWORDS: ClassVar[tuple[int, ...]]  # the sizes it can have, smallest first

@@ -15,7 +15,7 @@ import numpy as np
 
 from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
-from zinc_rt.ir.graph import ABSENT, Builder, Dim, Graph, Shape, Stage
+from zinc_rt.ir.graph import ABSENT, Builder, Dim, OpGraph, Shape, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import GGUFFile
@@ -32,7 +32,7 @@ WEIGHT_DTYPES = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SequenceLimits:
     """What a graph is built for: how many requests live at once, and how long each may get."""
 
     ctx: int
@@ -62,10 +62,10 @@ class Model:
     """A graph with everything it reads that does not change from token to token."""
 
     gguf: GGUFFile
-    graph: Graph
+    graph: OpGraph
     weights: Mapping[str, Weight]  # views of the file
     constants: Mapping[str, np.ndarray]  # float32 tables
-    limits: Limits
+    limits: SequenceLimits
     layers: int
     vocab: int
     width: int
@@ -75,11 +75,11 @@ class Model:
         return self.gguf.architecture
 
 
-class Emitter:
+class ModelBuilder:
     def __init__(
         self,
         gguf: GGUFFile,
-        limits: Limits,
+        limits: SequenceLimits,
         stage: Stage = "both",
         *,
         delta_form: DeltaForm = "ids",

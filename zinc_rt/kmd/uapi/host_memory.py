@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 
-from zinc_rt.kmd.uapi.layout import Record, Struct
+from zinc_rt.kmd.uapi.structs import Struct, StructBytes
 
 
 class HostArray:
@@ -21,7 +21,7 @@ class HostArray:
     def bytes(self) -> bytes:
         return self._store.raw[: self.size_bytes]
 
-    def record(self, struct: Struct, index: int = 0) -> Record:
+    def record(self, struct: Struct, index: int = 0) -> StructBytes:
         """A copy of the index-th struct in the array."""
         start = index * struct.size_bytes
         return struct.read(self.bytes()[start : start + struct.size_bytes])
@@ -43,7 +43,7 @@ def u64_array(values: Iterable[int]) -> HostArray:
     return HostArray(b"".join(value.to_bytes(8, "little") for value in values))
 
 
-def records(items: Iterable[Record]) -> HostArray:
+def record_array(items: Iterable[StructBytes]) -> HostArray:
     return HostArray(b"".join(bytes(item.raw) for item in items))
 
 

@@ -1,4 +1,4 @@
-"""What the verifier reports: each finding names the node, the rule and what was seen."""
+"""What the verifier reports: each violation names the node, the rule and what was seen."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zinc_rt.errors import ZincError
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 
 SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
     rule: str
     saw: str
     node: int | None = None  # index in graph.nodes; None: about a buffer or the graph
@@ -23,18 +23,18 @@ class Finding:
         return f"{at}: {self.rule}: {self.saw}" if at else f"{self.rule}: {self.saw}"
 
 
-def at_node(index: int, node: Node, rule: str, saw: str) -> Finding:
-    return Finding(rule, saw, index, repr(node))
+def at_node(index: int, node: Node, rule: str, saw: str) -> Violation:
+    return Violation(rule, saw, index, repr(node))
 
 
 class VerifyError(ZincError):
-    """A graph breaks rules. `findings` holds all of them; the message shows the first."""
+    """A graph breaks rules. `violations` holds all of them; the message shows the first."""
 
-    def __init__(self, graph: Graph, findings: Sequence[Finding]) -> None:
-        self.findings = tuple(findings)
-        count = len(self.findings)
+    def __init__(self, graph: OpGraph, violations: Sequence[Violation]) -> None:
+        self.violations = tuple(violations)
+        count = len(self.violations)
         lines = [f"graph {graph.name}: {count} finding{'' if count == 1 else 's'}"]
-        lines += [f"  {finding}" for finding in self.findings[:SHOWN]]
+        lines += [f"  {violation}" for violation in self.violations[:SHOWN]]
         if count > SHOWN:
             lines.append(f"  and {count - SHOWN} more")
         super().__init__("\n".join(lines))

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 
-class Way(Enum):
+class Direction(Enum):
     """Who writes a field or an array: IN the caller, OUT the kernel, INOUT both."""
 
     IN = "in"
@@ -17,13 +17,13 @@ class Way(Enum):
     INOUT = "inout"
 
 
-IN, OUT, INOUT = Way.IN, Way.OUT, Way.INOUT
+IN, OUT, INOUT = Direction.IN, Direction.OUT, Direction.INOUT
 
 _CODES = {"u8": "B", "u16": "H", "s32": "i", "u32": "I", "s64": "q", "u64": "Q"}
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StructField:
     """`at` places a union's member; without it a field follows the one before, aligned as C does on x86-64.
 
     `c` is the member's path in the header where it is not the name.
@@ -31,7 +31,7 @@ class Field:
 
     name: str
     kind: str
-    way: Way = IN
+    way: Direction = IN
     count: int = 1
     at: int | None = None
     c: str = ""
@@ -49,28 +49,28 @@ class Field:
         return self.c or self.name
 
 
-def u8(name: str, way: Way = IN, **more: Any) -> Field:
-    return Field(name, "u8", way, **more)
+def u8(name: str, way: Direction = IN, **more: Any) -> StructField:
+    return StructField(name, "u8", way, **more)
 
 
-def u16(name: str, way: Way = IN, **more: Any) -> Field:
-    return Field(name, "u16", way, **more)
+def u16(name: str, way: Direction = IN, **more: Any) -> StructField:
+    return StructField(name, "u16", way, **more)
 
 
-def u32(name: str, way: Way = IN, **more: Any) -> Field:
-    return Field(name, "u32", way, **more)
+def u32(name: str, way: Direction = IN, **more: Any) -> StructField:
+    return StructField(name, "u32", way, **more)
 
 
-def s32(name: str, way: Way = IN, **more: Any) -> Field:
-    return Field(name, "s32", way, **more)
+def s32(name: str, way: Direction = IN, **more: Any) -> StructField:
+    return StructField(name, "s32", way, **more)
 
 
-def u64(name: str, way: Way = IN, **more: Any) -> Field:
-    return Field(name, "u64", way, **more)
+def u64(name: str, way: Direction = IN, **more: Any) -> StructField:
+    return StructField(name, "u64", way, **more)
 
 
-def s64(name: str, way: Way = IN, **more: Any) -> Field:
-    return Field(name, "s64", way, **more)
+def s64(name: str, way: Direction = IN, **more: Any) -> StructField:
+    return StructField(name, "s64", way, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Pointer:
     field: str
     count: str | int
     element: Struct | int
-    way: Way
+    way: Direction
     per: int = 1
 
     @property
@@ -106,9 +106,9 @@ class Pointed:
 class Struct:
     """A C struct or union: fields in order, offsets by C's rules for x86-64."""
 
-    def __init__(self, c_name: str, *fields: Field, pointers: Iterable[Pointer] = ()) -> None:
+    def __init__(self, c_name: str, *fields: StructField, pointers: Iterable[Pointer] = ()) -> None:
         self.c_name = c_name
-        self.fields: dict[str, Field] = {}
+        self.fields: dict[str, StructField] = {}
         self.offsets: dict[str, int] = {}
         self.pointers = tuple(pointers)
         end = size = 0
@@ -130,19 +130,19 @@ class Struct:
     def __repr__(self) -> str:
         return f"<{self.c_name}, {self.size_bytes} bytes>"
 
-    def new(self, **values: int | tuple[int, ...]) -> Record:
+    def new(self, **values: int | tuple[int, ...]) -> StructBytes:
         """Zeroed, then these fields set."""
-        record = Record(self, bytearray(self.size_bytes))
+        record = StructBytes(self, bytearray(self.size_bytes))
         for name, value in values.items():
             record[name] = value
         return record
 
-    def read(self, raw: bytes | bytearray | memoryview) -> Record:
+    def read(self, raw: bytes | bytearray | memoryview) -> StructBytes:
         """A copy, as the kernel takes it: what `raw` lacks is zero, what it has beyond this struct is dropped."""
         body = bytearray(raw[: self.size_bytes])
-        return Record(self, body + bytes(self.size_bytes - len(body)))
+        return StructBytes(self, body + bytes(self.size_bytes - len(body)))
 
-    def pointed(self, record: Record) -> list[Pointed]:
+    def pointed(self, record: StructBytes) -> list[Pointed]:
         """The arrays this request points to, by the counts it carries now: ask before the call changes them."""
         arrays = []
         for pointer in self.pointers:
@@ -153,7 +153,7 @@ class Struct:
         return arrays
 
 
-class Record:
+class StructBytes:
     """A struct's bytes, its fields by name: `record["queue_id"]`. Arrays of numbers are tuples (`numbers`)."""
 
     __slots__ = ("raw", "struct")
