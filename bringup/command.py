@@ -18,7 +18,7 @@ from zinc_rt.commands.output import add_json, finish, simulated, words
 from zinc_rt.errors import OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
-    from zinc_rt.bringup.stages import Stage
+    from zinc_rt.bringup.stages import BringupStage
     from zinc_rt.probes.device import DeviceSpec
 
 EPILOG = """\
@@ -92,7 +92,7 @@ def _walk(
     arguments: argparse.Namespace, spec: DeviceSpec, folder: Path, yes: Collection[str], skip: Collection[str]
 ) -> int:
     from zinc_rt.bringup.past import blamed
-    from zinc_rt.bringup.stages import NAMES, Target
+    from zinc_rt.bringup.stages import NAMES, BringupTarget
     from zinc_rt.bringup.walk import Walk
     from zinc_rt.bundle.gather import look
     from zinc_rt.doctor.diagnose import diagnose
@@ -115,7 +115,7 @@ def _walk(
         return [] if capture is None else list(diagnose(capture).findings)
 
     walk = Walk(
-        Target(spec, lit=tuple(device.get("displays", ()))),
+        BringupTarget(spec, lit=tuple(device.get("displays", ()))),
         folder,
         Journal(folder / "stages.journal", spec.option),
         _setup(spec, device),
@@ -153,7 +153,7 @@ def _run(line: list[str], path: Path, *, quiet: bool) -> int:
     return done.returncode
 
 
-def _ask(yes: Collection[str], stage: Stage) -> bool | None:
+def _ask(yes: Collection[str], stage: BringupStage) -> bool | None:
     if stage.name in yes:
         return True
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
@@ -176,14 +176,14 @@ def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
 
 def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> int:
     """A result a stage: what the journal's last word on it is."""
-    from zinc_rt.bringup.past import past
+    from zinc_rt.bringup.past import earlier_walks
     from zinc_rt.bringup.stages import STAGES
     from zinc_rt.probes.journal import Journal
     from zinc_rt.report import Report, Result
 
     report = Report("bring-up", device={"simulated": spec.simulated})
     rows = []
-    earlier = past(Journal(folder / "stages.journal", spec.option))
+    earlier = earlier_walks(Journal(folder / "stages.journal", spec.option))
     for stage in STAGES:
         found = earlier.get(stage.name)
         status, reason = "skip", "not run yet"

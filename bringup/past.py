@@ -12,7 +12,7 @@ PASSED = ("pass", "blocked")  # a gate that waits for evidence holds nobody up
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class EarlierWalks:
     """One stage's last word. `status` "" began and never ended; `reset`: the machine was booted since."""
 
     stage: str
@@ -24,9 +24,9 @@ class Past:
     reason: str = ""
 
 
-def past(journal: Journal) -> dict[str, Past]:
+def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
     """By stage, in any setup."""
-    found: dict[str, Past] = {}
+    found: dict[str, EarlierWalks] = {}
     for row in journal.rows():
         name = str(row.get("probe", ""))
         if name not in NAMES or row.get("device") != journal.device:
@@ -35,7 +35,7 @@ def past(journal: Journal) -> dict[str, Past]:
         status = str(row.get("status", "")) if row.get("what") == "end" else ""
         words = (str(row.get("when", "")), str(row.get("setup", "")))
         reset = not status and row.get("boot") != journal.boot
-        found[name] = Past(name, status, *words, reset, tiers, str(row.get("reason", "")))
+        found[name] = EarlierWalks(name, status, *words, reset, tiers, str(row.get("reason", "")))
     return found
 
 

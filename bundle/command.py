@@ -163,13 +163,13 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 def _import(arguments: argparse.Namespace) -> int:
     from zinc_rt.bundle.format import read
-    from zinc_rt.bundle.store import Store, default_path
+    from zinc_rt.bundle.store import BundleStore, default_path
     from zinc_rt.files import check_writable
 
     check_writable(report=arguments.json)
     out, report = words(arguments), _report("bundle import")
     path = arguments.store or default_path()
-    with Store(path) as store:
+    with BundleStore(path) as store:
         for name in arguments.bundles:
             try:
                 bundle = read(name)
@@ -189,12 +189,12 @@ def _import(arguments: argparse.Namespace) -> int:
 
 def _page(arguments: argparse.Namespace) -> int:
     from zinc_rt.bundle.page import content, render
-    from zinc_rt.bundle.store import Store, default_path
+    from zinc_rt.bundle.store import BundleStore, default_path
     from zinc_rt.files import check_writable
     from zinc_rt.report import write_text
 
     check_writable(str(arguments.out), report=arguments.json)
-    with Store(arguments.store or default_path(), must_exist=True) as store:
+    with BundleStore(arguments.store or default_path(), must_exist=True) as store:
         machines = store.machines()
     write_text(arguments.out, render(machines))
     found = content(machines)
@@ -212,12 +212,12 @@ def _export(arguments: argparse.Namespace) -> int:
     import json
 
     from zinc_rt.bundle.kcidb import export
-    from zinc_rt.bundle.store import Store, default_path
+    from zinc_rt.bundle.store import BundleStore, default_path
     from zinc_rt.files import check_writable
     from zinc_rt.report import write_text
 
     check_writable(str(arguments.out), report=arguments.json)
-    with Store(arguments.store or default_path(), must_exist=True) as store:
+    with BundleStore(arguments.store or default_path(), must_exist=True) as store:
         made = export(store.machines(), simulated=arguments.simulated)
     write_text(arguments.out, json.dumps(made, indent=1) + "\n")
     counts = {name: len(made[name]) for name in ("checkouts", "builds", "tests")}

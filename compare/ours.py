@@ -12,25 +12,25 @@ import numpy as np
 from zinc_rt import __version__
 from zinc_rt.backends import registry
 from zinc_rt.compare.child import run
-from zinc_rt.compare.peer import Outcome, Peer, Task
+from zinc_rt.compare.peer import ComparedPeer, PeerOutcome, PeerTask
 from zinc_rt.devices import probe_tiers
 
 PROGRAM = (sys.executable, "-m", "zinc_rt.cli")
 
 
-def peers(device: str) -> list[Peer]:
+def peers(device: str) -> list[ComparedPeer]:
     """Every built tier; one that cannot run on `device` says why."""
     found = []
     for row, answer in probe_tiers(device):
         if row.built:
             absent = None if answer.usable else (answer.why, answer.next or "zinc-rt devices says more")
-            found.append(Peer(row.tier, partial(_run, row.tier, device), absent))
+            found.append(ComparedPeer(row.tier, partial(_run, row.tier, device), absent))
     return found
 
 
-def _run(tier: str, device: str, task: Task) -> Outcome:
+def _run(tier: str, device: str, task: PeerTask) -> PeerOutcome:
     simulated = device == "sim" and registry.spec(tier).simulable
-    outcome = Outcome(tier, f"zinc-rt {__version__}", simulated=simulated)
+    outcome = PeerOutcome(tier, f"zinc-rt {__version__}", simulated=simulated)
     where = [
         "--model",
         str(task.model),
@@ -47,7 +47,7 @@ def _run(tier: str, device: str, task: Task) -> Outcome:
     return outcome
 
 
-def _values(outcome: Outcome, task: Task, where: list[str]) -> None:
+def _values(outcome: PeerOutcome, task: PeerTask, where: list[str]) -> None:
     path = task.folder / f"{outcome.peer}.npz"
     ran = run(
         [*PROGRAM, "logits", *where, "--tokens", task.ids, "--out", str(path), "--json", "-"], task.timeout_seconds
@@ -60,7 +60,7 @@ def _values(outcome: Outcome, task: Task, where: list[str]) -> None:
         outcome.layers = dict(enumerate(arrays["l_out"]))
 
 
-def _speed(outcome: Outcome, task: Task, where: list[str]) -> None:
+def _speed(outcome: PeerOutcome, task: PeerTask, where: list[str]) -> None:
     load = ["--prompt-tokens", str(task.prompt_tokens), "--tokens", str(task.new_tokens), "--runs", str(task.runs)]
     ran = run([*PROGRAM, "perf", "bench", *where, *load, "--json", "-"], task.timeout_seconds)
     if not outcome.take(ran, "perf bench"):

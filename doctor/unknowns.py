@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Unknown
-from zinc_rt.doctor.machine import Machine
+from zinc_rt.doctor.machine import InspectedMachine
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     what: str
     paths: tuple[str, ...]  # whose reason is quoted
-    open: Callable[[Machine], bool]
+    open: Callable[[InspectedMachine], bool]
     next: str
 
 
@@ -96,7 +96,7 @@ QUESTIONS = (
 )
 
 
-def unknowns(machine: Machine) -> tuple[Unknown, ...]:
+def unknowns(machine: InspectedMachine) -> tuple[Unknown, ...]:
     unreadable = machine.capture.unreadable
     found = []
     for question in QUESTIONS:

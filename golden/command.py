@@ -240,13 +240,13 @@ def _list(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from zinc_rt.golden.embedded import FOLDER
-    from zinc_rt.golden.listing import HEADERS, row
+    from zinc_rt.golden.listing import HEADERS, golden_row
     from zinc_rt.report import Report, Result
 
     folder = Path(arguments.folder) if arguments.folder else FOLDER
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder", next="zinc-rt golden list FOLDER")
-    rows = [row(path) for path in sorted(folder.glob("*.npz"))]
+    rows = [golden_row(path) for path in sorted(folder.glob("*.npz"))]
     report = Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]})
     report.results = [
         Result(

@@ -17,7 +17,7 @@ HEADERS = ("golden", "architecture", "source", "state", "arrays", "tokens", "siz
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GoldenRow:
     """`problem` is empty for a golden, else why the file is none."""
 
     path: str
@@ -52,7 +52,7 @@ class Row:
         ]
 
 
-def row(path: Path) -> Row:
+def golden_row(path: Path) -> GoldenRow:
     """Never raises for what is in the file."""
     raw = path.read_bytes()
     size, sha = len(raw), hashlib.sha256(raw).hexdigest()
@@ -61,13 +61,13 @@ def row(path: Path) -> Row:
         names = tuple(sorted(set(read_arrays(path)) - {"meta"}))
     except InputError as error:
         problem = str(error).partition("\n")[0].removeprefix(f"{path}: ")
-        return Row(str(path), size_bytes=size, sha256=sha, problem=problem)
+        return GoldenRow(str(path), size_bytes=size, sha256=sha, problem=problem)
     try:
         beside = digest(model_of(golden, None))
     except InputError:
         beside = ""
     kept = upkeep(golden, beside)
-    return Row(
+    return GoldenRow(
         path=str(path),
         architecture=str(golden.meta.get("arch", "")),
         source=golden.source,

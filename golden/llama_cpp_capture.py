@@ -30,7 +30,7 @@ class _Tensor(ctypes.Structure):
 DTYPES = {GGMLQuantizationType.F32: np.dtype(np.float32), GGMLQuantizationType.I32: np.dtype(np.int32)}
 
 
-class Capture:
+class GraphCapture:
     """Copies the graph nodes whose names match CAPTURED, or are in `labels`, while `on`; `seen` has every name."""
 
     def __init__(self, llama: ModuleType, labels: Container[str], *, exact_gelu: bool) -> None:

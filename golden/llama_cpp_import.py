@@ -24,8 +24,8 @@ from gguf.constants import GGMLQuantizationType, GGUFValueType
 from zinc_rt.errors import InputError, UnsupportedError, UsageError
 from zinc_rt.golden.draws import record
 from zinc_rt.golden.format import write_golden
-from zinc_rt.golden.llama_cpp_capture import Capture
-from zinc_rt.golden.llama_cpp_nodes import Value, matched, values_here
+from zinc_rt.golden.llama_cpp_capture import GraphCapture
+from zinc_rt.golden.llama_cpp_nodes import NodeValue, matched, values_here
 from zinc_rt.golden.llama_cpp_text import tokenized
 from zinc_rt.model.gguf import digest, read_gguf
 
@@ -64,7 +64,7 @@ def import_llama_cpp(
     llama = _llama_cpp()
     gguf_file = read_gguf(model)  # refuses what would bring llama.cpp down
     architecture = gguf_file.architecture
-    kept = Rows(sorted(rows), whole)
+    kept = KeptPositions(sorted(rows), whole)
     kept.check(len(tokens))
     values = values_here(gguf_file, context) if rows else []
     exact_gelu = architecture.startswith(GELU_ARCHITECTURES)
@@ -98,7 +98,7 @@ def import_llama_cpp(
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class KeptPositions:
     """Positions of the prompt whose named values are kept; unless `whole`, nothing is kept of the others."""
 
     rows: Sequence[int]
@@ -197,8 +197,8 @@ def _run(
     tokens: Sequence[int],
     steps: int,
     context: int,
-    kept: Rows,
-    values: Sequence[Value],
+    kept: KeptPositions,
+    values: Sequence[NodeValue],
     *,
     exact_gelu: bool = False,
 ) -> tuple[Arrays, dict[str, Any]]:
@@ -215,7 +215,7 @@ def _run(
         stack.callback(llama.llama_model_free, loaded)
         vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(loaded))
         _check(model, tokens, steps, context, vocab)
-        capture = Capture(llama, {value.label for value in values}, exact_gelu=exact_gelu)
+        capture = GraphCapture(llama, {value.label for value in values}, exact_gelu=exact_gelu)
         session = llama.llama_init_from_model(loaded, _context_settings(llama, context, capture))
         if not session:
             raise UnsupportedError(f"{model}: llama.cpp made no context: {_reason(lines)}")
@@ -247,7 +247,7 @@ def _about(nodes: Arrays, apart: dict[str, list[str]]) -> dict[str, Any]:
     }
 
 
-def _context_settings(llama: ModuleType, context: int, capture: Capture) -> ctypes.Structure:
+def _context_settings(llama: ModuleType, context: int, capture: GraphCapture) -> ctypes.Structure:
     settings: ctypes.Structure = llama.llama_context_default_params()
     for name, value in {
         "n_ctx": context,
@@ -312,7 +312,7 @@ def _continue(
     }
 
 
-def _named(captured: Arrays, layers: int, kept: Rows) -> Arrays:
+def _named(captured: Arrays, layers: int, kept: KeptPositions) -> Arrays:
     missing = [
         name for name in (*(f"l_out-{layer}" for layer in range(layers)), "result_norm") if name not in captured
     ]

@@ -21,7 +21,7 @@ Occurrences = Mapping[str, Sequence[tuple[str, np.ndarray]]]  # by name: ggml's 
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class NodeValue:
     """One value of the graph here: `name` as validation calls it, llama.cpp's `label`, what opcode makes it,
     values a token."""
 
@@ -31,7 +31,7 @@ class Value:
     columns: int
 
 
-def values_here(gguf: GGUFFile, context: int) -> list[Value]:
+def values_here(gguf: GGUFFile, context: int) -> list[NodeValue]:
     """Everything that a tap sees of a prompt's pass, in graph order."""
     from zinc_rt.validate.capture import label_of, names_of
 
@@ -44,11 +44,11 @@ def values_here(gguf: GGUFFile, context: int) -> list[Value]:
         if graph.buffers[buffer].role == "activation"
     }
     names = names_of(list(columns))
-    return [Value(names[key], *key, columns[key]) for key in columns if not key[0].startswith(ELSEWHERE)]
+    return [NodeValue(names[key], *key, columns[key]) for key in columns if not key[0].startswith(ELSEWHERE)]
 
 
 def matched(
-    values: Sequence[Value], seen: Occurrences, tokens: int, rows: Sequence[int]
+    values: Sequence[NodeValue], seen: Occurrences, tokens: int, rows: Sequence[int]
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
     """llama.cpp's values of these tokens, f32 [R, ...] under the names here; and what could not be compared:
     `llama_cpp_only`, names that it alone has, and `here_only`."""
@@ -68,7 +68,7 @@ def _columns(array: np.ndarray) -> int:
     return prod(array.shape[1:])
 
 
-def _occurrence(value: Value, seen: Sequence[tuple[str, np.ndarray]]) -> np.ndarray | None:
+def _occurrence(value: NodeValue, seen: Sequence[tuple[str, np.ndarray]]) -> np.ndarray | None:
     """The one of these that the opcode here stands for; the last where nothing tells them apart."""
     if value.op == "ROPE":
         fitting = [array for op, array in seen if op == "ROPE"]

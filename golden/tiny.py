@@ -13,10 +13,10 @@ from gguf.constants import GGML_QUANT_SIZES
 
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.golden.quantize import WRITABLE, ggml_type, quantize
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES, Row
+from zinc_rt.golden.tiny_architectures import ARCHITECTURES, TinyArchitecture
 from zinc_rt.golden.tiny_parts import Sizes
-from zinc_rt.golden.tiny_vocab import Vocabulary, vocabulary
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_vocab import TinyVocabulary, vocabulary
+from zinc_rt.golden.tiny_weights import RandomWeights
 
 # Which type each projection gets under quant="q": the mixture of a usual medium-size download, plus q4_0 and q5_k.
 MIXED = {
@@ -62,7 +62,7 @@ class Content:
 
     architecture: str  # general.architecture
     metadata: Mapping[str, object]
-    vocabulary: Vocabulary
+    vocabulary: TinyVocabulary
     tensors: Mapping[str, np.ndarray]
 
 
@@ -108,13 +108,13 @@ def tiny(
         raise UsageError(
             f"{architecture} needs head_dim = hidden / heads, got {sizes.head_dim}, {hidden}, {heads}"
         )
-    weights = Weights(seed)
+    weights = RandomWeights(seed)
     own = row.build(sizes, weights)
     metadata = common_metadata(row, sizes) | own
     return Content(row.architecture, metadata, vocabulary(row.vocabulary, vocab), weights.tensors)
 
 
-def common_metadata(row: Row, sizes: Sizes) -> dict[str, object]:
+def common_metadata(row: TinyArchitecture, sizes: Sizes) -> dict[str, object]:
     """What every architecture's file says, without the architecture's name in front."""
     return {
         "context_length": sizes.context,
@@ -193,7 +193,7 @@ def add_metadata(writer: gguf.GGUFWriter, key: str, value: object) -> None:
         writer.add_array(key, value)
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, vocab: Vocabulary) -> None:
+def _add_vocabulary(writer: gguf.GGUFWriter, vocab: TinyVocabulary) -> None:
     add_metadata(writer, "tokenizer.ggml.model", vocab.model)
     if vocab.pre:
         add_metadata(writer, "tokenizer.ggml.pre", vocab.pre)

@@ -14,14 +14,14 @@ from zinc_rt.golden.tiny_llama import llama, mistral, mistral3, mixtral, phi3, p
 from zinc_rt.golden.tiny_mamba import mamba
 from zinc_rt.golden.tiny_parts import Metadata, Sizes
 from zinc_rt.golden.tiny_qwen import qwen2, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_weights import RandomWeights
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TinyArchitecture:
     architecture: str  # general.architecture
     vocabulary: str  # a row of tiny_vocab.VOCABULARIES
-    build: Callable[[Sizes, Weights], Metadata]
+    build: Callable[[Sizes, RandomWeights], Metadata]
     layers: int  # unless asked otherwise: enough to meet every kind of layer
     head_factor: int = 1  # head width as a multiple of hidden / heads
     epsilon: float = 1e-6
@@ -30,22 +30,22 @@ class Row:
 
 
 ARCHITECTURES = {
-    "llama": Row("llama", "llama-bpe", llama, 3, epsilon=1e-5),
-    "mistral": Row("llama", "llama", mistral, 2, head_factor=2, epsilon=1e-5),
-    "mixtral": Row("llama", "llama", mixtral, 2, epsilon=1e-5),
-    "mistral3": Row("mistral3", "tekken", mistral3, 3, epsilon=1e-5),
-    "qwen2": Row("qwen2", "qwen2", qwen2, 3, fixed_head_dim=True),
-    "qwen3": Row("qwen3", "qwen2", qwen3, 3, head_factor=2),
-    "qwen3moe": Row("qwen3moe", "qwen2", qwen3moe, 2, head_factor=2),
-    "qwen3next": Row("qwen3next", "qwen2", qwen3next, 4, head_factor=2, fewest_layers=4),
-    "qwen35": Row("qwen35", "qwen35", qwen35, 4, head_factor=2, fewest_layers=4),
-    "qwen35moe": Row("qwen35moe", "qwen35", qwen35moe, 4, head_factor=2, fewest_layers=4),
-    "gemma3": Row("gemma3", "gemma", gemma3, 7, head_factor=2),
-    "gemma4": Row("gemma4", "gemma4", gemma4, 6, head_factor=2, fewest_layers=2),
-    "gemma4moe": Row("gemma4", "gemma4", gemma4moe, 3, head_factor=2, fewest_layers=2),
-    "phi3": Row("phi3", "llama", phi3, 3, epsilon=1e-5, fixed_head_dim=True),
-    "phi3long": Row("phi3", "llama", phi3long, 3, epsilon=1e-5, fixed_head_dim=True),
-    "deepseek2": Row("deepseek2", "deepseek-v3", deepseek2, 3),
-    "deepseek2lite": Row("deepseek2", "deepseek-v3", deepseek2lite, 3),
-    "mamba": Row("mamba", "gpt-2", mamba, 3, epsilon=1e-5),
+    "llama": TinyArchitecture("llama", "llama-bpe", llama, 3, epsilon=1e-5),
+    "mistral": TinyArchitecture("llama", "llama", mistral, 2, head_factor=2, epsilon=1e-5),
+    "mixtral": TinyArchitecture("llama", "llama", mixtral, 2, epsilon=1e-5),
+    "mistral3": TinyArchitecture("mistral3", "tekken", mistral3, 3, epsilon=1e-5),
+    "qwen2": TinyArchitecture("qwen2", "qwen2", qwen2, 3, fixed_head_dim=True),
+    "qwen3": TinyArchitecture("qwen3", "qwen2", qwen3, 3, head_factor=2),
+    "qwen3moe": TinyArchitecture("qwen3moe", "qwen2", qwen3moe, 2, head_factor=2),
+    "qwen3next": TinyArchitecture("qwen3next", "qwen2", qwen3next, 4, head_factor=2, fewest_layers=4),
+    "qwen35": TinyArchitecture("qwen35", "qwen35", qwen35, 4, head_factor=2, fewest_layers=4),
+    "qwen35moe": TinyArchitecture("qwen35moe", "qwen35", qwen35moe, 4, head_factor=2, fewest_layers=4),
+    "gemma3": TinyArchitecture("gemma3", "gemma", gemma3, 7, head_factor=2),
+    "gemma4": TinyArchitecture("gemma4", "gemma4", gemma4, 6, head_factor=2, fewest_layers=2),
+    "gemma4moe": TinyArchitecture("gemma4", "gemma4", gemma4moe, 3, head_factor=2, fewest_layers=2),
+    "phi3": TinyArchitecture("phi3", "llama", phi3, 3, epsilon=1e-5, fixed_head_dim=True),
+    "phi3long": TinyArchitecture("phi3", "llama", phi3long, 3, epsilon=1e-5, fixed_head_dim=True),
+    "deepseek2": TinyArchitecture("deepseek2", "deepseek-v3", deepseek2, 3),
+    "deepseek2lite": TinyArchitecture("deepseek2", "deepseek-v3", deepseek2lite, 3),
+    "mamba": TinyArchitecture("mamba", "gpt-2", mamba, 3, epsilon=1e-5),
 }

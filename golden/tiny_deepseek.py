@@ -12,10 +12,10 @@ from zinc_rt.golden.tiny_parts import (
     experts,
     router,
 )
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_weights import RandomWeights
 
 
-def deepseek2_with(s: Sizes, w: Weights, *, mla: bool) -> Metadata:
+def deepseek2_with(s: Sizes, w: RandomWeights, *, mla: bool) -> Metadata:
     """`mla`: absorbed projections, a low-rank query, sigmoid routing in groups. Else V2-Lite's form."""
     rope, nope, value = max(2, s.head_dim // 2), s.head_dim, s.head_dim
     rank, q_rank = s.hidden // 2, s.hidden * 3 // 4
@@ -83,9 +83,9 @@ def deepseek2_with(s: Sizes, w: Weights, *, mla: bool) -> Metadata:
     }
 
 
-def deepseek2(s: Sizes, w: Weights) -> Metadata:
+def deepseek2(s: Sizes, w: RandomWeights) -> Metadata:
     return deepseek2_with(s, w, mla=True)
 
 
-def deepseek2lite(s: Sizes, w: Weights) -> Metadata:
+def deepseek2lite(s: Sizes, w: RandomWeights) -> Metadata:
     return deepseek2_with(s, w, mla=False)

@@ -19,10 +19,10 @@ from zinc_rt.golden.tiny_parts import (
     router_rows,
     wide_heads,
 )
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_weights import RandomWeights
 
 
-def gemma3(s: Sizes, w: Weights) -> Metadata:
+def gemma3(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s, scaled=True)
     for blk in blocks(s):
         w.norm(f"{blk}.attn_norm", s.hidden)
@@ -55,13 +55,13 @@ def gemma4_metadata(s: Sizes, sliding: list[bool]) -> Metadata:
     }
 
 
-def gemma4_rope(w: Weights, s: Sizes) -> None:
+def gemma4_rope(w: RandomWeights, s: Sizes) -> None:
     """A quarter of the global head's pairs turn; a factor of 1e30 stops the others."""
     pairs = s.head_dim // 2
     w.put("rope_freqs.weight", np.where(np.arange(pairs) < max(1, pairs // 4), 1.0, 1e30))
 
 
-def gemma4(s: Sizes, w: Weights) -> Metadata:
+def gemma4(s: Sizes, w: RandomWeights) -> Metadata:
     """Per-layer embeddings; from 4 layers on, the last two reuse keys and values of the two before them."""
     shared = 2 if s.layers >= 4 else 0
     own = s.layers - shared
@@ -98,7 +98,7 @@ def gemma4(s: Sizes, w: Weights) -> Metadata:
     }
 
 
-def gemma4moe(s: Sizes, w: Weights) -> Metadata:
+def gemma4moe(s: Sizes, w: RandomWeights) -> Metadata:
     """The last layer is global: one kv head, and values from the key projection."""
     sliding = [layer != s.layers - 1 for layer in range(s.layers)]
     kv_heads = [s.kv_heads if slides else 1 for slides in sliding]

@@ -16,10 +16,10 @@ from zinc_rt.golden.tiny_parts import (
     router,
     wide_heads,
 )
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_weights import RandomWeights
 
 
-def llama(s: Sizes, w: Weights) -> Metadata:
+def llama(s: Sizes, w: RandomWeights) -> Metadata:
     """With Llama 3's rope frequency factors."""
     ends(w, s)
     w.put("rope_freqs.weight", np.geomspace(1, 8, s.head_dim // 2))
@@ -31,7 +31,7 @@ def llama(s: Sizes, w: Weights) -> Metadata:
     return wide_heads(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}
 
 
-def mistral(s: Sizes, w: Weights) -> Metadata:
+def mistral(s: Sizes, w: RandomWeights) -> Metadata:
     """Heads wider than hidden / heads, and linear rope scaling."""
     ends(w, s)
     for blk in blocks(s):
@@ -47,7 +47,7 @@ def mistral(s: Sizes, w: Weights) -> Metadata:
     }
 
 
-def mixtral(s: Sizes, w: Weights) -> Metadata:
+def mixtral(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s)
     for blk in blocks(s):
         w.norm(f"{blk}.attn_norm", s.hidden)
@@ -59,7 +59,7 @@ def mixtral(s: Sizes, w: Weights) -> Metadata:
     return wide_heads(s) | expert_counts(s) | rope
 
 
-def mistral3(s: Sizes, w: Weights) -> Metadata:
+def mistral3(s: Sizes, w: RandomWeights) -> Metadata:
     """YaRN with its betas, and queries that grow with the position past a quarter of the context."""
     ends(w, s)
     for blk in blocks(s):
@@ -80,7 +80,7 @@ def mistral3(s: Sizes, w: Weights) -> Metadata:
     }
 
 
-def phi3_with(s: Sizes, w: Weights, original_context: int) -> Metadata:
+def phi3_with(s: Sizes, w: RandomWeights, original_context: int) -> Metadata:
     """Rotation of three quarters of the head; long and short factors, chosen by the allocated context."""
     turning = s.head_dim * 3 // 8 * 2
     ends(w, s)
@@ -102,9 +102,9 @@ def phi3_with(s: Sizes, w: Weights, original_context: int) -> Metadata:
     }
 
 
-def phi3(s: Sizes, w: Weights) -> Metadata:
+def phi3(s: Sizes, w: RandomWeights) -> Metadata:
     return phi3_with(s, w, 4096)
 
 
-def phi3long(s: Sizes, w: Weights) -> Metadata:
+def phi3long(s: Sizes, w: RandomWeights) -> Metadata:
     return phi3_with(s, w, max(1, s.context // 4))

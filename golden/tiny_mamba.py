@@ -11,10 +11,10 @@ from zinc_rt.golden.tiny_parts import (
     blocks,
     ends,
 )
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_weights import RandomWeights
 
 
-def mamba(s: Sizes, w: Weights) -> Metadata:
+def mamba(s: Sizes, w: RandomWeights) -> Metadata:
     inner, state, rank = 2 * s.hidden, 16, max(1, s.hidden // 16)
     ends(w, s, tied=True)
     for blk in blocks(s):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.errors import UsageError
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_weights import RandomWeights
 
 Metadata = dict[str, object]
 WINDOW = 8  # of sliding attention
@@ -52,7 +52,7 @@ class Sizes:
         return self.delta_heads or self.heads, self.delta_kv_heads or self.kv_heads
 
 
-def ends(w: Weights, s: Sizes, *, tied: bool = False, scaled: bool = False) -> None:
+def ends(w: RandomWeights, s: Sizes, *, tied: bool = False, scaled: bool = False) -> None:
     """Embedding and output. `scaled`: the model multiplies the embedding by sqrt(hidden), so it starts small."""
     spread = 1.0 if scaled else 1.2 if tied else s.hidden**0.5
     w.normal("token_embd.weight", (s.vocab, s.hidden), std=spread / s.hidden**0.5)
@@ -62,7 +62,7 @@ def ends(w: Weights, s: Sizes, *, tied: bool = False, scaled: bool = False) -> N
 
 
 def attention(
-    w: Weights,
+    w: RandomWeights,
     blk: str,
     s: Sizes,
     *,
@@ -85,14 +85,14 @@ def attention(
         w.norm(f"{blk}.attn_k_norm", s.head_dim)
 
 
-def dense(w: Weights, blk: str, s: Sizes, *, width: int | None = None, suffix: str = "") -> None:
+def dense(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, suffix: str = "") -> None:
     width = width or s.ffn
     w.matrix(f"{blk}.ffn_gate{suffix}", width, s.hidden, gain=1.5)
     w.matrix(f"{blk}.ffn_up{suffix}", width, s.hidden, gain=1.5)
     w.matrix(f"{blk}.ffn_down{suffix}", s.hidden, width)
 
 
-def experts(w: Weights, blk: str, s: Sizes, *, width: int | None = None, fused: bool = False) -> None:
+def experts(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, fused: bool = False) -> None:
     width = width or s.expert_ffn
     if fused:
         w.matrix(f"{blk}.ffn_gate_up_exps", 2 * width, s.hidden, gain=1.5, stack=(s.experts,))
@@ -102,11 +102,11 @@ def experts(w: Weights, blk: str, s: Sizes, *, width: int | None = None, fused: 
     w.matrix(f"{blk}.ffn_down_exps", s.hidden, width, stack=(s.experts,))
 
 
-def router(w: Weights, blk: str, s: Sizes) -> None:
+def router(w: RandomWeights, blk: str, s: Sizes) -> None:
     router_rows(w, blk, s, std=3 / s.hidden**0.5)
 
 
-def router_rows(w: Weights, blk: str, s: Sizes, *, std: float) -> None:
+def router_rows(w: RandomWeights, blk: str, s: Sizes, *, std: float) -> None:
     distinct = min(s.router_rows or s.experts, s.experts)
     name = f"{blk}.ffn_gate_inp.weight"
     rows = std * w.random(name).standard_normal((distinct, s.hidden))

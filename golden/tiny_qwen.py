@@ -15,10 +15,10 @@ from zinc_rt.golden.tiny_parts import (
     router,
     wide_heads,
 )
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_weights import RandomWeights
 
 
-def qwen2(s: Sizes, w: Weights) -> Metadata:
+def qwen2(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s, tied=True)
     for blk in blocks(s):
         w.norm(f"{blk}.attn_norm", s.hidden)
@@ -28,7 +28,7 @@ def qwen2(s: Sizes, w: Weights) -> Metadata:
     return wide_heads(s) | {"rope.freq_base": 1e6}
 
 
-def qwen3(s: Sizes, w: Weights) -> Metadata:
+def qwen3(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s)
     for blk in blocks(s):
         w.norm(f"{blk}.attn_norm", s.hidden)
@@ -38,7 +38,7 @@ def qwen3(s: Sizes, w: Weights) -> Metadata:
     return wide_heads(s) | {"rope.freq_base": 1e6}
 
 
-def qwen3moe(s: Sizes, w: Weights) -> Metadata:
+def qwen3moe(s: Sizes, w: RandomWeights) -> Metadata:
     ends(w, s)
     for blk in blocks(s):
         w.norm(f"{blk}.attn_norm", s.hidden)
@@ -52,7 +52,7 @@ def qwen3moe(s: Sizes, w: Weights) -> Metadata:
 FULL_ATTENTION_INTERVAL = 4
 
 
-def delta_net(w: Weights, blk: str, s: Sizes, *, joint_beta_alpha: bool) -> None:
+def delta_net(w: RandomWeights, blk: str, s: Sizes, *, joint_beta_alpha: bool) -> None:
     """Gated DeltaNet: one width for keys and values."""
     heads, key_heads = s.linear_heads
     inner = heads * delta_width(s)
@@ -75,7 +75,7 @@ def delta_width(s: Sizes) -> int:
     return max(8, s.head_dim // 2)
 
 
-def gated_attention(w: Weights, blk: str, s: Sizes) -> None:
+def gated_attention(w: RandomWeights, blk: str, s: Sizes) -> None:
     """Query rows hold [q | gate] per head."""
     w.matrix(f"{blk}.attn_q", 2 * s.heads * s.head_dim, s.hidden, gain=1.5)
     w.matrix(f"{blk}.attn_k", s.kv_heads * s.head_dim, s.hidden, gain=1.5)
@@ -85,7 +85,7 @@ def gated_attention(w: Weights, blk: str, s: Sizes) -> None:
     w.norm(f"{blk}.attn_k_norm", s.head_dim)
 
 
-def hybrid(s: Sizes, w: Weights, *, joint_beta_alpha: bool, moe: bool) -> Metadata:
+def hybrid(s: Sizes, w: RandomWeights, *, joint_beta_alpha: bool, moe: bool) -> Metadata:
     ends(w, s)
     for layer, blk in enumerate(blocks(s)):
         w.norm(f"{blk}.attn_norm", s.hidden)
@@ -132,13 +132,13 @@ def sections(s: Sizes) -> Metadata:
     return {"rope.dimension_sections": [time, height, pairs - time - height, 0]}
 
 
-def qwen3next(s: Sizes, w: Weights) -> Metadata:
+def qwen3next(s: Sizes, w: RandomWeights) -> Metadata:
     return hybrid(s, w, joint_beta_alpha=True, moe=True)
 
 
-def qwen35(s: Sizes, w: Weights) -> Metadata:
+def qwen35(s: Sizes, w: RandomWeights) -> Metadata:
     return hybrid(s, w, joint_beta_alpha=False, moe=False) | sections(s)
 
 
-def qwen35moe(s: Sizes, w: Weights) -> Metadata:
+def qwen35moe(s: Sizes, w: RandomWeights) -> Metadata:
     return hybrid(s, w, joint_beta_alpha=False, moe=True) | sections(s)

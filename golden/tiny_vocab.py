@@ -28,7 +28,7 @@ for i in range(10):
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class TinyVocabulary:
     """What goes under tokenizer.* of a GGUF file."""
 
     model: str
@@ -95,7 +95,7 @@ def _filled(tokens: list[str], types: list[int], size: int) -> tuple[list[str], 
 
 def byte_level(
     size: int, *, pre: str, special: tuple[str, ...], bos: str | None, eos: str, chat: bool
-) -> Vocabulary:
+) -> TinyVocabulary:
     """256 bytes, learned merges, then `special`; `bos` None: none is added."""
     if size < 256 + len(special):
         raise UsageError(f"a byte-level vocabulary needs at least {256 + len(special)} tokens, got {size}")
@@ -109,7 +109,7 @@ def byte_level(
         extra["ggml.bos_token_id"] = tokens.index(bos)
     if chat:
         extra["chat_template"] = CHATML
-    return Vocabulary("gpt2", pre, tokens, types, extra, merges=[f"{left} {right}" for left, right in merges])
+    return TinyVocabulary("gpt2", pre, tokens, types, extra, merges=[f"{left} {right}" for left, right in merges])
 
 
 def _characters() -> list[str]:
@@ -121,7 +121,7 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 def sentencepiece(
     size: int, *, first: tuple[str, ...], special: tuple[str, ...], bos: str, eos: str, space_prefix: bool
-) -> Vocabulary:
+) -> TinyVocabulary:
     """`first` (with <unk>), 256 byte tokens, pieces by falling score, characters, `special`."""
     room = size - len(first) - 256 - len(_characters()) - len(special)
     pieces = _merge_results(_learn(_words(SPACE), max(0, room)), _characters())
@@ -139,10 +139,10 @@ def sentencepiece(
         "ggml.add_bos_token": True,
         "ggml.add_space_prefix": space_prefix,
     }
-    return Vocabulary("llama", "default", tokens, types, extra, scores=scores)
+    return TinyVocabulary("llama", "default", tokens, types, extra, scores=scores)
 
 
-def gemma4(size: int) -> Vocabulary:
+def gemma4(size: int) -> TinyVocabulary:
     """gemma4's BPE: raw characters, spaces as U+2581, runs of newlines whole, byte tokens for the rest."""
     first, special = ["<pad>", "<eos>", "<bos>", "<unk>"], ["<|turn>", "<turn|>"]
     characters = ["\n", "\n\n", *_characters()]
@@ -160,14 +160,14 @@ def gemma4(size: int) -> Vocabulary:
         "ggml.add_space_prefix": False,
     }
     merges_text = [f"{left} {right}" for left, right in merges]
-    return Vocabulary("gemma4", "", tokens, types, extra, merges=merges_text, scores=[0.0] * size)
+    return TinyVocabulary("gemma4", "", tokens, types, extra, merges=merges_text, scores=[0.0] * size)
 
 
 LLAMA_SPECIAL = ("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>")
 CHATML_SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
-def vocabulary(kind: str, size: int) -> Vocabulary:
+def vocabulary(kind: str, size: int) -> TinyVocabulary:
     """`kind` is a row of VOCABULARIES."""
     return VOCABULARIES[kind](size)
 

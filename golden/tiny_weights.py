@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass
-class Weights:
+class RandomWeights:
     """Collects float32 tensors in file order. A tensor's values depend on the seed and its own name only."""
 
     seed: int

@@ -33,7 +33,7 @@ from zinc_rt.folders import cache_folder
 from zinc_rt.golden.tiny import add_metadata, common_metadata
 from zinc_rt.golden.tiny_architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_parts import Sizes
-from zinc_rt.golden.tiny_weights import Weights
+from zinc_rt.golden.tiny_weights import RandomWeights
 from zinc_rt.ir.dtypes import block_of, row_bytes
 from zinc_rt.perf.quant_mix import quantised, types
 
@@ -98,7 +98,7 @@ SCALES = {
 
 
 @dataclass
-class Planned(Weights):
+class Planned(RandomWeights):
     """What a mixture quantises by shape and spread instead of by value; the rest as the tiny models have it."""
 
     spreads: dict[str, tuple[tuple[int, ...], float]] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.backends.amd.packet_program import ACQUIRE_CACHES
+from zinc_rt.backends.amd.packet_list import ACQUIRE_CACHES
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import gcr

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.addresses import AddressMap
-from zinc_rt.backends.amd.kernel_side import KernelSide, KfdSide, UserqSide
-from zinc_rt.backends.amd.reporter import Reporter
+from zinc_rt.backends.amd.hang_reporter import HangReporter
+from zinc_rt.backends.amd.kmd_side import KfdSide, KmdSide, UserqSide
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
@@ -122,16 +122,16 @@ class Context:
         return self.userq if self.tier == T2 else self.gpu
 
     @cached_property
-    def side(self) -> KernelSide:
-        made: KernelSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
+    def side(self) -> KmdSide:
+        made: KmdSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
         self._stack.callback(made.close)
         return made
 
     @cached_property
-    def reporter(self) -> Reporter:
+    def reporter(self) -> HangReporter:
         arch = arch_name(self.transport.generation)
         device = Device(name=arch, arch=arch, simulated=self.driver.simulated, profile=self.spec.profile)
-        made = Reporter(self.side, self.addresses, self.tier, device, folder=None)
+        made = HangReporter(self.side, self.addresses, self.tier, device, folder=None)
         self._stack.callback(made.close)
         return made
 

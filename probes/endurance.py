@@ -26,12 +26,12 @@ MIXED_BYTES = 4096
 def latency(c: Context) -> Outcome:
     lane = c.lane()
     before = c.transport.resources()
-    batch = lane.ring.batch([Nop()], "fence")
+    ready = lane.ring.encode([Nop()], "fence")
     micros = []
     count = SIMULATED_FENCES if c.driver.simulated else FENCES
     for number in range(WARM_UP + count):
         began = time.perf_counter()
-        fence = lane.ring.submit(batch)
+        fence = lane.ring.submit(ready)
         fence.wait(c.poll_seconds)
         if number >= WARM_UP:
             micros.append((time.perf_counter() - began) * 1e6)

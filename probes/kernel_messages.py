@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from zinc_rt.backends.amd.kernel_log import KernelLog
+from zinc_rt.backends.amd.kmd_log import KmsgLog
 
 OURS = re.compile(r"amdgpu|kfd|\bMES\b|page fault|\bring\b|\bdrm\b", re.IGNORECASE)
 FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo dmesg` beside it"
@@ -13,8 +13,8 @@ FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo d
 class Messages:
     """From now on. A simulated device has its own log: each probe brings back what it saw of it."""
 
-    def __init__(self, *, simulated: bool, log: KernelLog | None = None) -> None:
-        self._log = None if simulated else (log or KernelLog())
+    def __init__(self, *, simulated: bool, log: KmsgLog | None = None) -> None:
+        self._log = None if simulated else (log or KmsgLog())
         self.missing = ""
         if self._log is not None and self._log.missing:
             self.missing = f"{self._log.missing.split(';')[0]}; fix: {FIX}"

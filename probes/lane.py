@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.backends.amd import examine
+from zinc_rt.backends.amd import stopped_ring
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
+from zinc_rt.backends.amd.polling import wait_until
 from zinc_rt.backends.amd.publish import publisher
 from zinc_rt.backends.amd.ring import RELEASE_CACHES, AmdRing
-from zinc_rt.backends.amd.waiting import wait_until
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.pm4.generation import Generation, generation_of
@@ -60,7 +60,7 @@ class Lane:
         self.ring.run([Raw(tuple(words))], name)
 
     def submit(self, packets: Iterable[Packet], name: str = "packets") -> TimelineFence:
-        return self.ring.submit(self.ring.batch(packets, name))
+        return self.ring.submit(self.ring.encode(packets, name))
 
     def finish(self, packets: Iterable[Packet], name: str = "packets", seconds: float | None = None) -> None:
         """Publish behind a fence and wait for it. Raises Stuck."""
@@ -124,7 +124,7 @@ class Lane:
     def evidence(self, fence: str = "") -> Evidence:
         ring = self.ring
         ring.look()
-        state = examine.fence_state(ring)
+        state = stopped_ring.fence_state(ring)
         return Evidence(
             ring.wptr_dw,
             ring.consumed_dw,

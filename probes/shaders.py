@@ -14,7 +14,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.backends.amd.packet_program import ACQUIRE_CACHES
+from zinc_rt.backends.amd.packet_list import ACQUIRE_CACHES
 from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement

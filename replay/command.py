@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from zinc_rt.devices import Choice
-    from zinc_rt.replay.bisect import Found
-    from zinc_rt.replay.run import Outcome
+    from zinc_rt.replay.bisect import BisectResult
+    from zinc_rt.replay.run import ReplayOutcome
     from zinc_rt.report import Report, Result
 
 EXAMPLES = """\
@@ -281,7 +281,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
             terminal.show(f"       found by the simulated device: {finding}", out=out)
 
 
-def _result(arguments: argparse.Namespace, choice: Choice, outcome: Outcome) -> Result:
+def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcome) -> Result:
     from zinc_rt.replay.reproduce import bisect_command
     from zinc_rt.report import Result
 
@@ -379,7 +379,7 @@ def _programs(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> 
     return paths
 
 
-def _lane(arguments: argparse.Namespace, found: Found, choice: Choice) -> list[str]:
+def _lane(arguments: argparse.Namespace, found: BisectResult, choice: Choice) -> list[str]:
     from tempfile import TemporaryDirectory
 
     from zinc_rt.replay.lane import lane_trace

@@ -20,12 +20,12 @@ from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
 from zinc_rt.mem.plan import size_bytes
 from zinc_rt.replay.sources import sources_of
-from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
+from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
 from zinc_rt.resident import capacity_of
 from zinc_rt.trace.reader import LogReader
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.shader.trace import Step as Traced
+    from zinc_rt.sim.shader.emit.trace import Step as Traced
 
 
 def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx1201") -> list[str]:
@@ -40,11 +40,11 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx120
     with LogReader(node_log) as log:
         tape = read_tape(log)
         (step,) = tape.steps
-        node = _Node(kernels, tape, step, _memory(log, tape, step, kernels))
+        node = _TracedNode(kernels, tape, step, _memory(log, tape, step, kernels))
     return list(node.traced(stored))
 
 
-def _memory(log: LogReader, tape: Tape, step: Step, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
+def _memory(log: LogReader, tape: Tape, step: RecordedStep, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
     """u8 [bytes] by buffer, at full capacity, as the host left it."""
     capacity = capacity_of(step.key)
     weights, constants = sources_of(log, tape)
@@ -64,15 +64,15 @@ def _memory(log: LogReader, tape: Tape, step: Step, kernels: BinaryKernelSet) ->
 
 
 @dataclass(slots=True)
-class _Node:
+class _TracedNode:
     kernels: BinaryKernelSet
     tape: Tape
-    step: Step
+    step: RecordedStep
     memory: dict[str, np.ndarray]
     _addresses: dict[str, int] = field(default_factory=dict)
 
     def traced(self, stored: dict[str, Any]) -> Iterator[str]:
-        from zinc_rt.sim.shader.bare import EngineDevice
+        from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
         launches = list(self._launches())
         last = max(at for at, launch in enumerate(launches) if launch.kernel == stored["kernel"])

@@ -17,10 +17,10 @@ from zinc_rt.ir.serial import to_bytes
 from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.replay.bisect import Found, Where
+from zinc_rt.replay.bisect import BisectResult, FailingNode
 from zinc_rt.replay.rebuilt import Opener, sha256_of
 from zinc_rt.replay.sources import Sources, sources_of
-from zinc_rt.replay.tape import Step, Tape, pieces_of, read_tape
+from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
 from zinc_rt.resident import KEPT, capacity_of
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
@@ -44,7 +44,7 @@ class Emitted:
 
 def emit_repro(
     log_path: str | Path,
-    found: Found,
+    found: BisectResult,
     folder: str | Path,
     choice: Choice | Opener,
     *,
@@ -103,7 +103,7 @@ def one_node(graph: OpGraph, node: Node) -> OpGraph:
     return alone
 
 
-def _state(graph: OpGraph, step: Step, before: dict[str, bytes]) -> dict[str, bytes]:
+def _state(graph: OpGraph, step: RecordedStep, before: dict[str, bytes]) -> dict[str, bytes]:
     """By buffer, from what each allocation of state and tables held."""
     plan = plan_memory(graph, capacity=capacity_of(step.key))
     places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
@@ -116,10 +116,10 @@ def _state(graph: OpGraph, step: Step, before: dict[str, bytes]) -> dict[str, by
 def _write(
     path: Path,
     tape: Tape,
-    where: Where,
-    step: Step,
+    where: FailingNode,
+    step: RecordedStep,
     graph: OpGraph,
-    found: Found,
+    found: BisectResult,
     given: dict[str, bytes],
     sources: Sources,
 ) -> None:
@@ -129,7 +129,7 @@ def _write(
         for spec in graph.by_role("weight", "constant"):
             weight = weights.get(spec.name) or Weight("f32", constants[spec.name].shape, constants[spec.name])
             blob = log.blob(bytes_of(weight).data)
-            log.write(records.Weight(spec.name, weight.dtype, weight.shape, blob, blob))
+            log.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, blob, blob))
         log.write(records.GraphCreated(0, graph.name, graph.stage, log.blob(to_bytes(graph))))
         log.write(records.VariantAdded(0, step.key))
         given = {**given, COUNTS: np.array(step.counts, np.int32).tobytes()}
@@ -146,7 +146,7 @@ def _write(
         raise OutputError(f"{path}: cannot write: {log.failed}", next="choose another folder")
 
 
-def _sentence(found: Found) -> str:
+def _sentence(found: BisectResult) -> str:
     return found.text.replace("\\", "/").replace('"', "'")
 
 

@@ -30,7 +30,7 @@ def sources_of(log: LogReader, tape: Tape, model: str | Path | None = None) -> S
     """
     weights: dict[str, Weight] = {}
     constants: dict[str, np.ndarray] = {}
-    absent: list[records.Weight] = []
+    absent: list[records.WeightRecord] = []
     for name, record in tape.weights.items():
         if not record.blob:
             absent.append(record)
@@ -45,7 +45,7 @@ def sources_of(log: LogReader, tape: Tape, model: str | Path | None = None) -> S
     return weights, constants
 
 
-def _embedded(log: LogReader, record: records.Weight) -> Weight:
+def _embedded(log: LogReader, record: records.WeightRecord) -> Weight:
     content = np.frombuffer(log.blob(record.blob), np.uint8)
     try:
         if record.dtype in PLAIN_DTYPES:
@@ -60,7 +60,7 @@ def _embedded(log: LogReader, record: records.Weight) -> Weight:
 
 
 def _from_file(
-    log: LogReader, tape: Tape, model: str | Path | None, wanted: list[records.Weight]
+    log: LogReader, tape: Tape, model: str | Path | None, wanted: list[records.WeightRecord]
 ) -> dict[str, Weight]:
     gguf = _open(log, tape, model)
     have = _weights(gguf, tape)

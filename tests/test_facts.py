@@ -33,7 +33,12 @@ from zinc_rt.sim.tables.packets import ROWS
 SIM = Path(FILE).parent / "sim"
 CALLS = {"finding", "unverified", "report", "report_if", "_tell", "stop", "Refused", "Site", "DeviceFinding"}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
-LISTS = {"sim.shader.scratch_access", "sim.shader.lds_access", "sim.shader.lane_checks", "sim.shader.findings"}
+LISTS = {
+    "sim.shader.memory.scratch_access",
+    "sim.shader.memory.lds_access",
+    "sim.shader.checks.lane_checks",
+    "sim.shader.checks.finding_text",
+}
 NOT_RULES = {"shared", "sdma"}
 HANDLERS = (*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values())
 # Files that refuse with an errno and are no ioctl's: the row that speaks for each.

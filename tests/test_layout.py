@@ -21,7 +21,10 @@ KNOTS = {
     frozenset(f"kmd.{name}" for name in ("events", "kfd", "kfd_memory", "kfd_queue")),
     frozenset(f"probes.{name}" for name in ("context", "lane", "probe")),
     frozenset({"probes.device", "probes.simulated"}),
-    frozenset(f"sim.shader.{name}" for name in ("analysis", "emitter", "flow", "quads", "registers")),
+    frozenset(
+        f"sim.shader.{name}"
+        for name in ("emit.emitter", "emit.quads", "emit.registers", "translate.analysis", "translate.flow")
+    ),
     frozenset(
         {
             "sim.machine",

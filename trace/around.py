@@ -14,7 +14,7 @@ from zinc_rt.errors import OutputError
 from zinc_rt.report import Report, Result
 from zinc_rt.trace.levels import Level
 from zinc_rt.trace.recorder import Recorder, record
-from zinc_rt.trace.records import Event
+from zinc_rt.trace.records import EventRecord
 from zinc_rt.trace.writer import LogWriter
 
 
@@ -109,7 +109,7 @@ class Recordings:
             yield f"trace     {recorder.path}: {steps}, {size(recorder.size_bytes)}{again}"
 
 
-def _event(result: Result) -> Event:
+def _event(result: Result) -> EventRecord:
     detail = {
         "status": result.status,
         "reason": result.reason,
@@ -120,4 +120,4 @@ def _event(result: Result) -> Event:
         "artifacts": result.artifacts,
     }
     text = json.dumps({name: value for name, value in detail.items() if value}, default=str)
-    return Event(f"{result.kind} {result.id}", text, 0.0)
+    return EventRecord(f"{result.kind} {result.id}", text, 0.0)

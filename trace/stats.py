@@ -17,7 +17,7 @@ def statistics(log: LogReader) -> Iterator[Part]:
     count: dict[str, int] = defaultdict(int)
     bytes_of: dict[str, int] = defaultdict(int)
     for kind, taken in log.sizes():
-        name = "blobs" if kind == records.BLOB else records.KINDS[kind].__name__
+        name = "blobs" if kind == records.BLOB else records.KINDS[kind].NAME
         count[name] += 1
         bytes_of[name] += taken
     yield f"{log.path}  {size(log.size_bytes)}, level {log.header.get('level')}"

@@ -15,7 +15,7 @@ from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.settings import Settings
-    from zinc_rt.validate.runner import Job
+    from zinc_rt.validate.runner import ValidationJob
 
 EPILOG = """\
 examples:
@@ -104,9 +104,9 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report, to_json, write_text
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
-    from zinc_rt.validate.diagnosis import Evidence, diagnosis
+    from zinc_rt.validate.diagnosis import ModelFailures, diagnosis
     from zinc_rt.validate.run import validate
-    from zinc_rt.validate.runner import Runner
+    from zinc_rt.validate.runner import ValidationRunner
     from zinc_rt.validate.table import sections, verdict
 
     check_writable(arguments.junit, arguments.html, report=arguments.json)
@@ -116,7 +116,7 @@ def _body(arguments: argparse.Namespace) -> int:
     jobs = _jobs(arguments, settings)
     digest: list[str] = []  # of what failed, shown last
     for number, job in enumerate(jobs, 1):
-        with stages() as stage, Runner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
+        with stages() as stage, ValidationRunner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
             announce(runner, report, show)
             results = list(validate(runner))
             describe_ran(report, runner.engine(job.tiers[0]))
@@ -125,7 +125,7 @@ def _body(arguments: argparse.Namespace) -> int:
         report.details.setdefault("same_bits", {})[job.name] = same_bits
         for page in sections(results, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
             show(page)
-        digest += diagnosis(Evidence(job, results, same_bits))
+        digest += diagnosis(ModelFailures(job, results, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
         if runner.from_disk:
@@ -157,7 +157,7 @@ def _body(arguments: argparse.Namespace) -> int:
     return report.exit_code(strict=arguments.strict)
 
 
-def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
+def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
     """Those of every model named, in turn; of the embedded ones where none is."""
     from zinc_rt.validate.prepare import prepare
 

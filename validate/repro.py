@@ -10,11 +10,13 @@ from zinc_rt.replay.repro import emit_repro
 from zinc_rt.report import Result
 from zinc_rt.trace.recorder import record
 from zinc_rt.validate.capture import capture
-from zinc_rt.validate.runner import Runner
+from zinc_rt.validate.runner import ValidationRunner
 from zinc_rt.validate.tiers import TierSpec
 
 
-def with_repro(runner: Runner, spec: TierSpec, follow: list[int], result: Result, *, folder: Path) -> Result:
+def with_repro(
+    runner: ValidationRunner, spec: TierSpec, follow: list[int], result: Result, *, folder: Path
+) -> Result:
     """`result` with a folder of its own: run.zlog, and node.zlog with its test where one node is at fault.
 
     Raises OutputError where the folder cannot be written.

@@ -14,8 +14,8 @@ from zinc_rt.golden.format import Golden
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.report import Result
-from zinc_rt.validate.capture import Run
-from zinc_rt.validate.checks import Subject
+from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.checks import CheckedPair
 from zinc_rt.validate.limits import SAME
 
 HOST = "host"
@@ -23,7 +23,7 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p", "seed")
 WAYS = {"plain": "as it is", "special": "with special tokens added", "detok_plain": "and back"}
 
 
-def tokenizer_check(subject: Subject, golden: Golden, gguf: GGUFFile) -> Result | None:
+def tokenizer_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile) -> Result | None:
     """Every text both ways and back; None where the golden asks for none."""
     texts = golden.meta.get("tokenizer")
     if not texts:
@@ -50,7 +50,7 @@ def tokenizer_check(subject: Subject, golden: Golden, gguf: GGUFFile) -> Result 
 
 
 def _result(
-    subject: Subject, what: str, measure: dict[str, Any], bad: dict[str, Any], cause: str, advice: str
+    subject: CheckedPair, what: str, measure: dict[str, Any], bad: dict[str, Any], cause: str, advice: str
 ) -> Result:
     return subject.result(
         what, what, passed=not bad, measure=measure, limit=SAME, first_bad=bad, cause=cause, advice=advice
@@ -62,7 +62,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def draws_check(subject: Subject, golden: Golden, gguf: GGUFFile, run: Run) -> Result | None:
+def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: CapturedRun) -> Result | None:
     """The golden's draws again, from this run's own logits: none lies near enough to another token for their
     rounding to matter. None where the golden has no draws."""
     finite = [bool(np.isfinite(row).all()) for row in run.logits]

@@ -17,10 +17,10 @@ from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
-    from zinc_rt.bringup.bisect_env.journal import Session
+    from zinc_rt.bringup.bisect_env.journal import BisectSession
     from zinc_rt.bringup.bisect_env.propose import Proposal
     from zinc_rt.bringup.bisect_env.variables import Assignment
-    from zinc_rt.bringup.bisect_env.words import State
+    from zinc_rt.bringup.bisect_env.words import SessionState
     from zinc_rt.report import Report
 
 EXAMPLE = """\
@@ -254,11 +254,11 @@ def _journal_words(arguments: argparse.Namespace) -> str:
     return f" --journal {arguments.journal}" if arguments.journal else ""
 
 
-def _state(arguments: argparse.Namespace) -> State:
+def _state(arguments: argparse.Namespace) -> SessionState:
     import numpy as np
 
     from zinc_rt.bringup.bisect_env import journal, model
-    from zinc_rt.bringup.bisect_env.words import State
+    from zinc_rt.bringup.bisect_env.words import SessionState
 
     session = journal.read(_journal(arguments))
     built = model.build(session.problem)
@@ -267,10 +267,10 @@ def _state(arguments: argparse.Namespace) -> State:
         if run.outcome in ("pass", "fail"):
             present = built.present(np.array([run.run])).T
             posterior = built.after(posterior, present, np.array([run.outcome == "fail"]))
-    return State(session, built, built.beliefs(posterior)[0], posterior)
+    return SessionState(session, built, built.beliefs(posterior)[0], posterior)
 
 
-def _propose(state: State) -> Proposal:
+def _propose(state: SessionState) -> Proposal:
     from zinc_rt.bringup.bisect_env.propose import propose
 
     session = state.session
@@ -283,7 +283,7 @@ def _propose(state: State) -> Proposal:
     return found
 
 
-def _what_ran(arguments: argparse.Namespace, session: Session) -> Assignment:
+def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
     """As proposed, but for what --with says."""
     if session.proposed is None and not arguments.with_:
         raise UsageError("nothing was proposed since the last record", next="zinc-rt bisect-env next")
@@ -297,7 +297,7 @@ def _what_ran(arguments: argparse.Namespace, session: Session) -> Assignment:
     return tuple(run)
 
 
-def _check_set(session: Session, run: Sequence[int]) -> None:
+def _check_set(session: BisectSession, run: Sequence[int]) -> None:
     """Raises UsageError where a file says that a value is not set: a wrong boot would be taken for evidence."""
     for variable, value in zip(session.problem.variables, run, strict=True):
         if not variable.seen_in:
@@ -317,7 +317,11 @@ def _check_set(session: Session, run: Sequence[int]) -> None:
 
 
 def _report(
-    arguments: argparse.Namespace, state: State, *, run: Assignment | None = None, told: Proposal | None = None
+    arguments: argparse.Namespace,
+    state: SessionState,
+    *,
+    run: Assignment | None = None,
+    told: Proposal | None = None,
 ) -> int:
     """0 whether it has ended or not: --json says which."""
     from zinc_rt.bringup.bisect_env import words
@@ -360,7 +364,7 @@ def _report(
     return _finish(arguments, report)
 
 
-def _names(session: Session, places: Sequence[int]) -> list[str]:
+def _names(session: BisectSession, places: Sequence[int]) -> list[str]:
     return [session.problem.variables[at].name for at in places]
 
 

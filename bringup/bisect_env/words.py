@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.bringup.bisect_env.journal import Session
-from zinc_rt.bringup.bisect_env.model import ENOUGH, Cause, Model
+from zinc_rt.bringup.bisect_env.journal import BisectSession
+from zinc_rt.bringup.bisect_env.model import ENOUGH, Cause, CauseModel
 from zinc_rt.bringup.bisect_env.propose import Proposal
 from zinc_rt.bringup.bisect_env.variables import KINDS, Assignment
 
@@ -16,11 +16,11 @@ INDENT = 11
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SessionState:
     """A session, and what its runs have told. `beliefs` [causes], `posterior` [1, rates, hypotheses]."""
 
-    session: Session
-    model: Model
+    session: BisectSession
+    model: CauseModel
     beliefs: np.ndarray
     posterior: np.ndarray
 
@@ -49,15 +49,15 @@ def row(name: str, *words: str) -> str:
     return f"{name:<{INDENT}}" + "  ".join(words)
 
 
-def setting(state: State, run: Assignment) -> dict[str, str]:
+def setting(state: SessionState, run: Assignment) -> dict[str, str]:
     return {v.name: v.values[at] for v, at in zip(state.session.problem.variables, run, strict=True)}
 
 
-def changes(state: State, run: Assignment) -> list[int]:
+def changes(state: SessionState, run: Assignment) -> list[int]:
     return [at for at, (old, new) in enumerate(zip(state.session.now, run, strict=True)) if old != new]
 
 
-def task(state: State, run: Assignment, told: Proposal | None, journal: str) -> str:
+def task(state: SessionState, run: Assignment, told: Proposal | None, journal: str) -> str:
     """What to set, test and record."""
     variables, now = state.session.problem.variables, state.session.now
     changed = changes(state, run)
@@ -75,7 +75,7 @@ def task(state: State, run: Assignment, told: Proposal | None, journal: str) -> 
     return "\n".join(lines)
 
 
-def _burden(state: State, changed: list[int], told: Proposal | None) -> str:
+def _burden(state: SessionState, changed: list[int], told: Proposal | None) -> str:
     if not changed:
         words = "nothing to change, the same once more"
     else:
@@ -86,13 +86,13 @@ def _burden(state: State, changed: list[int], told: Proposal | None) -> str:
     return words + (f", about {told.minutes:.0f} minutes; tells {told.bits:.2f} bits" if told else "")
 
 
-def suspects(state: State) -> str:
+def suspects(state: SessionState) -> str:
     """The likeliest causes."""
     lines = [row("suspects", f"{percent(belief):>6}  {cause.text}") for cause, belief in state.likeliest()]
     return "\n".join([lines[0], *(" " * INDENT + line[INDENT:] for line in lines[1:])])
 
 
-def history(state: State) -> str:
+def history(state: SessionState) -> str:
     lines = []
     good = state.session.problem.good
     for number, run in enumerate(state.session.runs, 1):
@@ -107,7 +107,7 @@ def history(state: State) -> str:
     return "\n".join(lines)
 
 
-def verdict(state: State) -> str:
+def verdict(state: SessionState) -> str:
     if not state.ended:
         return f"OPEN       {len(state.session.runs)} runs so far, {percent(state.confidence)}: {state.best.text}"
     kind = {0: "NOT FOUND", 1: "GUILTY", 2: "GUILTY"}[len(state.best.variables)]

@@ -74,5 +74,5 @@ def test_what_lies_in_no_kernel_has_no_place() -> None:
 
 
 def test_a_store_names_the_kernel_alone() -> None:
-    [store] = instrument().stores()
+    [store] = instrument().watchpoint_hits()
     assert (store.kernel, store.pc, store.wave, store.lane, store.value) == ("swiglu", 0x20, 1, 7, 5)

@@ -15,7 +15,7 @@ from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.hang import Hang, HangReport
 from zinc_rt.backends.amd.open import open_t1, open_t2
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Buffer, Stream
 from zinc_rt.pm4.packets import DispatchDirect, Nop, SetShReg, WriteData
@@ -48,8 +48,8 @@ def hang(
 ) -> tuple[HangReport, dict[str, Any], str]:
     """The report, and as its files say it. `freed`: given back between building and running."""
     stream = Stream("main")
-    backend.submit(backend.build(PacketProgram((Nop(),), "first"), {}), stream).wait(20.0)  # the queue is there
-    variant = backend.build(PacketProgram(packets, name), {})
+    backend.submit(backend.build(PacketList((Nop(),), "first"), {}), stream).wait(20.0)  # the queue is there
+    variant = backend.build(PacketList(packets, name), {})
     if freed is not None:
         backend.free(freed)
     with pytest.raises(Hang) as caught:

@@ -25,7 +25,7 @@ from zinc_rt.probes.runner import Plan, Runner
 from zinc_rt.report import Report
 from zinc_rt.sim import facts
 from zinc_rt.sim.facts import Behaviour, FactsFile, FactValue
-from zinc_rt.sim.shader.wmma import ORDER
+from zinc_rt.sim.shader.alu.wmma import ORDER
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 BY_FACT = {probe.title: probe for probe in PROBES}

@@ -20,11 +20,11 @@ from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
 from zinc_rt.trace.records import (
     GraphCreated,
+    LogRecord,
     Output,
-    Part,
-    Record,
     Replayed,
     Retired,
+    WrittenPart,
     Wrote,
     from_fields,
     to_fields,
@@ -61,7 +61,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, Path]:
     return made
 
 
-def read(path: Path) -> list[Record]:
+def read(path: Path) -> list[LogRecord]:
     with LogReader(path) as log:
         assert not log.problems
         return list(log)
@@ -72,7 +72,7 @@ def block(path: Path) -> Wrote:
     return [each for each in read(path) if isinstance(each, Wrote) and each.parts][-1]
 
 
-def pieces(path: Path) -> Iterator[tuple[Part, bytes]]:
+def pieces(path: Path) -> Iterator[tuple[WrittenPart, bytes]]:
     wrote = block(path)
     with LogReader(path) as log:
         data = wrote.data or log.blob(wrote.blob)

@@ -188,7 +188,7 @@ class SimGpu:
         return list(engine.stores(vm)) if engine is not None and hasattr(engine, "stores") else []
 
     def profile(self) -> list[Any]:
-        """Counters of every kernel that ran here (zinc_rt.sim.shader.engine.Counters), the longest first."""
+        """Counters of every kernel that ran here (zinc_rt.sim.shader.run.engine.Counters), the longest first."""
         engine = getattr(self._cp, "engine", None)
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
 

@@ -92,7 +92,7 @@ def _engine(kmd: Kmd, chip: Chip, shaders: ShaderOptions, consulted: Consulted) 
     if generation_of(chip.gfx) is not Generation.GFX12:
         return NoShaderEngine()
     from zinc_rt.sim.noting_engine import NotingEngine  # late: brings a compiler along
-    from zinc_rt.sim.shader.crash import CrashRecord
+    from zinc_rt.sim.shader.run.crash import CrashRecord
 
     return NotingEngine(
         consulted,

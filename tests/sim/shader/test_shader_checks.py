@@ -10,9 +10,9 @@ from test_shader_memory import BEGIN, split
 
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.sim.interfaces import AccessKind, Fault
-from zinc_rt.sim.shader.bare import EngineDevice
-from zinc_rt.sim.shader.findings import Finding
-from zinc_rt.sim.shader.watch import Stored
+from zinc_rt.sim.shader.checks.finding_text import Finding
+from zinc_rt.sim.shader.checks.watchpoints import Stored
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 ALL = 0xFFFFFFFF
 WAVE_NUMBER = "s_bfe_u32 s16, ttmp8, 0x50019\n"

@@ -24,7 +24,7 @@ from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
 from zinc_rt.kernels.reference.table import KERNELS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 
@@ -66,7 +66,7 @@ class BoundCall:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuVariant:
+class CpuExecutable:
     """`seen_ns`: two readings a call of the last replay; None where it is not timed."""
 
     calls: tuple[BoundCall, ...]
@@ -113,7 +113,7 @@ class CpuBackend(HostMemory):
         self.submissions = Submissions()
         self._stopping = threading.Event()
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         bind = partial(_operand, program, buffers)
         calls = []
         for call in program.calls:
@@ -127,12 +127,12 @@ class CpuBackend(HostMemory):
                     tuple(_array(bind(name)) for port, name in outputs if port.inplace is None and name != ABSENT),
                 )
             )
-        return CpuVariant(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
+        return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
 
-    def unload(self, variant: CpuVariant) -> None:
+    def unload(self, variant: CpuExecutable) -> None:
         """It holds nothing of its own."""
 
-    def submit(self, variant: CpuVariant, stream: Stream) -> HostFence:
+    def submit(self, variant: CpuExecutable, stream: Stream) -> HostFence:
         self.submissions.fast += 1
         return self._executor.submit(partial(self._run, variant), stream)
 
@@ -140,7 +140,7 @@ class CpuBackend(HostMemory):
         self._stopping.set()
         self._executor.close()
 
-    def _run(self, variant: CpuVariant) -> None:
+    def _run(self, variant: CpuExecutable) -> None:
         counts, seen = variant.counts, variant.seen_ns
         if seen is not None:
             seen.clear()
@@ -162,7 +162,7 @@ class CpuBackend(HostMemory):
                 seen.append(self._clock_ns())
 
 
-def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
+def _operand(program: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
     spec = program.graph.buffers[name]
     if spec.role in ("weight", "constant"):
         weight: Weight = buffers[name].storage

@@ -26,7 +26,7 @@ from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.interrupts import HeldInterrupts
 from zinc_rt.sim.serve.shared_pages import SharedPages
 from zinc_rt.sim.serve.socket_lock import only_one
-from zinc_rt.sim.shader import crash
+from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.tables import amdgpu, drm, kfd
 from zinc_rt.sim.tables.structs import Fields, request_key, request_size_bytes

@@ -35,7 +35,7 @@ from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.remote_memory import CarriedMemory, RemoteMemory, map_pages
 from zinc_rt.sim.serve.socket_lock import only_one
-from zinc_rt.sim.shader import crash
+from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader_engine import LEVELS
 from zinc_rt.terminal import Table
 
