@@ -97,7 +97,7 @@ def _walk(
     from zinc_rt.doctor.diagnose import diagnose
     from zinc_rt.probes.command import describe_device
     from zinc_rt.probes.journal import Journal, default_path
-    from zinc_rt.probes.table import header
+    from zinc_rt.probes.output.table import header
     from zinc_rt.report import Report
 
     out = output_stream(arguments)
@@ -165,7 +165,7 @@ def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
     """What a pass is worth for: the next kernel starts anew."""
     from zinc_rt import checked
     from zinc_rt.probes.child import run_apart
-    from zinc_rt.probes.passed import identify
+    from zinc_rt.probes.output.passed import identify
 
     if spec.simulated:
         return f"{spec.option} {' '.join(spec.inject)}".strip()

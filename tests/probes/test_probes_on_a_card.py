@@ -11,8 +11,9 @@ from cards import RENDER, Card, Lit
 
 from zinc_rt import checked, files, gpu_lock
 from zinc_rt.kmd.discover import find_gpus
-from zinc_rt.probes import command, passed
+from zinc_rt.probes import command
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.output import passed
 from zinc_rt.report import Report, Result
 
 Capture = pytest.CaptureFixture[str]
@@ -28,7 +29,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
 
 
 def put(monkeypatch: pytest.MonkeyPatch, kind: type[Card]) -> None:
-    for where in ("zinc_rt.probes.device.LinuxDriver", "zinc_rt.probes.passed.LinuxDriver"):
+    for where in ("zinc_rt.probes.device.LinuxDriver", "zinc_rt.probes.output.passed.LinuxDriver"):
         monkeypatch.setattr(where, kind)
 
 
