@@ -17,7 +17,7 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
 from zinc_rt.isa.lint import RULES as LINT
 from zinc_rt.perf.devices import table as devices
-from zinc_rt.probes.learn import PROBES as LEARN
+from zinc_rt.probes.learning.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
 from zinc_rt.sim import flip
 from zinc_rt.sim.chips import CHIPS, Chip

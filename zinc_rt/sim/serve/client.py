@@ -17,7 +17,7 @@ from typing import Any
 
 from zinc_rt.errors import ZincError
 from zinc_rt.facts import flipped
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.driver.client_memory import LocalMemory

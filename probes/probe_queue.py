@@ -16,11 +16,11 @@ from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, ReleaseMem
-from zinc_rt.probes.memory_access import POISON32, Memory
+from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer
 from zinc_rt.probes.probe import Evidence, Outcome, Stuck
 
 if TYPE_CHECKING:
-    from zinc_rt.probes.context import Context
+    from zinc_rt.probes.context import ProbeContext
 
 FENCE_AT = 0  # in the scratch memory; the rest is free from here
 FREE_AT = 256
@@ -28,7 +28,7 @@ SCRATCH_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Raw(Packet):
+class RawDwords(Packet):
     """Dwords as they stand: for packets that the encoder refuses to make."""
 
     dwords: tuple[int, ...] = ()
@@ -37,17 +37,17 @@ class Raw(Packet):
         return list(self.dwords)
 
 
-class Lane:
+class ProbeQueue:
     """`memory` is poisoned GTT memory of the GPU's; its first 256 bytes belong to the fence."""
 
-    def __init__(self, context: Context, ring: AmdRing, memory: Memory) -> None:
+    def __init__(self, context: ProbeContext, ring: AmdRing, memory: MappedBuffer) -> None:
         self.context = context
         self.ring = ring
         self.memory = memory
         self.generation = ring.generation
 
     @property
-    def queue(self) -> Queue:
+    def kmd_queue(self) -> Queue:
         return self.ring.queue
 
     # --- submitting ---
@@ -57,7 +57,7 @@ class Lane:
         self.ring.run(packets, name)
 
     def raw(self, words: Sequence[int], name: str = "dwords") -> None:
-        self.ring.run([Raw(tuple(words))], name)
+        self.ring.run([RawDwords(tuple(words))], name)
 
     def submit(self, packets: Iterable[Packet], name: str = "packets") -> TimelineFence:
         return self.ring.submit(self.ring.encode(packets, name))
@@ -66,14 +66,14 @@ class Lane:
         """Publish behind a fence and wait for it. Raises Stuck."""
         self.submit(packets, name).wait(self.context.poll_seconds if seconds is None else seconds)
 
-    def call(self, memory: Memory, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
+    def call(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
         """Put packets into `memory` at `offset`; the packet that runs them."""
         words = [word for each in packets for word in each.words(self.generation)]
         memory.put(offset, b"".join(word.to_bytes(4, "little") for word in words))
         return self.ib(memory.gpu_va + offset, len(words))
 
     def ib(self, va: int, size_dw: int, *, chain: int = 0) -> IndirectBuffer:
-        return IndirectBuffer(va, size_dw, inherit_vmid=int(self.queue.inherits_vmid), chain=chain)
+        return IndirectBuffer(va, size_dw, inherit_vmid=int(self.kmd_queue.inherits_vmid), chain=chain)
 
     def release(self, va: int, value: int, **more: Any) -> ReleaseMem:
         """RELEASE_MEM as the ring's own fence has it."""
@@ -149,29 +149,29 @@ class Lane:
         self.ring.close()
 
 
-def open_lane(context: Context, queue: Queue, name: str) -> Lane:
+def open_queue(context: ProbeContext, kmd_queue: Queue, name: str) -> ProbeQueue:
     memory = context.memory(SCRATCH_BYTES, f"{name} scratch", Placement.GTT)
     memory.poison()
     addresses = context.addresses
-    for part in (queue.ring, queue.rptr, queue.wptr, queue.eop, *context.side.buffers()):
+    for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop, *context.side.buffers()):
         addresses.add(part.gpu_va, part.size_bytes, part.name)
-    lanes: list[Lane] = []
+    queues: list[ProbeQueue] = []
 
     def hang(ring: AmdRing, what: str) -> DeadlineMissed:
-        return lanes[0].stuck(what)
+        return queues[0].stuck(what)
 
     ring = AmdRing(
-        queue,
+        kmd_queue,
         context.side,
         name=name,
-        generation=generation(queue),
+        generation=generation(kmd_queue),
         slot=(memory.address + FENCE_AT, memory.gpu_va + FENCE_AT),
         publish=publisher(),
         make_hang=hang,
         full_seconds=context.poll_seconds,
     )
-    lanes.append(Lane(context, ring, memory))
-    return lanes[0]
+    queues.append(ProbeQueue(context, ring, memory))
+    return queues[0]
 
 
 def first_line(text: str) -> str:

@@ -10,16 +10,16 @@ from typing import Any
 
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.pm4.packets import Nop, WriteData
-from zinc_rt.probes.context import Context, until
-from zinc_rt.probes.faults import BAD_HEADER, FROZEN_SECONDS, RESET_SECONDS, Case, in_processes, spin
-from zinc_rt.probes.lane import Lane
+from zinc_rt.probes.context import ProbeContext, until
+from zinc_rt.probes.groups.faults import BAD_HEADER, FROZEN_SECONDS, RESET_SECONDS, Case, in_processes, spin
 from zinc_rt.probes.probe import T2, Outcome, Probe, Signature, check, gone, symptom
+from zinc_rt.probes.probe_queue import ProbeQueue
 from zinc_rt.probes.shaders import generation_apart, no_kernels
 
 BAD_ADDRESS = 0xDEADBEE0  # IGT's
 
 
-def hangs(c: Context) -> Outcome:
+def hangs(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {"opcode 0xf2": _bad_opcode, "bad address": _bad_address}
     no_shaders = no_kernels(generation_apart(c))
     if not no_shaders:
@@ -28,13 +28,13 @@ def hangs(c: Context) -> Outcome:
     return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
 
 
-def _bad_opcode(c: Context) -> dict[str, Any]:
-    return _hang(c, lambda lane: lane.raw([BAD_HEADER, 0], "bad packet"))
+def _bad_opcode(c: ProbeContext) -> dict[str, Any]:
+    return _hang(c, lambda queue: queue.raw([BAD_HEADER, 0], "bad packet"))
 
 
-def _bad_address(c: Context) -> dict[str, Any]:
-    def send(lane: Lane) -> None:
-        lane.run([Nop(), WriteData(BAD_ADDRESS, (1,), wr_confirm=1)], "bad address")
+def _bad_address(c: ProbeContext) -> dict[str, Any]:
+    def send(queue: ProbeQueue) -> None:
+        queue.run([Nop(), WriteData(BAD_ADDRESS, (1,), wr_confirm=1)], "bad address")
 
     found = _hang(c, send)
     check(
@@ -45,29 +45,29 @@ def _bad_address(c: Context) -> dict[str, Any]:
     return found
 
 
-def _long_shader(c: Context) -> dict[str, Any]:
+def _long_shader(c: ProbeContext) -> dict[str, Any]:
     """A user queue has no area to save waves to: one that never ends can only be killed."""
-    return _hang(c, lambda lane: (spin(c, lane), None)[1])
+    return _hang(c, lambda queue: (spin(c, queue), None)[1])
 
 
-def _hang(c: Context, send: Callable[[Lane], None]) -> dict[str, Any]:
+def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]:
     """The fence never comes; FREE (or a reset before it) ends the kernel's fence with an error."""
     c.expected.add("page-fault")
-    lane, gpu = c.lane(), c.userq
+    queue, gpu = c.queue(), c.userq
     lost_before = gpu.node.vram_lost_count()
-    lane.finish([Nop()], "before")
-    send(lane)
-    fence = lane.submit([Nop()], "behind it")
+    queue.finish([Nop()], "before")
+    send(queue)
+    fence = queue.submit([Nop()], "behind it")
     ended = gpu.syncobj("ended")
-    gpu.signal(lane.queue, [ended])
+    gpu.signal(queue.kmd_queue, [ended])
     came = until(fence.reached, FROZEN_SECONDS, 0.01)
-    check(not came, "accepted", "what should have stopped the queue did not", evidence=lane.evidence())
+    check(not came, "accepted", "what should have stopped the queue did not", evidence=queue.evidence())
     fault = gpu.fault()
-    rptr = lane.evidence().rptr
+    rptr = queue.evidence().rptr
     began = time.monotonic()
     trouble = ""
     try:
-        lane.close()
+        queue.close()
     except DriverError as error:
         trouble = errno.errorcode.get(error.errno, str(error.errno))
     how = _how_it_ended(ended, c.scaled(RESET_SECONDS))

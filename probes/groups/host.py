@@ -11,7 +11,7 @@ from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.errors import advice
 from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.topology import read_topology
-from zinc_rt.probes.context import SUPPORTED, Context, render_nodes
+from zinc_rt.probes.context import SUPPORTED, ProbeContext, render_nodes
 from zinc_rt.probes.device import AMD, PCI, amd_gpus, names, read
 from zinc_rt.probes.probe import (
     HOST,
@@ -28,7 +28,7 @@ from zinc_rt.probes.probe import (
 MODULE = "/sys/module/amdgpu"
 
 
-def platform_(c: Context) -> Outcome:
+def platform_(c: ProbeContext) -> Outcome:
     driver = c.driver
     release = read(driver, "/proc/sys/kernel/osrelease") or ""
     check(read(driver, "/proc/sys/kernel/ostype") == "Linux", "no-linux", "this is not Linux")
@@ -46,7 +46,7 @@ def _driver_of(uevent: str) -> str:
     return next((line[7:] for line in uevent.splitlines() if line.startswith("DRIVER=")), "none")
 
 
-def nodes(c: Context) -> Outcome:
+def nodes(c: ProbeContext) -> Outcome:
     wanted = [KFD_PATH] if T1 in c.options.tiers else []
     wanted += [c.spec.render_path] if c.spec.render_path else render_nodes(c.driver)
     check(len(wanted) > (T1 in c.options.tiers), "errno", "/dev/dri has no render node", errno=errno.ENOENT)
@@ -68,7 +68,7 @@ def nodes(c: Context) -> Outcome:
     return passed(opened=", ".join(wanted))
 
 
-def topology(c: Context) -> Outcome:
+def topology(c: ProbeContext) -> Outcome:
     found = read_topology(c.driver)
     if not found.gpus:
         hidden = "; ".join(found.hidden)
@@ -93,7 +93,7 @@ def topology(c: Context) -> Outcome:
     )
 
 
-def save_area(c: Context) -> Outcome:
+def save_area(c: ProbeContext) -> Outcome:
     node = c.node
     shown = [node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size")]
     bare = {name: value for name, value in node.properties.items() if name not in ("ctl_stack_size", "cwsr_size")}

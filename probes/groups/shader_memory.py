@@ -7,11 +7,11 @@ import struct
 import numpy as np
 
 from zinc_rt.isa.occupancy import waves_per_simd
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.dispatch import SHADER_SHARED, result
-from zinc_rt.probes.memory_access import POISON32
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
+from zinc_rt.probes.mapped_buffer import POISON32
 from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, check, passed, symptom
-from zinc_rt.probes.shaders import Bench, Scratch, compute_units, kernel, on_gfx12, scratch_for
+from zinc_rt.probes.shaders import Scratch, ShaderBench, compute_units, kernel, on_gfx12, scratch_for
 
 LDS_SIZES = (512, 32 << 10, 64 << 10)
 LDS_GROUPS = 8
@@ -29,14 +29,14 @@ LIMIT_WAVES = 1  # RESOURCE_LIMITS.WAVES_PER_SH, in units of 16 waves on gfx10 a
 
 
 @on_gfx12
-def lds(c: Context) -> Outcome:
-    bench = Bench(c)
+def lds(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     for size_bytes in LDS_SIZES:
         lds_of(bench, size_bytes)
     return passed(sizes=", ".join(map(str, LDS_SIZES)), workgroups=LDS_GROUPS)
 
 
-def lds_of(bench: Bench, size_bytes: int) -> bytes:
+def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
     count = size_bytes // 4
     out = result(bench, 4 * count * LDS_GROUPS)
     bench.run(bench.load("lds"), [out], [count], groups=(LDS_GROUPS, 1, 1), lds_bytes=size_bytes)
@@ -62,14 +62,14 @@ def lds_of(bench: Bench, size_bytes: int) -> bytes:
 
 
 @on_gfx12
-def scratch(c: Context) -> Outcome:
-    bench = Bench(c)
+def scratch(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     room = scratch_for(c, kernel("scratch"))
     spilled(bench, room)
     return passed(work_items=64 * SCRATCH_GROUPS, waves_of_an_engine=room.waves, wave_units=room.wave_units)
 
 
-def spilled(bench: Bench, room: Scratch) -> bytes:
+def spilled(bench: ShaderBench, room: Scratch) -> bytes:
     program = bench.load("scratch")
     items = program.threads * SCRATCH_GROUPS
     out = result(bench, 4 * items)
@@ -99,8 +99,8 @@ def spilled(bench: Bench, room: Scratch) -> bytes:
 
 
 @on_gfx12
-def registers(c: Context) -> Outcome:
-    bench = Bench(c)
+def registers(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     units, _ = compute_units(c)
     peaks = {}
     for count in VGPR_COUNTS:
@@ -123,7 +123,7 @@ def waves_of_1024_fit(vgprs: int) -> bool:
     return waves_per_simd(vgprs) >= 8
 
 
-def filled(bench: Bench, vgprs: int, threads: int, groups: int, limits: int = 0) -> int:
+def filled(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: int = 0) -> int:
     """The most waves that were under way at once."""
     waves, out = result(bench, 64, "waves"), result(bench, 4 * threads * groups)
     waves.put64(0, 0)

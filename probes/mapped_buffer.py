@@ -10,7 +10,7 @@ POISON32 = 0xDEADBEEF
 POISON64 = 0xDEADBEEF_DEADBEEF
 
 
-class Memory:
+class MappedBuffer:
     """A buffer; offsets in bytes."""
 
     def __init__(self, buffer: DeviceBuffer) -> None:

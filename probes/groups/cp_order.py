@@ -6,12 +6,12 @@ from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import AcquireMem, CopyData, EventWrite, Nop, SetShReg
 from zinc_rt.pm4.registers import SH, USER_DATA_COUNT, Sh
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.cp_data import expect
-from zinc_rt.probes.lane import FREE_AT, Lane
-from zinc_rt.probes.memory_access import POISON32
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
+from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.mapped_buffer import POISON32
 from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, skipped, symptom
+from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 RING_BYTES = 4096
 LAPS = 9
@@ -23,67 +23,67 @@ _ALL = {
 }
 
 
-def ring_wrap(c: Context) -> Outcome:
-    lane = c.lane(ring_bytes=RING_BYTES)
-    straddling = _laps(lane, pad=False)
-    padded = _laps(lane, pad=True)
-    lane.parsed()  # the fence comes before rptr is told
-    rptr = lane.ring.rptr_dw % lane.ring.ring_dw
-    place = lane.ring.wptr_dw % lane.ring.ring_dw
-    check(rptr == place, "wrong-rptr", f"rptr {rptr}, wptr modulo the ring {place}", evidence=lane.evidence())
-    return passed(laps=2 * LAPS, fences=straddling + padded, wptr=lane.ring.wptr_dw)
+def ring_wrap(c: ProbeContext) -> Outcome:
+    queue = c.queue(ring_bytes=RING_BYTES)
+    straddling = _laps(queue, pad=False)
+    padded = _laps(queue, pad=True)
+    queue.parsed()  # the fence comes before rptr is told
+    rptr = queue.ring.rptr_dw % queue.ring.ring_dw
+    place = queue.ring.wptr_dw % queue.ring.ring_dw
+    check(rptr == place, "wrong-rptr", f"rptr {rptr}, wptr modulo the ring {place}", evidence=queue.evidence())
+    return passed(laps=2 * LAPS, fences=straddling + padded, wptr=queue.ring.wptr_dw)
 
 
-def _laps(lane: Lane, *, pad: bool) -> int:
+def _laps(queue: ProbeQueue, *, pad: bool) -> int:
     """Fences whose packets straddle the ring's end, or are padded up to it; each must hold its number."""
-    ring, at = lane.ring, FREE_AT
+    ring, at = queue.ring, FREE_AT
     start, count = ring.wptr_dw, 0
     while ring.wptr_dw - start < LAPS * ring.ring_dw:
         room = ring.ring_dw - ring.wptr_dw % ring.ring_dw
         size = 3 + 8 + 8 + 2  # NOP, our fence, the ring's fence and what may follow it
         if pad and room < size:
-            lane.run([Nop()] * room, "padding to the end")
+            queue.run([Nop()] * room, "padding to the end")
         count += 1
-        packets = [Nop((count, count)), lane.release(lane.memory.gpu_va + at, count, data_sel=2)]
-        lane.finish(packets, f"fence {count}")
-        got = lane.memory.u64(at)
-        check(got == count, "wrong-order", f"fence {count} holds {got}", evidence=lane.evidence())
+        packets = [Nop((count, count)), queue.release(queue.memory.gpu_va + at, count, data_sel=2)]
+        queue.finish(packets, f"fence {count}")
+        got = queue.memory.u64(at)
+        check(got == count, "wrong-order", f"fence {count} holds {got}", evidence=queue.evidence())
     return count
 
 
-def events_and_caches(c: Context) -> Outcome:
-    lane = c.lane()
-    everything = _ALL[lane.generation]
-    lane.finish([EventWrite.cs_partial_flush()], "CS_PARTIAL_FLUSH")
-    lane.finish([AcquireMem(everything)], "ACQUIRE_MEM of everything")
-    base = lane.memory.gpu_va >> 8
-    lane.finish(
-        [AcquireMem(everything, base_256b=base, size_256b=lane.memory.size_bytes >> 8)], "ACQUIRE_MEM of a range"
+def events_and_caches(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    everything = _ALL[queue.generation]
+    queue.finish([EventWrite.cs_partial_flush()], "CS_PARTIAL_FLUSH")
+    queue.finish([AcquireMem(everything)], "ACQUIRE_MEM of everything")
+    base = queue.memory.gpu_va >> 8
+    queue.finish(
+        [AcquireMem(everything, base_256b=base, size_256b=queue.memory.size_bytes >> 8)], "ACQUIRE_MEM of a range"
     )
-    lane.finish([EventWrite.cs_partial_flush(), AcquireMem(everything)], "both")
+    queue.finish([EventWrite.cs_partial_flush(), AcquireMem(everything)], "both")
     return passed(packets=5)
 
 
-def registers(c: Context) -> Outcome:
-    lane = c.lane()
+def registers(c: ProbeContext) -> Outcome:
+    queue = c.queue()
     values = tuple(0x5A00_0000 | i * 0x0101 for i in range(USER_DATA_COUNT))
-    va = lane.memory.gpu_va + FREE_AT
-    lane.finish([SetShReg(Sh.USER_DATA_0, values)], "SET_SH_REG")
-    lane.finish(
+    va = queue.memory.gpu_va + FREE_AT
+    queue.finish([SetShReg(Sh.USER_DATA_0, values)], "SET_SH_REG")
+    queue.finish(
         [
             CopyData(SH.base + Sh.USER_DATA_0 + i, va + 4 * i, src_sel=0, wr_confirm=1)
             for i in range(USER_DATA_COUNT)
         ],
         "registers to memory",
     )
-    got = [lane.memory.u32(FREE_AT + 4 * i) for i in range(USER_DATA_COUNT)]
+    got = [queue.memory.u32(FREE_AT + 4 * i) for i in range(USER_DATA_COUNT)]
     if set(got) <= {0, POISON32}:
         return skipped(
             "unverifiable: this chip does not let a queue read registers back; P34 sees the values in a shader",
             cause="register reads are blocked for user queues",
             advice="nothing to do",
         )
-    expect(lane, FREE_AT, values, "USER_DATA_0 to 15")
+    expect(queue, FREE_AT, values, "USER_DATA_0 to 15")
     return passed(registers=USER_DATA_COUNT)
 
 

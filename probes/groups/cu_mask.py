@@ -7,11 +7,11 @@ import errno
 from zinc_rt.kmd.errors import errno_name
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.dispatch import SHADER_SHARED, result
-from zinc_rt.probes.errnos import Refusal, compare, number
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
 from zinc_rt.probes.probe import T1, Outcome, Probe, Signature, check, failed_call, passed, symptom
-from zinc_rt.probes.shaders import Bench, dwords, on_gfx12
+from zinc_rt.probes.refusals import Refusal, compare, number
+from zinc_rt.probes.shaders import ShaderBench, dwords, on_gfx12
 
 GROUPS = 512
 WGP_BITS = 0b1111 << 10 | 1 << 16 | 0b111 << 18  # HW_ID1: WGP_ID, SA_ID, SE_ID
@@ -19,9 +19,9 @@ ONE_PAIR, OTHER_PAIR, FOUR_PAIRS = 0b11, 0b1100, 0xFF
 
 
 @on_gfx12
-def cu_mask(c: Context) -> Outcome:
-    bench = Bench(c)
-    queue = bench.lane.queue
+def cu_mask(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    queue = bench.queue.kmd_queue
     words = -(-c.node.compute_units // 32)
 
     def mask(bits: int) -> tuple[int, ...]:

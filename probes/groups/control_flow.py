@@ -6,12 +6,12 @@ import time
 
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import CondExec, IndirectBuffer, Nop, WaitRegMem, WriteData
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.cp_data import expect
-from zinc_rt.probes.lane import FREE_AT
-from zinc_rt.probes.memory_access import POISON32
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
+from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.mapped_buffer import POISON32
 from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, said, symptom
+from zinc_rt.probes.probe_queue import FREE_AT
 
 FLAG = FREE_AT
 HELD_SECONDS = 0.05
@@ -19,62 +19,62 @@ HELD_SECONDS = 0.05
 _TRUE = ((0, 9, 1), (1, 9, 8), (2, 9, 9), (3, 9, 9), (4, 9, 8), (5, 9, 9), (6, 9, 10))
 
 
-def waits(c: Context) -> Outcome:
-    lane = c.lane()
-    va, flag = lane.memory.gpu_va + FLAG, FLAG
+def waits(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    va, flag = queue.memory.gpu_va + FLAG, FLAG
     for function, reference, value in _TRUE:
-        lane.memory.put32(flag, 0xAB00_0000 | value)
-        lane.finish([WaitRegMem(va, reference, mask=0xFF, function=function)], f"wait, function {function}")
-    lane.memory.put32(flag, 0)
-    fence = lane.submit([WaitRegMem(va, 1)], "wait for the CPU")
+        queue.memory.put32(flag, 0xAB00_0000 | value)
+        queue.finish([WaitRegMem(va, reference, mask=0xFF, function=function)], f"wait, function {function}")
+    queue.memory.put32(flag, 0)
+    fence = queue.submit([WaitRegMem(va, 1)], "wait for the CPU")
     time.sleep(HELD_SECONDS)
     check(not fence.done(), "early", "a wait for 1 passed while memory held 0")
-    lane.memory.put32(flag, 1)
+    queue.memory.put32(flag, 1)
     fence.wait(c.poll_seconds)
-    lane.memory.put32(flag, 0x10)
-    fence = lane.submit([WaitRegMem(va, 0x20, mask=0xF0, function=5)], "wait for a masked value")
+    queue.memory.put32(flag, 0x10)
+    fence = queue.submit([WaitRegMem(va, 0x20, mask=0xF0, function=5)], "wait for a masked value")
     time.sleep(HELD_SECONDS)
     check(not fence.done(), "early", "a wait for >= 0x20 passed while memory held 0x10")
-    lane.memory.put32(flag, 0x2F)
+    queue.memory.put32(flag, 0x2F)
     began = time.perf_counter()
     fence.wait(c.poll_seconds)
     return passed(functions=len(_TRUE), released_microseconds=round((time.perf_counter() - began) * 1e6, 1))
 
 
-def indirect_buffers(c: Context) -> Outcome:
-    lane = c.lane()
+def indirect_buffers(c: ProbeContext) -> Outcome:
+    queue = c.queue()
     code = c.memory(1 << 16, "ib", Placement.GTT)
-    va = lane.memory.gpu_va + FREE_AT
+    va = queue.memory.gpu_va + FREE_AT
 
     def mark(index: int, value: int) -> WriteData:
         return WriteData(va + 4 * index, (value,), wr_confirm=1)
 
-    one = lane.call(code, [mark(0, 1), *[Nop()] * 3])
-    lane.finish([one, mark(1, 2)], "one IB")
-    expect(lane, FREE_AT, (1, 2, POISON32), "one IB, then the ring")
-    two = lane.call(code, [mark(2, 3), mark(3, 4), *[Nop()] * 6], 4096)
-    three = lane.call(code, [mark(3, 5), *[Nop()] * 3], 8192)
-    lane.finish([two, three, mark(4, 6)], "two IBs")
-    expect(lane, FREE_AT + 8, (3, 5, 6, POISON32), "two IBs in order")
-    last = lane.call(code, [mark(5, 7), *[Nop()] * 3], 12288)
+    one = queue.call(code, [mark(0, 1), *[Nop()] * 3])
+    queue.finish([one, mark(1, 2)], "one IB")
+    expect(queue, FREE_AT, (1, 2, POISON32), "one IB, then the ring")
+    two = queue.call(code, [mark(2, 3), mark(3, 4), *[Nop()] * 6], 4096)
+    three = queue.call(code, [mark(3, 5), *[Nop()] * 3], 8192)
+    queue.finish([two, three, mark(4, 6)], "two IBs")
+    expect(queue, FREE_AT + 8, (3, 5, 6, POISON32), "two IBs in order")
+    last = queue.call(code, [mark(5, 7), *[Nop()] * 3], 12288)
     chained = IndirectBuffer(last.address, last.size_dw, inherit_vmid=last.inherit_vmid, chain=1)
-    first = lane.call(code, [mark(6, 8), *[Nop()] * 7, chained], 16384)
-    lane.finish([first, mark(7, 9)], "a chained IB")
-    expect(lane, FREE_AT + 20, (7, 8, 9, POISON32), "a chained IB")
+    first = queue.call(code, [mark(6, 8), *[Nop()] * 7, chained], 16384)
+    queue.finish([first, mark(7, 9)], "a chained IB")
+    expect(queue, FREE_AT + 20, (7, 8, 9, POISON32), "a chained IB")
     return passed(buffers=5)
 
 
-def conditional(c: Context) -> Outcome:
-    lane = c.lane()
-    flag, va = lane.memory.gpu_va + FLAG, lane.memory.gpu_va + FREE_AT + 64
+def conditional(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    flag, va = queue.memory.gpu_va + FLAG, queue.memory.gpu_va + FREE_AT + 64
     body = WriteData(va, (1,), wr_confirm=1)
-    count = len(body.words(lane.generation))
+    count = len(body.words(queue.generation))
     for value, wanted in ((0, POISON32), (1, 1), (0x8000_0000, 1)):
-        lane.memory.put32(FLAG, value)
-        lane.memory.put32(FREE_AT + 64, POISON32)
-        lane.memory.put32(FREE_AT + 68, POISON32)
-        lane.finish([CondExec(flag, count), body, WriteData(va + 4, (2,), wr_confirm=1)], f"COND_EXEC of {value}")
-        expect(lane, FREE_AT + 64, (wanted, 2), f"flag {value:#x}")
+        queue.memory.put32(FLAG, value)
+        queue.memory.put32(FREE_AT + 64, POISON32)
+        queue.memory.put32(FREE_AT + 68, POISON32)
+        queue.finish([CondExec(flag, count), body, WriteData(va + 4, (2,), wr_confirm=1)], f"COND_EXEC of {value}")
+        expect(queue, FREE_AT + 64, (wanted, 2), f"flag {value:#x}")
     return passed(skipped_dw=count)
 
 

@@ -11,13 +11,13 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WaitRegMem64, WriteData
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.cp_basic import GONE, NOPS, NOT_FETCHED, one_fence
-from zinc_rt.probes.cp_data import expect
-from zinc_rt.probes.errnos import Refusal, compare
-from zinc_rt.probes.lane import FREE_AT
-from zinc_rt.probes.memory_access import POISON32
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import GONE, NOPS, NOT_FETCHED, one_fence
+from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.mapped_buffer import POISON32
 from zinc_rt.probes.probe import T2, Outcome, Probe, Signature, check, failed_call, passed, said, symptom
+from zinc_rt.probes.probe_queue import FREE_AT
+from zinc_rt.probes.refusals import Refusal, compare
 
 ROUNDS = 10
 RING_BYTES = 1 << 16
@@ -26,7 +26,7 @@ HELD_SECONDS = 0.05
 _PAGE = 4096
 
 
-def create_free(c: Context) -> Outcome:
+def create_free(c: ProbeContext) -> Outcome:
     ids = []
     gpu = c.userq
     before = gpu.resources()
@@ -39,10 +39,10 @@ def create_free(c: Context) -> Outcome:
     return passed(rounds=ROUNDS, queue_id=ids[-1])
 
 
-class Parts:
+class UserqBuffers:
     """The buffers of a user queue, and USERQ requests over them."""
 
-    def __init__(self, c: Context) -> None:
+    def __init__(self, c: ProbeContext) -> None:
         gpu = self.gpu = c.userq
         self.ring = gpu.alloc(RING_BYTES, Placement.GTT, "ring")
         self.rptr = gpu.alloc(_PAGE, Placement.GTT, "rptr")
@@ -82,8 +82,8 @@ class Parts:
         self.gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=self.doorbell), "doorbell")
 
 
-def negatives(c: Context) -> Outcome:
-    parts = Parts(c)
+def negatives(c: ProbeContext) -> Outcome:
+    parts = UserqBuffers(c)
     old = 0  # kernels that do not check it: 6.16 to 7.0 differ (userq.md §6)
     no = errno.EINVAL
 
@@ -117,45 +117,45 @@ def negatives(c: Context) -> Outcome:
         parts.close()
 
 
-def nop_and_fence(c: Context) -> Outcome:
-    lane = c.lane()
-    lane.run([Nop()] * NOPS, "one-dword NOPs")
-    lane.parsed()
-    return one_fence(lane)
+def nop_and_fence(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    queue.run([Nop()] * NOPS, "one-dword NOPs")
+    queue.parsed()
+    return one_fence(queue)
 
 
-def vmid(c: Context) -> Outcome:
-    lane = c.lane()
+def vmid(c: ProbeContext) -> Outcome:
+    queue = c.queue()
     code = c.memory(_PAGE, "ib")
-    mark = WriteData(lane.memory.gpu_va + FREE_AT, (0x1B,), wr_confirm=1)
-    call = lane.call(code, [mark, *[Nop()] * 3])
+    mark = WriteData(queue.memory.gpu_va + FREE_AT, (0x1B,), wr_confirm=1)
+    call = queue.call(code, [mark, *[Nop()] * 3])
     check(call.inherit_vmid == 1, "no-bit-30", "the call carries no bit 30")
-    lane.finish([call], "IB with inherited VMID")
-    expect(lane, FREE_AT, (0x1B, POISON32), "WRITE_DATA in an IB")
+    queue.finish([call], "IB with inherited VMID")
+    expect(queue, FREE_AT, (0x1B, POISON32), "WRITE_DATA in an IB")
     return passed(ib_dw=call.size_dw)
 
 
-def kernel_fence(c: Context) -> Outcome:
-    lane, gpu = c.lane(), c.userq
-    lane.memory.put32(FREE_AT, 0)
-    lane.submit([WaitRegMem(lane.memory.gpu_va + FREE_AT, 1)], "held back")
+def kernel_fence(c: ProbeContext) -> Outcome:
+    queue, gpu = c.queue(), c.userq
+    queue.memory.put32(FREE_AT, 0)
+    queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "held back")
     first = gpu.syncobj("first")
-    gpu.signal(lane.queue, [first])
+    gpu.signal(queue.kmd_queue, [first])
     early = first.wait(HELD_SECONDS)
     check(not early, "early", "the syncobj was signalled before the queue's work was done")
-    lane.memory.put32(FREE_AT, 1)
+    queue.memory.put32(FREE_AT, 1)
     began = time.perf_counter()
-    arrived(lane.ring.idle, first, c)
+    arrived(queue.ring.idle, first, c)
     micros = (time.perf_counter() - began) * 1e6
     second = gpu.syncobj("second")
-    gpu.signal(lane.queue, [second])
+    gpu.signal(queue.kmd_queue, [second])
     check(second.wait(FENCE_SECONDS), "no-signal", "SIGNAL without new work is not signalled at once")
     for each in (second, first):
         each.destroy()
     return passed(microseconds=round(micros, 1))
 
 
-def arrived(idle: object, syncobj: Syncobj, c: Context) -> None:
+def arrived(idle: object, syncobj: Syncobj, c: ProbeContext) -> None:
     """The queue's own fence comes first: without it the kernel's cannot."""
     assert callable(idle)
     idle(c.poll_seconds)
@@ -166,14 +166,14 @@ def arrived(idle: object, syncobj: Syncobj, c: Context) -> None:
     )
 
 
-def cross_queue(c: Context) -> Outcome:
-    first, second, gpu = c.lane("first"), c.lane("second"), c.userq
+def cross_queue(c: ProbeContext) -> Outcome:
+    first, second, gpu = c.queue("first"), c.queue("second"), c.userq
     flag = first.memory.gpu_va + FREE_AT
     first.memory.put32(FREE_AT, 0)
     first.submit([WaitRegMem(flag, 1), WriteData(first.memory.gpu_va + FREE_AT + 64, (1,), wr_confirm=1)], "first")
     done = gpu.syncobj("first is done")
-    gpu.signal(first.queue, [done])
-    pairs = gpu.fences(second.queue, [done])
+    gpu.signal(first.kmd_queue, [done])
+    pairs = gpu.fences(second.kmd_queue, [done])
     check(bool(pairs), "no-fences", "USERQ_WAIT names no fence of a queue that still runs")
     waits = [WaitRegMem64(va, value) for va, value in pairs]
     fence = second.submit([*waits, WriteData(second.memory.gpu_va + FREE_AT, (2,), wr_confirm=1)], "second")

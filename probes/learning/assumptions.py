@@ -19,7 +19,7 @@ from zinc_rt.terminal import Column, Table, number
 
 if TYPE_CHECKING:
     from zinc_rt.facts import Fact
-    from zinc_rt.probes.leaning import Leaning
+    from zinc_rt.probes.learning.leaning import Leaning
     from zinc_rt.report import Report
     from zinc_rt.sim.facts import Facts
 
@@ -34,7 +34,7 @@ examples:
 
 Exit code: 0 listed, or what ran passed with the row flipped; 1 something failed; 2 wrong usage.
 """
-LEARNED = Path(__file__).resolve().parent / "learned"
+LEARNED = Path(__file__).resolve().parent.parent / "learned"
 MOST_WORDS = 58
 
 
@@ -85,7 +85,7 @@ class _Body:
 def _list(arguments: argparse.Namespace) -> int:
     from zinc_rt.facts import ORIGINS, table
     from zinc_rt.files import check_writable
-    from zinc_rt.probes import leaning
+    from zinc_rt.probes.learning import leaning
     from zinc_rt.report import Report, Result, to_json, write_text
 
     check_writable(report=arguments.json)
@@ -177,7 +177,7 @@ def _result(row: Fact, leans: Sequence[str], card: str) -> Any:
 
 
 def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts], *, all_: bool) -> Table:
-    from zinc_rt.probes import leaning
+    from zinc_rt.probes.learning import leaning
 
     lines = []
     for row in rows:
@@ -199,7 +199,7 @@ def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts], *, a
 
 
 def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts]) -> str:
-    from zinc_rt.probes import leaning
+    from zinc_rt.probes.learning import leaning
 
     blocks = []
     for row in rows:
@@ -223,7 +223,7 @@ def _flip(ids: Sequence[str], command: Sequence[str]) -> int:
     from importlib.metadata import entry_points
 
     from zinc_rt.facts import flipped
-    from zinc_rt.probes import leaning
+    from zinc_rt.probes.learning import leaning
     from zinc_rt.report import on_report
     from zinc_rt.sim import flip
 
@@ -252,7 +252,7 @@ def _what(row: Fact) -> str:
 
 
 def _leaning_probes(rows: Sequence[Fact], leans: Leaning) -> list[str]:
-    from zinc_rt.probes import leaning
+    from zinc_rt.probes.learning import leaning
 
     names = [name for row in rows for name in leaning.on(leans, row.id) if name.startswith("pm4-test ")]
     probes = list(dict.fromkeys(name.removeprefix("pm4-test ").partition("/")[0] for name in names))
@@ -265,7 +265,7 @@ def _leaning_probes(rows: Sequence[Fact], leans: Leaning) -> list[str]:
 
 
 def _record(reports: Sequence[str]) -> int:
-    from zinc_rt.probes import leaning
+    from zinc_rt.probes.learning import leaning
 
     if not reports:
         raise UsageError("--record wants reports", next="zinc-rt pm4-test --device sim --json REPORT.json")

@@ -9,11 +9,11 @@ from typing import Any
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, EventWrite, Nop, WriteData
-from zinc_rt.probes.context import Context, until
-from zinc_rt.probes.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.lane import FREE_AT, Lane
-from zinc_rt.probes.memory_access import first_difference, pattern
+from zinc_rt.probes.context import ProbeContext, until
+from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
+from zinc_rt.probes.mapped_buffer import first_difference, pattern
 from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, said, symptom
+from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 FENCES = 10_000
 SIMULATED_FENCES = 4_000  # enough for a trend where a busy host is all there is to measure
@@ -23,15 +23,15 @@ SUSPEND_SECONDS = 120.0
 MIXED_BYTES = 4096
 
 
-def latency(c: Context) -> Outcome:
-    lane = c.lane()
+def latency(c: ProbeContext) -> Outcome:
+    queue = c.queue()
     before = c.transport.resources()
-    ready = lane.ring.encode([Nop()], "fence")
+    ready = queue.ring.encode([Nop()], "fence")
     micros = []
     count = SIMULATED_FENCES if c.driver.simulated else FENCES
     for number in range(WARM_UP + count):
         began = time.perf_counter()
-        fence = lane.ring.submit(ready)
+        fence = queue.ring.submit(ready)
         fence.wait(c.poll_seconds)
         if number >= WARM_UP:
             micros.append((time.perf_counter() - began) * 1e6)
@@ -47,8 +47,8 @@ def latency(c: Context) -> Outcome:
         limit={"trend": TREND_LIMIT},
     )
     if c.options.soak_minutes:
-        measure["mixed_rounds"] = _soak(c, lane, c.options.soak_minutes * 60)
-    notes = [] if not c.options.manual else [_suspend(c, lane)]
+        measure["mixed_rounds"] = _soak(c, queue, c.options.soak_minutes * 60)
+    notes = [] if not c.options.manual else [_suspend(c, queue)]
     after = c.transport.resources()
     check(after == before, "leak", f"held before {before}, afterwards {after}")
     return passed(*notes, **measure)
@@ -67,18 +67,18 @@ def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def _soak(c: Context, lane: Lane, seconds: float) -> int:
+def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
     """Mixed packets with every result checked; a buffer made and given back each round."""
     dice = random.Random(56)
     end, rounds = time.monotonic() + seconds, 0
     source = c.memory(MIXED_BYTES, "soak source")
-    at = lane.memory.gpu_va + FREE_AT
+    at = queue.memory.gpu_va + FREE_AT
     while time.monotonic() < end:
         rounds += 1
         target = c.memory(MIXED_BYTES, "soak target", dice.choice((Placement.GTT, Placement.GTT_CACHED)))
         want = pattern(MIXED_BYTES, rounds)
         source.put(0, want)
-        lane.memory.put64(FREE_AT, 0)
+        queue.memory.put64(FREE_AT, 0)
         packets: list[Packet] = [
             DmaData(source.gpu_va, target.gpu_va, MIXED_BYTES),
             WriteData(at + 16, (rounds & 0xFFFFFFFF,), wr_confirm=1),
@@ -88,10 +88,10 @@ def _soak(c: Context, lane: Lane, seconds: float) -> int:
             Nop((0,) * dice.randrange(1, 64)),
         ]
         atomics = sum(isinstance(each, AtomicMem) for each in packets)
-        lane.finish(packets, f"round {rounds}")
+        queue.finish(packets, f"round {rounds}")
         check(first_difference(target.read(0, MIXED_BYTES), want) is None, "wrong-data", f"round {rounds}: copy")
-        check(lane.memory.u32(FREE_AT + 24) == rounds & 0xFFFFFFFF, "wrong-data", f"round {rounds}: COPY_DATA")
-        check(lane.memory.u32(FREE_AT) == 3 * atomics, "wrong-data", f"round {rounds}: atomics")
+        check(queue.memory.u32(FREE_AT + 24) == rounds & 0xFFFFFFFF, "wrong-data", f"round {rounds}: COPY_DATA")
+        check(queue.memory.u32(FREE_AT) == 3 * atomics, "wrong-data", f"round {rounds}: atomics")
         target.free()
     source.free()
     return rounds
@@ -102,12 +102,12 @@ def _slept_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-def _suspend(c: Context, lane: Lane) -> str:
+def _suspend(c: ProbeContext, queue: ProbeQueue) -> str:
     before = _slept_seconds()
     print(f"P56: suspend this machine now and wake it up again (waiting {SUSPEND_SECONDS:g} s)", flush=True)
     if not until(lambda: _slept_seconds() > before + 1, SUSPEND_SECONDS, 0.5):
         return "the machine was not suspended: that half was not tested"
-    lane.finish([Nop()], "after resume", seconds=10.0)
+    queue.finish([Nop()], "after resume", seconds=10.0)
     return f"survived a suspend of {_slept_seconds() - before:.0f} s"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zinc_rt.commands.output import simulated
+from zinc_rt.commands.output import simulated_note
 from zinc_rt.facts import leaning
 from zinc_rt.probes.probe import Probe
 from zinc_rt.report import Report, Result
@@ -86,7 +86,9 @@ def verdict(report: Report, *, strict: bool) -> str:
     said = report.verdict(strict=strict)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(said["counts"].items()))
     leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
-    return f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated(report)}{leans}"
+    return (
+        f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated_note(report)}{leans}"
+    )
 
 
 def listing(probes: Sequence[Probe]) -> Table:

@@ -14,10 +14,10 @@ from typing import Any
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement
 from zinc_rt.kmd.userq import UserqGpu
-from zinc_rt.probes.context import Context
+from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.gpu_access import GpuAccess
-from zinc_rt.probes.memory import write_and_read
-from zinc_rt.probes.memory_access import Memory, pattern
+from zinc_rt.probes.groups.memory import write_and_read
+from zinc_rt.probes.mapped_buffer import MappedBuffer, pattern
 from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, symptom
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -32,26 +32,26 @@ SLACK_BYTES = 8 * MIB  # page tables and others' buffers come and go meanwhile
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class MemoryInUse:
     """Bytes of each kind of memory in use, as the kernel counts them."""
 
     vram: int
     gtt: int
 
 
-def used(c: Context) -> Used:
+def used(c: ProbeContext) -> MemoryInUse:
     """MEMORY of the render node: its own client's questions, for both tiers."""
     said = c.render.memory()
-    return Used(said["vram.heap_usage"], said["gtt.heap_usage"])
+    return MemoryInUse(said["vram.heap_usage"], said["gtt.heap_usage"])
 
 
-def _settle(c: Context) -> None:
+def _settle(c: ProbeContext) -> None:
     transport = c.transport
     if isinstance(transport, UserqGpu):
         transport.settle()
 
 
-def accounting(c: Context) -> Outcome:
+def accounting(c: ProbeContext) -> Outcome:
     """The kernel's count rises by what is taken, and falls back to where it was."""
     _settle(c)
     measure: dict[str, Any] = {}
@@ -77,7 +77,7 @@ def accounting(c: Context) -> Outcome:
     return passed(**measure)
 
 
-def fragmentation(c: Context) -> Outcome:
+def fragmentation(c: ProbeContext) -> Outcome:
     """Every other piece given back, the holes filled again with smaller ones; neighbours keep their content."""
     gpu = GpuAccess(c)
     before = c.transport.resources()
@@ -87,8 +87,8 @@ def fragmentation(c: Context) -> Outcome:
     return passed(pieces=PIECES, refilled=PIECES, placements="gtt vram")
 
 
-def _fragmented(c: Context, gpu: GpuAccess, placement: Placement) -> None:
-    held: dict[int, Held] = {}
+def _fragmented(c: ProbeContext, gpu: GpuAccess, placement: Placement) -> None:
+    held: dict[int, PatternedBuffer] = {}
 
     def take(number: int, size_bytes: int) -> None:
         held[number] = _taken(c, gpu, size_bytes, placement, f"piece {number}", number)
@@ -113,7 +113,7 @@ def _fragmented(c: Context, gpu: GpuAccess, placement: Placement) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PatternedBuffer:
     """A buffer with a pattern of its own in its last bytes."""
 
     buffer: DeviceBuffer
@@ -124,35 +124,37 @@ class Held:
         return self.buffer.gpu_va + self.buffer.size_bytes - len(self.want)
 
 
-def _check(gpu: GpuAccess, held: Sequence[Held], when: str) -> None:
+def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
     """Each keeps its content as the GPU sees it and, where it can, as the CPU does."""
     for each, got in zip(held, gpu.gather([(each.at, PATTERN_BYTES) for each in held]), strict=True):
         name = f"{each.buffer.name} in {each.buffer.placement.value}"
         check(got == each.want, "wrong-data", f"{name} lost its content {when}, as the GPU reads it")
         if each.buffer.placement in HOST_VISIBLE:
-            got = Memory(each.buffer).read(each.buffer.size_bytes - PATTERN_BYTES, PATTERN_BYTES)
+            got = MappedBuffer(each.buffer).read(each.buffer.size_bytes - PATTERN_BYTES, PATTERN_BYTES)
             check(got == each.want, "wrong-data", f"{name} lost its content {when}, as the CPU reads it")
 
 
-def _taken(c: Context, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int) -> Held:
+def _taken(
+    c: ProbeContext, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int
+) -> PatternedBuffer:
     """Written by the GPU in VRAM and every other time elsewhere, else by the CPU."""
     fallback = Placement.GTT if placement is Placement.VRAM_BAR else None
     buffer = c.transport.alloc(size_bytes, placement, name, fallback=fallback)
-    held = Held(buffer, pattern(PATTERN_BYTES, seed))
+    held = PatternedBuffer(buffer, pattern(PATTERN_BYTES, seed))
     c.side.settle()
     if buffer.placement not in HOST_VISIBLE or seed % 2:
         gpu.write(held.at, held.want)
     else:
-        Memory(buffer).put(buffer.size_bytes - PATTERN_BYTES, held.want)
+        MappedBuffer(buffer).put(buffer.size_bytes - PATTERN_BYTES, held.want)
     return held
 
 
-def churn(c: Context) -> Outcome:
+def churn(c: ProbeContext) -> Outcome:
     """Buffers of all sizes and kinds made and given back in random order; each keeps its own pattern meanwhile."""
     dice = random.Random(1)
     gpu = GpuAccess(c)
     before, counted = c.transport.resources(), used(c)
-    live: list[Held] = []
+    live: list[PatternedBuffer] = []
     made = refused = 0
     for number in range(CHURN_ROUNDS):
         room = LIVE_BYTES - sum(each.buffer.size_bytes for each in live)
@@ -177,12 +179,12 @@ def churn(c: Context) -> Outcome:
     return passed(made=made, refused=refused, left_kib=left >> 10)
 
 
-def _give_back(gpu: GpuAccess, held: Held) -> None:
+def _give_back(gpu: GpuAccess, held: PatternedBuffer) -> None:
     _check(gpu, [held], "before it was given back")
     held.buffer.free()
 
 
-def exhaustion(c: Context) -> Outcome:
+def exhaustion(c: ProbeContext) -> Outcome:
     """Taken until the kernel says no: ENOMEM, no crash, everything usable afterwards.
 
     The GPU marks both ends of every block: two blocks over the same memory would show one mark.
@@ -233,7 +235,13 @@ def _free(buffers: list[DeviceBuffer]) -> None:
 
 
 def _probe(
-    number: int, title: str, passes_when: str, run: Callable[[Context], Outcome], proves: str, *, hazard: int = 1
+    number: int,
+    title: str,
+    passes_when: str,
+    run: Callable[[ProbeContext], Outcome],
+    proves: str,
+    *,
+    hazard: int = 1,
 ) -> Probe:
     name = f"M{number:02}"
     return Probe(name, title, (T1, T2), hazard, proves, passes_when, run, signatures=_KNOWN, seconds=120.0)

@@ -8,12 +8,12 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import CopyData, ReleaseMem
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.dispatch import SHADER_SHARED, result
-from zinc_rt.probes.lane import FREE_AT
-from zinc_rt.probes.memory_access import POISON32, Memory, pattern
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
+from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer, pattern
 from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, Stuck, passed, symptom
-from zinc_rt.probes.shaders import Bench, on_gfx12
+from zinc_rt.probes.probe_queue import FREE_AT
+from zinc_rt.probes.shaders import ShaderBench, on_gfx12
 
 FIRST, SECOND, THIRD = 0x0000_A0A0, 0x0000_B0B0, 0x0000_C0C0
 GLI_FIELD = 0b11  # of GCR_CNTL: instruction cache
@@ -32,9 +32,9 @@ PLACEMENTS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
 
 
 @on_gfx12
-def code_replacement(c: Context) -> Outcome:
-    bench = Bench(c)
-    caches = ACQUIRE_CACHES[bench.lane.generation]
+def code_replacement(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    caches = ACQUIRE_CACHES[bench.queue.generation]
     program = bench.load("store", VALUE=FIRST)
     at = program.offset
 
@@ -51,7 +51,7 @@ def code_replacement(c: Context) -> Outcome:
         raise Failed(
             word,
             f"the replaced kernel stored {got[1]:#x}, not {SECOND:#x}, behind an ACQUIRE_MEM with GLI_INV",
-            evidence=bench.lane.evidence(),
+            evidence=bench.queue.evidence(),
         )
     without = stores(THIRD, caches & ~GLI_FIELD)
     return passed(replaced=hex(SECOND), without_invalidate="fresh" if without == THIRD else "stale")
@@ -61,9 +61,9 @@ def code_replacement(c: Context) -> Outcome:
 
 
 @on_gfx12
-def matrix(c: Context) -> Outcome:
+def matrix(c: ProbeContext) -> Outcome:
     """The recipes that must hold, every time; and how often it works without them, which is only told."""
-    bench = Bench(c)
+    bench = ShaderBench(c)
     rounds = SIMULATED_ROUNDS if c.driver.simulated else ROUNDS
     seen: dict[str, str] = {}
     for placement in PLACEMENTS:
@@ -88,43 +88,43 @@ def matrix(c: Context) -> Outcome:
             seen[f"{placement.value} {name}"] = f"{count}/{rounds}"
             if count != rounds:
                 where = f"{placement.value}, {name}: {count} of {rounds} rounds saw what was written"
-                raise Failed(word, where, measure=dict(seen), evidence=bench.lane.evidence())
+                raise Failed(word, where, measure=dict(seen), evidence=bench.queue.evidence())
         if bar:
             seen["without hdp flush"] = f"{host_to_gpu(bench, memory, rounds, hdp=False)}/{rounds}"
             seen["without gl2 write-back"] = f"{gpu_to_host(bench, memory, rounds, write_back=False)}/{rounds}"
     return passed(**seen)
 
 
-def without_cache_packets(bench: Bench, memory: Memory) -> str:
+def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
     """What the host writes between two reads of the command processor, with no invalidation between them."""
-    lane = bench.lane
+    queue = bench.queue
     read = []
     for number in (1, 2):
         memory.put32(0, number)
         at = FREE_AT + 8 * number
         packets = [
-            CopyData(memory.gpu_va, lane.memory.gpu_va + at, src_sel=THROUGH_L2, wr_confirm=1),
-            ReleaseMem(lane.memory.gpu_va + FREE_AT, number, WRITE_BACK[lane.generation]),
+            CopyData(memory.gpu_va, queue.memory.gpu_va + at, src_sel=THROUGH_L2, wr_confirm=1),
+            ReleaseMem(queue.memory.gpu_va + FREE_AT, number, WRITE_BACK[queue.generation]),
         ]
-        lane.memory.put32(FREE_AT, POISON32)
-        lane.run(packets, "a read without an invalidation")
+        queue.memory.put32(FREE_AT, POISON32)
+        queue.run(packets, "a read without an invalidation")
         try:
-            lane.value32(FREE_AT, number, "the fence that only writes back is not written", bench.seconds)
+            queue.value32(FREE_AT, number, "the fence that only writes back is not written", bench.seconds)
         except Stuck as stuck:
             ring = "gtt: the ring lies there too, and it seems that lines from before are read of it"
             raise Failed("gtt-cached", f"{ring}: {stuck}", evidence=stuck.outcome.evidence) from stuck
-        read.append(lane.memory.u32(at))
+        read.append(queue.memory.u32(at))
     if read != [1, 2]:
         raise Failed(
             "gtt-cached",
             f"gtt: the command processor read {read[1]:#x} where the host had written 0x2: a line from before, "
             "with no invalidation between",
-            evidence=lane.evidence(),
+            evidence=queue.evidence(),
         )
     return "fresh"
 
 
-def host_to_gpu(bench: Bench, memory: Memory, rounds: int, *, hdp: bool) -> int:
+def host_to_gpu(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: bool) -> int:
     """Rounds in which waves read what the host had just written to `memory`."""
     out = result(bench, CELL_BYTES)
     program = bench.load("copy")
@@ -138,9 +138,9 @@ def host_to_gpu(bench: Bench, memory: Memory, rounds: int, *, hdp: bool) -> int:
     return fresh
 
 
-def gpu_to_host(bench: Bench, memory: Memory, rounds: int, *, write_back: bool) -> int:
+def gpu_to_host(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, write_back: bool) -> int:
     """Rounds in which the host read what waves had just written to `memory`."""
-    lane = bench.lane
+    queue = bench.queue
     source = result(bench, CELL_BYTES, "source")
     program = bench.load("copy")
     fresh = 0
@@ -151,9 +151,9 @@ def gpu_to_host(bench: Bench, memory: Memory, rounds: int, *, write_back: bool) 
         if write_back:
             bench.finish(packets, "GPU to host")
         else:
-            lane.memory.put32(FREE_AT, POISON32)
-            lane.run([*packets, ReleaseMem(lane.memory.gpu_va + FREE_AT, number, 0)], "no write-back")
-            lane.value32(FREE_AT, number, "the fence without a write-back is not written", bench.seconds)
+            queue.memory.put32(FREE_AT, POISON32)
+            queue.run([*packets, ReleaseMem(queue.memory.gpu_va + FREE_AT, number, 0)], "no write-back")
+            queue.value32(FREE_AT, number, "the fence without a write-back is not written", bench.seconds)
         fresh += memory.read(0, CELL_BYTES) == want
     return fresh
 

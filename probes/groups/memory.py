@@ -10,10 +10,9 @@ from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.host_memory import u32_array
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.errnos import Refusal, compare
+from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.gpu_access import GpuAccess
-from zinc_rt.probes.memory_access import Memory, first_difference, pattern
+from zinc_rt.probes.mapped_buffer import MappedBuffer, first_difference, pattern
 from zinc_rt.probes.probe import (
     T1,
     T2,
@@ -27,6 +26,7 @@ from zinc_rt.probes.probe import (
     passed,
     symptom,
 )
+from zinc_rt.probes.refusals import Refusal, compare
 
 SIZE_BYTES = 256 << 10
 _PAGE = 4096
@@ -39,7 +39,7 @@ _WRONG_DATA = Signature(
 )
 
 
-def write_and_read(memory: Memory, name: str) -> None:
+def write_and_read(memory: MappedBuffer, name: str) -> None:
     """A pattern over the whole buffer, and a second one, so that old content does not pass."""
     for seed in (1, 2):
         want = pattern(memory.size_bytes, seed)
@@ -48,12 +48,12 @@ def write_and_read(memory: Memory, name: str) -> None:
         check(bad is None, "wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
 
 
-def nothing_left(c: Context, before: dict[str, int]) -> None:
+def nothing_left(c: ProbeContext, before: dict[str, int]) -> None:
     after = c.transport.resources()
     check(after == before, "leak", f"held before {before}, afterwards {after}")
 
 
-def gtt(c: Context) -> Outcome:
+def gtt(c: ProbeContext) -> Outcome:
     c.side.settle()
     before = c.transport.resources()
     for size_bytes in (_PAGE, SIZE_BYTES, 4 << 20):
@@ -64,7 +64,7 @@ def gtt(c: Context) -> Outcome:
     return passed(largest_bytes=4 << 20)
 
 
-def vram(c: Context) -> Outcome:
+def vram(c: ProbeContext) -> Outcome:
     """From the CPU where it reaches, from the GPU everywhere."""
     gpu = GpuAccess(c)
     c.side.settle()
@@ -100,7 +100,7 @@ def vram(c: Context) -> Outcome:
     return passed(bytes=SIZE_BYTES, small_bar=str(c.node.small_bar))
 
 
-def negatives(c: Context) -> Outcome:
+def negatives(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     aside = c.driver.mmap(ANONYMOUS, 16 * _PAGE, 0, PROT_NONE)
     try:
@@ -157,7 +157,7 @@ def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
     ]
 
 
-def drm_memory(c: Context) -> Outcome:
+def drm_memory(c: ProbeContext) -> Outcome:
     gpu = c.userq
     before = gpu.resources()
     for placement in (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR):

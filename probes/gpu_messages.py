@@ -10,7 +10,7 @@ OURS = re.compile(r"amdgpu|kfd|\bMES\b|page fault|\bring\b|\bdrm\b", re.IGNORECA
 FIX = "sudo sysctl kernel.dmesg_restrict=0 (until the next boot), or run `sudo dmesg` beside it"
 
 
-class Messages:
+class GpuMessages:
     """From now on. A simulated device has its own log: each probe brings back what it saw of it."""
 
     def __init__(self, *, simulated: bool, log: KmsgLog | None = None) -> None:

@@ -15,7 +15,7 @@ from zinc_rt.kmd.syscalls import send_ioctl
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
-from zinc_rt.probes.context import SUPPORTED, Context
+from zinc_rt.probes.context import SUPPORTED, ProbeContext
 from zinc_rt.probes.probe import (
     T1,
     T2,
@@ -35,7 +35,7 @@ AMDGPU_NEEDED = (3, 64)  # user queues' INFO queries, Linux 6.16
 _CLOCKS_APART_SECONDS = 0.05
 
 
-def kfd_version(c: Context) -> Outcome:
+def kfd_version(c: ProbeContext) -> Outcome:
     fd = c.driver.open("/dev/kfd", os.O_RDWR)
     try:
         version = send_ioctl(c.driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
@@ -50,7 +50,7 @@ def kfd_version(c: Context) -> Outcome:
     return passed(version=f"{found[0]}.{found[1]}")
 
 
-def drm_identity(c: Context) -> Outcome:
+def drm_identity(c: ProbeContext) -> Outcome:
     node = c.render
     check(node.driver_name == "amdgpu", "wrong-driver", f"{node.path} is driven by {node.driver_name}")
     if node.version[:2] < AMDGPU_NEEDED:
@@ -87,7 +87,7 @@ def drm_identity(c: Context) -> Outcome:
     )
 
 
-def user_queue_availability(c: Context) -> Outcome:
+def user_queue_availability(c: ProbeContext) -> Outcome:
     found = userq_availability(c.driver, c.render)
     facts = found.facts
     measure: dict[str, Any] = {"parameter": facts.parameter, "slots": facts.slots, "ip_mask": facts.ip_mask}
@@ -98,7 +98,7 @@ def user_queue_availability(c: Context) -> Outcome:
     return unavailable(c, found.why, found.next, **measure)
 
 
-def unavailable(c: Context, why: str, advice: str, **measure: Any) -> Outcome:
+def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outcome:
     """No error, unless the tier was asked for by name."""
     reason = f"tier t2 is unavailable: {why}"
     if c.options.forced:
@@ -106,7 +106,7 @@ def unavailable(c: Context, why: str, advice: str, **measure: Any) -> Outcome:
     return skipped(reason, cause=why, advice=advice, **measure)
 
 
-def vm_acquisition(c: Context) -> Outcome:
+def vm_acquisition(c: ProbeContext) -> Outcome:
     """The first call by the transport; then the same and a second fd, and a bad GPU."""
     gpu = c.gpu
 
@@ -135,7 +135,7 @@ def _name(number: int) -> str:
     return errno.errorcode.get(number, str(number)) if number else "success"
 
 
-def apertures(c: Context) -> Outcome:
+def apertures(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     windows = gpu.apertures
     spans = sorted([windows.lds, windows.scratch, windows.gpuvm])

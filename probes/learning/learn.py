@@ -23,15 +23,15 @@ from zinc_rt.isa.elf import section_contents
 from zinc_rt.kernels.assemble import available
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import WriteData
-from zinc_rt.probes.coherence import code_replacement, matrix
-from zinc_rt.probes.context import Context, until
-from zinc_rt.probes.cp_basic import COUNTER_HZ, RATE_SECONDS
-from zinc_rt.probes.dispatch import indirect_and_start, result, without_enables
-from zinc_rt.probes.faults import spin
-from zinc_rt.probes.lane import FREE_AT
-from zinc_rt.probes.memory_access import POISON32
+from zinc_rt.probes.context import ProbeContext, until
+from zinc_rt.probes.groups.coherence import code_replacement, matrix
+from zinc_rt.probes.groups.cp_basic import COUNTER_HZ, RATE_SECONDS
+from zinc_rt.probes.groups.dispatch import indirect_and_start, result, without_enables
+from zinc_rt.probes.groups.faults import spin
+from zinc_rt.probes.mapped_buffer import POISON32
 from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, check, passed, skipped
-from zinc_rt.probes.shaders import Bench, dwords, generation_apart, no_kernels, on_gfx12
+from zinc_rt.probes.probe_queue import FREE_AT
+from zinc_rt.probes.shaders import ShaderBench, dwords, generation_apart, no_kernels, on_gfx12
 
 LDS_BYTES = 512
 HELD_SECONDS = 0.2
@@ -74,13 +74,13 @@ def fact(value: Any, how: str) -> Outcome:
     return passed(value=value, how=how)
 
 
-def counter(c: Context) -> Outcome:
-    lane = c.lane()
+def counter(c: ProbeContext) -> Outcome:
+    queue = c.queue()
 
     def stamp() -> tuple[int, float]:
         before = time.perf_counter()
-        lane.finish([lane.release(lane.memory.gpu_va + FREE_AT, 0, data_sel=3)], "timestamp")
-        return lane.memory.u64(FREE_AT), (before + time.perf_counter()) / 2
+        queue.finish([queue.release(queue.memory.gpu_va + FREE_AT, 0, data_sel=3)], "timestamp")
+        return queue.memory.u64(FREE_AT), (before + time.perf_counter()) / 2
 
     rates = []
     for _ in range(5):
@@ -97,17 +97,17 @@ def counter(c: Context) -> Outcome:
 
 
 @on_gfx12
-def ids_without_enables(c: Context) -> Outcome:
-    found = without_enables(Bench(c))
+def ids_without_enables(c: ProbeContext) -> Outcome:
+    found = without_enables(ShaderBench(c))
     if found == "other":
         raise Failed("other", "the workgroup ids are neither right nor zero where RSRC2 does not enable them")
     return fact(found, "a 3-D grid with TGID_X_EN, Y, Z of RSRC2 clear, ids from ttmp9 and ttmp7")
 
 
 @on_gfx12
-def initial_registers(c: Context) -> Outcome:
+def initial_registers(c: ProbeContext) -> Outcome:
     c.expected |= {"uninitialised-sgpr", "uninitialised-vgpr", "uninitialised"}
-    bench = Bench(c)
+    bench = ShaderBench(c)
     groups = 8
     out = result(bench, 512 * groups)
     va = out.gpu_va
@@ -129,8 +129,8 @@ def initial_registers(c: Context) -> Outcome:
 
 
 @on_gfx12
-def hw_id(c: Context) -> Outcome:
-    bench = Bench(c)
+def hw_id(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     program = bench.load("hw_id")
     out = result(bench, 8 * HW_ID_GROUPS)
     bench.run(program, [out], groups=(HW_ID_GROUPS, 1, 1))
@@ -149,7 +149,7 @@ def hw_id(c: Context) -> Outcome:
     )
 
 
-def hardware_registers(c: Context) -> Outcome:
+def hardware_registers(c: ProbeContext) -> Outcome:
     """Each in a process of its own: a wave that may not read one does not go on."""
     reason = no_kernels(generation_apart(c))
     if reason:
@@ -161,23 +161,23 @@ def hardware_registers(c: Context) -> Outcome:
     return fact(value, "s_getreg_b32 of all 32 bits, one dispatch each")
 
 
-def _register(number: int, c: Context) -> str:
+def _register(number: int, c: ProbeContext) -> str:
     with c:
-        bench = Bench(c)
+        bench = ShaderBench(c)
         out = result(bench, 64)
         program = bench.load("getreg")
         word = struct.unpack("<I", bench.code.read(program.offset, 4))[0]
         bench.code.put(program.offset, struct.pack("<I", word & ~0x3F | number))
-        bench.lane.submit(bench.launch(program, [out]), "getreg")
+        bench.queue.submit(bench.launch(program, [out]), "getreg")
         until(lambda: out.u32(0) != POISON32, REGISTER_SECONDS, 0.01)
         got = out.u32(0)
         return "not readable" if got == POISON32 else hex(got)
 
 
 @on_gfx12
-def denormals(c: Context) -> Outcome:
+def denormals(c: ProbeContext) -> Outcome:
     c.expected.add("not-simulated")
-    bench = Bench(c)
+    bench = ShaderBench(c)
     inputs, out = result(bench, 64, "in"), result(bench, 64)
     small = (0x0000_0001, 0x0000_0001)
     inputs.put(0, struct.pack("<2I", *small))
@@ -194,7 +194,7 @@ def denormals(c: Context) -> Outcome:
     return fact(value, "0 + the smallest denormal, FLOAT_MODE of RSRC1 as named")
 
 
-def assembler_float_mode(c: Context) -> Outcome:
+def assembler_float_mode(c: ProbeContext) -> Outcome:
     """The host's question, but the answer belongs beside the card's."""
     if not available():
         return skipped("no assembler: the package ziglang is missing", advice="pip install 'zinc-rt[asm]'")
@@ -212,9 +212,9 @@ def assembler_float_mode(c: Context) -> Outcome:
 
 
 @on_gfx12
-def lds_beyond(c: Context) -> Outcome:
+def lds_beyond(c: ProbeContext) -> Outcome:
     c.expected |= {"lds-bounds", "lds-out-of-bounds", "out-of-bounds"}
-    bench = Bench(c)
+    bench = ShaderBench(c)
     value = {}
     for offset in (LDS_BYTES, 2 * LDS_BYTES, 0xFFFC, 0x10000):
         out = result(bench, 64)
@@ -224,7 +224,7 @@ def lds_beyond(c: Context) -> Outcome:
 
 
 @on_gfx12
-def code_without_invalidate(c: Context) -> Outcome:
+def code_without_invalidate(c: ProbeContext) -> Outcome:
     found = code_replacement(c)
     return fact(
         found.measure["without_invalidate"], "code replaced in uncached host memory, run again without GLI_INV"
@@ -232,7 +232,7 @@ def code_without_invalidate(c: Context) -> Outcome:
 
 
 @on_gfx12
-def bar_without_flush(c: Context) -> Outcome:
+def bar_without_flush(c: ProbeContext) -> Outcome:
     found = matrix(c).measure
     counts = {}
     for name in ("without hdp flush", "without gl2 write-back"):
@@ -245,7 +245,7 @@ def bar_without_flush(c: Context) -> Outcome:
 
 
 @on_gfx12
-def dims_with_start(c: Context) -> Outcome:
+def dims_with_start(c: ProbeContext) -> Outcome:
     found = indirect_and_start(c)
     return fact(
         found.measure["dims_with_start"], "DISPATCH with START and without FORCE_START_AT_000: which ids ran"
@@ -253,11 +253,11 @@ def dims_with_start(c: Context) -> Outcome:
 
 
 @on_gfx12
-def protected_fence(c: Context) -> Outcome:
-    lane, gpu = c.lane(), c.userq
-    fence, memory = spin(c, lane)
+def protected_fence(c: ProbeContext) -> Outcome:
+    queue, gpu = c.queue(), c.userq
+    fence, memory = spin(c, queue)
     done = gpu.syncobj("behind a wave that runs")
-    gpu.signal(lane.queue, [done])
+    gpu.signal(queue.kmd_queue, [done])
     early = done.wait(HELD_SECONDS)
     memory.put32(FREE_AT, 1)
     fence.wait(c.poll_seconds)
@@ -268,7 +268,7 @@ def protected_fence(c: Context) -> Outcome:
     )
 
 
-def ib_nesting(c: Context) -> Outcome:
+def ib_nesting(c: ProbeContext) -> Outcome:
     """Each depth in a process of its own: one that is too deep may hang its queue."""
     deepest = 0
     for depth in range(1, DEEPEST + 1):
@@ -281,29 +281,29 @@ def ib_nesting(c: Context) -> Outcome:
     return fact(deepest, how)
 
 
-def _nested(depth: int, c: Context) -> bool:
+def _nested(depth: int, c: ProbeContext) -> bool:
     """Whether every buffer's marks, on the way in and out, arrive in time."""
     with c:
-        lane = c.lane()
-        va = lane.memory.gpu_va + FREE_AT
+        queue = c.queue()
+        va = queue.memory.gpu_va + FREE_AT
         inner: list[Packet] = []
         for level in reversed(range(depth)):
             before = WriteData(va + 8 * level, (level + 1,), wr_confirm=1)
             behind = WriteData(va + 8 * level + 4, (level + 1,), wr_confirm=1)
-            inner = [lane.call(c.memory(4096, f"IB {level}"), [before, *inner, behind])]
-        lane.run(inner, "nested IBs")
+            inner = [queue.call(c.memory(4096, f"IB {level}"), [before, *inner, behind])]
+        queue.run(inner, "nested IBs")
         want = tuple(level + 1 for level in range(depth) for _ in range(2))
-        return until(lambda: dwords(lane.memory, 2 * depth, FREE_AT) == want, c.poll_seconds, 0.01)
+        return until(lambda: dwords(queue.memory, 2 * depth, FREE_AT) == want, c.poll_seconds, 0.01)
 
 
 # --- WMMA ---
 
 
 @on_gfx12
-def wmma_f16_order(c: Context) -> Outcome:
+def wmma_f16_order(c: ProbeContext) -> Outcome:
     """C = -2^24; of place p the product is 2^24, of place n 2^-10, all others are 0. Added one after the other
     with rounding, 2^-10 is left where p comes before n, and lost in -2^24 where it comes later."""
-    bench = Bench(c)
+    bench = ShaderBench(c)
     count = len(WMMA_PLACES)
     a = np.full((count, 32, 8), SMALL, np.float16)
     b = np.zeros((count, 32, 8), np.float16)
@@ -346,8 +346,8 @@ def _put(matrix_: np.ndarray, row: int, place: tuple[int, int, int], value: np.f
 
 
 @on_gfx12
-def function_bits(c: Context) -> Outcome:
-    bench = Bench(c)
+def function_bits(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     inputs = sample()
     given, out = result(bench, inputs.nbytes, "in"), result(bench, 32 * len(inputs))
     given.put(0, inputs.tobytes())
@@ -391,7 +391,7 @@ def ordered(words: np.ndarray) -> np.ndarray:
     return np.where(signed >> 31 & 1, -(signed & 0x7FFFFFFF), signed)
 
 
-def _row(number: int, name: str, title: str, run: Callable[[Context], Outcome], *, tier: str = T1) -> Probe:
+def _row(number: int, name: str, title: str, run: Callable[[ProbeContext], Outcome], *, tier: str = T1) -> Probe:
     return Probe(
         f"L{number:02}", name, (tier,), 1, title, "it can be told; the value is the fact", run, seconds=60.0
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 
 from zinc_rt.kmd.events import EventKind
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.errnos import number
+from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.probe import T1, Outcome, Probe, Signature, check, failed_call, passed, symptom
+from zinc_rt.probes.refusals import number
 
 
-def event_page(c: Context) -> Outcome:
+def event_page(c: ProbeContext) -> Outcome:
     events = (c.gpu, c.process.events)[1]
     signal = events.create(EventKind.SIGNAL)
     check(not events.wait([signal], 0.0), "early", "a new event is signalled")

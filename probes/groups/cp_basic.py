@@ -6,9 +6,8 @@ import time
 
 from zinc_rt.kmd.events import UNSIGNALLED, EventKind
 from zinc_rt.pm4.packets import Nop
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.lane import FREE_AT, Lane
-from zinc_rt.probes.memory_access import POISON32, POISON64
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.mapped_buffer import POISON32, POISON64
 from zinc_rt.probes.probe import (
     T1,
     T2,
@@ -22,6 +21,7 @@ from zinc_rt.probes.probe import (
     said,
     symptom,
 )
+from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
 
 NOPS = 16
 ILLEGAL_LOOKING = 0xC000F200  # opcode 0xF2, which no chip has: as a NOP's body it must be skipped
@@ -30,66 +30,66 @@ RATE_SECONDS = 0.1
 RATE_LIMIT = 0.01
 
 
-def nops(c: Context) -> Outcome:
-    lane = c.lane()
-    lane.run([Nop()] * NOPS, "one-dword NOPs")
-    lane.parsed()
-    return passed(wptr=lane.ring.wptr_dw, rptr=lane.ring.rptr_dw)
+def nops(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    queue.run([Nop()] * NOPS, "one-dword NOPs")
+    queue.parsed()
+    return passed(wptr=queue.ring.wptr_dw, rptr=queue.ring.rptr_dw)
 
 
-def sized_nops(c: Context) -> Outcome:
-    lane = c.lane()
+def sized_nops(c: ProbeContext) -> Outcome:
+    queue = c.queue()
     for size_dw in (2, 3, 17):
-        lane.run([Nop((ILLEGAL_LOOKING,) * (size_dw - 1)), Nop()], f"NOP of {size_dw} dwords")
-        lane.parsed()
+        queue.run([Nop((ILLEGAL_LOOKING,) * (size_dw - 1)), Nop()], f"NOP of {size_dw} dwords")
+        queue.parsed()
     return passed(sizes="2, 3, 17")
 
 
-def fence32(c: Context) -> Outcome:
-    return one_fence(c.lane())
+def fence32(c: ProbeContext) -> Outcome:
+    return one_fence(c.queue())
 
 
-def one_fence(lane: Lane) -> Outcome:
+def one_fence(queue: ProbeQueue) -> Outcome:
     """A 32-bit fence between poison: the test that a queue is alive."""
     at, want = FREE_AT + 4, 0x0000_F20C
     began = time.perf_counter()
-    lane.run([lane.release(lane.memory.gpu_va + at, want)], "32-bit fence")
-    lane.value32(at, want, "the 32-bit fence is not written")
+    queue.run([queue.release(queue.memory.gpu_va + at, want)], "32-bit fence")
+    queue.value32(at, want, "the 32-bit fence is not written")
     micros = (time.perf_counter() - began) * 1e6
-    lane.parsed()
-    around = lane.memory.u32(at - 4), lane.memory.u32(at + 4)
+    queue.parsed()
+    around = queue.memory.u32(at - 4), queue.memory.u32(at + 4)
     check(around == (POISON32, POISON32), "neighbours", f"beside the fence: {around[0]:#x}, {around[1]:#x}")
     return passed(fence=hex(want), microseconds=round(micros, 1))
 
 
-def fence64(c: Context) -> Outcome:
-    lane = c.lane()
-    base, want = lane.memory.gpu_va, 0x1234_5678_9ABC_DEF0
+def fence64(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    base, want = queue.memory.gpu_va, 0x1234_5678_9ABC_DEF0
     wide, times, many = FREE_AT, FREE_AT + 64, FREE_AT + 1024
-    lane.finish([lane.release(base + wide, want, data_sel=2)], "64-bit fence")
-    got = lane.memory.u64(wide)
+    queue.finish([queue.release(base + wide, want, data_sel=2)], "64-bit fence")
+    got = queue.memory.u64(wide)
     check(got == want, "wrong-fence", f"the 64-bit fence holds {got:#x}, not {want:#x}")
 
-    lane.finish([lane.release(base + times, 0, data_sel=3)], "timestamp")
+    queue.finish([queue.release(base + times, 0, data_sel=3)], "timestamp")
     began = time.perf_counter()
     time.sleep(RATE_SECONDS)
-    lane.finish([lane.release(base + times + 8, 0, data_sel=3)], "timestamp")
+    queue.finish([queue.release(base + times + 8, 0, data_sel=3)], "timestamp")
     seconds = time.perf_counter() - began
-    first, second = lane.memory.u64(times), lane.memory.u64(times + 8)
+    first, second = queue.memory.u64(times), queue.memory.u64(times + 8)
     check(POISON64 not in (first, second) and second > first, "wrong-rate", f"timestamps {first:#x}, {second:#x}")
 
-    lane.finish([lane.release(base + many + 8 * i, i + 1, data_sel=2) for i in range(20)], "twenty fences")
-    values = [lane.memory.u64(many + 8 * i) for i in range(20)]
+    queue.finish([queue.release(base + many + 8 * i, i + 1, data_sel=2) for i in range(20)], "twenty fences")
+    values = [queue.memory.u64(many + 8 * i) for i in range(20)]
     check(values == list(range(1, 21)), "wrong-fence", f"twenty fences hold {values}")
 
-    lane.finish([lane.release(base + times + 16 + 8 * i, 0, data_sel=3) for i in range(20)], "twenty timestamps")
-    stamps = [lane.memory.u64(times + 16 + 8 * i) for i in range(20)]
+    queue.finish([queue.release(base + times + 16 + 8 * i, 0, data_sel=3) for i in range(20)], "twenty timestamps")
+    stamps = [queue.memory.u64(times + 16 + 8 * i) for i in range(20)]
     check(stamps == sorted(stamps), "wrong-order", f"timestamps of twenty fences fall: {stamps}")
-    hz = _rate(c, lane, times, second - first, seconds)
+    hz = _rate(c, queue, times, second - first, seconds)
     return passed(counter_mhz=round(hz / 1e6, 3), limit_percent=100 * RATE_LIMIT)
 
 
-def _rate(c: Context, lane: Lane, at: int, ticks: int, seconds: float) -> float:
+def _rate(c: ProbeContext, queue: ProbeQueue, at: int, ticks: int, seconds: float) -> float:
     """The counter against this host's clock. A busy host is late on one side: the best of a few tries counts."""
     best = ticks / seconds
     for _ in range(4):
@@ -98,8 +98,8 @@ def _rate(c: Context, lane: Lane, at: int, ticks: int, seconds: float) -> float:
         marks = []
         for index in (0, 1):
             before = time.perf_counter()
-            lane.finish([lane.release(lane.memory.gpu_va + at + 8 * index, 0, data_sel=3)], "timestamp")
-            marks.append((lane.memory.u64(at + 8 * index), (before + time.perf_counter()) / 2))
+            queue.finish([queue.release(queue.memory.gpu_va + at + 8 * index, 0, data_sel=3)], "timestamp")
+            marks.append((queue.memory.u64(at + 8 * index), (before + time.perf_counter()) / 2))
             time.sleep(RATE_SECONDS)
         found = (marks[1][0] - marks[0][0]) / (marks[1][1] - marks[0][1])
         best = min(best, found, key=lambda hz: abs(hz / COUNTER_HZ - 1))
@@ -113,12 +113,12 @@ def _rate(c: Context, lane: Lane, at: int, ticks: int, seconds: float) -> float:
     return best
 
 
-def interrupt(c: Context) -> Outcome:
-    lane = c.lane()
+def interrupt(c: ProbeContext) -> Outcome:
+    queue = c.queue()
     events = c.process.events
     event = events.create(EventKind.SIGNAL)
-    lane.run(
-        [lane.release(event.slot_va, event.trigger, data_sel=2, int_sel=2, int_ctxid=event.event_id)], "interrupt"
+    queue.run(
+        [queue.release(event.slot_va, event.trigger, data_sel=2, int_sel=2, int_ctxid=event.event_id)], "interrupt"
     )
     began = time.perf_counter()
     fired = events.wait([event], c.poll_seconds)
@@ -126,7 +126,7 @@ def interrupt(c: Context) -> Outcome:
     assert page is not None
     slot = int.from_bytes(page.host.view[event.slot_va - page.gpu_va :][:8], "little")
     if not fired:
-        raise lane.stuck(
+        raise queue.stuck(
             f"no event within {c.poll_seconds:g} s",
             fence=f"slot {slot:#x}",
             symptom="slot-untouched" if slot == UNSIGNALLED else "no-interrupt",

@@ -19,10 +19,9 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
-from zinc_rt.probes.context import Context, until
-from zinc_rt.probes.cp_basic import NOT_FETCHED
-from zinc_rt.probes.lane import FREE_AT, Lane
-from zinc_rt.probes.memory_access import Memory
+from zinc_rt.probes.context import ProbeContext, until
+from zinc_rt.probes.groups.cp_basic import NOT_FETCHED
+from zinc_rt.probes.mapped_buffer import MappedBuffer
 from zinc_rt.probes.probe import (
     T1,
     Failed,
@@ -37,7 +36,8 @@ from zinc_rt.probes.probe import (
     skipped,
     symptom,
 )
-from zinc_rt.probes.shaders import Bench, generation_apart, no_kernels
+from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
+from zinc_rt.probes.shaders import ShaderBench, generation_apart, no_kernels
 
 FAULT_SECONDS = 5.0
 RESET_SECONDS = 15.0
@@ -49,11 +49,11 @@ RELEASE_MEM_TOO_LONG = (
     0xC007_4900  # RELEASE_MEM with count + 1: the next packet's header becomes its body (kfdtest)
 )
 QUEUES = (2, 8, 32)
-Case = Callable[[Context], dict[str, Any]]
+Case = Callable[[ProbeContext], dict[str, Any]]
 FENCES_EACH = 20
 
 
-def in_processes(c: Context, cases: Mapping[str, Case], seconds: float) -> Outcome:
+def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> Outcome:
     """Each case in a process of its own: a queue that faulted or hung takes the process's others with it."""
     measure: dict[str, Any] = {}
     notes: list[str] = []
@@ -73,7 +73,7 @@ def in_processes(c: Context, cases: Mapping[str, Case], seconds: float) -> Outco
     return Outcome("pass", measure=measure, notes=tuple(notes), log=tuple(log))
 
 
-def _settled(case: Case, c: Context) -> Outcome:
+def _settled(case: Case, c: ProbeContext) -> Outcome:
     from zinc_rt.probes.runner import run_in
 
     return run_in(c, lambda context: passed(**case(context)))
@@ -82,48 +82,48 @@ def _settled(case: Case, c: Context) -> Outcome:
 # --- P42 ---
 
 
-def memory_fault(c: Context) -> Outcome:
+def memory_fault(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {"unmapped": _unmapped, "read-only": _read_only}
     if not no_kernels(generation_apart(c)):
         cases |= {"unmapped, by a wave": _unmapped_by_wave, "read-only, by a wave": _read_only_by_wave}
     return in_processes(c, cases, 3 * FAULT_SECONDS)
 
 
-def _unmapped(c: Context) -> dict[str, Any]:
+def _unmapped(c: ProbeContext) -> dict[str, Any]:
     return _fault(c, _unmapped_va(c), "not_present", by_wave=False)
 
 
-def _unmapped_by_wave(c: Context) -> dict[str, Any]:
+def _unmapped_by_wave(c: ProbeContext) -> dict[str, Any]:
     return _fault(c, _unmapped_va(c), "not_present", by_wave=True)
 
 
-def _read_only(c: Context) -> dict[str, Any]:
+def _read_only(c: ProbeContext) -> dict[str, Any]:
     return _fault(c, _read_only_va(c), "read_only", by_wave=False)
 
 
-def _read_only_by_wave(c: Context) -> dict[str, Any]:
+def _read_only_by_wave(c: ProbeContext) -> dict[str, Any]:
     return _fault(c, _read_only_va(c), "read_only", by_wave=True)
 
 
-def _unmapped_va(c: Context) -> int:
+def _unmapped_va(c: ProbeContext) -> int:
     return c.driver.mmap(ANONYMOUS, 16 * 4096, 0, PROT_NONE).address + 4096 + 64
 
 
-def _read_only_va(c: Context) -> int:
+def _read_only_va(c: ProbeContext) -> int:
     return c.gpu.alloc(4096, Placement.GTT, "read-only page", writable=False).gpu_va + 64
 
 
-def _fault(c: Context, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
+def _fault(c: ProbeContext, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
     """A write to `va` faults, and the kernel says so with the page's address."""
     c.expected.add("page-fault")
-    lane = c.lane()
+    queue = c.queue()
     write: list[Packet] = [Nop(), WriteData(va, (0xBAD,), wr_confirm=1)]
     if by_wave:
-        bench = Bench(c, lane=lane)
-        bench.finish(bench.launch(bench.load("store"), [lane.memory.gpu_va + FREE_AT + 64]), "good write")
+        bench = ShaderBench(c, queue=queue)
+        bench.finish(bench.launch(bench.load("store"), [queue.memory.gpu_va + FREE_AT + 64]), "good write")
         write = bench.launch(bench.load("store"), [va])
     began = time.monotonic()
-    lane.run([*write, lane.release(lane.memory.gpu_va + FREE_AT, 1)], "bad write")
+    queue.run([*write, queue.release(queue.memory.gpu_va + FREE_AT, 1)], "bad write")
     side = c.side
 
     def told() -> bool:
@@ -136,13 +136,13 @@ def _fault(c: Context, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
     if not faults:
         resets = [each.text for each in side.incidents]
         check(not resets, "whole-reset", f"no MEMORY event, but {'; '.join(resets)}")
-        raise lane.stuck(f"no MEMORY event within {seconds:g} s of a write to {va:#x}", symptom="no-event")
+        raise queue.stuck(f"no MEMORY event within {seconds:g} s of a write to {va:#x}", symptom="no-event")
     fault = faults[0]
     check(fault.va == va & -4096, "wrong-page", f"the fault names {fault.va:#x}, the write went to {va:#x}")
     check(getattr(fault, kind), "wrong-kind", f"the fault at {va:#x} is not marked {kind}: {fault}")
     found = {"page": hex(fault.va), "milliseconds": round((time.monotonic() - began) * 1e3)}
     try:
-        lane.close()
+        queue.close()
     except DriverError as error:  # the queue is gone all the same; P20 says whether the GPU minded
         found["destroy"] = errno_name(error.errno)
         back(c)
@@ -152,72 +152,72 @@ def _fault(c: Context, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
 # --- P43 ---
 
 
-def illegal_instruction(c: Context) -> Outcome:
+def illegal_instruction(c: ProbeContext) -> Outcome:
     reason = no_kernels(generation_apart(c))
     return skipped(reason) if reason else in_processes(c, {"illegal": _illegal}, RESET_SECONDS * 2)
 
 
-def _illegal(c: Context) -> dict[str, Any]:
+def _illegal(c: ProbeContext) -> dict[str, Any]:
     c.expected.add("illegal")
-    lane = c.lane()
-    bench = Bench(c, lane=lane)
-    out = lane.memory.gpu_va + FREE_AT
-    lane.memory.put32(FREE_AT, 0)
+    queue = c.queue()
+    bench = ShaderBench(c, queue=queue)
+    out = queue.memory.gpu_va + FREE_AT
+    queue.memory.put32(FREE_AT, 0)
     bench.finish(bench.launch(bench.load("empty")), "before")
-    fence = lane.submit(bench.launch(bench.load("illegal"), [out]), "illegal instruction")
+    fence = queue.submit(bench.launch(bench.load("illegal"), [out]), "illegal instruction")
     came = until(fence.reached, FROZEN_SECONDS, 0.01)
-    evidence = lane.evidence()
+    evidence = queue.evidence()
     check(
-        lane.memory.u32(FREE_AT) == 0,
+        queue.memory.u32(FREE_AT) == 0,
         "ran-on",
         "what stands behind the illegal instruction ran",
         evidence=evidence,
     )
     check(not came, "accepted", "the wave ended as if nothing had happened", evidence=evidence)
-    return {"rptr": evidence.rptr, **preempted(c, lane, "a queue with a dead wave")}
+    return {"rptr": evidence.rptr, **preempted(c, queue, "a queue with a dead wave")}
 
 
 # --- P44 ---
 
 
-def bad_packet(c: Context) -> Outcome:
+def bad_packet(c: ProbeContext) -> Outcome:
     cases = {"opcode 0xf2": _bad_opcode, "RELEASE_MEM too long": _too_long}
     return in_processes(c, cases, RESET_SECONDS * 2)
 
 
-def _bad_opcode(c: Context) -> dict[str, Any]:
+def _bad_opcode(c: ProbeContext) -> dict[str, Any]:
     return _hang(c, [BAD_HEADER, 0])
 
 
-def _too_long(c: Context) -> dict[str, Any]:
+def _too_long(c: ProbeContext) -> dict[str, Any]:
     lane_va = 0  # data_sel 0: it would write nothing
     return _hang(c, [RELEASE_MEM_TOO_LONG, 0x514, 0, lane_va, 0, 0, 0, 0])
 
 
-def _hang(c: Context, words: list[int]) -> dict[str, Any]:
+def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
     """The queue freezes, goes away when told to, and the GPU is there afterwards."""
-    lane = c.lane()
+    queue = c.queue()
     at = FREE_AT
-    lane.finish([Nop()], "before")
-    lane.raw(words, "bad packet")
-    lane.run([lane.release(lane.memory.gpu_va + at, 1), *[Nop()] * 16], "behind it")
-    accepted = until(lambda: lane.memory.u32(at) == 1, FROZEN_SECONDS, 0.01)
-    evidence = lane.evidence(f"{lane.memory.u32(at):#x}")
+    queue.finish([Nop()], "before")
+    queue.raw(words, "bad packet")
+    queue.run([queue.release(queue.memory.gpu_va + at, 1), *[Nop()] * 16], "behind it")
+    accepted = until(lambda: queue.memory.u32(at) == 1, FROZEN_SECONDS, 0.01)
+    evidence = queue.evidence(f"{queue.memory.u32(at):#x}")
     check(
         not accepted,
         "accepted",
         "the bad packet did not stop the queue: the fence behind it came",
         evidence=evidence,
     )
-    return {"rptr": evidence.rptr, **destroyed(c, lane)}
+    return {"rptr": evidence.rptr, **destroyed(c, queue)}
 
 
-def destroyed(c: Context, lane: Lane) -> dict[str, Any]:
+def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
     """DESTROY returns; where that took a reset, the process hears of it and the GPU comes back."""
     began = time.monotonic()
     trouble = ""
     try:
-        lane.close()
+        queue.close()
     except DriverError as error:
         trouble = str(error).splitlines()[0]
     seconds = time.monotonic() - began
@@ -236,7 +236,7 @@ def destroyed(c: Context, lane: Lane) -> dict[str, Any]:
     return said_
 
 
-def _resets(c: Context, seconds: float) -> list[str]:
+def _resets(c: ProbeContext, seconds: float) -> list[str]:
     side = c.side
 
     def found() -> list[str]:
@@ -247,7 +247,7 @@ def _resets(c: Context, seconds: float) -> list[str]:
     return found()
 
 
-def back(c: Context) -> None:
+def back(c: ProbeContext) -> None:
     """After a reset: the nodes open and the GPU answers again."""
     last = ""
 
@@ -273,7 +273,7 @@ def back(c: Context) -> None:
 # --- P45 ---
 
 
-def endless_wait(c: Context) -> Outcome:
+def endless_wait(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {"released": _released, "destroyed": _destroyed_while_waiting}
     no_shaders = no_kernels(generation_apart(c))
     if not no_shaders:
@@ -282,33 +282,36 @@ def endless_wait(c: Context) -> Outcome:
     return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
 
 
-def _released(c: Context) -> dict[str, Any]:
-    lane = c.lane()
+def _released(c: ProbeContext) -> dict[str, Any]:
+    queue = c.queue()
     held = c.scaled(HELD_SECONDS)
-    lane.memory.put32(FREE_AT, 0)
-    fence = lane.submit([WaitRegMem(lane.memory.gpu_va + FREE_AT, 1)], "endless wait")
+    queue.memory.put32(FREE_AT, 0)
+    fence = queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "endless wait")
     time.sleep(held)
     check(
-        not fence.done(), "early", f"a wait that cannot be true passed within {held:g} s", evidence=lane.evidence()
+        not fence.done(),
+        "early",
+        f"a wait that cannot be true passed within {held:g} s",
+        evidence=queue.evidence(),
     )
-    lane.memory.put32(FREE_AT, 1)
+    queue.memory.put32(FREE_AT, 1)
     fence.wait(c.poll_seconds)
     return {"seconds": held}
 
 
-def _destroyed_while_waiting(c: Context) -> dict[str, Any]:
-    lane = c.lane()
-    lane.memory.put32(FREE_AT, 0)
-    lane.submit([WaitRegMem(lane.memory.gpu_va + FREE_AT, 1)], "endless wait")
+def _destroyed_while_waiting(c: ProbeContext) -> dict[str, Any]:
+    queue = c.queue()
+    queue.memory.put32(FREE_AT, 0)
+    queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "endless wait")
     time.sleep(0.1)
-    return preempted(c, lane, "a waiting queue")
+    return preempted(c, queue, "a waiting queue")
 
 
-def preempted(c: Context, lane: Lane, what: str) -> dict[str, Any]:
+def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
     """DESTROY takes the queue off the hardware, and no reset was needed for that."""
     began = time.monotonic()
     try:
-        lane.close()
+        queue.close()
     except DriverError as error:
         raise Failed(
             "not-preempted",
@@ -324,25 +327,25 @@ def preempted(c: Context, lane: Lane, what: str) -> dict[str, Any]:
     return {"milliseconds": round(seconds * 1e3)}
 
 
-def spin(c: Context, lane: Lane) -> tuple[TimelineFence, Memory]:
-    """A wave that runs until the dword at FREE_AT of the lane's memory is not 0; it says so in the one behind."""
-    bench = Bench(c, lane=lane)
-    stop, out = lane.memory.gpu_va + FREE_AT, lane.memory.gpu_va + FREE_AT + 64
-    lane.memory.put32(FREE_AT, 0)
-    lane.memory.put32(FREE_AT + 64, 0)
-    fence = lane.submit(bench.launch(bench.load("spin"), [stop, out]), "endless shader")
-    started = until(lambda: lane.memory.u32(FREE_AT + 64) == 1, bench.seconds, 0.005)
+def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffer]:
+    """A wave that runs until the dword at FREE_AT of the queue's memory is not 0; it says so in the one behind."""
+    bench = ShaderBench(c, queue=queue)
+    stop, out = queue.memory.gpu_va + FREE_AT, queue.memory.gpu_va + FREE_AT + 64
+    queue.memory.put32(FREE_AT, 0)
+    queue.memory.put32(FREE_AT + 64, 0)
+    fence = queue.submit(bench.launch(bench.load("spin"), [stop, out]), "endless shader")
+    started = until(lambda: queue.memory.u32(FREE_AT + 64) == 1, bench.seconds, 0.005)
     if not started:
-        raise lane.stuck(f"the wave does not say that it runs within {bench.seconds:g} s", symptom="not-started")
-    return fence, lane.memory
+        raise queue.stuck(f"the wave does not say that it runs within {bench.seconds:g} s", symptom="not-started")
+    return fence, queue.memory
 
 
-def _spinning_released(c: Context) -> dict[str, Any]:
-    lane = c.lane()
-    fence, memory = spin(c, lane)
+def _spinning_released(c: ProbeContext) -> dict[str, Any]:
+    queue = c.queue()
+    fence, memory = spin(c, queue)
     held = c.scaled(HELD_SECONDS)
     time.sleep(held)
-    check(not fence.done(), "early", f"a wave that should spin ended within {held:g} s", evidence=lane.evidence())
+    check(not fence.done(), "early", f"a wave that should spin ended within {held:g} s", evidence=queue.evidence())
     memory.put32(FREE_AT, 1)
     fence.wait(c.poll_seconds)
     check(
@@ -351,35 +354,35 @@ def _spinning_released(c: Context) -> dict[str, Any]:
     return {"seconds": held}
 
 
-def _destroyed_while_spinning(c: Context) -> dict[str, Any]:
-    lane = c.lane()
-    spin(c, lane)
-    return preempted(c, lane, "a spinning queue")
+def _destroyed_while_spinning(c: ProbeContext) -> dict[str, Any]:
+    queue = c.queue()
+    spin(c, queue)
+    return preempted(c, queue, "a spinning queue")
 
 
 # --- P46 ---
 
 
-def many_queues(c: Context) -> Outcome:
+def many_queues(c: ProbeContext) -> Outcome:
     measure: dict[str, Any] = {}
-    waiting = c.lane("waiting", ring_bytes=4096)
+    waiting = c.queue("waiting", ring_bytes=4096)
     waiting.memory.put32(FREE_AT, 0)
     held = waiting.submit([WaitRegMem(waiting.memory.gpu_va + FREE_AT, 1)], "held back")
-    lanes: list[Lane] = []
+    queues: list[ProbeQueue] = []
     for count in QUEUES:
-        while len(lanes) < count - 1:
-            lanes.append(c.lane(f"queue {len(lanes)}", ring_bytes=4096, priority=(0, -7, 8)[len(lanes) % 3]))
+        while len(queues) < count - 1:
+            queues.append(c.queue(f"queue {len(queues)}", ring_bytes=4096, priority=(0, -7, 8)[len(queues) % 3]))
         began = time.monotonic()
         for number in range(1, FENCES_EACH + 1):
-            for lane in lanes:
-                lane.submit(
-                    [WriteData(lane.memory.gpu_va + FREE_AT, (number,), wr_confirm=1)], f"counter {number}"
+            for queue in queues:
+                queue.submit(
+                    [WriteData(queue.memory.gpu_va + FREE_AT, (number,), wr_confirm=1)], f"counter {number}"
                 )
-        for lane in lanes:
-            lane.ring.idle(c.poll_seconds * 5)
-            got = lane.memory.u32(FREE_AT)
+        for queue in queues:
+            queue.ring.idle(c.poll_seconds * 5)
+            got = queue.memory.u32(FREE_AT)
             check(
-                got == FENCES_EACH, "starved", f"{lane.ring.name} of {count} counted to {got}, not {FENCES_EACH}"
+                got == FENCES_EACH, "starved", f"{queue.ring.name} of {count} counted to {got}, not {FENCES_EACH}"
             )
         measure[f"{count}_queues_ms"] = round((time.monotonic() - began) * 1e3)
         check(not held.done(), "early", "the queue that waits did not")

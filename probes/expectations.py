@@ -22,7 +22,7 @@ KINDS = ("fail", "flake", "skip")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExpectedStatus:
     kind: str
     name: str
     reason: str
@@ -32,9 +32,9 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Expectations:
     chip: str = ""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ExpectedStatus, ...] = ()
 
-    def of(self, probe: str, tier: str) -> Row | None:
+    def of(self, probe: str, tier: str) -> ExpectedStatus | None:
         """The tier's own row goes before the probe's."""
         for name in (f"{probe}/{tier}", probe):
             for row in self.rows:
@@ -91,7 +91,7 @@ def load(path: Path, known: Collection[str]) -> Expectations:
         if name in seen:
             raise InputError(f"{where}: a second line for {name}")
         seen.add(name)
-        rows.append(Row(kind, name, reason, where))
+        rows.append(ExpectedStatus(kind, name, reason, where))
     return Expectations(chip, tuple(rows))
 
 

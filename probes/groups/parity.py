@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from zinc_rt.probes.child import run_apart
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.dispatch import (
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.dispatch import (
     GRID,
     GROUP,
     SHADER_SHARED,
@@ -18,16 +18,16 @@ from zinc_rt.probes.dispatch import (
     stored,
     user_data,
 )
-from zinc_rt.probes.memory_access import first_difference
+from zinc_rt.probes.groups.shader_memory import LDS_SIZES, lds_of, spilled
+from zinc_rt.probes.mapped_buffer import first_difference
 from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, passed, skipped, symptom
 from zinc_rt.probes.runner import outcome_of, run_in
-from zinc_rt.probes.shader_memory import LDS_SIZES, lds_of, spilled
-from zinc_rt.probes.shaders import Bench, generation_apart, kernel, no_kernels, scratch_for
+from zinc_rt.probes.shaders import ShaderBench, generation_apart, kernel, no_kernels, scratch_for
 
 SECONDS = 60.0  # of one tier's kernels
 
 
-def parity(c: Context) -> Outcome:
+def parity(c: ProbeContext) -> Outcome:
     """Each tier in a process of its own: this one opens nothing."""
     reason = no_kernels(generation_apart(c))
     if reason:
@@ -54,15 +54,15 @@ def parity(c: Context) -> Outcome:
     )
 
 
-def _run(c: Context, tier: str) -> Outcome:
-    return outcome_of(run_apart(partial(_in_tier, Context(c.spec, tier, c.options)), SECONDS))
+def _run(c: ProbeContext, tier: str) -> Outcome:
+    return outcome_of(run_apart(partial(_in_tier, ProbeContext(c.spec, tier, c.options)), SECONDS))
 
 
-def _in_tier(c: Context) -> Outcome:
-    return run_in(c, lambda context: passed(**results(Bench(context))))
+def _in_tier(c: ProbeContext) -> Outcome:
+    return run_in(c, lambda context: passed(**results(ShaderBench(context))))
 
 
-def results(bench: Bench) -> dict[str, Any]:
+def results(bench: ShaderBench) -> dict[str, Any]:
     """What the kernels of P33 to P37 write, checked, where it does not depend on the order of waves."""
     found = ids_of(bench, GRID, GROUP)
     expect_ids(found, product(GRID), product(GROUP))

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.memory_access import POISON32, Memory
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
+from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer
 from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, check, gone, passed, said, symptom
-from zinc_rt.probes.shaders import TGID_FIELD, Bench, Triple, dwords, on_gfx12
+from zinc_rt.probes.shaders import TGID_FIELD, ShaderBench, Triple, dwords, on_gfx12
 
 VALUE = 0x1234_5678
 GRID, GROUP = (5, 3, 2), (8, 4, 2)
@@ -26,8 +26,8 @@ Ids = Counter[tuple[Triple, Triple]]
 
 
 @on_gfx12
-def empty(c: Context) -> Outcome:
-    bench = Bench(c)
+def empty(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     for wave in (32, 64):
         bench.run(bench.load("empty", wave=wave))
     return passed(waves="wave32, wave64")
@@ -37,13 +37,13 @@ def empty(c: Context) -> Outcome:
 
 
 @on_gfx12
-def store(c: Context) -> Outcome:
-    bench = Bench(c)
+def store(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     got = struct.unpack("<2I", stored(bench))
     return passed(stored=hex(got[0]))
 
 
-def stored(bench: Bench) -> bytes:
+def stored(bench: ShaderBench) -> bytes:
     out = result(bench, 64)
     bench.run(bench.load("store", VALUE=VALUE), [out])
     got = dwords(out, 2)
@@ -51,13 +51,13 @@ def stored(bench: Bench) -> bytes:
         got[0] == VALUE,
         "nothing-stored" if got[0] == POISON32 else "wrong-value",
         f"the lane's dword holds {got[0]:#x}, not {VALUE:#x}",
-        evidence=bench.lane.evidence(),
+        evidence=bench.queue.evidence(),
     )
     check(got[1] == POISON32, "neighbours", f"behind the stored dword stands {got[1]:#x}")
     return out.read(0, 8)
 
 
-def result(bench: Bench, size_bytes: int, name: str = "out") -> Memory:
+def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuffer:
     memory = bench.context.memory(-(-size_bytes // 4096) * 4096, name)
     memory.poison()
     return memory
@@ -67,15 +67,15 @@ def result(bench: Bench, size_bytes: int, name: str = "out") -> Memory:
 
 
 @on_gfx12
-def user_data_and_ids(c: Context) -> Outcome:
-    bench = Bench(c)
+def user_data_and_ids(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     user_data(bench)
     found = ids_of(bench, GRID, GROUP)
     expect_ids(found, product(GRID), product(GROUP))
     return passed(user_sgprs=16, ids=sum(found.values()), without_enables=without_enables(bench))
 
 
-def user_data(bench: Bench) -> bytes:
+def user_data(bench: ShaderBench) -> bytes:
     out = result(bench, 64)
     va = out.gpu_va
     want = (va & 0xFFFFFFFF, va >> 32, *USER_DATA)
@@ -88,7 +88,7 @@ def user_data(bench: Bench) -> bytes:
     return out.read(8, 56)
 
 
-def ids_of(bench: Bench, groups: Triple, threads: Triple, **more: Any) -> Ids:
+def ids_of(bench: ShaderBench, groups: Triple, threads: Triple, **more: Any) -> Ids:
     """What every work-item says it is. The grid must not have more than RECORDS of them."""
     taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
     taken.put32(0, 0)
@@ -140,7 +140,7 @@ def expect_ids(found: Ids, groups: Iterable[Triple], items: list[Triple]) -> Non
     raise Failed(word, how, measure=measure)
 
 
-def without_enables(bench: Bench) -> str:
+def without_enables(bench: ShaderBench) -> str:
     """What the workgroup ids are where RSRC2 does not enable them: filled, zero, or other. Informative."""
     taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
     taken.put32(0, 0)
@@ -158,14 +158,14 @@ def without_enables(bench: Bench) -> str:
 
 
 @on_gfx12
-def lanes(c: Context) -> Outcome:
-    bench = Bench(c)
+def lanes(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     for wave in (32, 64):
         lanes_of(bench, wave)
     return passed(waves="wave32, wave64", work_items=2 * LANE_GROUPS * 64)
 
 
-def lanes_of(bench: Bench, wave: int) -> bytes:
+def lanes_of(bench: ShaderBench, wave: int) -> bytes:
     out = result(bench, 8 * 64 * LANE_GROUPS)
     bench.run(bench.load("lanes", wave=wave), [out], groups=(LANE_GROUPS, 1, 1))
     got = dwords(out, 2 * 64 * LANE_GROUPS)
@@ -182,8 +182,8 @@ def lanes_of(bench: Bench, wave: int) -> bytes:
 
 
 @on_gfx12
-def indirect_and_start(c: Context) -> Outcome:
-    bench = Bench(c)
+def indirect_and_start(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
     dims = c.memory(4096, "dims")
     dims.put(0, struct.pack("<3I", *GRID))
     expect_ids(ids_of(bench, GRID, GROUP, dims_va=dims.gpu_va), product(GRID), product(GROUP))

@@ -12,8 +12,7 @@ from zinc_rt.kmd.kfd_queue import EOP_BYTES
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.errnos import Refusal, compare, number
+from zinc_rt.probes.context import ProbeContext
 from zinc_rt.probes.probe import (
     T1,
     Outcome,
@@ -26,16 +25,17 @@ from zinc_rt.probes.probe import (
     symptom,
 )
 from zinc_rt.probes.queue_rules import refusals_explained
+from zinc_rt.probes.refusals import Refusal, compare, number
 
 ROUNDS = 10
 RING_BYTES = 1 << 16
 _PAGE = 4096
 
 
-class Parts:
+class KfdQueueBuffers:
     """The buffers of a queue, and CREATE_QUEUE requests over them."""
 
-    def __init__(self, c: Context) -> None:
+    def __init__(self, c: ProbeContext) -> None:
         self.c = c
         gpu = c.gpu
         self.sizes = cwsr_sizes(c.node)[0]
@@ -74,7 +74,7 @@ class Parts:
         self.destroy(self.create(**changed)["queue_id"])
 
 
-def create_destroy(c: Context) -> Outcome:
+def create_destroy(c: ProbeContext) -> Outcome:
     """As the runtime makes them; what is refused is taken apart."""
     ids = []
     with refusals_explained(c):
@@ -83,14 +83,14 @@ def create_destroy(c: Context) -> Outcome:
                 check(queue.doorbell_address % 8 == 0, "doorbell", f"doorbell at {queue.doorbell_address:#x}")
                 ids.append(queue.queue_id)
     check(len(set(ids)) == 1, "leak", f"queue ids {ids}: destroyed queues keep theirs")
-    parts = Parts(c)
+    parts = KfdQueueBuffers(c)
     made = parts.create()
     parts.destroy(made["queue_id"])
     return passed(rounds=ROUNDS, queue_id=ids[0], doorbell_offset=hex(made["doorbell_offset"]))
 
 
-def negatives(c: Context) -> Outcome:
-    parts = Parts(c)
+def negatives(c: ProbeContext) -> Outcome:
+    parts = KfdQueueBuffers(c)
     gpu = c.gpu
     small = gpu.alloc(_PAGE, Placement.VRAM_BAR, "vram page", fallback=Placement.VRAM)
     double = gpu.alloc(2 * EOP_BYTES, Placement.VRAM, "large eop")
@@ -136,8 +136,8 @@ def negatives(c: Context) -> Outcome:
     )
 
 
-def doorbells(c: Context) -> Outcome:
-    parts = Parts(c)
+def doorbells(c: ProbeContext) -> Outcome:
+    parts = KfdQueueBuffers(c)
     made = parts.create()
     offset = made["doorbell_offset"]
     slice_offset = offset & -DOORBELL_BYTES
