@@ -30,7 +30,7 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
     graph = builder.build()
     plan = plan_memory(graph, capacity={}, heaps={**ROLE_HEAPS, "output": BufferHeap.BAR})
     driver = SimDriver()
-    to_compile: list[KernelToCompile] = []
+    expected: list[KernelToCompile] = []
     announced: list[str] = []
     announce = driver.announce_all
 
@@ -39,7 +39,7 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
         announce(rows)
 
     def note(kernels: Sequence[KernelToCompile]) -> None:
-        to_compile.extend(kernels)
+        expected.extend(kernels)
 
     monkeypatch.setattr(driver, "announce_all", listen)
     monkeypatch.setattr(driver, "precompile", note)
@@ -47,7 +47,7 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
         program = lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier="t1")
         buffers = {n: backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         variant = backend.build(program, buffers)
-        assert [each.threads for each in to_compile] == [(32, 1, 1)]
+        assert [each.threads for each in expected] == [(32, 1, 1)]
         assert {"step.a", "step.b", "out.y", "kernel add", "arguments of add for sum"} <= set(announced)
         a, b = np.random.default_rng(1).standard_normal((2, COUNT), np.float32)
         for name, value in (("step.a", a), ("step.b", b)):

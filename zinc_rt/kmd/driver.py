@@ -85,10 +85,10 @@ class SideChannel(Protocol):
     def discard(self, va: int, size_bytes: int) -> None:
         """These bytes count as uninitialised from now on, but where the host maps them."""
 
-    def watch(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
 
-    def stores(self) -> Sequence[Any]:
+    def watchpoint_hits(self) -> Sequence[Any]:
         """What was noted since, in order."""
 
     def findings(self) -> Sequence[Any]:

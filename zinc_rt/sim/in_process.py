@@ -101,12 +101,12 @@ class SimDriver:
         """These bytes count as uninitialised from now on, but where the host maps them."""
         self.machine.discard(self.process, va, size_bytes)
 
-    def watch(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
-        self.machine.watch(self.process, va, size_bytes)
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        self.machine.set_watchpoint(self.process, va, size_bytes)
 
-    def stores(self) -> list[StoreSeen]:
-        return self.machine.stores(self.process)
+    def watchpoint_hits(self) -> list[StoreSeen]:
+        return self.machine.watchpoint_hits(self.process)
 
     def findings(self) -> list[DeviceFinding]:
         return list(self.machine.findings)

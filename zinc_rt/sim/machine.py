@@ -376,14 +376,14 @@ class SimMachine:
                 if isinstance(file, DrmFile):
                     file.vm.discard(va, size_bytes)
 
-    def watch(self, process: Process, va: int, size_bytes: int) -> None:
+    def set_watchpoint(self, process: Process, va: int, size_bytes: int) -> None:
         """Every store of the process's waves to these bytes is to be remembered; size 0: no more."""
         for file in self._drm_files(process):
-            file.gpu.watch(file.vm, va, size_bytes)
+            file.gpu.set_watchpoint(file.vm, va, size_bytes)
 
-    def stores(self, process: Process) -> list[StoreSeen]:
-        """What `watch` asked for, dispatch after dispatch."""
-        return [each for file in self._drm_files(process) for each in file.gpu.stores(file.vm)]
+    def watchpoint_hits(self, process: Process) -> list[StoreSeen]:
+        """What stored to the watched bytes, dispatch after dispatch."""
+        return [each for file in self._drm_files(process) for each in file.gpu.watchpoint_hits(file.vm)]
 
     def _drm_files(self, process: Process) -> list[DrmFile]:
         with self.lock:

@@ -62,7 +62,7 @@ class AmdInstrument:
         return self._device.consulted()[1]
 
     def set_watchpoint(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
-        self._device.watch(buffer.storage.gpu_va + offset_bytes, size_bytes)
+        self._device.set_watchpoint(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
     def watchpoint_hits(self) -> list[StoreEvent]:
         return [
@@ -75,7 +75,7 @@ class AmdInstrument:
                 each.lane,
                 each.value,
             )
-            for each in self._device.stores()
+            for each in self._device.watchpoint_hits()
         ]
 
     def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:

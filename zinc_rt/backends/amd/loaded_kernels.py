@@ -30,7 +30,7 @@ class LoadedKernel:
     constants: int
 
     @property
-    def to_compile(self) -> KernelToCompile:
+    def expected(self) -> KernelToCompile:
         return KernelToCompile(self.program_va, self.rsrc[0], self.rsrc[1], self.threads)
 
 

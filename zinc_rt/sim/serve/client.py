@@ -300,12 +300,12 @@ class SimClient:
         """These bytes count as uninitialised from now on, but where the host maps them."""
         self._checked({"op": "discard", "va": va, "size": size_bytes})
 
-    def watch(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
-        self._checked({"op": "watch", "va": va, "size": size_bytes})
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        self._checked({"op": "set_watchpoint", "va": va, "size": size_bytes})
 
-    def stores(self) -> list[StoreSeen]:
-        rows = self._checked({"op": "stores"}).header["stores"]
+    def watchpoint_hits(self) -> list[StoreSeen]:
+        rows = self._checked({"op": "watchpoint_hits"}).header["hits"]
         return [StoreSeen(**{**row, "group": tuple(row["group"])}) for row in rows]
 
     def findings(self) -> list[DeviceFinding]:

@@ -1,6 +1,6 @@
 """Serve a simulated AMD GPU over a local socket, until its last client is gone.
 
-    zinc-rt sim --socket PATH [--chip r9700] [--linux 7.0] [--inject NAME] …
+    zinc-rt sim --socket PATH [--chip r9700] [--kernel 7.0] [--inject NAME] …
 
 Outside clients speak the same protocol (sim.serve.wire): see docs/simulated-device.md.
 """
@@ -79,8 +79,8 @@ class Server:
             "findings": self._findings,
             "consulted": self._consulted,
             "discard": self._discard,
-            "watch": self._watch,
-            "stores": self._stores,
+            "set_watchpoint": self._set_watchpoint,
+            "watchpoint_hits": self._watchpoint_hits,
             "inject": self._inject,
         }
 
@@ -242,12 +242,12 @@ class Server:
         self.machine.discard(session.process, int(message.header["va"]), int(message.header["size"]))
         return {}, b"", []
 
-    def _watch(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        self.machine.watch(session.process, int(message.header["va"]), int(message.header["size"]))
+    def _set_watchpoint(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        self.machine.set_watchpoint(session.process, int(message.header["va"]), int(message.header["size"]))
         return {}, b"", []
 
-    def _stores(self, session: ClientSession, message: wire.WireMessage) -> Answer:
-        return {"stores": [asdict(each) for each in self.machine.stores(session.process)]}, b"", []
+    def _watchpoint_hits(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        return {"hits": [asdict(each) for each in self.machine.watchpoint_hits(session.process)]}, b"", []
 
     def _inject(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         self.machine.injector.add(str(message.header["name"]))
@@ -266,7 +266,7 @@ The protocol and an example client: docs/simulated-device.md
 examples:
   zinc-rt sim --list
   zinc-rt sim --socket /tmp/gpu.sock                                    a Radeon AI PRO R9700 on Linux 7.0
-  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --linux 6.16      another card, an older Linux
+  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --kernel 6.16      another card, an older kernel
   zinc-rt sim --socket /tmp/gpu.sock --inject lost-doorbell@3 --stay    the third doorbell write gets lost
 
 Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 130 interrupted.
@@ -289,11 +289,11 @@ def parser() -> argparse.ArgumentParser:
         help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas (default r9700)",
     )
     made.add_argument(
-        "--linux",
+        "--kernel",
         default="7.0",
         choices=list(LINUX_VERSIONS),
         metavar="VERSION",
-        help=f"the Linux it behaves like: {', '.join(LINUX_VERSIONS)} (default 7.0)",
+        help=f"the Linux it behaves like: {', '.join(KERNELS)} (default 7.0)",
     )
     made.add_argument(
         "--inject", action="append", default=[], metavar="NAME", help="a fault: NAME, NAME:COUNT, NAME@NTH"
@@ -367,7 +367,7 @@ def run(arguments: argparse.Namespace) -> int:
             parse(each)
         machine = SimMachine(
             arguments.chip,
-            arguments.linux,
+            arguments.kernel,
             arguments.inject,
             arguments.coherence,
             arguments.time_scale,

@@ -45,7 +45,7 @@ from zinc_rt.sim.tables.registers import (
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
 STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
-STORES_KEPT = 1 << 14  # of one address space, since `watch`
+STORES_KEPT = 1 << 14  # of one address space, since `set_watchpoint`
 SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
 _USER_DATA = tuple(USER_DATA_0 + index for index in range(USER_DATA_COUNT))
 _SavePages = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
@@ -194,15 +194,15 @@ class GfxEngine:
                 launches.append((code, launch))
         self.prepare(launches)
 
-    def watch(self, space: AddressSpace, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says who stored to these bytes; size 0 ends that."""
+    def set_watchpoint(self, space: AddressSpace, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says who stored to these bytes; size 0 ends that."""
         self._watches.pop(space, None)
         self._stores.pop(space, None)
         if size_bytes:
             self._watches[space] = va, size_bytes
 
-    def stores(self, space: AddressSpace) -> list[StoreSeen]:
-        """Since `watch`, dispatch after dispatch; at most STORES_KEPT."""
+    def watchpoint_hits(self, space: AddressSpace) -> list[StoreSeen]:
+        """Since `set_watchpoint`, dispatch after dispatch; at most STORES_KEPT."""
         return list(self._stores.get(space, ()))
 
     def profile(self) -> list[Counters]:

@@ -90,7 +90,7 @@ class EngineDevice:
         self._table = None
         return va
 
-    def watch(self, va: int, size_bytes: int) -> None:
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
         """From the next run on `stores` says who stored to these bytes in the last run; size 0: nobody asks."""
         self._watch = StoreWatch(va, size_bytes) if size_bytes else None
         self.stores = []
