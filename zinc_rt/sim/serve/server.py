@@ -1,6 +1,6 @@
 """Serve a simulated AMD GPU over a local socket, until its last client is gone.
 
-    zinc-rt sim --socket PATH [--chip r9700] [--kernel 7.0] [--inject NAME] …
+    zinc-rt sim --socket PATH [--chip r9700] [--linux 7.0] [--inject NAME] …
 
 Outside clients speak the same protocol (sim.serve.wire): see docs/simulated-device.md.
 """
@@ -266,7 +266,7 @@ The protocol and an example client: docs/simulated-device.md
 examples:
   zinc-rt sim --list
   zinc-rt sim --socket /tmp/gpu.sock                                    a Radeon AI PRO R9700 on Linux 7.0
-  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --kernel 6.16      another card, an older kernel
+  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --linux 6.16      another card, an older Linux
   zinc-rt sim --socket /tmp/gpu.sock --inject lost-doorbell@3 --stay    the third doorbell write gets lost
 
 Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 130 interrupted.
@@ -289,11 +289,11 @@ def parser() -> argparse.ArgumentParser:
         help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas (default r9700)",
     )
     made.add_argument(
-        "--kernel",
+        "--linux",
         default="7.0",
         choices=list(LINUX_VERSIONS),
         metavar="VERSION",
-        help=f"the Linux it behaves like: {', '.join(KERNELS)} (default 7.0)",
+        help=f"the Linux it behaves like: {', '.join(LINUX_VERSIONS)} (default 7.0)",
     )
     made.add_argument(
         "--inject", action="append", default=[], metavar="NAME", help="a fault: NAME, NAME:COUNT, NAME@NTH"
@@ -367,7 +367,7 @@ def run(arguments: argparse.Namespace) -> int:
             parse(each)
         machine = SimMachine(
             arguments.chip,
-            arguments.kernel,
+            arguments.linux,
             arguments.inject,
             arguments.coherence,
             arguments.time_scale,
