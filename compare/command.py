@@ -9,7 +9,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, printable, simulated, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable, simulated_note
 
 if TYPE_CHECKING:
     from zinc_rt.compare.judge import Distance
@@ -91,7 +91,7 @@ def _body(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     require_gpu(arguments.device)
     _check(arguments)
-    out = words(arguments)
+    out = output_stream(arguments)
     peers = _peers(arguments)
     if arguments.peers == "help":
         for peer in peers:
@@ -297,5 +297,5 @@ def _verdict(report: Report) -> str:
     ran = counts.get("pass", 0) + counts.get("fail", 0)
     return (
         f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-        f"{counts.get('skip', 0)} skipped{simulated(report)}"
+        f"{counts.get('skip', 0)} skipped{simulated_note(report)}"
     )

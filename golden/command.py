@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt import cli, terminal
 from zinc_rt.commands import options
-from zinc_rt.commands.output import finish, words
+from zinc_rt.commands.output import finish, output_stream
 from zinc_rt.errors import InputError, OutputError, UsageError
 from zinc_rt.golden.parser import DEFAULT_STEPS, DUMPERS, SIZES, parser
 from zinc_rt.terminal import Part, Table
@@ -232,7 +232,7 @@ def _show_golden(golden: Golden, results: list[Result], show: Show) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> Show:
-    stream = words(arguments)
+    stream = output_stream(arguments)
     return lambda text: terminal.show(text, out=stream)
 
 

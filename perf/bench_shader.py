@@ -33,12 +33,12 @@ import pytest
 import zinc_rt.kernels.gfx1201
 from zinc_rt.kernels.zrt import read_zrt
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.shader.group import Stop
-from zinc_rt.sim.shader.kernel import Kernels, Wanted, build, loaded, wanted_for
-from zinc_rt.sim.shader.launch import FLOAT_MODE, Launch
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.ranges import Placed, RangeTable, of_arrays
-from zinc_rt.sim.shader.run import Crew, Run
+from zinc_rt.sim.shader.memory.ranges import Placed, RangeTable, of_arrays
+from zinc_rt.sim.shader.run.group_runner import Stop
+from zinc_rt.sim.shader.run.kernels import Kernels, Wanted, build, loaded, wanted_for
+from zinc_rt.sim.shader.run.launch import FLOAT_MODE, Launch
+from zinc_rt.sim.shader.run.launch_run import Crew, Run
 
 SIZE = 1024
 LEVELS = ("off", "fast", "full")

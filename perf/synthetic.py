@@ -29,7 +29,7 @@ from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import OutputError, UsageError
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.parts import Sizes
 from zinc_rt.golden.tiny_models.weights import RandomWeights

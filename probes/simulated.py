@@ -65,7 +65,7 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
     return SimDriver(**options)
 
 
-class Since:
+class DeviceNews:
     """What a simulated device found and logged since now: it may be older than this client. Nothing elsewhere."""
 
     def __init__(self, driver: Driver) -> None:

@@ -10,7 +10,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, simulated, words
+from zinc_rt.commands.output import add_json, finish, output_stream, simulated_note
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from zinc_rt.replay.show import as_json_lines, info
     from zinc_rt.trace.reader import LogReader
 
-    out = words(arguments)
+    out = output_stream(arguments)
     with LogReader(arguments.log) as log:
         if arguments.to_json:
             for line in as_json_lines(log):
@@ -120,7 +120,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     from zinc_rt.replay.diff import diff
     from zinc_rt.report import Report, Result
 
-    out = words(arguments)
+    out = output_stream(arguments)
     found = diff(arguments.log, arguments.diff)
     for line in found.lines:
         terminal.show(line, out=out)
@@ -183,7 +183,7 @@ def _emit(arguments: argparse.Namespace) -> int:
             repro=run_command(path),
         )
     )
-    out = words(arguments)
+    out = output_stream(arguments)
     for note in captured.notes:
         terminal.show(f"note      {note}", out=out)
     terminal.show(f"run       {run_command(path)}", out=out)
@@ -212,7 +212,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         _bisect(arguments, choices, report)
     else:
         _run_each(arguments, choices, report, len(tape.steps))
-    out = words(arguments)
+    out = output_stream(arguments)
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
     failed = next((result for result in report.results if result.status == "fail"), None)
@@ -250,7 +250,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
     from zinc_rt.commands.progress import progress
     from zinc_rt.replay.run import replay
 
-    out = words(arguments)
+    out = output_stream(arguments)
     shown = False
     for choice in choices:
         with progress(steps, f"replay {choice.tier}", "step") as advance:
@@ -326,7 +326,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
     from zinc_rt.replay.repro_commands import bisect_command
     from zinc_rt.report import Result
 
-    out = words(arguments)
+    out = output_stream(arguments)
     for choice in choices:
         found = bisect(
             arguments.log,
@@ -395,4 +395,4 @@ def _lane(arguments: argparse.Namespace, found: BisectResult, choice: Choice) ->
 
 
 def _verdict(report: Report, text: str) -> str:
-    return f"{report.verdict()['status']:<9} {text}{simulated(report)}"
+    return f"{report.verdict()['status']:<9} {text}{simulated_note(report)}"

@@ -25,7 +25,7 @@ from zinc_rt.resident import capacity_of
 from zinc_rt.trace.reader import LogReader
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.shader.trace import Step as Traced
+    from zinc_rt.sim.shader.emit.trace import Step as Traced
 
 
 def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx1201") -> list[str]:
@@ -72,7 +72,7 @@ class _TracedNode:
     _addresses: dict[str, int] = field(default_factory=dict)
 
     def traced(self, stored: dict[str, Any]) -> Iterator[str]:
-        from zinc_rt.sim.shader.bare import EngineDevice
+        from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
         launches = list(self._launches())
         last = max(at for at, launch in enumerate(launches) if launch.kernel == stored["kernel"])

@@ -17,7 +17,7 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
 from zinc_rt.isa.lint import RULES as LINT
 from zinc_rt.perf.devices import table as devices
-from zinc_rt.probes.learn import PROBES as LEARN
+from zinc_rt.probes.learning.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
 from zinc_rt.sim import flip
 from zinc_rt.sim.chips import CHIPS, Chip
@@ -33,7 +33,12 @@ from zinc_rt.sim.tables.packets import ROWS
 SIM = Path(FILE).parent / "sim"
 CALLS = {"finding", "unverified", "report", "report_if", "_tell", "stop", "Refused", "Site", "Finding"}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
-LISTS = {"sim.shader.scratch_access", "sim.shader.lds_access", "sim.shader.lane_checks", "sim.shader.findings"}
+LISTS = {
+    "sim.shader.memory.scratch_access",
+    "sim.shader.memory.lds_access",
+    "sim.shader.checks.lane_checks",
+    "sim.shader.checks.finding_text",
+}
 NOT_RULES = {"shared", "sdma"}
 HANDLERS = (*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values())
 # Files that refuse with an errno and are no ioctl's: the row that speaks for each.

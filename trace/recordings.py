@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from zinc_rt import __version__
-from zinc_rt.commands.output import size
+from zinc_rt.commands.output import readable_size
 from zinc_rt.engine import Engine
 from zinc_rt.errors import OutputError
 from zinc_rt.report import Report, Result
@@ -105,7 +105,7 @@ class Recordings:
             steps = f"{recorder.steps} steps"
             if recorder.failed:
                 steps = f"{recorder.kept} of {steps}, the rest is lost: {recorder.failed}"
-            yield f"trace     {recorder.path}: {steps}, {size(recorder.size_bytes)}{again}"
+            yield f"trace     {recorder.path}: {steps}, {readable_size(recorder.size_bytes)}{again}"
 
 
 def _event(result: Result) -> EventRecord:

@@ -28,7 +28,7 @@ class Device:
     def findings(self) -> Sequence[Finding]:
         return self.found
 
-    def stores(self) -> Sequence[StoreSeen]:
+    def watchpoint_hits(self) -> Sequence[StoreSeen]:
         return [StoreSeen("kernel swiglu+0x0", "", "global_store_b32", 0x20, (3, 0, 0), 1, 7, 0x100, 5)]
 
 

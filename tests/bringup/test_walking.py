@@ -15,7 +15,7 @@ from zinc_rt.bringup.walk import Walk
 from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.probes.device import DeviceSpec
 from zinc_rt.probes.journal import Journal, Suspect
-from zinc_rt.probes.passed import NEEDED
+from zinc_rt.probes.output.passed import NEEDED
 from zinc_rt.report import Report, Result, to_json
 
 CARD = DeviceSpec(render_path="/dev/dri/renderD128")

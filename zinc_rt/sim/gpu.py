@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.chips import PAGE_BYTES, Chip
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.driver.doorbells import Doorbells
@@ -171,24 +171,26 @@ class Gpu:
             self._cp = self._make_cp(self, self.chip, self.doorbells.look)
         return self._cp
 
-    def expect(self, vm: GpuVm, kernels: Sequence[Expected]) -> None:
+    def precompile(self, vm: GpuVm, kernels: Sequence[KernelToCompile]) -> None:
         """Of the shader engine: see there."""
         engine = getattr(self.cp, "engine", None)
         if engine is not None:
-            engine.expect(vm, kernels)
+            engine.precompile(vm, kernels)
 
-    def watch(self, vm: GpuVm, va: int, size_bytes: int) -> None:
+    def set_watchpoint(self, vm: GpuVm, va: int, size_bytes: int) -> None:
         """Of the shader engine: see there."""
         engine = getattr(self.cp, "engine", None)
-        if engine is not None and hasattr(engine, "watch"):
-            engine.watch(vm, va, size_bytes)
+        if engine is not None and hasattr(engine, "set_watchpoint"):
+            engine.set_watchpoint(vm, va, size_bytes)
 
-    def stores(self, vm: GpuVm) -> list[StoreSeen]:
+    def watchpoint_hits(self, vm: GpuVm) -> list[StoreSeen]:
         engine = getattr(self._cp, "engine", None)
-        return list(engine.stores(vm)) if engine is not None and hasattr(engine, "stores") else []
+        return (
+            list(engine.watchpoint_hits(vm)) if engine is not None and hasattr(engine, "watchpoint_hits") else []
+        )
 
     def profile(self) -> list[Any]:
-        """Counters of every kernel that ran here (zinc_rt.sim.shader.engine.Counters), the longest first."""
+        """Counters of every kernel that ran here (zinc_rt.sim.shader.run.engine.Counters), the longest first."""
         engine = getattr(self._cp, "engine", None)
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
 

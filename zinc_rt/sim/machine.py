@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from zinc_rt.facts import flipped as flipped_here
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.sim import flip as flips
 from zinc_rt.sim.chips import Chip
@@ -92,7 +92,7 @@ def _engine(kernel: Kernel, chip: Chip, shaders: Shaders, consulted: Consulted) 
     if generation_of(chip.gfx) is not Generation.GFX12:
         return NoShaderEngine()
     from zinc_rt.sim.noting_engine import NotingEngine  # late: brings a compiler along
-    from zinc_rt.sim.shader.crash import CrashRecord
+    from zinc_rt.sim.shader.run.crash import CrashRecord
 
     return NotingEngine(
         consulted,
@@ -376,23 +376,23 @@ class Machine:
                 if isinstance(file, DrmFile):
                     file.vm.discard(va, size_bytes)
 
-    def watch(self, process: Process, va: int, size_bytes: int) -> None:
+    def set_watchpoint(self, process: Process, va: int, size_bytes: int) -> None:
         """Every store of the process's waves to these bytes is to be remembered; size 0: no more."""
         for file in self._drm_files(process):
-            file.gpu.watch(file.vm, va, size_bytes)
+            file.gpu.set_watchpoint(file.vm, va, size_bytes)
 
-    def stores(self, process: Process) -> list[StoreSeen]:
-        """What `watch` asked for, dispatch after dispatch."""
-        return [each for file in self._drm_files(process) for each in file.gpu.stores(file.vm)]
+    def watchpoint_hits(self, process: Process) -> list[StoreSeen]:
+        """What stored to the watched bytes, dispatch after dispatch."""
+        return [each for file in self._drm_files(process) for each in file.gpu.watchpoint_hits(file.vm)]
 
     def _drm_files(self, process: Process) -> list[DrmFile]:
         with self.lock:
             return [file for file in process.files.values() if isinstance(file, DrmFile)]
 
-    def expect(self, process: Process, kernels: Sequence[Expected]) -> None:
+    def precompile(self, process: Process, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels that the process is about to dispatch: another thing that no hardware can be told."""
         for file in self._drm_files(process):
-            file.gpu.expect(file.vm, kernels)
+            file.gpu.precompile(file.vm, kernels)
 
     def close(self) -> None:
         for process in list(self.processes):

@@ -36,9 +36,9 @@ from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import Fault, HardwareQueue, PageFault, Place, QueueKind
 from zinc_rt.sim.memory.buffers import Bo, Borrowed, Heap
 from zinc_rt.sim.memory.vm import GpuVm
-from zinc_rt.sim.shader import run as run_module
-from zinc_rt.sim.shader.engine import GfxEngine
-from zinc_rt.sim.shader.kernel import Kernels
+from zinc_rt.sim.shader.run import launch_run as run_module
+from zinc_rt.sim.shader.run.engine import GfxEngine
+from zinc_rt.sim.shader.run.kernels import Kernels
 from zinc_rt.sim.shader_engine import NOTHING, Dispatch
 
 CPU_SECONDS = 30.0  # of one program, translation and compilation with it: then the kernel ends this process

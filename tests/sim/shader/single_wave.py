@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zinc_rt.sim.shader.blocks import Block
-from zinc_rt.sim.shader.compile import Loaded, compile_ir
 from zinc_rt.sim.shader.layout import (
     CONTEXT,
     EXEC_LO,
@@ -19,7 +17,9 @@ from zinc_rt.sim.shader.layout import (
     Status,
     new_state,
 )
-from zinc_rt.sim.shader.translate import Translation, translate
+from zinc_rt.sim.shader.run.blocks import Block
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 PROGRAM_VA = 0x7000_0000_1000
 _Function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)

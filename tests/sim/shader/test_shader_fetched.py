@@ -11,7 +11,7 @@ from zinc_rt.isa import target_of
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import Access, Fault
-from zinc_rt.sim.shader.code import fetched
+from zinc_rt.sim.shader.translate.fetched_code import fetched
 
 
 @dataclass

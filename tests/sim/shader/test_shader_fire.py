@@ -11,9 +11,9 @@ from fire_programs import MAKERS, pool, program
 from machine_words import ENDPGM, code_of, store
 from support import Counts
 
-from zinc_rt.sim.shader.kernel import Wanted, build, loaded
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.semantics import EMIT, base_mnemonic
+from zinc_rt.sim.shader.run.kernels import Wanted, build, loaded
+from zinc_rt.sim.shader.translate.semantics import EMIT, base_mnemonic
 
 OUTCOMES = {"ran", "faulted", "out of fuel", "refused at decode", "refused at compile"}
 

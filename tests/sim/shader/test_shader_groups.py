@@ -9,8 +9,8 @@ import pytest
 from shader_launch import REVERSE, SPIN, STORE_IDS, code, halves
 
 from zinc_rt.sim.interfaces import Access, Fault
-from zinc_rt.sim.shader.bare import EngineDevice
-from zinc_rt.sim.shader.launch import shape
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
+from zinc_rt.sim.shader.run.launch import shape
 
 HALF_COMES = code("""
     9302ff74 00050019           ; s_bfe_u32 s2, ttmp8, 0x50019: the wave's number

@@ -11,10 +11,10 @@ from shader_launch import ENDPGM, REVERSE, STORE_IDS
 from zinc_rt.isa import target_of
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import Access, Fault
-from zinc_rt.sim.shader.code import fetched
-from zinc_rt.sim.shader.kernel import Kernels, Wanted
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.worker import prepare
+from zinc_rt.sim.shader.run.compile_workers import prepare
+from zinc_rt.sim.shader.run.kernels import Kernels, Wanted
+from zinc_rt.sim.shader.translate.fetched_code import fetched
 
 STORE = Wanted(STORE_IDS, 32, True, Checks("fast"), 8, 106, 2)
 

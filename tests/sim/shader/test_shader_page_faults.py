@@ -13,7 +13,7 @@ from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, IndirectBuffer, SetS
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import Fault, Finding, Severity
 from zinc_rt.sim.machine import Machine
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 NOWHERE = 0x6000_0000_0000
 SCALAR = code("f4002080 f8000000 bfc70000 bfb00000 ; s_load_b64 s[2:3], s[0:1], 0x0, s_wait_kmcnt 0x0, s_endpgm")

@@ -7,14 +7,14 @@ import pytest
 from shader_launch import code, halves
 
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.shader.bare import EngineDevice
-from zinc_rt.sim.shader.group import Stop
-from zinc_rt.sim.shader.kernel import Kernels, wanted_for
-from zinc_rt.sim.shader.launch import FLOAT_MODE, Launch
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.ranges import Placed, of_arrays
-from zinc_rt.sim.shader.run import Crew, Run
-from zinc_rt.sim.shader.translate import translate
+from zinc_rt.sim.shader.memory.ranges import Placed, of_arrays
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
+from zinc_rt.sim.shader.run.group_runner import Stop
+from zinc_rt.sim.shader.run.kernels import Kernels, wanted_for
+from zinc_rt.sim.shader.run.launch import FLOAT_MODE, Launch
+from zinc_rt.sim.shader.run.launch_run import Crew, Run
+from zinc_rt.sim.shader.translate.translation import translate
 
 BEFORE = """
     f4004100 f8000000           ; s_load_b128 s[4:7], s[0:1], 0x0

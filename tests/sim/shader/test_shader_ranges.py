@@ -8,7 +8,7 @@ from sim.device import GTT, PAGE, VRAM, VRAM_PUBLIC, client
 
 from zinc_rt.sim.interfaces import Access
 from zinc_rt.sim.memory.initialised_bytes import Written
-from zinc_rt.sim.shader.ranges import Placed, RangeCache, RangeFlag, RangeTable, of_arrays, of_vm
+from zinc_rt.sim.shader.memory.ranges import Placed, RangeCache, RangeFlag, RangeTable, of_arrays, of_vm
 
 
 def intervals(table: RangeTable) -> list[tuple[int, int, str]]:

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.isa.elf import read_elf
-from zinc_rt.sim.shader.bare import EngineDevice
-from zinc_rt.sim.shader.findings import Finding
+from zinc_rt.sim.shader.checks.finding_text import Finding
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
 FILE = Path(__file__).with_suffix(".txt")

@@ -21,7 +21,7 @@ from zinc_rt.backends.precompile import precompile_all
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan
 from zinc_rt.lower.dispatch_plan import places
@@ -39,7 +39,7 @@ class ExecutableBuilder:
     memory: DeviceMemory
     code: LoadedKernels | None  # None: a chip without kernels
     put: Callable[[int, np.ndarray], None]
-    precompile: Callable[[Sequence[Expected]], None]
+    precompile: Callable[[Sequence[KernelToCompile]], None]
     generation: Generation
     tier: str
     device: Device

@@ -17,8 +17,8 @@ from typing import Any
 
 from zinc_rt.errors import ZincError
 from zinc_rt.facts import flipped
-from zinc_rt.folders import cache_folder
-from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
+from zinc_rt.files import cache_folder
+from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.driver.client_memory import LocalMemory
 from zinc_rt.sim.interfaces import Finding, PageFault, Place, Severity
@@ -26,7 +26,7 @@ from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.interrupts import Interrupts
 from zinc_rt.sim.serve.shared_pages import SharedPages
 from zinc_rt.sim.serve.socket_lock import only_one
-from zinc_rt.sim.shader import crash
+from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.stores import StoreSeen
 from zinc_rt.sim.tables import amdgpu, drm, kfd
 from zinc_rt.sim.tables.structs import Fields, request_key, request_size_bytes
@@ -292,20 +292,20 @@ class SimClient:
         """Many at once."""
         self._checked({"op": "announce", "rows": list(rows)})
 
-    def expect(self, kernels: Sequence[Expected]) -> None:
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels about to be dispatched, to be compiled beforehand. Returns when they are."""
-        self._checked({"op": "expect", "kernels": [asdict(each) for each in kernels]})
+        self._checked({"op": "precompile", "kernels": [asdict(each) for each in kernels]})
 
     def discard(self, va: int, size_bytes: int) -> None:
         """These bytes count as uninitialised from now on, but where the host maps them."""
         self._checked({"op": "discard", "va": va, "size": size_bytes})
 
-    def watch(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
-        self._checked({"op": "watch", "va": va, "size": size_bytes})
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        self._checked({"op": "set_watchpoint", "va": va, "size": size_bytes})
 
-    def stores(self) -> list[StoreSeen]:
-        rows = self._checked({"op": "stores"}).header["stores"]
+    def watchpoint_hits(self) -> list[StoreSeen]:
+        rows = self._checked({"op": "watchpoint_hits"}).header["hits"]
         return [StoreSeen(**{**row, "group": tuple(row["group"])}) for row in rows]
 
     def findings(self) -> list[Finding]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from zinc_rt.arguments import Parser
 from zinc_rt.errors import OutputError, UsageError, ZincError
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.chips import ALIASES, CHIPS
 from zinc_rt.sim.driver.files import Process
 from zinc_rt.sim.driver.host_mappings import shown_by
@@ -35,7 +35,7 @@ from zinc_rt.sim.profiles import KERNELS
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.remote_memory import Carried, RemoteMemory, map_pages
 from zinc_rt.sim.serve.socket_lock import only_one
-from zinc_rt.sim.shader import crash
+from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader_engine import LEVELS
 from zinc_rt.terminal import Table
 
@@ -75,12 +75,12 @@ class Server:
             "read_file": self._read_file,
             "list_dir": self._list_dir,
             "announce": self._announce,
-            "expect": self._expect,
+            "precompile": self._precompile,
             "findings": self._findings,
             "consulted": self._consulted,
             "discard": self._discard,
-            "watch": self._watch,
-            "stores": self._stores,
+            "set_watchpoint": self._set_watchpoint,
+            "watchpoint_hits": self._watchpoint_hits,
             "inject": self._inject,
         }
 
@@ -223,9 +223,9 @@ class Server:
         self.machine.announce_all(session.process, rows)
         return {}, b"", []
 
-    def _expect(self, session: Session, message: wire.Message) -> Answer:
-        rows = [Expected(**{**row, "threads": tuple(row["threads"])}) for row in message.header["kernels"]]
-        self.machine.expect(session.process, rows)
+    def _precompile(self, session: Session, message: wire.Message) -> Answer:
+        rows = [KernelToCompile(**{**row, "threads": tuple(row["threads"])}) for row in message.header["kernels"]]
+        self.machine.precompile(session.process, rows)
         return {}, b"", []
 
     def _findings(self, session: Session, message: wire.Message) -> Answer:
@@ -240,12 +240,12 @@ class Server:
         self.machine.discard(session.process, int(message.header["va"]), int(message.header["size"]))
         return {}, b"", []
 
-    def _watch(self, session: Session, message: wire.Message) -> Answer:
-        self.machine.watch(session.process, int(message.header["va"]), int(message.header["size"]))
+    def _set_watchpoint(self, session: Session, message: wire.Message) -> Answer:
+        self.machine.set_watchpoint(session.process, int(message.header["va"]), int(message.header["size"]))
         return {}, b"", []
 
-    def _stores(self, session: Session, message: wire.Message) -> Answer:
-        return {"stores": [asdict(each) for each in self.machine.stores(session.process)]}, b"", []
+    def _watchpoint_hits(self, session: Session, message: wire.Message) -> Answer:
+        return {"hits": [asdict(each) for each in self.machine.watchpoint_hits(session.process)]}, b"", []
 
     def _inject(self, session: Session, message: wire.Message) -> Answer:
         self.machine.injector.add(str(message.header["name"]))
