@@ -4,8 +4,8 @@
     python -m zinc_rt.perf.bench_native           the same
 
 Each round: read bandwidth and load, then ours and llama.cpp's settings, who begins alternating. native/paired.py
-says what is made of the samples and when a verdict is refused. The oracle decodes a few tokens in each round for the
-ratio to it.
+says what is made of the samples and when a verdict is refused. The oracle decodes a few tokens in each round for
+the ratio to it.
 """
 
 from __future__ import annotations

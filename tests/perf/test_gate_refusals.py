@@ -141,7 +141,7 @@ def test_an_attempt_to_fool_the_gate_is_refused_with_its_reason(attempt: str, tm
 
 def test_every_rule_is_attempted(tmp_path: Path) -> None:
     """A rule that no attempt trips would be a rule nobody has seen work."""
-    from zinc_rt.perf.refusals.rules import Case
+    from zinc_rt.perf.gate.offered import OfferedReport
 
     tripped = set()
     for spoil, _ in ATTEMPTS.values():
@@ -149,7 +149,7 @@ def test_every_rule_is_attempted(tmp_path: Path) -> None:
         spoil(bench, valid)
         offered = [ReportFile(tmp_path / "b", bench), ReportFile(tmp_path / "v", valid)]
         criterion = find_milestone("M1").criteria[-2]
-        case = Case(criterion, offered[0], bench["results"][0], offered[1:], CODE, None, "ab" * 32)
+        case = OfferedReport(criterion, offered[0], bench["results"][0], offered[1:], CODE, None, "ab" * 32)
         for name, rule in RULES.items():
             try:
                 tripped |= {name} if rule(case) else set()
