@@ -30,12 +30,12 @@ from zinc_rt.validate.checks import (
     same_bits_check,
 )
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
+from zinc_rt.validate.host_checks import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 from zinc_rt.validate.nodes import nodes_check
 from zinc_rt.validate.nonfinite import first_nonfinite
 from zinc_rt.validate.runner import FORWARD, REFERENCE, ValidationJob, ValidationRunner
-from zinc_rt.validate.text import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.tiers import TierSpec
 
 SECOND_OPINION = "float32-dequant"

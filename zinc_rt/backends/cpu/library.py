@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 from zinc_rt.kernels.native import build
 from zinc_rt.object_cache import ObjectCache
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import target_of
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, Fault, PageFault
+from zinc_rt.sim.interfaces import AddressSpace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.checks.finding_text import Finding, Teller, group_id, text_at
 from zinc_rt.sim.shader.checks.static_lint import static_findings
@@ -45,7 +45,7 @@ from zinc_rt.sim.tables.registers import (
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
 STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
-STORES_KEPT = 1 << 14  # of one address space, since `watch`
+STORES_KEPT = 1 << 14  # of one address space, since `set_watchpoint`
 SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
 _USER_DATA = tuple(USER_DATA_0 + index for index in range(USER_DATA_COUNT))
 _SavePages = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
@@ -183,7 +183,7 @@ class GfxEngine:
         """Compile kernels, on all cores, before they are dispatched."""
         prepare(self.kernels, [wanted_for(launch, code, self.checks) for code, launch in launches])
 
-    def expect(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
+    def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         launches = []
         for each in kernels:
             target = target_of("gfx1201", wave=32 if each.wave32 else 64)
@@ -194,15 +194,15 @@ class GfxEngine:
                 launches.append((code, launch))
         self.prepare(launches)
 
-    def watch(self, space: AddressSpace, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says who stored to these bytes; size 0 ends that."""
+    def set_watchpoint(self, space: AddressSpace, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says who stored to these bytes; size 0 ends that."""
         self._watches.pop(space, None)
         self._stores.pop(space, None)
         if size_bytes:
             self._watches[space] = va, size_bytes
 
-    def stores(self, space: AddressSpace) -> list[StoreSeen]:
-        """Since `watch`, dispatch after dispatch; at most STORES_KEPT."""
+    def watchpoint_hits(self, space: AddressSpace) -> list[StoreSeen]:
+        """Since `set_watchpoint`, dispatch after dispatch; at most STORES_KEPT."""
         return list(self._stores.get(space, ()))
 
     def profile(self) -> list[Counters]:
@@ -322,7 +322,7 @@ class GfxEngine:
             finding.rule,
             f"{dispatch.label}: {finding.sentence}",
             place=finding.place,
-            fault=PageFault(fault.va, kind, fault.why, near, dispatch.label),
+            fault=DevicePageFault(fault.va, kind, fault.why, near, dispatch.label),
         )
         return Fault(fault.va, fault.access, fault.why, finding.sentence)
 
