@@ -107,10 +107,10 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.diagnosis import ModelFailures, diagnosis, vocabulary_diagnosis
+    from zinc_rt.validate.host_checks import vocabulary_check
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.runner import ValidationRunner
     from zinc_rt.validate.table import sections, verdict
-    from zinc_rt.validate.text import vocabulary_check
 
     check_writable(arguments.junit, arguments.html, report=arguments.json)
     settings = options.settings()

@@ -9,11 +9,11 @@ import pytest
 
 from zinc_rt.golden import sentencepiece_vocabulary
 from zinc_rt.golden.embedded import VOCABULARY
-from zinc_rt.golden.texts import TEXTS
+from zinc_rt.golden.llama_cpp.tokenizer_texts import TEXTS
 from zinc_rt.model.tokenizer.spm import SPM
 from zinc_rt.validate.command import main
 from zinc_rt.validate.diagnosis import vocabulary_diagnosis
-from zinc_rt.validate.text import vocabulary_check
+from zinc_rt.validate.host_checks import vocabulary_check
 
 
 def test_the_files_are_what_the_library_makes(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_lost_file_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "zinc_rt.validate.text.VOCABULARY", type(VOCABULARY)(VOCABULARY.model, tmp_path / "gone.json")
+        "zinc_rt.validate.host_checks.VOCABULARY", type(VOCABULARY)(VOCABULARY.model, tmp_path / "gone.json")
     )
     monkeypatch.setattr("zinc_rt.validate.command._jobs", lambda arguments, settings: [])
     assert main(["--tiers", "t_cpu"]) == 2
