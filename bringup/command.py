@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@KERNEL] (default auto)",
+        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@LINUX] (default auto)",
     )
     made.add_argument("--up-to", metavar="STAGE", help="stop after this one (default gates)")
     made.add_argument(
