@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.isa import Target, decode, target_of
-from zinc_rt.sim.interfaces import Place
+from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.layout import Access, Site
 from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
 
@@ -34,7 +34,7 @@ ACCESSES = {
 class Finding:
     rule: str
     sentence: str
-    place: Place
+    place: CodePlace
 
     @property
     def pc(self) -> int:
@@ -75,12 +75,12 @@ class Teller:
             yield Finding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} times more at {self._instruction(place.pc)}",
-                Place(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
+                CodePlace(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
             )
         lost = total - len(records)
         if lost > 0:
             yield Finding(
-                "findings-lost", f"{self.name}: {lost} findings more were not recorded", Place(self.name, 0)
+                "findings-lost", f"{self.name}: {lost} findings more were not recorded", CodePlace(self.name, 0)
             )
 
     def _site(self, number: int) -> Site:
@@ -91,7 +91,7 @@ class Teller:
         if number == SITE_BARRIER:
             group = self._group(int(record["group"]))
             sentence = f"{self.name}: {RULES[site.rule]}, workgroup {group}"
-            return Finding(site.rule, sentence, Place(self.name, 0, group=group))
+            return Finding(site.rule, sentence, CodePlace(self.name, 0, group=group))
         lanes, address = int(record["lanes"]), int(record["address"])
         return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
 
@@ -104,7 +104,7 @@ class Teller:
 
     def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> Finding:
         """One place in one wave; `group` linear."""
-        place = Place(
+        place = CodePlace(
             self.name,
             site.pc,
             text_at(self.code, site.pc, self.wave),

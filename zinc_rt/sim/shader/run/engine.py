@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, ref
 from zinc_rt.isa import target_of
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, Fault, PageFault
+from zinc_rt.sim.interfaces import AddressSpace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.checks.finding_text import Finding, Teller, group_id, text_at
 from zinc_rt.sim.shader.checks.static_lint import static_findings
@@ -322,7 +322,7 @@ class GfxEngine:
             finding.rule,
             f"{dispatch.label}: {finding.sentence}",
             place=finding.place,
-            fault=PageFault(fault.va, kind, fault.why, near, dispatch.label),
+            fault=DevicePageFault(fault.va, kind, fault.why, near, dispatch.label),
         )
         return Fault(fault.va, fault.access, fault.why, finding.sentence)
 

@@ -438,7 +438,7 @@ class Run:
         va, access = int(context["fault_va"]), Access(int(context["fault_access"]))
         mapped = bool(((spans["va_lo"] <= va) & (va < spans["va_hi"])).any())
         write = access in (Access.WRITE, Access.ATOMIC)
-        kind = interfaces.Access.WRITE if write else interfaces.Access.READ
+        kind = interfaces.AccessKind.WRITE if write else interfaces.AccessKind.READ
         return Fault(va, kind, "read only" if mapped and write else "not present")
 
     def findings(self) -> tuple[np.ndarray, int]:
