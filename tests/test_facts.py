@@ -31,7 +31,18 @@ from zinc_rt.sim.profiles import KERNELS, KernelProfile
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"
-CALLS = {"finding", "unverified", "report", "report_if", "_tell", "stop", "Refused", "Site", "Finding"}
+CALLS = {
+    "finding",
+    "unverified",
+    "report",
+    "report_if",
+    "_tell",
+    "stop",
+    "Refused",
+    "Site",
+    "Finding",
+    "WaveFinding",
+}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
 LISTS = {
     "sim.shader.memory.scratch_access",

@@ -175,20 +175,22 @@ class Gpu:
         """Of the shader engine: see there."""
         engine = getattr(self.cp, "engine", None)
         if engine is not None:
-            engine.expect(vm, kernels)
+            engine.precompile(vm, kernels)
 
     def watch(self, vm: GpuVm, va: int, size_bytes: int) -> None:
         """Of the shader engine: see there."""
         engine = getattr(self.cp, "engine", None)
-        if engine is not None and hasattr(engine, "watch"):
-            engine.watch(vm, va, size_bytes)
+        if engine is not None and hasattr(engine, "set_watchpoint"):
+            engine.set_watchpoint(vm, va, size_bytes)
 
     def stores(self, vm: GpuVm) -> list[StoreSeen]:
         engine = getattr(self._cp, "engine", None)
-        return list(engine.stores(vm)) if engine is not None and hasattr(engine, "stores") else []
+        return (
+            list(engine.watchpoint_hits(vm)) if engine is not None and hasattr(engine, "watchpoint_hits") else []
+        )
 
     def profile(self) -> list[Any]:
-        """Counters of every kernel that ran here (zinc_rt.sim.shader.run.engine.Counters), the longest first."""
+        """Counters of every kernel that ran here (sim.shader.run.profile.KernelCounters), the longest first."""
         engine = getattr(self._cp, "engine", None)
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
 

@@ -95,7 +95,7 @@ class ShaderEngine(Protocol):
     def abandon(self, dispatch: Dispatch) -> None:
         """The queue is gone or hung: forget a dispatch that `run` did not finish."""
 
-    def expect(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
+    def precompile(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
         """Make ready what will be dispatched, so that the first dispatch does not wait. May do nothing."""
 
 
@@ -116,5 +116,5 @@ class NoShaderEngine:
     def abandon(self, dispatch: Dispatch) -> None:
         return None
 
-    def expect(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
+    def precompile(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
         return None
