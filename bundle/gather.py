@@ -18,7 +18,7 @@ from zinc_rt.bundle.make import Maker
 from zinc_rt.doctor.capture import MachineCapture, capture
 from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.errors import InputError
-from zinc_rt.folders import state_folder
+from zinc_rt.files import state_folder
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.device import DeviceSpec
 

@@ -14,7 +14,7 @@ from typing import Any
 from zinc_rt.bundle.combination import MachineCombination
 from zinc_rt.bundle.format import Bundle
 from zinc_rt.errors import InputError, OutputError
-from zinc_rt.folders import state_folder
+from zinc_rt.files import state_folder
 
 VERSION = 1  # PRAGMA user_version
 APPLICATION = 0x5A525442  # PRAGMA application_id: "ZRTB"

@@ -9,7 +9,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, printable, simulated, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable, simulated_note
 
 if TYPE_CHECKING:
     from zinc_rt.compare.judge import Distance
@@ -91,7 +91,7 @@ def _body(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     require_gpu(arguments.device)
     _check(arguments)
-    out = words(arguments)
+    out = output_stream(arguments)
     peers = _peers(arguments)
     if arguments.peers == "help":
         for peer in peers:
@@ -159,7 +159,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     from pathlib import Path
 
-    from zinc_rt.compare import llama_programs, ours, python_peers
+    from zinc_rt.compare import llama_programs, own_tiers, python_peers
     from zinc_rt.errors import UsageError
 
     pythons = {}
@@ -174,7 +174,7 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     for text in arguments.llama_dir:
         name, equals, folder = text.rpartition("=")
         folders.append(f"{name}{equals}{Path(folder).expanduser()}")
-    return [*ours.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
+    return [*own_tiers.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
 
 
 def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
@@ -297,5 +297,5 @@ def _verdict(report: Report) -> str:
     ran = counts.get("pass", 0) + counts.get("fail", 0)
     return (
         f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-        f"{counts.get('skip', 0)} skipped{simulated(report)}"
+        f"{counts.get('skip', 0)} skipped{simulated_note(report)}"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, words
+from zinc_rt.commands.output import add_json, output_stream
 from zinc_rt.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _body(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"--device {wanted}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none"
         )
-    out = words(arguments)
+    out = output_stream(arguments)
     terminal.show(text(diagnosis, verbose=arguments.verbose), out=out)
     if arguments.capture is not None:
         terminal.show(f"capture   {arguments.capture} ({len(capture.files)} files)", out=out)

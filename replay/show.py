@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from zinc_rt.commands.output import printable, size
+from zinc_rt.commands.output import printable, readable_size
 from zinc_rt.replay.tape import Tape, read_tape
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
@@ -18,7 +18,7 @@ def info(log: LogReader) -> Iterator[str]:
     header = log.header
     counts = Counter(record.NAME for record in log)
     tape = read_tape(log)
-    yield f"log       {log.path}, {size(log.size_bytes)}, level {tape.level}, {_whole(log)}"
+    yield f"log       {log.path}, {readable_size(log.size_bytes)}, level {tape.level}, {_whole(log)}"
     yield from _who(header)
     yield f"records   {', '.join(f'{count} {name}' for name, count in sorted(counts.items())) or 'none'}"
     yield from _what(tape)

@@ -22,7 +22,7 @@ from zinc_rt import __version__
 from zinc_rt.code_version import code_version
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
-from zinc_rt.exec import Buffer, Fence, Graph, Observer, Observers, Stream, told_by
+from zinc_rt.exec import Buffer, Fence, Graph, Observer, Observers, Stream, observers_in
 from zinc_rt.exec.graph import InFlight, ShapeKey
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import to_bytes
@@ -30,7 +30,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import digest
 from zinc_rt.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.trace import records
-from zinc_rt.trace.levels import LEVELS, Level
+from zinc_rt.trace.records import LEVELS, Level
 from zinc_rt.trace.weights import bytes_of, weight_digests
 from zinc_rt.trace.writer import LogWriter, warn
 
@@ -123,7 +123,7 @@ class Recorder(Observer):
     ) -> None:
         if level not in LEVELS:
             raise UsageError(f"no level is called {level!r}", next=f"one of {', '.join(LEVELS)}")
-        if any(isinstance(each, Recorder) for each in told_by(engine.variants.observer)):
+        if any(isinstance(each, Recorder) for each in observers_in(engine.variants.observer)):
             raise UsageError("this engine is being recorded already")
         started = [sequence.slot for sequence in engine.sequences if sequence.position]
         if started and level != "digest":

@@ -17,7 +17,7 @@ import numpy as np
 from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.code_version import code_version
 from zinc_rt.engine import around_engines
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 from zinc_rt.validate.capture import CapturedRun
 
 # RuntimeError: an encryption or compression flag that a flipped bit set

@@ -22,6 +22,7 @@ from zinc_rt.validate.tiers import TierSpec
 
 PLACES = 4  # tiers whose first difference is told
 TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
+OF_EVERY_TIER = ("greedy", "decode")  # kinds that each tier is held to the golden for, whoever shares its bits
 DEFAULT_ORDERING = "canonical-1"
 # rules that a kernel breaks by itself; memory that nobody wrote may be another's fault
 OF_ITS_OWN = ("out-of-bounds", "lds-out-of-bounds", "misaligned", "race", "lds-race", "uninitialised-lds", "wait")
@@ -58,9 +59,11 @@ class ModelFailures:
 
     def _held_to_golden(self, failed: bool) -> list[str]:
         tiers = dict.fromkeys(r.tier for r in self.results if self._golden and r.reference == self._golden)
-        wrong = {r.tier for r in self.failed if r.reference == self._golden}
+        failed_it = [r for r in self.failed if r.reference == self._golden]
+        wrong = {r.tier for r in failed_it}
         # layers and nodes alone are asked of one tier, which speaks for those with its bits
-        wrong |= {tier for group in self.same_bits if wrong & set(group) for tier in group}
+        speaks = {r.tier for r in failed_it if r.kind not in OF_EVERY_TIER}
+        wrong |= {tier for group in self.same_bits if speaks & set(group) for tier in group}
         return [tier for tier in tiers if (tier in wrong) == failed]
 
     @cached_property
@@ -295,7 +298,7 @@ PATTERNS = (
     ),
     FailurePattern(
         lambda e: len(e.job.tiers) == 1 and bool(e.off_golden),
-        "{tier} differs from the golden, and no other tier ran: suspect it, the model code or the golden",
+        "{tier} differs from the golden, and no other tier ran: suspect the oracle, the model code or the golden",
         JUDGE,
     ),
     FailurePattern(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import jinja2
 
-from zinc_rt.commands.output import simulated
+from zinc_rt.commands.output import simulated_note
 from zinc_rt.report import Report, Result
 from zinc_rt.validate.table import figure, first_bad, limit
 
@@ -155,5 +155,5 @@ def to_html(report: Report, *, strict: bool = False) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
-        report=report.as_dict(strict=strict), groups=groups, simulated=simulated(report).removeprefix(" on ")
+        report=report.as_dict(strict=strict), groups=groups, simulated=simulated_note(report).removeprefix(" on ")
     )

@@ -30,12 +30,12 @@ from zinc_rt.validate.checks import (
     same_bits_check,
 )
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
+from zinc_rt.validate.host_checks import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 from zinc_rt.validate.nodes import nodes_check
 from zinc_rt.validate.nonfinite import first_nonfinite
 from zinc_rt.validate.runner import FORWARD, REFERENCE, ValidationJob, ValidationRunner
-from zinc_rt.validate.text import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.tiers import TierSpec
 
 SECOND_OPINION = "float32-dequant"
@@ -317,7 +317,10 @@ def _between_stages(runner: ValidationRunner, spec: TierSpec, result: Result, to
             continue
         measured = compare(other.values[label], value, limit, head_dim=one.head_dims.get(label, 0))
         if not measured.within:
-            return replace(result, first_bad={"node": label, "stage": "decode", **measured.first_bad})
+            bad = {"node": label, "stage": "decode", **measured.first_bad}
+            if launched := _kernels(runner, spec, label, state=True):
+                bad["kernels"] = list(launched)
+            return replace(result, first_bad=bad)
     return result
 
 
@@ -377,13 +380,16 @@ def _first_divergent(runner: ValidationRunner, spec: TierSpec, against: TierSpec
     )
 
 
-def _kernels(runner: ValidationRunner, spec: TierSpec, label: str) -> tuple[str, ...]:
-    """What the tier launches for a value's node in the prompt's tapped pass; nothing where it has no kernels."""
+def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: bool = False) -> tuple[str, ...]:
+    """What the tier launches for a value's node in the prompt's tapped pass; with `state` also for the nodes that
+    store to the state or KV cache it reads. Nothing where the tier has no kernels."""
     tokens = min(len(runner.job.tokens), CAPACITIES[-1])
     variants = runner.engine(spec).variants
     variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
-    calls = [call for call in variant.program.calls if label in aliases_of(call.node)]
-    if not calls:
-        return ()
-    call = calls[-1]  # of several values of one name the last keeps it
-    return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
+    program, buffers = variant.program, variant.graph.buffers
+    calls = [call for call in program.calls if label in aliases_of(call.node)][-1:]  # the last keeps the name
+    if state and calls:
+        kept = {name for name in calls[0].node.inputs if buffers[name].role == "state"}
+        calls += [call for call in program.calls if kept & set(call.node.outputs) and call not in calls]
+    found = (kernel_names(c.entry.code, c.node, variant.graph, program.plan.capacity) for c in calls)
+    return tuple(dict.fromkeys(name for names in found for name in names))

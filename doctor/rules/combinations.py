@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
 from zinc_rt.doctor.rules.firmware import PACKAGES
-from zinc_rt.probes.combinations import Combination, Facts, matching
+from zinc_rt.probes.combinations import Combination, MachineFacts, matching
 
 
-def facts(gpu: InspectedGpu, machine: InspectedMachine) -> Facts:
+def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
     module = machine.module
     kind = None if module.dkms is None else "dkms" if module.dkms else "in-tree"
     version = module.version or ((machine.packages or {}).get("amdgpu-dkms") if module.dkms else None)
@@ -23,7 +23,7 @@ def facts(gpu: InspectedGpu, machine: InspectedMachine) -> Facts:
     own = next((packages[name] for name in PACKAGES if name in packages), None)
     if own is not None:
         packages["linux-firmware"] = own  # the part for AMD's GPUs, where a distribution splits it off
-    return Facts(gpu.arch, machine.kernel.release, kind, version, gpu.firmware, packages, parameters)
+    return MachineFacts(gpu.arch, machine.kernel.release, kind, version, gpu.firmware, packages, parameters)
 
 
 def rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Severity
 from zinc_rt.doctor.machine import InspectedMachine
-from zinc_rt.doctor.numbers import integer
+from zinc_rt.doctor.reading import integer
 from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Seen, logged
 
 

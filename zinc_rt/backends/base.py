@@ -14,7 +14,7 @@ from zinc_rt.exec import Buffer, Copier, Fence, Stream
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.lower import LoweredGraph
 
 
@@ -104,7 +104,7 @@ class Instrument(Protocol):
         """A buffer that executables take turns in is `after`'s from here on: nothing in it counts as written, and
         it holds what `after` puts there, and nothing that others built over it do."""
 
-    def precompile(self, kernels: Sequence[Expected]) -> None:
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels about to run, which the device may compile beforehand."""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from zinc_rt.backends.cpu.self_test_cases import cases
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.native import build
 from zinc_rt.object_cache import ObjectCache

@@ -33,7 +33,7 @@ from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.interfaces import Fault, HardwareQueue, PageFault, Place, QueueKind
+from zinc_rt.sim.interfaces import CodePlace, DevicePageFault, Fault, HardwareQueue, QueueKind
 from zinc_rt.sim.memory.buffers import Bo, Borrowed, Heap
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.run import launch_run as run_module
@@ -105,7 +105,7 @@ class Told:
         self.sentences: list[str] = []
 
     def __call__(
-        self, rule: str, sentence: str, *, place: Place | None = None, fault: PageFault | None = None
+        self, rule: str, sentence: str, *, place: CodePlace | None = None, fault: DevicePageFault | None = None
     ) -> None:
         self.rules.append(rule)
         self.sentences.append(sentence)

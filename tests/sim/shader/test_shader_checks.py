@@ -9,7 +9,7 @@ from memory_kernels import code
 from test_shader_memory import BEGIN, split
 
 from zinc_rt.isa import decode_stream, target_of
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.checks.finding_text import WaveFinding
 from zinc_rt.sim.shader.checks.watchpoints import LaneStore
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
@@ -293,9 +293,9 @@ def test_null_pointers_and_read_only_memory_fault(level: str) -> None:
     where, data = (np.arange(32) * 4).astype(np.uint32), np.zeros(32, np.uint32)
     where_va, va = device.place(where), device.place(data, write=False)
     for target, kernel, access in (
-        (0, "load", Access.READ),
-        (va, "store", Access.WRITE),
-        (va, "atomic", Access.WRITE),
+        (0, "load", AccessKind.READ),
+        (va, "store", AccessKind.WRITE),
+        (va, "atomic", AccessKind.WRITE),
     ):
         with pytest.raises(Fault) as caught:
             device.run(code(KERNELS[kernel]), user_data=[*split(where_va), *split(target)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from shader_launch import REVERSE, SPIN, STORE_IDS, code, halves
 
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.sim.shader.run.launch import group_shape
 
@@ -130,7 +130,7 @@ def test_after_a_fault_the_device_goes_on() -> None:
     va = device.place(out, "out")
     with pytest.raises(Fault) as caught:
         device.run(STORE_IDS, groups=(4000, 1, 1), user_data=halves(va + 0x80_0000))
-    assert caught.value.access is Access.WRITE and caught.value.va >= va + 0x80_0000
+    assert caught.value.access is AccessKind.WRITE and caught.value.va >= va + 0x80_0000
     assert not device.run(STORE_IDS, groups=(2, 1, 1), user_data=halves(va))
     assert out[63] == 32
 

@@ -10,7 +10,7 @@ from shader_launch import ENDPGM, REVERSE, STORE_IDS
 
 from zinc_rt.isa import target_of
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.kernels import CompiledKernels, KernelVariant
@@ -74,7 +74,7 @@ class Pages:
     def fetch(self, va: int, size_bytes: int) -> bytes:
         at = va - 0x10000
         if at + size_bytes > len(self.code):
-            raise Fault(va, Access.EXECUTE, "not present")
+            raise Fault(va, AccessKind.EXECUTE, "not present")
         return self.code[at : at + size_bytes]
 
 

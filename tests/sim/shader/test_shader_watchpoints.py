@@ -19,15 +19,15 @@ def check(driver: Any) -> None:
         stage = Stage(gpu)
         va, out = stage.buffer()
         program = stage.load(STORE_IDS, "store ids")
-        driver.watch(va + 4 * 70, 8)
+        driver.set_watchpoint(va + 4 * 70, 8)
         for _ in range(2):
             stage.run(program, halves(va), groups=(2, 3, 1))
-        found = driver.stores()
+        found = driver.watchpoint_hits()
         assert np.array_equal(out[64:96], np.zeros(32))  # the second dimension stores to the same places
         assert found == []
-        driver.watch(va + 4 * 40, 8)
+        driver.set_watchpoint(va + 4 * 40, 8)
         stage.run(program, halves(va), groups=(2, 3, 1))
-        found = driver.stores()
+        found = driver.watchpoint_hits()
         assert {(each.group, each.lane, each.address, each.value) for each in found} == {
             ((1, y, 0), lane, va + 4 * (32 + lane), 1 + lane) for y in range(3) for lane in (8, 9)
         }
@@ -35,9 +35,9 @@ def check(driver: Any) -> None:
         assert {each.pc for each in found} == {16} and {each.wave for each in found} == {0}
         assert all("DISPATCH_DIRECT" in each.dispatch and each.kernel for each in found)
         assert "workgroup (1, 0, 0), wave 0, lane 8 stored 0x9" in " ".join(each.sentence for each in found)
-        driver.watch(0, 0)
+        driver.set_watchpoint(0, 0)
         stage.run(program, halves(va), groups=(2, 1, 1))
-        assert driver.stores() == []
+        assert driver.watchpoint_hits() == []
 
 
 def in_process() -> None:

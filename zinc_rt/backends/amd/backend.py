@@ -31,7 +31,7 @@ from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords
 from zinc_rt.backends.amd.transfer import Transfer, copies, zeros
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import BackendSpec
-from zinc_rt.exec import Buffer, Fence, Joined, Stream
+from zinc_rt.exec import Buffer, Fence, JoinedFence, Stream
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import BinaryKernelSet, no_kernels
 from zinc_rt.kernels.weight import Weight
@@ -527,7 +527,7 @@ class AmdBackend:
 
 def _single(fences: Iterable[Fence]) -> Iterable[Fence]:
     for fence in fences:
-        if isinstance(fence, Joined):
+        if isinstance(fence, JoinedFence):
             yield from _single(fence.fences)
         else:
             yield fence

@@ -21,7 +21,7 @@ from zinc_rt.backends.precompile import precompile_all
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.launch import Ref
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan
 from zinc_rt.lower.dispatch_plan import places
@@ -39,7 +39,7 @@ class ExecutableBuilder:
     memory: DeviceMemory
     code: LoadedKernels | None  # None: a chip without kernels
     put: Callable[[int, np.ndarray], None]
-    precompile: Callable[[Sequence[Expected]], None]
+    precompile: Callable[[Sequence[KernelToCompile]], None]
     generation: Generation
     tier: str
     device: Device
@@ -68,7 +68,7 @@ class ExecutableBuilder:
         with ExitStack() as undo:
             kernels = self.code.load(step.code for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
-            precompile_all(self.precompile, [kernel.expected for kernel in kernels.values()])
+            precompile_all(self.precompile, [kernel.to_compile for kernel in kernels.values()])
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va

@@ -13,7 +13,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.zrt import Zrt
-from zinc_rt.kmd.driver import Expected, SideChannel
+from zinc_rt.kmd.driver import KernelToCompile, SideChannel
 
 KERNEL = "kernel "  # as loaded_kernels names what it loads
 
@@ -62,7 +62,7 @@ class AmdInstrument:
         return self._device.consulted()[1]
 
     def set_watchpoint(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
-        self._device.watch(buffer.storage.gpu_va + offset_bytes, size_bytes)
+        self._device.set_watchpoint(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
     def watchpoint_hits(self) -> list[StoreEvent]:
         return [
@@ -75,7 +75,7 @@ class AmdInstrument:
                 each.lane,
                 each.value,
             )
-            for each in self._device.stores()
+            for each in self._device.watchpoint_hits()
         ]
 
     def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
@@ -85,8 +85,8 @@ class AmdInstrument:
         self._name_parts(buffer, after.placed.get(buffer, ()), alone=True)
         self.discard(buffer, 0, buffer.size_bytes)
 
-    def precompile(self, kernels: Sequence[Expected]) -> None:
-        self._device.expect(kernels)
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
+        self._device.precompile(kernels)
 
     def _finding(self, each: Any) -> Finding:
         if each not in self._known:

@@ -12,7 +12,7 @@ from zinc_rt.backends.amd.device_memory import ALIGNMENT, DeviceMemory
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer
 from zinc_rt.kernels.zrt import Zrt, patched
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.suballocator import align_up
@@ -30,8 +30,8 @@ class LoadedKernel:
     constants: int
 
     @property
-    def expected(self) -> Expected:
-        return Expected(self.program_va, self.rsrc[0], self.rsrc[1], self.threads)
+    def to_compile(self) -> KernelToCompile:
+        return KernelToCompile(self.program_va, self.rsrc[0], self.rsrc[1], self.threads)
 
 
 KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches

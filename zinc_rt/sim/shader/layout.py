@@ -32,7 +32,7 @@ class Status(IntEnum):
     HALT = 5  # s_sethalt, s_trap: state: pc, site
 
 
-class AccessKind(IntEnum):
+class WaveAccess(IntEnum):
     """What a fault was about."""
 
     READ = 0
@@ -166,14 +166,14 @@ u64 shared_base         # apertures of flat addresses
 u64 private_base
 u64 fault_va
 u64 fault_lanes
-u32 fault_access        # AccessKind
+u32 fault_access        # WaveAccess
 u32 ranges_count
 ptr ranges              # RANGE[ranges_count]: what accesses must stay inside (ranges.py)
 ptr spans               # RANGE[spans_count]: what is mapped
 u32 spans_count
 u32 serial              # of the dispatch, from 1: what race records and RANGE.stored are compared with
 ptr memory_sites        # MEMORY_SITE[Translation.counts["memory"]], zeros at first
-ptr extents             # EXTENT[4 kinds of AccessKind, ranges_count], zeros at first
+ptr extents             # EXTENT[4 kinds of WaveAccess, ranges_count], zeros at first
 ptr save_pages          # void(va, size in bytes): called before a page of a SAVED range is first stored to
 u64 watch_lo            # stores that touch these addresses are recorded; both 0: none
 u64 watch_hi
@@ -219,7 +219,7 @@ ptr range               # its RANGE
 u64 touched_below       # ~ the lowest VA touched in it
 u64 touched_above       # the VA after the highest
 u32 flags               # its RangeFlag, and PLAIN
-u32 kind                # AccessKind
+u32 kind                # WaveAccess
 u64 reach               # how far the initialised bytes behind an access were looked through last time
 """,
     padded=16,

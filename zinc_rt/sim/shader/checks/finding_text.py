@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.isa import Target, decode, target_of
-from zinc_rt.sim.interfaces import Place
-from zinc_rt.sim.shader.layout import AccessKind, Site
+from zinc_rt.sim.interfaces import CodePlace
+from zinc_rt.sim.shader.layout import Site, WaveAccess
 from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
 
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
@@ -23,10 +23,10 @@ RULES = {
 
 
 ACCESSES = {
-    AccessKind.READ: "load",
-    AccessKind.WRITE: "store",
-    AccessKind.ATOMIC: "atomic",
-    AccessKind.SCALAR_READ: "scalar load",
+    WaveAccess.READ: "load",
+    WaveAccess.WRITE: "store",
+    WaveAccess.ATOMIC: "atomic",
+    WaveAccess.SCALAR_READ: "scalar load",
 }
 
 
@@ -34,7 +34,7 @@ ACCESSES = {
 class WaveFinding:
     rule: str
     sentence: str
-    place: Place
+    place: CodePlace
 
     @property
     def pc(self) -> int:
@@ -75,12 +75,12 @@ class FindingText:
             yield WaveFinding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} times more at {self._instruction(place.pc)}",
-                Place(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
+                CodePlace(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
             )
         lost = total - len(records)
         if lost > 0:
             yield WaveFinding(
-                "findings-lost", f"{self.name}: {lost} findings more were not recorded", Place(self.name, 0)
+                "findings-lost", f"{self.name}: {lost} findings more were not recorded", CodePlace(self.name, 0)
             )
 
     def _site(self, number: int) -> Site:
@@ -91,20 +91,20 @@ class FindingText:
         if number == SITE_BARRIER:
             group = self._group(int(record["group"]))
             sentence = f"{self.name}: {RULES[site.rule]}, workgroup {group}"
-            return WaveFinding(site.rule, sentence, Place(self.name, 0, group=group))
+            return WaveFinding(site.rule, sentence, CodePlace(self.name, 0, group=group))
         lanes, address = int(record["lanes"]), int(record["address"])
         return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
 
     def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[WaveFinding, str]:
         """The access that ended a wave with Status.FAULT, and its kind in words."""
-        kind = ACCESSES[AccessKind(int(context["fault_access"]))]
+        kind = ACCESSES[WaveAccess(int(context["fault_access"]))]
         site = Site(int(state["pc"]), "page-fault", f"{kind}, {why}")
         lanes, address = int(context["fault_lanes"]), int(context["fault_va"])
         return self.at(site, int(state["wave_in_group"]), int(state["group"]), lanes, address), kind
 
     def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> WaveFinding:
         """One place in one wave; `group` linear."""
-        place = Place(
+        place = CodePlace(
             self.name,
             site.pc,
             text_at(self.code, site.pc, self.wave),

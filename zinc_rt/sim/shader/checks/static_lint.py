@@ -8,7 +8,7 @@ import json
 from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.interfaces import Place
+from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.checks.finding_text import WaveFinding, text_at
 from zinc_rt.sim.shader.run.kernels import own_sources
 from zinc_rt.sim.shader.run.launch import LaunchSetup
@@ -34,7 +34,7 @@ def static_findings(
         if kept is None:
             cache.store(key, json.dumps(found).encode())
     return tuple(
-        WaveFinding(rule, f"{name}: {sentence}", Place(name, pc, text_at(code, pc, launch.wave)))
+        WaveFinding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc, launch.wave)))
         for rule, sentence, pc in found
     )
 

@@ -12,11 +12,11 @@ from zinc_rt.sim.shader.layout import (
     FINDINGS_PER_SITE,
     SITE_STATE,
     STATE,
-    AccessKind,
     Checks,
     RecordLayout,
     Site,
     Status,
+    WaveAccess,
 )
 
 REPORT = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, I64])
@@ -57,7 +57,7 @@ class Reports(Frame):
         """End the wave here: `text` continues "the instruction …"."""
         self.stop(Status.ILLEGAL, "illegal", text)
 
-    def fault(self, lanes: ir.Value, address: ir.Value, access: AccessKind) -> None:
+    def fault(self, lanes: ir.Value, address: ir.Value, access: WaveAccess) -> None:
         """A page fault of the lanes in <W x i1>, at <W x i64> (or at one i64): ends the wave."""
         bits = lanes if lanes.type == self.mask_bits else self.bits(lanes)
         with self.cold(self.b.icmp_unsigned("!=", bits, self.constant(0, self.mask_bits))):

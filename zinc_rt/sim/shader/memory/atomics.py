@@ -11,7 +11,7 @@ from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks.lane_checks import LANES, MISALIGNED, LaneAccesses
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I1, I64, Routine
-from zinc_rt.sim.shader.layout import AccessKind
+from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader.memory import access
 from zinc_rt.sim.shader.memory.access import Addresses
 from zinc_rt.sim.shader.memory.atomic_operations import COMMON, OPERATIONS
@@ -57,7 +57,7 @@ def lanes_atomic(e: Emitter, operation: str, size_bytes: int) -> ir.Function:
 
 class _Atomic(LaneAccesses):
     def __init__(self, e: Emitter, function: ir.Function, operation: str, size_bytes: int) -> None:
-        super().__init__(e, function, size_bytes, AccessKind.ATOMIC)
+        super().__init__(e, function, size_bytes, WaveAccess.ATOMIC)
         self.operation = operation
         self.stride = size_bytes * (2 if operation in _TWO else 1)
 

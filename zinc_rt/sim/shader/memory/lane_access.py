@@ -9,7 +9,7 @@ from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_checks import LANES, LaneAccesses
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I1, I32, I64, POINTER, Routine
-from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, WATCHED, AccessKind
+from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, WATCHED, WaveAccess
 from zinc_rt.sim.shader.memory import lookup
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
@@ -18,16 +18,16 @@ _SHORT_SPAN = 1 << 12  # bytes whose shadow is worth looking through at once
 
 
 def lanes_load(e: Emitter, size_bytes: int) -> ir.Function:
-    return e.helper(f"zrt.load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, AccessKind.READ).build())
+    return e.helper(f"zrt.load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, WaveAccess.READ).build())
 
 
 def lanes_store(e: Emitter, size_bytes: int) -> ir.Function:
-    return e.helper(f"zrt.store{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, AccessKind.WRITE).build())
+    return e.helper(f"zrt.store{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, WaveAccess.WRITE).build())
 
 
 def scalar_load(e: Emitter, size_bytes: int) -> ir.Function:
     """Its "lanes" are the dwords of one scalar load (or one byte, or one half)."""
-    kind = AccessKind.SCALAR_READ
+    kind = WaveAccess.SCALAR_READ
     return e.helper(f"zrt.scalar_load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, kind).build())
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import target_of
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, Fault, PageFault
+from zinc_rt.sim.interfaces import AddressSpace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
 from zinc_rt.sim.shader.checks.static_lint import static_findings
@@ -183,7 +183,7 @@ class GfxEngine:
         """Compile kernels, on all cores, before they are dispatched."""
         prepare(self.kernels, [variant_for(launch, code, self.checks) for code, launch in launches])
 
-    def precompile(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
+    def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         launches = []
         for each in kernels:
             target = target_of("gfx1201", wave=32 if each.wave32 else 64)
@@ -322,7 +322,7 @@ class GfxEngine:
             finding.rule,
             f"{dispatch.label}: {finding.sentence}",
             place=finding.place,
-            fault=PageFault(fault.va, kind, fault.why, near, dispatch.label),
+            fault=DevicePageFault(fault.va, kind, fault.why, near, dispatch.label),
         )
         return Fault(fault.va, fault.access, fault.why, finding.sentence)
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
-from zinc_rt.sim.interfaces import Fault, Place
-from zinc_rt.sim.memory.initialised_bytes import Written
+from zinc_rt.sim.interfaces import CodePlace, Fault
+from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding
 from zinc_rt.sim.shader.checks.watchpoints import LaneStore, StoreWatchpoint
 from zinc_rt.sim.shader.emit.trace import TracedStep
@@ -85,7 +85,7 @@ class EngineDevice:
         va = self._next_va
         self._next_va += round_up(max(array.nbytes, 1), PAGE_BYTES) + GAP_BYTES
         self._next_va = round_up(self._next_va, GAP_BYTES)
-        written = None if initialised else Written(array.nbytes)
+        written = None if initialised else InitialisedBytes(array.nbytes)
         self._placed.append(PlacedArray(va, array, name or f"array {len(self._placed)}", write, written))
         self._table = None
         return va
@@ -200,7 +200,7 @@ class EngineDevice:
 
 def _finding_of_waiting(texts: FindingText, header: np.void | None, rule: str) -> WaveFinding:
     if header is None:
-        return WaveFinding(rule, f"{texts.name}: {rule}", Place(texts.name, 0))
+        return WaveFinding(rule, f"{texts.name}: {rule}", CodePlace(texts.name, 0))
     return texts.at(Site(int(header["pc"]), rule), int(header["wave_in_group"]), int(header["group"]))
 
 

@@ -27,8 +27,8 @@ from zinc_rt.sim.shader.layout import (
     SITE_STATE,
     STATE,
     TRACE,
-    AccessKind,
     Checks,
+    WaveAccess,
     state_bytes,
 )
 from zinc_rt.sim.shader.memory.ranges import RangeTable
@@ -130,7 +130,7 @@ class LaunchThread:
         self.extents = NO_EXTENTS
 
 
-NO_EXTENTS = np.zeros((len(AccessKind), 0), EXTENT.dtype)
+NO_EXTENTS = np.zeros((len(WaveAccess), 0), EXTENT.dtype)
 _STOPS = {int(stop): stop for stop in Stop}
 _Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -144,9 +144,9 @@ class WaveThreads:
         self._extents: dict[int, list[np.ndarray]] = {}
 
     def extents(self, ranges: int) -> np.ndarray:
-        """Zeroed EXTENT records, [kinds of AccessKind, ranges]."""
+        """Zeroed EXTENT records, [kinds of WaveAccess, ranges]."""
         free = self._extents.get(ranges)
-        return free.pop() if free else np.zeros((len(AccessKind), max(ranges, 1)), EXTENT.dtype)
+        return free.pop() if free else np.zeros((len(WaveAccess), max(ranges, 1)), EXTENT.dtype)
 
     def give_back(self, extents: np.ndarray) -> None:
         """For other launches; those of tables that are no more are dropped."""
@@ -442,10 +442,10 @@ class LaunchRun:
         """What a wave that stopped with FAULT ran into."""
         assert self.ended is not None and self._table is not None
         context, spans = self.ended.context, self._table.spans
-        va, access = int(context["fault_va"]), AccessKind(int(context["fault_access"]))
+        va, access = int(context["fault_va"]), WaveAccess(int(context["fault_access"]))
         mapped = bool(((spans["va_lo"] <= va) & (va < spans["va_hi"])).any())
-        write = access in (AccessKind.WRITE, AccessKind.ATOMIC)
-        kind = interfaces.Access.WRITE if write else interfaces.Access.READ
+        write = access in (WaveAccess.WRITE, WaveAccess.ATOMIC)
+        kind = interfaces.AccessKind.WRITE if write else interfaces.AccessKind.READ
         return Fault(va, kind, "read only" if mapped and write else "not present")
 
     def findings(self) -> tuple[np.ndarray, int]:
