@@ -31,7 +31,18 @@ from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"
-CALLS = {"finding", "unverified", "report", "report_if", "_tell", "stop", "Refused", "Site", "DeviceFinding"}
+CALLS = {
+    "finding",
+    "unverified",
+    "report",
+    "report_if",
+    "_tell",
+    "stop",
+    "Refused",
+    "Site",
+    "DeviceFinding",
+    "WaveFinding",
+}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
 LISTS = {
     "sim.shader.memory.scratch_access",
