@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zinc_rt.engine import Engine
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.perf.perplexity.base_file import BaseLogits
-    from zinc_rt.perf.perplexity.scoring import Comparison, Estimate, Rows, TextChunk, TokenScores
+    from zinc_rt.perf.perplexity.scoring import Comparison, ValueAndError, Rows, TextChunk, TokenScores
     from zinc_rt.report import Report, Result
 
 DEFAULT_CTX = 512
@@ -298,7 +298,7 @@ def _show(scores: TokenScores, result: Result, report: Report, beside: str, out:
 
 
 def _against_lines(found: Comparison, count: int) -> list[str]:
-    def figure(value: Estimate, scale: float = 1.0) -> str:
+    def figure(value: ValueAndError, scale: float = 1.0) -> str:
         return f"{scale * value.value:.6f} +- {scale * value.error:.6f}"
 
     quantiles = [

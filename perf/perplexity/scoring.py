@@ -133,17 +133,17 @@ def mean_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class ValueAndError:
     """A value with its standard error."""
 
     value: float
     error: float
 
 
-def perplexity(nll: Sequence[float]) -> Estimate:
+def perplexity(nll: Sequence[float]) -> ValueAndError:
     mean, error = mean_error(nll)
     value = math.exp(mean)
-    return Estimate(value, value * error)
+    return ValueAndError(value, value * error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +151,15 @@ class Comparison:
     """One computation beside a base. Quantiles by share; Δp: the difference of the right token's probability.
     `same_bits`: how many rows of logits."""
 
-    base: Estimate
-    log_ratio: Estimate  # ln(PPL / PPL base)
+    base: ValueAndError
+    log_ratio: ValueAndError  # ln(PPL / PPL base)
     correlation: float  # of both's log-probabilities; NaN where one does not vary
-    kl: Estimate
+    kl: ValueAndError
     kl_quantiles: dict[float, float]
-    p_diff: Estimate
-    p_diff_rms: Estimate
+    p_diff: ValueAndError
+    p_diff_rms: ValueAndError
     p_diff_quantiles: dict[float, float]
-    same_top: Estimate  # a share
+    same_top: ValueAndError  # a share
     same_bits: int
 
 
@@ -176,14 +176,14 @@ def against(scores: TokenScores) -> Comparison:
     same = float(np.mean(scores.same_top))
     return Comparison(
         base=perplexity(scores.base_nll),
-        log_ratio=Estimate(mean - base_mean, math.sqrt(max(0.0, variance))),
+        log_ratio=ValueAndError(mean - base_mean, math.sqrt(max(0.0, variance))),
         correlation=covariance / (error * base_error) if error and base_error else math.nan,
-        kl=Estimate(*mean_error(scores.kl)),
+        kl=ValueAndError(*mean_error(scores.kl)),
         kl_quantiles=_quantiles(scores.kl),
-        p_diff=Estimate(*mean_error(scores.p_diff)),
-        p_diff_rms=Estimate(rms, 0.5 / rms * square_error if rms else 0.0),
+        p_diff=ValueAndError(*mean_error(scores.p_diff)),
+        p_diff_rms=ValueAndError(rms, 0.5 / rms * square_error if rms else 0.0),
         p_diff_quantiles=_quantiles(scores.p_diff),
-        same_top=Estimate(same, math.sqrt(same * (1 - same) / (count - 1)) if count > 1 else 0.0),
+        same_top=ValueAndError(same, math.sqrt(same * (1 - same) / (count - 1)) if count > 1 else 0.0),
         same_bits=sum(scores.same_bits),
     )
 
