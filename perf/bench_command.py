@@ -11,7 +11,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.backends import registry
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -79,7 +79,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     load = Workload(arguments.prompt_tokens, arguments.tokens, arguments.slots, arguments.warmup, arguments.runs)
     if theirs is not None and load.runs < 2:
         raise UsageError("--vs needs --runs 2 or more: a ratio without a spread says nothing")
-    knobs, out = options.settings(), words(arguments)
+    knobs, out = options.settings(), output_stream(arguments)
     gguf = options.read_model(arguments.model)
     report = Report("perf bench")
     with options.open_engine(gguf, arguments, knobs, slots=load.slots) as engine:

@@ -20,7 +20,7 @@ from zinc_rt.backends.cpu.host_memory import aligned
 from zinc_rt.backends.cpu.library import load
 from zinc_rt.ir.dtypes import block_of, row_bytes
 from zinc_rt.kernels.native import build
-from zinc_rt.kernels.native.projections_rows import PANEL, Q8_BLOCKS, record_bytes
+from zinc_rt.kernels.native.rows.projections import PANEL, Q8_BLOCKS, record_bytes
 from zinc_rt.kernels.native.types import type_number
 
 MEMORY_BYTES, RESIDENT_BYTES = 640 << 20, 512 << 10

@@ -27,9 +27,9 @@ from zinc_rt.ir.graph import SYMBOLS, Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.launch import COUNTS
 from zinc_rt.kernels.native import build
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 from zinc_rt.lower.lower import choose
-from zinc_rt.lower.program import Barrier, Call
+from zinc_rt.lower.lowered_graph import Barrier, Call
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import Allocation, BufferPlacement, MemoryPlan
 
@@ -107,7 +107,7 @@ class Attention:
             name: Buffer(name, a.nbytes, "host", storage=a.reshape(-1).view(np.uint8))
             for name, a in arrays.items()
         }
-        self.executable = backend.build(Program(graph, plan, backend.ordering, tuple(steps)), buffers)
+        self.executable = backend.build(LoweredGraph(graph, plan, backend.ordering, tuple(steps)), buffers)
         self.stream = Stream("bench")
 
     def run(self) -> None:

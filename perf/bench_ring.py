@@ -16,8 +16,8 @@ import pytest
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
-from zinc_rt.backends.amd.kernel_side import Incident
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.kmd_side import Incident
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
@@ -129,7 +129,7 @@ def test_graph_replay(benchmark: Any, kind: str, tier: str, count: int, writes: 
     with AmdBackend(still, spec=registry.spec(tier), device=device, hang_folder=None) as backend:
         assert backend.generation is Generation.GFX12
         graph = Graph("decode", backend)
-        graph.add((1,), backend.build(PacketProgram(dispatches(count), f"{count} dispatches"), {}))
+        graph.add((1,), backend.build(PacketList(dispatches(count), f"{count} dispatches"), {}))
         graph.bind("step", backend.alloc(4096, "host_visible", "step"))
         graph.bind("input", backend.alloc(4096, "bar", "input"))
         replay, key = graph.replay, (1,)

@@ -22,10 +22,10 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.engine import Engine
 from zinc_rt.exec import Buffer, Fence, Stream
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.runner import Runner
 
@@ -81,7 +81,7 @@ class AtOnce:
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         return {name: Buffer(name, 0, "device_local") for name in (*weights, *constants)}
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> object:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> object:
         return object()
 
     def unload(self, executable: object) -> None: ...

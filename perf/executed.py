@@ -112,8 +112,8 @@ def _tapped(bench: Bench, stage: Stage) -> Iterator[tuple[tuple[str, str], bytes
 
 def ops_not_run(lab: Lab, tier: str) -> Found:
     """Opcodes without a kernel of this tier that has just given the oracle's bits, on small unkind operands."""
-    from zinc_rt.backends.cpu.cases import cases
     from zinc_rt.backends.cpu.self_test import difference
+    from zinc_rt.backends.cpu.self_test_cases import cases
 
     backend: Any = lab.bench(tier).engine.backend
     wrong: dict[str, str] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, simulated, words
+from zinc_rt.commands.output import add_json, output_stream, simulated_note
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     from zinc_rt.perf.lab import Lab
     from zinc_rt.report import to_json, write_text
 
-    out = words(arguments)
+    out = output_stream(arguments)
     settings = options.settings()
     reports, statements = collect(arguments.evidence)
     given = Given(
@@ -130,7 +130,7 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     verdict = report.verdict()
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
     names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
-    terminal.show(f"{verdict['status']}  {names}: {counts}{simulated(report)}", out=out)
+    terminal.show(f"{verdict['status']}  {names}: {counts}{simulated_note(report)}", out=out)
     if arguments.json == "-":
         print(to_json(report))
     elif arguments.json:
@@ -167,7 +167,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from zinc_rt.perf.milestones import milestones
     from zinc_rt.report import Report, Result
 
-    out = words(arguments)
+    out = output_stream(arguments)
     report = Report("perf gate")
     for milestone in milestones():
         terminal.show(f"{milestone.id}  {milestone.title}", out=out)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 
 EXAMPLES = """\
 Each line of a history carries the hash of the one before: an edited, dropped or swapped line breaks the chain,
@@ -55,7 +55,7 @@ def _history(arguments: argparse.Namespace) -> int:
 
     made = [str(path) for path in (arguments.plot, arguments.csv) if path]
     check_writable(*made, report=arguments.json)
-    out = words(arguments)
+    out = output_stream(arguments)
     for evidence in collect(arguments.add)[0]:
         entry = append(arguments.history, evidence.command, evidence.report, figures_of(evidence.report))
         terminal.show(f"recorded  {evidence.path.name}, entry {entry.sequence}", out=out)

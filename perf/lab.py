@@ -135,7 +135,7 @@ class Lab:
         from zinc_rt.validate.command import parser
         from zinc_rt.validate.prepare import prepare
         from zinc_rt.validate.run import validate
-        from zinc_rt.validate.runner import Runner
+        from zinc_rt.validate.runner import ValidationRunner
 
         path = model or self.model
         key = (*tiers, str(path))
@@ -147,7 +147,7 @@ class Lab:
                 raise CannotMeasure(str(error).partition("\n")[0]) from error
             found: list[Result] = []
             for job in jobs:
-                with Runner(job) as runner:
+                with ValidationRunner(job) as runner:
                     found += validate(runner)
                     for spec in job.tiers:
                         self.devices.setdefault(spec.text, runner.engine(spec).backend.device)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, words
+from zinc_rt.commands.output import add_json, output_stream
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _native(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     chosen, threads = _chosen(arguments), _threads(arguments)
-    knobs, out = options.settings(), words(arguments)
+    knobs, out = options.settings(), output_stream(arguments)
     bandwidth = Bandwidth()
     peer, problem = _peer(arguments)
     report = Report("perf native", shortcuts=knobs.clamps())

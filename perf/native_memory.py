@@ -16,9 +16,9 @@ from pathlib import Path
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import NothingRan
+from zinc_rt.host import process_memory
 from zinc_rt.mem.plan import size_bytes
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.process_memory import process_memory
 
 SECONDS = 600.0
 PROMPT = 32  # tokens, then as many are generated

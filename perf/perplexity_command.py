@@ -14,7 +14,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -80,7 +80,7 @@ def _body(arguments: argparse.Namespace) -> int:
             raise UsageError("--max-kl needs --kl-base B.npz or --against TIER")
         if not arguments.max_kl >= 0:
             raise UsageError(f"--max-kl {arguments.max_kl:g}: wanted nats, 0 or more")
-    knobs, out = options.settings(), words(arguments)
+    knobs, out = options.settings(), output_stream(arguments)
     report = Report("perplexity")
     with ExitStack() as opened:
         base_file = opened.enter_context(perplexity_base.Base(arguments.kl_base)) if arguments.kl_base else None
@@ -160,7 +160,7 @@ def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: Base | None) -> in
 
 def _tokens(arguments: argparse.Namespace, gguf: GGUFFile, base: Base | None) -> tuple[list[int], int | None, str]:
     """The text's tokens, what every chunk begins with instead of its first, and where the text is from."""
-    from zinc_rt.commands.text import read_file, read_text
+    from zinc_rt.commands.text_input import read_file, read_text
     from zinc_rt.model.tokenizer import Tokenizer
 
     if base is not None and arguments.text is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.perf.devices import DeviceRow, Table
@@ -60,7 +60,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     known = table()
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
     report = Report("perf predict")
-    out = words(arguments)
+    out = output_stream(arguments)
     if arguments.original:
         _original(rows[0], report, out)
     if arguments.model:
@@ -74,7 +74,7 @@ def _model(
     from zinc_rt.code_version import runtime_version
     from zinc_rt.commands.describe import describe_model
     from zinc_rt.commands.options import read_model
-    from zinc_rt.commands.output import size
+    from zinc_rt.commands.output import readable_size
     from zinc_rt.engine import default_ctx
     from zinc_rt.errors import UsageError
     from zinc_rt.perf.model import predict
@@ -89,12 +89,12 @@ def _model(
     report.model, report.ordering, report.ctx = describe_model(gguf), "canonical-1", ctx
     report.details |= {"code": runtime_version(), "work": _work(work)}
     terminal.show(f"{work.model}  {work.architecture}, one token at position {position}", out=out)
-    terminal.show(f"  reads {size(work.read_bytes)}, writes {size(work.written_bytes)}", out=out)
+    terminal.show(f"  reads {readable_size(work.read_bytes)}, writes {readable_size(work.written_bytes)}", out=out)
     by_class: dict[tuple[str, str], int] = {}
     for row in work.traffic:
         by_class[row.kind, row.dtype] = by_class.get((row.kind, row.dtype), 0) + row.read_bytes
     for (kind, dtype), read in sorted(by_class.items(), key=lambda item: -item[1]):
-        terminal.show(f"    {kind:<9}{dtype:<6}{size(read)}", out=out)
+        terminal.show(f"    {kind:<9}{dtype:<6}{readable_size(read)}", out=out)
     terminal.show(
         f"  {work.dispatches} dispatches, {work.barriers} barriers, {work.packets} packets in {work.ib_dwords} "
         "dwords, written once",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -88,7 +88,7 @@ def _profile(arguments: argparse.Namespace) -> int:
     check_writable(arguments.chrome, report=arguments.json)
     load = Workload(arguments.steps, arguments.position, arguments.prefill)
     _check_bandwidth(arguments.bandwidth)
-    knobs, out = options.settings(), words(arguments)
+    knobs, out = options.settings(), output_stream(arguments)
     gguf = options.read_model(arguments.model)
     layers = parse_layers(arguments.layers, layer_count(gguf))
     if layers.first:

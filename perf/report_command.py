@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 
 EXAMPLES = """\
 Reads every report below the folder (those of gate, bench, predict, validate, pm4-test, replay) and a nightly's
@@ -62,10 +62,10 @@ def _report(arguments: argparse.Namespace) -> int:
     write_text(arguments.out, to_html(sources))
     if sources.links is not None and sources.links.copied:
         print(f"copied {sources.links.copied} files to {sources.links.beside}, which goes where the page goes",
-              file=words(arguments))  # fmt: skip
+              file=output_stream(arguments))  # fmt: skip
     report = Report("perf report")
     report.results.append(
         Result("page", "page", "pass", reason=f"{len(reports)} reports", artifacts=[str(arguments.out)])
     )
-    terminal.show(f"wrote {arguments.out}: {len(reports)} reports", out=words(arguments))
+    terminal.show(f"wrote {arguments.out}: {len(reports)} reports", out=output_stream(arguments))
     return finish(report, arguments)

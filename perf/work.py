@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from zinc_rt.backends.amd import command_stream
-from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
+from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.context_memory import check_context_memory
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Node, OpGraph

@@ -3,7 +3,7 @@
 A request of this file's own, over buffers of its own, is made until the kernel takes it. Then each part of the
 refused request is put into it alone: what makes the kernel refuse again is what was wrong, however many parts
 that are. Sizes are literals of the kernel's sources and the layout is the simulated device's, not the runtime's: a
-wrong constant of the runtime is found as well (its layout: probes/interface.py).
+wrong constant of the runtime is found as well (its layout: probes/layout_differences.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from zinc_rt.kmd.errors import DriverError, errno_name
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.interface import difference
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.layout_differences import difference
 from zinc_rt.probes.probe import Failed
 from zinc_rt.sim.tables import kfd as header
 
@@ -36,7 +36,7 @@ SENT = tuple(name for name in header.CREATE_QUEUE.fields if name not in ("doorbe
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class QueueRule:
     """Fields that the kernel checks together, and what it wants of them."""
 
     name: str
@@ -47,24 +47,28 @@ class Rule:
 # kfd_queue_acquire_buffers and kfd_queue_buffer_get in amdkfd/kfd_queue.c, set_queue_properties_from_user in
 # amdkfd/kfd_chardev.c, init_user_queue in amdkfd/kfd_process_queue_manager.c
 RULES = (
-    Rule("the ring", ("ring_base_address", "ring_size"), "a power of two, and a mapping of exactly that size"),
-    Rule("wptr", ("write_pointer_address",), "a page of its own in this GPU's GTT"),
-    Rule("rptr", ("read_pointer_address",), "a page of its own"),
-    Rule("the EOP buffer", ("eop_buffer_address", "eop_buffer_size"), f"{EOP_BYTES} bytes, a mapping of its own"),
-    Rule(
+    QueueRule(
+        "the ring", ("ring_base_address", "ring_size"), "a power of two, and a mapping of exactly that size"
+    ),
+    QueueRule("wptr", ("write_pointer_address",), "a page of its own in this GPU's GTT"),
+    QueueRule("rptr", ("read_pointer_address",), "a page of its own"),
+    QueueRule(
+        "the EOP buffer", ("eop_buffer_address", "eop_buffer_size"), f"{EOP_BYTES} bytes, a mapping of its own"
+    ),
+    QueueRule(
         "the context save area",
         ("ctx_save_restore_address", "ctx_save_restore_size", "ctl_stack_size"),
         "its own control stack size, and a mapping of exactly what it computes",
     ),
-    Rule("the priority", ("queue_priority",), "0 to 15"),
-    Rule("the percentage", ("queue_percentage",), "0 to 100 in bits 7:0"),
-    Rule("the type", ("queue_type",), f"{COMPUTE}, a PM4 compute queue"),
-    Rule("the GPU", ("gpu_id",), "the topology node's gpu_id"),
+    QueueRule("the priority", ("queue_priority",), "0 to 15"),
+    QueueRule("the percentage", ("queue_percentage",), "0 to 100 in bits 7:0"),
+    QueueRule("the type", ("queue_type",), f"{COMPUTE}, a PM4 compute queue"),
+    QueueRule("the GPU", ("gpu_id",), "the topology node's gpu_id"),
 )
 
 
 @contextmanager
-def refusals_explained(c: Context) -> Iterator[None]:
+def refusals_explained(c: ProbeContext) -> Iterator[None]:
     """Inside, a CREATE_QUEUE of the runtime that is refused is taken apart while its buffers are still there.
 
     Raises Failed with the rule instead of the runtime's error, unless nothing can be told beyond it.
@@ -94,7 +98,7 @@ def refusals_explained(c: Context) -> Iterator[None]:
         setattr(c.process, "ioctl", made)  # noqa: B010
 
 
-def failing_rule(c: Context, refused: Fields, call: Call) -> str:
+def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
     """What in `refused` the kernel does not take: a sentence.
 
     Empty where this file's own request meets the same errno: then it is not about the request.
@@ -134,7 +138,7 @@ def _refused(fields: Mapping[str, int], call: Call) -> int:
     return 0
 
 
-def _accepted(c: Context, call: Call) -> tuple[Fields | None, str]:
+def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
     """A request that the kernel takes, or what was tried in vain; nothing is said of other errnos than EINVAL."""
     gpu = c.gpu
     fields = {

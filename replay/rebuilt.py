@@ -14,8 +14,8 @@ from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.verify import verify
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
-from zinc_rt.replay.sources import Sources
-from zinc_rt.replay.tape import Step, Tape, pieces_of
+from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of
+from zinc_rt.replay.weight_sources import Sources
 from zinc_rt.resident import KEPT, TAPPED_HEAPS, Resident, Variant, port
 from zinc_rt.runner import Deadlines
 from zinc_rt.trace.reader import LogReader
@@ -119,7 +119,7 @@ class Rebuilt:
             return SEEN if tapped else STATE_SEEN
         return None
 
-    def other(self, step: Step, *, tapped: bool = False, steps: int | None = None) -> Variant:
+    def other(self, step: RecordedStep, *, tapped: bool = False, steps: int | None = None) -> Variant:
         """The step's graph built once more over the same weights and state, to be run in the step's place:
         tapped, or only the first `steps` of its program. All it leaves behind can be read."""
         recorded = self.tape.graphs[step.graph]
@@ -127,7 +127,7 @@ class Rebuilt:
         heaps = SEEN if tapped else ARENA_SEEN
         return self._resident.build(recorded.graph, step.key, replays, tapped=tapped, heaps=heaps, steps=steps)
 
-    def write(self, step: Step, instead: Variant | None = None) -> Variant:
+    def write(self, step: RecordedStep, instead: Variant | None = None) -> Variant:
         """Everything the host wrote before the step; into the step's own blocks, or those of `instead`."""
         own = instead or self.variant(step.graph, step.key)
         for write in step.writes:
@@ -146,13 +146,13 @@ class Rebuilt:
         for name, content in state.items():
             variant.replays.write(port(name, variant.key), 0, content)
 
-    def submit(self, step: Step, variant: Variant) -> None:
+    def submit(self, step: RecordedStep, variant: Variant) -> None:
         """Run it to its end."""
         variant.submit(self.stream(step.stream))
         variant.replays.wait(self._deadlines.seconds(self.backend, variant, step.counts))
         variant.ran = True
 
-    def run(self, step: Step, instead: Variant | None = None) -> Variant:
+    def run(self, step: RecordedStep, instead: Variant | None = None) -> Variant:
         variant = self.write(step, instead)
         self.submit(step, variant)
         return variant
@@ -161,7 +161,7 @@ class Rebuilt:
         return self._streams.setdefault(name, Stream(name))
 
 
-def value_of(variant: Variant, name: str, step: Step) -> np.ndarray:
+def value_of(variant: Variant, name: str, step: RecordedStep) -> np.ndarray:
     """What a buffer holds after the step: the rows it counted."""
     return np.ascontiguousarray(variant.read(name, step.counts))
 

@@ -14,12 +14,12 @@ from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.open import open_t1, open_t2
 from zinc_rt.engine import Engine
 from zinc_rt.exec import Buffer, Graph, InFlight, Stream, copy
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
-from zinc_rt.lower import Program, lower
+from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import ARENA
 from zinc_rt.model.gguf import GGUFFile, read_gguf
@@ -188,7 +188,7 @@ def test_a_build_that_fails_half_way_leaves_nothing_behind(
         if step == "build":
             patch.setattr(backend, "build", fail)
         elif step == "ib":
-            patch.setattr("zinc_rt.backends.amd.programs.ib_content", fail)
+            patch.setattr("zinc_rt.backends.amd.executable_builder.ib_content", fail)
         else:
             calls, put = iter((step == "kernel", True)), backend._transfers().write
             patch.setattr(backend._transfers(), "write", lambda *given: fail() if next(calls) else put(*given))
@@ -223,14 +223,14 @@ def test_an_upload_that_fails_half_way_gives_its_memory_back(
 # --- what the next one finds -------------------------------------------------------------------------------
 
 
-def without_its_first_node(program: Program) -> Program:
+def without_its_first_node(program: LoweredGraph) -> LoweredGraph:
     """Its activation is read, and never written."""
     dropped = program.calls[0]
     return replace(program, steps=tuple(step for step in program.steps if step is not dropped))
 
 
 def forgetful(sums: Sums, tokens: int, monkeypatch: pytest.MonkeyPatch) -> Variant:
-    def lowered(*given: Any, **named: Any) -> Program:
+    def lowered(*given: Any, **named: Any) -> LoweredGraph:
         return without_its_first_node(lower(*given, **named))
 
     with monkeypatch.context() as patch:

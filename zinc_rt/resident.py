@@ -15,7 +15,7 @@ from zinc_rt.exec import Buffer, Fence, Graph, InFlight, Observer, Stream, Usage
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program, lower
+from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.mem.plan import ARENA, STEP, Allocation, plan_memory
 
@@ -59,7 +59,7 @@ class Variant:
 
     replays: Graph
     key: tuple[int, ...]
-    program: Program
+    program: LoweredGraph
     backend: Backend
     built: Any = None  # the backend's own
     buffers: Mapping[str, Buffer] = field(default_factory=dict)  # by allocation; state's are shared
@@ -191,7 +191,8 @@ class Resident:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
         tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them
         all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
-        what is left behind. A variant with any of these has its arena for itself. `timed`: as Program has it."""
+        what is left behind. A variant with any of these has its arena for itself. `timed`: as LoweredGraph
+        has it."""
         backend = self.backend
         plan = plan_memory(
             graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)

@@ -12,7 +12,7 @@ from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
 from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
-from zinc_rt.probes.interface import difference
+from zinc_rt.probes.layout_differences import difference
 from zinc_rt.probes.registry import PROBES, select
 from zinc_rt.report import Result
 

@@ -48,7 +48,7 @@ def feed_forward_log(path: Path) -> Path:
         for spec in graph.by_role("weight"):
             weight = model.weights[spec.name]
             blob = log.blob(bytes_of(weight).data)
-            log.write(records.Weight(spec.name, weight.dtype, weight.shape, blob, blob))
+            log.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, blob, blob))
         log.write(records.GraphCreated(0, graph.name, graph.stage, log.blob(to_bytes(graph))))
         log.write(records.VariantAdded(0, KEY))
         for name, content in ((COUNTS, np.array(COUNT, np.int32).tobytes()), (INPUT, given.tobytes())):

@@ -23,10 +23,10 @@ from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import runner
 from zinc_rt.validate.command import parser
-from zinc_rt.validate.diagnosis import Evidence, diagnosis
+from zinc_rt.validate.diagnosis import ModelFailures, diagnosis
 from zinc_rt.validate.prepare import prepare
 from zinc_rt.validate.run import validate
-from zinc_rt.validate.runner import Runner
+from zinc_rt.validate.runner import ValidationRunner
 
 # Values compared by name with llama.cpp's, at least; fewer means that a label went astray.
 LEAST_COMPARED = {"qwen35moe-q": 85, "qwen3-q": 47, "gemma4-q": 116, "gemma4moe-q": 55}
@@ -167,9 +167,9 @@ def judged(model: str, tiers: str = "t1") -> tuple[list[Result], list[str]]:
     ]
     [job] = prepare(parser().parse_args([*line, "--steps", "0"]), Settings())
     job = replace(job, alone=False)
-    with Runner(job) as runner:
+    with ValidationRunner(job) as runner:
         results = list(validate(runner))
-        return results, list(diagnosis(Evidence(job, results, runner.same_bits())))
+        return results, list(diagnosis(ModelFailures(job, results, runner.same_bits())))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     check_writable(report=arguments.json)
     machine = find_gpus(driver) if driver else GpuInventory((), (f"GPU tiers need Linux, this is {sys.platform}",))
     rows = survey(machine, driver)
-    out = words(arguments)
+    out = output_stream(arguments)
     terminal.show(_table(rows), out=out)
     for note in machine.notes:
         terminal.show(f"note      {note}", out=out)

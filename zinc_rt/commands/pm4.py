@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, finish, printable, words
-from zinc_rt.commands.text import stdin_bytes
+from zinc_rt.commands.output import add_json, finish, output_stream, printable
+from zinc_rt.commands.text_input import stdin_bytes
 from zinc_rt.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     generation = generation_of(arguments.arch)
     check_writable(report=arguments.json)
     dwords = _read(arguments.file, hexadecimal=arguments.hex)
-    out = words(arguments)
+    out = output_stream(arguments)
     print(disassemble(dwords, generation), file=out)
     report = Report("pm4")
     report.details = {"arch": arguments.arch, "dwords": len(dwords), "packets": _packets(dwords, generation)}
@@ -133,7 +133,7 @@ def _packets(dwords: Sequence[int], generation: Generation) -> list[dict[str, An
 
 
 def _print_findings(findings: Sequence[PacketFinding], arguments: argparse.Namespace) -> None:
-    out = words(arguments)
+    out = output_stream(arguments)
     for finding in findings:
         print(f"{finding.severity:<8} 0x{finding.offset:04x}  {finding.rule}: {finding.text}", file=out)
         print(f"{'':<8} {'':<6}  next: {finding.next}", file=out)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from zinc_rt.backends.waiting import on_compile
+from zinc_rt.backends.precompile import on_compile
 from zinc_rt.terminal import is_terminal
 
 if TYPE_CHECKING:

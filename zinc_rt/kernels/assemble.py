@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zinc_rt.errors import InputError, NothingRan
 from zinc_rt.isa.elf import section_contents, symbol_values
-from zinc_rt.kernels.line_program import line_rows
+from zinc_rt.kernels.line_table import line_rows
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
 KERNELS = Path(__file__).parent / "gfx1201"

@@ -58,7 +58,7 @@ class Mapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class KernelToCompile:
     """A kernel about to be dispatched, for a device that can use the news: a simulated one compiles it."""
 
     program_va: int
@@ -79,16 +79,16 @@ class SideChannel(Protocol):
     def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
         """As `announce` for each (VA, bytes, name), in order."""
 
-    def expect(self, kernels: Sequence[Expected]) -> None:
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels about to be dispatched, which it may compile beforehand."""
 
     def discard(self, va: int, size_bytes: int) -> None:
         """These bytes count as uninitialised from now on, but where the host maps them."""
 
-    def watch(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
 
-    def stores(self) -> Sequence[Any]:
+    def watchpoint_hits(self) -> Sequence[Any]:
         """What was noted since, in order."""
 
     def findings(self) -> Sequence[Any]:

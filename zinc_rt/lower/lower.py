@@ -14,11 +14,11 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.lower.program import Barrier, Call, Program
+from zinc_rt.lower.lowered_graph import Barrier, Call, LoweredGraph
 from zinc_rt.mem.plan import MemoryPlan
 
 
-def lower(graph: OpGraph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering: str, tier: str) -> Program:
+def lower(graph: OpGraph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering: str, tier: str) -> LoweredGraph:
     """Raises UnsupportedError naming every node the table cannot run, with each candidate's reason."""
     entries = tuple(entries)
     refused: list[str] = []
@@ -43,7 +43,7 @@ def lower(graph: OpGraph, entries: Iterable[Entry], plan: MemoryPlan, *, orderin
     if refused:
         shown = "\n  ".join(refused[:8]) + (f"\n  and {len(refused) - 8} more" if len(refused) > 8 else "")
         raise UnsupportedError(f"{tier} cannot run {graph.name} in {ordering}:\n  {shown}")
-    return Program(graph, plan, ordering, tuple(steps))
+    return LoweredGraph(graph, plan, ordering, tuple(steps))
 
 
 def refusal(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> str | None:

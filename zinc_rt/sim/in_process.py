@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from zinc_rt.kmd.driver import ANONYMOUS, Expected, Mapping
+from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.driver.files import Process
 from zinc_rt.sim.driver.host_mappings import shown_by
-from zinc_rt.sim.interfaces import Finding
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.interfaces import DeviceFinding
+from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Bo
 from zinc_rt.sim.stores import StoreSeen
 
@@ -24,9 +24,9 @@ class SimDriver:
 
     simulated = True
 
-    def __init__(self, machine: Machine | None = None, process: Process | None = None, **options: Any) -> None:
+    def __init__(self, machine: SimMachine | None = None, process: Process | None = None, **options: Any) -> None:
         self._owns = machine is None
-        self.machine = machine or Machine(**options)
+        self.machine = machine or SimMachine(**options)
         self.process = process or self.machine.new_process()
         self._host = LinuxDriver()
         self._mapped: dict[Mapping, Bo | None] = {}
@@ -93,22 +93,22 @@ class SimDriver:
         """Many at once."""
         self.machine.announce_all(self.process, rows)
 
-    def expect(self, kernels: Sequence[Expected]) -> None:
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels about to be dispatched, to be compiled beforehand."""
-        self.machine.expect(self.process, kernels)
+        self.machine.precompile(self.process, kernels)
 
     def discard(self, va: int, size_bytes: int) -> None:
         """These bytes count as uninitialised from now on, but where the host maps them."""
         self.machine.discard(self.process, va, size_bytes)
 
-    def watch(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
-        self.machine.watch(self.process, va, size_bytes)
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        self.machine.set_watchpoint(self.process, va, size_bytes)
 
-    def stores(self) -> list[StoreSeen]:
-        return self.machine.stores(self.process)
+    def watchpoint_hits(self) -> list[StoreSeen]:
+        return self.machine.watchpoint_hits(self.process)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[DeviceFinding]:
         return list(self.machine.findings)
 
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:

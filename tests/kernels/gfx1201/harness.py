@@ -26,7 +26,7 @@ from zinc_rt.kernels.rows.repack import pack
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 ORDERING = "canonical-1"
 COUNTS_DWORDS = 8

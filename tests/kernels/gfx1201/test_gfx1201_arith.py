@@ -15,7 +15,7 @@ from zinc_rt.kernels.assemble import available, source_hash
 from zinc_rt.kernels.reference.arithmetic import activations, exp_log
 from zinc_rt.kernels.reference.arithmetic.dot import tree
 from zinc_rt.kernels.zrt import read_zrt
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 SOURCE = Path(__file__).parent / "arith_functions.s"
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]

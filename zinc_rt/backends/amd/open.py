@@ -8,7 +8,7 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
-from zinc_rt.backends.amd.kernel_side import KfdSide, UserqSide
+from zinc_rt.backends.amd.kmd_side import KfdSide, UserqSide
 from zinc_rt.backends.base import Device
 from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
 from zinc_rt.errors import NothingRan, UnsupportedError

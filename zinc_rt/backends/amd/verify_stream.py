@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
+from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.kernels.launch import Ref, Temp
 from zinc_rt.kernels.rsrc import LDS_UNIT_BYTES, USER_SGPRS, VGPR_UNIT
 from zinc_rt.kernels.zrt import Zrt
