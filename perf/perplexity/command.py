@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zinc_rt.engine import Engine
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.perf.perplexity.base_file import BaseLogits
-    from zinc_rt.perf.perplexity.scoring import Comparison, ValueAndError, Rows, TextChunk, TokenScores
+    from zinc_rt.perf.perplexity.scoring import Comparison, Rows, TextChunk, TokenScores, ValueAndError
     from zinc_rt.report import Report, Result
 
 DEFAULT_CTX = 512
