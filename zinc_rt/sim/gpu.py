@@ -190,7 +190,7 @@ class SimGpu:
         )
 
     def profile(self) -> list[Any]:
-        """Counters of every kernel that ran here (zinc_rt.sim.shader.run.engine.Counters), the longest first."""
+        """Counters of every kernel that ran here (sim.shader.run.profile.KernelCounters), the longest first."""
         engine = getattr(self._cp, "engine", None)
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
 

@@ -309,7 +309,7 @@ class Channel:
         place: CodePlace | None = None,
         fault: DevicePageFault | None = None,
     ) -> None:
-        """Of the findings of a rule with one value of `once` the first is reported. `at`: the packet that it is about,
+        """Of the findings of a rule with one value of `once` the first is reported. `at`: the packet it is about,
         where that is not the present one."""
         if rule in self.device.behaviour.stops_at:
             raise Illegal(f"{sentence} (flipped: {rule})")
