@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@KERNEL] (default auto)",
+        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@LINUX] (default auto)",
     )
     made.add_argument("--up-to", metavar="STAGE", help="stop after this one (default gates)")
     made.add_argument(
@@ -90,7 +90,7 @@ def _body(arguments: argparse.Namespace) -> int:
 def _walk(
     arguments: argparse.Namespace, spec: DeviceSpec, folder: Path, yes: Collection[str], skip: Collection[str]
 ) -> int:
-    from zinc_rt.bringup.past import blamed
+    from zinc_rt.bringup.earlier_walks import blamed
     from zinc_rt.bringup.stages import NAMES, BringupTarget
     from zinc_rt.bringup.walk import Walk
     from zinc_rt.bundle.gather import look
@@ -175,7 +175,7 @@ def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
 
 def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> int:
     """A result a stage: what the journal's last word on it is."""
-    from zinc_rt.bringup.past import earlier_walks
+    from zinc_rt.bringup.earlier_walks import earlier_walks
     from zinc_rt.bringup.stages import STAGES
     from zinc_rt.probes.journal import Journal
     from zinc_rt.report import Report, Result

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.bringup.past import PASSED, EarlierWalks, earlier_walks
+from zinc_rt.bringup.earlier_walks import PASSED, EarlierWalks, earlier_walks
 from zinc_rt.bringup.stages import DOCTOR, NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.probes.journal import Journal, Suspect

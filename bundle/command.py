@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="whose machine: auto, hw, /dev/dri/renderDN, or sim[:CHIP[@KERNEL]], a simulated one (default auto)",
+        help="whose machine: auto, hw, /dev/dri/renderDN, or sim[:CHIP[@LINUX]], a simulated one (default auto)",
     )
     made.add_argument(
         "--add", nargs="+", type=Path, default=[], metavar="PATH", help="reports, facts, logs, or folders of them"

@@ -159,7 +159,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     from pathlib import Path
 
-    from zinc_rt.compare import llama_programs, ours, python_peers
+    from zinc_rt.compare import llama_programs, own_tiers, python_peers
     from zinc_rt.errors import UsageError
 
     pythons = {}
@@ -174,7 +174,7 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     for text in arguments.llama_dir:
         name, equals, folder = text.rpartition("=")
         folders.append(f"{name}{equals}{Path(folder).expanduser()}")
-    return [*ours.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
+    return [*own_tiers.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
 
 
 def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:

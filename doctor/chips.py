@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class KnownChip:
     arch: str
     name: str
-    kernel: tuple[int, int]
+    linux: tuple[int, int]  # the first release whose amdgpu drives it
     apu: bool = False
 
 

@@ -129,7 +129,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
         "arch": gpu.arch if gpu else "",
         "simulated": False,
         "profile": "",
-        "kernel": machine.kernel.release or "",
+        "kernel": machine.linux.release or "",
         "firmware": gpu.firmware if gpu else {},
     }
     nothing_ran = diagnosis.exit_code() == 77

@@ -139,7 +139,7 @@ class HostSystem:
 @dataclass(frozen=True, slots=True)
 class InspectedMachine:
     capture: MachineCapture = field(repr=False)
-    kernel: LinuxKernel
+    linux: LinuxKernel
     module: Module
     host: HostSystem
     gpus: tuple[InspectedGpu, ...]

@@ -7,7 +7,7 @@ import re
 
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.machine import InspectedGpu
-from zinc_rt.doctor.numbers import integer
+from zinc_rt.doctor.reading import integer
 from zinc_rt.kmd.render_node import FIRMWARE_VERSION_MASK
 
 _FW_FILES = {

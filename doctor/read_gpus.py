@@ -9,8 +9,8 @@ from zinc_rt.doctor import lspci
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.chips import CHIPS, by_title
 from zinc_rt.doctor.machine import InspectedGpu, Link
-from zinc_rt.doctor.numbers import integer
 from zinc_rt.doctor.read_firmware import of_debugfs, of_ioctls, of_sysfs
+from zinc_rt.doctor.reading import integer
 from zinc_rt.errors import ZincError
 from zinc_rt.kmd.topology import TopologyNode
 

@@ -42,7 +42,7 @@ _HYPERVISORS = (
 
 def read_machine(capture: MachineCapture) -> InspectedMachine:
     found, problem = topology(capture)
-    kernel = _kernel(capture)
+    linux = _linux_kernel(capture)
     known = gpus(capture, found.gpus if found else ())
     log_text = capture.text("kernel.log")
     bridges = _bridges(capture, known)
@@ -50,9 +50,9 @@ def read_machine(capture: MachineCapture) -> InspectedMachine:
     drm = any(name.startswith(("sys/class/drm/", "sys/bus/pci/devices/")) for name in capture.files)
     return InspectedMachine(
         capture,
-        kernel,
-        _module(capture, kernel, known, log),
-        _host(capture, kernel, log),
+        linux,
+        _module(capture, linux, known, log),
+        _host(capture, linux, log),
         known,
         drm or "lspci.txt" in capture.files,
         None if found is None and not problem else found is not None,
@@ -80,7 +80,7 @@ def version(text: str | None) -> Version | None:
     return tuple(int(part) for part in matched[1].split(".")) if matched else None
 
 
-def _kernel(capture: MachineCapture) -> LinuxKernel:
+def _linux_kernel(capture: MachineCapture) -> LinuxKernel:
     text = capture.line("proc/version") or ""
     matched = re.search(r"Linux version (\S+)", text)
     release = capture.line("proc/sys/kernel/osrelease") or (matched[1] if matched else None)
@@ -100,14 +100,14 @@ def _kernel(capture: MachineCapture) -> LinuxKernel:
 
 
 def _module(
-    capture: MachineCapture, kernel: LinuxKernel, known: tuple[InspectedGpu, ...], log: LinuxLog | None
+    capture: MachineCapture, linux: LinuxKernel, known: tuple[InspectedGpu, ...], log: LinuxLog | None
 ) -> Module:
     modules = capture.text("proc/modules")
     folder = any(name.startswith("sys/module/amdgpu/") for name in capture.files)
     bound = any(gpu.driver == "amdgpu" for gpu in known)
     loaded: bool | None = True if folder or bound else None
     if loaded is None and modules is not None:
-        built_in = (kernel.config or {}).get("CONFIG_DRM_AMDGPU") == "y"
+        built_in = (linux.config or {}).get("CONFIG_DRM_AMDGPU") == "y"
         loaded = bool(re.search(r"^amdgpu\b", modules, re.M)) or built_in
     start = "sys/module/amdgpu/parameters/"
     parameters = {
@@ -124,11 +124,11 @@ def _module(
             dkms = None
         if log and not dkms and log.search(r"amdgpu version: \d|amdkcl|amdgpu: loading out-of-tree module"):
             dkms = True
-    return Module(loaded, said, dkms, parameters, _blacklisted(capture, kernel))
+    return Module(loaded, said, dkms, parameters, _blacklisted(capture, linux))
 
 
-def _blacklisted(capture: MachineCapture, kernel: LinuxKernel) -> str | None:
-    for word in kernel.cmdline or ():
+def _blacklisted(capture: MachineCapture, linux: LinuxKernel) -> str | None:
+    for word in linux.cmdline or ():
         name, _, value = word.partition("=")
         if name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist") and "amdgpu" in value.split(
             ","
@@ -146,7 +146,7 @@ def _blacklisted(capture: MachineCapture, kernel: LinuxKernel) -> str | None:
     return None
 
 
-def _host(capture: MachineCapture, kernel: LinuxKernel, log: LinuxLog | None) -> HostSystem:
+def _host(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> HostSystem:
     release = capture.text("etc/os-release") or capture.text("usr/lib/os-release")
     fields = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?$", release or "", re.M))
     memory = dict(re.findall(r"^(\w+):\s+(\d+)", capture.text("proc/meminfo") or "", re.M))
@@ -174,7 +174,7 @@ def _host(capture: MachineCapture, kernel: LinuxKernel, log: LinuxLog | None) ->
         kib("SwapFree"),
         pages,
         policy[1] if policy else None,
-        _iommu(capture, kernel, log),
+        _iommu(capture, linux, log),
         board,
     )
 
@@ -219,13 +219,13 @@ def _secure_boot(capture: MachineCapture, log: LinuxLog | None) -> bool | None:
     return (said[1] or said[2]).lower() == "enabled" if said else None
 
 
-def _iommu(capture: MachineCapture, kernel: LinuxKernel, log: LinuxLog | None) -> str | None:
+def _iommu(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> str | None:
     if log and (said := log.search(r"iommu: Default domain type: (\w+)")):
         return said[1].lower()
-    option = kernel.option("iommu")
-    if option == "pt" or kernel.option("iommu.passthrough") == "1":
+    option = linux.option("iommu")
+    if option == "pt" or linux.option("iommu.passthrough") == "1":
         return "passthrough"
-    if option == "off" or "off" in (kernel.option("amd_iommu"), kernel.option("intel_iommu")):
+    if option == "off" or "off" in (linux.option("amd_iommu"), linux.option("intel_iommu")):
         return "off"
     types = {
         (capture.line(name) or "").upper() for name in capture.files if name.startswith("sys/kernel/iommu_groups/")

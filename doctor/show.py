@@ -37,7 +37,7 @@ def text(diagnosis: Diagnosis, *, verbose: bool) -> str:
 
 
 def summary(machine: InspectedMachine) -> list[str]:
-    kernel, module, host = machine.kernel, machine.module, machine.host
+    kernel, module, host = machine.linux, machine.module, machine.host
     lines = [
         f"kernel    {printable(kernel.release or 'unknown', 100)}"
         + (f" ({printable(host.pretty, 60)})" if host.pretty else "")

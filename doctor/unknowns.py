@@ -30,9 +30,9 @@ QUESTIONS = (
         lambda m: m.log is not None and not m.log.whole and bool(m.log.lines),
         "journalctl -k -b > kernel.log",
     ),
-    Question("which kernel runs", ("proc/version",), lambda m: m.kernel.release is None, "capture proc/version"),
+    Question("which kernel runs", ("proc/version",), lambda m: m.linux.release is None, "capture proc/version"),
     Question(
-        "the kernel's command line", ("proc/cmdline",), lambda m: m.kernel.cmdline is None, "capture proc/cmdline"
+        "the kernel's command line", ("proc/cmdline",), lambda m: m.linux.cmdline is None, "capture proc/cmdline"
     ),
     Question(
         "whether amdgpu is loaded",

@@ -116,8 +116,8 @@ def _wrote(path: Path, what: str, show: Show) -> Result:
 
 def _tiny(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
-    from zinc_rt.golden.tiny import write_tiny
-    from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+    from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+    from zinc_rt.golden.tiny_models.writer import write_tiny
     from zinc_rt.report import Report
 
     if arguments.tiny == "help":
@@ -300,7 +300,7 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
         report.results.append(_wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show))
         return finish(report, arguments)
     from zinc_rt.golden.check import PLAIN
-    from zinc_rt.golden.llama_cpp_import import import_llama_cpp
+    from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
 
     if arguments.dump:
         raise UsageError(f"{arguments.dump}: a dump goes with --from npz")

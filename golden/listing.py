@@ -10,7 +10,7 @@ from typing import Any
 from zinc_rt.errors import InputError
 from zinc_rt.golden.check import model_of
 from zinc_rt.golden.format import read_arrays, read_golden
-from zinc_rt.golden.upkeep import upkeep
+from zinc_rt.golden.validity import validity
 from zinc_rt.model.gguf import digest
 
 HEADERS = ("golden", "architecture", "source", "state", "arrays", "tokens", "size", "model sha256", "")
@@ -30,7 +30,7 @@ class GoldenRow:
     sha256: str = ""
     model_digest: str = ""
     problem: str = ""
-    state: str = ""  # zinc_rt.golden.upkeep
+    state: str = ""  # zinc_rt.golden.validity
     why: str = ""
     next: str = ""
 
@@ -66,7 +66,7 @@ def golden_row(path: Path) -> GoldenRow:
         beside = digest(model_of(golden, None))
     except InputError:
         beside = ""
-    kept = upkeep(golden, beside)
+    kept = validity(golden, beside)
     return GoldenRow(
         path=str(path),
         architecture=str(golden.meta.get("arch", "")),

@@ -34,7 +34,7 @@ from zinc_rt.pm4.packets import (
 )
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.cp.command_processor import CommandProcessor
-from zinc_rt.sim.interfaces import Access, Fault, Finding, HardwareQueue, QueueKind
+from zinc_rt.sim.interfaces import AccessKind, DeviceFinding, Fault, HardwareQueue, QueueKind
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch, NoShaderEngine
 
 BASE = 0x100000
@@ -51,16 +51,16 @@ class Flat:
     def read(self, va: int, size_bytes: int) -> bytes:
         at = va - BASE
         if at < 0 or at + size_bytes > MEMORY_BYTES:
-            raise Fault(va, Access.READ, "not present")
+            raise Fault(va, AccessKind.READ, "not present")
         return bytes(self.memory[at : at + size_bytes])
 
     def write(self, va: int, data: bytes) -> None:
         at = va - BASE
         if at < 0 or at + len(data) > MEMORY_BYTES:
-            raise Fault(va, Access.WRITE, "not present")
+            raise Fault(va, AccessKind.WRITE, "not present")
         self.memory[at : at + len(data)] = data
 
-    def view(self, va: int, size_bytes: int, access: Access) -> memoryview:
+    def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         return memoryview(self.memory)[va - BASE :][:size_bytes]
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
@@ -105,7 +105,7 @@ class Deaf:
     def hung(self, queue: HardwareQueue) -> None:
         raise RuntimeError(queue.report)
 
-    def finding(self, finding: Finding) -> None:
+    def finding(self, finding: DeviceFinding) -> None:
         raise RuntimeError(finding.sentence)
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:

@@ -22,7 +22,7 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.engine import Engine
 from zinc_rt.exec import Buffer, Fence, Stream
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph

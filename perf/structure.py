@@ -180,7 +180,7 @@ def submissions_a_prompt(lab: Lab, tier: str, tokens: int) -> Found:
 def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Found:
     """The host decides it, so any tier shows it: a long prompt on a simulated device takes minutes. The model is
     one of a single layer, made for its context length."""
-    from zinc_rt.golden.tiny import write_tiny
+    from zinc_rt.golden.tiny_models.writer import write_tiny
 
     model = lab.folder() / "long.gguf"
     write_tiny(model, "qwen3", seed=0, quant="f32", layers=1, context=2 * tokens)

@@ -4,10 +4,10 @@
     python -m zinc_rt.perf.synthetic qwen3-0.6b-q8_0                    into the cache folder
     python -m zinc_rt.perf.synthetic qwen3.6-35b-a3b-q4_k_xl F.gguf --header-only
 
-Tensors are those of golden/tiny_architectures.py at a real model's sizes; which type each has is quant_mix.py's.
-Quants are random bytes, scales are chosen so that values have the spread that the tiny models give them. The same
-name gives the same bytes. llama.cpp loads the files too. --header-only writes a sparse file: header, vectors and
-length, and matrices of zeros that take no room on disk; for plans and predictions.
+Tensors are those of golden/tiny_models/architectures.py at a real model's sizes; which type each has is
+quant_mix.py's. Quants are random bytes, scales are chosen so that values have the spread that the tiny models give
+them. The same name gives the same bytes. llama.cpp loads the files too. --header-only writes a sparse file: the
+header, the vectors and the length, and matrices of zeros that take no room on disk; for plans and predictions.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from zinc_rt.cli import run
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.files import cache_folder
-from zinc_rt.golden.tiny import add_metadata, common_metadata
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES
-from zinc_rt.golden.tiny_parts import Sizes
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.parts import Sizes
+from zinc_rt.golden.tiny_models.weights import RandomWeights
+from zinc_rt.golden.tiny_models.writer import add_metadata, common_metadata
 from zinc_rt.ir.dtypes import block_of, row_bytes
 from zinc_rt.perf.quant_mix import quantised, types
 

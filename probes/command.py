@@ -61,7 +61,7 @@ def add_choice(made: argparse.ArgumentParser) -> None:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="auto or hw (never simulated), sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN (default auto)",
+        help="auto or hw (never simulated), sim, sim:CHIP[@LINUX] or /dev/dri/renderDN (default auto)",
     )
     made.add_argument("--tiers", metavar="t1,t2", help="t1 (KFD), t2 (user queues); named ones must exist")
     made.add_argument("-k", default="", metavar="WHAT", dest="select", help="ids, ranges or words of a title")

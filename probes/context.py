@@ -29,7 +29,7 @@ from zinc_rt.probes.probe_queue import ProbeQueue, open_queue
 
 if TYPE_CHECKING:
     from zinc_rt.probes.simulated import DeviceNews
-    from zinc_rt.sim.interfaces import Finding
+    from zinc_rt.sim.interfaces import DeviceFinding
 
 SUPPORTED = {(11, 0, 0), (11, 0, 1), (11, 0, 2), (11, 0, 3), (11, 5, 0), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
 POLL_SECONDS = 2.0
@@ -71,7 +71,7 @@ class ProbeContext:
             self._since = DeviceNews(driver)
         return driver
 
-    def news(self) -> tuple[list[Finding], list[str]]:
+    def news(self) -> tuple[list[DeviceFinding], list[str]]:
         """A simulated device's findings and log lines since it was opened here, but for those expected."""
         findings, log = self._since.news() if self._since is not None else ([], [])
         return [each for each in findings if each.rule not in self.expected], log

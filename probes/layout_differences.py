@@ -13,7 +13,7 @@ from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.sim.tables import amdgpu as amdgpu_table
 from zinc_rt.sim.tables import drm as drm_table
 from zinc_rt.sim.tables import kfd as kfd_table
-from zinc_rt.sim.tables.structs import Layout
+from zinc_rt.sim.tables.structs import StructLayout
 
 HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
     (kfd, kfd_table, "kfd_ioctl.h"),
@@ -40,7 +40,7 @@ def difference(call: str) -> str:
     return ""
 
 
-def _of_struct(offsets: dict[str, int], layout: Layout, call: str, header: str) -> str:
+def _of_struct(offsets: dict[str, int], layout: StructLayout, call: str, header: str) -> str:
     for name, offset in offsets.items():
         member = layout.fields.get(name)
         if member is not None and member.offset != offset:

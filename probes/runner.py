@@ -22,7 +22,7 @@ from zinc_rt.probes.probe import HOST, T1, TIERS, Failed, Outcome, Probe, Stuck
 from zinc_rt.report import Result
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.interfaces import Finding
+    from zinc_rt.sim.interfaces import DeviceFinding
 
 FINDINGS_TOLD = 3  # of one rule, in one probe
 GIVE_BACK_SECONDS = 30.0  # a driver's own time-outs while a hung child is closed
@@ -243,7 +243,7 @@ def run_in(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Out
     """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
     outcome = _outcome(context, run)
     findings, log = context.news()
-    by_rule: dict[str, list[Finding]] = {}
+    by_rule: dict[str, list[DeviceFinding]] = {}
     for each in findings:
         by_rule.setdefault(each.rule, []).append(each)
     marks = (*outcome.marks, *context.marks())
@@ -262,7 +262,7 @@ def run_in(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Out
     return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
 
 
-def _told(rule: str, findings: Sequence[Finding]) -> list[str]:
+def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
     """A few, and how many more."""
     more = len(findings) - FINDINGS_TOLD
     return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (

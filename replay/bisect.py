@@ -25,8 +25,8 @@ from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
 from zinc_rt.replay.run import chosen
-from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import KEPT, Variant, port
 from zinc_rt.trace.reader import LogReader
 

@@ -18,8 +18,8 @@ from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
 from zinc_rt.replay.run import chosen
-from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import Variant
 from zinc_rt.trace.reader import LogReader
 

@@ -139,7 +139,7 @@ def _emit(arguments: argparse.Namespace) -> int:
 
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
-    from zinc_rt.replay.reproduce import emit_command, run_command
+    from zinc_rt.replay.repro_commands import emit_command, run_command
     from zinc_rt.replay.standalone import LIMITS, write_program
     from zinc_rt.report import Report, Result
     from zinc_rt.trace.reader import LogReader
@@ -282,7 +282,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
 
 
 def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcome) -> Result:
-    from zinc_rt.replay.reproduce import bisect_command
+    from zinc_rt.replay.repro_commands import bisect_command
     from zinc_rt.report import Result
 
     bad: dict[str, Any] = {}
@@ -322,8 +322,8 @@ def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcom
 
 def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report) -> None:
     from zinc_rt.replay.bisect import bisect
-    from zinc_rt.replay.repro import emit_repro
-    from zinc_rt.replay.reproduce import bisect_command
+    from zinc_rt.replay.one_node_log import emit_repro
+    from zinc_rt.replay.repro_commands import bisect_command
     from zinc_rt.report import Result
 
     out = output_stream(arguments)
@@ -382,8 +382,8 @@ def _programs(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> 
 def _lane(arguments: argparse.Namespace, found: BisectResult, choice: Choice) -> list[str]:
     from tempfile import TemporaryDirectory
 
-    from zinc_rt.replay.lane import lane_trace
-    from zinc_rt.replay.repro import emit_repro
+    from zinc_rt.replay.lane_trace import lane_trace
+    from zinc_rt.replay.one_node_log import emit_repro
 
     where = found.where
     if where is None or not where.stored or not where.tapped:

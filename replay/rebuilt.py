@@ -14,8 +14,8 @@ from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.verify import verify
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
-from zinc_rt.replay.sources import Sources
 from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of
+from zinc_rt.replay.weight_sources import Sources
 from zinc_rt.resident import KEPT, TAPPED_HEAPS, Resident, Variant, port
 from zinc_rt.runner import Deadlines
 from zinc_rt.trace.reader import LogReader

@@ -11,8 +11,8 @@ from pathlib import Path
 from zinc_rt.devices import Choice, choose_tier
 from zinc_rt.errors import UsageError
 from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
-from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import Variant
 from zinc_rt.trace.reader import LogReader
 

@@ -13,7 +13,7 @@ from zinc_rt.cli import main
 from zinc_rt.context_memory import TABLE_COPIES, check_context_memory
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf

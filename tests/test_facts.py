@@ -27,11 +27,22 @@ from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.facts import DEFAULT, SWITCHES
 from zinc_rt.sim.in_process import SimDriver
-from zinc_rt.sim.profiles import KERNELS, KernelProfile
+from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"
-CALLS = {"finding", "unverified", "report", "report_if", "_tell", "stop", "Refused", "Site", "Finding"}
+CALLS = {
+    "finding",
+    "unverified",
+    "report",
+    "report_if",
+    "_tell",
+    "stop",
+    "Refused",
+    "Site",
+    "DeviceFinding",
+    "WaveFinding",
+}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
 LISTS = {
     "sim.shader.memory.scratch_access",
@@ -150,11 +161,11 @@ def test_every_constant_of_a_chip_has_its_row_and_every_row_its_constant() -> No
 
 
 def test_every_difference_between_kernels_has_its_row() -> None:
-    names = {field.name for field in fields(KernelProfile)}
+    names = {field.name for field in fields(LinuxProfile)}
     rows = [row.split("/") for row in ids("kernel")]
     assert names <= {row[0] for row in rows if len(row) == 1}
     for row in rows:
-        assert row[0] in names or (row[0] in KERNELS and (len(row) == 1 or row[1] in names)), row
+        assert row[0] in names or (row[0] in LINUX_VERSIONS and (len(row) == 1 or row[1] in names)), row
 
 
 @pytest.mark.parametrize("row", [row for row in table().values() if row.code], ids=lambda row: row.id)
@@ -178,7 +189,7 @@ def test_marks_are_such_as_the_device_notes() -> None:
         *(f"packet {row.name}" for row in ROWS if row.opcode in EXECUTE),
         *(f"sdma {row.name}" for row in sdma_packets.PACKETS.values()),
         *(f"chip {key}" for key in CHIPS),
-        *(f"kernel {key}" for key in KERNELS),
+        *(f"kernel {key}" for key in LINUX_VERSIONS),
         *(f"op {name}{form}" for name in mnemonics() for form in ("", "_dpp", "_e64")),
         *noted_marks(),
         "nothing",
@@ -259,7 +270,7 @@ def test_what_follows_a_verdict(names: list[str], text: str) -> None:
 @pytest.mark.parametrize("row", flip.flippable(), ids=lambda row: row.id)
 def test_a_flipped_row_changes_the_device(row: Fact) -> None:
     kernel = "7.0" if not row.id.startswith("kernel/") else row.id.split("/")[1]
-    usual, other = SimDriver(kernel=kernel), SimDriver(kernel=kernel, flip=[row.id])
+    usual, other = SimDriver(linux=kernel), SimDriver(linux=kernel, flip=[row.id])
     try:
         assert other.machine.options["flip"] == [row.id]
         assert seen(usual) != seen(other)
@@ -270,7 +281,7 @@ def test_a_flipped_row_changes_the_device(row: Fact) -> None:
 
 def seen(device: SimDriver) -> tuple[Any, ...]:
     gpu, machine = device.machine.gpus[0], device.machine
-    return gpu.chip, machine.kernel, gpu.cp.device.behaviour, gpu.cp.engine.checks.perturb  # type: ignore[attr-defined]
+    return gpu.chip, machine.linux, gpu.cp.device.behaviour, gpu.cp.engine.checks.perturb  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("id", "said"), [("nothing", "no fact 'nothing'"), ("counter", "has no other value")])

@@ -14,7 +14,7 @@ from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.open import open_t1, open_t2
 from zinc_rt.engine import Engine
 from zinc_rt.exec import Buffer, Graph, InFlight, Stream, copy
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op

@@ -30,7 +30,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import digest
 from zinc_rt.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.trace import records
-from zinc_rt.trace.levels import LEVELS, Level
+from zinc_rt.trace.records import LEVELS, Level
 from zinc_rt.trace.weights import bytes_of, weight_digests
 from zinc_rt.trace.writer import LogWriter, warn
 

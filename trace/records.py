@@ -6,8 +6,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+Level = Literal["digest", "inputs", "full"]  # how much a log keeps
+LEVELS: tuple[Level, ...] = ("digest", "inputs", "full")
 BLOB, INDEX = 1, 2  # kinds that are no events
 TIMED = struct.Struct("<iIQQ")  # node, kernel, began and ended in ns
 

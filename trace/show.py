@@ -17,8 +17,8 @@ from zinc_rt.files import write_whole
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.replay.rebuilt import Rebuilt, opener_of, sha256_of, value_of
-from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import RecordedStep, Tape, named_outputs, read_tape, require_inputs
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import NUMPY_DTYPES
 from zinc_rt.trace.reader import LogReader
 

@@ -98,7 +98,7 @@ def _job(
 def _smallest(folder: str | None) -> Smallest | None:
     if folder is None:
         return None
-    from zinc_rt.validate.repro import with_repro  # only then are the rooms of logs needed
+    from zinc_rt.validate.smallest_case import with_repro  # only then are the rooms of logs needed
 
     return partial(with_repro, folder=Path(folder))
 

@@ -30,12 +30,12 @@ from zinc_rt.validate.checks import (
     same_bits_check,
 )
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
+from zinc_rt.validate.host_checks import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 from zinc_rt.validate.nodes import nodes_check
 from zinc_rt.validate.nonfinite import first_nonfinite
 from zinc_rt.validate.runner import FORWARD, REFERENCE, ValidationJob, ValidationRunner
-from zinc_rt.validate.text import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.tiers import TierSpec
 
 SECOND_OPINION = "float32-dequant"
@@ -53,8 +53,8 @@ def validate(runner: ValidationRunner) -> Iterator[Result]:
         yield from _against_golden(runner, spec)
     if job.golden is not None and job.layers.whole:
         subject = CheckedPair(job.name, HOST, job.golden.path.name, SAME, job.repro)
-        if (tokenized := tokenizer_check(subject, job.golden, job.gguf)) is not None:
-            yield tokenized
+        if texts := job.golden.meta.get("tokenizer"):
+            yield tokenizer_check(subject, texts, job.gguf)
     if job.reference is not None:
         yield from _between_tiers(runner, job.reference)
     if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):

@@ -15,7 +15,7 @@ def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
     kind = None if module.dkms is None else "dkms" if module.dkms else "in-tree"
     version = module.version or ((machine.packages or {}).get("amdgpu-dkms") if module.dkms else None)
     parameters = dict(module.parameters)
-    for word in machine.kernel.cmdline or ():
+    for word in machine.linux.cmdline or ():
         name, _, value = word.partition("=")
         if name.startswith("amdgpu."):
             parameters.setdefault(name.removeprefix("amdgpu."), value)
@@ -23,7 +23,7 @@ def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
     own = next((packages[name] for name in PACKAGES if name in packages), None)
     if own is not None:
         packages["linux-firmware"] = own  # the part for AMD's GPUs, where a distribution splits it off
-    return MachineFacts(gpu.arch, machine.kernel.release, kind, version, gpu.firmware, packages, parameters)
+    return MachineFacts(gpu.arch, machine.linux.release, kind, version, gpu.firmware, packages, parameters)
 
 
 def rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:

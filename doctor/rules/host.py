@@ -13,8 +13,8 @@ FULL = 0.9  # of VRAM
 
 
 def _wsl(machine: InspectedMachine) -> Iterator[Seen]:
-    if machine.kernel.wsl:
-        yield Seen(evidence=(f"proc/version: {machine.kernel.release}",))
+    if machine.linux.wsl:
+        yield Seen(evidence=(f"proc/version: {machine.linux.release}",))
 
 
 def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:

@@ -45,7 +45,7 @@ def _not_loaded(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _no_kfd(machine: InspectedMachine) -> Iterator[Seen]:
-    config = machine.kernel.config
+    config = machine.linux.config
     if (
         config
         and "CONFIG_DRM_AMDGPU" in config
@@ -56,7 +56,7 @@ def _no_kfd(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _no_amdgpu(machine: InspectedMachine) -> Iterator[Seen]:
-    config = machine.kernel.config
+    config = machine.linux.config
     if (
         config
         and len(config) > 20
@@ -67,18 +67,18 @@ def _no_amdgpu(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
-    now = machine.kernel.version
-    if re.search(r"\.el\d", machine.kernel.release or ""):
+    now = machine.linux.version
+    if re.search(r"\.el\d", machine.linux.release or ""):
         return  # an enterprise kernel's number says nothing of its drivers
     packages = machine.packages or {}
     if now is None or machine.module.dkms or any("dkms" in name and "amdgpu" in name for name in packages):
         return
     for gpu in machine.wanted:
-        if gpu.chip and now[:2] < gpu.chip.kernel and not gpu.started:
-            least = ".".join(map(str, gpu.chip.kernel))
+        if gpu.chip and now[:2] < gpu.chip.linux and not gpu.started:
+            least = ".".join(map(str, gpu.chip.linux))
             yield Seen(
-                f"Linux {machine.kernel.release} is older than {gpu.title}: it came with {least}",
-                (f"proc/version: {machine.kernel.release}",),
+                f"Linux {machine.linux.release} is older than {gpu.title}: it came with {least}",
+                (f"proc/version: {machine.linux.release}",),
                 gpu.address,
                 next=f"use Linux {least} or newer, or AMD's amdgpu-dkms",
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Severity
 from zinc_rt.doctor.machine import InspectedMachine
-from zinc_rt.doctor.numbers import integer
+from zinc_rt.doctor.reading import integer
 from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Seen, logged
 
 
@@ -89,7 +89,7 @@ def _value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
     """From sysfs; from the command line where that has none."""
     text, where = machine.module.parameters.get(name), f"sys/module/amdgpu/parameters/{name}"
     if text is None:
-        text, where = machine.kernel.option(f"amdgpu.{name}"), "proc/cmdline"
+        text, where = machine.linux.option(f"amdgpu.{name}"), "proc/cmdline"
     number = {"y": 1, "n": 0, "on": 1, "off": 0}.get((text or "").lower(), integer(text))
     return None if number is None else (number, where)
 
@@ -125,7 +125,7 @@ OPTIONS = (  # of the kernel's command line: pattern of a word → why
 
 
 def _options(machine: InspectedMachine) -> Iterator[Seen]:
-    for word in machine.kernel.cmdline or ():
+    for word in machine.linux.cmdline or ():
         for pattern, why in OPTIONS:
             if re.fullmatch(pattern, word):
                 yield Seen(f"{word}: {why}", (f"proc/cmdline: {word}",), why=why)

@@ -81,7 +81,7 @@ def _silent(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 def _sleeps_unused(machine: InspectedMachine) -> Iterator[Seen]:
     """Only a note: on a headless card it is where several threads of failures to resume begin."""
-    if "0" in (machine.kernel.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
+    if "0" in (machine.linux.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
         return
     for gpu in machine.wanted:
         if gpu.runtime_control == "auto" and not gpu.displays and not gpu.integrated and gpu.driver == "amdgpu":

@@ -12,7 +12,7 @@ SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every prob
 
 
 def _none(machine: InspectedMachine) -> Iterator[Seen]:
-    if machine.gpus or machine.kernel.wsl:
+    if machine.gpus or machine.linux.wsl:
         return
     if machine.host.container and not machine.gpus_known:
         yield Seen(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zinc_rt.facts import Fact
     from zinc_rt.probes.learning.leaning import Leaning
     from zinc_rt.report import Report
-    from zinc_rt.sim.facts import Facts
+    from zinc_rt.sim.facts import FactsFile
 
 EPILOG = """\
 examples:
@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | str | None) else str(value)
 
 
-def cards(folder: Path) -> dict[str, Facts]:
+def cards(folder: Path) -> dict[str, FactsFile]:
     """What cards told, by file; what a simulated device told is not asked. Raises InputError."""
     from zinc_rt.sim.facts import parse
 
@@ -149,7 +149,7 @@ def cards(folder: Path) -> dict[str, Facts]:
     return found
 
 
-def _card(row: Fact, learned: dict[str, Facts]) -> str:
+def _card(row: Fact, learned: dict[str, FactsFile]) -> str:
     """What cards told about it."""
     told = [f"{facts.facts[row.id].value!r} ({name})" for name, facts in learned.items() if row.id in facts.facts]
     return "; ".join(told)
@@ -176,7 +176,7 @@ def _result(row: Fact, leans: Sequence[str], card: str) -> Any:
     )
 
 
-def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts], *, all_: bool) -> Table:
+def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile], *, all_: bool) -> Table:
     from zinc_rt.probes.learning import leaning
 
     lines = []
@@ -198,7 +198,7 @@ def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts], *, a
     return Table(columns, lines)
 
 
-def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, Facts]) -> str:
+def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile]) -> str:
     from zinc_rt.probes.learning import leaning
 
     blocks = []

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.report import Report, write_text
-from zinc_rt.sim.facts import SWITCHES, Fact, Facts
+from zinc_rt.sim.facts import SWITCHES, FactsFile, FactValue
 
 
-def facts_of(report: Report, *, firmware: Mapping[str, Any]) -> Facts:
+def facts_of(report: Report, *, firmware: Mapping[str, Any]) -> FactsFile:
     """The facts of every probe that passed."""
     facts = {
-        str(result.measure["title"]): Fact(
+        str(result.measure["title"]): FactValue(
             result.measure["value"], str(result.measure["how"]), result.id.partition("/")[0]
         )
         for result in report.results
         if result.status == "pass" and "value" in result.measure
     }
     device = report.device
-    return Facts(
+    return FactsFile(
         chip=str(device.get("arch", "")),
         kernel=str(device.get("kernel", "")),
         simulated=bool(device.get("simulated")),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.bringup.past import earlier_walks
+from zinc_rt.bringup.earlier_walks import earlier_walks
 from zinc_rt.bringup.stages import NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.bringup.walk import Walk
 from zinc_rt.doctor.finding import DoctorFinding

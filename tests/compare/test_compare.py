@@ -17,7 +17,7 @@ import pytest
 
 from zinc_rt.backends import registry
 from zinc_rt.commands.logits import main as logits
-from zinc_rt.compare import llama_programs, ours
+from zinc_rt.compare import llama_programs, own_tiers
 from zinc_rt.compare.child import run
 from zinc_rt.compare.command import main, parser, result_of
 from zinc_rt.compare.eval_callback import samples
@@ -128,7 +128,7 @@ def test_the_list_of_peers_is_the_registrys_and_the_others(capsys: pytest.Captur
     assert main(["--model", MODEL, "--peers", "help"]) == 0
     listed = capsys.readouterr().out
     assert all(f"{row.tier} " in listed for row in registry.built()) and "tinygrad" in listed
-    assert {peer.name for peer in ours.peers("auto")} == {row.tier for row in registry.built()}
+    assert {peer.name for peer in own_tiers.peers("auto")} == {row.tier for row in registry.built()}
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.golden.llama_cpp_nodes import NodeValue, matched, values_here
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.llama_cpp.nodes import NodeValue, matched, values_here
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.op import OPS
 from zinc_rt.mem.traffic import PARTLY_READ, Traffic, decode_traffic
 from zinc_rt.model.builder import SequenceLimits

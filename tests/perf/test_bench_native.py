@@ -12,7 +12,7 @@ import pytest
 from gate_evidence import native_details
 
 from zinc_rt.errors import InputError
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.perf import bench_native
 from zinc_rt.perf.bench_native import C1, Bench, Case, bench_case, empty_node
 from zinc_rt.perf.command import main

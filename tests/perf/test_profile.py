@@ -21,7 +21,7 @@ from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.command import main
 from zinc_rt.perf.profile import GROUPS, PLAN, Measured, Step, Workload, measure, placed_ns, profile
-from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
 
 MODEL = FOLDER / "qwen3-q.gguf"
@@ -83,7 +83,7 @@ def test_on_the_simulated_gpu_the_same_with_packets_and_barriers_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     readings = itertools.count(1)
-    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 100 * next(readings))
+    monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
     driver = SimDriver(sanitizer="fast")
     backend = open_t1(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all)
     clock = Counting()

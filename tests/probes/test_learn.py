@@ -25,7 +25,7 @@ from zinc_rt.probes.probe import T1, T2
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.report import Report
 from zinc_rt.sim import facts
-from zinc_rt.sim.facts import Behaviour, Fact, Facts
+from zinc_rt.sim.facts import Behaviour, FactsFile, FactValue
 from zinc_rt.sim.shader.alu.wmma import ORDER
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
@@ -51,10 +51,10 @@ def learn(name: str, spec: DeviceSpec = SIM) -> Any:
     return result.measure["value"]
 
 
-def card(**values: Any) -> Facts:
+def card(**values: Any) -> FactsFile:
     """As if learned from a card."""
-    return Facts(
-        "gfx1201", "7.0.4", False, {}, {name: Fact(value, "a test", "L00") for name, value in values.items()}
+    return FactsFile(
+        "gfx1201", "7.0.4", False, {}, {name: FactValue(value, "a test", "L00") for name, value in values.items()}
     )
 
 

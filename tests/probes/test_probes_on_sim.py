@@ -18,7 +18,7 @@ from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.report import Result
 from zinc_rt.sim.inject import INJECTIONS
 from zinc_rt.sim.memory.buffers import Bo, Heap
-from zinc_rt.sim.memory.vm import GpuVm, Span
+from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 SLOW = {"P56"}  # ten thousand fences: once, on t1
@@ -186,7 +186,7 @@ def test_two_buffers_over_the_same_vram_are_seen_by_the_gpu(
     first: dict[int, Bo] = {}
     right = GpuVm.map
 
-    def over_the_first(vm: GpuVm, va: int, size_bytes: int, bo: Bo, **more: Any) -> Span:
+    def over_the_first(vm: GpuVm, va: int, size_bytes: int, bo: Bo, **more: Any) -> VmSpan:
         if bo.heap is Heap.VRAM and not bo.public:
             bo.store = first.setdefault(bo.size_bytes, bo).store
         return right(vm, va, size_bytes, bo, **more)

@@ -33,7 +33,7 @@ from zinc_rt.exec import Buffer, DeadlineMissed
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay import command
 from zinc_rt.replay.bisect import bisect
-from zinc_rt.replay.repro import emit_repro
+from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.replay.run import replay
 
 Change = Callable[[Any], Any]

@@ -21,8 +21,8 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect import bisect
-from zinc_rt.replay.lane import lane_trace
-from zinc_rt.replay.repro import emit_repro
+from zinc_rt.replay.lane_trace import lane_trace
+from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.replay.run import replay
 from zinc_rt.replay.tape import read_tape
 from zinc_rt.trace.reader import LogReader

@@ -13,8 +13,8 @@ from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.in_process import SimDriver
-from zinc_rt.sim.interfaces import HardwareQueue, Kernel
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.interfaces import HardwareQueue, Kmd
+from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.vm import GpuVm
 
 PAGE = 4096
@@ -29,8 +29,8 @@ VRAM_PUBLIC = VRAM | kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
 class IdleCp:
     """Runs nothing. `stuck`: queues refuse to leave."""
 
-    def __init__(self, kernel: Kernel, chip: Chip, look: Callable[[], object]) -> None:
-        self.kernel, self.look, self.stuck = kernel, look, False
+    def __init__(self, kmd: Kmd, chip: Chip, look: Callable[[], object]) -> None:
+        self.kmd, self.look, self.stuck = kmd, look, False
         self.attached: list[HardwareQueue] = []
         self.rung: list[tuple[int, int]] = []
 
@@ -51,13 +51,13 @@ class IdleCp:
         pass
 
 
-def idle_machine(*inject: str, **options: Any) -> Machine:
+def idle_machine(*inject: str, **options: Any) -> SimMachine:
     options.setdefault("time_scale", 0.01)
-    return Machine(inject=inject, command_processor=IdleCp, **options)
+    return SimMachine(inject=inject, command_processor=IdleCp, **options)
 
 
 @contextlib.contextmanager
-def machine(*inject: str, **options: Any) -> Iterator[Machine]:
+def machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
     made = idle_machine(*inject, **options)
     try:
         yield made
@@ -68,7 +68,7 @@ def machine(*inject: str, **options: Any) -> Iterator[Machine]:
 class Client:
     """One process with /dev/kfd and the render node open."""
 
-    def __init__(self, owner: Machine, *, acquire: bool = True) -> None:
+    def __init__(self, owner: SimMachine, *, acquire: bool = True) -> None:
         self.machine = owner
         self.driver = SimDriver(owner)
         self.gpu = owner.gpus[0]
@@ -130,7 +130,7 @@ class Client:
 
     def queue_arguments(self, **changes: Any) -> dict[str, Any]:
         """Buffers made and mapped as the kernel wants them; then `changes`."""
-        sizes = self.gpu.chip.cwsr(old_table=not self.gpu.kernel.gfx1151_new_table)
+        sizes = self.gpu.chip.cwsr(old_table=not self.gpu.linux.gfx1151_new_table)
         save = sizes.save_restore_bytes
         arguments = {
             "ring_base_address": self.alloc(RING)["va_addr"],

@@ -175,4 +175,4 @@ def test_the_unmutated_stream_runs_to_its_end():
     queue.ring()
     bench.run()
     assert queue.rptr == queue.wptr and bench.space.u32(FENCE) == 1
-    assert [name for name, _ in bench.kernel.heard] == ["interrupt", "fence_signal"]
+    assert [name for name, _ in bench.kmd.heard] == ["interrupt", "fence_signal"]

@@ -28,7 +28,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """The next answer is waited for under that many Ctrl-C."""
     real = wire.receive
 
-    def receive(*arguments: object) -> wire.Message:
+    def receive(*arguments: object) -> wire.WireMessage:
         monkeypatch.setattr(wire, "receive", real)
         for _ in range(times):
             signal.raise_signal(signal.SIGINT)

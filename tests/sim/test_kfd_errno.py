@@ -25,16 +25,16 @@ class Row:
     change: Change
     errno: int
     acquire: bool = True
-    kernel: str = "7.0"
+    linux: str = "7.0"
     inject: tuple[str, ...] = ()
 
 
-def queue(number: int, kernel: str = "7.0", inject: tuple[str, ...] = (), **changes: Any) -> Row:
-    return Row(kfd.IOC_CREATE_QUEUE, lambda c: c.queue_arguments(**changes), number, kernel=kernel, inject=inject)
+def queue(number: int, linux: str = "7.0", inject: tuple[str, ...] = (), **changes: Any) -> Row:
+    return Row(kfd.IOC_CREATE_QUEUE, lambda c: c.queue_arguments(**changes), number, linux=linux, inject=inject)
 
 
-def made(number: int, change: Callable[[Client], dict[str, Any]], kernel: str = "7.0") -> Row:
-    return Row(kfd.IOC_CREATE_QUEUE, change, number, kernel=kernel)
+def made(number: int, change: Callable[[Client], dict[str, Any]], linux: str = "7.0") -> Row:
+    return Row(kfd.IOC_CREATE_QUEUE, change, number, linux=linux)
 
 
 def other_ring(c: Client) -> dict[str, Any]:
@@ -82,11 +82,11 @@ def save_area_too_long(c: Client) -> dict[str, Any]:
 
 
 def alloc(
-    number: int, kernel: str = "7.0", inject: tuple[str, ...] = (), acquire: bool = True, **changes: Any
+    number: int, linux: str = "7.0", inject: tuple[str, ...] = (), acquire: bool = True, **changes: Any
 ) -> Row:
     base = {"va_addr": 0x2_0000_0000, "size": PAGE, "flags": GTT}
     command = kfd.IOC_ALLOC_MEMORY_OF_GPU
-    return Row(command, lambda c: {**base, "gpu_id": c.gpu_id} | changes, number, acquire, kernel, inject)
+    return Row(command, lambda c: {**base, "gpu_id": c.gpu_id} | changes, number, acquire, linux, inject)
 
 
 def mapping(number: int, command: Ioctl = kfd.IOC_MAP_MEMORY_TO_GPU, ids: str = "own", **changes: Any) -> Row:
@@ -173,12 +173,12 @@ ROWS = (
     made(errno.EINVAL, ctl_off_by_a_page),
     made(errno.EINVAL, save_area_small),
     made(errno.EINVAL, save_area_too_long),
-    made(0, other_ring, kernel="6.8"),
-    made(0, ctl_off_by_a_page, kernel="6.8"),
+    made(0, other_ring, linux="6.8"),
+    made(0, ctl_off_by_a_page, linux="6.8"),
     queue(0, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA),
     queue(0, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=1),
     queue(errno.EINVAL, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=2),
-    queue(ENOTSUPP, kernel="6.8", queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID),
+    queue(ENOTSUPP, linux="6.8", queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID),
     queue(errno.ENOMEM, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI),
     queue(errno.EINVAL, inject=("cwsr-mismatch",)),
     queue(errno.EIO, inject=("mes-add-failure",)),
@@ -245,7 +245,7 @@ ROWS = (
     mapping(errno.EINVAL, command=kfd.IOC_UNMAP_MEMORY_FROM_GPU),
     mapping(errno.EINVAL, command=kfd.IOC_UNMAP_MEMORY_FROM_GPU, n_devices=0),
     Row(kfd.IOC_UNMAP_MEMORY_FROM_GPU, unmap_of_live_queue, errno.EBUSY),
-    Row(kfd.IOC_UNMAP_MEMORY_FROM_GPU, unmap_of_live_queue, 0, kernel="6.8"),
+    Row(kfd.IOC_UNMAP_MEMORY_FROM_GPU, unmap_of_live_queue, 0, linux="6.8"),
     Row(kfd.IOC_ACQUIRE_VM, lambda c: {"drm_fd": c.drm, "gpu_id": c.gpu_id}, 0),
     Row(kfd.IOC_ACQUIRE_VM, lambda c: {"drm_fd": c.kfd, "gpu_id": c.gpu_id}, errno.EINVAL, acquire=False),
     Row(kfd.IOC_ACQUIRE_VM, lambda c: {"drm_fd": 3, "gpu_id": c.gpu_id}, errno.EINVAL, acquire=False),
@@ -301,7 +301,7 @@ def _name(row: Row) -> str:
 @pytest.mark.parametrize("row", ROWS, ids=_name)
 def test_the_kernels_errno(row: Row) -> None:
     early = [each for each in row.inject if each != "gpu-gone"]
-    with client(*early, acquire=row.acquire, kernel=row.kernel) as c:
+    with client(*early, acquire=row.acquire, linux=row.linux) as c:
         if "gpu-gone" in row.inject:
             c.machine.injector.add("gpu-gone")
         values = row.change(c) if callable(row.change) else row.change
@@ -309,7 +309,7 @@ def test_the_kernels_errno(row: Row) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "kernel", "expected"),
+    ("number", "linux", "expected"),
     [
         (0x00, "7.0", errno.ENOTTY),
         (0x29, "7.0", errno.ENOTTY),
@@ -317,8 +317,8 @@ def test_the_kernels_errno(row: Row) -> None:
         (0x28, "7.2", errno.EPERM),
     ],
 )
-def test_numbers_outside_the_table(number: int, kernel: str, expected: int) -> None:
-    with client(kernel=kernel) as c, pytest.raises(OSError) as caught:
+def test_numbers_outside_the_table(number: int, linux: str, expected: int) -> None:
+    with client(linux=linux) as c, pytest.raises(OSError) as caught:
         c.driver.ioctl(c.kfd, ioc("rw", "K", number, 16), bytearray(16))
     assert caught.value.errno == expected
 

@@ -8,7 +8,7 @@ import pytest
 from sim.device import GTT, PAGE, VRAM, VRAM_PUBLIC, client
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 
 
 def test_uncached_gtt_is_coherent_both_ways() -> None:
@@ -50,7 +50,7 @@ def test_stores_of_both_sides_to_one_page_are_kept_byte_for_byte() -> None:
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         vm.write(va, b"gpu!")
         host.view[100:104] = b"host"
-        vm.view(va + 200, 4, Access.WRITE)[:] = b"view"
+        vm.view(va + 200, 4, AccessKind.WRITE)[:] = b"view"
         vm.flush_hdp()
         assert vm.read(va, 4) == b"gpu!" and vm.read(va + 100, 4) == b"host" and vm.read(va + 200, 4) == b"view"
         vm.write_back()
@@ -111,11 +111,11 @@ def test_instructions_stay_as_first_fetched_until_invalidated(inject: tuple[str,
 @pytest.mark.parametrize(
     ("flags", "access", "why"),
     [
-        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, Access.WRITE, "read only"),
-        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, Access.EXECUTE, "no execute"),
+        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, AccessKind.WRITE, "read only"),
+        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, AccessKind.EXECUTE, "no execute"),
     ],
 )
-def test_permissions_fault(flags: int, access: Access, why: str) -> None:
+def test_permissions_fault(flags: int, access: AccessKind, why: str) -> None:
     with client() as c:
         buffer = c.alloc(PAGE, flags)
         with pytest.raises(Fault) as caught:

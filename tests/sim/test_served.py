@@ -26,7 +26,7 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.inject import BY_NAME
-from zinc_rt.sim.profiles import KERNELS
+from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.serve import client as served
 from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.sim.serve.server import listing
@@ -216,7 +216,7 @@ class TestServed:
         driver.close_all()
 
     def test_options_reach_the_device_and_bad_ones_are_one_clear_error(self) -> None:
-        driver = SimClient(name="other", chip="gfx1100", kernel="6.12")
+        driver = SimClient(name="other", chip="gfx1100", linux="6.12")
         assert driver.device["chip"] == "gfx1100"
         assert b"6.12" in driver.read_file("/proc/version")
         driver.close_all()
@@ -263,4 +263,4 @@ def test_the_outside_client_of_the_manual_runs(tmp_path: Path) -> None:
 
 def test_the_listing_names_every_row() -> None:
     shown = listing()
-    assert all(name in shown for name in (*CHIPS, *KERNELS, *BY_NAME))
+    assert all(name in shown for name in (*CHIPS, *LINUX_VERSIONS, *BY_NAME))

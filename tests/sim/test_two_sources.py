@@ -22,7 +22,7 @@ from zinc_rt.pm4.packets import PACKETS, WriteData
 from zinc_rt.pm4.registers import REGISTERS
 from zinc_rt.sim.tables import kfd as sim_kfd
 from zinc_rt.sim.tables.packets import ROWS
-from zinc_rt.sim.tables.structs import Layout
+from zinc_rt.sim.tables.structs import StructLayout
 
 
 @pytest.mark.parametrize(("runtime", "device", "header"), HEADERS, ids=["kfd", "drm", "amdgpu"])
@@ -49,7 +49,9 @@ def test_cache_operations() -> None:
 
 
 def test_the_comparison_is_not_empty() -> None:
-    layouts = [each for _, device, _ in HEADERS for each in vars(device).values() if isinstance(each, Layout)]
+    layouts = [
+        each for _, device, _ in HEADERS for each in vars(device).values() if isinstance(each, StructLayout)
+    ]
     assert len(layouts) >= 60 and sum(len(each.fields) for each in layouts) >= 330
     assert len(ROWS) == len(PACKETS) and sum(len(row.fields) for row in ROWS) >= 200
     assert len(REGISTERS) > 90

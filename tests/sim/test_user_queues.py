@@ -14,9 +14,9 @@ from sim.device import IdleCp, machine
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
-from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.machine import SimMachine
 
 PAGE = 4096
 ENOTSUPP = 524
@@ -25,7 +25,7 @@ LATER = (1 << 63) - 1
 
 
 class RenderClient:
-    def __init__(self, owner: Machine) -> None:
+    def __init__(self, owner: SimMachine) -> None:
         self.machine, self.driver, self.gpu = owner, SimDriver(owner), owner.gpus[0]
         self.drm = self.driver.open("/dev/dri/renderD128", 2)
         self.arrays: list[HostArray] = []
@@ -89,8 +89,8 @@ class RenderClient:
 
 
 @contextlib.contextmanager
-def render(*inject: str, kernel: str = "7.0", chip: str = "r9700") -> Iterator[RenderClient]:
-    with machine(*inject, kernel=kernel, chip=chip) as owner:
+def render(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[RenderClient]:
+    with machine(*inject, linux=linux, chip=chip) as owner:
         client = RenderClient(owner)
         yield client
         client.driver.exit()
@@ -126,9 +126,9 @@ CREATE: tuple[tuple[int, dict[str, int], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("number", "changes", "kernel"), CREATE)
-def test_creates_errno(number: int, changes: dict[str, int], kernel: str) -> None:
-    with render(kernel=kernel) as c:
+@pytest.mark.parametrize(("number", "changes", "linux"), CREATE)
+def test_creates_errno(number: int, changes: dict[str, int], linux: str) -> None:
+    with render(linux=linux) as c:
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create(**changes)) == number
 
 
@@ -141,7 +141,7 @@ def test_wptr_must_be_a_buffer_of_one_page_and_eop_mapped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "chip", "inject", "mask", "slots", "number"),
+    ("linux", "chip", "inject", "mask", "slots", "number"),
     [
         ("7.0", "r9700", (), 2, 4, 0),
         ("7.0", "r9700", ("user-queue-off",), 0, 0, ENOTSUPP),
@@ -154,9 +154,9 @@ def test_wptr_must_be_a_buffer_of_one_page_and_eop_mapped() -> None:
     ],
 )
 def test_availability_rows(
-    kernel: str, chip: str, inject: tuple[str, ...], mask: int, slots: int, number: int
+    linux: str, chip: str, inject: tuple[str, ...], mask: int, slots: int, number: int
 ) -> None:
-    with render(*inject, kernel=kernel, chip=chip) as c:
+    with render(*inject, linux=linux, chip=chip) as c:
         device = amdgpu.INFO_DEVICE.read(c.info(amdgpu.AMDGPU_INFO_DEV_INFO, 448))
         ip = amdgpu.INFO_HW_IP.read(c.info(amdgpu.AMDGPU_INFO_HW_IP_INFO, 40, hw_ip_type=1))
         assert (device["userq_ip_mask"], ip["userq_num_slots"]) == (mask, slots)
@@ -164,7 +164,7 @@ def test_availability_rows(
 
 
 def test_kernel_6_12_knows_neither_the_doorbell_domain_nor_the_ioctls() -> None:
-    with render(kernel="6.12") as c:
+    with render(linux="6.12") as c:
         domain = amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
         assert c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=domain) == errno.EINVAL
         assert c.errno(amdgpu.IOCTL_USERQ, op=1) == errno.EINVAL
@@ -338,4 +338,4 @@ def test_a_buffer_travels_as_dma_buf_between_files() -> None:
         handle = c.buffer()
         fd = c.call(drm.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]
         assert c.call(drm.IOCTL_PRIME_FD_TO_HANDLE, fd=fd)["handle"] == handle
-        assert isinstance(c.gpu, Gpu)
+        assert isinstance(c.gpu, SimGpu)

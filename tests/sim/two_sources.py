@@ -18,8 +18,8 @@ from zinc_rt.sim.tables import amdgpu as sim_amdgpu
 from zinc_rt.sim.tables import caches, packets, registers
 from zinc_rt.sim.tables import drm as sim_drm
 from zinc_rt.sim.tables import kfd as sim_kfd
-from zinc_rt.sim.tables.layout import Field, Row
-from zinc_rt.sim.tables.structs import Layout
+from zinc_rt.sim.tables.layout import PacketRow, TableField
+from zinc_rt.sim.tables.structs import StructLayout
 
 HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
     (kfd, sim_kfd, "kfd_ioctl.h"),
@@ -36,7 +36,7 @@ def said(what: str, runtime: object, device: object, source: str) -> str:
 # --- structs and ioctls ---
 
 
-def struct_differences(runtime: Struct, device: Layout, name: str, header: str) -> Iterator[str]:
+def struct_differences(runtime: Struct, device: StructLayout, name: str, header: str) -> Iterator[str]:
     if runtime.size_bytes != device.size_bytes:
         yield said(f"{name} size", runtime.size_bytes, device.size_bytes, header)
     for field, member in device.fields.items():
@@ -62,7 +62,7 @@ def struct_differences(runtime: Struct, device: Layout, name: str, header: str) 
 def interface_differences(runtime: ModuleType, device: ModuleType, header: str) -> Iterator[str]:
     for name, value in vars(device).items():
         theirs = getattr(runtime, name, None)
-        if isinstance(value, Layout) and isinstance(theirs, Struct):
+        if isinstance(value, StructLayout) and isinstance(theirs, Struct):
             yield from struct_differences(theirs, value, name, header)
         elif isinstance(value, int) and isinstance(theirs, int) and value != theirs:
             yield said(name, hex(theirs), hex(value), header)
@@ -101,7 +101,7 @@ def _spans(place: Place) -> list[tuple[int, int, int]]:
     return [(span.dword, span.high, span.low) for span in place.spans]
 
 
-def _field_spans(field: Field) -> list[tuple[int, int, int]]:
+def _field_spans(field: TableField) -> list[tuple[int, int, int]]:
     if field.group:
         return [(field.dword, 31, 0)]
     if field.width <= 32:
@@ -109,7 +109,7 @@ def _field_spans(field: Field) -> list[tuple[int, int, int]]:
     return [(field.dword, 31, 0), (field.dword + 1, field.width - 33, 0)]
 
 
-def packet_differences(runtime: type[Packet], row: Row) -> Iterator[str]:
+def packet_differences(runtime: type[Packet], row: PacketRow) -> Iterator[str]:
     name = row.name
     if int(runtime.OP) != row.opcode:
         yield said(f"{name} opcode", hex(runtime.OP), hex(row.opcode), PAL)
@@ -133,7 +133,7 @@ def packet_differences(runtime: type[Packet], row: Row) -> Iterator[str]:
         yield from _value_differences(f"{name}.{key}", place, field)
 
 
-def _value_differences(what: str, place: Place, field: Field) -> Iterator[str]:
+def _value_differences(what: str, place: Place, field: TableField) -> Iterator[str]:
     everything = frozenset(range(1 << field.width)) if field.width < 8 else None
     for generation in Generation:
         theirs, ours = place.values(generation), field.allowed(generation)

@@ -14,9 +14,9 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.trace.command import main
-from zinc_rt.trace.levels import Level
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
+from zinc_rt.trace.records import Level
 from zinc_rt.trace.show import StepValue, lines, values
 
 MODEL = FOLDER / "qwen3-q.gguf"

@@ -15,11 +15,12 @@ from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.diff import diff
-from zinc_rt.trace.levels import LEVELS, Level
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
 from zinc_rt.trace.records import (
+    LEVELS,
     GraphCreated,
+    Level,
     LogRecord,
     Output,
     Replayed,

@@ -18,7 +18,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
-from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.trace import frame
 from zinc_rt.trace.chrome import timeline
@@ -35,7 +35,7 @@ TICK_NS = 1000
 def t1(monkeypatch: pytest.MonkeyPatch) -> Backend:
     """Simulated, with a counter that counts its readings."""
     readings = itertools.count(1)
-    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 100 * next(readings))
+    monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
     driver = SimDriver(sanitizer="fast")
     backend: Backend = open_t1(
         driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all

@@ -19,8 +19,8 @@ from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import embedded
-from zinc_rt.golden.tiny import write_tiny
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.model.gguf import GGUFFile, read_gguf

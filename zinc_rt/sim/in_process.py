@@ -10,8 +10,8 @@ from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.driver.files import Process
 from zinc_rt.sim.driver.host_mappings import shown_by
-from zinc_rt.sim.interfaces import Finding
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.interfaces import DeviceFinding
+from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Bo
 from zinc_rt.sim.stores import StoreSeen
 
@@ -24,9 +24,9 @@ class SimDriver:
 
     simulated = True
 
-    def __init__(self, machine: Machine | None = None, process: Process | None = None, **options: Any) -> None:
+    def __init__(self, machine: SimMachine | None = None, process: Process | None = None, **options: Any) -> None:
         self._owns = machine is None
-        self.machine = machine or Machine(**options)
+        self.machine = machine or SimMachine(**options)
         self.process = process or self.machine.new_process()
         self._host = LinuxDriver()
         self._mapped: dict[Mapping, Bo | None] = {}
@@ -108,7 +108,7 @@ class SimDriver:
     def watchpoint_hits(self) -> list[StoreSeen]:
         return self.machine.watchpoint_hits(self.process)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[DeviceFinding]:
         return list(self.machine.findings)
 
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue, PageFault, Place
+from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, HardwareQueue
 from zinc_rt.sim.tables.registers import SCRATCH_BASE_HI, SCRATCH_BASE_LO, USER_DATA_0, USER_DATA_COUNT
 
 Ranges = tuple[tuple[int, int], ...]
@@ -41,7 +41,7 @@ class Report(Protocol):
     """A finding at a dispatch."""
 
     def __call__(
-        self, rule: str, sentence: str, *, place: Place | None = None, fault: PageFault | None = None
+        self, rule: str, sentence: str, *, place: CodePlace | None = None, fault: DevicePageFault | None = None
     ) -> None: ...
 
 

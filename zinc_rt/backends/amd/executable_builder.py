@@ -68,7 +68,7 @@ class ExecutableBuilder:
         with ExitStack() as undo:
             kernels = self.code.load(step.code for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
-            precompile_all(self.precompile, [kernel.expected for kernel in kernels.values()])
+            precompile_all(self.precompile, [kernel.to_compile for kernel in kernels.values()])
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va

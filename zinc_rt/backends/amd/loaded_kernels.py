@@ -30,7 +30,7 @@ class LoadedKernel:
     constants: int
 
     @property
-    def expected(self) -> KernelToCompile:
+    def to_compile(self) -> KernelToCompile:
         return KernelToCompile(self.program_va, self.rsrc[0], self.rsrc[1], self.threads)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from zinc_rt.sim.interfaces import Access, AddressSpace
+from zinc_rt.sim.interfaces import AccessKind, AddressSpace
 
 PIECE_BYTES = 4 << 20
 PAGE_BYTES = 4096
@@ -45,7 +45,7 @@ def fill(space: AddressSpace, destination: int, pattern: bytes, size_bytes: int)
 def write(space: AddressSpace, va: int, data: bytes) -> None:
     """Any size, across allocations. Raises Fault with the pages before the bad one written, as DMA leaves them."""
     try:
-        space.view(va, len(data), Access.WRITE)[:] = data
+        space.view(va, len(data), AccessKind.WRITE)[:] = data
     except ValueError:
         for start, end in _pages(va, len(data)):
             space.write(va + start, data[start:end])
@@ -53,8 +53,8 @@ def write(space: AddressSpace, va: int, data: bytes) -> None:
 
 def _copy_piece(space: AddressSpace, destination: int, source: int, size_bytes: int) -> None:
     try:
-        read = space.view(source, size_bytes, Access.READ)
-        space.view(destination, size_bytes, Access.WRITE)[:] = read
+        read = space.view(source, size_bytes, AccessKind.READ)
+        space.view(destination, size_bytes, AccessKind.WRITE)[:] = read
     except ValueError:
         for start, end in _pages(destination, size_bytes):
             space.write(destination + start, space.read(source + start, end - start))

@@ -9,19 +9,19 @@ from collections import deque
 from collections.abc import Callable
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.cp.clocks import Clock, Lane, join
-from zinc_rt.sim.cp.device_state import Device
-from zinc_rt.sim.cp.fetch import WINDOW_DW, Frame, Ring
-from zinc_rt.sim.cp.hazards import Record
+from zinc_rt.sim.cp.clocks import Clock, WorkKind, join
+from zinc_rt.sim.cp.device_state import DeviceState
+from zinc_rt.sim.cp.fetch import WINDOW_DW, FetchFrame, Ring
+from zinc_rt.sim.cp.hazards import AccessRecord
 from zinc_rt.sim.cp.interruptions import FaultIn, Illegal, Wait
-from zinc_rt.sim.cp.stop_report import Stop, report
+from zinc_rt.sim.cp.stop_report import QueueStop, report
 from zinc_rt.sim.cp.work import Pending, Work
 from zinc_rt.sim.interfaces import (
+    CodePlace,
+    DeviceFinding,
+    DevicePageFault,
     Fault,
-    Finding,
     HardwareQueue,
-    PageFault,
-    Place,
     QueueKind,
     QueueState,
     Severity,
@@ -37,7 +37,7 @@ class Channel:
 
     UNIT = 1  # what the queue's pointers count, in units a dword has
 
-    def __init__(self, queue: HardwareQueue, device: Device, number: int) -> None:
+    def __init__(self, queue: HardwareQueue, device: DeviceState, number: int) -> None:
         self.queue = queue
         self.device = device
         self.number = number
@@ -49,15 +49,15 @@ class Channel:
         self.is_user = queue.kind is QueueKind.USERQ_COMPUTE
         start = queue.rptr // self.UNIT
         self.ring = Ring(queue.space, queue.ring_va, max(queue.ring_size_bytes // 4, 1), start, start)
-        self.frames: list[Frame] = [self.ring]
-        self.at: tuple[Frame, int] = (self.ring, start)  # the packet being executed
+        self.frames: list[FetchFrame] = [self.ring]
+        self.at: tuple[FetchFrame, int] = (self.ring, start)  # the packet being executed
         self.ring_start = start  # the ring's packet being executed, or last executed
         self.wait: Wait | None = None
         self.pending = Pending(None if device.reorder_seed is None else device.reorder_seed + number)
         self.seen: Clock = {}
         self.issue = 0
-        self.history: deque[tuple[Frame, int, str]] = deque(maxlen=HISTORY)
-        self._counts = dict.fromkeys(Lane, 0)
+        self.history: deque[tuple[FetchFrame, int, str]] = deque(maxlen=HISTORY)
+        self._counts = dict.fromkeys(WorkKind, 0)
         self._doorbells: deque[tuple[int, Clock]] = deque()  # (ring position, what the host knew when it rang)
         self._reported = -1
         self._last_rung = 0
@@ -182,7 +182,7 @@ class Channel:
             index = 0
         return self._execute(frame, index)
 
-    def _load(self, frame: Frame, count: int) -> None:
+    def _load(self, frame: FetchFrame, count: int) -> None:
         """Fetch packets. A fault is of no packet: the buffer's name and place are said."""
         try:
             frame.load(count)
@@ -190,11 +190,11 @@ class Channel:
             what = f"queue {self.queue.queue_id} fetching packets at {frame.place(frame.position)}"
             raise FaultIn(fault, what, self.at, "packet fetch") from fault
 
-    def _execute(self, frame: Frame, index: int) -> bool:
+    def _execute(self, frame: FetchFrame, index: int) -> bool:
         """The packet at frame.words[index]. False where it is not all there yet."""
         raise NotImplementedError
 
-    def refill(self, frame: Frame, needed: int) -> bool:
+    def refill(self, frame: FetchFrame, needed: int) -> bool:
         """Fetch a packet of `needed` dwords whole. False: in the ring, not yet; Illegal: in an IB, never."""
         if frame.available() < needed:
             if frame is self.ring:
@@ -217,20 +217,20 @@ class Channel:
 
     def clock(self) -> Clock:
         """What this queue knows to have finished, its own CP's doings included."""
-        return {**self.seen, (self.number, Lane.CP): self._counts[Lane.CP]}
+        return {**self.seen, (self.number, WorkKind.CP): self._counts[WorkKind.CP]}
 
     def launched_clock(self) -> Clock:
         """What will have finished once everything launched so far has."""
-        own = {(self.number, lane): self._counts[lane] for lane in Lane}
+        own = {(self.number, kind): self._counts[kind] for kind in WorkKind}
         return {**self.seen, **own}
 
-    def saw(self, *lanes: Lane) -> None:
-        """Everything launched on those lanes has finished."""
-        self.seen = {**self.seen, **{(self.number, lane): self._counts[lane] for lane in lanes}}
+    def saw(self, *kinds: WorkKind) -> None:
+        """Everything launched of those kinds has finished."""
+        self.seen = {**self.seen, **{(self.number, kind): self._counts[kind] for kind in kinds}}
 
     def launch(
         self,
-        lane: Lane,
+        kind: WorkKind,
         advance: Callable[[], Accesses | None],
         *,
         after_dma: bool = False,
@@ -239,10 +239,10 @@ class Channel:
         abandon: Callable[[], None] | None = None,
     ) -> None:
         """Work of the packet being executed. `advance` gives its accesses once it has finished."""
-        self._counts[lane] += 1
-        record = Record(
-            (self.number, lane),
-            self._counts[lane],
+        self._counts[kind] += 1
+        record = AccessRecord(
+            (self.number, kind),
+            self._counts[kind],
             self.device.issue(),
             self.seen,
             NOTHING,
@@ -262,16 +262,16 @@ class Channel:
             self.hazards.add(record)
             return True
 
-        self.pending.launch(Work(lane, record.label, step, after_dma, abandon, self.at))
+        self.pending.launch(Work(kind, record.label, step, after_dma, abandon, self.at))
 
     def touched(
         self, *, reads: Ranges = (), writes: Ranges = (), atomics: Ranges = (), past_l2: bool = False
     ) -> None:
         """The CP itself accessed memory for the packet being executed."""
-        self._counts[Lane.CP] += 1
-        record = Record(
-            (self.number, Lane.CP),
-            self._counts[Lane.CP],
+        self._counts[WorkKind.CP] += 1
+        record = AccessRecord(
+            (self.number, WorkKind.CP),
+            self._counts[WorkKind.CP],
             self.device.issue(),
             self.seen,
             Accesses(reads, (), writes, atomics),
@@ -305,9 +305,9 @@ class Channel:
         severity: Severity = Severity.FINDING,
         *,
         once: object = None,
-        at: tuple[Frame, int] | None = None,
-        place: Place | None = None,
-        fault: PageFault | None = None,
+        at: tuple[FetchFrame, int] | None = None,
+        place: CodePlace | None = None,
+        fault: DevicePageFault | None = None,
     ) -> None:
         """`once`: further findings of the rule with the same value are not told again. `at`: the packet that it is
         about, where that is not the present one."""
@@ -321,7 +321,7 @@ class Channel:
         self._told.add(key)
         frame, position = at or self.at
         self.outbox.finding(
-            Finding(
+            DeviceFinding(
                 severity,
                 rule,
                 self.queue.queue_id,
@@ -350,7 +350,7 @@ class Channel:
                 "page-fault",
                 f"{stop.label}: {access} at 0x{fault.va:x}: {fault.why}, {near}",
                 at=stop.at,
-                fault=PageFault(fault.va, access, fault.why, near, stop.label),
+                fault=DevicePageFault(fault.va, access, fault.why, near, stop.label),
             )
         self.outbox.vm_fault(self.queue, fault)
 
@@ -369,7 +369,7 @@ class Channel:
         ]
         self.queue.report = report(
             self.queue,
-            Stop(frame.place(position), tuple(words), position, sentence),
+            QueueStop(frame.place(position), tuple(words), position, sentence),
             self._disassembled_as(),
             before=before,
         )
@@ -383,7 +383,7 @@ class Channel:
             return  # the report is in queue.report; the client's page is gone
 
     @staticmethod
-    def _held(frame: Frame, index: int) -> bool:
+    def _held(frame: FetchFrame, index: int) -> bool:
         return 0 <= index < len(frame.words)
 
     def packet_dwords(self, header: int) -> int:

@@ -1,7 +1,7 @@
-"""Who knows that whose work has finished: vector clocks over the device's lanes.
+"""Vector clocks over the device's work streams: who knows that whose work has finished.
 
-A lane is one queue's stream of one kind of work: its waves, its DMA, or what its CP does itself. Work on a lane is
-numbered from 1. A clock says, per lane, up to which number everything has finished and is known to have.
+A stream is one queue's work of one kind: its waves, its DMA, or what its CP does itself. The work of a stream is
+numbered from 1. A clock says, per stream, up to which number everything has finished and is known to have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 from zinc_rt.sim.interfaces import AddressSpace
 
 
-class Lane(Enum):
+class WorkKind(Enum):
     WAVES = "waves"
     DMA = "DMA"
     CP = "the CP"
@@ -20,21 +20,21 @@ class Lane(Enum):
     __hash__ = object.__hash__  # Enum's own is Python, and clocks are looked into all the time
 
 
-LaneKey = tuple[int, Lane]
-"""The queue's number in the device, and the lane."""
+WorkStream = tuple[int, WorkKind]
+"""The queue's number in the device, and the kind."""
 
-Clock = Mapping[LaneKey, int]
+Clock = Mapping[WorkStream, int]
 FLAGS_KEPT = 4096
 
 
 def join(one: Clock, other: Clock) -> Clock:
-    """The later of both, per lane. Never changes an argument: clocks are shared."""
+    """The later of both, per stream. Never changes an argument: clocks are shared."""
     if not other or one is other:
         return one
     joined = dict(one)
-    for lane, number in other.items():
-        if joined.get(lane, 0) < number:
-            joined[lane] = number
+    for stream, number in other.items():
+        if joined.get(stream, 0) < number:
+            joined[stream] = number
     return joined
 
 

@@ -1,12 +1,12 @@
 """The command processor: takes queues, runs their packets, in a thread of its own or step by step.
 
-    processor = CommandProcessor(kernel, generation=Generation.GFX12)
+    processor = CommandProcessor(kmd, generation=Generation.GFX12)
     processor.start()
     processor.attach(queue)
     processor.ring(queue, wptr)             # from any thread, never blocks for long
     processor.detach(queue, 2.0)            # False: it hangs and cannot be taken off
 
-The kernel is called without any lock of the CP held, so it may call back.
+The driver side is called without any lock of the CP held, so it may call back.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.device_state import Device
+from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.cp.scheduler import Scheduler
 from zinc_rt.sim.cp.sdma import SdmaChannel
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import Fault, HardwareQueue, Kernel, QueueKind, QueueState
+from zinc_rt.sim.interfaces import Fault, HardwareQueue, Kmd, QueueKind, QueueState
 from zinc_rt.sim.shader_engine import NoShaderEngine, ShaderEngine
 
 SPIN_SECONDS = 200e-6  # looking for doorbells after the last activity, before sleeping (design §5)
@@ -33,7 +33,7 @@ SLEEP_SECONDS = 1e-3
 WAIT_SLEEP_SECONDS = 50e-6  # between looks at memory that a queue waits for, growing to SLEEP_SECONDS
 HARDWARE_QUEUES = 8  # compute slots MES schedules on with amdgpu.user_queue=2 on gfx12 (userq.md §3)
 
-CHANNELS: dict[QueueKind, Callable[[HardwareQueue, Device, int], Channel]] = {
+CHANNELS: dict[QueueKind, Callable[[HardwareQueue, DeviceState, int], Channel]] = {
     QueueKind.KFD_COMPUTE: partial(ComputeChannel, EXECUTE),
     QueueKind.USERQ_COMPUTE: partial(ComputeChannel, EXECUTE),
     QueueKind.KFD_SDMA: SdmaChannel,
@@ -46,7 +46,7 @@ class CommandProcessor:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kmd: Kmd,
         *,
         generation: Generation = Generation.GFX12,
         engine: ShaderEngine | None = None,
@@ -56,8 +56,8 @@ class CommandProcessor:
         consulted: Consulted | None = None,
         poll: Callable[[], object] | None = None,
     ) -> None:
-        self.device = Device(
-            kernel,
+        self.device = DeviceState(
+            kmd,
             generation=generation,
             engine=engine or NoShaderEngine(),
             reorder_seed=reorder_seed,

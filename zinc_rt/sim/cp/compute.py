@@ -8,9 +8,9 @@ from typing import Any
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.cp.channel import Channel
-from zinc_rt.sim.cp.decode import Form, Forms
-from zinc_rt.sim.cp.device_state import Device
-from zinc_rt.sim.cp.fetch import Frame
+from zinc_rt.sim.cp.decode import PacketForm, PacketForms
+from zinc_rt.sim.cp.device_state import DeviceState
+from zinc_rt.sim.cp.fetch import FetchFrame
 from zinc_rt.sim.cp.interruptions import Illegal
 from zinc_rt.sim.cp.register_file import RegisterFile
 from zinc_rt.sim.interfaces import HardwareQueue
@@ -24,16 +24,16 @@ class ComputeChannel(Channel):
         self,
         execute: Mapping[int, Callable[[ComputeChannel, Any], None]],
         queue: HardwareQueue,
-        device: Device,
+        device: DeviceState,
         number: int,
     ) -> None:
         """`execute`: what each packet does, by opcode. One that is not there stops the queue."""
         super().__init__(queue, device, number)
-        self._forms = Forms(execute, device.generation)
+        self._forms = PacketForms(execute, device.generation)
         self.registers = RegisterFile(device.generation)
         self.atomic_return = 0
 
-    def _execute(self, frame: Frame, index: int) -> bool:
+    def _execute(self, frame: FetchFrame, index: int) -> bool:
         words = frame.words
         form = self._forms.of(words[index])
         if form.dwords > len(words) - index:
@@ -90,7 +90,7 @@ class ComputeChannel(Channel):
 
     # --- what is odd about a packet -----------------------------------------------------------------------------
 
-    def _unusual(self, form: Form, packet: Any, words: Sequence[int]) -> None:
+    def _unusual(self, form: PacketForm, packet: Any, words: Sequence[int]) -> None:
         name = form.row.name
         for dword, free in reserved(form.row, form.dwords, self.generation).items():
             extra = words[dword] & free

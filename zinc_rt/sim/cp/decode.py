@@ -9,35 +9,35 @@ from typing import Any
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.opcodes import OTHER_ENGINES  # names for reports of what stops the queue either way
 from zinc_rt.sim.cp.interruptions import Illegal
-from zinc_rt.sim.tables.layout import Make, Row, view
+from zinc_rt.sim.tables.layout import MakeView, PacketRow, view
 from zinc_rt.sim.tables.packets import ONE_DWORD_NOP, ROWS
 
 KEPT = 4096  # headers remembered: a stream of ever new sizes must not grow without end
-_BY_OPCODE: Mapping[int, tuple[Row, ...]] = {
+_BY_OPCODE: Mapping[int, tuple[PacketRow, ...]] = {
     each.opcode: tuple(other for other in ROWS if other.opcode == each.opcode) for each in ROWS
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PacketForm:
     """A packet of one size. `run` is None where the device does not know what it does."""
 
-    row: Row
+    row: PacketRow
     dwords: int
-    view: Make
+    view: MakeView
     run: Callable[[Any, Any], None] | None
     mark: str
 
 
-class Forms:
+class PacketForms:
     """`run`: what each packet does, by opcode."""
 
     def __init__(self, run: Mapping[int, Callable[[Any, Any], None]], generation: Generation) -> None:
         self.generation = generation
         self._run = run
-        self._kept: dict[int, Form] = {}
+        self._kept: dict[int, PacketForm] = {}
 
-    def of(self, header: int) -> Form:
+    def of(self, header: int) -> PacketForm:
         """Raises Illegal for a header the compute engine stops at."""
         form = self._kept.get(header >> 8)
         if form is None:
@@ -46,7 +46,7 @@ class Forms:
                 self._kept[header >> 8] = form
         return form
 
-    def _found(self, header: int) -> Form:
+    def _found(self, header: int) -> PacketForm:
         if header >> 30 != 3:
             raise Illegal(f"type: {_type_text(header)}")
         opcode, count = header >> 8 & 0xFF, header >> 16 & 0x3FFF
@@ -62,7 +62,7 @@ class Forms:
                     chip = self.generation.name.lower()
                     raise Illegal(f"generation: {row.name} is not a compute packet of {chip}")
                 made = view(row, length, self.generation)
-                return Form(row, length, made, self._run.get(opcode), f"packet {row.name}")
+                return PacketForm(row, length, made, self._run.get(opcode), f"packet {row.name}")
         sizes = ", ".join(f"{row.name} has {row.sizes_text()}" for row in rows)
         raise Illegal(f"count: count {count} makes {length} dwords: {sizes}")
 

@@ -1,24 +1,24 @@
-"""What the queues of one device share: the way to the kernel, the shader engine, what has finished."""
+"""What the queues of one device share: the way to the driver side, the shader engine, what has finished."""
 
 from __future__ import annotations
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.consulted import Consulted
 from zinc_rt.sim.cp.clocks import Clock, Flags, join
-from zinc_rt.sim.cp.hazards import Hazards, Record
-from zinc_rt.sim.cp.kmd_messages import Outbox
+from zinc_rt.sim.cp.hazards import AccessRecord, Hazards
+from zinc_rt.sim.cp.kmd_messages import KmdMessages
 from zinc_rt.sim.cp.read_caches import Caches
 from zinc_rt.sim.facts import DEFAULT, Behaviour
-from zinc_rt.sim.interfaces import AddressSpace, Finding, Kernel, Severity
+from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Kmd, Severity
 from zinc_rt.sim.shader_engine import ShaderEngine
 
 
-class Device:
+class DeviceState:
     """`published` is what the host may know: the clocks of all fences that have fired."""
 
     def __init__(
         self,
-        kernel: Kernel,
+        kmd: Kmd,
         *,
         generation: Generation,
         engine: ShaderEngine,
@@ -26,8 +26,8 @@ class Device:
         behaviour: Behaviour = DEFAULT,
         consulted: Consulted | None = None,
     ) -> None:
-        self.kernel = kernel
-        self.outbox = Outbox(kernel)
+        self.kmd = kmd
+        self.outbox = KmdMessages(kmd)
         self.generation = generation
         self.engine = engine
         self.reorder_seed = reorder_seed
@@ -67,7 +67,7 @@ class Device:
         self._caches.pop(id(space), None)
         self._spaces.pop(id(space), None)
 
-    def _report(self, later: Record, rule: str, sentence: str) -> None:
+    def _report(self, later: AccessRecord, rule: str, sentence: str) -> None:
         self.outbox.finding(
-            Finding(Severity.FINDING, rule, later.queue_id, later.position, sentence, later.packet_va)
+            DeviceFinding(Severity.FINDING, rule, later.queue_id, later.position, sentence, later.packet_va)
         )

@@ -15,7 +15,7 @@ WINDOW_DW = 1024
 MAX_DEPTH = 3  # ring, IB, IB within it; deeper nesting is unverified on silicon (pm4.md §3.10)
 
 
-class Frame(Protocol):
+class FetchFrame(Protocol):
     position: int
     words: list[int]
     base: int

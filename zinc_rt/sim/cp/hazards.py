@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.cp.clocks import Clock, Lane, LaneKey
+from zinc_rt.sim.cp.clocks import Clock, WorkKind, WorkStream
 from zinc_rt.sim.shader_engine import Accesses, Ranges
 
 PRUNE_FROM = 64
@@ -42,10 +42,10 @@ NEVER = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class AccessRecord:
     """One piece of work. `issue` numbers the device's packets; `seen` is what its queue knew at the packet."""
 
-    lane: LaneKey
+    stream: WorkStream
     number: int
     issue: int
     seen: Clock
@@ -60,7 +60,7 @@ class Record:
     settled: int = NEVER  # waves its own queue issues from here on have waited for it and read no stale line of it
 
 
-Report = Callable[[Record, str, str], None]
+Report = Callable[[AccessRecord, str, str], None]
 """(the later work, rule, sentence)"""
 
 
@@ -81,32 +81,32 @@ class Hazards:
         wave_caches = Cache.GL1_INV if generation == Generation.GFX11 else NO_CACHE
         self._vector_caches, self._scalar_caches = Cache.GLV_INV | wave_caches, Cache.GLK_INV | wave_caches
         self._needed = tuple(self._vector_caches | self._scalar_caches)
-        self._records: list[Record] = []
-        self._cp: dict[tuple[LaneKey, Accesses], Record] = {}  # what CPs did, the newest of each place
+        self._records: list[AccessRecord] = []
+        self._cp: dict[tuple[WorkStream, Accesses], AccessRecord] = {}  # what CPs did, the newest of each place
         self._code: dict[
-            Ranges, Record
+            Ranges, AccessRecord
         ] = {}  # what was not written by waves, for GLI_INV, the newest of each place
         self._places: dict[Ranges, list[Ranges]] = {}  # of code: the places of _code that overlap it
         self._told: set[tuple[str, str, str]] = set()
         self._prune_at = PRUNE_FROM
 
-    def add(self, record: Record) -> None:
+    def add(self, record: AccessRecord) -> None:
         """Check finished work against everything known, then remember it."""
         accesses = record.accesses
-        lane = record.lane[1]
-        if lane is Lane.WAVES:
+        kind = record.stream[1]
+        if kind is WorkKind.WAVES:
             self._check_waves(record)
         else:
             for other in self._records:
                 self._check(record, other)
             for other in self._cp.values():
-                if lane is not Lane.CP or other.lane[0] != record.lane[0]:
+                if kind is not WorkKind.CP or other.stream[0] != record.stream[0]:
                     self._check(record, other)
         if record.code:
             for place in self._written_places(record.code):
                 self._check_code(record, self._code[place])
-        if lane is Lane.CP:
-            key = (record.lane, accesses)
+        if kind is WorkKind.CP:
+            key = (record.stream, accesses)
             self._cp.pop(key, None)
             self._cp[key] = record
             if len(self._cp) > RECORDS_KEPT:
@@ -115,7 +115,7 @@ class Hazards:
             self._records.append(record)
             if len(self._records) >= self._prune_at:
                 self._prune()
-        if lane is not Lane.WAVES and accesses.writes:
+        if kind is not WorkKind.WAVES and accesses.writes:
             if self._code.pop(accesses.writes, None) is None:
                 self._places.clear()
             self._code[accesses.writes] = record
@@ -133,7 +133,7 @@ class Hazards:
             for record in records:
                 if known and record.settled != NEVER:
                     continue
-                if record.number <= clock.get(record.lane, 0) and (
+                if record.number <= clock.get(record.stream, 0) and (
                     inside is None or _within(record.accesses.writes, inside)
                 ):
                     cleaned = record.cleaned
@@ -141,35 +141,35 @@ class Hazards:
                         if cache not in cleaned:
                             cleaned[cache] = issue
 
-    def _check_waves(self, record: Record) -> None:
+    def _check_waves(self, record: AccessRecord) -> None:
         """Against everything but what has nothing more to say to its own queue's waves."""
-        queue, issue = record.lane[0], record.issue
+        queue, issue = record.stream[0], record.issue
         for records in (self._records, self._cp.values()):
             for other in records:
-                if other.lane[0] != queue:
+                if other.stream[0] != queue:
                     self._check(record, other)
                 elif issue < other.settled:
                     self._check(record, other)
                     if self._settles(record, other):
                         other.settled = issue
 
-    def _settles(self, later: Record, earlier: Record) -> bool:
+    def _settles(self, later: AccessRecord, earlier: AccessRecord) -> bool:
         """What `later` has waited for and read fresh, so do all that its queue issues after it."""
         if earlier.issue > later.issue or earlier.past_l2:
             return False
-        if earlier.lane[1] is not Lane.CP and later.seen.get(earlier.lane, 0) < earlier.number:
+        if earlier.stream[1] is not WorkKind.CP and later.seen.get(earlier.stream, 0) < earlier.number:
             return False
         if not (earlier.accesses.writes or earlier.accesses.atomics):
             return True
         return all(earlier.cleaned.get(cache, NEVER) < later.issue for cache in self._needed)
 
-    def _check(self, one: Record, other: Record) -> None:
+    def _check(self, one: AccessRecord, other: AccessRecord) -> None:
         a, b = one.accesses, other.accesses
         if a.high <= b.low or b.high <= a.low:
             return  # nowhere near each other
         earlier, later = (other, one) if other.issue < one.issue else (one, other)
-        own_cp = earlier.lane[1] is Lane.CP and earlier.lane[0] == later.lane[0]
-        ordered = own_cp or later.seen.get(earlier.lane, 0) >= earlier.number
+        own_cp = earlier.stream[1] is WorkKind.CP and earlier.stream[0] == later.stream[0]
+        ordered = own_cp or later.seen.get(earlier.stream, 0) >= earlier.number
         a, b = earlier.accesses, later.accesses
         if not ordered:
             self._conflict("RAW", earlier, later, overlap(a.writes, b.reads + b.scalar_reads + b.atomics))
@@ -180,7 +180,7 @@ class Hazards:
         written = a.writes + a.atomics
         if not written:
             return
-        if later.lane[1] is Lane.WAVES:
+        if later.stream[1] is WorkKind.WAVES:
             vector, scalar = overlap(written, b.reads), overlap(written, b.scalar_reads)
             if vector is None and scalar is None:
                 return
@@ -198,27 +198,27 @@ class Hazards:
             self._places[code] = found
         return found
 
-    def _check_code(self, later: Record, earlier: Record) -> None:
+    def _check_code(self, later: AccessRecord, earlier: AccessRecord) -> None:
         va = overlap(earlier.accesses.writes, later.code)
         if va is None:
             return
-        own_cp = earlier.lane[1] is Lane.CP and earlier.lane[0] == later.lane[0]
-        if not own_cp and later.seen.get(earlier.lane, 0) < earlier.number:
+        own_cp = earlier.stream[1] is WorkKind.CP and earlier.stream[0] == later.stream[0]
+        if not own_cp and later.seen.get(earlier.stream, 0) < earlier.number:
             self._conflict("RAW", earlier, later, va)
         else:
             self._stale(earlier, later, va, Cache.GLI_INV)
 
-    def _conflict(self, kind: str, earlier: Record, later: Record, va: int | None) -> None:
+    def _conflict(self, kind: str, earlier: AccessRecord, later: AccessRecord, va: int | None) -> None:
         if va is not None:
             self._tell(
                 later,
                 earlier,
                 "missing-barrier",
                 f"{kind} at 0x{va:x}: {later.label} runs while {earlier.label} may still run; "
-                f"{_BARRIERS[earlier.lane[1]]} between them",
+                f"{_BARRIERS[earlier.stream[1]]} between them",
             )
 
-    def _stale(self, earlier: Record, later: Record, va: int | None, wanted: Cache) -> None:
+    def _stale(self, earlier: AccessRecord, later: AccessRecord, va: int | None, wanted: Cache) -> None:
         if va is None:
             return
         missing = [cache for cache in wanted if not earlier.cleaned.get(cache, later.issue) < later.issue]
@@ -232,7 +232,7 @@ class Hazards:
                 f"no {names} between them",
             )
 
-    def _tell(self, later: Record, earlier: Record, rule: str, sentence: str) -> None:
+    def _tell(self, later: AccessRecord, earlier: AccessRecord, rule: str, sentence: str) -> None:
         key = (rule, earlier.label, later.label)
         if key not in self._told and len(self._told) < 10_000:
             self._told.add(key)
@@ -245,11 +245,11 @@ class Hazards:
         """
         newest: dict[int, Clock] = {}
         for record in self._records:
-            newest[record.lane[0]] = record.seen
+            newest[record.stream[0]] = record.seen
         self._records = [
             record
             for record in self._records
-            if newest[record.lane[0]].get(record.lane, 0) < record.number
+            if newest[record.stream[0]].get(record.stream, 0) < record.number
             or (
                 (record.accesses.writes or record.accesses.atomics)
                 and not all(cache in record.cleaned for cache in self._needed)
@@ -259,9 +259,9 @@ class Hazards:
 
 
 _BARRIERS = {
-    Lane.WAVES: "no CS_PARTIAL_FLUSH and no wait on a fence",
-    Lane.DMA: "no wait on a fence (and no raw_wait)",
-    Lane.CP: "no wait",
+    WorkKind.WAVES: "no CS_PARTIAL_FLUSH and no wait on a fence",
+    WorkKind.DMA: "no wait on a fence (and no raw_wait)",
+    WorkKind.CP: "no wait",
 }
 
 

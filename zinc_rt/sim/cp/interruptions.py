@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zinc_rt.sim.cp.fetch import Frame
+from zinc_rt.sim.cp.fetch import FetchFrame
 from zinc_rt.sim.interfaces import Fault
 
 
@@ -17,7 +17,9 @@ class FaultIn(Exception):
     """A Fault of something else than the packet being executed: `label` says what it was of, `at` (frame,
     position) where the packet that launched it stands; None: the present one."""
 
-    def __init__(self, fault: Fault, label: str, at: tuple[Frame, int] | None = None, doing: str = "") -> None:
+    def __init__(
+        self, fault: Fault, label: str, at: tuple[FetchFrame, int] | None = None, doing: str = ""
+    ) -> None:
         """`doing`: the access in words, where that is known better than by Fault.access."""
         super().__init__(f"{label}: {fault}")
         self.fault = fault

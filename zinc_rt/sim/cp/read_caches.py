@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.cp.hazards import Cache
-from zinc_rt.sim.interfaces import Access, AddressSpace
+from zinc_rt.sim.interfaces import AccessKind, AddressSpace
 
 LINE_BYTES = 128  # of GL0 and GL1 on RDNA
 THROWN_OUT = 0.3  # how often a line that is there has gone all the same
@@ -60,9 +60,9 @@ class CachedSpace:
         self._space.write(va, data)
         self._stored(va, len(data))
 
-    def view(self, va: int, size_bytes: int, access: Access) -> memoryview:
+    def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         """For reading: a copy."""
-        if access is Access.WRITE:
+        if access is AccessKind.WRITE:
             self._stored(va, size_bytes)
             return self._space.view(va, size_bytes, access)
         return memoryview(bytearray(self.read(va, size_bytes)))

@@ -13,10 +13,10 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.cp import bulk_moves
 from zinc_rt.sim.cp import sdma_packets as packets
 from zinc_rt.sim.cp.channel import Channel
-from zinc_rt.sim.cp.clocks import Lane
+from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.execute.atomics import LOOP, operation
 from zinc_rt.sim.cp.execute.compare import function
-from zinc_rt.sim.cp.fetch import MAX_DEPTH, Frame, IndirectFrame
+from zinc_rt.sim.cp.fetch import MAX_DEPTH, FetchFrame, IndirectFrame
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.shader_engine import Accesses
 
@@ -29,7 +29,7 @@ class SdmaChannel(Channel):
 
     UNIT = 4
 
-    def _execute(self, frame: Frame, index: int) -> bool:
+    def _execute(self, frame: FetchFrame, index: int) -> bool:
         header = frame.words[index]
         op, sub_op = header & 0xFF, header >> 8 & 0xFF
         row = packets.PACKETS.get((op, sub_op))
@@ -68,11 +68,11 @@ class SdmaChannel(Channel):
 
     def copied(self, advance: Callable[[], bool], accesses: Accesses) -> None:
         """Start a copy; the next packet waits for it."""
-        self.launch(Lane.DMA, lambda: accesses if advance() else None)
+        self.launch(WorkKind.DMA, lambda: accesses if advance() else None)
         if self.pending.busy():
-            self.wait = Wait(lambda: not self.pending.busy(), "its own copy", then=lambda: self.saw(Lane.DMA))
+            self.wait = Wait(lambda: not self.pending.busy(), "its own copy", then=lambda: self.saw(WorkKind.DMA))
         else:
-            self.saw(Lane.DMA)
+            self.saw(WorkKind.DMA)
 
     def packet_dwords(self, header: int) -> int:
         return packets.length_at_most(header)
@@ -205,7 +205,7 @@ def _atomic(channel: SdmaChannel, words: Sequence[int]) -> None:
 
 def _timestamp(channel: SdmaChannel, words: Sequence[int]) -> None:
     va = _va(words, 1) & ~7
-    channel.space.write(va, struct.pack("<Q", channel.device.kernel.gpu_counter() & (1 << 64) - 1))
+    channel.space.write(va, struct.pack("<Q", channel.device.kmd.gpu_counter() & (1 << 64) - 1))
     channel.touched(writes=((va, 8),))
 
 

@@ -19,7 +19,7 @@ CPV = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SdmaRow:
     """`dwords` gives the length from the header and the dwords after it, those that are there (-1: too few)."""
 
     name: str
@@ -43,19 +43,19 @@ def _write(words: Sequence[int]) -> int:
     return 4 + (words[3] & 0xFFFFF) + 1 if len(words) > 3 else -1
 
 
-PACKETS: Mapping[tuple[int, int], Row] = {  # (op, sub-op)
-    (NOP, 0): Row("NOP", _nop, 0x3FFF0000),
-    (COPY, LINEAR): Row("COPY_LINEAR", _copy, CPV),
-    (WRITE, LINEAR): Row("WRITE_LINEAR", _write, 0),
-    (INDIRECT, 0): Row("INDIRECT", _fixed(6), 0xF0000),
-    (FENCE, 0): Row("FENCE", _fixed(4), 0x3DF0000),
-    (TRAP, 0): Row("TRAP", _fixed(2), 0),
-    (POLL_REGMEM, 0): Row("POLL_REGMEM", _fixed(6), 0xF4000000),
-    (COND_EXE, 0): Row("COND_EXE", _fixed(5), 0),
-    (ATOMIC, 0): Row("ATOMIC", _fixed(8), 0xFE010000),
-    (CONST_FILL, 0): Row("CONST_FILL", _fixed(5), 0xC0000000),
-    (TIMESTAMP, GET_GLOBAL_TIMESTAMP): Row("TIMESTAMP_GET_GLOBAL", _fixed(3), 0),
-    (GCR_REQ, 0): Row("GCR_REQ", _fixed(5), 0),
+PACKETS: Mapping[tuple[int, int], SdmaRow] = {  # (op, sub-op)
+    (NOP, 0): SdmaRow("NOP", _nop, 0x3FFF0000),
+    (COPY, LINEAR): SdmaRow("COPY_LINEAR", _copy, CPV),
+    (WRITE, LINEAR): SdmaRow("WRITE_LINEAR", _write, 0),
+    (INDIRECT, 0): SdmaRow("INDIRECT", _fixed(6), 0xF0000),
+    (FENCE, 0): SdmaRow("FENCE", _fixed(4), 0x3DF0000),
+    (TRAP, 0): SdmaRow("TRAP", _fixed(2), 0),
+    (POLL_REGMEM, 0): SdmaRow("POLL_REGMEM", _fixed(6), 0xF4000000),
+    (COND_EXE, 0): SdmaRow("COND_EXE", _fixed(5), 0),
+    (ATOMIC, 0): SdmaRow("ATOMIC", _fixed(8), 0xFE010000),
+    (CONST_FILL, 0): SdmaRow("CONST_FILL", _fixed(5), 0xC0000000),
+    (TIMESTAMP, GET_GLOBAL_TIMESTAMP): SdmaRow("TIMESTAMP_GET_GLOBAL", _fixed(3), 0),
+    (GCR_REQ, 0): SdmaRow("GCR_REQ", _fixed(5), 0),
 }
 
 

@@ -13,7 +13,7 @@ SHOWN_DW = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class QueueStop:
     """`place` names the dword ("ring dword 0x1c (position 28)"); `words` is the packet there, or some of it."""
 
     place: str
@@ -24,7 +24,7 @@ class Stop:
 
 def report(
     queue: HardwareQueue,
-    stop: Stop,
+    stop: QueueStop,
     generation: Generation | None,
     *,
     before: Sequence[str],

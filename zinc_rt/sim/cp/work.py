@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zinc_rt.sim.cp.clocks import Lane
-from zinc_rt.sim.cp.fetch import Frame
+from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.fetch import FetchFrame
 from zinc_rt.sim.cp.interruptions import FaultIn
 from zinc_rt.sim.interfaces import Fault
 
@@ -22,16 +22,16 @@ HELD_BACK = 16  # with a seed: more than this and some of it runs
 class Work:
     """`advance()` does some of it and says whether it is finished; it may raise Fault.
 
-    `lane` None: an end-of-pipe event, which runs once all before it has finished. `after_dma`: waits for the DMA
+    `kind` None: an end-of-pipe event, which runs once all before it has finished. `after_dma`: waits for the DMA
     before it. `at`: (frame, position) of the packet that launched it.
     """
 
-    lane: Lane | None
+    kind: WorkKind | None
     label: str
     advance: Callable[[], bool]
     after_dma: bool = False
     abandon: Callable[[], None] | None = None
-    at: tuple[Frame, int] | None = None
+    at: tuple[FetchFrame, int] | None = None
 
 
 class Pending:
@@ -55,13 +55,13 @@ class Pending:
         if len(self._items) > HELD_BACK:
             self.run(self._random.randrange(1, HELD_BACK))
 
-    def busy(self, lane: Lane | None = None) -> bool:
-        """Anything of that lane unfinished, or anything at all."""
-        return any(lane is None or work.lane is lane for work in self._items)
+    def busy(self, kind: WorkKind | None = None) -> bool:
+        """Anything of that kind unfinished, or anything at all."""
+        return any(kind is None or work.kind is kind for work in self._items)
 
     def unended(self) -> bool:
         """Work that no end-of-pipe event stands behind."""
-        return bool(self._items) and self._items[-1].lane is not None
+        return bool(self._items) and self._items[-1].kind is not None
 
     def oldest(self) -> str:
         return self._items[0].label if self._items else ""
@@ -80,7 +80,7 @@ class Pending:
 
     def settle(self) -> None:
         """Run the end-of-pipe events that nothing unfinished stands before. Raises FaultIn."""
-        while self._items and self._items[0].lane is None and _advance(self._items[0]):
+        while self._items and self._items[0].kind is None and _advance(self._items[0]):
             del self._items[0]
 
     def drop(self) -> None:
@@ -96,13 +96,13 @@ class Pending:
         free: list[Work] = []
         dma = False
         for index, work in enumerate(self._items):
-            if work.lane is None:
+            if work.kind is None:
                 if index == 0:
                     free.append(work)
                 continue
             if not (work.after_dma and dma):
                 free.append(work)
-            dma = dma or work.lane is Lane.DMA
+            dma = dma or work.kind is WorkKind.DMA
         return self._random.choice(free)
 
 

@@ -32,7 +32,7 @@ class _Vector(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-class LocalMemory:
+class InProcessMemory:
     """This process's memory, through process_vm_readv(2), which checks what memcpy would crash on."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from zinc_rt.sim.memory.buffers import Shared
 
 
 @dataclass(slots=True, eq=False)
-class Watched:
+class WatchedDoorbell:
     queue: HardwareQueue
     words: Shared
     index: int  # 64-bit slots
@@ -23,13 +23,13 @@ class Doorbells:
 
     def __init__(self, ring: Callable[[HardwareQueue, int], None], before: Callable[[], None]) -> None:
         self._ring, self._before = ring, before
-        self._watched: tuple[Watched, ...] = ()
+        self._watched: tuple[WatchedDoorbell, ...] = ()
         self._lock = threading.Lock()
 
     def watch(self, queue: HardwareQueue, words: Shared, index: int) -> None:
         words.u64[index] = 0
         with self._lock:
-            self._watched = (*self._watched, Watched(queue, words, index))
+            self._watched = (*self._watched, WatchedDoorbell(queue, words, index))
 
     def unwatch(self, queue: HardwareQueue) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.files import DrmFile
-from zinc_rt.sim.driver.ioctl_call import Request
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.driver.syncobj import drm_file
 from zinc_rt.sim.driver.userq_ioctls import EOP_BYTES, ip_usable, switched_on
 from zinc_rt.sim.memory.buffers import Heap
@@ -28,7 +28,7 @@ _ACCEL_WORKING, _HW_IP_COUNT, _VRAM_USAGE, _GTT_USAGE, _VRAM_GTT, _VIS_VRAM_USAG
     0x17,
 )
 
-Answer = Callable[[Request, DrmFile], bytes]
+Answer = Callable[[IoctlCall, DrmFile], bytes]
 
 
 def _u32(value: int) -> bytes:
@@ -39,7 +39,7 @@ def _u64(value: int) -> bytes:
     return value.to_bytes(8, "little")
 
 
-def _hw_ip(call: Request, file: DrmFile) -> bytes:
+def _hw_ip(call: IoctlCall, file: DrmFile) -> bytes:
     ip, gpu = call.arg["hw_ip_type"], file.gpu
     if ip not in _IPS or call.arg["hw_ip_instance"]:
         raise OSError(errno.EINVAL, "unknown IP")
@@ -53,15 +53,15 @@ def _hw_ip(call: Request, file: DrmFile) -> bytes:
         available_rings={amdgpu.AMDGPU_HW_IP_GFX: 1, amdgpu.AMDGPU_HW_IP_COMPUTE: 0xF}.get(ip, 3),
         ip_discovery_version=major << 16 | minor << 8 | revision,
     )
-    if gpu.kernel.userq_slots and switched_on(gpu):
+    if gpu.linux.userq_slots and switched_on(gpu):
         slots = USERQ_SLOTS_PER_PIPE * gpu.chip.mec_pipes
         record["userq_num_slots"] = slots if ip == amdgpu.AMDGPU_HW_IP_COMPUTE else 1
-    if not gpu.kernel.userq_slots:
+    if not gpu.linux.userq_slots:
         return bytes(record.raw)[:32]  # the struct ended here
     return bytes(record.raw)
 
 
-def _firmware(call: Request, file: DrmFile) -> bytes:
+def _firmware(call: IoctlCall, file: DrmFile) -> bytes:
     firmware, old = file.gpu.chip.firmware, file.gpu.injector.on("firmware-old")
     versions = {
         amdgpu.AMDGPU_INFO_FW_GFX_ME: firmware.me,
@@ -76,7 +76,7 @@ def _firmware(call: Request, file: DrmFile) -> bytes:
     return bytes(amdgpu.INFO_FIRMWARE.new(ver=versions[call.arg["fw_type"]]).raw)
 
 
-def _device(call: Request, file: DrmFile) -> bytes:
+def _device(call: IoctlCall, file: DrmFile) -> bytes:
     chip = file.gpu.chip
     per_array = chip.cus // chip.arrays
     bitmap = [0] * 16
@@ -124,12 +124,12 @@ def _device(call: Request, file: DrmFile) -> bytes:
         gl1c_cache_size=256,
         gl2c_cache_size=chip.l2_kib,
         mall_size=chip.l3_kib * 1024,
-        userq_ip_mask=mask if file.gpu.kernel.userq else 0,
+        userq_ip_mask=mask if file.gpu.linux.userq else 0,
     )
     return bytes(record.raw)
 
 
-def _memory(call: Request, file: DrmFile) -> bytes:
+def _memory(call: IoctlCall, file: DrmFile) -> bytes:
     memory = file.gpu.memory
     vram, gtt = memory.limit[Heap.VRAM], memory.limit[Heap.GTT]
     visible = min(memory.bar_bytes, vram)
@@ -154,27 +154,27 @@ def _memory(call: Request, file: DrmFile) -> bytes:
     return bytes(record.raw)
 
 
-def _vram_gtt(call: Request, file: DrmFile) -> bytes:
+def _vram_gtt(call: IoctlCall, file: DrmFile) -> bytes:
     limit = file.gpu.memory.limit
     return _u64(limit[Heap.VRAM]) + _u64(file.gpu.memory.bar_bytes) + _u64(limit[Heap.GTT])
 
 
-def _fault(call: Request, file: DrmFile) -> bytes:
+def _fault(call: IoctlCall, file: DrmFile) -> bytes:
     address, status = file.vm.last_fault
     return bytes(amdgpu.INFO_GPUVM_FAULT.new(addr=address, status=status, vmhub=0).raw)
 
 
-def _userq_areas(call: Request, file: DrmFile) -> bytes:
+def _userq_areas(call: IoctlCall, file: DrmFile) -> bytes:
     ip = call.arg["hw_ip_type"]
-    if ip == amdgpu.AMDGPU_HW_IP_GFX and file.gpu.kernel.userq:
+    if ip == amdgpu.AMDGPU_HW_IP_GFX and file.gpu.linux.userq:
         sizes = {"shadow_size": 0x11000, "shadow_alignment": 0x1000, "csa_size": 0x20000, "csa_alignment": 0x1000}
         return bytes(amdgpu.INFO_UQ_METADATA.new(**sizes).raw)
-    if ip == amdgpu.AMDGPU_HW_IP_COMPUTE and file.gpu.kernel.userq_compute_metadata:
+    if ip == amdgpu.AMDGPU_HW_IP_COMPUTE and file.gpu.linux.userq_compute_metadata:
         return bytes(amdgpu.INFO_UQ_METADATA.new(eop_size=EOP_BYTES, eop_alignment=PAGE_BYTES).raw)
     raise OSError(errno.EINVAL, "no metadata for this IP")
 
 
-def _count(call: Request, file: DrmFile) -> bytes:
+def _count(call: IoctlCall, file: DrmFile) -> bytes:
     if call.arg["hw_ip_type"] not in _IPS:
         raise OSError(errno.EINVAL, "unknown IP")
     return _u32(file.gpu.chip.sdma_engines if call.arg["hw_ip_type"] == amdgpu.AMDGPU_HW_IP_DMA else 1)
@@ -198,13 +198,13 @@ QUERIES: dict[int, Answer] = {
 }
 
 
-def info(call: Request) -> None:
+def info(call: IoctlCall) -> None:
     file = drm_file(call)
     file.gpu.check_alive()
     size = call.arg["return_size"]
     if not size or not call.arg["return_pointer"]:
         raise OSError(errno.EINVAL, "nowhere to answer to")
     answer = QUERIES.get(call.arg["query"])
-    if answer is None or (call.arg["query"] == amdgpu.AMDGPU_INFO_UQ_FW_AREAS and not file.gpu.kernel.userq):
+    if answer is None or (call.arg["query"] == amdgpu.AMDGPU_INFO_UQ_FW_AREAS and not file.gpu.linux.userq):
         raise OSError(errno.EINVAL, f"unknown query 0x{call.arg['query']:x}")
     call.put(call.arg["return_pointer"], answer(call, file)[:size])

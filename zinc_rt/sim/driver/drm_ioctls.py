@@ -6,8 +6,8 @@ import errno
 
 from zinc_rt.sim.driver import drm_memory, syncobj, userq_ioctls
 from zinc_rt.sim.driver.drm_info import info
-from zinc_rt.sim.driver.files import Context, lowest_free
-from zinc_rt.sim.driver.ioctl_call import Handler, Request, table
+from zinc_rt.sim.driver.files import DrmContext, lowest_free
+from zinc_rt.sim.driver.ioctl_call import IoctlCall, IoctlHandler, table
 from zinc_rt.sim.driver.syncobj import drm_file
 from zinc_rt.sim.tables import amdgpu, drm
 
@@ -20,8 +20,8 @@ _PRIORITIES = (-(1 << 31), -1023, -512, 0, 512, 1023)
 _PRIORITY_NORMAL = 0
 
 
-def version(call: Request) -> None:
-    numbers = DRIVER_VERSION if drm_file(call).gpu.kernel.userq else OLD_DRIVER_VERSION
+def version(call: IoctlCall) -> None:
+    numbers = DRIVER_VERSION if drm_file(call).gpu.linux.userq else OLD_DRIVER_VERSION
     for name, number in zip(("major", "minor", "patchlevel"), numbers, strict=True):
         call.arg[f"version_{name}"] = number
     for name, text in _TEXT.items():
@@ -31,14 +31,14 @@ def version(call: Request) -> None:
         call.arg[f"{name}_len"] = len(text)
 
 
-def get_cap(call: Request) -> None:
+def get_cap(call: IoctlCall) -> None:
     capability = call.arg["capability"]
     if capability > _CAP_LAST:
         raise OSError(errno.EINVAL, "unknown capability")
     call.arg["value"] = _CAPS.get(capability, 0)
 
 
-def context(call: Request) -> None:
+def context(call: IoctlCall) -> None:
     file, arg = drm_file(call), call.arg
     operation, number, gpu = arg["op"], arg["ctx_id"], file.gpu
     if operation == amdgpu.AMDGPU_CTX_OP_ALLOC_CTX:
@@ -47,7 +47,7 @@ def context(call: Request) -> None:
         if arg["priority"] > _PRIORITY_NORMAL and not call.process.privileged:
             raise OSError(errno.EACCES, "needs CAP_SYS_NICE")
         number = lowest_free(file.contexts, 1)  # type: ignore[arg-type]
-        file.contexts[number] = Context(gpu.resets, gpu.vram_lost)
+        file.contexts[number] = DrmContext(gpu.resets, gpu.vram_lost)
         arg.raw[:] = bytes(len(arg.raw))
         arg["new_ctx_id"] = number
         return
@@ -67,7 +67,7 @@ def context(call: Request) -> None:
     arg["state_flags"] = flags
 
 
-def submit(call: Request) -> None:
+def submit(call: IoctlCall) -> None:
     """Kernel rings are not simulated: an honest refusal."""
     if call.arg["ctx_id"] not in drm_file(call).contexts or not call.arg["num_chunks"]:
         raise OSError(errno.EINVAL, "no context, or nothing to submit")
@@ -75,28 +75,28 @@ def submit(call: Request) -> None:
 
 
 HANDLERS = table(
-    Handler(drm.IOCTL_VERSION, version),
-    Handler(drm.IOCTL_GEM_CLOSE, drm_memory.gem_close),
-    Handler(drm.IOCTL_GET_CAP, get_cap),
-    Handler(drm.IOCTL_PRIME_HANDLE_TO_FD, drm_memory.prime_to_fd),
-    Handler(drm.IOCTL_PRIME_FD_TO_HANDLE, drm_memory.prime_from_fd),
-    Handler(drm.IOCTL_SYNCOBJ_CREATE, syncobj.create),
-    Handler(drm.IOCTL_SYNCOBJ_DESTROY, syncobj.destroy),
-    Handler(drm.IOCTL_SYNCOBJ_WAIT, syncobj.wait, unlocked=True),
-    Handler(drm.IOCTL_SYNCOBJ_RESET, syncobj.reset),
-    Handler(drm.IOCTL_SYNCOBJ_SIGNAL, syncobj.signal),
-    Handler(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, syncobj.timeline_wait, unlocked=True),
-    Handler(drm.IOCTL_SYNCOBJ_QUERY, syncobj.query),
-    Handler(drm.IOCTL_SYNCOBJ_TIMELINE_SIGNAL, syncobj.timeline_signal),
-    Handler(amdgpu.IOCTL_GEM_CREATE, drm_memory.gem_create),
-    Handler(amdgpu.IOCTL_GEM_MMAP, drm_memory.gem_mmap),
-    Handler(amdgpu.IOCTL_CTX, context),
-    Handler(amdgpu.IOCTL_CS, submit),
-    Handler(amdgpu.IOCTL_INFO, info),
-    Handler(amdgpu.IOCTL_GEM_VA, drm_memory.gem_va),
-    Handler(amdgpu.IOCTL_GEM_OP, drm_memory.gem_op),
-    Handler(amdgpu.IOCTL_GEM_USERPTR, drm_memory.gem_userptr),
-    Handler(amdgpu.IOCTL_USERQ, userq_ioctls.userq),
-    Handler(amdgpu.IOCTL_USERQ_SIGNAL, userq_ioctls.signal),
-    Handler(amdgpu.IOCTL_USERQ_WAIT, userq_ioctls.wait, unlocked=True),
+    IoctlHandler(drm.IOCTL_VERSION, version),
+    IoctlHandler(drm.IOCTL_GEM_CLOSE, drm_memory.gem_close),
+    IoctlHandler(drm.IOCTL_GET_CAP, get_cap),
+    IoctlHandler(drm.IOCTL_PRIME_HANDLE_TO_FD, drm_memory.prime_to_fd),
+    IoctlHandler(drm.IOCTL_PRIME_FD_TO_HANDLE, drm_memory.prime_from_fd),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_CREATE, syncobj.create),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_DESTROY, syncobj.destroy),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_WAIT, syncobj.wait, unlocked=True),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_RESET, syncobj.reset),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_SIGNAL, syncobj.signal),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, syncobj.timeline_wait, unlocked=True),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_QUERY, syncobj.query),
+    IoctlHandler(drm.IOCTL_SYNCOBJ_TIMELINE_SIGNAL, syncobj.timeline_signal),
+    IoctlHandler(amdgpu.IOCTL_GEM_CREATE, drm_memory.gem_create),
+    IoctlHandler(amdgpu.IOCTL_GEM_MMAP, drm_memory.gem_mmap),
+    IoctlHandler(amdgpu.IOCTL_CTX, context),
+    IoctlHandler(amdgpu.IOCTL_CS, submit),
+    IoctlHandler(amdgpu.IOCTL_INFO, info),
+    IoctlHandler(amdgpu.IOCTL_GEM_VA, drm_memory.gem_va),
+    IoctlHandler(amdgpu.IOCTL_GEM_OP, drm_memory.gem_op),
+    IoctlHandler(amdgpu.IOCTL_GEM_USERPTR, drm_memory.gem_userptr),
+    IoctlHandler(amdgpu.IOCTL_USERQ, userq_ioctls.userq),
+    IoctlHandler(amdgpu.IOCTL_USERQ_SIGNAL, userq_ioctls.signal),
+    IoctlHandler(amdgpu.IOCTL_USERQ_WAIT, userq_ioctls.wait, unlocked=True),
 )

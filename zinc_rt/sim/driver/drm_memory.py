@@ -7,12 +7,12 @@ import threading
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import is_user_range
-from zinc_rt.sim.driver.fence import Fence
+from zinc_rt.sim.driver.fence import DmaFence
 from zinc_rt.sim.driver.files import DmaBufFile, DrmFile
-from zinc_rt.sim.driver.ioctl_call import Request
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.driver.syncobj import drm_file, lookup
 from zinc_rt.sim.memory.buffers import Bo, Heap
-from zinc_rt.sim.memory.vm import GpuVm, Span
+from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.tables import amdgpu
 
 _CREATE_FLAGS = sum(value for name, value in vars(amdgpu).items() if name.startswith("AMDGPU_GEM_CREATE_"))
@@ -31,12 +31,12 @@ _USERPTR_FLAGS = 0xF  # READONLY, ANONONLY, VALIDATE, REGISTER
 _RDWR = 0x2
 
 
-def gem_create(call: Request) -> None:
+def gem_create(call: IoctlCall) -> None:
     file, arg = drm_file(call), call.arg
     size, domains, flags = arg["bo_size"], arg["domains"], arg["domain_flags"]
     known = amdgpu.AMDGPU_GEM_DOMAIN_CPU | amdgpu.AMDGPU_GEM_DOMAIN_GTT | amdgpu.AMDGPU_GEM_DOMAIN_VRAM
     known |= amdgpu.AMDGPU_GEM_DOMAIN_GDS | amdgpu.AMDGPU_GEM_DOMAIN_GWS | amdgpu.AMDGPU_GEM_DOMAIN_OA
-    if file.gpu.kernel.userq and not file.gpu.injector.strikes("no-doorbell-domain"):
+    if file.gpu.linux.userq and not file.gpu.injector.strikes("no-doorbell-domain"):
         known |= amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
     if flags & ~_CREATE_FLAGS or domains & ~known or not domains or arg["alignment"] & (arg["alignment"] - 1):
         raise OSError(errno.EINVAL, "unknown flags or domains")
@@ -73,7 +73,7 @@ def _heap(file: DrmFile, domains: int, size: int) -> Heap:
     return Heap.GTT
 
 
-def gem_mmap(call: Request) -> None:
+def gem_mmap(call: IoctlCall) -> None:
     file = drm_file(call)
     bo = file.bo(call.arg["handle"])
     if not bo.host_visible or bo.heap is Heap.USERPTR:
@@ -81,7 +81,7 @@ def gem_mmap(call: Request) -> None:
     call.arg["addr_ptr"] = file.gpu.offset_of(bo)
 
 
-def gem_close(call: Request) -> None:
+def gem_close(call: IoctlCall) -> None:
     file, handle = drm_file(call), call.arg["handle"]
     if handle not in file.handles:
         raise OSError(errno.EINVAL, f"no buffer {handle}")
@@ -98,7 +98,7 @@ def close_handle(file: DrmFile, handle: int) -> None:
     file.gpu.release(bo)
 
 
-def gem_userptr(call: Request) -> None:
+def gem_userptr(call: IoctlCall) -> None:
     file, arg = drm_file(call), call.arg
     start, size, flags = arg["addr"], arg["size"], arg["flags"]
     if start % PAGE_BYTES or size % PAGE_BYTES or size == 0 or flags & ~_USERPTR_FLAGS:
@@ -111,7 +111,7 @@ def gem_userptr(call: Request) -> None:
     arg["handle"] = file.add(bo)
 
 
-def gem_va(call: Request) -> None:
+def gem_va(call: IoctlCall) -> None:
     file, arg = drm_file(call), call.arg
     operation, flags, va, size = arg["operation"], arg["flags"], arg["va_address"], arg["map_size"]
     if operation not in (1, 2, 3, 4):
@@ -120,12 +120,12 @@ def gem_va(call: Request) -> None:
     if flags & ~_VA_FLAGS and flags & ~_PRT_FLAGS:
         raise OSError(errno.EINVAL, "unknown flags")
     file.gpu.check_alive()
-    timeline = file.gpu.kernel.userq
+    timeline = file.gpu.linux.userq
     inputs = call.numbers_at(arg["input_fence_syncobj_handles"], arg["num_syncobj_handles"]) if timeline else []
     for handle in inputs:
         lookup(file, handle)
     out = arg["vm_timeline_syncobj_out"] if timeline else 0
-    fence = Fence()
+    fence = DmaFence()
     if out:
         syncobj = lookup(file, out)
     change = _change(call, file)
@@ -153,7 +153,7 @@ def gem_va(call: Request) -> None:
                 syncobj.replace(fence)
 
 
-def _change(call: Request, file: DrmFile):  # type: ignore[no-untyped-def]
+def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
     """The checked update of the page tables, to be done now or later."""
     arg = call.arg
     operation, flags, va, size = arg["operation"], arg["flags"], arg["va_address"], arg["map_size"]
@@ -167,7 +167,7 @@ def _change(call: Request, file: DrmFile):  # type: ignore[no-untyped-def]
         span = next((span for span in file.vm.spans if span.start == va and span.bo is bo), None)
         if span is None:
             raise OSError(errno.ENOENT, "not mapped there")
-        if file.gpu.kernel.userq_unmap_check and any(bo in queue.held for queue in file.queues.values()):
+        if file.gpu.linux.userq_unmap_check and any(bo in queue.held for queue in file.queues.values()):
             file.gpu.log("amdgpu: unmapping a vital queue va")
         return lambda: _drop(file, span)
     offset = arg["offset_in_bo"]
@@ -199,7 +199,7 @@ def _map(file: DrmFile, va: int, size: int, bo: Bo, offset: int, flags: int) -> 
     bo.references += 1
 
 
-def _drop(file: DrmFile, span: Span) -> None:
+def _drop(file: DrmFile, span: VmSpan) -> None:
     file.vm.unmap(span)
     file.gpu.release(span.bo)
 
@@ -220,13 +220,13 @@ def clear_range(file: DrmFile, va: int, size: int) -> None:
         file.gpu.release(span.bo)
 
 
-def gem_op(call: Request) -> None:
+def gem_op(call: IoctlCall) -> None:
     """GET_GEM_CREATE_INFO and SET_PLACEMENT change nothing a client here looks at."""
     drm_file(call).bo(call.arg["handle"])
     raise OSError(errno.EINVAL, "unknown operation")
 
 
-def prime_to_fd(call: Request) -> None:
+def prime_to_fd(call: IoctlCall) -> None:
     file = drm_file(call)
     bo = file.bo(call.arg["handle"])
     if call.arg["flags"] & ~(_RDWR | 0o2000000):  # DRM_RDWR, DRM_CLOEXEC
@@ -235,7 +235,7 @@ def prime_to_fd(call: Request) -> None:
     call.arg["fd"] = call.machine.add_file(call.process, DmaBufFile(bo, call.process))
 
 
-def prime_from_fd(call: Request) -> None:
+def prime_from_fd(call: IoctlCall) -> None:
     file = drm_file(call)
     source = call.process.files.get(call.arg["fd"])
     if not isinstance(source, DmaBufFile):

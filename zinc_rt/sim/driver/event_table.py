@@ -21,7 +21,7 @@ _SLOTTED = (kfd.KFD_IOC_EVENT_SIGNAL, kfd.KFD_IOC_EVENT_DEBUG_EVENT)
 
 
 @dataclass(slots=True, eq=False)
-class Event:
+class EventState:
     event_id: int
     kind: int
     auto_reset: bool
@@ -29,26 +29,26 @@ class Event:
     age: int = 1
     destroyed: bool = False
     data: dict[str, int] = field(default_factory=dict)  # EVENT_DATA fields of the last exception
-    waiters: list[Waiter] = field(default_factory=list)
+    waiters: list[EventWaiter] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class EventWaiter:
     """One entry of one WAIT_EVENTS call."""
 
-    event: Event
+    event: EventState
     activated: bool = False
     age_asked: int = 0
 
 
-class Events:
+class EventTable:
     """Guarded by `changed`, which every signal notifies. The machine shares one condition among processes, since
     the command processor signals from its own thread and must not wait for an ioctl."""
 
     def __init__(self, changed: threading.Condition, clock: Callable[[], float] = time.monotonic) -> None:
         self.changed = changed
         self._clock = clock
-        self._by_id: dict[int, Event] = {}
+        self._by_id: dict[int, EventState] = {}
         self.page: Shared | None = None
         self.page_handle = 0
         self._slots_limit = LEGACY_SLOTS
@@ -72,7 +72,7 @@ class Events:
             self.page.view[:] = b"\xff" * PAGE_BYTES_FULL
         return self.page
 
-    def create(self, kind: int, auto_reset: bool) -> Event:
+    def create(self, kind: int, auto_reset: bool) -> EventState:
         with self.changed:
             if kind in _SLOTTED:
                 self.own_page()
@@ -83,7 +83,7 @@ class Events:
             else:
                 event_id = self._next_other
                 self._next_other += 1
-            event = self._by_id[event_id] = Event(event_id, kind, auto_reset)
+            event = self._by_id[event_id] = EventState(event_id, kind, auto_reset)
             return event
 
     def destroy(self, event_id: int) -> None:
@@ -104,13 +104,13 @@ class Events:
         with self.changed:
             self._signal_event(event_id).signaled = False
 
-    def _signal_event(self, event_id: int) -> Event:
+    def _signal_event(self, event_id: int) -> EventState:
         event = self._by_id.get(event_id)
         if event is None or event.kind != kfd.KFD_IOC_EVENT_SIGNAL:
             raise OSError(errno.EINVAL, f"{event_id} is no signal event")
         return event
 
-    def _signal(self, event: Event) -> None:
+    def _signal(self, event: EventState) -> None:
         event.age += 1
         if event.age >= 1 << 64:
             event.age = 2
@@ -155,7 +155,9 @@ class Events:
             self._by_id.clear()
             self.changed.notify_all()
 
-    def wait(self, wanted: list[tuple[int, int]], wait_all: bool, timeout_ms: int) -> tuple[int, list[Waiter]]:
+    def wait(
+        self, wanted: list[tuple[int, int]], wait_all: bool, timeout_ms: int
+    ) -> tuple[int, list[EventWaiter]]:
         """(wait_result, entries) for [(event id, age last seen)]. EINVAL unknown id, EIO destroyed meanwhile."""
         deadline = None if timeout_ms == FOREVER_MS else self._clock() + min(timeout_ms, 0x7FFFFFFF) / 1000
         with self.changed:
@@ -164,7 +166,7 @@ class Events:
                 event = self._by_id.get(event_id)
                 if event is None:
                     raise OSError(errno.EINVAL, f"no event {event_id}")
-                entries.append(Waiter(event, age_asked=age))
+                entries.append(EventWaiter(event, age_asked=age))
             for entry in entries:
                 event = entry.event
                 entry.activated = event.signaled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Fence:
+class DmaFence:
     """Completes once. `error` is a positive errno, ECANCELED after a reset."""
 
     __slots__ = ("done", "error", "queue_va", "value")

@@ -11,10 +11,10 @@ from zinc_rt.sim.memory.buffers import Bo, Shared
 from zinc_rt.sim.memory.vm import GpuVm
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.driver.kfd_state import KfdProcess
-    from zinc_rt.sim.driver.syncobj import Syncobj
+    from zinc_rt.sim.driver.kfd_state import KfdProcessState
+    from zinc_rt.sim.driver.syncobj import SyncobjState
     from zinc_rt.sim.driver.userq_state import UserQueue
-    from zinc_rt.sim.gpu import Gpu
+    from zinc_rt.sim.gpu import SimGpu
 
 
 class File:
@@ -68,7 +68,7 @@ class SmiFile(File):
 
 
 @dataclass(eq=False)
-class Context:
+class DrmContext:
     """AMDGPU_CTX: what a client knows of resets."""
 
     resets_seen: int
@@ -79,14 +79,14 @@ class Context:
 class DrmFile(File):
     """A render node: its own GPU address space, buffer handles, syncobjs, user queues."""
 
-    def __init__(self, path: str, process: Process, gpu: Gpu, vm: GpuVm) -> None:
+    def __init__(self, path: str, process: Process, gpu: SimGpu, vm: GpuVm) -> None:
         super().__init__(path, process)
         self.gpu, self.vm = gpu, vm
         self.handles: dict[int, Bo] = {}
         self.allowed: set[Bo] = set()  # may be mapped through this file
-        self.syncobjs: dict[int, Syncobj] = {}
+        self.syncobjs: dict[int, SyncobjState] = {}
         self.queues: dict[int, UserQueue] = {}
-        self.contexts: dict[int, Context] = {}
+        self.contexts: dict[int, DrmContext] = {}
 
     def bo(self, handle: int) -> Bo:
         if handle not in self.handles:
@@ -114,7 +114,7 @@ class Process:
     pid: int
     memory: UserMemory
     files: dict[int, File] = field(default_factory=dict)
-    kfd: KfdProcess | None = None
+    kfd: KfdProcessState | None = None
     host_mappings: list[tuple[Bo, Shared]] = field(default_factory=list)
     privileged: bool = False  # CAP_SYS_NICE
     dead: bool = False

@@ -14,15 +14,15 @@ from zinc_rt.sim.driver.kfd_memory import (
     MMAP_TYPE_MMIO,
     MMAP_TYPE_RESERVED,
 )
-from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, Gpu
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
+from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
 
 TYPE_MASK = 3 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class HostMapping:
     """Bytes of a memfd from `offset`; `bo` where a buffer object counts its host mappings."""
 
     memory: Shared
@@ -30,7 +30,7 @@ class Shown:
     bo: Bo | None = None
 
 
-def shown_by(machine: Machine, file: File, size_bytes: int, offset: int) -> Shown:
+def shown_by(machine: SimMachine, file: File, size_bytes: int, offset: int) -> HostMapping:
     """Raises the OSError of mmap(2)."""
     if size_bytes <= 0 or offset % PAGE_BYTES or not 0 <= offset < 1 << 64:
         raise OSError(errno.EINVAL, "size 0, or the offset is no page's")
@@ -41,7 +41,7 @@ def shown_by(machine: Machine, file: File, size_bytes: int, offset: int) -> Show
     raise OSError(errno.ENODEV, "this file cannot be mapped")
 
 
-def _gpu_of(machine: Machine, offset: int) -> Gpu:
+def _gpu_of(machine: SimMachine, offset: int) -> SimGpu:
     wanted = offset >> MMAP_GPU_SHIFT & 0xFFFF
     for gpu in machine.gpus:
         if gpu.gpu_id & 0xFFFF == wanted:
@@ -49,7 +49,7 @@ def _gpu_of(machine: Machine, offset: int) -> Gpu:
     raise OSError(errno.ENODEV, "no such GPU in the offset")
 
 
-def _kfd(machine: Machine, file: KfdFile, size_bytes: int, offset: int) -> Shown:
+def _kfd(machine: SimMachine, file: KfdFile, size_bytes: int, offset: int) -> HostMapping:
     process = file.process.kfd
     assert process is not None
     kind = offset & TYPE_MASK
@@ -59,13 +59,13 @@ def _kfd(machine: Machine, file: KfdFile, size_bytes: int, offset: int) -> Shown
             raise OSError(errno.EFAULT, "injected")
         if size_bytes != DOORBELL_SLICE_BYTES:
             raise OSError(errno.EINVAL, f"doorbells: {DOORBELL_SLICE_BYTES} bytes, exactly")
-        return Shown(process.bound(gpu, errno.EFAULT).doorbells)
+        return HostMapping(process.bound(gpu, errno.EFAULT).doorbells)
     if kind == MMAP_TYPE_EVENTS:
         if process.events.page is None:
             raise OSError(errno.EINVAL, "no event page yet")
         if size_bytes > process.events.page.size_bytes:
             raise OSError(errno.EINVAL, "larger than the event page")
-        return Shown(process.events.page)
+        return HostMapping(process.events.page)
     if kind == MMAP_TYPE_RESERVED:
         raise OSError(errno.EINVAL, "the CWSR page is mapped by the kernel on these chips")
     assert kind == MMAP_TYPE_MMIO
@@ -73,12 +73,12 @@ def _kfd(machine: Machine, file: KfdFile, size_bytes: int, offset: int) -> Shown
         raise OSError(errno.EFAULT, "unknown offset")
     if size_bytes != PAGE_BYTES:
         raise OSError(errno.EINVAL, "one page, exactly")
-    return Shown(_gpu_of(machine, offset).remap_page)
+    return HostMapping(_gpu_of(machine, offset).remap_page)
 
 
-def _drm(machine: Machine, file: DrmFile, size_bytes: int, offset: int) -> Shown:
+def _drm(machine: SimMachine, file: DrmFile, size_bytes: int, offset: int) -> HostMapping:
     if offset >> MMAP_GPU_SHIFT and not offset & TYPE_MASK:
-        return Shown(_gpu_of(machine, offset).remap_page) if size_bytes == PAGE_BYTES else _refuse()
+        return HostMapping(_gpu_of(machine, offset).remap_page) if size_bytes == PAGE_BYTES else _refuse()
     bo = file.gpu.bo_at(offset)
     if bo is None:
         raise OSError(errno.EINVAL, "no buffer at this offset")
@@ -90,8 +90,8 @@ def _drm(machine: Machine, file: DrmFile, size_bytes: int, offset: int) -> Shown
         return _refuse()
     if bo.heap is Heap.VRAM:
         machine.consulted.mark("host maps VRAM")
-    return Shown(bo.host_maps(file.gpu.coherence), 0, bo)
+    return HostMapping(bo.host_maps(file.gpu.coherence), 0, bo)
 
 
-def _refuse() -> Shown:
+def _refuse() -> HostMapping:
     raise OSError(errno.EINVAL, "larger than what lies there")

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zinc_rt.sim.driver.files import File, Process
-from zinc_rt.sim.tables.structs import Fields, Ioctl, Layout
+from zinc_rt.sim.tables.structs import Fields, IoctlRow, StructLayout
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.machine import Machine
+    from zinc_rt.sim.machine import SimMachine
 
 
 @dataclass(slots=True)
-class Request:
-    machine: Machine
+class IoctlCall:
+    machine: SimMachine
     process: Process
     file: File
     arg: Fields
@@ -41,7 +41,7 @@ class Request:
         if data:
             self.process.memory.write(address, data)
 
-    def records_at(self, address: int, count: int, layout: Layout, limit: int = 1 << 16) -> list[Fields]:
+    def records_at(self, address: int, count: int, layout: StructLayout, limit: int = 1 << 16) -> list[Fields]:
         if count > limit:
             raise OSError(errno.ENOMEM, f"{count} entries")
         raw = self.bytes_at(address, count * layout.size_bytes)
@@ -49,15 +49,15 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
+class IoctlHandler:
     """One row of an ioctl table. `unlocked`: it may sleep, and takes the machine's lock itself if it must."""
 
-    ioctl: Ioctl
-    run: Callable[[Request], None]
+    ioctl: IoctlRow
+    run: Callable[[IoctlCall], None]
     unlocked: bool = False
 
 
-def table(*rows: Handler) -> dict[int, Handler]:
+def table(*rows: IoctlHandler) -> dict[int, IoctlHandler]:
     """By number."""
     numbers = {row.ioctl.number: row for row in rows}
     if len(numbers) != len(rows):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.sim.driver.event_table import Waiter
-from zinc_rt.sim.driver.ioctl_call import Request
+from zinc_rt.sim.driver.event_table import EventWaiter
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_EVENTS, state
 from zinc_rt.sim.memory.buffers import Shared
 from zinc_rt.sim.tables import kfd
@@ -14,7 +14,7 @@ AGE_MINOR = 14
 _DATA_BYTES = {kfd.KFD_IOC_EVENT_MEMORY: 32, kfd.KFD_IOC_EVENT_HW_EXCEPTION: 16}
 
 
-def create(call: Request) -> None:
+def create(call: IoctlCall) -> None:
     process, arg = state(call), call.arg
     if arg["event_page_offset"]:
         _take_page(call)
@@ -25,7 +25,7 @@ def create(call: Request) -> None:
         arg["event_page_offset"] = MMAP_TYPE_EVENTS
 
 
-def _take_page(call: Request) -> None:
+def _take_page(call: IoctlCall) -> None:
     process, handle = state(call), call.arg["event_page_offset"]
     if process.events.page is not None:
         raise OSError(errno.EINVAL, "an event page was given before")
@@ -40,24 +40,24 @@ def _take_page(call: Request) -> None:
     process.events.use_page(page, handle)
 
 
-def destroy(call: Request) -> None:
+def destroy(call: IoctlCall) -> None:
     state(call).events.destroy(call.arg["event_id"])
 
 
-def set_event(call: Request) -> None:
+def set_event(call: IoctlCall) -> None:
     state(call).events.set(call.arg["event_id"])
 
 
-def reset(call: Request) -> None:
+def reset(call: IoctlCall) -> None:
     state(call).events.reset(call.arg["event_id"])
 
 
-def wait(call: Request) -> None:
+def wait(call: IoctlCall) -> None:
     arg = call.arg
     arg["wait_result"] = kfd.KFD_IOC_WAIT_RESULT_FAIL
     address, size = arg["events_ptr"], kfd.EVENT_DATA.size_bytes
     wanted = call.records_at(address, arg["num_events"], kfd.EVENT_DATA)
-    ages = state(call).machine.kernel.kfd_minor >= AGE_MINOR
+    ages = state(call).machine.linux.kfd_minor >= AGE_MINOR
     asked = [(each["event_id"], each["last_event_age"] if ages else 0) for each in wanted]
     result, entries = state(call).events.wait(asked, bool(arg["wait_for_all"]), arg["timeout"])
     if result == kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
@@ -67,7 +67,7 @@ def wait(call: Request) -> None:
     arg["wait_result"] = result
 
 
-def _fired(raw: bytes, entry: Waiter) -> bytes:
+def _fired(raw: bytes, entry: EventWaiter) -> bytes:
     """The part of EVENT_DATA that the kernel copies back for this entry."""
     event = entry.event
     record = kfd.EVENT_DATA.read(raw)

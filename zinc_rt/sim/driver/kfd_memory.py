@@ -7,9 +7,9 @@ import errno
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import is_user_range
 from zinc_rt.sim.driver.files import DmaBufFile, DrmFile
-from zinc_rt.sim.driver.ioctl_call import Request
-from zinc_rt.sim.driver.kfd_state import Buffer, KfdProcess, OnGpu
-from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, Gpu
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.driver.kfd_state import KfdBuffer, KfdProcessState, ProcessOnGpu
+from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
 from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.tables import kfd
@@ -30,7 +30,7 @@ _DOMAINS = (
 )
 
 
-def state(call: Request) -> KfdProcess:
+def state(call: IoctlCall) -> KfdProcessState:
     assert call.process.kfd is not None
     return call.process.kfd
 
@@ -39,7 +39,7 @@ def mmap_cookie(kind: int, gpu_id: int) -> int:
     return kind | (gpu_id & 0xFFFF) << MMAP_GPU_SHIFT
 
 
-def acquire_vm(call: Request) -> None:
+def acquire_vm(call: IoctlCall) -> None:
     process = state(call)
     gpu = process.gpu(call.arg["gpu_id"])
     gpu.check_alive()
@@ -57,10 +57,10 @@ def acquire_vm(call: Request) -> None:
         raise OSError(errno.EINVAL, "a render node of another GPU")
     doorbells = Shared("doorbells", DOORBELL_SLICE_BYTES)
     file.vm.users += 1
-    process.on[gpu.gpu_id] = OnGpu(gpu, file, file.vm, doorbells)
+    process.on[gpu.gpu_id] = ProcessOnGpu(gpu, file, file.vm, doorbells)
 
 
-def alloc(call: Request) -> None:
+def alloc(call: IoctlCall) -> None:
     process, arg = state(call), call.arg
     size, flags, va = arg["size"], arg["flags"], arg["va_addr"]
     if size == 0:
@@ -83,7 +83,7 @@ def alloc(call: Request) -> None:
     index = process.next_index.get(gpu.gpu_id, 1)
     process.next_index[gpu.gpu_id] = index + 1
     handle = gpu.gpu_id << 32 | index
-    process.buffers[handle] = Buffer(handle, va, bo.size_bytes, flags, gpu, bo)
+    process.buffers[handle] = KfdBuffer(handle, va, bo.size_bytes, flags, gpu, bo)
     on.file.allowed.add(bo)
     arg["handle"] = handle
     if heap is Heap.MMIO:
@@ -92,7 +92,7 @@ def alloc(call: Request) -> None:
         arg["mmap_offset"] = gpu.offset_of(bo)
 
 
-def _new_bo(call: Request, gpu: Gpu, on: OnGpu, heap: Heap, size: int, flags: int) -> Bo:
+def _new_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: int, flags: int) -> Bo:
     name = f"{heap.value} 0x{call.arg['va_addr']:x}"
     if heap is Heap.DOORBELL:
         return Bo(heap, size, on.doorbells, name, references=2)  # the store belongs to the process
@@ -112,7 +112,7 @@ def _new_bo(call: Request, gpu: Gpu, on: OnGpu, heap: Heap, size: int, flags: in
     return gpu.allocate(heap, size, name, public=public, cached=heap is Heap.GTT and _cached(gpu, flags))
 
 
-def _cached(gpu: Gpu, flags: int) -> bool:
+def _cached(gpu: SimGpu, flags: int) -> bool:
     """Whether GL2 caches this host memory: it is UC on gfx12 for UNCACHED (gmc_v12_0_get_vm_pte), on gfx11 for
     COHERENT and EXT_COHERENT too (gmc_v11_0_get_vm_pte); everything else is NC."""
     uncached = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
@@ -121,7 +121,7 @@ def _cached(gpu: Gpu, flags: int) -> bool:
     return not flags & uncached
 
 
-def free(call: Request) -> None:
+def free(call: IoctlCall) -> None:
     process = state(call)
     handle = call.arg["handle"]
     if process.events.page_handle and handle == process.events.page_handle:
@@ -137,7 +137,7 @@ def free(call: Request) -> None:
     buffer.gpu.release(buffer.bo)
 
 
-def _devices(call: Request) -> list[int]:
+def _devices(call: IoctlCall) -> list[int]:
     count, done = call.arg["n_devices"], call.arg["n_success"]
     if count == 0:
         raise OSError(errno.EINVAL, "no devices")
@@ -146,7 +146,7 @@ def _devices(call: Request) -> list[int]:
     return call.numbers_at(call.arg["device_ids_array_ptr"], count, limit=MAX_DEVICES)
 
 
-def map_to_gpu(call: Request) -> None:
+def map_to_gpu(call: IoctlCall) -> None:
     process, handle = state(call), call.arg["handle"]
     ids = _devices(call)
     process.bound(process.gpu(handle >> 32), errno.ENODEV)
@@ -159,7 +159,7 @@ def map_to_gpu(call: Request) -> None:
         call.arg["n_success"] = place + 1
 
 
-def _map(buffer: Buffer, vm: GpuVm) -> list:
+def _map(buffer: KfdBuffer, vm: GpuVm) -> list:
     twice = bool(buffer.flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_AQL_QUEUE_MEM)
     spans = []
     try:
@@ -175,7 +175,7 @@ def _map(buffer: Buffer, vm: GpuVm) -> list:
     return spans
 
 
-def unmap_from_gpu(call: Request) -> None:
+def unmap_from_gpu(call: IoctlCall) -> None:
     process, handle = state(call), call.arg["handle"]
     ids = _devices(call)
     process.gpu(handle >> 32)
@@ -185,13 +185,13 @@ def unmap_from_gpu(call: Request) -> None:
         if peer.gpu_id not in buffer.spans:
             raise OSError(errno.EINVAL, "not mapped there")
         held = any(buffer.bo in queue.held for queue in process.queues.values())
-        if held and peer.kernel.buffer_validation:
+        if held and peer.linux.buffer_validation:
             raise OSError(errno.EBUSY, "a live queue uses it")
         process.unmap(buffer, peer.gpu_id)
         call.arg["n_success"] = place + 1
 
 
-def available_memory(call: Request) -> None:
+def available_memory(call: IoctlCall) -> None:
     process = state(call)
     gpu = process.gpu(call.arg["gpu_id"])
     gpu.check_alive()
@@ -199,7 +199,7 @@ def available_memory(call: Request) -> None:
     call.arg["available"] = max(0, left) & ~((1 << 21) - 1)  # whole 2 MiB, as the kernel rounds
 
 
-def export_dmabuf(call: Request) -> None:
+def export_dmabuf(call: IoctlCall) -> None:
     process, handle = state(call), call.arg["handle"]
     process.gpu(handle >> 32)
     buffer = process.buffer(handle, errno.EINVAL)
@@ -207,7 +207,7 @@ def export_dmabuf(call: Request) -> None:
     call.arg["dmabuf_fd"] = call.machine.add_file(call.process, DmaBufFile(buffer.bo, call.process))
 
 
-def import_dmabuf(call: Request) -> None:
+def import_dmabuf(call: IoctlCall) -> None:
     process = state(call)
     gpu = process.gpu(call.arg["gpu_id"])
     file = call.process.files.get(call.arg["dmabuf_fd"])
@@ -222,12 +222,12 @@ def import_dmabuf(call: Request) -> None:
     process.next_index[gpu.gpu_id] = index + 1
     handle = gpu.gpu_id << 32 | index
     flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE
-    process.buffers[handle] = Buffer(handle, call.arg["va_addr"], bo.size_bytes, flags, gpu, bo)
+    process.buffers[handle] = KfdBuffer(handle, call.arg["va_addr"], bo.size_bytes, flags, gpu, bo)
     on.file.allowed.add(bo)
     call.arg["handle"] = handle
 
 
-def dmabuf_info(call: Request) -> None:
+def dmabuf_info(call: IoctlCall) -> None:
     file = call.process.files.get(call.arg["dmabuf_fd"])
     if not isinstance(file, DmaBufFile):
         raise OSError(errno.EINVAL, "no dma-buf")
@@ -240,7 +240,7 @@ def dmabuf_info(call: Request) -> None:
         call.arg["flags"] |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
 
 
-def set_memory_policy(call: Request) -> None:
+def set_memory_policy(call: IoctlCall) -> None:
     process = state(call)
     policies = (kfd.KFD_IOC_CACHE_POLICY_COHERENT, kfd.KFD_IOC_CACHE_POLICY_NONCOHERENT)
     if call.arg["default_policy"] not in policies or call.arg["alternate_policy"] not in policies:
@@ -248,6 +248,6 @@ def set_memory_policy(call: Request) -> None:
     process.bound(process.gpu(call.arg["gpu_id"]), errno.ESRCH)
 
 
-def set_scratch_backing(call: Request) -> None:
+def set_scratch_backing(call: IoctlCall) -> None:
     process = state(call)
     process.bound(process.gpu(call.arg["gpu_id"]), errno.ESRCH)

@@ -6,11 +6,18 @@ import errno
 
 from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
 from zinc_rt.sim.driver.client_memory import is_user_range
-from zinc_rt.sim.driver.ioctl_call import Request
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_DOORBELL, mmap_cookie, state
-from zinc_rt.sim.driver.kfd_state import DOORBELLS, MAX_QUEUE_IDS, MAX_QUEUES_PER_GPU, KfdProcess, OnGpu, Queue
-from zinc_rt.sim.gpu import Gpu
-from zinc_rt.sim.interfaces import Finding, HardwareQueue, QueueKind, Severity
+from zinc_rt.sim.driver.kfd_state import (
+    DOORBELLS,
+    MAX_QUEUE_IDS,
+    MAX_QUEUES_PER_GPU,
+    KfdProcessState,
+    KfdQueueState,
+    ProcessOnGpu,
+)
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.interfaces import DeviceFinding, HardwareQueue, QueueKind, Severity
 from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.profiles import ENOTSUPP
@@ -27,12 +34,12 @@ _SDMA = (
 )
 
 
-def node_cwsr(gpu: Gpu) -> Cwsr:
+def node_cwsr(gpu: SimGpu) -> Cwsr:
     """What this kernel sizes: sysfs shows the same."""
-    return gpu.chip.cwsr(old_table=not gpu.kernel.gfx1151_new_table)
+    return gpu.chip.cwsr(old_table=not gpu.linux.gfx1151_new_table)
 
 
-def _enforced_cwsr(gpu: Gpu) -> Cwsr:
+def _enforced_cwsr(gpu: SimGpu) -> Cwsr:
     sizes = node_cwsr(gpu)
     if not gpu.injector.strikes("cwsr-mismatch"):
         return sizes
@@ -52,7 +59,7 @@ def _check_common(arg: Fields) -> None:
         raise OSError(errno.EINVAL, "the ring's size is no power of two")
 
 
-def create(call: Request) -> None:
+def create(call: IoctlCall) -> None:
     process, arg = state(call), call.arg
     _check_common(arg)
     for name in ("read_pointer_address", "write_pointer_address"):
@@ -67,7 +74,7 @@ def create(call: Request) -> None:
     if kind != kfd.KFD_IOC_QUEUE_TYPE_COMPUTE and kind not in _SDMA:
         raise OSError(ENOTSUPP, f"queue type {kind}")
     gpu = process.gpu(arg["gpu_id"])
-    if by_engine and gpu.kernel.kfd_minor < SDMA_BY_ENGINE_MINOR:
+    if by_engine and gpu.linux.kfd_minor < SDMA_BY_ENGINE_MINOR:
         raise OSError(ENOTSUPP, f"queue type {kind}")
     if by_engine and arg["sdma_engine_id"] >= gpu.chip.sdma_engines:
         raise OSError(errno.EINVAL, "no such SDMA engine")
@@ -101,7 +108,7 @@ def create(call: Request) -> None:
             "cwsr_va": arg["ctx_save_restore_address"],
             "cwsr_size_bytes": arg["ctx_save_restore_size"],
         }
-    queue = Queue(queue_id, kind, gpu, hardware, doorbell, held, sdma_slot=sdma_slot)
+    queue = KfdQueueState(queue_id, kind, gpu, hardware, doorbell, held, sdma_slot=sdma_slot)
     process.queues[queue_id] = queue
     for bo in held:
         bo.references += 1
@@ -118,7 +125,7 @@ def create(call: Request) -> None:
     arg["doorbell_offset"] = mmap_cookie(MMAP_TYPE_DOORBELL, gpu.gpu_id) | doorbell * 8
 
 
-def _tell_ignored(gpu: Gpu, arg: Fields, kind: int, queue_id: int) -> None:
+def _tell_ignored(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
     """Members that only other kinds of queues have: a value there was meant for another member."""
     engine_matters = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
     for name in ("metadata_ring_size",) if engine_matters else ("sdma_engine_id", "metadata_ring_size"):
@@ -126,17 +133,17 @@ def _tell_ignored(gpu: Gpu, arg: Fields, kind: int, queue_id: int) -> None:
             sentence = (
                 f"CREATE_QUEUE.{name} is {arg[name]:#x}, which a queue of type {kind} does not use: leave it 0"
             )
-            gpu.finding(Finding(Severity.FINDING, "argument-unused", queue_id, 0, sentence))
+            gpu.finding(DeviceFinding(Severity.FINDING, "argument-unused", queue_id, 0, sentence))
 
 
-def _buffers(gpu: Gpu, on: OnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:
+def _buffers(gpu: SimGpu, on: ProcessOnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:
     """What kfd_queue_acquire_buffers checks and holds."""
     vm = on.vm
     wptr = vm.span_at(arg["write_pointer_address"])
     # whatever the kind: MES reads it through the GART (init_user_queue)
     if wptr is None or wptr.bo.heap is Heap.VRAM or wptr.bo not in gpu.memory.bos:
         raise OSError(errno.EINVAL, "wptr: not in this GPU's GTT")
-    if not gpu.kernel.buffer_validation:
+    if not gpu.linux.buffer_validation:
         return []
     held = [
         _exact(vm, arg["write_pointer_address"], PAGE_BYTES, "wptr"),
@@ -168,7 +175,7 @@ def _exact(vm: GpuVm, va: int, size_bytes: int, name: str) -> Bo:
     return span.bo
 
 
-def _sdma_slot(process: KfdProcess, gpu: Gpu, arg: Fields) -> tuple[int, int]:
+def _sdma_slot(process: KfdProcessState, gpu: SimGpu, arg: Fields) -> tuple[int, int]:
     taken = {queue.sdma_slot for each in call_owners(gpu) for queue in each.queues_on(gpu)}
     engines = range(gpu.chip.sdma_engines)
     if arg["queue_type"] == kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI:
@@ -182,11 +189,11 @@ def _sdma_slot(process: KfdProcess, gpu: Gpu, arg: Fields) -> tuple[int, int]:
     raise OSError(errno.ENOMEM, "all SDMA queues are used")
 
 
-def call_owners(gpu: Gpu) -> list[KfdProcess]:
-    return [owner for owner in gpu.owners if isinstance(owner, KfdProcess)]
+def call_owners(gpu: SimGpu) -> list[KfdProcessState]:
+    return [owner for owner in gpu.owners if isinstance(owner, KfdProcessState)]
 
 
-def _run_or_stop(queue: Queue, arg: Fields) -> None:
+def _run_or_stop(queue: KfdQueueState, arg: Fields) -> None:
     queue.active = bool(arg["ring_base_address"] and arg["queue_percentage"] & 0xFF)
     if queue.active:
         queue.gpu.resume(queue.hardware)
@@ -194,7 +201,7 @@ def _run_or_stop(queue: Queue, arg: Fields) -> None:
         queue.gpu.pause(queue.hardware)
 
 
-def destroy(call: Request) -> None:
+def destroy(call: IoctlCall) -> None:
     process = state(call)
     queue = process.queues.get(call.arg["queue_id"])
     if queue is None:
@@ -203,7 +210,7 @@ def destroy(call: Request) -> None:
         raise OSError(errno.ETIME, "could not be preempted; gone all the same")
 
 
-def _queue(call: Request) -> Queue:
+def _queue(call: IoctlCall) -> KfdQueueState:
     """For the calls that say EFAULT to an unknown queue."""
     queue = state(call).queues.get(call.arg["queue_id"])
     if queue is None:
@@ -211,14 +218,14 @@ def _queue(call: Request) -> Queue:
     return queue
 
 
-def update(call: Request) -> None:
+def update(call: IoctlCall) -> None:
     arg = call.arg
     _check_common(arg)
     queue = _queue(call)
     on = state(call).bound(queue.gpu, errno.EFAULT)
     size = max(arg["ring_size"], kfd.KFD_MIN_QUEUE_RING_SIZE)
     hardware = queue.hardware
-    if arg["ring_base_address"] and queue.gpu.kernel.buffer_validation:
+    if arg["ring_base_address"] and queue.gpu.linux.buffer_validation:
         try:
             bo = _exact(on.vm, arg["ring_base_address"], size if size >= PAGE_BYTES else 0, "ring")
         except OSError as error:
@@ -232,7 +239,7 @@ def update(call: Request) -> None:
     _run_or_stop(queue, arg)
 
 
-def set_cu_mask(call: Request) -> None:
+def set_cu_mask(call: IoctlCall) -> None:
     bits = call.arg["num_cu_mask"]
     if bits == 0 or bits % 32:
         raise OSError(errno.EINVAL, "no multiple of 32 bits")
@@ -246,7 +253,7 @@ def set_cu_mask(call: Request) -> None:
     queue.hardware.extra["cu_mask"] = pairs
 
 
-def get_wave_state(call: Request) -> None:
+def get_wave_state(call: IoctlCall) -> None:
     queue = _queue(call)
     if queue.kind != kfd.KFD_IOC_QUEUE_TYPE_COMPUTE or queue.active:
         raise OSError(errno.EINVAL, "only of a compute queue that is stopped")

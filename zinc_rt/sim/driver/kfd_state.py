@@ -6,16 +6,16 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from zinc_rt.sim.driver.event_table import Events
+from zinc_rt.sim.driver.event_table import EventTable
 from zinc_rt.sim.driver.files import DrmFile, Process, SmiFile
-from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, Gpu
+from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
 from zinc_rt.sim.interfaces import Fault, HardwareQueue
 from zinc_rt.sim.memory.buffers import Bo, Shared
-from zinc_rt.sim.memory.vm import GpuVm, Span
+from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.tables import kfd
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.machine import Machine
+    from zinc_rt.sim.machine import SimMachine
 
 MAX_QUEUE_IDS = 1024  # KFD_MAX_NUM_OF_QUEUES_PER_PROCESS
 MAX_QUEUES_PER_GPU = 127  # of one process: a static queue takes one of 128
@@ -23,16 +23,16 @@ DOORBELLS = DOORBELL_SLICE_BYTES // 8
 
 
 @dataclass(slots=True, eq=False)
-class Buffer:
+class KfdBuffer:
     """A handle of ALLOC_MEMORY_OF_GPU."""
 
     handle: int
     va: int
     size_bytes: int
     flags: int
-    gpu: Gpu
+    gpu: SimGpu
     bo: Bo
-    spans: dict[int, list[Span]] = field(default_factory=dict)  # gpu_id: where it is mapped
+    spans: dict[int, list[VmSpan]] = field(default_factory=dict)  # gpu_id: where it is mapped
 
     @property
     def writable(self) -> bool:
@@ -44,10 +44,10 @@ class Buffer:
 
 
 @dataclass(slots=True, eq=False)
-class Queue:
+class KfdQueueState:
     queue_id: int
     kind: int
-    gpu: Gpu
+    gpu: SimGpu
     hardware: HardwareQueue
     doorbell: int
     held: list[Bo]  # buffers that may not be unmapped while it lives
@@ -57,10 +57,10 @@ class Queue:
 
 
 @dataclass(slots=True, eq=False)
-class OnGpu:
+class ProcessOnGpu:
     """The process on one GPU (kfd_process_device)."""
 
-    gpu: Gpu
+    gpu: SimGpu
     file: DrmFile
     vm: GpuVm
     doorbells: Shared
@@ -72,16 +72,16 @@ class OnGpu:
             raise OSError(errno.EIO, "the GPU was reset under this process")
 
 
-class KfdProcess:
+class KfdProcessState:
     """One per process that has /dev/kfd open. Implements sim.gpu.Owner."""
 
-    def __init__(self, process: Process, machine: Machine) -> None:
+    def __init__(self, process: Process, machine: SimMachine) -> None:
         self.process, self.machine = process, machine
-        self.on: dict[int, OnGpu] = {}
-        self.buffers: dict[int, Buffer] = {}
+        self.on: dict[int, ProcessOnGpu] = {}
+        self.buffers: dict[int, KfdBuffer] = {}
         self.next_index: dict[int, int] = {}
-        self.queues: dict[int, Queue] = {}
-        self.events = Events(machine.changed)
+        self.queues: dict[int, KfdQueueState] = {}
+        self.events = EventTable(machine.changed)
         self.smi: list[SmiFile] = []
         self.held_files: list[DrmFile] = []  # closed by the client, still bound
         self.runtime_enabled = False
@@ -89,13 +89,13 @@ class KfdProcess:
         for gpu in machine.gpus:
             gpu.owners.add(self)
 
-    def gpu(self, gpu_id: int, number: int = errno.EINVAL) -> Gpu:
+    def gpu(self, gpu_id: int, number: int = errno.EINVAL) -> SimGpu:
         for gpu in self.machine.gpus:
             if gpu.gpu_id == gpu_id:
                 return gpu
         raise OSError(number, f"no GPU {gpu_id}")
 
-    def bound(self, gpu: Gpu, number: int) -> OnGpu:
+    def bound(self, gpu: SimGpu, number: int) -> ProcessOnGpu:
         """`number`: what this ioctl says to a process without a VM there."""
         if gpu.gpu_id not in self.on:
             raise OSError(number, "ACQUIRE_VM comes first")
@@ -103,15 +103,15 @@ class KfdProcess:
         on.check()
         return on
 
-    def buffer(self, handle: int, number: int) -> Buffer:
+    def buffer(self, handle: int, number: int) -> KfdBuffer:
         if handle not in self.buffers:
             raise OSError(number, f"no buffer 0x{handle:x}")
         return self.buffers[handle]
 
-    def queues_on(self, gpu: Gpu) -> list[Queue]:
+    def queues_on(self, gpu: SimGpu) -> list[KfdQueueState]:
         return [queue for queue in self.queues.values() if queue.gpu is gpu]
 
-    def destroy_queue(self, queue: Queue) -> bool:
+    def destroy_queue(self, queue: KfdQueueState) -> bool:
         """False: it could not be preempted."""
         ok = queue.gpu.take_off(queue.hardware)
         self.queues.pop(queue.queue_id, None)
@@ -119,7 +119,7 @@ class KfdProcess:
             queue.gpu.release(bo)
         return ok
 
-    def unmap(self, buffer: Buffer, gpu_id: int) -> None:
+    def unmap(self, buffer: KfdBuffer, gpu_id: int) -> None:
         for span in buffer.spans.pop(gpu_id, []):
             self.on[gpu_id].vm.unmap(span)
             buffer.gpu.release(buffer.bo)

@@ -7,25 +7,25 @@ import threading
 import time
 from collections.abc import Callable
 
-from zinc_rt.sim.driver.fence import Fence
+from zinc_rt.sim.driver.fence import DmaFence
 from zinc_rt.sim.driver.files import DrmFile, lowest_free
-from zinc_rt.sim.driver.ioctl_call import Request
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.tables import drm
 
 MAX_HANDLES = 1 << 16
 
 
-class Syncobj:
+class SyncobjState:
     """`fence` of a binary one; points of a timeline. Guarded by the machine's `changed`."""
 
     __slots__ = ("fence", "point", "points")
 
     def __init__(self, *, signaled: bool = False) -> None:
-        self.fence: Fence | None = Fence(done=True) if signaled else None
-        self.points: list[tuple[int, Fence]] = []  # ascending
+        self.fence: DmaFence | None = DmaFence(done=True) if signaled else None
+        self.points: list[tuple[int, DmaFence]] = []  # ascending
         self.point = 0  # the last one reached
 
-    def add_point(self, point: int, fence: Fence) -> None:
+    def add_point(self, point: int, fence: DmaFence) -> None:
         self.points.append((point, fence))
         self.points.sort(key=lambda each: each[0])
         self.fence = fence
@@ -45,39 +45,39 @@ class Syncobj:
             return self.fence is not None and self.fence.done
         return self.reached() >= point
 
-    def replace(self, fence: Fence | None) -> None:
+    def replace(self, fence: DmaFence | None) -> None:
         self.fence = fence
         self.points.clear()
 
 
-def drm_file(call: Request) -> DrmFile:
+def drm_file(call: IoctlCall) -> DrmFile:
     assert isinstance(call.file, DrmFile)
     return call.file
 
 
-def lookup(file: DrmFile, handle: int, number: int = errno.ENOENT) -> Syncobj:
+def lookup(file: DrmFile, handle: int, number: int = errno.ENOENT) -> SyncobjState:
     if handle not in file.syncobjs:
         raise OSError(number, f"no syncobj {handle}")
     return file.syncobjs[handle]
 
 
-def create(call: Request) -> None:
+def create(call: IoctlCall) -> None:
     if call.arg["flags"] & ~drm.DRM_SYNCOBJ_CREATE_SIGNALED:
         raise OSError(errno.EINVAL, "unknown flags")
     file = drm_file(call)
     handle = lowest_free(file.syncobjs, 1)  # type: ignore[arg-type]
-    file.syncobjs[handle] = Syncobj(signaled=bool(call.arg["flags"]))
+    file.syncobjs[handle] = SyncobjState(signaled=bool(call.arg["flags"]))
     call.arg["handle"] = handle
 
 
-def destroy(call: Request) -> None:
+def destroy(call: IoctlCall) -> None:
     if call.arg["pad"]:
         raise OSError(errno.EINVAL, "padding is not zero")
     lookup(drm_file(call), call.arg["handle"], errno.EINVAL)
     del drm_file(call).syncobjs[call.arg["handle"]]
 
 
-def _handles(call: Request, *, empty_ok: bool = False) -> list[Syncobj]:
+def _handles(call: IoctlCall, *, empty_ok: bool = False) -> list[SyncobjState]:
     count = call.arg["count_handles"]
     if count == 0 and not empty_ok:
         raise OSError(errno.EINVAL, "no handles")
@@ -85,20 +85,20 @@ def _handles(call: Request, *, empty_ok: bool = False) -> list[Syncobj]:
     return [lookup(drm_file(call), number) for number in numbers]
 
 
-def reset(call: Request) -> None:
+def reset(call: IoctlCall) -> None:
     for each in _handles(call):
         each.replace(None)
 
 
-def signal(call: Request) -> None:
+def signal(call: IoctlCall) -> None:
     objects = _handles(call)
     with call.machine.changed:
         for each in objects:
-            each.replace(Fence(done=True))
+            each.replace(DmaFence(done=True))
         call.machine.changed.notify_all()
 
 
-def timeline_signal(call: Request) -> None:
+def timeline_signal(call: IoctlCall) -> None:
     if call.arg["flags"]:
         raise OSError(errno.EINVAL, "unknown flags")
     objects = _handles(call)
@@ -106,13 +106,13 @@ def timeline_signal(call: Request) -> None:
     with call.machine.changed:
         for each, point in zip(objects, points, strict=True):
             if point:
-                each.add_point(point, Fence(done=True))
+                each.add_point(point, DmaFence(done=True))
             else:
-                each.replace(Fence(done=True))
+                each.replace(DmaFence(done=True))
         call.machine.changed.notify_all()
 
 
-def query(call: Request) -> None:
+def query(call: IoctlCall) -> None:
     if call.arg["flags"] & ~drm.DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED:
         raise OSError(errno.EINVAL, "unknown flags")
     objects = _handles(call)
@@ -128,13 +128,13 @@ _FLAGS = (
 )
 
 
-def wait(call: Request) -> None:
+def wait(call: IoctlCall) -> None:
     if call.arg["flags"] & ~_FLAGS:
         raise OSError(errno.EINVAL, "unknown flags")
     _wait(call, _handles(call, empty_ok=True), None)
 
 
-def timeline_wait(call: Request) -> None:
+def timeline_wait(call: IoctlCall) -> None:
     if call.arg["flags"] & ~(_FLAGS | drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE):
         raise OSError(errno.EINVAL, "unknown flags")
     objects = _handles(call, empty_ok=True)
@@ -142,7 +142,7 @@ def timeline_wait(call: Request) -> None:
     _wait(call, objects, points)
 
 
-def _wait(call: Request, objects: list[Syncobj], points: list[int] | None) -> None:
+def _wait(call: IoctlCall, objects: list[SyncobjState], points: list[int] | None) -> None:
     flags = call.arg["flags"]
     points = points or [0] * len(objects)
     pairs = list(zip(objects, points, strict=True))

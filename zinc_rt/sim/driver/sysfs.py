@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.sim.chips import MAX_WAVES_PER_SIMD, Chip, Ip
 from zinc_rt.sim.driver.kfd_queues import node_cwsr
-from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.memory.buffers import Heap
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.machine import Machine
+    from zinc_rt.sim.machine import SimMachine
 
 TOPOLOGY = "/sys/devices/virtual/kfd/kfd/topology"
 TOPOLOGY_LINK = "/sys/class/kfd/kfd/topology"
@@ -53,8 +53,8 @@ def _cpu_node() -> dict[str, int | str]:
     return {**head, **dict.fromkeys(zero.split(), 0), "max_engine_clk_ccompute": 4500}
 
 
-def gpu_node(gpu: Gpu) -> dict[str, int | str]:
-    chip, kernel = gpu.chip, gpu.kernel
+def gpu_node(gpu: SimGpu) -> dict[str, int | str]:
+    chip, linux = gpu.chip, gpu.linux
     unknown = gpu.injector.on("unknown-target")
     pairs: dict[str, int | str] = {
         "cpu_cores_count": 0,
@@ -87,7 +87,7 @@ def gpu_node(gpu: Gpu) -> dict[str, int | str]:
         "num_sdma_queues_per_engine": chip.sdma_queues_per_engine,
         "num_cp_queues": 4 * chip.mec_pipes,
     }
-    if kernel.cwsr_in_sysfs:
+    if linux.cwsr_in_sysfs:
         sizes = node_cwsr(gpu)
         pairs |= {"cwsr_size": sizes.save_restore_bytes, "ctl_stack_size": sizes.control_stack_bytes}
     unique = chip.unique_id + gpu.index
@@ -127,7 +127,7 @@ def _caches(chip: Chip) -> list[dict[str, int | str]]:
     ]
 
 
-def _link(gpu: Gpu, source: int, target: int) -> dict[str, int | str]:
+def _link(gpu: SimGpu, source: int, target: int) -> dict[str, int | str]:
     pairs: dict[str, int | str] = {
         "type": _PCIE,
         "version_major": 0,
@@ -141,12 +141,12 @@ def _link(gpu: Gpu, source: int, target: int) -> dict[str, int | str]:
         "max_bandwidth": 31504,
         "recommended_transfer_size": 0,
     }
-    if gpu.kernel.sdma_engine_mask_in_sysfs:
+    if gpu.linux.sdma_engine_mask_in_sysfs:
         pairs["recommended_sdma_engine_id_mask"] = 0
     return pairs | {"flags": 1}
 
 
-def _bank(gpu: Gpu) -> dict[str, int | str]:
+def _bank(gpu: SimGpu) -> dict[str, int | str]:
     return {
         "heap_type": 1 if gpu.memory.large_bar else 2,  # HSA_MEM_HEAP_TYPE_FB_PUBLIC, _PRIVATE
         "size_in_bytes": gpu.memory.limit[Heap.VRAM],
@@ -174,7 +174,7 @@ def _discovery(root: str, ip: Ip) -> dict[str, Text]:
     return files
 
 
-def _device(gpu: Gpu, root: str) -> dict[str, Text]:
+def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
     """A PCI device's folder, as /sys/class/drm/renderD128/device shows it."""
     chip, memory = gpu.chip, gpu.memory
     files: dict[str, Text] = {
@@ -205,12 +205,12 @@ def _device(gpu: Gpu, root: str) -> dict[str, Text]:
     return files
 
 
-def tree(machine: Machine) -> dict[str, Text]:
+def tree(machine: SimMachine) -> dict[str, Text]:
     """Every file by path. A callable is asked at each reading."""
-    kernel, injector = machine.kernel, machine.injector
+    linux, injector = machine.linux, machine.injector
     files: dict[str, Text] = {
-        "/proc/version": f"Linux version {kernel.release} (simulated) (gcc) #1 SMP PREEMPT_DYNAMIC\n",
-        "/proc/sys/kernel/osrelease": f"{kernel.release}\n",
+        "/proc/version": f"Linux version {linux.release} (simulated) (gcc) #1 SMP PREEMPT_DYNAMIC\n",
+        "/proc/sys/kernel/osrelease": f"{linux.release}\n",
         "/proc/sys/kernel/ostype": "Linux\n",
         "/dev/kmsg": lambda: "".join(f"{line}\n" for line in machine.dmesg),
         "/sys/module/amdgpu/initstate": "live\n",
@@ -223,7 +223,7 @@ def tree(machine: Machine) -> dict[str, Text]:
         "sched_policy": "0",
         "ppfeaturemask": "0xfff7bfff",
     }
-    if kernel.userq:
+    if linux.userq:
         parameters["user_queue"] = "-1" if injector.on("user-queue-off") else "1"
     parameters |= {"cwsr_enable": "1", "mes": "0", "vm_size": "-1", "hws_max_conc_proc": "8"}
     files |= {f"/sys/module/amdgpu/parameters/{name}": f"{value}\n" for name, value in parameters.items()}
@@ -250,7 +250,7 @@ def tree(machine: Machine) -> dict[str, Text]:
     return files
 
 
-def _gpu_files(gpu: Gpu) -> dict[str, Text]:
+def _gpu_files(gpu: SimGpu) -> dict[str, Text]:
     at = f"nodes/{gpu.index + 1}"
 
     def shown(text: str) -> Callable[[], str]:
@@ -277,7 +277,7 @@ def _gpu_files(gpu: Gpu) -> dict[str, Text]:
 class FileTree:
     """The files as read_file and list_dir show them."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimMachine) -> None:
         self._files = tree(machine)
         self._devices = ["/dev/kfd", *(f"/dev/dri/renderD{gpu.render_minor}" for gpu in machine.gpus)]
         self._injector = machine.injector

@@ -6,12 +6,12 @@ import errno
 import time
 
 from zinc_rt.sim.chips import PAGE_BYTES
-from zinc_rt.sim.driver.fence import Fence
+from zinc_rt.sim.driver.fence import DmaFence
 from zinc_rt.sim.driver.files import DrmFile, lowest_free
-from zinc_rt.sim.driver.ioctl_call import Request
-from zinc_rt.sim.driver.syncobj import Syncobj, drm_file, lookup, wait_until
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.driver.syncobj import SyncobjState, drm_file, lookup, wait_until
 from zinc_rt.sim.driver.userq_state import LAST_FENCE_SECONDS, MAX_QUEUES, UserQueue, UserQueues
-from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
 from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
 from zinc_rt.sim.memory.vm import VA_TOP_RESERVED
@@ -23,12 +23,12 @@ _FLAGS = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_SECURE | 3
 _IPS = (amdgpu.AMDGPU_HW_IP_GFX, amdgpu.AMDGPU_HW_IP_COMPUTE, amdgpu.AMDGPU_HW_IP_DMA)
 
 
-def switched_on(gpu: Gpu) -> bool:
+def switched_on(gpu: SimGpu) -> bool:
     """amdgpu.user_queue=1."""
-    return gpu.kernel.userq and not gpu.injector.on("user-queue-off")
+    return gpu.linux.userq and not gpu.injector.on("user-queue-off")
 
 
-def ip_usable(gpu: Gpu, ip_type: int) -> bool:
+def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
     """What DEV_INFO.userq_ip_mask says: parameter, chip and firmware."""
     need, have = gpu.chip.firmware_minimum, gpu.chip.firmware
     if ip_type != amdgpu.AMDGPU_HW_IP_COMPUTE:  # a real card has more; what is not simulated is not announced
@@ -38,22 +38,22 @@ def ip_usable(gpu: Gpu, ip_type: int) -> bool:
     return have.me >= need.me and have.pfp >= need.pfp and have.mec >= need.mec and have.mes >= need.mes
 
 
-def queues_of(call: Request) -> UserQueues:
+def queues_of(call: IoctlCall) -> UserQueues:
     file = drm_file(call)
     return call.machine.user_queues(file)
 
 
-def _feature(call: Request) -> Gpu:
+def _feature(call: IoctlCall) -> SimGpu:
     gpu = drm_file(call).gpu
     gpu.check_alive()
-    if not gpu.kernel.userq:
+    if not gpu.linux.userq:
         raise OSError(errno.EINVAL, "this kernel has no user queues")
     if not switched_on(gpu):
-        raise OSError(gpu.kernel.userq_off_errno, "amdgpu.user_queue is off")
+        raise OSError(gpu.linux.userq_off_errno, "amdgpu.user_queue is off")
     return gpu
 
 
-def userq(call: Request) -> None:
+def userq(call: IoctlCall) -> None:
     gpu = _feature(call)
     if call.arg["op"] == amdgpu.AMDGPU_USERQ_OP_CREATE:
         _create(call, gpu)
@@ -63,7 +63,7 @@ def userq(call: Request) -> None:
         raise OSError(errno.EINVAL, "unknown operation")
 
 
-def _create(call: Request, gpu: Gpu) -> None:
+def _create(call: IoctlCall, gpu: SimGpu) -> None:
     file, arg = drm_file(call), call.arg
     priority = arg["flags"] & 3
     if arg["flags"] & ~_FLAGS:
@@ -73,7 +73,7 @@ def _create(call: Request, gpu: Gpu) -> None:
     size = arg["queue_size"]
     if arg["queue_va"] in (0, (1 << 64) - 1) or not size or not arg["rptr_va"] or not arg["wptr_va"]:
         raise OSError(errno.EINVAL, "ring, rptr or wptr missing")
-    if gpu.kernel.userq_hardened and (size & (size - 1) or size < PAGE_BYTES):
+    if gpu.linux.userq_hardened and (size & (size - 1) or size < PAGE_BYTES):
         raise OSError(errno.EINVAL, "the ring's size is no power of two of a page or more")
     if priority == amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH and not call.process.privileged:
         raise OSError(errno.EACCES, "high priority needs CAP_SYS_NICE")
@@ -85,7 +85,7 @@ def _create(call: Request, gpu: Gpu) -> None:
         raise OSError(errno.EINVAL, "no doorbell buffer")
     assert isinstance(doorbell.store, Shared)
     slots = doorbell.size_bytes // 8
-    if arg["doorbell_offset"] >= slots and gpu.kernel.userq_hardened:
+    if arg["doorbell_offset"] >= slots and gpu.linux.userq_hardened:
         raise OSError(errno.EINVAL, "beyond the doorbell buffer")
     index = arg["doorbell_offset"] % slots  # unhardened kernels take a doorbell of somebody else's
     eop_va, eop = _mqd(file, gpu, call)
@@ -127,8 +127,8 @@ def _create(call: Request, gpu: Gpu) -> None:
     arg["new_queue_id"] = queue_id
 
 
-def _mapped_buffers(file: DrmFile, gpu: Gpu, call: Request) -> list[Bo]:
-    if not gpu.kernel.userq_va_checks:
+def _mapped_buffers(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> list[Bo]:
+    if not gpu.linux.userq_va_checks:
         return []
     wanted = (("queue_va", call.arg["queue_size"]), ("rptr_va", PAGE_BYTES), ("wptr_va", PAGE_BYTES))
     return [_covered(file, call.arg[name], size, name) for name, size in wanted]
@@ -152,7 +152,7 @@ def _held_wptr(file: DrmFile, va: int) -> int:
     return int.from_bytes(span.bo.host_view.view[at : at + 8], "little")
 
 
-def _mqd(file: DrmFile, gpu: Gpu, call: Request) -> tuple[int, Bo | None]:
+def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, Bo | None]:
     struct = amdgpu.USERQ_MQD_COMPUTE
     if call.arg["mqd_size"] != struct.size_bytes:
         raise OSError(errno.EINVAL, "mqd_size")
@@ -161,12 +161,12 @@ def _mqd(file: DrmFile, gpu: Gpu, call: Request) -> tuple[int, Bo | None]:
     except OSError as error:
         raise OSError(errno.ENOMEM, "mqd: no user address") from error  # sic: memdup_user's errno is replaced
     eop_va = struct.read(raw)["eop_va"]
-    if not gpu.kernel.userq_va_checks:
+    if not gpu.linux.userq_va_checks:
         return eop_va, None
     return eop_va, _covered(file, eop_va, EOP_BYTES, "eop_va")
 
 
-def _free(call: Request) -> None:
+def _free(call: IoctlCall) -> None:
     arg, file = call.arg, drm_file(call)
     others = [arg[name] for name in arg.layout.fields if name not in ("op", "queue_id", "new_queue_id")]
     if any(others) or arg["queue_id"] not in file.queues:
@@ -179,12 +179,12 @@ def _free(call: Request) -> None:
     queues_of(call).free(queue)
 
 
-def _counts(call: Request, *names: str) -> None:
-    if drm_file(call).gpu.kernel.userq_hardened and any(call.arg[name] > MAX_HANDLES for name in names):
+def _counts(call: IoctlCall, *names: str) -> None:
+    if drm_file(call).gpu.linux.userq_hardened and any(call.arg[name] > MAX_HANDLES for name in names):
         raise OSError(errno.EINVAL, "too many handles")
 
 
-def signal(call: Request) -> None:
+def signal(call: IoctlCall) -> None:
     gpu = _feature(call)
     file, arg = drm_file(call), call.arg
     _counts(call, "num_bo_read_handles", "num_bo_write_handles")
@@ -202,7 +202,7 @@ def signal(call: Request) -> None:
     queue.wptr_rung = value
     queues = queues_of(call)
     with call.machine.changed:
-        fence = Fence(queue_va=queue.fence_va, value=value)
+        fence = DmaFence(queue_va=queue.fence_va, value=value)
         if queues.position(queue) >= value:
             fence.complete()
         elif queue.hardware.state is QueueState.DESTROYED:
@@ -216,7 +216,7 @@ def signal(call: Request) -> None:
         call.machine.changed.notify_all()
 
 
-def wait(call: Request) -> None:
+def wait(call: IoctlCall) -> None:
     """Runs unlocked: a syncobj without a fence, and fences that are no user queue's, are waited for here."""
     _feature(call)
     file, arg = drm_file(call), call.arg
@@ -254,22 +254,22 @@ def wait(call: Request) -> None:
     arg["num_fences"] = len(infos)
 
 
-def _until_submitted(call: Request, syncobj: Syncobj, point: int) -> None:
+def _until_submitted(call: IoctlCall, syncobj: SyncobjState, point: int) -> None:
     wait_until(call.machine.changed, lambda: 0 if syncobj.submitted(point) or call.process.dead else None, None)
     _check_alive(call)
 
 
-def _until_done(call: Request, fence: Fence) -> None:
+def _until_done(call: IoctlCall, fence: DmaFence) -> None:
     wait_until(call.machine.changed, lambda: 0 if fence.done or call.process.dead else None, None)
     _check_alive(call)
 
 
-def _check_alive(call: Request) -> None:
+def _check_alive(call: IoctlCall) -> None:
     if call.process.dead:
         raise OSError(errno.EINTR, "the client is gone")
 
 
-def _fences(syncobj: Syncobj, point: int) -> list[Fence]:
+def _fences(syncobj: SyncobjState, point: int) -> list[DmaFence]:
     if point:
         return [fence for at, fence in syncobj.points if at >= point][:1]
     return [syncobj.fence] if syncobj.fence is not None else []

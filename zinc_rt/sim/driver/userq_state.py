@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zinc_rt.sim.chips import PAGE_BYTES
-from zinc_rt.sim.driver.fence import Fence
+from zinc_rt.sim.driver.fence import DmaFence
 from zinc_rt.sim.driver.files import DrmFile
-from zinc_rt.sim.interfaces import Access, Fault, HardwareQueue, QueueState
+from zinc_rt.sim.interfaces import AccessKind, Fault, HardwareQueue, QueueState
 from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import VA_TOP_RESERVED
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.machine import Machine
+    from zinc_rt.sim.machine import SimMachine
 
 MAX_QUEUES = 512
 LAST_FENCE_SECONDS = 0.1  # FREE and eviction wait so long for the queue's last fence
 # GCVM_L2_PROTECTION_FAULT_STATUS: permission faults in bits 7:4, write in bit 18 (gc_12_0_0_sh_mask.h)
-_STATUS = {Access.READ: 1 << 4, Access.WRITE: 1 << 5 | 1 << 18, Access.EXECUTE: 1 << 6}
+_STATUS = {AccessKind.READ: 1 << 4, AccessKind.WRITE: 1 << 5 | 1 << 18, AccessKind.EXECUTE: 1 << 6}
 
 
 @dataclass(slots=True, eq=False)
@@ -28,14 +28,14 @@ class UserQueue:
     hardware: HardwareQueue
     held: list[Bo]
     fence_va: int  # its slot of fence memory, read-only in the client's address space
-    pending: list[Fence] = field(default_factory=list)
+    pending: list[DmaFence] = field(default_factory=list)
     wptr_rung: int = 0  # the doorbell at the last USERQ_SIGNAL
 
 
 class UserQueues:
     """Of one render file. Implements sim.gpu.Owner."""
 
-    def __init__(self, file: DrmFile, machine: Machine) -> None:
+    def __init__(self, file: DrmFile, machine: SimMachine) -> None:
         self.file, self.machine, self.gpu = file, machine, file.gpu
         self._fences: Bo | None = None
         self.gpu.owners.add(self)

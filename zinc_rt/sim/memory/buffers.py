@@ -20,10 +20,10 @@ import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.memory.gl2 import Gl2Lines
-from zinc_rt.sim.memory.initialised_bytes import Written
+from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.driver.fence import Fence
+    from zinc_rt.sim.driver.fence import DmaFence
 
 # no client can shorten what this process has mapped: that would be SIGBUS
 FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -117,9 +117,11 @@ class Bo:
     host_mappings: int = 0
     flushed_unmapped: bool = False  # flushed since the host last had it mapped
     before: dict[int, bytes] = field(default_factory=dict)  # page: as both copies were, before the GPU wrote it
-    fences: list[Fence] = field(default_factory=list)  # of user queues that said they use it
+    fences: list[DmaFence] = field(default_factory=list)  # of user queues that said they use it
     lock: threading.Lock = field(default_factory=threading.Lock)
-    written: Written | None = None  # None: the host could write it at any time, so it counts as initialised
+    written: InitialisedBytes | None = (
+        None  # None: the host could write it at any time, so it counts as initialised
+    )
     saved: np.ndarray | None = None  # uint8 per page: 1 where `before` has it; waves look here first
     host_changes: int = 0  # counts what `bar`, `written` and `saved` went through
 
@@ -254,7 +256,7 @@ class Bo:
             self.bar.close()
 
 
-class Memory:
+class GpuMemory:
     """Heaps of one machine: byte accounting, limits, every live buffer."""
 
     def __init__(self, vram_bytes: int, gtt_bytes: int, bar_bytes: int) -> None:
@@ -305,7 +307,7 @@ class Memory:
         if host is not None:
             bo.cache(host)
         if heap in (Heap.VRAM, Heap.GTT):
-            bo.written = Written(size_bytes)
+            bo.written = InitialisedBytes(size_bytes)
         with self.lock:
             self.bos.add(bo)
         return bo

@@ -8,7 +8,7 @@ WHOLE_DWORD = 0xF
 _CHUNK = 1 << 18  # dwords looked at in one go
 
 
-class Written:
+class InitialisedBytes:
     """Of memory the host cannot reach. `dwords`: uint8 [ceil(size / 4)], bit i set where byte i of the dword is
     initialised. Its pages cost nothing before they are marked. Compiled waves read and mark the same array."""
 

@@ -10,7 +10,7 @@ NULL_BYTES = 1 << 16  # amdgpu leaves the first 64 KiB of every address space fr
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedRange:
     """[start, end) has, or had, that name."""
 
     start: int
@@ -18,12 +18,12 @@ class Named:
     name: str
 
 
-def around(va: int, live: Iterable[Named], freed: Iterable[Named]) -> str:
+def around(va: int, live: Iterable[NamedRange], freed: Iterable[NamedRange]) -> str:
     """For an address in none of `live`: in what of `freed` (oldest first) it lay, what ends before it and what
     begins behind it, with distances."""
     said = ["a null pointer with a small offset"] if va < NULL_BYTES else []
-    before: Named | None = None
-    behind: Named | None = None
+    before: NamedRange | None = None
+    behind: NamedRange | None = None
     for each in live:
         if each.end <= va and (before is None or _closer(each, before, before.end, each.end)):
             before = each
@@ -39,6 +39,6 @@ def around(va: int, live: Iterable[Named], freed: Iterable[Named]) -> str:
     return "; ".join(["unmapped", *said]) if said else "unmapped, and nothing is mapped within 1 GiB"
 
 
-def _closer(one: Named, other: Named, lower: int, higher: int) -> bool:
+def _closer(one: NamedRange, other: NamedRange, lower: int, higher: int) -> bool:
     """Nearer, or as near and smaller: a suballocation says more than what it lies in."""
     return lower < higher or (lower == higher and one.end - one.start < other.end - other.start)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from zinc_rt.sim.chips import PAGE_BYTES
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.memory.buffers import Bo
-from zinc_rt.sim.memory.nearby import Named, around
+from zinc_rt.sim.memory.nearby import NamedRange, around
 
 VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
@@ -22,7 +22,7 @@ FREED_KEPT = 1024  # names of what was unmapped or taken back, for reports of fa
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class VmSpan:
     """One mapping: [start, start + size_bytes) shows `bo` from `offset`."""
 
     start: int
@@ -37,11 +37,11 @@ class Span:
     def end(self) -> int:
         return self.start + self.size_bytes
 
-    def allows(self, access: Access) -> str:
+    def allows(self, access: AccessKind) -> str:
         """Why not, or ""."""
-        if access is Access.WRITE:
+        if access is AccessKind.WRITE:
             return "" if self.write else "read only"
-        if access is Access.EXECUTE:
+        if access is AccessKind.EXECUTE:
             return "" if self.execute else "no execute"
         return "" if self.read else "not present"
 
@@ -49,11 +49,11 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class _Table:
     starts: tuple[int, ...] = ()
-    spans: tuple[Span, ...] = ()
+    spans: tuple[VmSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncedRange:
     va: int
     size_bytes: int
     name: str
@@ -77,10 +77,10 @@ class GpuVm:
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
         self._keeps_code = keeps_code
         self._icache: dict[int, bytes] = {}  # page number: as first fetched
-        self._announced: dict[tuple[int, str], Announced] = {}  # by address and name, the latest last
+        self._announced: dict[tuple[int, str], AnnouncedRange] = {}  # by address and name, the latest last
         self._described: dict[int, str] = {}
         self._described_at = 0
-        self._freed: deque[Named] = deque(maxlen=FREED_KEPT)
+        self._freed: deque[NamedRange] = deque(maxlen=FREED_KEPT)
         self.version = 0  # counts changes of the mappings and the announcements
         self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
         self.users = 1  # the render file, and KFD after ACQUIRE_VM
@@ -98,7 +98,7 @@ class GpuVm:
         execute: bool = True,
         read: bool = True,
         kernels: bool = False,
-    ) -> Span:
+    ) -> VmSpan:
         """EINVAL where unaligned, outside the valid ranges, outside the buffer, or taken. `kernels`: in the range
         reserved on top."""
         if not kernels:
@@ -107,7 +107,7 @@ class GpuVm:
             raise OSError(errno.EINVAL, "outside the buffer")
         if next(self.overlapping(va, size_bytes), None) is not None:
             raise OSError(errno.EINVAL, f"0x{va:x} is taken")
-        span = Span(va, size_bytes, bo, offset, write, execute, read)
+        span = VmSpan(va, size_bytes, bo, offset, write, execute, read)
         self._cached = self._cached or bo.gl2 is not None
         table = self._table
         at = bisect_right(table.starts, va)
@@ -117,12 +117,12 @@ class GpuVm:
         self.version += 1
         return span
 
-    def unmap(self, span: Span) -> None:
+    def unmap(self, span: VmSpan) -> None:
         kept = [each for each in self._table.spans if each is not span]
         if len(kept) == len(self._table.spans):
             raise OSError(errno.EINVAL, "not mapped")
         self._table = _Table(tuple(each.start for each in kept), tuple(kept))
-        self._freed.append(Named(span.start, span.end, span.bo.name))
+        self._freed.append(NamedRange(span.start, span.end, span.bo.name))
         self._forget_names(span.start, span.end)
         self.version += 1
         pages = range(span.start // PAGE_BYTES, span.end // PAGE_BYTES)
@@ -133,9 +133,9 @@ class GpuVm:
         """Of what lay there: the next to lie there has names of its own."""
         for key in [key for key, each in self._announced.items() if start <= each.va < end]:
             gone = self._announced.pop(key)
-            self._freed.append(Named(gone.va, gone.va + gone.size_bytes, gone.name))
+            self._freed.append(NamedRange(gone.va, gone.va + gone.size_bytes, gone.name))
 
-    def clear(self) -> list[Span]:
+    def clear(self) -> list[VmSpan]:
         spans, self._table = list(self._table.spans), _Table()
         self._announced.clear()
         self.version += 1
@@ -149,7 +149,7 @@ class GpuVm:
         if wrong or end > VA_TOP_RESERVED or (end > VA_HOLE_START and va < VA_HOLE_END):
             raise OSError(errno.EINVAL, f"0x{va:x} with 0x{size_bytes:x} bytes is no valid range")
 
-    def overlapping(self, va: int, size_bytes: int) -> Iterator[Span]:
+    def overlapping(self, va: int, size_bytes: int) -> Iterator[VmSpan]:
         table = self._table
         for span in table.spans[max(0, bisect_right(table.starts, va) - 1) :]:
             if span.start >= va + size_bytes:
@@ -157,13 +157,13 @@ class GpuVm:
             if span.end > va:
                 yield span
 
-    def span_at(self, va: int) -> Span | None:
+    def span_at(self, va: int) -> VmSpan | None:
         table = self._table
         at = bisect_right(table.starts, va) - 1
         return table.spans[at] if at >= 0 and va < table.spans[at].end else None
 
     @property
-    def spans(self) -> tuple[Span, ...]:
+    def spans(self) -> tuple[VmSpan, ...]:
         return self._table.spans
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
@@ -176,7 +176,7 @@ class GpuVm:
         for va, size_bytes, name in rows:
             if size_bytes:
                 self._announced.pop((va, name), None)
-                self._announced[va, name] = Announced(va, size_bytes, name)
+                self._announced[va, name] = AnnouncedRange(va, size_bytes, name)
             else:
                 self._take_back([key for key in self._announced if key[0] == va])
         self.version += 1
@@ -184,7 +184,7 @@ class GpuVm:
     def _take_back(self, keys: list[tuple[int, str]]) -> None:
         gone = [self._announced.pop(key) for key in keys]
         for each in gone:
-            self._freed.append(Named(each.va, each.va + each.size_bytes, each.name))
+            self._freed.append(NamedRange(each.va, each.va + each.size_bytes, each.name))
             for start, end in _without(each.va, each.va + each.size_bytes, self._announced.values()):
                 self._forget(start, end)
 
@@ -201,12 +201,12 @@ class GpuVm:
                 span.bo.written.forget(first - span.start + span.offset, last - first)
 
     @property
-    def announced(self) -> tuple[Announced, ...]:
+    def announced(self) -> tuple[AnnouncedRange, ...]:
         return tuple(self._announced.values())
 
     # --- the hardware's side: AddressSpace ---
 
-    def _walk(self, va: int, size_bytes: int, access: Access) -> list[tuple[Span, int, int]]:
+    def _walk(self, va: int, size_bytes: int, access: AccessKind) -> list[tuple[VmSpan, int, int]]:
         """(span, offset in its buffer, bytes) in order, all checked before any is touched."""
         pieces = []
         at, end = va, va + size_bytes
@@ -223,14 +223,14 @@ class GpuVm:
         return pieces
 
     def read(self, va: int, size_bytes: int) -> bytes:
-        pieces = self._walk(va, size_bytes, Access.READ)
+        pieces = self._walk(va, size_bytes, AccessKind.READ)
         if self._cached:
             for span, at, size in pieces:
                 span.bo.gpu_reads(at, size)
         return b"".join(bytes(span.bo.store.view[at : at + size]) for span, at, size in pieces)
 
     def write(self, va: int, data: bytes) -> None:
-        pieces = self._walk(va, len(data), Access.WRITE)
+        pieces = self._walk(va, len(data), AccessKind.WRITE)
         done = 0
         for span, at, size in pieces:
             span.bo.gpu_writes(at, size)
@@ -243,26 +243,26 @@ class GpuVm:
                 span.bo.store.view[at : at + size] = part
             done += size
 
-    def view(self, va: int, size_bytes: int, access: Access) -> memoryview:
+    def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         pieces = self._walk(va, size_bytes, access)
         if len(pieces) != 1:
             raise ValueError(f"0x{va:x}: {size_bytes} bytes span {len(pieces)} allocations")
         span, at, size = pieces[0]
-        if access is Access.WRITE:
+        if access is AccessKind.WRITE:
             span.bo.gpu_writes(at, size)
         elif self._cached:
             span.bo.gpu_reads(at, size)
         return span.bo.store.view[at : at + size]
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
-        self._walk(va, size_bytes, Access.EXECUTE)
+        self._walk(va, size_bytes, AccessKind.EXECUTE)
         first, last = va // PAGE_BYTES, (va + size_bytes - 1) // PAGE_BYTES
         code = b"".join(self._fetched(page) for page in range(first, last + 1))
         return code[va - first * PAGE_BYTES :][:size_bytes]
 
     def _fetched(self, page: int) -> bytes:
         if page not in self._icache or not self._keeps_code:
-            [(span, at, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, Access.EXECUTE)
+            [(span, at, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, AccessKind.EXECUTE)
             if self._cached:
                 span.bo.gpu_reads(at, size)
             self._icache[page] = bytes(span.bo.store.view[at : at + size])
@@ -291,11 +291,11 @@ class GpuVm:
     def nearby(self, va: int) -> str:
         if self.span_at(va) is not None:
             return self.describe(va)
-        live = [Named(each.start, each.end, each.bo.name) for each in self._table.spans]
-        live += [Named(each.va, each.va + each.size_bytes, each.name) for each in self._announced.values()]
+        live = [NamedRange(each.start, each.end, each.bo.name) for each in self._table.spans]
+        live += [NamedRange(each.va, each.va + each.size_bytes, each.name) for each in self._announced.values()]
         return around(va, live, self._freed)
 
-    def _beside(self, span: Span, va: int) -> str:
+    def _beside(self, span: VmSpan, va: int) -> str:
         """The announced suballocation of the span that is nearest to an address outside of all."""
         distances = [
             (va - each.va - each.size_bytes, each.name, "past the end of")
@@ -338,7 +338,7 @@ class GpuVm:
             if span.bo.gl2 is not None:
                 span.bo.gl2.invalidate(start, end - start)
 
-    def _inside(self, va: int, end: int) -> Iterator[tuple[Span, int, int]]:
+    def _inside(self, va: int, end: int) -> Iterator[tuple[VmSpan, int, int]]:
         """(span, first byte in its buffer, the byte after the last) of what is mapped in [va, end)."""
         for span in self.overlapping(va, end - va):
             first, last = max(va, span.start), min(end, span.end)
@@ -349,7 +349,7 @@ class GpuVm:
             self._icache.clear()
 
 
-def _without(start: int, end: int, others: Iterable[Announced]) -> Iterator[tuple[int, int]]:
+def _without(start: int, end: int, others: Iterable[AnnouncedRange]) -> Iterator[tuple[int, int]]:
     """The parts of [start, end) that lie in none of the others."""
     for each in sorted(others, key=lambda one: one.va):
         if each.va < end and each.va + each.size_bytes > start:

@@ -20,10 +20,10 @@ from zinc_rt.facts import flipped
 from zinc_rt.files import cache_folder
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
-from zinc_rt.sim.driver.client_memory import LocalMemory
-from zinc_rt.sim.interfaces import Finding, PageFault, Place, Severity
+from zinc_rt.sim.driver.client_memory import InProcessMemory
+from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault, Severity
 from zinc_rt.sim.serve import wire
-from zinc_rt.sim.serve.interrupts import Interrupts
+from zinc_rt.sim.serve.interrupts import HeldInterrupts
 from zinc_rt.sim.serve.shared_pages import SharedPages
 from zinc_rt.sim.serve.socket_lock import only_one
 from zinc_rt.sim.shader.run import crash
@@ -116,12 +116,12 @@ class SimClient:
     def __init__(self, path: Path | None = None, *, name: str = "default", **options: Any) -> None:
         self.path = path or Path()
         self._local = threading.local()
-        self._interrupts = Interrupts()
+        self._interrupts = HeldInterrupts()
         self._token: str | None = None
         self._lost = False
         self._end = "the simulated device's process has ended"
         self._host = LinuxDriver()
-        self._memory = LocalMemory()
+        self._memory = InProcessMemory()
         self._pages = SharedPages()
         self._mapped: dict[Mapping, int] = {}
         self._sockets: list[socket.socket] = []
@@ -159,9 +159,9 @@ class SimClient:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(str(self.path))
-            wire.send(connection, wire.Message({"token": self._token, "version": wire.VERSION}))
+            wire.send(connection, wire.WireMessage({"token": self._token, "version": wire.VERSION}))
             hello = wire.receive(connection)
-        except (OSError, wire.Closed) as error:
+        except (OSError, wire.ConnectionClosed) as error:
             connection.close()
             raise self._gone() from error
         self._token = hello.header["token"]
@@ -179,21 +179,21 @@ class SimClient:
                 self._end += f" while waves ran ({found[1]}); what they ran is kept in {found[0]}"
         return OSError(errno.ENODEV, self._end)
 
-    def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.Message:
+    def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.WireMessage:
         with self._interrupts.held():
             if self._lost:
                 raise self._gone()
             connection = self._connection()
             try:
-                wire.send(connection, wire.Message(header, body, list(fds)))
+                wire.send(connection, wire.WireMessage(header, body, list(fds)))
                 return wire.receive(connection)
-            except (OSError, wire.Closed) as error:
+            except (OSError, wire.ConnectionClosed) as error:
                 raise self._gone() from error
             except BaseException:
                 del self._local.socket  # an answer is still to come: the next request goes by another connection
                 raise
 
-    def _checked(self, header: dict[str, Any]) -> wire.Message:
+    def _checked(self, header: dict[str, Any]) -> wire.WireMessage:
         answer = self._ask(header)
         _raise_errno(answer)
         return answer
@@ -308,7 +308,7 @@ class SimClient:
         rows = self._checked({"op": "watchpoint_hits"}).header["hits"]
         return [StoreSeen(**{**row, "group": tuple(row["group"])}) for row in rows]
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[DeviceFinding]:
         rows = self._checked({"op": "findings"}).header["findings"]
         return [_finding(row) for row in rows]
 
@@ -329,20 +329,20 @@ class SimClient:
         self.open_fds.clear()
 
 
-def _finding(row: dict[str, Any]) -> Finding:
+def _finding(row: dict[str, Any]) -> DeviceFinding:
     place, fault = row["place"], row.get("fault")
     if place is not None:
-        place = Place(**{**place, "group": tuple(place["group"]) if place["group"] is not None else None})
-    return Finding(
+        place = CodePlace(**{**place, "group": tuple(place["group"]) if place["group"] is not None else None})
+    return DeviceFinding(
         **{
             **row,
             "severity": Severity(row["severity"]),
             "place": place,
-            "fault": PageFault(**fault) if fault else None,
+            "fault": DevicePageFault(**fault) if fault else None,
         }
     )
 
 
-def _raise_errno(answer: wire.Message) -> None:
+def _raise_errno(answer: wire.WireMessage) -> None:
     if answer.header.get("errno"):
         raise OSError(answer.header["errno"], answer.header.get("message", ""))

@@ -16,7 +16,7 @@ from typing import Any
 Handler = Callable[[int, FrameType | None], Any]
 
 
-class Interrupts:
+class HeldInterrupts:
     """What came in during an exchange is delivered as the next begins, when the caller knows what it got.
 
     A second one goes through at once. Only the main thread receives any.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Carried:
+class CarriedMemory:
     """What came with a request: arrays by address, user pages, and what was written back."""
 
     arrays: list[tuple[int, bytearray]] = field(default_factory=list)
@@ -26,7 +26,7 @@ class RemoteMemory:
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def carry(self, carried: Carried) -> None:
+    def carry(self, carried: CarriedMemory) -> None:
         self._local.carried = carried
 
     def _find(self, address: int, size_bytes: int) -> tuple[bytearray, int]:
@@ -45,7 +45,7 @@ class RemoteMemory:
         self._local.carried.written.append((address, data))
 
     def pages(self, address: int, size_bytes: int) -> memoryview:
-        carried: Carried = self._local.carried
+        carried: CarriedMemory = self._local.carried
         if carried.pages is None or carried.pages_at != address or len(carried.pages) != size_bytes:
             raise OSError(errno.EFAULT, f"0x{address:x}: no user pages came along")
         return carried.pages

@@ -1,6 +1,6 @@
 """Serve a simulated AMD GPU over a local socket, until its last client is gone.
 
-    zinc-rt sim --socket PATH [--chip r9700] [--kernel 7.0] [--inject NAME] …
+    zinc-rt sim --socket PATH [--chip r9700] [--linux 7.0] [--inject NAME] …
 
 Outside clients speak the same protocol (sim.serve.wire): see docs/simulated-device.md.
 """
@@ -29,11 +29,11 @@ from zinc_rt.sim.driver.files import Process
 from zinc_rt.sim.driver.host_mappings import shown_by
 from zinc_rt.sim.in_process import POLL_SECONDS
 from zinc_rt.sim.inject import INJECTIONS, parse
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Bo
-from zinc_rt.sim.profiles import KERNELS
+from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.serve import wire
-from zinc_rt.sim.serve.remote_memory import Carried, RemoteMemory, map_pages
+from zinc_rt.sim.serve.remote_memory import CarriedMemory, RemoteMemory, map_pages
 from zinc_rt.sim.serve.socket_lock import only_one
 from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader_engine import LEVELS
@@ -47,7 +47,7 @@ MAX_ARRAY_BYTES = 1 << 26
 Answer = tuple[dict[str, Any], bytes, list[int]]
 
 
-class Session:
+class ClientSession:
     """One client process, over one or more connections."""
 
     def __init__(self, token: str, process: Process, memory: RemoteMemory) -> None:
@@ -58,14 +58,14 @@ class Session:
 
 
 class Server:
-    def __init__(self, machine: Machine, listener: socket.socket, *, stay: bool = False) -> None:
+    def __init__(self, machine: SimMachine, listener: socket.socket, *, stay: bool = False) -> None:
         self.machine, self.listener, self.stay = machine, listener, stay
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ClientSession] = {}
         self._lock = threading.Lock()
         self._last_seen = time.monotonic() + FIRST_CLIENT_SECONDS - GRACE_SECONDS
         for gpu in machine.gpus:
             gpu.on_crash = lambda: os._exit(CRASH_STATUS)
-        self._operations: dict[str, Callable[[Session, wire.Message], Answer]] = {
+        self._operations: dict[str, Callable[[ClientSession, wire.WireMessage], Answer]] = {
             "open": self._open,
             "ioctl": self._ioctl,
             "mmap": self._mmap,
@@ -107,33 +107,35 @@ class Server:
                 finally:
                     for fd in message.fds:
                         os.close(fd)
-        except (wire.Closed, OSError, KeyError, TypeError, ValueError):
+        except (wire.ConnectionClosed, OSError, KeyError, TypeError, ValueError):
             pass  # a client that died, or talks nonsense: it loses its connection
         finally:
             connection.close()
             if session is not None:
                 self._left(session)
 
-    def _hello(self, connection: socket.socket) -> Session:
+    def _hello(self, connection: socket.socket) -> ClientSession:
         message = wire.receive(connection)
         version = message.header.get("version")
         if version != wire.VERSION:
             said = f"protocol version {version}: this device speaks {wire.VERSION}"
-            wire.send(connection, wire.Message({"errno": errno.EPROTONOSUPPORT, "message": said}))
-            raise wire.Closed(said)
+            wire.send(connection, wire.WireMessage({"errno": errno.EPROTONOSUPPORT, "message": said}))
+            raise wire.ConnectionClosed(said)
         token = message.header.get("token")
         with self._lock:
             if token is None:
                 memory = RemoteMemory()
                 token = os.urandom(16).hex()
-                self._sessions[token] = Session(token, self.machine.new_process(memory, _pid(connection)), memory)
+                self._sessions[token] = ClientSession(
+                    token, self.machine.new_process(memory, _pid(connection)), memory
+                )
             session = self._sessions[token]
             session.connections += 1
         about = {"token": token, "version": wire.VERSION, "device": self.machine.options}
-        wire.send(connection, wire.Message(about))
+        wire.send(connection, wire.WireMessage(about))
         return session
 
-    def _left(self, session: Session) -> None:
+    def _left(self, session: ClientSession) -> None:
         with self._lock:
             session.connections -= 1
             if session.connections:
@@ -146,28 +148,28 @@ class Server:
             self._sessions.pop(session.token, None)
             self._last_seen = time.monotonic()
 
-    def _answer(self, session: Session, message: wire.Message) -> wire.Message:
+    def _answer(self, session: ClientSession, message: wire.WireMessage) -> wire.WireMessage:
         operation = self._operations.get(str(message.header.get("op")))
         try:
             if operation is None:
                 raise OSError(errno.ENOSYS, "unknown request")
-            return wire.Message(*operation(session, message))
+            return wire.WireMessage(*operation(session, message))
         except OSError as error:
-            return wire.Message({"errno": error.errno or errno.EIO, "message": error.strerror or str(error)})
+            return wire.WireMessage({"errno": error.errno or errno.EIO, "message": error.strerror or str(error)})
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            return wire.Message({"errno": errno.EINVAL, "message": f"a malformed request: {error!r}"})
+            return wire.WireMessage({"errno": errno.EINVAL, "message": f"a malformed request: {error!r}"})
 
     # --- one method an operation ---
 
-    def _open(self, session: Session, message: wire.Message) -> Answer:
+    def _open(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         path, flags = str(message.header["path"]), int(message.header["flags"])
         return {"fd": self.machine.open(session.process, path, flags)}, b"", []
 
-    def _ioctl(self, session: Session, message: wire.Message) -> Answer:
+    def _ioctl(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         header = message.header
         size = int(header["size"])
         arg, at = bytearray(message.body[:size]), size
-        carried = Carried()
+        carried = CarriedMemory()
         for address, length, comes in header["arrays"]:
             content = (
                 bytearray(message.body[at : at + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
@@ -186,7 +188,7 @@ class Server:
         answer["written"] = [(address, len(data)) for address, data in carried.written]
         return answer, bytes(arg) + b"".join(data for _, data in carried.written), []
 
-    def _mmap(self, session: Session, message: wire.Message) -> Answer:
+    def _mmap(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         fd, size, offset = (int(message.header[name]) for name in ("fd", "size", "offset"))
         with self.machine.lock:
             shown = shown_by(self.machine, self.machine.file(session.process, fd), size, offset)
@@ -194,17 +196,17 @@ class Server:
             session.mapped[session.mappings] = shown.bo
         return {"mapping": session.mappings, "offset": shown.offset}, b"", [shown.memory.fd]
 
-    def _munmap(self, session: Session, message: wire.Message) -> Answer:
+    def _munmap(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         bo = session.mapped.pop(int(message.header["mapping"]), None)
         if bo is not None:
             bo.host_unmaps()
         return {}, b"", []
 
-    def _close(self, session: Session, message: wire.Message) -> Answer:
+    def _close(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         self.machine.close_file(session.process, int(message.header["fd"]))
         return {}, b"", []
 
-    def _poll(self, session: Session, message: wire.Message) -> Answer:
+    def _poll(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         deadline = time.monotonic() + float(message.header["timeout_seconds"])
         while True:
             ready = self.machine.readable(session.process, [int(fd) for fd in message.header["fds"]])
@@ -212,42 +214,42 @@ class Server:
                 return {"ready": ready}, b"", []
             time.sleep(POLL_SECONDS)
 
-    def _read_file(self, session: Session, message: wire.Message) -> Answer:
+    def _read_file(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         return {}, self.machine.read_file(str(message.header["path"])), []
 
-    def _list_dir(self, session: Session, message: wire.Message) -> Answer:
+    def _list_dir(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         return {"names": self.machine.list_dir(str(message.header["path"]))}, b"", []
 
-    def _announce(self, session: Session, message: wire.Message) -> Answer:
+    def _announce(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         rows = [(int(va), int(size), str(name)) for va, size, name in message.header["rows"]]
         self.machine.announce_all(session.process, rows)
         return {}, b"", []
 
-    def _precompile(self, session: Session, message: wire.Message) -> Answer:
+    def _precompile(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         rows = [KernelToCompile(**{**row, "threads": tuple(row["threads"])}) for row in message.header["kernels"]]
         self.machine.precompile(session.process, rows)
         return {}, b"", []
 
-    def _findings(self, session: Session, message: wire.Message) -> Answer:
+    def _findings(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         rows = [{**asdict(each), "severity": each.severity.value} for each in self.machine.findings]
         return {"findings": rows, "dmesg": self.machine.dmesg[-1000:]}, b"", []
 
-    def _consulted(self, session: Session, message: wire.Message) -> Answer:
+    def _consulted(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         period, marks = self.machine.consulted.since(int(message.header["since"]))
         return {"period": period, "marks": marks}, b"", []
 
-    def _discard(self, session: Session, message: wire.Message) -> Answer:
+    def _discard(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         self.machine.discard(session.process, int(message.header["va"]), int(message.header["size"]))
         return {}, b"", []
 
-    def _set_watchpoint(self, session: Session, message: wire.Message) -> Answer:
+    def _set_watchpoint(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         self.machine.set_watchpoint(session.process, int(message.header["va"]), int(message.header["size"]))
         return {}, b"", []
 
-    def _watchpoint_hits(self, session: Session, message: wire.Message) -> Answer:
+    def _watchpoint_hits(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         return {"hits": [asdict(each) for each in self.machine.watchpoint_hits(session.process)]}, b"", []
 
-    def _inject(self, session: Session, message: wire.Message) -> Answer:
+    def _inject(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         self.machine.injector.add(str(message.header["name"]))
         return {}, b"", []
 
@@ -264,7 +266,7 @@ The protocol and an example client: docs/simulated-device.md
 examples:
   zinc-rt sim --list
   zinc-rt sim --socket /tmp/gpu.sock                                    a Radeon AI PRO R9700 on Linux 7.0
-  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --kernel 6.16      another card, an older kernel
+  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --linux 6.16      another card, an older Linux
   zinc-rt sim --socket /tmp/gpu.sock --inject lost-doorbell@3 --stay    the third doorbell write gets lost
 
 Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 130 interrupted.
@@ -287,11 +289,11 @@ def parser() -> argparse.ArgumentParser:
         help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas (default r9700)",
     )
     made.add_argument(
-        "--kernel",
+        "--linux",
         default="7.0",
-        choices=list(KERNELS),
+        choices=list(LINUX_VERSIONS),
         metavar="VERSION",
-        help=f"the Linux it behaves like: {', '.join(KERNELS)} (default 7.0)",
+        help=f"the Linux it behaves like: {', '.join(LINUX_VERSIONS)} (default 7.0)",
     )
     made.add_argument(
         "--inject", action="append", default=[], metavar="NAME", help="a fault: NAME, NAME:COUNT, NAME@NTH"
@@ -334,7 +336,8 @@ def listing() -> str:
     """Everything that can be chosen, for people."""
     chips = [[row.key, row.gfx, row.name] for row in CHIPS.values()]
     kernels = [
-        [row.version, f"KFD 1.{row.kfd_minor}", "user queues" if row.userq else ""] for row in KERNELS.values()
+        [row.version, f"KFD 1.{row.kfd_minor}", "user queues" if row.userq else ""]
+        for row in LINUX_VERSIONS.values()
     ]
     faults = [[row.name, row.probe, row.does] for row in INJECTIONS]
     tables = (("chip", chips), ("kernel", kernels), ("fault", faults))
@@ -362,9 +365,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         for each in arguments.inject:
             parse(each)
-        machine = Machine(
+        machine = SimMachine(
             arguments.chip,
-            arguments.kernel,
+            arguments.linux,
             arguments.inject,
             arguments.coherence,
             arguments.time_scale,
@@ -388,7 +391,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(machine: Machine, path: Path, *, stay: bool) -> None:
+def _serve(machine: SimMachine, path: Path, *, stay: bool) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
             listener.bind(str(path))

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from zinc_rt.sim.chips import PAGE_BYTES
-from zinc_rt.sim.driver.client_memory import LocalMemory, is_user_range
+from zinc_rt.sim.driver.client_memory import InProcessMemory, is_user_range
 from zinc_rt.sim.memory.buffers import FIXED_SIZE
 
 _MAP_SHARED_FIXED = 0x01 | 0x10
@@ -25,7 +25,7 @@ class SharedPages:
     """
 
     def __init__(self) -> None:
-        self._memory = LocalMemory()
+        self._memory = InProcessMemory()
         self._libc = ctypes.PyDLL(None, use_errno=True)
         self._libc.mmap.restype = ctypes.c_void_p
         self._libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]

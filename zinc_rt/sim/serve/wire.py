@@ -21,18 +21,18 @@ MAX_FDS = 8
 VERSION = 1
 
 
-class Closed(Exception):
+class ConnectionClosed(Exception):
     """The other side is gone, or talks nonsense."""
 
 
 @dataclass(slots=True)
-class Message:
+class WireMessage:
     header: dict[str, Any]
     body: bytes = b""
     fds: list[int] = field(default_factory=list)
 
 
-def send(connection: socket.socket, message: Message) -> None:
+def send(connection: socket.socket, message: WireMessage) -> None:
     header = json.dumps(message.header).encode()
     data = _HEAD.pack(len(header), len(message.body), len(message.fds)) + header + message.body
     sent = 0
@@ -42,22 +42,22 @@ def send(connection: socket.socket, message: Message) -> None:
     connection.sendall(memoryview(data)[sent:])
 
 
-def receive(connection: socket.socket) -> Message:
+def receive(connection: socket.socket) -> WireMessage:
     """Raises Closed."""
     fds: list[int] = []
     head = _exactly(connection, _HEAD.size, fds)
     header_bytes, body_bytes, fd_count = _HEAD.unpack(head)
     if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES or fd_count > MAX_FDS:
-        raise Closed("a message beyond every limit")
+        raise ConnectionClosed("a message beyond every limit")
     header = _exactly(connection, header_bytes, fds)
     body = _exactly(connection, body_bytes, fds)
     try:
         fields = json.loads(header)
     except ValueError as error:
-        raise Closed("a header that is no JSON") from error
+        raise ConnectionClosed("a header that is no JSON") from error
     if not isinstance(fields, dict) or len(fds) != fd_count:
-        raise Closed("a header that is no object, or fds are missing")
-    return Message(fields, body, fds)
+        raise ConnectionClosed("a header that is no object, or fds are missing")
+    return WireMessage(fields, body, fds)
 
 
 def _exactly(connection: socket.socket, size_bytes: int, fds: list[int]) -> bytes:
@@ -66,14 +66,14 @@ def _exactly(connection: socket.socket, size_bytes: int, fds: list[int]) -> byte
         try:
             part, rights, _, _ = connection.recvmsg(min(missing, 1 << 20), socket.CMSG_SPACE(MAX_FDS * 4))
         except OSError as error:
-            raise Closed(str(error)) from error
+            raise ConnectionClosed(str(error)) from error
         for level, kind, data in rights:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 received = array.array("i")
                 received.frombytes(data[: len(data) // 4 * 4])
                 fds.extend(received)
         if not part:
-            raise Closed("the connection ended")
+            raise ConnectionClosed("the connection ended")
         parts.append(part)
         missing -= len(part)
     return b"".join(parts)

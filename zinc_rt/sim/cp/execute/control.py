@@ -8,7 +8,7 @@ from zinc_rt.sim.cp.execute.compare import function
 from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.cp.fetch import MAX_DEPTH, IndirectFrame
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
-from zinc_rt.sim.interfaces import Access, Fault, Severity
+from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
 
 if TYPE_CHECKING:
     from zinc_rt.sim.cp.compute import ComputeChannel
@@ -29,7 +29,7 @@ def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
         raise Illegal("bit 23 (valid) is clear: the compute engine takes no such indirect buffer")
     if packet.priv:
         raise Illegal("bit 31 (priv) is set: only the kernel's queues may")
-    inherits = packet.inherit_vmid and not channel.device.kernel.injected("vmid-not-inherited")
+    inherits = packet.inherit_vmid and not channel.device.kmd.injected("vmid-not-inherited")
     if channel.is_user and not inherits:
         channel.finding(
             "ib-inherit-vmid",
@@ -37,7 +37,7 @@ def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
             "through VMID 0, where nothing is mapped",
             Severity.ERROR,
         )
-        raise Fault(packet.address & ~3, Access.READ, "not present")
+        raise Fault(packet.address & ~3, AccessKind.READ, "not present")
     if packet.inherit_vmid and not channel.is_user:
         channel.unverified(
             "ib-inherit-vmid", "bit 30 (inherit VMID) is for user queues; on a KFD queue it is unverified"

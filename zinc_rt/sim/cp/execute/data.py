@@ -64,7 +64,7 @@ def _source(channel: ComputeChannel, packet: View, size: int) -> int:
     if select == 6:
         return channel.atomic_return
     if select in (9, 10):
-        return channel.device.kernel.gpu_counter()
+        return channel.device.kmd.gpu_counter()
     if select == 4:
         channel.unverified("not-simulated", "performance counters read 0 here")
         return 0
@@ -102,4 +102,4 @@ def timestamp(channel: ComputeChannel, packet: View) -> None:
 
 
 def _now(channel: ComputeChannel) -> bytes:
-    return struct.pack("<Q", channel.device.kernel.gpu_counter() & (1 << 64) - 1)
+    return struct.pack("<Q", channel.device.kmd.gpu_counter() & (1 << 64) - 1)

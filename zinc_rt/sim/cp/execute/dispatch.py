@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from zinc_rt.sim.cp.clocks import Lane
+from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.shader_engine import Accesses, Dispatch, ShaderEngine
 from zinc_rt.sim.tables.registers import BY_ADDRESS, DISPATCH_INITIATOR, NUM_THREAD_X, SH, START_X
@@ -89,7 +89,7 @@ def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int)
     engine = channel.device.engine
     waves = _running(engine, dispatch)
     channel.launch(
-        Lane.WAVES,
+        WorkKind.WAVES,
         waves,
         code=((program_va, CODE_BYTES),),
         abandon=lambda: engine.abandon(dispatch),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zinc_rt.sim.cp import bulk_moves
-from zinc_rt.sim.cp.clocks import Lane
+from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.cp.interruptions import Illegal
 from zinc_rt.sim.shader_engine import Accesses
@@ -31,7 +31,7 @@ def dma_data(channel: ComputeChannel, packet: View) -> None:
     if size == 0:
         channel.unverified("dma-empty", "a copy of 0 bytes")
     if packet.raw_wait:
-        channel.saw(Lane.DMA)
+        channel.saw(WorkKind.DMA)
     if packet.dst_sel == NOWHERE or size == 0:
         return
     past_l2 = packet.dst_sel == ADDRESS or packet.src_sel == ADDRESS
@@ -47,7 +47,7 @@ def dma_data(channel: ComputeChannel, packet: View) -> None:
             )
         advance = bulk_moves.copy(channel.space, packet.dst, packet.src, size)
         accesses = Accesses(reads=((packet.src, size),), writes=((packet.dst, size),))
-    channel.launch(Lane.DMA, _finishing(advance, accesses), after_dma=after, past_l2=past_l2)
+    channel.launch(WorkKind.DMA, _finishing(advance, accesses), after_dma=after, past_l2=past_l2)
 
 
 def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
@@ -71,7 +71,7 @@ def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
         return done >= count
 
     extent = (count - 1) * stride + size if count else 0
-    channel.launch(Lane.DMA, _finishing(advance, Accesses(writes=((packet.dst, extent),))))
+    channel.launch(WorkKind.DMA, _finishing(advance, Accesses(writes=((packet.dst, extent),))))
 
 
 def _finishing(advance: Callable[[], bool], accesses: Accesses) -> Callable[[], Accesses | None]:

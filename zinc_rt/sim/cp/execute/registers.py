@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.cp.interruptions import Illegal
-from zinc_rt.sim.tables.registers import CONFIG, SH, UCONFIG, Space, register_name
+from zinc_rt.sim.tables.registers import CONFIG, SH, UCONFIG, RegisterSpace, register_name
 
 if TYPE_CHECKING:
     from zinc_rt.sim.cp.compute import ComputeChannel
@@ -32,12 +32,12 @@ def set_uconfig_pairs(channel: ComputeChannel, packet: View) -> None:
     _set_all(channel, UCONFIG, packet.writes)
 
 
-def _set_all(channel: ComputeChannel, space: Space, writes: Iterable[tuple[int, int]]) -> None:
+def _set_all(channel: ComputeChannel, space: RegisterSpace, writes: Iterable[tuple[int, int]]) -> None:
     for offset, value in writes:
         _set(channel, space, space.base + offset, value)
 
 
-def _set(channel: ComputeChannel, space: Space, address: int, value: int) -> None:
+def _set(channel: ComputeChannel, space: RegisterSpace, address: int, value: int) -> None:
     if not space.base <= address < space.end:
         raise Illegal(
             f"register offset {address - space.base:#x} lies outside {space.name}: "

@@ -6,14 +6,14 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from zinc_rt.sim.cp.clocks import Lane
+from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.execute.compare import function
 from zinc_rt.sim.cp.execute.data import REGISTER_MASK
 from zinc_rt.sim.cp.execute.kind import View
 from zinc_rt.sim.cp.hazards import NO_CACHE, Cache
 from zinc_rt.sim.cp.interruptions import Illegal, Wait
 from zinc_rt.sim.cp.work import Work
-from zinc_rt.sim.interfaces import Access, Fault, Severity
+from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
 from zinc_rt.sim.tables import caches as bits
 from zinc_rt.sim.tables.packets import (
     CS_PARTIAL_FLUSH,
@@ -51,7 +51,7 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
 def release_mem(channel: ComputeChannel, packet: View) -> None:
     """At the end of everything before it: caches, then the data, then the interrupt. The CP does not wait."""
     if not channel.queue.eop_va:
-        raise Fault(0, Access.WRITE, "not present")  # the end-of-pipe buffer's address
+        raise Fault(0, AccessKind.WRITE, "not present")  # the end-of-pipe buffer's address
     if packet.data_sel in (5, 7) or packet.data_sel not in _DATA:
         raise Illegal(f"data_sel {packet.data_sel} does not exist here: 0 to 4 do")
     if packet.int_sel > 6:
@@ -87,7 +87,7 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
         channel.caches.invalidate(caches)
         channel.hazards.cleaned(caches, clock, issue)
         device = channel.device
-        if size and not device.kernel.injected("fence-never-written"):
+        if size and not device.kmd.injected("fence-never-written"):
             channel.space.write(va, _data(channel, packet))
             if caches & Cache.GL2_WB:
                 channel.space.write_back()
@@ -118,7 +118,7 @@ def _data(channel: ComputeChannel, packet: View) -> bytes:
         return struct.pack("<I", packet.data & 0xFFFFFFFF)
     if packet.data_sel == 2:
         return struct.pack("<Q", packet.data)
-    return struct.pack("<Q", channel.device.kernel.gpu_counter() & (1 << 64) - 1)
+    return struct.pack("<Q", channel.device.kmd.gpu_counter() & (1 << 64) - 1)
 
 
 _ACQUIRE = {
@@ -171,13 +171,13 @@ def event_write(channel: ComputeChannel, packet: View) -> None:
         channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, wanted 4")
 
     def flushed() -> None:
-        channel.saw(Lane.WAVES)
+        channel.saw(WorkKind.WAVES)
         channel.pending.settle()
 
-    if not channel.pending.busy(Lane.WAVES):
+    if not channel.pending.busy(WorkKind.WAVES):
         flushed()
         return
-    channel.wait = Wait(lambda: not channel.pending.busy(Lane.WAVES), "CS_PARTIAL_FLUSH", then=flushed)
+    channel.wait = Wait(lambda: not channel.pending.busy(WorkKind.WAVES), "CS_PARTIAL_FLUSH", then=flushed)
 
 
 def hdp_flush(channel: ComputeChannel, packet: View) -> None:

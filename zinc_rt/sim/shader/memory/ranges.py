@@ -25,7 +25,7 @@ import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.memory.buffers import Bo
-from zinc_rt.sim.memory.initialised_bytes import Written
+from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.layout import RACE, RANGE
 
@@ -50,7 +50,7 @@ class Piece:
     host: int  # address of the byte at `va`
     flags: RangeFlag
     name: str
-    written: Written | None = None
+    written: InitialisedBytes | None = None
     start: int = 0  # of the piece, in `written` and `bo`
     bo: Bo | None = None
 
@@ -74,9 +74,9 @@ class RangeTable:
     spans: np.ndarray
     keep: list[Any] = field(default_factory=list)
     addresses: tuple[int, int] = field(init=False)  # of `ranges` and `spans` in this process
-    _marks: dict[int, int] = field(default_factory=dict)  # Written.marks of a range when last looked at
+    _marks: dict[int, int] = field(default_factory=dict)  # marks of InitialisedBytes, by range, as last looked at
     _starts: list[int] = field(init=False)
-    _unclean: dict[int, Written] = field(init=False)
+    _unclean: dict[int, InitialisedBytes] = field(init=False)
 
     def __post_init__(self) -> None:
         self.addresses = int(self.ranges.ctypes.data), int(self.spans.ctypes.data)
@@ -137,18 +137,18 @@ def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedArray:
     """A bare array at `va`: contiguous bytes of the caller's."""
 
     va: int
     array: np.ndarray
     name: str
     write: bool = True
-    written: Written | None = None
+    written: InitialisedBytes | None = None
 
 
 def of_arrays(
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedArray],
     *,
     bounds: bool,
     races: bool = False,

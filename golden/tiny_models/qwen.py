@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.golden.tiny_parts import (
+from zinc_rt.golden.tiny_models.parts import (
     CONV_TAPS,
     Metadata,
     Sizes,
@@ -15,7 +15,7 @@ from zinc_rt.golden.tiny_parts import (
     router,
     wide_heads,
 )
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def qwen2(s: Sizes, w: RandomWeights) -> Metadata:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.golden.tiny_parts import (
+from zinc_rt.golden.tiny_models.parts import (
     Metadata,
     Sizes,
     blocks,
@@ -12,7 +12,7 @@ from zinc_rt.golden.tiny_parts import (
     experts,
     router,
 )
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def deepseek2_with(s: Sizes, w: RandomWeights, *, mla: bool) -> Metadata:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.errors import UsageError
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 Metadata = dict[str, object]
 WINDOW = 8  # of sliding attention

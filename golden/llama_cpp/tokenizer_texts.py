@@ -7,9 +7,23 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from zinc_rt.golden.texts import TEXTS
-
 ROOM = 4096  # tokens, and bytes of text: some thirty times what TEXTS need
+
+# Each has shown a difference between two tokenizers somewhere.
+TEXTS = (
+    "Hello world!",
+    " leading space",
+    "  two  spaces ",
+    "The quick brown fox jumps over the lazy dog.",
+    "I'm fine, THEY'LL see 3.14159 and 1000000",
+    "café naïve über",
+    "e\u0301 combining, \u00a0no-break, \u200bzero width",
+    "日本語 😀👩‍👩‍👧 tail",
+    "def main(args):\n    for i in range(10):\n\tprint(i)\n\n\n",
+    "CR\r\nLF \t tab   \n \n end",
+    "<|im_start|>user<|im_end|><bos><end_of_turn>",
+    "ΑΒΓ абв العربية हिन्दी 한국어",
+)
 
 
 def tokenized(llama: ModuleType, vocab: Any, texts: Sequence[str] = TEXTS) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from zinc_rt.golden.tiny_parts import (
+from zinc_rt.golden.tiny_models.parts import (
     WINDOW,
     Metadata,
     Sizes,
@@ -19,7 +19,7 @@ from zinc_rt.golden.tiny_parts import (
     router_rows,
     wide_heads,
 )
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def gemma3(s: Sizes, w: RandomWeights) -> Metadata:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from zinc_rt.replay.bisect import bisect
-from zinc_rt.replay.repro import emit_repro
+from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.report import Result
 from zinc_rt.trace.recorder import record
 from zinc_rt.validate.capture import capture

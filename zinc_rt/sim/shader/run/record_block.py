@@ -1,10 +1,10 @@
-"""Memory that compiled code and Python share, one record of a Layout: aligned, never moved, quick to set."""
+"""Memory that compiled code and Python share, one record of a RecordLayout: aligned, never moved, quick to set."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.sim.shader.layout import ALIGNMENT, Layout
+from zinc_rt.sim.shader.layout import ALIGNMENT, RecordLayout
 
 _VIEW = {"u8": "B", "u32": "I", "i32": "i", "u64": "Q", "i64": "q", "ptr": "Q"}
 _WIDTH = {"u8": 1, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "ptr": 8}
@@ -17,12 +17,12 @@ def aligned(size_bytes: int) -> np.ndarray:
     return raw[start : start + size_bytes]
 
 
-class Block:
+class RecordBlock:
     """`block["name"]` reads and sets a field that is no array; `record` is a NumPy view of all of it."""
 
     __slots__ = ("_places", "address", "memory", "record")
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: RecordLayout) -> None:
         self.memory = aligned(layout.size_bytes)
         self.address = int(self.memory.ctypes.data)
         self.record = self.memory.view(layout.dtype)[0]

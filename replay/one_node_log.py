@@ -19,8 +19,8 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.replay.bisect import BisectResult, FailingNode
 from zinc_rt.replay.rebuilt import Opener, sha256_of
-from zinc_rt.replay.sources import Sources, sources_of
 from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
+from zinc_rt.replay.weight_sources import Sources, sources_of
 from zinc_rt.resident import KEPT, capacity_of
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader

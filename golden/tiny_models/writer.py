@@ -12,11 +12,11 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES
 
 from zinc_rt.errors import OutputError, UsageError
-from zinc_rt.golden.quantize import WRITABLE, ggml_type, quantize
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES, TinyArchitecture
-from zinc_rt.golden.tiny_parts import Sizes
-from zinc_rt.golden.tiny_vocab import TinyVocabulary, vocabulary
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES, TinyArchitecture
+from zinc_rt.golden.tiny_models.parts import Sizes
+from zinc_rt.golden.tiny_models.quantize import WRITABLE, ggml_type, quantize
+from zinc_rt.golden.tiny_models.vocabulary import TinyVocabulary, vocabulary
+from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 # Which type each projection gets under quant="q": the mixture of a usual medium-size download, plus q4_0 and q5_k.
 MIXED = {
@@ -133,9 +133,8 @@ def write_tiny(
 ) -> None:
     """Write `tiny(architecture, seed=seed, **sizes)` as a GGUF file; the same arguments give the same bytes.
 
-    `quant`: a type of zinc_rt.golden.quantize.WRITABLE for every projection, or "q" for a mixture. Rows that are
-    no multiple of a type's block fall back to q8_0, then f32. Norms, biases, routers and state-space parameters
-    stay f32.
+    `quant`: a type of quantize.WRITABLE for every projection, or "q" for a mixture. Rows that are no multiple of a
+    type's block fall back to q8_0, then f32. Norms, biases, routers and state-space parameters stay f32.
     """
     if quant != "q" and quant not in WRITABLE:
         raise UsageError(f"unknown type {quant!r}", next=f"use q or one of {', '.join(WRITABLE)}")

@@ -11,7 +11,7 @@ from zinc_rt.code_version import code_version
 from zinc_rt.golden.command import main
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.golden.format import FORMAT, read_golden, write_golden
-from zinc_rt.golden.upkeep import upkeep
+from zinc_rt.golden.validity import validity
 
 ARRAYS = {"ids": np.array([1, 2], np.int32), "logits": np.ones((2, 4), np.float32)}
 OURS = {
@@ -28,7 +28,7 @@ def made(folder: Path, **meta: object) -> Path:
 
 
 def test_the_embedded_ones_are_current() -> None:
-    assert {upkeep(read_golden(pair.golden)).state for pair in embedded()} == {"current"}
+    assert {validity(read_golden(pair.golden)).state for pair in embedded()} == {"current"}
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_the_embedded_ones_are_current() -> None:
 def test_what_expires_is_what_depends_on_our_arithmetic(
     meta: dict[str, object], state: str, tmp_path: Path
 ) -> None:
-    assert upkeep(read_golden(made(tmp_path, **meta))).state == state
+    assert validity(read_golden(made(tmp_path, **meta))).state == state
 
 
 def test_another_model_beside_it_expires_it(tmp_path: Path) -> None:
     golden = read_golden(made(tmp_path, llama_cpp="b1", model_digest="ab" * 32, command="remake"))
-    found = upkeep(golden, "cd" * 32)
+    found = validity(golden, "cd" * 32)
     assert found.state == "expired" and "abababababab" in found.next and "remake" not in found.next
-    assert upkeep(golden, "ab" * 32).state == "current"
+    assert validity(golden, "ab" * 32).state == "current"
 
 
 def test_the_list_names_the_command_that_mends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.golden.llama_cpp_gelu import ExactGelu
+from zinc_rt.golden.llama_cpp.gelu import ExactGelu
 
 CAPTURED = re.compile(r"l_out-\d+|result_norm|ffn_moe_topk-\d+")
 

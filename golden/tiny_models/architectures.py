@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zinc_rt.golden.tiny_deepseek import deepseek2, deepseek2lite
-from zinc_rt.golden.tiny_gemma import gemma3, gemma4, gemma4moe
-from zinc_rt.golden.tiny_llama import llama, mistral, mistral3, mixtral, phi3, phi3long
-from zinc_rt.golden.tiny_mamba import mamba
-from zinc_rt.golden.tiny_parts import Metadata, Sizes
-from zinc_rt.golden.tiny_qwen import qwen2, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.deepseek import deepseek2, deepseek2lite
+from zinc_rt.golden.tiny_models.gemma import gemma3, gemma4, gemma4moe
+from zinc_rt.golden.tiny_models.llama import llama, mistral, mistral3, mixtral, phi3, phi3long
+from zinc_rt.golden.tiny_models.mamba import mamba
+from zinc_rt.golden.tiny_models.parts import Metadata, Sizes
+from zinc_rt.golden.tiny_models.qwen import qwen2, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe
+from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 @dataclass(frozen=True, slots=True)
 class TinyArchitecture:
     architecture: str  # general.architecture
-    vocabulary: str  # a row of tiny_vocab.VOCABULARIES
+    vocabulary: str  # a row of vocabulary.VOCABULARIES
     build: Callable[[Sizes, RandomWeights], Metadata]
     layers: int  # unless asked otherwise: enough to meet every kind of layer
     head_factor: int = 1  # head width as a multiple of hidden / heads

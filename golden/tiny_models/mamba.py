@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.golden.tiny_parts import (
+from zinc_rt.golden.tiny_models.parts import (
     CONV_TAPS,
     Metadata,
     Sizes,
     blocks,
     ends,
 )
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def mamba(s: Sizes, w: RandomWeights) -> Metadata:

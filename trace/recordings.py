@@ -12,9 +12,8 @@ from zinc_rt.commands.output import readable_size
 from zinc_rt.engine import Engine
 from zinc_rt.errors import OutputError
 from zinc_rt.report import Report, Result
-from zinc_rt.trace.levels import Level
 from zinc_rt.trace.recorder import Recorder, record
-from zinc_rt.trace.records import EventRecord
+from zinc_rt.trace.records import EventRecord, Level
 from zinc_rt.trace.writer import LogWriter
 
 

@@ -24,9 +24,9 @@ from gguf.constants import GGMLQuantizationType, GGUFValueType
 from zinc_rt.errors import InputError, UnsupportedError, UsageError
 from zinc_rt.golden.draws import record
 from zinc_rt.golden.format import write_golden
-from zinc_rt.golden.llama_cpp_capture import GraphCapture
-from zinc_rt.golden.llama_cpp_nodes import NodeValue, matched, values_here
-from zinc_rt.golden.llama_cpp_text import tokenized
+from zinc_rt.golden.llama_cpp.graph_capture import GraphCapture
+from zinc_rt.golden.llama_cpp.nodes import NodeValue, matched, values_here
+from zinc_rt.golden.llama_cpp.tokenizer_texts import tokenized
 from zinc_rt.model.gguf import digest, read_gguf
 
 LAYER = re.compile(r"-\d+$")
@@ -52,7 +52,7 @@ def import_llama_cpp(
     where the token was chosen), greedy_logits f32 [steps, V] (after each token), l_out f32 [L, T, D],
     result_norm f32 [T, D], ffn_moe_topk-N int32 [T, k]. `dequantised` adds logits_deq and so on, all but ids and
     greedy_margin: the same weights in F32. `context` is llama.cpp's n_ctx. A model with GELU gets these as
-    *_exactgelu too, or its *_deq in exact GELU: llama_cpp_gelu.py says why.
+    *_exactgelu too, or its *_deq in exact GELU: gelu.py says why.
     `rows`, rising positions of the prompt, adds LABEL-N f32 [R, ...] of every value that llama.cpp names as this
     runtime does, of the weights and the GELU that compare tightly; with `whole` False the other arrays keep these
     tokens alone, too. meta gets what llama.cpp's tokenizer makes of TEXTS, and draws from its logits.

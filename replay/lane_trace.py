@@ -19,13 +19,13 @@ from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
 from zinc_rt.mem.plan import size_bytes
-from zinc_rt.replay.sources import sources_of
 from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import capacity_of
 from zinc_rt.trace.reader import LogReader
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.shader.emit.trace import Step as Traced
+    from zinc_rt.sim.shader.emit.trace import TracedStep as Traced
 
 
 def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx1201") -> list[str]:

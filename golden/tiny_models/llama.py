@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.golden.tiny_parts import (
+from zinc_rt.golden.tiny_models.parts import (
     Metadata,
     Sizes,
     attention,
@@ -16,7 +16,7 @@ from zinc_rt.golden.tiny_parts import (
     router,
     wide_heads,
 )
-from zinc_rt.golden.tiny_weights import RandomWeights
+from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def llama(s: Sizes, w: RandomWeights) -> Metadata:

@@ -12,7 +12,7 @@ SHORT = 3  # characters: a name of no more stands alone only between blanks and 
 _WORD = re.compile(r"[^\W_]+")
 
 
-class Names:
+class NameSearch:
     """Names in lower case, also as JSON escapes them."""
 
     def __init__(self, names: Iterable[str]) -> None:
