@@ -31,18 +31,7 @@ from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"
-CALLS = {
-    "finding",
-    "unverified",
-    "report",
-    "report_if",
-    "_tell",
-    "stop",
-    "Refused",
-    "Site",
-    "DeviceFinding",
-    "WaveFinding",
-}
+CALLS = {"finding", "unverified", "report", "report_if", "_report_once", "stop", "Refused", "Site"}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
 LISTS = {
     "sim.shader.memory.scratch_access",
@@ -89,7 +78,8 @@ def finding_rules() -> set[str]:
     """Every rule that a finding of the simulated device can have."""
     found = set(CHOSEN) | set(LINT)
     for _, node in calls():
-        if getattr(node.func, "attr", getattr(node.func, "id", "")) in CALLS:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in CALLS or name.endswith("Finding"):
             words = [word.value for word in node.args[:3] if isinstance(word, ast.Constant)]
             found |= {str(each) for each in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", str(each))}
     for name in LISTS:
