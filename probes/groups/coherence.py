@@ -172,9 +172,8 @@ PROBES = (
             *SHADER_SHARED,
             Signature(
                 symptom("stale-code"),
-                "the instruction cache still holds the old code: GLI_INV was ignored, or the new code had "
-                "not left "
-                "the host (HDP)",
+                "the instruction cache still holds the old code: GLI_INV was ignored, or the new code had not "
+                "left the host (HDP)",
                 "-k P41 tells the two apart; load code only at addresses that never held any until this passes",
             ),
             Signature(

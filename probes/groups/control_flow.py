@@ -98,8 +98,7 @@ PROBES = (
             Signature(
                 symptom("rptr-stopped", "no-fence"),
                 "the condition never came true for the CP: the CPU's store is not visible (cached memory), or "
-                "another "
-                "function code",
+                "another function code",
                 "the flag must lie in uncached GTT; the packet at rptr is in the report",
             ),
         ),

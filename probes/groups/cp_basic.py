@@ -139,9 +139,8 @@ def interrupt(c: ProbeContext) -> Outcome:
 
 NOT_FETCHED = Signature(
     lambda outcome: outcome.symptom == "rptr-stuck" and not outcome.faults,
-    "the doorbell does not reach the command processor (wrong offset, a 32-bit store, wptr not stored before "
-    "it), or "
-    "the queue is not on the hardware",
+    "the doorbell does not reach the command processor (wrong offset, a 32-bit store, wptr not stored before it), "
+    "or the queue is not on the hardware",
     "compare with P17 and `dmesg | grep -iE 'evict|mes'`; on T2 the doorbell's index counts 8 bytes (P48)",
 )
 GONE = Signature(

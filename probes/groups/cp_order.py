@@ -108,8 +108,7 @@ PROBES = (
                     in ("rptr-stuck", "rptr-stopped", "no-fence", "wrong-order", "wrong-rptr", "errno")
                 ),
                 "the hardware's ring has another size than ours (MQD: log2 of dwords, less one; bytes for "
-                "dwords), or "
-                "wptr was wrapped by software",
+                "dwords), or wptr was wrapped by software",
                 "queue_size is the mapping's exact power of two in bytes; wptr is never wrapped",
             ),
             NOT_FETCHED,

@@ -229,17 +229,15 @@ PROBES = (
             _GONE,
             Signature(
                 said("page fault"),
-                "the code's address is wrong: PGM_LO and PGM_HI hold it shifted right by 8, and its "
-                "memory must be "
-                "executable",
+                "the code's address is wrong: PGM_LO and PGM_HI hold it shifted right by 8, and its memory must "
+                "be executable",
                 "compare the fault's address with the code's in the report",
             ),
             NOT_FETCHED,
             Signature(
                 symptom("no-fence", "rptr-stopped"),
                 "the launch never ends: COMPUTE_SHADER_EN (initiator bit 0), RSRC words, code that is not "
-                "256-byte "
-                "aligned, or a stale instruction cache",
+                "256-byte aligned, or a stale instruction cache",
                 "-k P31 tests the registers; GLI_INV must stand before the first launch; `dmesg | grep -i amdgpu`",
             ),
         ),
@@ -292,9 +290,8 @@ PROBES = (
             ),
             Signature(
                 symptom("ids-zero"),
-                "on gfx12 the ids are in ttmp9 and ttmp7 and need TGID_X_EN to TGID_Z_EN; on gfx11 in "
-                "SGPRs behind "
-                "the user data",
+                "on gfx12 the ids are in ttmp9 and ttmp7 and need TGID_X_EN to TGID_Z_EN; on gfx11 in SGPRs "
+                "behind the user data",
                 "RSRC2 bits 7 to 9; the note `without enables` says what this chip does without them",
             ),
             Signature(

@@ -191,8 +191,7 @@ PROBES = (
             Signature(
                 said("the context save area:", "queue-rule"),
                 "this kernel sizes the context save area otherwise than it shows (gfx1151, ROCm issue 5151), or "
-                "an "
-                "old kernel has another table of VGPR sizes",
+                "an old kernel has another table of VGPR sizes",
                 "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
             ),
             Signature(

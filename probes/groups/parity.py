@@ -93,8 +93,7 @@ PROBES = (
             Signature(
                 symptom("differs"),
                 "the tiers do not see the same memory or state: cache bits of the fence (GL2 write-back), "
-                "scratch, or "
-                "the EOP buffer of user queues",
+                "scratch, or the EOP buffer of user queues",
                 "-k P41 and -k P37 on both tiers tell which",
             ),
             Signature(

@@ -51,8 +51,7 @@ def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
         raise Failed(
             word,
             f"{size_bytes} bytes: element {element} of workgroup {group} is {value:#x}, not "
-            f"{int(want[element]):#x}; "
-            f"{len(wrong)} of {got.size} are wrong",
+            f"{int(want[element]):#x}; {len(wrong)} of {got.size} are wrong",
             measure={"size_bytes": size_bytes, "wrong": len(wrong)},
         )
     return raw

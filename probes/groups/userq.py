@@ -283,9 +283,8 @@ PROBES = (
         (T2,),
         1,
         "the kernel sees a user queue's work end: no sooner, no later",
-        f"a syncobj stays unsignalled while work is held back, and is signalled within {FENCE_SECONDS:g} s "
-        "after it; "
-        "a SIGNAL without new work at once",
+        f"a syncobj stays unsignalled while work is held back, and is signalled within {FENCE_SECONDS:g} s after "
+        "it; a SIGNAL without new work at once",
         kernel_fence,
         needs=("P50",),
         signatures=(
@@ -298,8 +297,7 @@ PROBES = (
             Signature(
                 symptom("no-signal"),
                 "PROTECTED_FENCE_SIGNAL completed nothing: not the last packet before the doorbell, or its "
-                "end-of-pipe "
-                "interrupt was lost",
+                "end-of-pipe interrupt was lost",
                 "`grep amdgpu /proc/interrupts` must count; `dmesg | grep -iE 'userq|mes'`; update linux-firmware",
             ),
             NOT_FETCHED,
