@@ -174,7 +174,8 @@ def _criterion(
 ) -> Criterion:
     given = {"type": "structural", "compare": "== 0", **row}
     where = f"{milestone}/{given.get('id')}"
-    if (counted := given.get("figure") or given.get("measure")) in units:
+    counted = str(given.get("figure") or given.get("measure"))
+    if counted in units:
         given.setdefault("unit", units[counted])
     given["bound"] = parse_bound(given.pop("compare"))
     given["arguments"] = given.pop("with", {})
