@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli, terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.commands.output import add_json, finish, simulated, words
+from zinc_rt.commands.output import add_json, finish, output_stream, simulated_note
 from zinc_rt.errors import OutputError, UsageError, ZincError
 
 if TYPE_CHECKING:
-    from zinc_rt.bringup.stages import Stage
+    from zinc_rt.bringup.stages import BringupStage
     from zinc_rt.probes.device import DeviceSpec
 
 EPILOG = """\
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@KERNEL] (default auto)",
+        help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@LINUX] (default auto)",
     )
     made.add_argument("--up-to", metavar="STAGE", help="stop after this one (default gates)")
     made.add_argument(
@@ -72,8 +72,7 @@ def main(argv: list[str] | None = None) -> int:
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.bringup.stages import NAMES
     from zinc_rt.bundle.gather import label
-    from zinc_rt.files import check_writable
-    from zinc_rt.folders import state_folder
+    from zinc_rt.files import check_writable, state_folder
     from zinc_rt.probes.device import parse, require_amd_gpu
 
     yes, skip = _stages("--yes", arguments.yes), _stages("--skip", arguments.skip)
@@ -91,17 +90,17 @@ def _body(arguments: argparse.Namespace) -> int:
 def _walk(
     arguments: argparse.Namespace, spec: DeviceSpec, folder: Path, yes: Collection[str], skip: Collection[str]
 ) -> int:
-    from zinc_rt.bringup.past import blamed
-    from zinc_rt.bringup.stages import NAMES, Target
+    from zinc_rt.bringup.earlier_walks import blamed
+    from zinc_rt.bringup.stages import NAMES, BringupTarget
     from zinc_rt.bringup.walk import Walk
     from zinc_rt.bundle.gather import look
     from zinc_rt.doctor.diagnose import diagnose
     from zinc_rt.probes.command import describe_device
     from zinc_rt.probes.journal import Journal, default_path
-    from zinc_rt.probes.table import header
+    from zinc_rt.probes.output.table import header
     from zinc_rt.report import Report
 
-    out = words(arguments)
+    out = output_stream(arguments)
     say = partial(print, file=out, flush=True)
     device = describe_device(spec)
     report = Report("bring-up", device=device)
@@ -115,7 +114,7 @@ def _walk(
         return [] if capture is None else list(diagnose(capture).findings)
 
     walk = Walk(
-        Target(spec, lit=tuple(device.get("displays", ()))),
+        BringupTarget(spec, lit=tuple(device.get("displays", ()))),
         folder,
         Journal(folder / "stages.journal", spec.option),
         _setup(spec, device),
@@ -140,7 +139,7 @@ def _walk(
             say(f"{name:<12} {text}")
     say(f"{'send on':<12} zinc-rt bundle --device {spec.option} -o bundle.tar.gz")
     done = sum(result.status in ("pass", "blocked") for result in report.results)
-    say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated(report)}")
+    say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated_note(report)}")
     return finish(report, arguments)
 
 
@@ -153,7 +152,7 @@ def _run(line: list[str], path: Path, *, quiet: bool) -> int:
     return done.returncode
 
 
-def _ask(yes: Collection[str], stage: Stage) -> bool | None:
+def _ask(yes: Collection[str], stage: BringupStage) -> bool | None:
     if stage.name in yes:
         return True
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
@@ -166,7 +165,7 @@ def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
     """What a pass is worth for: the next kernel starts anew."""
     from zinc_rt import checked
     from zinc_rt.probes.child import run_apart
-    from zinc_rt.probes.passed import identify
+    from zinc_rt.probes.output.passed import identify
 
     if spec.simulated:
         return f"{spec.option} {' '.join(spec.inject)}".strip()
@@ -176,14 +175,14 @@ def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
 
 def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> int:
     """A result a stage: what the journal's last word on it is."""
-    from zinc_rt.bringup.past import past
+    from zinc_rt.bringup.earlier_walks import earlier_walks
     from zinc_rt.bringup.stages import STAGES
     from zinc_rt.probes.journal import Journal
     from zinc_rt.report import Report, Result
 
     report = Report("bring-up", device={"simulated": spec.simulated})
     rows = []
-    earlier = past(Journal(folder / "stages.journal", spec.option))
+    earlier = earlier_walks(Journal(folder / "stages.journal", spec.option))
     for stage in STAGES:
         found = earlier.get(stage.name)
         status, reason = "skip", "not run yet"
@@ -194,9 +193,9 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
             status, reason = "fail", f"{word} while it ran ({found.when})"
         report.results.append(Result(stage.name, "stage", status, reason=reason))  # type: ignore[arg-type]
         rows.append((stage.name, status, reason))
-    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=words(arguments))
+    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=output_stream(arguments))
     if not earlier:
-        terminal.show(f"nothing ran yet on {spec.option}", out=words(arguments))
+        terminal.show(f"nothing ran yet on {spec.option}", out=output_stream(arguments))
     return finish(report, arguments)
 
 

@@ -15,7 +15,7 @@ DOCTOR = "doctor"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BringupTarget:
     """The device of a walk. `tiers`: those that passed hazard 1; `lit`: connectors that show a picture."""
 
     spec: DeviceSpec
@@ -29,19 +29,19 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class BringupStage:
     """`words`: what runs, behind zinc-rt; none for doctor. `may_block`: exit code 77 is an answer."""
 
     name: str
     title: str
     can_happen: str
     lost: str
-    words: Callable[[Target], list[str]] = lambda target: []
+    words: Callable[[BringupTarget], list[str]] = lambda target: []
     may_block: bool = False
 
 
-def _probes(hazard: int) -> Callable[[Target], list[str]]:
-    def words(target: Target) -> list[str]:
+def _probes(hazard: int) -> Callable[[BringupTarget], list[str]]:
+    def words(target: BringupTarget) -> list[str]:
         line = ["pm4-test", "--device", target.spec.option, "--hazard", str(hazard)]
         for name in target.spec.inject:
             line += ["--inject", name]
@@ -53,24 +53,24 @@ def _probes(hazard: int) -> Callable[[Target], list[str]]:
     return words
 
 
-def _validate(*more: str) -> Callable[[Target], list[str]]:
-    def words(target: Target) -> list[str]:
+def _validate(*more: str) -> Callable[[BringupTarget], list[str]]:
+    def words(target: BringupTarget) -> list[str]:
         tiers = ",".join((*target.tiers, *(() if "--layers" in more else ("t_cpu",))))
         return ["validate", "--model", str(MODEL), "--tiers", tiers, "--device", target.device, *more]
 
     return words
 
 
-STAGES: tuple[Stage, ...] = (
-    Stage(DOCTOR, "read what the machine says of itself", "nothing: it only reads", "nothing"),
-    Stage(
+STAGES: tuple[BringupStage, ...] = (
+    BringupStage(DOCTOR, "read what the machine says of itself", "nothing: it only reads", "nothing"),
+    BringupStage(
         "hazard-0",
         "probes that cannot hang: nodes, memory, events, refusals",
         "the driver allocates and frees a few MB; a faulty driver may log an error",
         "nothing, unless the driver crashes the kernel",
         _probes(0),
     ),
-    Stage(
+    BringupStage(
         "hazard-1",
         "probes that may hang: queues, packets, shaders",
         "where chip, firmware or driver are not as believed, the GPU hangs and the driver resets it, or the "
@@ -78,7 +78,7 @@ STAGES: tuple[Stage, ...] = (
         "unsaved work of every program that uses this GPU; where the machine freezes, all unsaved work",
         _probes(1),
     ),
-    Stage(
+    BringupStage(
         "hazard-2",
         "probes that fault and hang on purpose: does the driver recover",
         "page faults, illegal code, endless waits: the GPU is reset several times, and some kernels do not "
@@ -87,21 +87,21 @@ STAGES: tuple[Stage, ...] = (
         "to press the reset button",
         _probes(2),
     ),
-    Stage(
+    BringupStage(
         "first-kernel",
         "one layer of a small model, one token, with the oracle's bits",
         "a kernel of this project runs on the card for the first time: wrong code can hang or fault it",
         "as with hazard-1",
         _validate("--layers", "0:1", "--steps", "0", "--tokens", "1"),
     ),
-    Stage(
+    BringupStage(
         "first-model",
         "a whole small model, every layer and logit against T-CPU and llama.cpp",
         "some thousand dispatches: the card gets warm, races and cache faults show",
         "as with hazard-1",
         _validate(),
     ),
-    Stage(
+    BringupStage(
         "gates",
         f"milestone {GATES}, criterion by criterion",
         "the same kernels again, on the CPU and the card",

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.bringup.past import PASSED, Past, past
-from zinc_rt.bringup.stages import DOCTOR, NAMES, STAGES, Stage, Target
-from zinc_rt.doctor.finding import Finding
+from zinc_rt.bringup.earlier_walks import PASSED, EarlierWalks, earlier_walks
+from zinc_rt.bringup.stages import DOCTOR, NAMES, STAGES, BringupStage, BringupTarget
+from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.probes.journal import Journal, Suspect
-from zinc_rt.probes.passed import judge
+from zinc_rt.probes.output.passed import judge
 from zinc_rt.probes.probe import T1, T2
 from zinc_rt.report import Report, Result, to_json, write_text
 
 BROKEN = "broken"  # the severity of what will not work
 Run = Callable[[list[str], Path], int]
 """(words behind zinc-rt, where the report goes) → exit code."""
-Ask = Callable[[Stage], bool | None]
+Ask = Callable[[BringupStage], bool | None]
 """Consent: yes, no, or nobody there to ask."""
 
 
@@ -28,13 +28,13 @@ Ask = Callable[[Stage], bool | None]
 class Walk:
     """One bring-up of one device. `suspects`: of pm4-test's own journal; `setup`: what a pass is worth for."""
 
-    target: Target
+    target: BringupTarget
     folder: Path
     journal: Journal
     setup: str
     run: Run
     ask: Ask
-    look: Callable[[], list[Finding]]
+    look: Callable[[], list[DoctorFinding]]
     suspects: Mapping[str, Suspect] = field(default_factory=dict)
     resume: bool = False
     again: bool = False
@@ -44,7 +44,7 @@ class Walk:
 
     def results(self) -> Iterator[Result]:
         """One a stage, as far as it goes; the last one says why it ends."""
-        before = past(self.journal)
+        before = earlier_walks(self.journal)
         for stage in STAGES[: NAMES.index(self.up_to) + 1]:
             self.say("")
             self.say(f"{stage.name:<13} {stage.title}")
@@ -61,7 +61,7 @@ class Walk:
 
     # --- whether ---
 
-    def _without_running(self, stage: Stage, earlier: Past | None) -> Result | None:
+    def _without_running(self, stage: BringupStage, earlier: EarlierWalks | None) -> Result | None:
         """What is known of a stage before it runs; None: run it."""
         if stage.name in self.skip:
             return self._result(stage, "skip", f"--skip {stage.name}")
@@ -85,7 +85,7 @@ class Walk:
             )
         return self._consent(stage)
 
-    def _consent(self, stage: Stage) -> Result | None:
+    def _consent(self, stage: BringupStage) -> Result | None:
         lit = (
             f" This GPU lights {', '.join(self.target.lit)}: a hang freezes that screen."
             if self.target.lit
@@ -106,7 +106,7 @@ class Walk:
 
     # --- running ---
 
-    def _begun(self, stage: Stage) -> Result:
+    def _begun(self, stage: BringupStage) -> Result:
         began = time.monotonic()
         self.journal.begin(stage.name, setup=self.setup)
         try:
@@ -119,7 +119,7 @@ class Walk:
         self.journal.end(stage.name, result.status, setup=self.setup, tiers=tiers, reason=result.reason[:200])
         return result
 
-    def _doctor(self, stage: Stage) -> Result:
+    def _doctor(self, stage: BringupStage) -> Result:
         """Every finding as a result. The first that leaves no tier to go on with is the first cause."""
         findings = self.look()
         blocking = in_the_way(findings)
@@ -143,7 +143,7 @@ class Walk:
             return self._result(stage, "pass", f"{len(findings)} findings" if findings else "nothing found")
         return self._result(stage, "fail", f"{bad.id}: {bad.reason}", cause=bad.cause, advice=bad.advice)
 
-    def _commands(self, stage: Stage) -> Result:
+    def _commands(self, stage: BringupStage) -> Result:
         words = stage.words(self.target)
         path = self.folder / f"{stage.name}.json"
         path.unlink(missing_ok=True)
@@ -198,7 +198,7 @@ class Walk:
         return f"hazard-{hazard}"
 
     def _result(
-        self, stage: Stage, status: Any, reason: str, cause: str = "", advice: str = "", **more: Any
+        self, stage: BringupStage, status: Any, reason: str, cause: str = "", advice: str = "", **more: Any
     ) -> Result:
         measure = {"title": stage.title, "simulated": self.target.spec.simulated}
         measure |= {name: more.pop(name) for name in ("stops", "earlier") if name in more}
@@ -215,7 +215,7 @@ class Walk:
         return " ".join(["zinc-rt bring-up --device", self.target.spec.option, *words])
 
 
-def in_the_way(findings: list[Finding]) -> list[Finding]:
+def in_the_way(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     """What is broken for the whole machine, or for every tier together: one tier is enough to go on."""
     broken = [each for each in findings if each.severity == BROKEN]
     lost = {tier for each in broken for tier in each.tiers}

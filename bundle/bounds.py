@@ -16,7 +16,7 @@ SACRIFICED = ("log", "hang", "machine", "report", "facts")  # first those that a
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class BundleFile:
     """A file on its way into a bundle. Of a log the newest lines are kept, of others the first."""
 
     path: str
@@ -32,7 +32,9 @@ class Cut:
     why: str
 
 
-def fit(items: Sequence[Item], most_bytes: int = MOST_BYTES - ROOM_BYTES) -> tuple[list[Item], list[Cut]]:
+def fit(
+    items: Sequence[BundleFile], most_bytes: int = MOST_BYTES - ROOM_BYTES
+) -> tuple[list[BundleFile], list[Cut]]:
     """Those that fit, each first within its kind's own limit, and what was taken from which."""
     had = {item.path: len(item.content) for item in items}
     kept = {item.path: shortened(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
@@ -63,7 +65,7 @@ def fit(items: Sequence[Item], most_bytes: int = MOST_BYTES - ROOM_BYTES) -> tup
     return [item for path, item in kept.items() if path not in dropped], cuts
 
 
-def shortened(item: Item, most_bytes: int) -> Item:
+def shortened(item: BundleFile, most_bytes: int) -> BundleFile:
     """At most about that long; whole lines, a line that says what is missing, and JSON still JSON."""
     if len(item.content) <= most_bytes:
         return item
@@ -81,7 +83,7 @@ def shortened(item: Item, most_bytes: int) -> Item:
     return replace(item, content=head + f"[{len(item.content) - len(head)} more bytes are cut]\n".encode())
 
 
-def _why(item: Item) -> str:
+def _why(item: BundleFile) -> str:
     return "the newest lines are kept" if item.kind == "log" else "the beginning is kept"
 
 

@@ -24,7 +24,7 @@ _TARGET = re.compile(r"^gfx_target_version (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Combination:
+class MachineCombination:
     """Empty is unknown, never none. `card`: a hash (zinc_rt.checked)."""
 
     chip: str = ""
@@ -45,7 +45,7 @@ class Combination:
 
 def combination(
     files: Mapping[str, bytes], reports: Iterable[Mapping[str, Any]] = (), *, simulated: bool = False
-) -> Combination:
+) -> MachineCombination:
     """`files`: a capture's, before anything was hidden in them: the card's hash needs its unique id."""
     device = _gpu(files)
     ids = [_text(files, f"{device}/{name}").removeprefix("0x") for name in ("vendor", "device", "revision")]
@@ -58,7 +58,7 @@ def combination(
                 **{name.lower(): number(version) for name, version in each["firmware"].items()},
                 **firmware,
             }
-    return Combination(
+    return MachineCombination(
         chip=_chip(files) or _first(told, "arch"),
         pci_id=":".join(filter(None, ids)),
         card=card_hash(ids, unique) if device and unique else "",

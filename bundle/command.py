@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import cli, terminal
 from zinc_rt.arguments import Parser
-from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable
 from zinc_rt.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="whose machine: auto, hw, /dev/dri/renderDN, or sim[:CHIP[@KERNEL]], a simulated one (default auto)",
+        help="whose machine: auto, hw, /dev/dri/renderDN, or sim[:CHIP[@LINUX]], a simulated one (default auto)",
     )
     made.add_argument(
         "--add", nargs="+", type=Path, default=[], metavar="PATH", help="reports, facts, logs, or folders of them"
@@ -108,7 +108,7 @@ def _make(arguments: argparse.Namespace) -> int:
         gather.add_hangs(maker, arguments.hangs)
     bundle = maker.make()
     size_bytes = bundles.write(bundle, arguments.out)
-    out = words(arguments)
+    out = output_stream(arguments)
     for line in lines(bundle):
         terminal.show(printable(line), out=out)
     terminal.show(
@@ -130,7 +130,7 @@ def _show(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     bundle = read(arguments.bundle)
     for line in lines(bundle):
-        terminal.show(printable(line), out=words(arguments))
+        terminal.show(printable(line), out=output_stream(arguments))
     report = _report("bundle show")
     _result(report, arguments.bundle.name, {"bundle": bundle.id, "files": len(bundle.files), **_about(bundle)})
     return finish(report, arguments)
@@ -145,7 +145,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     found = diff(read(arguments.a), read(arguments.b))
-    out = words(arguments)
+    out = output_stream(arguments)
     width = min(44, max((len(each.name) for each in found), default=0))
     kind = ""
     for each in found:
@@ -163,13 +163,13 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 def _import(arguments: argparse.Namespace) -> int:
     from zinc_rt.bundle.format import read
-    from zinc_rt.bundle.store import Store, default_path
+    from zinc_rt.bundle.store import BundleStore, default_path
     from zinc_rt.files import check_writable
 
     check_writable(report=arguments.json)
-    out, report = words(arguments), _report("bundle import")
+    out, report = output_stream(arguments), _report("bundle import")
     path = arguments.store or default_path()
-    with Store(path) as store:
+    with BundleStore(path) as store:
         for name in arguments.bundles:
             try:
                 bundle = read(name)
@@ -189,19 +189,19 @@ def _import(arguments: argparse.Namespace) -> int:
 
 def _page(arguments: argparse.Namespace) -> int:
     from zinc_rt.bundle.page import content, render
-    from zinc_rt.bundle.store import Store, default_path
+    from zinc_rt.bundle.store import BundleStore, default_path
     from zinc_rt.files import check_writable
     from zinc_rt.report import write_text
 
     check_writable(str(arguments.out), report=arguments.json)
-    with Store(arguments.store or default_path(), must_exist=True) as store:
+    with BundleStore(arguments.store or default_path(), must_exist=True) as store:
         machines = store.machines()
     write_text(arguments.out, render(machines))
     found = content(machines)
     terminal.show(
         f"wrote     {arguments.out}: {len(machines)} bundles, {len(found['matrix'].rows)} combinations, "
         f"{len(found['matrix'].probes)} probes, {len(found['regressions'])} regressions",
-        out=words(arguments),
+        out=output_stream(arguments),
     )
     report = _report("bundle page")
     _result(report, "page", {"bundles": len(machines)}, artifacts=[str(arguments.out)])
@@ -212,18 +212,18 @@ def _export(arguments: argparse.Namespace) -> int:
     import json
 
     from zinc_rt.bundle.kcidb import export
-    from zinc_rt.bundle.store import Store, default_path
+    from zinc_rt.bundle.store import BundleStore, default_path
     from zinc_rt.files import check_writable
     from zinc_rt.report import write_text
 
     check_writable(str(arguments.out), report=arguments.json)
-    with Store(arguments.store or default_path(), must_exist=True) as store:
+    with BundleStore(arguments.store or default_path(), must_exist=True) as store:
         made = export(store.machines(), simulated=arguments.simulated)
     write_text(arguments.out, json.dumps(made, indent=1) + "\n")
     counts = {name: len(made[name]) for name in ("checkouts", "builds", "tests")}
     terminal.show(
         f"wrote     {arguments.out}: {', '.join(f'{n} {name}' for name, n in counts.items())}",
-        out=words(arguments),
+        out=output_stream(arguments),
     )
     report = _report("bundle export")
     _result(report, "kcidb", counts, artifacts=[str(arguments.out)])

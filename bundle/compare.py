@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from zinc_rt.bundle.combination import Combination
+from zinc_rt.bundle.combination import MachineCombination
 from zinc_rt.bundle.format import Bundle
 from zinc_rt.bundle.private import PLACEHOLDER
-from zinc_rt.bundle.store import Machine, outcomes
+from zinc_rt.bundle.store import StoredMachine, outcomes
 
 UNKNOWN = "unknown"
 GOOD = ("pass", "flake")
@@ -26,7 +26,7 @@ _FILE_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class MachineDifference:
     """`kind`: card, firmware, parameter, package, file, finding or result. `name` says which."""
 
     kind: str
@@ -65,10 +65,10 @@ class Suspicion:
     passes: int
 
 
-def diff(a: Bundle, b: Bundle) -> list[Difference]:
+def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
     """First what makes machines differ, then how they behave."""
     found = [
-        Difference(kind, name, left, right)
+        MachineDifference(kind, name, left, right)
         for (kind, name), left, right in _pairs(traits(a.combination), traits(b.combination))
     ]
     found += _files(a, b)
@@ -76,16 +76,16 @@ def diff(a: Bundle, b: Bundle) -> list[Difference]:
     for name in sorted(left_findings.keys() ^ right_findings.keys()):
         title = str((left_findings.get(name) or right_findings[name]).get("title", ""))
         words = (title, "") if name in left_findings else ("", title)
-        found.append(Difference("finding", name, *words))
+        found.append(MachineDifference("finding", name, *words))
     left_results, right_results = ({each.id: each for each in outcomes(one.reports)} for one in (a, b))
     for name in sorted(left_results.keys() & right_results.keys(), key=natural):
         left, right = left_results[name], right_results[name]
         if left.status != right.status:
-            found.append(Difference("result", name, _said(left), _said(right)))
+            found.append(MachineDifference("result", name, _said(left), _said(right)))
     return found
 
 
-def traits(combination: Combination) -> dict[tuple[str, str], str]:
+def traits(combination: MachineCombination) -> dict[tuple[str, str], str]:
     """Everything a machine is made of, by kind and name; what is unknown is left out."""
     found = {("card", name): str(getattr(combination, name)) for name in _SCALARS}
     for attribute, kind in _MAPS:
@@ -93,7 +93,7 @@ def traits(combination: Combination) -> dict[tuple[str, str], str]:
     return {key: PLACEHOLDER.sub("<…>", value) for key, value in found.items() if value}
 
 
-def regressions(machines: Sequence[Machine]) -> list[Regression]:
+def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
     """Neighbouring versions of kernel, module or a firmware between which a probe begins to fail."""
     found = []
     for probe, chip, seen in _by_probe(machines):
@@ -122,7 +122,7 @@ def regressions(machines: Sequence[Machine]) -> list[Regression]:
     return sorted(found, key=lambda each: (not each.alone, natural(each.probe), each.variable))
 
 
-def suspicions(machines: Sequence[Machine]) -> list[Suspicion]:
+def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
     """For every probe that some pass and some fail: the values that part them."""
     found = []
     for probe, chip, seen in _by_probe(machines):
@@ -142,7 +142,7 @@ def suspicions(machines: Sequence[Machine]) -> list[Suspicion]:
 Traits = Mapping[tuple[str, str], str]
 
 
-def _by_probe(machines: Iterable[Machine]) -> Iterator[tuple[str, str, list[tuple[Traits, bool]]]]:
+def _by_probe(machines: Iterable[StoredMachine]) -> Iterator[tuple[str, str, list[tuple[Traits, bool]]]]:
     """(probe, chip, what each machine is and whether it passed). Simulated machines are of another world."""
     seen: dict[tuple[str, str], list[tuple[Traits, bool]]] = {}
     for machine in machines:
@@ -175,7 +175,7 @@ def _pairs(a: Traits, b: Traits) -> Iterator[tuple[tuple[str, str], str, str]]:
             yield key, left, right
 
 
-def _files(a: Bundle, b: Bundle) -> list[Difference]:
+def _files(a: Bundle, b: Bundle) -> list[MachineDifference]:
     """Small files of /sys and /proc that both have: link widths, power states, modes."""
     left, right = a.capture.files, b.capture.files
     told = (
@@ -192,7 +192,7 @@ def _files(a: Bundle, b: Bundle) -> list[Difference]:
             continue
         texts = [PLACEHOLDER.sub("<…>", each[name].decode(errors="replace").strip()) for each in (left, right)]
         if texts[0] != texts[1] and max(map(len, texts)) <= _FILE_BYTES:
-            found.append(Difference("file", name, *texts))
+            found.append(MachineDifference("file", name, *texts))
     return found
 
 

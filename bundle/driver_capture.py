@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.kmd.driver import Driver
 
 _FILES = ("/proc/version", "/proc/cmdline", "/proc/sys/kernel/osrelease")
@@ -10,7 +10,7 @@ _FOLDERS = ("/sys/module/amdgpu", "/sys/class/kfd/kfd/topology", "/sys/class/drm
 _SKIPPED = ("ip_discovery",)  # hundreds of files that the chip's name stands for
 
 
-def driver_capture(driver: Driver) -> Capture:
+def driver_capture(driver: Driver) -> MachineCapture:
     files: dict[str, bytes] = {}
     unreadable: dict[str, str] = {}
 
@@ -40,4 +40,4 @@ def driver_capture(driver: Driver) -> Capture:
         files["kernel.log"] = driver.read_file("/dev/kmsg")
     except OSError as error:
         unreadable["kernel.log"] = error.strerror or str(error)
-    return Capture(files, unreadable)
+    return MachineCapture(files, unreadable)

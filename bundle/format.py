@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.bundle import archive
-from zinc_rt.bundle.combination import Combination
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.bundle.combination import MachineCombination
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.errors import InputError, OutputError
 
 SCHEMA = "zinc-rt-bundle/1"
@@ -55,9 +55,9 @@ class Bundle:
         return hashlib.sha256(json.dumps(self.manifest, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
-    def combination(self) -> Combination:
+    def combination(self) -> MachineCombination:
         known = {name: value for name, value in self.manifest["combination"].items() if name in _FIELDS}
-        return Combination(**known)
+        return MachineCombination(**known)
 
     @property
     def reports(self) -> dict[str, dict[str, Any]]:
@@ -77,15 +77,15 @@ class Bundle:
         return [each for each in body if isinstance(each, dict)] if isinstance(body, list) else []
 
     @property
-    def capture(self) -> Capture:
+    def capture(self) -> MachineCapture:
         """The machine, as doctor's capture had it but for what was hidden and cut."""
         files = {n.removeprefix(MACHINE): content for n, content in self.files.items() if n.startswith(MACHINE)}
         told = parsed(files.get("capture.json", b"{}"))
         unreadable = told.get("unreadable", {}) if isinstance(told, dict) else {}
-        return Capture(files, unreadable if isinstance(unreadable, dict) else {})
+        return MachineCapture(files, unreadable if isinstance(unreadable, dict) else {})
 
 
-_FIELDS = frozenset(Combination.__dataclass_fields__)
+_FIELDS = frozenset(MachineCombination.__dataclass_fields__)
 
 
 def write(bundle: Bundle, path: Path) -> int:
@@ -139,7 +139,7 @@ def read(path: Path) -> Bundle:
     return Bundle(manifest, files, str(path))
 
 
-def read_capture(path: Path) -> Capture:
+def read_capture(path: Path) -> MachineCapture:
     """The machine inside a bundle: what `doctor --from BUNDLE` diagnoses. Raises InputError."""
     return read(path).capture
 

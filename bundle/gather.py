@@ -15,10 +15,10 @@ from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.bundle.driver_capture import driver_capture
 from zinc_rt.bundle.format import MANIFEST, REPORT_SCHEMA, parsed, read
 from zinc_rt.bundle.make import Maker
-from zinc_rt.doctor.capture import Capture, capture
+from zinc_rt.doctor.capture import MachineCapture, capture
 from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.errors import InputError
-from zinc_rt.folders import state_folder
+from zinc_rt.files import state_folder
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.device import DeviceSpec
 
@@ -34,21 +34,21 @@ def begin(spec: DeviceSpec) -> Maker:
     machine = look(spec)
     if machine is None:
         maker.notes.append("the machine could not be looked at")
-        machine = Capture({}, {})
+        machine = MachineCapture({}, {})
     maker.add_machine(machine, diagnose(machine).findings)
     return maker
 
 
-def look(spec: DeviceSpec) -> Capture | None:
+def look(spec: DeviceSpec) -> MachineCapture | None:
     """In a process of its own: reading a sick driver's files may not come back."""
     if spec.simulated:
         ended = run_apart(partial(_simulated, spec), MACHINE_SECONDS)
     else:
         ended = run_apart(partial(capture, Path("/"), ioctls=True), MACHINE_SECONDS)
-    return ended.value if isinstance(ended.value, Capture) else None
+    return ended.value if isinstance(ended.value, MachineCapture) else None
 
 
-def _simulated(spec: DeviceSpec) -> Capture:
+def _simulated(spec: DeviceSpec) -> MachineCapture:
     return driver_capture(spec.open())
 
 

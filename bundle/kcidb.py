@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from zinc_rt.bundle.kcidb_fields import MAJOR, MINOR, MOST_LOG, problems
-from zinc_rt.bundle.store import Machine, Outcome
+from zinc_rt.bundle.store import StoredMachine, StoredOutcome
 from zinc_rt.errors import OutputError
 
 ORIGIN = "zinc_rt"
@@ -16,7 +16,7 @@ ORIGIN = "zinc_rt"
 STATUS = {"pass": "PASS", "fail": "FAIL", "skip": "SKIP", "flake": "DONE", "blocked": "MISS"}
 
 
-def export(machines: Iterable[Machine], *, simulated: bool = False, origin: str = ORIGIN) -> dict[str, Any]:
+def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin: str = ORIGIN) -> dict[str, Any]:
     """`simulated`: those too; they say nothing about a kernel. Raises OutputError where KCIDB would refuse it."""
     checkouts: dict[str, dict[str, Any]] = {}
     builds: dict[str, dict[str, Any]] = {}
@@ -54,7 +54,7 @@ def export(machines: Iterable[Machine], *, simulated: bool = False, origin: str 
     return report
 
 
-def _test(machine: Machine, outcome: Outcome, build: str, origin: str) -> dict[str, Any]:
+def _test(machine: StoredMachine, outcome: StoredOutcome, build: str, origin: str) -> dict[str, Any]:
     found = machine.combination
     excerpt = "\n".join(filter(None, (outcome.reason, outcome.cause and f"cause: {outcome.cause}")))
     test: dict[str, Any] = {

@@ -22,7 +22,7 @@ PATH = r"[.a-zA-Z0-9_-]*"
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class KcidbField:
     kind: Any  # a type, or several
     pattern: str = ""
     required: bool = False
@@ -31,37 +31,37 @@ class Field:
 
 
 _COMMON = {
-    "id": Field(str, ID, required=True),
-    "origin": Field(str, ORIGIN, required=True),
-    "comment": Field(str, TEXT),
-    "misc": Field(dict),
-    "start_time": Field(str, time=True),
+    "id": KcidbField(str, ID, required=True),
+    "origin": KcidbField(str, ORIGIN, required=True),
+    "comment": KcidbField(str, TEXT),
+    "misc": KcidbField(dict),
+    "start_time": KcidbField(str, time=True),
 }
-OBJECTS: Mapping[str, Mapping[str, Field]] = {
+OBJECTS: Mapping[str, Mapping[str, KcidbField]] = {
     "checkouts": {
         **_COMMON,
-        "tree_name": Field(str, TEXT),
-        "git_commit_name": Field(str, TEXT),
-        "valid": Field(bool),
+        "tree_name": KcidbField(str, TEXT),
+        "git_commit_name": KcidbField(str, TEXT),
+        "valid": KcidbField(bool),
     },
     "builds": {
         **_COMMON,
-        "checkout_id": Field(str, ID, required=True),
-        "architecture": Field(str, "[a-z0-9_]*"),
-        "config_name": Field(str, TEXT),
-        "status": Field(str, "|".join(STATUS)),
+        "checkout_id": KcidbField(str, ID, required=True),
+        "architecture": KcidbField(str, "[a-z0-9_]*"),
+        "config_name": KcidbField(str, TEXT),
+        "status": KcidbField(str, "|".join(STATUS)),
     },
     "tests": {
         **_COMMON,
-        "build_id": Field(str, ID, required=True),
-        "path": Field(str, PATH),
-        "status": Field(str, "|".join(STATUS)),
-        "duration": Field((int, float)),
-        "log_excerpt": Field(str, TEXT, most=MOST_LOG),
-        "environment": Field(dict),
+        "build_id": KcidbField(str, ID, required=True),
+        "path": KcidbField(str, PATH),
+        "status": KcidbField(str, "|".join(STATUS)),
+        "duration": KcidbField((int, float)),
+        "log_excerpt": KcidbField(str, TEXT, most=MOST_LOG),
+        "environment": KcidbField(dict),
     },
 }
-ENVIRONMENT = {"comment": Field(str, TEXT), "misc": Field(dict), "compatible": Field(list)}
+ENVIRONMENT = {"comment": KcidbField(str, TEXT), "misc": KcidbField(dict), "compatible": KcidbField(list)}
 
 
 def problems(report: Mapping[str, Any]) -> Iterator[str]:
@@ -87,7 +87,7 @@ def problems(report: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{name} {row.get('id')}: {member} {row.get(member)!r} is not in {target}"
 
 
-def _object(where: str, row: Mapping[str, Any], fields: Mapping[str, Field]) -> Iterator[str]:
+def _object(where: str, row: Mapping[str, Any], fields: Mapping[str, KcidbField]) -> Iterator[str]:
     for name in row.keys() - fields.keys():
         yield f"{where}: {name!r} is no member"
     for name, field in fields.items():

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from zinc_rt import __version__
-from zinc_rt.bundle.bounds import MOST_BYTES, ROOM_BYTES, Cut, Item, fit
-from zinc_rt.bundle.combination import Combination, combination, number
+from zinc_rt.bundle.bounds import MOST_BYTES, ROOM_BYTES, BundleFile, Cut, fit
+from zinc_rt.bundle.combination import MachineCombination, combination, number
 from zinc_rt.bundle.format import FINDINGS, MACHINE, SCHEMA, Bundle, parsed
 from zinc_rt.bundle.redact import Redactor
 from zinc_rt.bundle.show import readme
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Maker:
     """Collects items; `known` are names to hide (by kind), `notes` sentences for the reader."""
 
     simulated: bool = False
-    items: list[Item] = field(default_factory=list)
+    items: list[BundleFile] = field(default_factory=list)
     known: Mapping[str, Iterable[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     most_bytes: int = MOST_BYTES
@@ -31,9 +31,9 @@ class Maker:
     def add(self, path: str, content: bytes | str, kind: str) -> None:
         """The first of a path stays: what is gathered earlier is nearer to the point."""
         if all(each.path != path for each in self.items):
-            self.items.append(Item(path, content.encode() if isinstance(content, str) else content, kind))
+            self.items.append(BundleFile(path, content.encode() if isinstance(content, str) else content, kind))
 
-    def add_machine(self, capture: Capture, findings: Sequence[Any] = ()) -> None:
+    def add_machine(self, capture: MachineCapture, findings: Sequence[Any] = ()) -> None:
         for name, content in capture.files.items():
             self.add(MACHINE + name, content, "log" if name == "kernel.log" else "machine")
         if "capture.json" not in capture.files:
@@ -63,7 +63,7 @@ class Maker:
         cuts = [Cut(redactor.path(cut.path), cut.had_bytes, cut.kept_bytes, cut.why) for cut in cuts]
         notes = [redactor.text(note) for note in self.notes]
         hidden = json.loads(made.pop("about.json"))
-        last, more = fit([Item(name, content, names.get(name, "text")) for name, content in made.items()],
+        last, more = fit([BundleFile(name, content, names.get(name, "text")) for name, content in made.items()],
                          self.most_bytes - 60_000)  # fmt: skip
         cuts += [Cut(path, 0, 0, why) for path, why in left_out.items()] + more
         files = {item.path: item.content for item in last}
@@ -81,7 +81,7 @@ class Maker:
         manifest["files"] = [_listed(name, files[name]) for name in sorted(files)]
         return Bundle(manifest, files)
 
-    def _set_strangers_aside(self, found: Combination) -> None:
+    def _set_strangers_aside(self, found: MachineCombination) -> None:
         """Reports of another kernel, firmware or device say nothing of this setup: the store must not mix them."""
         for place, item in enumerate(self.items):
             body = _dict(item.content) if item.kind == "report" else {}
@@ -89,10 +89,10 @@ class Maker:
             if why:
                 name = item.path.rpartition("/")[2]
                 self.notes.append(f"{name} is of another setup ({why}): it is in logs/")
-                self.items[place] = Item(f"logs/of-another-setup-{name}", item.content, "log")
+                self.items[place] = BundleFile(f"logs/of-another-setup-{name}", item.content, "log")
 
 
-def stranger(report: Mapping[str, Any], found: Combination) -> str:
+def stranger(report: Mapping[str, Any], found: MachineCombination) -> str:
     """Why a report is not of this setup; "" where it is, or does not say."""
     told = report.get("device")
     if not isinstance(told, dict):

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from zinc_rt.bundle.combination import Combination
+from zinc_rt.bundle.combination import MachineCombination
 from zinc_rt.bundle.compare import Regression, Suspicion, natural, regressions, suspicions
-from zinc_rt.bundle.store import Machine
+from zinc_rt.bundle.store import StoredMachine
 
 WORST = ("fail", "flake", "pass", "skip", "blocked")  # what a cell shows where machines differ
 DIFFERENCES_SHOWN = 200
 
 
 @dataclass(slots=True)
-class Row:
+class MatrixRow:
     """Machines that are the same as far as kernel, module and firmware go. `cells`: by probe, counts by status."""
 
-    combination: Combination
+    combination: MachineCombination
     label: str
-    machines: list[Machine] = field(default_factory=list)
+    machines: list[StoredMachine] = field(default_factory=list)
     cells: dict[str, Counter[str]] = field(default_factory=dict)
 
     def worst(self, probe: str) -> str:
@@ -33,21 +33,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
-    rows: tuple[Row, ...]
+class ProbeMatrix:
+    rows: tuple[MatrixRow, ...]
     probes: tuple[str, ...]
     titles: dict[str, str]
 
 
-def matrix(machines: Sequence[Machine]) -> Matrix:
+def matrix(machines: Sequence[StoredMachine]) -> ProbeMatrix:
     """Combination × probe, combinations by chip and then kernel."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, MatrixRow] = {}
     titles: dict[str, str] = {}
     for machine in machines:
         found = machine.combination
         firmware = hashlib.sha256(json.dumps(dict(found.firmware), sort_keys=True).encode()).hexdigest()[:6]
         key = json.dumps([machine.simulated, found.chip, found.pci_id, found.kernel, found.module, firmware])
-        row = rows.setdefault(key, Row(found, firmware if found.firmware else "unknown"))
+        row = rows.setdefault(key, MatrixRow(found, firmware if found.firmware else "unknown"))
         row.machines.append(machine)
         for name, outcome in machine.probes().items():
             row.cells.setdefault(name, Counter())[outcome.status] += 1
@@ -63,10 +63,10 @@ def matrix(machines: Sequence[Machine]) -> Matrix:
         ),
     )
     names = sorted(titles, key=lambda name: (name.partition("/")[2] != "host", natural(name)))
-    return Matrix(tuple(ordered), tuple(names), titles)
+    return ProbeMatrix(tuple(ordered), tuple(names), titles)
 
 
-def render(machines: Sequence[Machine]) -> str:
+def render(machines: Sequence[StoredMachine]) -> str:
     """HTML, one file, nothing fetched."""
     from jinja2 import Environment
 
@@ -75,7 +75,7 @@ def render(machines: Sequence[Machine]) -> str:
     return template.render(**content(machines))
 
 
-def content(machines: Sequence[Machine]) -> dict[str, Any]:
+def content(machines: Sequence[StoredMachine]) -> dict[str, Any]:
     found = matrix(machines)
     worse: list[Regression] = regressions(machines)
     parts: list[Suspicion] = suspicions(machines)

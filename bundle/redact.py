@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from zinc_rt.bundle import kernel_line
-from zinc_rt.bundle.names import Names
+from zinc_rt.bundle import linux_command_line
+from zinc_rt.bundle.name_search import NameSearch
 from zinc_rt.bundle.private import EVERYBODY, LEFT_OUT, MEMBERS, PLACEHOLDER, SECRETS, SPANNING, WHOLE, Secret
 
 _PASSES = 5
@@ -62,7 +62,7 @@ class Redactor:
     hidden: Counter[str] = field(default_factory=Counter)  # replacements, by kind
     _numbers: dict[tuple[str, str], str] = field(default_factory=dict)
     _learned: dict[str, str] = field(default_factory=dict)  # text, in lower case → kind
-    _names: Names = field(default_factory=lambda: Names(()))
+    _names: NameSearch = field(default_factory=lambda: NameSearch(()))
     _counts: Counter[str] = field(default_factory=Counter)  # placeholders, by kind
 
     def redact(self, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -104,8 +104,8 @@ class Redactor:
             if path.search(name) and len(text.strip()) < 256:
                 self._learn(kind, text.strip())
         if name.endswith("proc/cmdline"):
-            kernel_line.redact_line(text.strip(), self._learn_token)
-        kernel_line.redact_lines(_unescaped(name, text), self._learn_token)
+            linux_command_line.redact_line(text.strip(), self._learn_token)
+        linux_command_line.redact_lines(_unescaped(name, text), self._learn_token)
         body = _parsed(name, text)
         if body is not None:
             for each in body:
@@ -135,7 +135,7 @@ class Redactor:
         elif isinstance(value, str) and (inner := _inner(value)) is not None:
             self._look_into(inner)
         elif isinstance(value, str):
-            kernel_line.redact_lines(value, self._learn_token)
+            linux_command_line.redact_lines(value, self._learn_token)
             self._look_at(value)
             kind = _kind_of(member)
             if kind and " " not in value.strip():
@@ -170,7 +170,7 @@ class Redactor:
                 self._numbers.setdefault((kind, form), self._placeholder(kind, lower))
 
     def _compile(self) -> None:
-        self._names = Names(self._learned)
+        self._names = NameSearch(self._learned)
 
     # --- the second pass ---
 
@@ -191,7 +191,7 @@ class Redactor:
             if path.search(name) and text.strip() and not PLACEHOLDER.fullmatch(text.strip()):
                 return self._hide(kind, text.strip()).encode() + b"\n"
         if name.endswith("proc/cmdline"):
-            text = kernel_line.redact_line(text.strip(), lambda value: self._hide("token", value)) + "\n"
+            text = linux_command_line.redact_line(text.strip(), lambda value: self._hide("token", value)) + "\n"
         body = _parsed(name, text)
         if body is None:
             return _encoded(self._text(_unescaped(name, text)))
@@ -211,7 +211,7 @@ class Redactor:
             if inner is not None:
                 return json.dumps(self._value(inner), ensure_ascii=False)
             if member == "cmdline":
-                value = kernel_line.redact_line(value, lambda each: self._hide("token", each))
+                value = linux_command_line.redact_line(value, lambda each: self._hide("token", each))
             plain = value.strip().lower()
             if kind and plain and plain not in EVERYBODY and not PLACEHOLDER.search(value):
                 return self._hide(kind, value.strip())
@@ -225,7 +225,7 @@ class Redactor:
         return value
 
     def _text(self, text: str) -> str:
-        text = kernel_line.redact_lines(text, lambda value: self._hide("token", value))
+        text = linux_command_line.redact_lines(text, lambda value: self._hide("token", value))
         text = self._hidden_in(text, SPANNING, _as_it_is)
         return "".join(map(self._piece, _pieces(text)))
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.bundle.combination import Combination
+from zinc_rt.bundle.combination import MachineCombination
 from zinc_rt.bundle.format import Bundle
 from zinc_rt.errors import InputError, OutputError
-from zinc_rt.folders import state_folder
+from zinc_rt.files import state_folder
 
 VERSION = 1  # PRAGMA user_version
 APPLICATION = 0x5A525442  # PRAGMA application_id: "ZRTB"
@@ -38,7 +38,7 @@ CREATE INDEX result_by_id ON result (id, status);
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StoredOutcome:
     """One result of one machine, as the store keeps it."""
 
     command: str
@@ -54,18 +54,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class StoredMachine:
     """One bundle in the store."""
 
     id: str
     created: str
     source: str
     simulated: bool
-    combination: Combination
-    outcomes: tuple[Outcome, ...]
+    combination: MachineCombination
+    outcomes: tuple[StoredOutcome, ...]
     findings: tuple[tuple[str, str, str], ...]  # id, severity, title
 
-    def probes(self) -> dict[str, Outcome]:
+    def probes(self) -> dict[str, StoredOutcome]:
         """Results of probes by id, P20/t1."""
         return {each.id: each for each in self.outcomes if each.kind == "probe"}
 
@@ -74,7 +74,7 @@ def default_path() -> Path:
     return state_folder() / "bundles.sqlite"
 
 
-class Store:
+class BundleStore:
     """A file that is made where there is none. Raises InputError for one that is no store of this version."""
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
@@ -112,19 +112,19 @@ class Store:
             for outcome in outcomes(bundle.reports):
                 self._database.execute(
                     "INSERT OR REPLACE INTO result VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-                    (bundle.id, *(getattr(outcome, name) for name in Outcome.__dataclass_fields__)),
+                    (bundle.id, *(getattr(outcome, name) for name in StoredOutcome.__dataclass_fields__)),
                 )
             for place, each in enumerate(bundle.findings):
                 words = (str(each.get(name, "")) for name in ("id", "severity", "title"))
                 self._database.execute("INSERT INTO finding VALUES (?,?,?,?,?)", (bundle.id, place, *words))
         return True
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[StoredMachine]:
         """Every bundle, oldest first."""
-        results: dict[str, list[Outcome]] = {}
-        names = ", ".join(Outcome.__dataclass_fields__)
+        results: dict[str, list[StoredOutcome]] = {}
+        names = ", ".join(StoredOutcome.__dataclass_fields__)
         for bundle, *values in self._database.execute(f"SELECT bundle, {names} FROM result ORDER BY bundle, id"):
-            results.setdefault(bundle, []).append(Outcome(*values))
+            results.setdefault(bundle, []).append(StoredOutcome(*values))
         findings: dict[str, list[tuple[str, str, str]]] = {}
         for bundle, *words in self._database.execute(
             "SELECT bundle, id, severity, title FROM finding ORDER BY bundle, place"
@@ -132,12 +132,12 @@ class Store:
             findings.setdefault(bundle, []).append((words[0], words[1], words[2]))
         query = "SELECT id, created, source, simulated, combination FROM bundle ORDER BY created, id"
         return [
-            Machine(
+            StoredMachine(
                 key,
                 created,
                 source,
                 bool(simulated),
-                Combination(**json.loads(combination)),
+                MachineCombination(**json.loads(combination)),
                 tuple(results.get(key, ())),
                 tuple(findings.get(key, ())),
             )
@@ -147,7 +147,7 @@ class Store:
     def close(self) -> None:
         self._database.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> BundleStore:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -182,7 +182,7 @@ class Store:
             raise OutputError(f"{self.path}: cannot write: {error}", next="--store FILE elsewhere") from error
 
 
-def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[Outcome]:
+def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
     """Of a bundle's reports, the newest of each command and id last: what is said later replaces it."""
     found = []
     for report in sorted(reports.values(), key=lambda each: str(each.get("started", ""))):
@@ -193,7 +193,7 @@ def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[Outcome]:
             measure = measure if isinstance(measure, dict) else {}
             seconds = measure.get("seconds")
             found.append(
-                Outcome(
+                StoredOutcome(
                     str(report.get("command", "")),
                     str(each["id"]),
                     str(each.get("kind", "")),

@@ -28,7 +28,7 @@ from xml.etree import ElementTree as Xml
 
 import nightly_expected
 from nightly_speeds import identities
-from nightly_stages import ROOT, STAGES, Command, Night, Stage, has, minutes, zinc
+from nightly_stages import ROOT, STAGES, Command, Night, NightlyStage, has, minutes, zinc
 
 STATE = "state.json"
 FLAKES = "flakes.json"  # nights and failures of each, kept from night to night
@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         expected = nightly_expected.load(arguments.expect or ("sim" if arguments.device == "sim" else "gfx1201"))
         stages = chosen(arguments.stages)
         models = named(arguments.model)
-    except (nightly_expected.Unusable, ValueError) as error:
+    except (nightly_expected.UnusableExpectations, ValueError) as error:
         print(f"nightly: {error}", file=sys.stderr)
         return 2
     if arguments.device == "hw" and no_gpu():
@@ -120,7 +120,7 @@ def no_gpu() -> bool:
     return not amd_gpus()
 
 
-def chosen(names: str | None) -> list[Stage]:
+def chosen(names: str | None) -> list[NightlyStage]:
     """Raises ValueError for an unknown name."""
     wanted = names.split(",") if names else [stage.name for stage in STAGES]
     known = {stage.name: stage for stage in STAGES}
@@ -143,8 +143,8 @@ def alone(folder: Path) -> Iterator[bool]:
 
 def run(
     night: Night,
-    stages: list[Stage],
-    expected: nightly_expected.Expected,
+    stages: list[NightlyStage],
+    expected: nightly_expected.ChipExpectations,
     *,
     fresh: bool,
     store: Path | None = None,
@@ -171,7 +171,7 @@ def run(
     return int(whole["exit"])
 
 
-def key_of(night: Night, stages: list[Stage], expected: nightly_expected.Expected) -> str:
+def key_of(night: Night, stages: list[NightlyStage], expected: nightly_expected.ChipExpectations) -> str:
     """Of the code, the harness included, and of what was asked: results of another key are another run's."""
     digest = hashlib.sha256()
     for folder in (
@@ -209,7 +209,7 @@ def begin(night: Night, key: str, *, fresh: bool) -> None:
     write(night.folder / "run.json", {"key": key, "started": now(), "device": night.device})
 
 
-def run_stage(night: Night, stage: Stage, key: str) -> dict[str, Any]:
+def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
     """Every command of the stage, one after the other, whatever the one before came to."""
     folder = night.of(stage.name)
     shutil.rmtree(folder, ignore_errors=True)  # half a stage is none
@@ -269,7 +269,7 @@ def die_with_parent() -> None:
 
 
 def judge(
-    night: Night, stage: Stage, state: dict[str, Any], expected: nightly_expected.Expected
+    night: Night, stage: NightlyStage, state: dict[str, Any], expected: nightly_expected.ChipExpectations
 ) -> dict[str, Any]:
     """A stage's row: what it counted, what is not as expected."""
     results: list[dict[str, Any]] = []
@@ -339,7 +339,7 @@ def gate_verdicts(report: dict[str, Any]) -> dict[str, str]:
 def summary(
     night: Night,
     rows: list[dict[str, Any]],
-    expected: nightly_expected.Expected,
+    expected: nightly_expected.ChipExpectations,
     *,
     finished: bool,
     lost: str = "",

@@ -50,12 +50,12 @@ class Judged:
     tally: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-class Unusable(Exception):
+class UnusableExpectations(Exception):
     """The file cannot be used, with the reason."""
 
 
 @dataclass(frozen=True)
-class Expected:
+class ChipExpectations:
     """`may`: by status, patterns of result ids with the reason; `flakes`: by pattern; `least`: passes by stage."""
 
     path: Path
@@ -116,8 +116,8 @@ class Expected:
             found.better.extend(f"{id_} passes, expected: {s}" for s in NOT_PASSING if self.reason(s, id_))
 
 
-def load(name: str) -> Expected:
-    """A chip's file by name, or any file by path. Raises Unusable."""
+def load(name: str) -> ChipExpectations:
+    """A chip's file by name, or any file by path. Raises UnusableExpectations."""
     path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
     try:
         row = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ def load(name: str) -> Expected:
             if not 0 < flake.rate < 1 or not flake.reason:
                 raise ValueError(f"flakes: {glob}: wanted a rate between 0 and 1, and a reason")
         stages = row["stages"]
-        return Expected(
+        return ChipExpectations(
             path,
             row["chip"],
             bool(row["simulated"]),
@@ -148,6 +148,6 @@ def load(name: str) -> Expected:
         )
     except FileNotFoundError as error:
         names = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
-        raise Unusable(f"{path}: no such expectations; there are {names}") from error
+        raise UnusableExpectations(f"{path}: no such expectations; there are {names}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise Unusable(f"{path}: {error!r}") from error
+        raise UnusableExpectations(f"{path}: {error!r}") from error

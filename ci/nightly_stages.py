@@ -65,7 +65,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Stage:
+class NightlyStage:
     """`commands` may be none: `why_not` says what is missing then."""
 
     name: str
@@ -178,16 +178,16 @@ def gates(night: Night) -> list[Command]:
     return [Command("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]
 
 
-def minutes(stage: Stage, night: Night) -> float:
+def minutes(stage: NightlyStage, night: Night) -> float:
     """What a stage may take: more where models are named."""
     return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
 
 
 # The minutes add up to 25: what a night without models of its own may take on two cores, whatever hangs.
 STAGES = (
-    Stage("probes", probes, lacking("pm4-test"), 5),
-    Stage("validate", validate, lacking("validate"), 5),
-    Stage("replay", replay, lacking("replay", "trace"), 4),
-    Stage("perf", perf, lacking("perf"), 4),
-    Stage("gates", gates, lacking("perf"), 7),
+    NightlyStage("probes", probes, lacking("pm4-test"), 5),
+    NightlyStage("validate", validate, lacking("validate"), 5),
+    NightlyStage("replay", replay, lacking("replay", "trace"), 4),
+    NightlyStage("perf", perf, lacking("perf"), 4),
+    NightlyStage("gates", gates, lacking("perf"), 7),
 )

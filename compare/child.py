@@ -18,7 +18,7 @@ GRACE_SECONDS = 2.0  # between asking to end and ending
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ChildRun:
     """`code` is None where it did not end in time, or could not be started."""
 
     command: str
@@ -48,7 +48,7 @@ class Ran:
         return f"{how}: {lines[-1][:200]}" if lines else how
 
 
-def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str] | None = None) -> Ran:
+def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str] | None = None) -> ChildRun:
     """Its output goes through files: a program that hangs cannot fill a pipe. `settings`: added to the
     environment."""
     command = shlex.join(words)
@@ -65,7 +65,7 @@ def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str
             )
         except OSError as error:
             why = f"cannot be started: {error.strerror or error}"
-            return Ran(command, 0.0, None, "", "", error=why)
+            return ChildRun(command, 0.0, None, "", "", error=why)
         timed_out = False
         try:
             code: int | None = child.wait(timeout_seconds)
@@ -79,7 +79,7 @@ def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str
         for file in (out, err):
             file.seek(0)
             texts.append(file.read(MAX_OUTPUT_BYTES).decode(errors="replace"))
-    return Ran(command, time.monotonic() - began, code, texts[0], texts[1], timed_out=timed_out)
+    return ChildRun(command, time.monotonic() - began, code, texts[0], texts[1], timed_out=timed_out)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -9,11 +9,11 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, printable, simulated, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable, simulated_note
 
 if TYPE_CHECKING:
     from zinc_rt.compare.judge import Distance
-    from zinc_rt.compare.peer import Outcome, Peer, Task
+    from zinc_rt.compare.peer import ComparedPeer, PeerOutcome, PeerTask
     from zinc_rt.report import Report, Result
 
 DEFAULT_PROMPT = "The quick brown fox jumps over the lazy dog while the other dogs are asleep."
@@ -91,7 +91,7 @@ def _body(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     require_gpu(arguments.device)
     _check(arguments)
-    out = words(arguments)
+    out = output_stream(arguments)
     peers = _peers(arguments)
     if arguments.peers == "help":
         for peer in peers:
@@ -105,7 +105,7 @@ def _body(arguments: argparse.Namespace) -> int:
     return finish(whole, arguments)
 
 
-def _one(arguments: argparse.Namespace, model: str, chosen: list[Peer], out: TextIO) -> Report:
+def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], out: TextIO) -> Report:
     """One model on every peer."""
     import tempfile
     from pathlib import Path
@@ -156,10 +156,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--timeout {arguments.timeout:g}: wanted seconds, more than 0")
 
 
-def _peers(arguments: argparse.Namespace) -> list[Peer]:
+def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     from pathlib import Path
 
-    from zinc_rt.compare import llama_programs, ours, python_peers
+    from zinc_rt.compare import llama_programs, own_tiers, python_peers
     from zinc_rt.errors import UsageError
 
     pythons = {}
@@ -174,10 +174,10 @@ def _peers(arguments: argparse.Namespace) -> list[Peer]:
     for text in arguments.llama_dir:
         name, equals, folder = text.rpartition("=")
         folders.append(f"{name}{equals}{Path(folder).expanduser()}")
-    return [*ours.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
+    return [*own_tiers.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
 
 
-def _chosen(peers: list[Peer], asked: str | None, reference: str) -> list[Peer]:
+def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
     """In the table's order; a family's name ("llama.cpp") stands for every build. The reference is among them
     where it is there at all."""
     from zinc_rt.errors import UsageError
@@ -194,12 +194,12 @@ def _chosen(peers: list[Peer], asked: str | None, reference: str) -> list[Peer]:
     return [peer for peer in peers if peer.name in names or peer.name.split()[0] in names]
 
 
-def _task(arguments: argparse.Namespace, gguf: object, folder: object) -> Task:
-    from zinc_rt.compare.peer import Task
+def _task(arguments: argparse.Namespace, gguf: object, folder: object) -> PeerTask:
+    from zinc_rt.compare.peer import PeerTask
 
     text = "" if arguments.tokens is not None else arguments.prompt or DEFAULT_PROMPT
     tokens = options.model_tokens(gguf, arguments.tokens, text or None)  # type: ignore[arg-type]
-    return Task(
+    return PeerTask(
         model=gguf.path, tokens=tuple(tokens), text=text, folder=folder,  # type: ignore[attr-defined, arg-type]
         values=not arguments.no_values, speed=not arguments.no_speed, prompt_tokens=arguments.prompt_tokens,
         new_tokens=arguments.new_tokens, runs=arguments.runs, ctx=arguments.ctx, device=arguments.device,
@@ -207,14 +207,14 @@ def _task(arguments: argparse.Namespace, gguf: object, folder: object) -> Task:
     )  # fmt: skip
 
 
-def _judged(outcomes: list[Outcome], reference: str) -> list[tuple[Outcome, Distance]]:
+def _judged(outcomes: list[PeerOutcome], reference: str) -> list[tuple[PeerOutcome, Distance]]:
     from zinc_rt.compare.judge import Distance, distance
 
     right = next((each for each in outcomes if each.peer == reference and each.logits is not None), None)
     return [(each, Distance() if right is None else distance(each, right)) for each in outcomes]
 
 
-def result_of(outcome: Outcome, found: Distance, arguments: argparse.Namespace, task: Task) -> Result:
+def result_of(outcome: PeerOutcome, found: Distance, arguments: argparse.Namespace, task: PeerTask) -> Result:
     from zinc_rt.backends import registry
     from zinc_rt.report import Result
 
@@ -258,12 +258,12 @@ def result_of(outcome: Outcome, found: Distance, arguments: argparse.Namespace, 
     )
 
 
-def _advice(arguments: argparse.Namespace, task: Task, outcome: Outcome) -> str:
+def _advice(arguments: argparse.Namespace, task: PeerTask, outcome: PeerOutcome) -> str:
     return f"zinc-rt validate --model {task.model} --tokens {task.ids} --tiers {outcome.peer},t_cpu"
 
 
 def _show(
-    rows: list[tuple[Outcome, Distance]], report: Report, arguments: argparse.Namespace, out: TextIO
+    rows: list[tuple[PeerOutcome, Distance]], report: Report, arguments: argparse.Namespace, out: TextIO
 ) -> None:
     from zinc_rt.compare.table import table
 
@@ -297,5 +297,5 @@ def _verdict(report: Report) -> str:
     ran = counts.get("pass", 0) + counts.get("fail", 0)
     return (
         f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-        f"{counts.get('skip', 0)} skipped{simulated(report)}"
+        f"{counts.get('skip', 0)} skipped{simulated_note(report)}"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.compare.peer import Outcome, Sample
+from zinc_rt.compare.peer import PeerOutcome, Sample
 from zinc_rt.validate.measure import agreement
 
 
@@ -43,7 +43,7 @@ class Distance:
         }
 
 
-def distance(outcome: Outcome, reference: Outcome) -> Distance:
+def distance(outcome: PeerOutcome, reference: PeerOutcome) -> Distance:
     """`reference` has logits [T, V] and layers."""
     want = reference.logits
     assert want is not None
@@ -54,7 +54,7 @@ def distance(outcome: Outcome, reference: Outcome) -> Distance:
     return Distance()
 
 
-def _whole(outcome: Outcome, got: np.ndarray, reference: Outcome, want: np.ndarray) -> Distance:
+def _whole(outcome: PeerOutcome, got: np.ndarray, reference: PeerOutcome, want: np.ndarray) -> Distance:
     if got.shape != want.shape:
         return Distance(problem=f"logits of shape {list(got.shape)}, the reference has {list(want.shape)}")
     nonfinite = int(np.count_nonzero(~np.isfinite(got)))
@@ -78,7 +78,7 @@ def _whole(outcome: Outcome, got: np.ndarray, reference: Outcome, want: np.ndarr
     )
 
 
-def _sampled(outcome: Outcome, got: Sample, reference: Outcome, want: np.ndarray) -> Distance:
+def _sampled(outcome: PeerOutcome, got: Sample, reference: PeerOutcome, want: np.ndarray) -> Distance:
     layers = {
         n: rel_rms(sample.values, _at(reference.layers[n], sample))
         for n, sample in outcome.sampled_layers.items()

@@ -14,7 +14,7 @@ import numpy as np
 
 from zinc_rt.compare.child import run
 from zinc_rt.compare.eval_callback import samples
-from zinc_rt.compare.peer import Outcome, Peer, Task
+from zinc_rt.compare.peer import ComparedPeer, PeerOutcome, PeerTask
 from zinc_rt.errors import UsageError
 
 BENCH, EVAL, DUMP = "llama-bench", "llama-eval-callback", "zinc-llama-dump"
@@ -23,7 +23,7 @@ GET = "build it (cmake -B build -DGGML_HIP=ON, -DGGML_VULKAN=ON or neither) and 
 ALL_LAYERS = "999"
 
 
-def peers(named: Sequence[str]) -> list[Peer]:
+def peers(named: Sequence[str]) -> list[ComparedPeer]:
     """`named`: folders as the user gave them, DIR or NAME=DIR, each with one build or several. Raises UsageError
     for one without any."""
     builds: dict[Path, str] = {}
@@ -39,11 +39,13 @@ def peers(named: Sequence[str]) -> list[Peer]:
     if on_path and not named:
         builds.setdefault(Path(on_path).resolve().parent, "")
     if not builds:
-        return [Peer("llama.cpp", _never, (f"no {BENCH} on PATH", GET))]
-    return [Peer(f"llama.cpp {name}".strip(), partial(_run, build, name)) for build, name in builds.items()]
+        return [ComparedPeer("llama.cpp", _never, (f"no {BENCH} on PATH", GET))]
+    return [
+        ComparedPeer(f"llama.cpp {name}".strip(), partial(_run, build, name)) for build, name in builds.items()
+    ]
 
 
-def _never(task: Task) -> Outcome:
+def _never(task: PeerTask) -> PeerOutcome:
     raise AssertionError("an absent peer does not run")
 
 
@@ -56,8 +58,8 @@ def _builds(folder: Path) -> Iterator[Path]:
                 yield found
 
 
-def _run(build: Path, name: str, task: Task) -> Outcome:
-    outcome = Outcome(f"llama.cpp {name}".strip())
+def _run(build: Path, name: str, task: PeerTask) -> PeerOutcome:
+    outcome = PeerOutcome(f"llama.cpp {name}".strip())
     if task.speed:
         _speed(outcome, build, task)
     if task.values and not outcome.hung:
@@ -65,7 +67,7 @@ def _run(build: Path, name: str, task: Task) -> Outcome:
     return outcome
 
 
-def _speed(outcome: Outcome, build: Path, task: Task) -> None:
+def _speed(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
     program = build / BENCH
     if not program.is_file():
         outcome.notes.append(f"no speed: {program} is not there")
@@ -83,7 +85,7 @@ def _speed(outcome: Outcome, build: Path, task: Task) -> None:
         outcome.next = "send what it prints with -o json: its format may have changed"
 
 
-def _take_rows(outcome: Outcome, rows: list[dict[str, Any]]) -> None:
+def _take_rows(outcome: PeerOutcome, rows: list[dict[str, Any]]) -> None:
     """One object a test: n_prompt or n_gen says which, avg_ts is tokens a second."""
     first = rows[0]
     outcome.version = f"b{first['build_number']} ({first['build_commit']})"
@@ -96,7 +98,7 @@ def _take_rows(outcome: Outcome, rows: list[dict[str, Any]]) -> None:
             outcome.decode_tokens_per_second = float(row["avg_ts"])
 
 
-def _values(outcome: Outcome, build: Path, task: Task) -> None:
+def _values(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
     dumper = next((path for path in (build / DUMP, shutil.which(DUMP)) if path and Path(path).is_file()), None)
     context = str(task.ctx or max(256, len(task.tokens)))
     if dumper is not None:
@@ -129,14 +131,14 @@ def _values(outcome: Outcome, build: Path, task: Task) -> None:
             _take_print(outcome, ran.stdout + "\n" + ran.stderr, len(task.tokens))
 
 
-def _take_dump(outcome: Outcome, path: Path) -> None:
+def _take_dump(outcome: PeerOutcome, path: Path) -> None:
     with np.load(path) as arrays:
         outcome.logits = arrays["logits"]
         names = [name for name in arrays if name.startswith("l_out-")]
         outcome.layers = {int(name.removeprefix("l_out-")): arrays[name] for name in names}
 
 
-def _take_print(outcome: Outcome, text: str, tokens: int) -> None:
+def _take_print(outcome: PeerOutcome, text: str, tokens: int) -> None:
     found = samples(text)
     layers = {int(name.removeprefix("l_out-")): each for name, each in found.items() if name.startswith("l_out-")}
     if not layers or "result_output" not in found:

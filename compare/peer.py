@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.compare.child import Ran
+from zinc_rt.compare.child import ChildRun
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PeerTask:
     """One prompt for the values, one workload for the speed. `text` is empty where ids were given: some programs
     take text only. `timeout_seconds`: of each program that is run. `folder`: for files that peers leave."""
 
@@ -47,7 +47,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Outcome:
+class PeerOutcome:
     """`problem`: why there is less than was asked for; `hung`: a program ran out of time. `skipped`: nothing was
     run, for `problem`; `next` says how to get it. Arrays are f32: logits [T, V], layers [T, D] by number."""
 
@@ -55,7 +55,7 @@ class Outcome:
     version: str = ""
     backend: str = ""
     simulated: bool = False
-    ran: list[Ran] = field(default_factory=list)
+    ran: list[ChildRun] = field(default_factory=list)
     logits: np.ndarray | None = None
     layers: dict[int, np.ndarray] = field(default_factory=dict)
     sampled_logits: Sample | None = None
@@ -69,7 +69,7 @@ class Outcome:
     skipped: bool = False
     notes: list[str] = field(default_factory=list)
 
-    def take(self, ran: Ran, what: str) -> bool:
+    def take(self, ran: ChildRun, what: str) -> bool:
         """Keep a program's run; whether it ended well. The first failure is the outcome's problem."""
         self.ran.append(ran)
         if ran.ok:
@@ -81,14 +81,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class ComparedPeer:
     """`run` never raises for what a program does; `absent` is why it cannot run here, with how to get it."""
 
     name: str
-    run: Callable[[Task], Outcome]
+    run: Callable[[PeerTask], PeerOutcome]
     absent: tuple[str, str] | None = None
 
 
-def skipped(peer: Peer) -> Outcome:
+def skipped(peer: ComparedPeer) -> PeerOutcome:
     assert peer.absent is not None
-    return Outcome(peer.name, problem=peer.absent[0], next=peer.absent[1], skipped=True)
+    return PeerOutcome(peer.name, problem=peer.absent[0], next=peer.absent[1], skipped=True)

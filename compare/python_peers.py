@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.compare.child import run
-from zinc_rt.compare.peer import Outcome, Peer, Task
+from zinc_rt.compare.peer import ComparedPeer, PeerOutcome, PeerTask
 
 SCRIPTS = {  # peer -> the package it needs, the script
     "llama-cpp-python": ("llama_cpp", "llama_cpp_python_child.py"),
@@ -21,7 +21,7 @@ SCRIPTS = {  # peer -> the package it needs, the script
 }
 
 
-def peers(pythons: Mapping[str, str]) -> list[Peer]:
+def peers(pythons: Mapping[str, str]) -> list[ComparedPeer]:
     """`pythons`: by peer, the interpreter of an environment that has it; else this one, if it is here."""
     found = []
     for name, (package, script) in SCRIPTS.items():
@@ -29,13 +29,13 @@ def peers(pythons: Mapping[str, str]) -> list[Peer]:
         absent = None
         if python is None and find_spec(package) is None:
             absent = f"{package} is not installed here", f"--python {name}=/path/to/venv/bin/python"
-        found.append(Peer(name, partial(_run, name, script, python or sys.executable), absent))
+        found.append(ComparedPeer(name, partial(_run, name, script, python or sys.executable), absent))
     return found
 
 
-def _run(name: str, script: str, python: str, task: Task) -> Outcome:
+def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
     """Values and speed in a process each: what goes wrong with one leaves the other."""
-    outcome = Outcome(name)
+    outcome = PeerOutcome(name)
     context = task.ctx or max(256, len(task.tokens), task.prompt_tokens + task.new_tokens + 1)
     words = [python, str(Path(__file__).with_name(script)), "--model", str(task.model), "--tokens", task.ids]
     words += ["--context", str(context)]
@@ -52,7 +52,7 @@ def _run(name: str, script: str, python: str, task: Task) -> Outcome:
     return outcome
 
 
-def _said(outcome: Outcome, words: list[str], task: Task, what: str) -> dict[str, Any] | None:
+def _said(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> dict[str, Any] | None:
     """The line of JSON at the end of what it printed; None where there is none."""
     ran = run(words, task.timeout_seconds)
     if not outcome.take(ran, what):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from zinc_rt.compare.judge import Distance
-from zinc_rt.compare.peer import Outcome
+from zinc_rt.compare.peer import PeerOutcome
 from zinc_rt.terminal import Column, Table, number
 
 _FIGURES = ("logits", "KL", "top-1", "worst layer", "prefill t/s", "decode t/s")
 COLUMNS: tuple[str | Column, ...] = ("peer", "version", *map(number, _FIGURES), "")
 
 
-def table(rows: list[tuple[Outcome, Distance]], reference: str) -> Table:
+def table(rows: list[tuple[PeerOutcome, Distance]], reference: str) -> Table:
     return Table(COLUMNS, [_cells(outcome, found, reference) for outcome, found in rows])
 
 
-def _cells(outcome: Outcome, found: Distance, reference: str) -> list[str]:
+def _cells(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:
     name = f"{outcome.peer} (simulated)" if outcome.simulated else outcome.peer
     return [
         name,
@@ -26,7 +26,7 @@ def _cells(outcome: Outcome, found: Distance, reference: str) -> list[str]:
     ]
 
 
-def _values(outcome: Outcome, found: Distance, reference: str) -> list[str]:
+def _values(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:
     if outcome.peer == reference and found.logits is not None:
         return ["reference", "", "", ""]
     if found.logits is None:
@@ -46,7 +46,7 @@ def _speed(tokens_per_second: float | None) -> str:
     return f"{tokens_per_second:.1f}" if tokens_per_second < 1000 else f"{tokens_per_second:.0f}"
 
 
-def state(outcome: Outcome) -> str:
+def state(outcome: PeerOutcome) -> str:
     if outcome.skipped:
         return "skipped"
     return "HANGS" if outcome.hung else "FAILS" if outcome.failed else ""

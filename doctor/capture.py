@@ -30,7 +30,7 @@ FILES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class MachineCapture:
     files: Mapping[str, bytes]
     """POSIX relative path → content."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Capture:
             raise OutputError(f"{where}: cannot write: {error.strerror}", next="choose another folder") from error
 
     @staticmethod
-    def read(folder: Path) -> Capture:
+    def read(folder: Path) -> MachineCapture:
         """Raises InputError for what is no folder, holds nothing of a machine, or has an index that is none."""
         if not folder.exists():
             raise InputError(f"{folder}: no such folder", next="zinc-rt doctor --capture DIR makes one")
@@ -103,10 +103,10 @@ class Capture:
                 f"{folder}: nothing of a machine in it (no proc/, sys/, kernel.log, lspci.txt, ...)",
                 next="docs/doctor.md says what a capture holds",
             )
-        return Capture(files, unreadable)
+        return MachineCapture(files, unreadable)
 
 
-def unpack(archive: Path) -> Capture:
+def unpack(archive: Path) -> MachineCapture:
     """A capture or bundle in a tar file (also .gz, .xz, .bz2) or a zip file, read without unpacking it anywhere.
 
     Raises InputError for a file that is neither, or is cut short.
@@ -134,7 +134,7 @@ def unpack(archive: Path) -> Capture:
     return _from_members(files, unreadable, archive)
 
 
-def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> Capture:
+def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> MachineCapture:
     """The folder of the capture inside: where capture.json, proc/version or kernel.log lies nearest to the top."""
     for mark in (INDEX, "proc/version", "kernel.log", "etc/os-release", "lspci.txt"):
         at = sorted((name for name in files if name == mark or name.endswith(f"/{mark}")), key=len)
@@ -142,7 +142,7 @@ def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: 
             top = at[0].removesuffix(mark)
             inside = {name.removeprefix(top): data for name, data in files.items() if name.startswith(top)}
             unreadable |= _reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
-            return Capture(inside, unreadable)
+            return MachineCapture(inside, unreadable)
     raise InputError(f"{archive}: nothing of a machine in it", next="docs/doctor.md says what a capture holds")
 
 
@@ -196,10 +196,10 @@ def _safe(name: str) -> str | None:
     return None if not name or pure.is_absolute() or ".." in pure.parts else name
 
 
-def capture(root: Path = Path("/"), *, ioctls: bool = False) -> Capture:
+def capture(root: Path = Path("/"), *, ioctls: bool = False) -> MachineCapture:
     """Read a machine: files below `root` and, where that is this machine's own, what its programs say.
 
     Nothing is written, no queue is opened, a GPU that sleeps is not woken. `ioctls`: also asks open device nodes.
     """
     files, unreadable = gather(root, ioctls=ioctls)
-    return Capture(files, unreadable)
+    return MachineCapture(files, unreadable)

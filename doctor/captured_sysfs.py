@@ -6,7 +6,7 @@ import errno
 import re
 from typing import cast
 
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.errors import ZincError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.topology import NODES, Topology, read_topology
@@ -22,7 +22,7 @@ def denied(reason: str) -> bool:
 class CapturedFiles:
     """read_file and list_dir of a Driver, below KFD's topology."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: MachineCapture) -> None:
         self._capture = capture
         self._prefix = next(
             (p for p in (_HERE, NODES.strip("/")) if any(name.startswith(f"{p}/") for name in _names(capture))),
@@ -56,11 +56,11 @@ class CapturedFiles:
         return self._prefix + path.removeprefix(NODES) if path.startswith(NODES) else path.strip("/")
 
 
-def _names(capture: Capture) -> list[str]:
+def _names(capture: MachineCapture) -> list[str]:
     return [*capture.files, *capture.unreadable]
 
 
-def topology(capture: Capture) -> tuple[Topology | None, str]:
+def topology(capture: MachineCapture) -> tuple[Topology | None, str]:
     """None, and why, where there is none or it cannot be read."""
     if not any("kfd/kfd/topology" in name for name in _names(capture)):
         return None, ""

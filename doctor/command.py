@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, words
+from zinc_rt.commands.output import add_json, output_stream
 from zinc_rt.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.doctor.capture import Capture
+    from zinc_rt.doctor.capture import MachineCapture
     from zinc_rt.doctor.diagnose import Diagnosis
-    from zinc_rt.doctor.machine import Gpu
+    from zinc_rt.doctor.machine import InspectedGpu
     from zinc_rt.report import Report
 
 EPILOG = """\
@@ -71,7 +71,7 @@ def _body(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"--device {wanted}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none"
         )
-    out = words(arguments)
+    out = output_stream(arguments)
     terminal.show(text(diagnosis, verbose=arguments.verbose), out=out)
     if arguments.capture is not None:
         terminal.show(f"capture   {arguments.capture} ({len(capture.files)} files)", out=out)
@@ -96,10 +96,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise OutputError(f"{target}: {what}", next="name a new or empty folder: --capture DIR")
 
 
-def _capture(arguments: argparse.Namespace) -> Capture:
+def _capture(arguments: argparse.Namespace) -> MachineCapture:
     import sys
 
-    from zinc_rt.doctor.capture import INDEX, Capture, capture, unpack
+    from zinc_rt.doctor.capture import INDEX, MachineCapture, capture, unpack
 
     if arguments.source is None:
         if sys.platform != "linux":
@@ -112,7 +112,7 @@ def _capture(arguments: argparse.Namespace) -> Capture:
         return unpack(source)
     inside = source / "machine"
     of_bundle = inside.is_dir() and not (source / INDEX).exists() and not (source / "proc").exists()
-    return Capture.read(inside if of_bundle else source)
+    return MachineCapture.read(inside if of_bundle else source)
 
 
 def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
@@ -129,7 +129,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
         "arch": gpu.arch if gpu else "",
         "simulated": False,
         "profile": "",
-        "kernel": machine.kernel.release or "",
+        "kernel": machine.linux.release or "",
         "firmware": gpu.firmware if gpu else {},
     }
     nothing_ran = diagnosis.exit_code() == 77
@@ -159,7 +159,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
     return report
 
 
-def _plain(gpu: Gpu) -> dict[str, object]:
+def _plain(gpu: InspectedGpu) -> dict[str, object]:
     from dataclasses import asdict
 
     return {name: value for name, value in asdict(gpu).items() if name != "node"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.causes import may_explain, rank
-from zinc_rt.doctor.finding import GRAVITY, Finding, Unknown
-from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Unknown
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.read_machine import read_machine
 from zinc_rt.doctor.rule import Seen, gpu_of
 from zinc_rt.doctor.rules import combinations
@@ -21,13 +21,13 @@ ABOUT_THE_HOST = ("gpu.none", "host.")  # what may be said of a machine that sur
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    machine: Machine
-    findings: tuple[Finding, ...]
+    machine: InspectedMachine
+    findings: tuple[DoctorFinding, ...]
     """First causes first, each followed by its consequences; notes last."""
     unknown: tuple[Unknown, ...]
 
     @property
-    def first(self) -> Finding | None:
+    def first(self) -> DoctorFinding | None:
         """The first cause; None where nothing is broken or to be warned of."""
         return next((finding for finding in self.findings if finding.severity != "note"), None)
 
@@ -47,7 +47,7 @@ class Diagnosis:
         return [combinations.facts(gpu, self.machine).as_row() for gpu in gpus]
 
 
-def diagnose(capture: Capture, *, device: str = "") -> Diagnosis:
+def diagnose(capture: MachineCapture, *, device: str = "") -> Diagnosis:
     """Never raises for what a capture holds. `device`: only this GPU, by PCI address, card or render node."""
     machine = read_machine(capture)
     if device:
@@ -61,7 +61,7 @@ def diagnose(capture: Capture, *, device: str = "") -> Diagnosis:
     return Diagnosis(machine, _ordered(_quoting(found, machine)), unknowns(machine))
 
 
-def only(machine: Machine, device: str) -> Machine:
+def only(machine: InspectedMachine, device: str) -> InspectedMachine:
     """The machine with one GPU, and without what its log says of the others."""
     chosen = tuple(gpu for gpu in machine.gpus if is_called(gpu, device))
     if machine.log is None:
@@ -71,12 +71,14 @@ def only(machine: Machine, device: str) -> Machine:
     return replace(machine, gpus=chosen, log=replace(machine.log, events=events))
 
 
-def is_called(gpu: Gpu, name: str) -> bool:
+def is_called(gpu: InspectedGpu, name: str) -> bool:
     wanted = name.removeprefix("/dev/dri/").lower()
     return wanted in (gpu.card, gpu.render.lower(), gpu.address, gpu.address.removeprefix("0000:"))
 
 
-def _quoting(found: list[tuple[Finding, Seen]], machine: Machine) -> list[tuple[Finding, Seen]]:
+def _quoting(
+    found: list[tuple[DoctorFinding, Seen]], machine: InspectedMachine
+) -> list[tuple[DoctorFinding, Seen]]:
     """Each symptom quotes the rows of the matrix that name it, whatever their verdict."""
     rows = combinations.rows(machine)
     quoted = []
@@ -94,7 +96,7 @@ def _quoting(found: list[tuple[Finding, Seen]], machine: Machine) -> list[tuple[
     ]
 
 
-def _explains(cause: tuple[Finding, Seen], other: tuple[Finding, Seen]) -> bool:
+def _explains(cause: tuple[DoctorFinding, Seen], other: tuple[DoctorFinding, Seen]) -> bool:
     (a, seen), (b, later) = cause, other
     if a is b or a.severity == "note" or (a.about and b.about and a.about != b.about):
         return False
@@ -103,7 +105,7 @@ def _explains(cause: tuple[Finding, Seen], other: tuple[Finding, Seen]) -> bool:
     return may_explain(a.id, b.id, seen.explains)
 
 
-def _ordered(found: list[tuple[Finding, Seen]]) -> tuple[Finding, ...]:
+def _ordered(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ...]:
     """Trees of causes, the gravest first. Of two that could explain each other the one of the lower layer does."""
     below: dict[int, list[int]] = {at: [] for at in range(len(found))}
     roots = set(below)
@@ -131,7 +133,7 @@ def _ordered(found: list[tuple[Finding, Seen]]) -> tuple[Finding, ...]:
     trees.sort(
         key=lambda tree: (GRAVITY[found[tree[2]][0].severity] == 2, tree[0], tree[1], found[tree[2]][1].at or 0)
     )
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
     shown: set[int] = set()
     for _, _, root, consequences in trees:
         ids = tuple(dict.fromkeys(found[at][0].id for at in consequences))
@@ -145,5 +147,5 @@ def _ordered(found: list[tuple[Finding, Seen]]) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def _key(pair: tuple[Finding, Seen]) -> tuple[int, int]:
+def _key(pair: tuple[DoctorFinding, Seen]) -> tuple[int, int]:
     return rank(pair[0].id), pair[1].at or 0

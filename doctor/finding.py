@@ -10,7 +10,7 @@ GRAVITY: dict[str, int] = {"broken": 0, "warning": 1, "note": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     id: str
     """`subject.what`, stable: the same in every version, so that bundles can be compared."""
     severity: Severity

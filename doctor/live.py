@@ -36,7 +36,7 @@ def identity() -> str:
 
 def kernel_log(files: Files, unreadable: Reasons) -> None:
     """/dev/kmsg from its beginning; else the journal of this boot, which some groups may read."""
-    from zinc_rt.backends.amd.kernel_log import record_text
+    from zinc_rt.backends.amd.kmd_log import record_text
 
     try:
         fd = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -29,7 +29,7 @@ _OURS = re.compile(r"amdgpu|amdkfd|\bkfd\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LogEvent:
     name: str
     at: int  # line of the log, from 0: what came first
     text: str  # without its prefix
@@ -38,14 +38,14 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LinuxLog:
     """The last boot in the log: what came before it no longer holds."""
 
     lines: tuple[str, ...]  # without prefixes
-    events: tuple[Event, ...]
+    events: tuple[LogEvent, ...]
     whole: bool  # begins with the boot
 
-    def named(self, *names: str) -> tuple[Event, ...]:
+    def named(self, *names: str) -> tuple[LogEvent, ...]:
         return tuple(event for event in self.events if event.name in names)
 
     def search(self, pattern: str) -> re.Match[str] | None:
@@ -54,7 +54,7 @@ class Log:
         return next((found for line in self.lines if (found := compiled.search(line))), None)
 
 
-def bare(line: str) -> str:
+def without_prefix(line: str) -> str:
     """A message without what a program put before it."""
     text = line[:_LINE_CHARS].strip()
     for prefix in _PREFIXES:
@@ -62,13 +62,13 @@ def bare(line: str) -> str:
     return text.strip()
 
 
-def parse(text: str, near: Collection[str] = ()) -> Log:
+def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
     """`near`: PCI addresses of AMD's GPUs and of the bridges above them; a bus error elsewhere is not ours."""
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]
     raw = [line for line in raw if not _PROGRAM.match(line)]
-    lines = [bare(line) for line in raw]
+    lines = [without_prefix(line) for line in raw]
     boots = [at for at, line in enumerate(lines) if _BOOT.match(line)]
     if boots:
         lines = lines[boots[-1] :]
@@ -78,10 +78,10 @@ def parse(text: str, near: Collection[str] = ()) -> Log:
     for at, line in enumerate(lines):
         if WORTH_A_LOOK.search(line) and (event := _event(line, at, functions, short)):
             events.append(event)
-    return Log(tuple(lines), tuple(events), bool(boots))
+    return LinuxLog(tuple(lines), tuple(events), bool(boots))
 
 
-def _event(line: str, at: int, functions: set[str], short: set[str]) -> Event | None:
+def _event(line: str, at: int, functions: set[str], short: set[str]) -> LogEvent | None:
     if any(row.pattern.search(line) for row in HARMLESS):
         return None
     for row in TABLE:
@@ -92,7 +92,7 @@ def _event(line: str, at: int, functions: set[str], short: set[str]) -> Event | 
             return None
         address = ADDRESS.search(line)
         file = found.groupdict().get("file") or ""
-        return Event(row.event, at, line, address[0].lower() if address else "", file.strip("\"'"))
+        return LogEvent(row.event, at, line, address[0].lower() if address else "", file.strip("\"'"))
     return None
 
 

@@ -1,13 +1,13 @@
-"""A machine as typed facts, read from a Capture. None, or an empty tuple where that says so, is unknown."""
+"""A machine as typed facts, read from a MachineCapture. None, or an empty tuple where that says so, is unknown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zinc_rt.doctor.capture import Capture
-from zinc_rt.doctor.chips import CHIPS, Chip, supported
-from zinc_rt.doctor.logs import Log
-from zinc_rt.kmd.topology import Node
+from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.doctor.chips import CHIPS, KnownChip, supported
+from zinc_rt.doctor.logs import LinuxLog
+from zinc_rt.kmd.topology import TopologyNode
 
 Version = tuple[int, ...]
 
@@ -24,7 +24,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class InspectedGpu:
     address: str  # of PCI, with its domain; "" where nothing says
     card: str = ""  # card0
     render: str = ""  # renderD128
@@ -32,7 +32,7 @@ class Gpu:
     driver: str | None = None  # "" where it is known that none is bound
     name: str = ""
     arch: str = ""
-    node: Node | None = None
+    node: TopologyNode | None = None
     vram_bytes: int | None = None
     visible_bytes: int | None = None  # VRAM that the CPU reaches
     vram_used_bytes: int | None = None
@@ -53,7 +53,7 @@ class Gpu:
     gone: bool = False  # nothing answers at its address
 
     @property
-    def chip(self) -> Chip | None:
+    def chip(self) -> KnownChip | None:
         return CHIPS.get(self.device_id or 0)
 
     @property
@@ -96,7 +96,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class LinuxKernel:
     release: str | None
     version: Version | None
     text: str
@@ -120,7 +120,7 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostSystem:
     distribution: str | None  # ID and ID_LIKE of os-release
     pretty: str | None
     container: str | None  # its kind
@@ -137,12 +137,12 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    capture: Capture = field(repr=False)
-    kernel: Kernel
+class InspectedMachine:
+    capture: MachineCapture = field(repr=False)
+    linux: LinuxKernel
     module: Module
-    host: Host
-    gpus: tuple[Gpu, ...]
+    host: HostSystem
+    gpus: tuple[InspectedGpu, ...]
     gpus_known: bool  # whether a GPU that is there would have been seen
     kfd: bool | None  # whether KFD's topology is there
     kfd_problem: str  # what keeps it from being read
@@ -150,9 +150,9 @@ class Machine:
     nodes: tuple[DeviceNode, ...] | None
     packages: dict[str, str] | None
     users: tuple[str, ...]  # processes that have a GPU open
-    log: Log | None = field(repr=False)
+    log: LinuxLog | None = field(repr=False)
 
     @property
-    def wanted(self) -> tuple[Gpu, ...]:
+    def wanted(self) -> tuple[InspectedGpu, ...]:
         """The GPUs that matter: those this toolkit drives; where there is none, all."""
         return tuple(gpu for gpu in self.gpus if gpu.wanted) or self.gpus

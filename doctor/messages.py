@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class KnownMessage:
     event: str
     pattern: re.Pattern[str]
     source: str
 
 
-def _rows(event: str, source: str, *patterns: str) -> list[Message]:
-    return [Message(event, re.compile(pattern, re.IGNORECASE), source) for pattern in patterns]
+def _rows(event: str, source: str, *patterns: str) -> list[KnownMessage]:
+    return [KnownMessage(event, re.compile(pattern, re.IGNORECASE), source) for pattern in patterns]
 
 
 # Said by healthy machines, too: taken out before anything else may match.
@@ -50,7 +50,7 @@ HARMLESS = (
     *_rows("harmless", "amdgpu/amdgpu_ras.c", r"\b0 (?:new )?(?:un)?correctable hardware errors?"),
 )
 
-TABLE: tuple[Message, ...] = (
+TABLE: tuple[KnownMessage, ...] = (
     # --- the module ---
     *_rows(
         "module-rejected",

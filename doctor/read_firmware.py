@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from zinc_rt.doctor.capture import Capture
-from zinc_rt.doctor.machine import Gpu
-from zinc_rt.doctor.numbers import integer
+from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.doctor.machine import InspectedGpu
+from zinc_rt.doctor.reading import integer
 from zinc_rt.kmd.render_node import FIRMWARE_VERSION_MASK
 
 _FW_FILES = {
@@ -29,7 +29,7 @@ _FW_LINE = re.compile(
 )
 
 
-def of_ioctls(capture: Capture, gpu: Gpu) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
+def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
     """ioctl.json of this GPU: what each tier answered, firmware versions. Empty where it is of another shape."""
     try:
         of_gpu = json.loads(capture.text("ioctl.json") or "{}")["gpus"][gpu.render]
@@ -40,7 +40,7 @@ def of_ioctls(capture: Capture, gpu: Gpu) -> tuple[dict[str, tuple[bool, str]], 
         return {}, {}
 
 
-def of_sysfs(capture: Capture, folder: str) -> dict[str, int]:
+def of_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
     """`fw_version/mes_fw_version` and its like, which everybody may read."""
     found = {}
     for file, name in _FW_FILES.items():
@@ -50,7 +50,7 @@ def of_sysfs(capture: Capture, folder: str) -> dict[str, int]:
     return found
 
 
-def of_debugfs(capture: Capture) -> dict[str, dict[str, int]]:
+def of_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
     """amdgpu_firmware_info by card (`# card1` before each), "" where only one is told of."""
     texts = [capture.text("firmware.txt") or ""]
     for name in sorted(capture.files):

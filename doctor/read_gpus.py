@@ -6,23 +6,23 @@ import re
 from dataclasses import replace
 
 from zinc_rt.doctor import lspci
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.chips import CHIPS, by_title
-from zinc_rt.doctor.machine import Gpu, Link
-from zinc_rt.doctor.numbers import integer
+from zinc_rt.doctor.machine import InspectedGpu, Link
 from zinc_rt.doctor.read_firmware import of_debugfs, of_ioctls, of_sysfs
+from zinc_rt.doctor.reading import integer
 from zinc_rt.errors import ZincError
-from zinc_rt.kmd.topology import Node
+from zinc_rt.kmd.topology import TopologyNode
 
 AMD = 0x1002
 _DRM = "sys/class/drm"
 _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
 
 
-def gpus(capture: Capture, nodes: tuple[Node, ...]) -> tuple[Gpu, ...]:
+def gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[InspectedGpu, ...]:
     listed = lspci.parse(capture.text("lspci.txt") or "")
     firmware = of_debugfs(capture)
-    found: dict[str, Gpu] = {}
+    found: dict[str, InspectedGpu] = {}
     for card, render, folder in _drm(capture):
         gpu = _from_drm(capture, folder, card, render)
         found[gpu.address or folder] = gpu
@@ -30,7 +30,7 @@ def gpus(capture: Capture, nodes: tuple[Node, ...]) -> tuple[Gpu, ...]:
         if entry.amd_graphics:
             bound = capture.line(f"sys/bus/pci/devices/{address}/uevent") or ""
             driver = entry.driver or ("amdgpu" if "DRIVER=amdgpu" in bound else "")
-            known = found.get(address) or _without_address(found, entry) or Gpu(address, driver=driver)
+            known = found.get(address) or _without_address(found, entry) or InspectedGpu(address, driver=driver)
             found = {key: each for key, each in found.items() if each is not known}
             found[address] = _with_lspci(known, entry, lspci.chain(listed, address), capture)
     for address, gpu in _bare_functions(capture).items():
@@ -43,7 +43,7 @@ def gpus(capture: Capture, nodes: tuple[Node, ...]) -> tuple[Gpu, ...]:
     return tuple(sorted(said, key=lambda gpu: (gpu.integrated, gpu.address, gpu.card)))
 
 
-def _drm(capture: Capture) -> list[tuple[str, str, str]]:
+def _drm(capture: MachineCapture) -> list[tuple[str, str, str]]:
     """(card, render node, folder of the device) of AMD's devices."""
     folders: dict[str, str] = {}
     for name in capture.files:
@@ -68,7 +68,7 @@ def _drm(capture: Capture) -> list[tuple[str, str, str]]:
     return rows + [("", name, amd[name]) for name in renders if name not in taken and not cards]
 
 
-def _slot(capture: Capture, folder: str) -> str:
+def _slot(capture: MachineCapture, folder: str) -> str:
     matched = re.search(
         r"PCI_SLOT_NAME=([0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b",
         capture.text(f"{folder}/uevent") or "",
@@ -76,7 +76,7 @@ def _slot(capture: Capture, folder: str) -> str:
     return matched[1].lower() if matched else ""
 
 
-def _from_drm(capture: Capture, folder: str, card: str, render: str) -> Gpu:
+def _from_drm(capture: MachineCapture, folder: str, card: str, render: str) -> InspectedGpu:
     def line(name: str) -> str | None:
         return capture.line(f"{folder}/{name}")
 
@@ -86,7 +86,7 @@ def _from_drm(capture: Capture, folder: str, card: str, render: str) -> Gpu:
     vendor = integer(line("vendor"))
     caps = [f"{folder}/{name}" for name in _hwmon(capture, folder, "power1_cap")]
     usual = [f"{folder}/{name}" for name in _hwmon(capture, folder, "power1_cap_default")]
-    return Gpu(
+    return InspectedGpu(
         address,
         card,
         render,
@@ -123,17 +123,17 @@ def _bar(resource: str | None) -> int | None:
     return end - start + 1 if end > start else 0
 
 
-def _hwmon(capture: Capture, folder: str, name: str) -> list[str]:
+def _hwmon(capture: MachineCapture, folder: str, name: str) -> list[str]:
     pattern = re.compile(rf"{re.escape(folder)}/(hwmon/hwmon\d+/{name})")
     return [matched[1] for path in capture.files if (matched := pattern.fullmatch(path))]
 
 
-def _micro(capture: Capture, paths: list[str]) -> float | None:
+def _micro(capture: MachineCapture, paths: list[str]) -> float | None:
     value = integer(capture.line(paths[0])) if paths else None
     return None if value is None else value / 1e6
 
 
-def _temperatures(capture: Capture, folder: str) -> tuple[tuple[str, float, float | None], ...]:
+def _temperatures(capture: MachineCapture, folder: str) -> tuple[tuple[str, float, float | None], ...]:
     found = []
     for name in _hwmon(capture, folder, r"temp\d+_input"):
         where = f"{folder}/{name.removesuffix('_input')}"
@@ -144,7 +144,7 @@ def _temperatures(capture: Capture, folder: str) -> tuple[tuple[str, float, floa
     return tuple(found)
 
 
-def _ras(capture: Capture, folder: str) -> tuple[tuple[str, int, int], ...]:
+def _ras(capture: MachineCapture, folder: str) -> tuple[tuple[str, int, int], ...]:
     """Blocks of `ras/*_err_count`, each two lines `ue: N` and `ce: N`."""
     found = []
     for path in capture.files:
@@ -155,7 +155,7 @@ def _ras(capture: Capture, folder: str) -> tuple[tuple[str, int, int], ...]:
     return tuple(sorted(found))
 
 
-def _displays(capture: Capture, card: str) -> tuple[str, ...]:
+def _displays(capture: MachineCapture, card: str) -> tuple[str, ...]:
     pattern = re.compile(rf"{_DRM}/({re.escape(card)}-[\w-]+)/status")
     return tuple(
         sorted(
@@ -166,7 +166,7 @@ def _displays(capture: Capture, card: str) -> tuple[str, ...]:
     )
 
 
-def _link(capture: Capture, folder: str, address: str) -> Link:
+def _link(capture: MachineCapture, folder: str, address: str) -> Link:
     def number(name: str) -> float | None:
         matched = re.match(r"\d+(?:\.\d+)?", capture.line(f"{folder}/{name}") or "")
         return float(matched[0]) if matched else None
@@ -184,7 +184,7 @@ def _link(capture: Capture, folder: str, address: str) -> Link:
     )
 
 
-def _links(capture: Capture, folder: str, address: str) -> tuple[Link, ...]:
+def _links(capture: MachineCapture, folder: str, address: str) -> tuple[Link, ...]:
     """The device's own link, then those of the bridges on the way up, where the capture has sys/devices."""
     links = [_link(capture, folder, address)]
     path = next(
@@ -198,7 +198,9 @@ def _links(capture: Capture, folder: str, address: str) -> tuple[Link, ...]:
     return tuple(links)
 
 
-def _with_lspci(gpu: Gpu, entry: lspci.Function, above: list[lspci.Function], capture: Capture) -> Gpu:
+def _with_lspci(
+    gpu: InspectedGpu, entry: lspci.Function, above: list[lspci.Function], capture: MachineCapture
+) -> InspectedGpu:
     changes: dict[str, object] = {"address": entry.address, "gone": gpu.gone or entry.gone}
     if gpu.device_id is None:
         changes["device_id"] = entry.device or by_title(entry.title)
@@ -217,14 +219,14 @@ def _of(entry: lspci.Function) -> Link:
     return Link(entry.address, now[0], now[1], most[0], most[1])
 
 
-def _without_address(found: dict[str, Gpu], entry: lspci.Function) -> Gpu | None:
+def _without_address(found: dict[str, InspectedGpu], entry: lspci.Function) -> InspectedGpu | None:
     """A DRM device whose address the capture does not tell: by its id, else where only one can be meant."""
     lost = [gpu for gpu in found.values() if not gpu.address]
     same = [gpu for gpu in lost if gpu.device_id == (entry.device or by_title(entry.title))]
     return same[0] if same else lost[0] if len(lost) == 1 and entry.device is None else None
 
 
-def _logged(capture: Capture) -> dict[str, Gpu]:
+def _logged(capture: MachineCapture) -> dict[str, InspectedGpu]:
     """Those the kernel's log tells of, where nothing else does: a driver that gave up leaves no device."""
     text = capture.text("kernel.log") or ""
     found = {}
@@ -233,15 +235,15 @@ def _logged(capture: Capture) -> dict[str, Gpu]:
     ):
         known = re.search(rf"{address}: \[1002:([0-9a-f]{{4}})\] type 00 class 0x03", text)
         if known or re.search(rf"amdgpu {address}: ", text):
-            found[address] = Gpu(address, device_id=int(known[1], 16) if known else None)
+            found[address] = InspectedGpu(address, device_id=int(known[1], 16) if known else None)
     started = re.search(r"initializing kernel modesetting \([^)]* 0x1002:0x([0-9A-Fa-f]{4})", text)
     if started and len(found) < 2:
-        gpu = next(iter(found.values()), Gpu(""))
+        gpu = next(iter(found.values()), InspectedGpu(""))
         found = {gpu.address: replace(gpu, device_id=gpu.device_id or int(started[1], 16))}
     return found
 
 
-def _bare_functions(capture: Capture) -> dict[str, Gpu]:
+def _bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
     """AMD's graphics functions under sys/bus/pci/devices that nothing else names: no driver may be bound."""
     found = {}
     for name in capture.files:
@@ -255,7 +257,7 @@ def _bare_functions(capture: Capture) -> dict[str, Gpu]:
     return found
 
 
-def _add_node(found: dict[str, Gpu], node: Node) -> None:
+def _add_node(found: dict[str, InspectedGpu], node: TopologyNode) -> None:
     """KFD's view, by render minor, else by PCI location, else where only one GPU can be meant."""
     render = f"renderD{node.properties.get('drm_render_minor', 0)}"
     location = node.properties.get("location_id")
@@ -274,10 +276,10 @@ def _add_node(found: dict[str, Gpu], node: Node) -> None:
         if same:
             found[same[0]] = replace(found[same[0]], node=node)
             return
-    found[address or render] = Gpu(address, render=render, device_id=device, driver="amdgpu", node=node)
+    found[address or render] = InspectedGpu(address, render=render, device_id=device, driver="amdgpu", node=node)
 
 
-def _finished(capture: Capture, gpu: Gpu, firmware: dict[str, dict[str, int]]) -> Gpu:
+def _finished(capture: MachineCapture, gpu: InspectedGpu, firmware: dict[str, dict[str, int]]) -> InspectedGpu:
     arch, vram, visible = "", gpu.vram_bytes, gpu.visible_bytes
     try:
         arch = gpu.node.arch if gpu.node else ""

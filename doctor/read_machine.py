@@ -1,14 +1,23 @@
-"""A Machine from a Capture. Nothing raises: what does not parse is unknown."""
+"""An InspectedMachine from a MachineCapture. Nothing raises: what does not parse is unknown."""
 
 from __future__ import annotations
 
 import re
 
 from zinc_rt.doctor import lspci
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.captured_sysfs import denied, topology
-from zinc_rt.doctor.logs import Log, parse
-from zinc_rt.doctor.machine import DeviceNode, Gpu, Host, Kernel, Machine, Module, User, Version
+from zinc_rt.doctor.logs import LinuxLog, parse
+from zinc_rt.doctor.machine import (
+    DeviceNode,
+    HostSystem,
+    InspectedGpu,
+    InspectedMachine,
+    LinuxKernel,
+    Module,
+    User,
+    Version,
+)
 from zinc_rt.doctor.read_gpus import gpus
 
 _NODE = re.compile(r"^(c[rwxsStT-]{9})([+.@]?)\s+\d+\s+(\S+)\s+(\S+)\s+\d+,\s*\d+\s.*?(/dev/\S+)")
@@ -31,19 +40,19 @@ _HYPERVISORS = (
 )
 
 
-def read_machine(capture: Capture) -> Machine:
+def read_machine(capture: MachineCapture) -> InspectedMachine:
     found, problem = topology(capture)
-    kernel = _kernel(capture)
+    linux = _linux_kernel(capture)
     known = gpus(capture, found.gpus if found else ())
     log_text = capture.text("kernel.log")
     bridges = _bridges(capture, known)
     log = parse(log_text, bridges) if log_text is not None and log_text.strip() else None
     drm = any(name.startswith(("sys/class/drm/", "sys/bus/pci/devices/")) for name in capture.files)
-    return Machine(
+    return InspectedMachine(
         capture,
-        kernel,
-        _module(capture, kernel, known, log),
-        _host(capture, kernel, log),
+        linux,
+        _module(capture, linux, known, log),
+        _host(capture, linux, log),
         known,
         drm or "lspci.txt" in capture.files,
         None if found is None and not problem else found is not None,
@@ -56,7 +65,7 @@ def read_machine(capture: Capture) -> Machine:
     )
 
 
-def _bridges(capture: Capture, known: tuple[Gpu, ...]) -> set[str]:
+def _bridges(capture: MachineCapture, known: tuple[InspectedGpu, ...]) -> set[str]:
     """Addresses whose bus errors are a GPU's: its own and those above it."""
     listed = lspci.parse(capture.text("lspci.txt") or "")
     addresses = {link.address for gpu in known for link in gpu.links if link.address}
@@ -71,7 +80,7 @@ def version(text: str | None) -> Version | None:
     return tuple(int(part) for part in matched[1].split(".")) if matched else None
 
 
-def _kernel(capture: Capture) -> Kernel:
+def _linux_kernel(capture: MachineCapture) -> LinuxKernel:
     text = capture.line("proc/version") or ""
     matched = re.search(r"Linux version (\S+)", text)
     release = capture.line("proc/sys/kernel/osrelease") or (matched[1] if matched else None)
@@ -87,16 +96,18 @@ def _kernel(capture: Capture) -> Kernel:
         config = capture.text("proc/config") or capture.text("proc/config.txt")
     options = dict(re.findall(r"^(CONFIG_\w+)=(\S+)", config, re.M)) if config else None
     words = tuple(word.strip('"') for word in line.split()) if line is not None else None
-    return Kernel(release, version(release), text, words, options, "microsoft" in (release or "").lower())
+    return LinuxKernel(release, version(release), text, words, options, "microsoft" in (release or "").lower())
 
 
-def _module(capture: Capture, kernel: Kernel, known: tuple[Gpu, ...], log: Log | None) -> Module:
+def _module(
+    capture: MachineCapture, linux: LinuxKernel, known: tuple[InspectedGpu, ...], log: LinuxLog | None
+) -> Module:
     modules = capture.text("proc/modules")
     folder = any(name.startswith("sys/module/amdgpu/") for name in capture.files)
     bound = any(gpu.driver == "amdgpu" for gpu in known)
     loaded: bool | None = True if folder or bound else None
     if loaded is None and modules is not None:
-        built_in = (kernel.config or {}).get("CONFIG_DRM_AMDGPU") == "y"
+        built_in = (linux.config or {}).get("CONFIG_DRM_AMDGPU") == "y"
         loaded = bool(re.search(r"^amdgpu\b", modules, re.M)) or built_in
     start = "sys/module/amdgpu/parameters/"
     parameters = {
@@ -113,11 +124,11 @@ def _module(capture: Capture, kernel: Kernel, known: tuple[Gpu, ...], log: Log |
             dkms = None
         if log and not dkms and log.search(r"amdgpu version: \d|amdkcl|amdgpu: loading out-of-tree module"):
             dkms = True
-    return Module(loaded, said, dkms, parameters, _blacklisted(capture, kernel))
+    return Module(loaded, said, dkms, parameters, _blacklisted(capture, linux))
 
 
-def _blacklisted(capture: Capture, kernel: Kernel) -> str | None:
-    for word in kernel.cmdline or ():
+def _blacklisted(capture: MachineCapture, linux: LinuxKernel) -> str | None:
+    for word in linux.cmdline or ():
         name, _, value = word.partition("=")
         if name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist") and "amdgpu" in value.split(
             ","
@@ -135,7 +146,7 @@ def _blacklisted(capture: Capture, kernel: Kernel) -> str | None:
     return None
 
 
-def _host(capture: Capture, kernel: Kernel, log: Log | None) -> Host:
+def _host(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> HostSystem:
     release = capture.text("etc/os-release") or capture.text("usr/lib/os-release")
     fields = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?$", release or "", re.M))
     memory = dict(re.findall(r"^(\w+):\s+(\d+)", capture.text("proc/meminfo") or "", re.M))
@@ -151,7 +162,7 @@ def _host(capture: Capture, kernel: Kernel, log: Log | None) -> Host:
         else None
     )
     board = " ".join(filter(None, (capture.line(f"sys/class/dmi/id/{n}") for n in ("board_vendor", "board_name"))))
-    return Host(
+    return HostSystem(
         " ".join(filter(None, (fields.get("ID"), fields.get("ID_LIKE")))).lower() or None,
         fields.get("PRETTY_NAME"),
         _container(capture),
@@ -163,12 +174,12 @@ def _host(capture: Capture, kernel: Kernel, log: Log | None) -> Host:
         kib("SwapFree"),
         pages,
         policy[1] if policy else None,
-        _iommu(capture, kernel, log),
+        _iommu(capture, linux, log),
         board,
     )
 
 
-def _container(capture: Capture) -> str | None:
+def _container(capture: MachineCapture) -> str | None:
     marks = {".dockerenv": "docker", "run/.containerenv": "podman"}
     for name, kind in marks.items():
         if name in capture.files:
@@ -185,7 +196,7 @@ def _container(capture: Capture) -> str | None:
     return next((kind for kind, pattern in _CONTAINERS if re.search(pattern, ours)), None)
 
 
-def _hypervisor(capture: Capture, log: Log | None) -> str | None:
+def _hypervisor(capture: MachineCapture, log: LinuxLog | None) -> str | None:
     product = " ".join(
         filter(None, (capture.line(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")))
     )
@@ -198,7 +209,7 @@ def _hypervisor(capture: Capture, log: Log | None) -> str | None:
     return said[1] if said else capture.line("sys/hypervisor/type")
 
 
-def _secure_boot(capture: Capture, log: Log | None) -> bool | None:
+def _secure_boot(capture: MachineCapture, log: LinuxLog | None) -> bool | None:
     for name, data in capture.files.items():
         if "efivars/SecureBoot-" in name and data:
             return data[-1] == 1
@@ -208,13 +219,13 @@ def _secure_boot(capture: Capture, log: Log | None) -> bool | None:
     return (said[1] or said[2]).lower() == "enabled" if said else None
 
 
-def _iommu(capture: Capture, kernel: Kernel, log: Log | None) -> str | None:
+def _iommu(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> str | None:
     if log and (said := log.search(r"iommu: Default domain type: (\w+)")):
         return said[1].lower()
-    option = kernel.option("iommu")
-    if option == "pt" or kernel.option("iommu.passthrough") == "1":
+    option = linux.option("iommu")
+    if option == "pt" or linux.option("iommu.passthrough") == "1":
         return "passthrough"
-    if option == "off" or "off" in (kernel.option("amd_iommu"), kernel.option("intel_iommu")):
+    if option == "off" or "off" in (linux.option("amd_iommu"), linux.option("intel_iommu")):
         return "off"
     types = {
         (capture.line(name) or "").upper() for name in capture.files if name.startswith("sys/kernel/iommu_groups/")
@@ -224,7 +235,7 @@ def _iommu(capture: Capture, kernel: Kernel, log: Log | None) -> str | None:
     return "translated" if any(name.startswith("sys/class/iommu/") for name in capture.files) else None
 
 
-def _user(capture: Capture) -> User | None:
+def _user(capture: MachineCapture) -> User | None:
     text = capture.text("id.txt")
     if not text or not text.strip():
         return None
@@ -245,7 +256,7 @@ def _user(capture: Capture) -> User | None:
     return User(int(number) if number else None, name, frozenset(groups))
 
 
-def _nodes(capture: Capture) -> tuple[DeviceNode, ...] | None:
+def _nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
     """dev.txt, `ls -l` or `ls -ln` of /dev/kfd and /dev/dri. None where the capture does not say."""
     text = capture.text("dev.txt")
     if text is None:
@@ -260,14 +271,14 @@ def _nodes(capture: Capture) -> tuple[DeviceNode, ...] | None:
     return tuple(found)
 
 
-def _users(capture: Capture) -> tuple[str, ...]:
+def _users(capture: MachineCapture) -> tuple[str, ...]:
     """users.txt; else the processes KFD lists, by number only."""
     said = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
     listed = {name.split("/")[5] for name in capture.files if re.match(r"sys/class/kfd/kfd/proc/\d+/", name)}
     return said or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
 
 
-def _packages(capture: Capture) -> dict[str, str] | None:
+def _packages(capture: MachineCapture) -> dict[str, str] | None:
     """`name version` a line; also as dpkg -l, rpm -qa and pacman -Q print them."""
     text = capture.text("packages.txt")
     if text is None:
@@ -284,6 +295,6 @@ def _packages(capture: Capture) -> dict[str, str] | None:
     return found
 
 
-def refused(capture: Capture, path: str) -> bool:
+def refused(capture: MachineCapture, path: str) -> bool:
     """Whether a node was tried and not allowed."""
     return denied(capture.unreadable.get(path, ""))

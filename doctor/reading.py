@@ -132,3 +132,12 @@ def run(command: Iterable[str]) -> bytes | str:
         return said[0] if said else f"printed nothing (exit {done.returncode})"
     half = FILE_BYTES // 2
     return done.stdout if len(done.stdout) <= FILE_BYTES else done.stdout[:half] + CUT + done.stdout[-half:]
+
+
+def integer(text: str | None) -> int | None:
+    """A number as sysfs writes it: decimal, or with 0x."""
+    word = (text or "").strip().partition(" ")[0].strip()
+    try:
+        return int(word, 16 if word.lower().startswith("0x") else 10)
+    except ValueError:
+        return None

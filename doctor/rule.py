@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from zinc_rt.doctor.finding import Finding, Severity
-from zinc_rt.doctor.logs import Event
-from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.finding import DoctorFinding, Severity
+from zinc_rt.doctor.logs import LogEvent
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 
 T1, T2 = "t1", "t2"
 BOTH = (T1, T2)
@@ -32,17 +32,17 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DoctorRule:
     id: str
     severity: Severity
     title: str
     why: str
     next: str
     tiers: tuple[str, ...]
-    look: Callable[[Machine], Iterable[Seen]]
+    look: Callable[[InspectedMachine], Iterable[Seen]]
 
-    def finding(self, seen: Seen) -> Finding:
-        return Finding(
+    def finding(self, seen: Seen) -> DoctorFinding:
+        return DoctorFinding(
             self.id,
             seen.severity or self.severity,
             seen.title or self.title,
@@ -55,10 +55,12 @@ class Rule:
         )
 
 
-def each_gpu(look: Callable[[Gpu, Machine], Seen | None]) -> Callable[[Machine], Iterator[Seen]]:
+def each_gpu(
+    look: Callable[[InspectedGpu, InspectedMachine], Seen | None],
+) -> Callable[[InspectedMachine], Iterator[Seen]]:
     """A look at one GPU, made one at a machine: at those this toolkit drives."""
 
-    def at_all(machine: Machine) -> Iterator[Seen]:
+    def at_all(machine: InspectedMachine) -> Iterator[Seen]:
         for gpu in machine.wanted:
             seen = look(gpu, machine)
             if seen is not None:
@@ -67,10 +69,10 @@ def each_gpu(look: Callable[[Gpu, Machine], Seen | None]) -> Callable[[Machine],
     return at_all
 
 
-def logged(*events: str) -> Callable[[Machine], Iterator[Seen]]:
+def logged(*events: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
     """Seen where the kernel's log has one of these events; once for each GPU they name."""
 
-    def look(machine: Machine) -> Iterator[Seen]:
+    def look(machine: InspectedMachine) -> Iterator[Seen]:
         found = machine.log.named(*events) if machine.log else ()
         concerned = [(gpu_of(machine, event.address), event) for event in found]
         addresses = dict.fromkeys(address for address, _ in concerned if address)
@@ -82,7 +84,7 @@ def logged(*events: str) -> Callable[[Machine], Iterator[Seen]]:
     return look
 
 
-def gpu_of(machine: Machine, address: str) -> str:
+def gpu_of(machine: InspectedMachine, address: str) -> str:
     """The GPU that a function of PCI belongs to: itself, its audio, a bridge above it. "" where none is meant."""
     slot = address.rpartition(".")[0]
     for gpu in machine.gpus:
@@ -94,7 +96,7 @@ def gpu_of(machine: Machine, address: str) -> str:
     return address
 
 
-def concerns_ours(text: str, machine: Machine) -> bool:
+def concerns_ours(text: str, machine: InspectedMachine) -> bool:
     """KFD skips a processor's own graphics on many healthy machines. `1002:7551` names one of ours; a line without
     an id counts where KFD does not list all of ours."""
     named = {int(each, 16) for each in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
@@ -104,7 +106,7 @@ def concerns_ours(text: str, machine: Machine) -> bool:
     return not (machine.kfd and all(gpu.node for gpu in machine.wanted))
 
 
-def from_events(machine: Machine, events: list[Event], address: str) -> Seen:
+def from_events(machine: InspectedMachine, events: list[LogEvent], address: str) -> Seen:
     """A GPU that this toolkit does not drive only deserves a note, where another is there that it does."""
     ours = {gpu.address for gpu in machine.wanted}
     others = {gpu.address for gpu in machine.gpus} - ours

@@ -6,8 +6,8 @@ import textwrap
 
 from zinc_rt.commands.output import printable
 from zinc_rt.doctor.diagnose import Diagnosis
-from zinc_rt.doctor.finding import Finding
-from zinc_rt.doctor.machine import Gpu, Machine
+from zinc_rt.doctor.finding import DoctorFinding
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 
 _WIDTH = 118
 _EVIDENCE = 160
@@ -36,8 +36,8 @@ def text(diagnosis: Diagnosis, *, verbose: bool) -> str:
     return "\n".join(lines)
 
 
-def summary(machine: Machine) -> list[str]:
-    kernel, module, host = machine.kernel, machine.module, machine.host
+def summary(machine: InspectedMachine) -> list[str]:
+    kernel, module, host = machine.linux, machine.module, machine.host
     lines = [
         f"kernel    {printable(kernel.release or 'unknown', 100)}"
         + (f" ({printable(host.pretty, 60)})" if host.pretty else "")
@@ -57,7 +57,7 @@ def summary(machine: Machine) -> list[str]:
     return lines
 
 
-def _gpu(gpu: Gpu) -> str:
+def _gpu(gpu: InspectedGpu) -> str:
     said = [gpu.title]
     if gpu.driver is not None:
         said.append(gpu.driver or "no driver")
@@ -70,7 +70,7 @@ def _gpu(gpu: Gpu) -> str:
     return printable(", ".join(said), 200)
 
 
-def _finding(finding: Finding, *, short: bool, verbose: bool) -> list[str]:
+def _finding(finding: DoctorFinding, *, short: bool, verbose: bool) -> list[str]:
     tiers = f"  ({', '.join(finding.tiers)})" if finding.tiers else ""
     head = f"{finding.severity.upper() if finding.severity == 'broken' else finding.severity:<10}"
     if short:
@@ -123,6 +123,6 @@ def verdict(diagnosis: Diagnosis) -> str:
     return f"OK        nothing seen in the way: {numbers}{unknown}"
 
 
-def _leads_to_broken(finding: Finding, diagnosis: Diagnosis) -> bool:
+def _leads_to_broken(finding: DoctorFinding, diagnosis: Diagnosis) -> bool:
     broken = {each.id for each in diagnosis.findings if each.severity == "broken"}
     return bool(broken & set(finding.cause_of))

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Unknown
-from zinc_rt.doctor.machine import Machine
+from zinc_rt.doctor.machine import InspectedMachine
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     what: str
     paths: tuple[str, ...]  # whose reason is quoted
-    open: Callable[[Machine], bool]
+    open: Callable[[InspectedMachine], bool]
     next: str
 
 
@@ -30,9 +30,9 @@ QUESTIONS = (
         lambda m: m.log is not None and not m.log.whole and bool(m.log.lines),
         "journalctl -k -b > kernel.log",
     ),
-    Question("which kernel runs", ("proc/version",), lambda m: m.kernel.release is None, "capture proc/version"),
+    Question("which kernel runs", ("proc/version",), lambda m: m.linux.release is None, "capture proc/version"),
     Question(
-        "the kernel's command line", ("proc/cmdline",), lambda m: m.kernel.cmdline is None, "capture proc/cmdline"
+        "the kernel's command line", ("proc/cmdline",), lambda m: m.linux.cmdline is None, "capture proc/cmdline"
     ),
     Question(
         "whether amdgpu is loaded",
@@ -96,7 +96,7 @@ QUESTIONS = (
 )
 
 
-def unknowns(machine: Machine) -> tuple[Unknown, ...]:
+def unknowns(machine: InspectedMachine) -> tuple[Unknown, ...]:
     unreadable = machine.capture.unreadable
     found = []
     for question in QUESTIONS:

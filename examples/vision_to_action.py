@@ -30,7 +30,7 @@ from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import lower
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import plan_memory
 
 PATCHES, PIXELS, WIDTH, HIDDEN, JOINTS = 16, 48, 64, 96, 7
@@ -63,7 +63,7 @@ def weight(builder: Builder, name: str) -> str:
     return builder.buffer(f"model.{name}", SHAPES[f"model.{name}"], "f32", "weight")
 
 
-def vision() -> ir.Graph:
+def vision() -> ir.OpGraph:
     """Patches of a frame become features."""
     b = declare(
         "vision",
@@ -79,7 +79,7 @@ def vision() -> ir.Graph:
     return b.build()
 
 
-def encoder() -> ir.Graph:
+def encoder() -> ir.OpGraph:
     """A gated layer over each patch's features, added to them."""
     b = declare(
         "encoder",
@@ -100,7 +100,7 @@ def encoder() -> ir.Graph:
     return b.build()
 
 
-def action() -> ir.Graph:
+def action() -> ir.OpGraph:
     """Every patch's thought, as one row, and the goal become a movement of each joint, within -1 and 1."""
     b = declare(
         "action",
@@ -128,8 +128,8 @@ class Robot:
         self._weights = backend.upload({name: Weight("f32", w.shape, w) for name, w in weights.items()}, {})
         self._offsets: dict[str, int] = {}
         size_bytes = 4 * PATCHES * WIDTH
-        features = backend.alloc(size_bytes, Heap.DEVICE_LOCAL, "features")
-        thought = backend.alloc(size_bytes, Heap.DEVICE_LOCAL, "thought")
+        features = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, "features")
+        thought = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, "thought")
         self.vision = self._built(vision(), PATCHES, {"out.features": features})
         self.encoder = self._built(encoder(), PATCHES, {"state.features": features, "out.thought": thought})
         self.action = self._built(action(), 1, {"state.thought": thought})
@@ -141,7 +141,7 @@ class Robot:
         self._plan.after(think, see)
         self._plan.after(move, think)
 
-    def _built(self, graph: ir.Graph, rows: int, shared: Mapping[str, Buffer]) -> Graph:
+    def _built(self, graph: ir.OpGraph, rows: int, shared: Mapping[str, Buffer]) -> Graph:
         """Verify, place, lower and build one variant; the host's ports are the graph's own buffer names."""
         backend = self.backend
         verify(graph)

@@ -17,7 +17,7 @@ from zinc_rt.validate.capture import Selection
 from zinc_rt.validate.layers import parse_layers
 from zinc_rt.validate.prepare import layer_count
 from zinc_rt.validate.run import validate
-from zinc_rt.validate.runner import Job, Runner
+from zinc_rt.validate.runner import ValidationJob, ValidationRunner
 from zinc_rt.validate.tiers import parse_tiers
 
 PLAIN = ("f32", "i32")  # what llama.cpp multiplies without touching the activations
@@ -81,7 +81,7 @@ def check_golden(
         )
         return
     cause = _cause(golden, gguf)
-    with Runner(_job(golden, gguf, settings, threads), say) as runner:
+    with ValidationRunner(_job(golden, gguf, settings, threads), say) as runner:
         results = list(validate(runner))
     for result in results:
         if result.status == "fail":
@@ -129,10 +129,10 @@ def _identity(golden: Golden, gguf: GGUFFile) -> Result:
     )
 
 
-def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> Job:
+def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> ValidationJob:
     ordering = golden.ordering or "canonical-1"
     longest = default_ctx(gguf, None)
-    return Job(
+    return ValidationJob(
         gguf=gguf,
         name=golden.path.name,
         tiers=tuple(parse_tiers(f"t_cpu:{ordering}", ordering, ORDERINGS)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt import cli, terminal
 from zinc_rt.commands import options
-from zinc_rt.commands.output import finish, words
+from zinc_rt.commands.output import finish, output_stream
 from zinc_rt.errors import InputError, OutputError, UsageError
 from zinc_rt.golden.parser import DEFAULT_STEPS, DUMPERS, SIZES, parser
 from zinc_rt.terminal import Part, Table
@@ -116,8 +116,8 @@ def _wrote(path: Path, what: str, show: Show) -> Result:
 
 def _tiny(arguments: argparse.Namespace) -> int:
     from zinc_rt.files import check_writable
-    from zinc_rt.golden.tiny import write_tiny
-    from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+    from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+    from zinc_rt.golden.tiny_models.writer import write_tiny
     from zinc_rt.report import Report
 
     if arguments.tiny == "help":
@@ -232,7 +232,7 @@ def _show_golden(golden: Golden, results: list[Result], show: Show) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> Show:
-    stream = words(arguments)
+    stream = output_stream(arguments)
     return lambda text: terminal.show(text, out=stream)
 
 
@@ -240,13 +240,13 @@ def _list(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from zinc_rt.golden.embedded import FOLDER
-    from zinc_rt.golden.listing import HEADERS, row
+    from zinc_rt.golden.listing import HEADERS, golden_row
     from zinc_rt.report import Report, Result
 
     folder = Path(arguments.folder) if arguments.folder else FOLDER
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder", next="zinc-rt golden list FOLDER")
-    rows = [row(path) for path in sorted(folder.glob("*.npz"))]
+    rows = [golden_row(path) for path in sorted(folder.glob("*.npz"))]
     report = Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]})
     report.results = [
         Result(
@@ -300,7 +300,7 @@ def _import(arguments: argparse.Namespace, line: str) -> int:
         report.results.append(_wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show))
         return finish(report, arguments)
     from zinc_rt.golden.check import PLAIN
-    from zinc_rt.golden.llama_cpp_import import import_llama_cpp
+    from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
 
     if arguments.dump:
         raise UsageError(f"{arguments.dump}: a dump goes with --from npz")

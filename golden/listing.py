@@ -10,14 +10,14 @@ from typing import Any
 from zinc_rt.errors import InputError
 from zinc_rt.golden.check import model_of
 from zinc_rt.golden.format import read_arrays, read_golden
-from zinc_rt.golden.upkeep import upkeep
+from zinc_rt.golden.validity import validity
 from zinc_rt.model.gguf import digest
 
 HEADERS = ("golden", "architecture", "source", "state", "arrays", "tokens", "size", "model sha256", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GoldenRow:
     """`problem` is empty for a golden, else why the file is none."""
 
     path: str
@@ -30,7 +30,7 @@ class Row:
     sha256: str = ""
     model_digest: str = ""
     problem: str = ""
-    state: str = ""  # zinc_rt.golden.upkeep
+    state: str = ""  # zinc_rt.golden.validity
     why: str = ""
     next: str = ""
 
@@ -52,7 +52,7 @@ class Row:
         ]
 
 
-def row(path: Path) -> Row:
+def golden_row(path: Path) -> GoldenRow:
     """Never raises for what is in the file."""
     raw = path.read_bytes()
     size, sha = len(raw), hashlib.sha256(raw).hexdigest()
@@ -61,13 +61,13 @@ def row(path: Path) -> Row:
         names = tuple(sorted(set(read_arrays(path)) - {"meta"}))
     except InputError as error:
         problem = str(error).partition("\n")[0].removeprefix(f"{path}: ")
-        return Row(str(path), size_bytes=size, sha256=sha, problem=problem)
+        return GoldenRow(str(path), size_bytes=size, sha256=sha, problem=problem)
     try:
         beside = digest(model_of(golden, None))
     except InputError:
         beside = ""
-    kept = upkeep(golden, beside)
-    return Row(
+    kept = validity(golden, beside)
+    return GoldenRow(
         path=str(path),
         architecture=str(golden.meta.get("arch", "")),
         source=golden.source,

@@ -11,8 +11,8 @@ names that llama.cpp and ZINC_RT give them.
 
 In a program of your own, around any torch.nn.Module:
 
-    from torch_hook import Recorder
-    with Recorder(model) as recorder:
+    from torch_hook import TorchRecorder
+    with TorchRecorder(model) as recorder:
         logits = model(input_ids=ids).logits
     recorder.save("dump.npz", ids=[1, 2, 3], logits=logits)
 
@@ -44,7 +44,7 @@ INSIDE = (
 )
 
 
-class Recorder:
+class TorchRecorder:
     """Hooks every module whose name has a label, until it is closed or left. Of a module that runs again (decode,
     chunked prefill) the rows are put one behind the other."""
 
@@ -97,7 +97,7 @@ class Recorder:
             handle.remove()
         self.handles.clear()
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> TorchRecorder:
         return self
 
     def __exit__(self, *unused: object) -> None:
@@ -146,7 +146,7 @@ def run_transformers(arguments: argparse.Namespace, ids: list[int]) -> None:
     dtype = getattr(torch, arguments.dtype)
     model = AutoModelForCausalLM.from_pretrained(arguments.model, torch_dtype=dtype, attn_implementation="eager")
     model = model.to(arguments.device).eval()
-    with torch.no_grad(), Recorder(model, inside=arguments.all) as recorder:
+    with torch.no_grad(), TorchRecorder(model, inside=arguments.all) as recorder:
         logits = model(input_ids=torch.tensor([ids], device=arguments.device), use_cache=False).logits
     recorder.save(arguments.out, ids=ids, logits=logits)
 
@@ -163,7 +163,7 @@ def run_vllm(arguments: argparse.Namespace, ids: list[int]) -> None:
     kept: list[Any] = []
 
     def attach(model: Any) -> None:
-        kept.extend([model, Recorder(model, inside=arguments.all)])
+        kept.extend([model, TorchRecorder(model, inside=arguments.all)])
 
     llm.apply_model(attach)
     llm.generate({"prompt_token_ids": ids}, SamplingParams(max_tokens=1, temperature=0.0))

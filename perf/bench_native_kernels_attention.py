@@ -27,18 +27,18 @@ from zinc_rt.ir.graph import SYMBOLS, Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.launch import COUNTS
 from zinc_rt.kernels.native import build
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 from zinc_rt.lower.lower import choose
-from zinc_rt.lower.program import Barrier, Call
-from zinc_rt.mem.heaps import Heap
-from zinc_rt.mem.plan import Allocation, MemoryPlan, Placement
+from zinc_rt.lower.lowered_graph import Barrier, Call
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.plan import Allocation, BufferPlacement, MemoryPlan
 
 HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
 PAGE_TOKENS = 16
 CACHES_BYTES = 256 << 20
 
 
-class Attention:
+class AttentionBench:
     """`layers` nodes of FLASH_ATTN over caches of their own: `tokens` that end at `context`."""
 
     def __init__(
@@ -99,15 +99,15 @@ class Attention:
             room,
             1,
             False,
-            {name: Allocation(Heap.HOST_VISIBLE, a.nbytes, a.nbytes) for name, a in arrays.items()},
-            {name: Placement(name, 0, a.nbytes) for name, a in arrays.items()},
+            {name: Allocation(BufferHeap.HOST_VISIBLE, a.nbytes, a.nbytes) for name, a in arrays.items()},
+            {name: BufferPlacement(name, 0, a.nbytes) for name, a in arrays.items()},
             0,
         )
         buffers = {
             name: Buffer(name, a.nbytes, "host", storage=a.reshape(-1).view(np.uint8))
             for name, a in arrays.items()
         }
-        self.executable = backend.build(Program(graph, plan, backend.ordering, tuple(steps)), buffers)
+        self.executable = backend.build(LoweredGraph(graph, plan, backend.ordering, tuple(steps)), buffers)
         self.stream = Stream("bench")
 
     def run(self) -> None:
@@ -121,7 +121,7 @@ def backend(threads: int, level: str = "native") -> NativeBackend:
 
 @pytest.mark.parametrize(("tokens", "context"), [(1, 64), (1, 4096), (128, 128), (64, 2048)])
 def test_attention(benchmark: Callable[..., Any], tokens: int, context: int) -> None:
-    benchmark(Attention(backend(default_threads()), tokens, context).run)
+    benchmark(AttentionBench(backend(default_threads()), tokens, context).run)
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def main() -> None:
     on = backend(given.threads, given.level)
     for step in given.steps.split(","):
         tokens, context = map(int, step.split(":"))
-        bench = Attention(on, tokens, context, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+        bench = AttentionBench(on, tokens, context, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
         clock = time.process_time if given.threads == 1 else time.perf_counter
         best = float("inf")
         for _ in range(given.passes + 1):

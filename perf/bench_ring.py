@@ -16,15 +16,15 @@ import pytest
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
-from zinc_rt.backends.amd.kernel_side import Incident
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.kmd_side import Incident
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
 from zinc_rt.pm4 import Generation, Sh
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import DispatchDirect, EventWrite, HdpFlush, ProtectedFenceSignal, SetShReg
 
 LIMIT_US, AIM_US = 5.0, 3.0
@@ -43,7 +43,7 @@ class NoFiles:
         raise FileNotFoundError(path)
 
 
-class Still:
+class StillTransport:
     """A transport and its kernel's side over plain memory, where nothing moves but by `finish`."""
 
     def __init__(self, kind: str) -> None:
@@ -124,12 +124,12 @@ def dispatches(count: int) -> tuple[Packet, ...]:
 @pytest.mark.parametrize(("kind", "tier"), [("kfd", "t1"), ("userq", "t2")])
 def test_graph_replay(benchmark: Any, kind: str, tier: str, count: int, writes: bool) -> None:
     """With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
-    still, stream = Still(kind), Stream("main")
+    still, stream = StillTransport(kind), Stream("main")
     device = Device("plain memory", "gfx1201", simulated=True)
     with AmdBackend(still, spec=registry.spec(tier), device=device, hang_folder=None) as backend:
         assert backend.generation is Generation.GFX12
         graph = Graph("decode", backend)
-        graph.add((1,), backend.build(PacketProgram(dispatches(count), f"{count} dispatches"), {}))
+        graph.add((1,), backend.build(PacketList(dispatches(count), f"{count} dispatches"), {}))
         graph.bind("step", backend.alloc(4096, "host_visible", "step"))
         graph.bind("input", backend.alloc(4096, "bar", "input"))
         replay, key = graph.replay, (1,)

@@ -25,8 +25,8 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
 from zinc_rt.trace.command import main as trace
-from zinc_rt.trace.levels import LEVELS, Level
 from zinc_rt.trace.recorder import record
+from zinc_rt.trace.records import LEVELS, Level
 from zinc_rt.validate.command import main as validate
 
 MODEL = FOLDER / "qwen3-q.gguf"

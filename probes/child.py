@@ -25,7 +25,7 @@ How = Literal["returned", "raised", "crashed", "deadline", "stuck"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildEnd:
     """`value` is what the function returned; `text` a traceback, or how the child ended."""
 
     how: How
@@ -34,7 +34,7 @@ class Ended:
     seconds: float = 0.0
 
 
-def run_apart(function: Callable[[], Any], timeout_seconds: float) -> Ended:
+def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
     """`function`'s value must pickle. The child's standard output goes to its standard error."""
     began = time.monotonic()
     readable, writable = os.pipe()
@@ -58,24 +58,24 @@ def run_apart(function: Callable[[], Any], timeout_seconds: float) -> Ended:
     if not finished:
         dead = _kill(pid)
         text = f"not finished within {timeout_seconds:g} s" + ("" if dead else ", and SIGKILL does not end it")
-        return Ended("deadline" if dead else "stuck", None, text, time.monotonic() - began)
+        return ChildEnd("deadline" if dead else "stuck", None, text, time.monotonic() - began)
     status = _reap(pid, KILL_SECONDS)
     seconds = time.monotonic() - began
     if status is None:
         dead = _kill(pid)
         text = "its process does not end: the kernel does not take back what it held"
-        return Ended("deadline" if dead else "stuck", None, text, seconds)
+        return ChildEnd("deadline" if dead else "stuck", None, text, seconds)
     _sweep(pid)
     if data:
         try:
             how, value, text = pickle.loads(data)
         except Exception as error:
-            return Ended("crashed", None, f"its answer cannot be read: {error}", seconds)
-        return Ended(how, value, text, seconds)
+            return ChildEnd("crashed", None, f"its answer cannot be read: {error}", seconds)
+        return ChildEnd(how, value, text, seconds)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        return Ended("crashed", None, f"ended by signal {number} ({signal.Signals(number).name})", seconds)
-    return Ended(
+        return ChildEnd("crashed", None, f"ended by signal {number} ({signal.Signals(number).name})", seconds)
+    return ChildEnd(
         "crashed", None, f"ended with exit code {os.waitstatus_to_exitcode(status)}, saying nothing", seconds
     )
 

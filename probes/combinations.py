@@ -31,7 +31,7 @@ _COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)\s*(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """What a machine is made of. None, or a missing key, is unknown: no condition on it holds."""
 
     chip: str
@@ -67,7 +67,7 @@ class Combination:
     symptoms: tuple[str, ...] = ()
     next: str = ""
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: MachineFacts) -> bool:
         """Whether every condition holds for what is known."""
         return (
             facts.chip in self.chips
@@ -103,7 +103,7 @@ def load(path: Path = FILE) -> tuple[Combination, ...]:
     return rows
 
 
-def matching(facts: Facts, rows: Iterable[Combination] | None = None) -> tuple[Combination, ...]:
+def matching(facts: MachineFacts, rows: Iterable[Combination] | None = None) -> tuple[Combination, ...]:
     """The rows that fit, bad ones first."""
     found = [row for row in (load() if rows is None else rows) if row.fits(facts)]
     return tuple(sorted(found, key=lambda row: ("bad", "suspect", "good").index(row.verdict)))
@@ -114,7 +114,7 @@ def quotes(device: Mapping[str, Any]) -> tuple[str, ...]:
     if device.get("simulated") or not device.get("arch"):
         return ()
     module = device.get("module")
-    facts = Facts(
+    facts = MachineFacts(
         str(device["arch"]),
         device.get("kernel") or None,
         None if module is None else "dkms" if module else "in-tree",

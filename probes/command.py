@@ -20,9 +20,9 @@ from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
-    from zinc_rt.probes.expect import Expectations
+    from zinc_rt.probes.expectations import Expectations
     from zinc_rt.probes.probe import Probe
-    from zinc_rt.probes.runner import Plan, Runner
+    from zinc_rt.probes.runner import ProbeRunner, RunPlan
     from zinc_rt.report import Report
 
 EPILOG = """\
@@ -61,7 +61,7 @@ def add_choice(made: argparse.ArgumentParser) -> None:
         "--device",
         default="auto",
         metavar="WHICH",
-        help="auto or hw (never simulated), sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN (default auto)",
+        help="auto or hw (never simulated), sim, sim:CHIP[@LINUX] or /dev/dri/renderDN (default auto)",
     )
     made.add_argument("--tiers", metavar="t1,t2", help="t1 (KFD), t2 (user queues); named ones must exist")
     made.add_argument("-k", default="", metavar="WHAT", dest="select", help="ids, ranges or words of a title")
@@ -132,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.probes.learn import PROBES as FACTS
+    from zinc_rt.probes.learning.learn import PROBES as FACTS
     from zinc_rt.probes.registry import PROBES
 
     return execute(arguments, "pm4-test", FACTS if arguments.learn else PROBES)
@@ -142,10 +142,12 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     """What both commands over probes do."""
     from zinc_rt import gpu_lock
     from zinc_rt.facts import leaned_on, told
-    from zinc_rt.probes import learn_file, passed, registry, table
+    from zinc_rt.probes import registry
     from zinc_rt.probes.device import parse, require_amd_gpu
-    from zinc_rt.probes.kernel_messages import Messages
-    from zinc_rt.probes.runner import Runner
+    from zinc_rt.probes.gpu_messages import GpuMessages
+    from zinc_rt.probes.learning import facts_file
+    from zinc_rt.probes.output import passed, table
+    from zinc_rt.probes.runner import ProbeRunner
     from zinc_rt.report import Report
 
     for flag in ("json", "tap", "junit", "bundle"):
@@ -186,7 +188,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
             report.shortcuts.append(f"the simulated device takes {name} at its other value")
         if spec.reorder is not None:
             report.shortcuts.append(f"concurrent work finishes in an order of its own, seed {spec.reorder}")
-    messages = Messages(simulated=spec.simulated)
+    messages = GpuMessages(simulated=spec.simulated)
     show(table.header(device))
     if messages.missing and not spec.simulated:
         show(f"log       {messages.missing}")
@@ -194,7 +196,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if plan.why_hazard:
         show(f"hazard    0 by default: {plan.why_hazard}; --hazard 1 runs more")
     journal = _journal(arguments, spec, device)
-    runner = Runner(plan, chosen, journal, command=f"zinc-rt-{name}", kernel_log=messages.lines)
+    runner = ProbeRunner(plan, chosen, journal, command=f"zinc-rt-{name}", kernel_log=messages.lines)
     for suspected, suspect in runner.suspects.items():
         what = "the machine was reset" if suspect.reset else "the harness ended"
         show(f"journal   {what} while {suspected} ran ({suspect.when})")
@@ -212,7 +214,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
             show(line)
     if plan.learn:
         show("")
-        show(learn_file.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
+        show(facts_file.write(Path(plan.learn), report, firmware=device.get("firmware") or {}))
     if spec.simulated:
         report.details["assumptions"] = told(leaned_on(runner.marks))
     report.details["kernel_log"] = [*messages.lines(), *runner.log]
@@ -221,8 +223,10 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     return report.exit_code(strict=arguments.strict)
 
 
-def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, runner: Runner, show: Any) -> None:
-    from zinc_rt.probes import bundle, table
+def _finish(
+    arguments: argparse.Namespace, report: Report, spec: DeviceSpec, runner: ProbeRunner, show: Any
+) -> None:
+    from zinc_rt.probes.output import bundle, table
 
     size_bytes = bundle.save(arguments.bundle, report, spec, runner.hangs) if arguments.bundle else 0
     for result in report.results:
@@ -240,7 +244,7 @@ def _finish(arguments: argparse.Namespace, report: Report, spec: DeviceSpec, run
 
 def _write(arguments: argparse.Namespace, report: Report) -> None:
     from zinc_rt.junit import to_junit
-    from zinc_rt.probes.tap import to_tap
+    from zinc_rt.probes.output.tap import to_tap
     from zinc_rt.report import to_json, write_text
 
     for path, content in (
@@ -274,7 +278,7 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         arguments.junit, None if tap == "-" else tap, getattr(arguments, "learn", None), report=arguments.json
     )
     if bundle is not None:
-        from zinc_rt.probes.bundle import check
+        from zinc_rt.probes.output.bundle import check
 
         check(bundle)
 
@@ -292,7 +296,7 @@ def _tiers(text: str | None) -> tuple[str, ...]:
 
 
 def _expectations(path: Path | None, probes: Sequence[Probe]) -> Expectations:
-    from zinc_rt.probes.expect import Expectations, load
+    from zinc_rt.probes.expectations import Expectations, load
 
     if path is None:
         return Expectations()
@@ -308,7 +312,7 @@ def _same_chip(expectations: Expectations, device: dict[str, Any]) -> None:
 def describe_device(spec: DeviceSpec) -> dict[str, Any]:
     """Name, arch, kernel, firmware, displays: asked in a child, of the device as it is without ordered faults."""
     from zinc_rt.probes.child import run_apart
-    from zinc_rt.probes.describe import describe
+    from zinc_rt.probes.device_description import describe
 
     healthy = replace(
         spec, inject=(), shared=""
@@ -326,21 +330,21 @@ def _plan(
     tiers: tuple[str, ...],
     device: dict[str, Any],
     expectations: Expectations,
-) -> Plan:
+) -> RunPlan:
     from zinc_rt.probes import combinations, registry
-    from zinc_rt.probes.context import Options
+    from zinc_rt.probes.context import ProbeOptions
     from zinc_rt.probes.probe import T1, T2
-    from zinc_rt.probes.runner import Plan
+    from zinc_rt.probes.runner import RunPlan
 
     hazard, why_hazard = arguments.hazard, ""
     if hazard is None:
         hazard, why_hazard = _default_hazard(spec, device)
     both = tiers or (T1, T2)
-    return Plan(
+    return RunPlan(
         spec,
         both,
         hazard,
-        Options(both, forced=bool(tiers), soak_minutes=arguments.soak, manual=arguments.manual),
+        ProbeOptions(both, forced=bool(tiers), soak_minutes=arguments.soak, manual=arguments.manual),
         next(probe for probe in registry.PROBES if probe.id == registry.ALIVE),
         timeout_seconds=arguments.timeout,
         displays=tuple(device.get("displays", ())),

@@ -10,33 +10,33 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.addresses import AddressMap
-from zinc_rt.backends.amd.kernel_side import KernelSide, KfdSide, UserqSide
-from zinc_rt.backends.amd.reporter import Reporter
+from zinc_rt.backends.amd.hang_reporter import HangReporter
+from zinc_rt.backends.amd.kmd_side import KfdSide, KmdSide, UserqSide
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.topology import Node, arch_name, read_topology
+from zinc_rt.kmd.topology import TopologyNode, arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
-from zinc_rt.probes.child import Ended, run_apart
+from zinc_rt.probes.child import ChildEnd, run_apart
 from zinc_rt.probes.device import DeviceSpec, names
-from zinc_rt.probes.lane import Lane, open_lane
-from zinc_rt.probes.memory_access import Memory
+from zinc_rt.probes.mapped_buffer import MappedBuffer
 from zinc_rt.probes.probe import T1, T2
+from zinc_rt.probes.probe_queue import ProbeQueue, open_queue
 
 if TYPE_CHECKING:
-    from zinc_rt.probes.simulated import Since
-    from zinc_rt.sim.interfaces import Finding
+    from zinc_rt.probes.simulated import DeviceNews
+    from zinc_rt.sim.interfaces import DeviceFinding
 
 SUPPORTED = {(11, 0, 0), (11, 0, 1), (11, 0, 2), (11, 0, 3), (11, 5, 0), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
 POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProbeOptions:
     """`forced`: the tiers were named, so a missing one is a failure."""
 
     tiers: tuple[str, ...] = (T1, T2)
@@ -46,17 +46,17 @@ class Options:
     poll_seconds: float = POLL_SECONDS
 
 
-class Context:
+class ProbeContext:
     """One tier of one device, in one process. A context manager."""
 
-    def __init__(self, spec: DeviceSpec, tier: str, options: Options) -> None:
+    def __init__(self, spec: DeviceSpec, tier: str, options: ProbeOptions) -> None:
         self.spec = spec
         self.tier = tier
         self.options = options
         self.poll_seconds = options.poll_seconds
         self.addresses = AddressMap()  # what faults are named by
         self.expected: set[str] = set()  # rules of findings that this probe makes on purpose
-        self._since: Since | None = None
+        self._since: DeviceNews | None = None
         self._marks_apart: list[str] = []  # from processes that ended in order
         self._stack = ExitStack()
 
@@ -66,12 +66,12 @@ class Context:
     def driver(self) -> Driver:
         driver = self.spec.open()
         if self.spec.simulated:
-            from zinc_rt.probes.simulated import Since
+            from zinc_rt.probes.simulated import DeviceNews
 
-            self._since = Since(driver)
+            self._since = DeviceNews(driver)
         return driver
 
-    def news(self) -> tuple[list[Finding], list[str]]:
+    def news(self) -> tuple[list[DeviceFinding], list[str]]:
         """A simulated device's findings and log lines since it was opened here, but for those expected."""
         findings, log = self._since.news() if self._since is not None else ([], [])
         return [each for each in findings if each.rule not in self.expected], log
@@ -81,11 +81,11 @@ class Context:
         return [*(self._since.marks() if self._since is not None else []), *self._marks_apart]
 
     @cached_property
-    def chosen(self) -> tuple[Node | None, str]:
+    def chosen(self) -> tuple[TopologyNode | None, str]:
         return choose(self.driver, self.spec)
 
     @property
-    def node(self) -> Node:
+    def node(self) -> TopologyNode:
         """As KFD describes it."""
         node, path = self.chosen
         if node is None:
@@ -122,33 +122,35 @@ class Context:
         return self.userq if self.tier == T2 else self.gpu
 
     @cached_property
-    def side(self) -> KernelSide:
-        made: KernelSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
+    def side(self) -> KmdSide:
+        made: KmdSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
         self._stack.callback(made.close)
         return made
 
     @cached_property
-    def reporter(self) -> Reporter:
+    def reporter(self) -> HangReporter:
         arch = arch_name(self.transport.generation)
         device = Device(name=arch, arch=arch, simulated=self.driver.simulated, profile=self.spec.profile)
-        made = Reporter(self.side, self.addresses, self.tier, device, folder=None)
+        made = HangReporter(self.side, self.addresses, self.tier, device, folder=None)
         self._stack.callback(made.close)
         return made
 
-    def memory(self, size_bytes: int, name: str, placement: Placement = Placement.GTT, **more: Any) -> Memory:
+    def memory(
+        self, size_bytes: int, name: str, placement: Placement = Placement.GTT, **more: Any
+    ) -> MappedBuffer:
         """GPU memory, and how the host reads and writes it; the GPU can reach it when this returns."""
         buffer = self.transport.alloc(size_bytes, placement, name, **more)
         self.side.settle()
         self.addresses.add(buffer.gpu_va, buffer.size_bytes, name)
-        return Memory(buffer)
+        return MappedBuffer(buffer)
 
-    def lane(self, name: str = "ring", *, ring_bytes: int = 1 << 16, priority: int = 0) -> Lane:
+    def queue(self, name: str = "ring", *, ring_bytes: int = 1 << 16, priority: int = 0) -> ProbeQueue:
         """A queue of this tier with its ring, fence and scratch memory."""
-        queue: Queue = self.side.create_queue(ring_bytes=ring_bytes, priority=priority)
-        lane = open_lane(self, queue, name)
+        kmd_queue: Queue = self.side.create_queue(ring_bytes=ring_bytes, priority=priority)
+        queue = open_queue(self, kmd_queue, name)
         _ = self.reporter  # from now on it knows what is new in the kernel's log
-        self._stack.callback(lane.close)
-        return lane
+        self._stack.callback(queue.close)
+        return queue
 
     def gone(self) -> str:
         """What a plain question to the GPU's driver says, where it does not answer; else empty."""
@@ -165,14 +167,14 @@ class Context:
         """How long to wait for what the device's driver does by itself: shorter where its time-outs are."""
         return max(seconds * self.spec.time_scale, min(seconds, 1.0))
 
-    def apart(self, function: Callable[[Context], Any], timeout_seconds: float) -> Ended:
+    def apart(self, function: Callable[[ProbeContext], Any], timeout_seconds: float) -> ChildEnd:
         """`function` with a context of its own, which it closes, in a process of its own.
 
         Before this one has opened anything: a driver does not survive the fork.
         """
         if "driver" in self.__dict__:
             raise ValueError("this process has the device open already")
-        context = Context(self.spec, self.tier, self.options)
+        context = ProbeContext(self.spec, self.tier, self.options)
         ended = run_apart(lambda: (function(context), context.marks()), timeout_seconds)
         if ended.how != "returned":
             return ended
@@ -183,7 +185,7 @@ class Context:
     def close(self) -> None:
         self._stack.close()
 
-    def __enter__(self) -> Context:
+    def __enter__(self) -> ProbeContext:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -196,7 +198,7 @@ class Context:
             error.add_note(f"and: {failure}")
 
 
-def choose(driver: Driver, spec: DeviceSpec) -> tuple[Node | None, str]:
+def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
     """The GPU meant, as KFD and as DRM know it. Raises ZincError where there is none this version supports."""
     try:
         topology = read_topology(driver)

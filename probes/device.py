@@ -78,7 +78,7 @@ def parse(
     if text in ("auto", "hw"):
         return DeviceSpec()
     if not _RENDER.fullmatch(text):
-        raise UsageError(f"--device {text!r}: wanted auto, hw, sim, sim:CHIP[@KERNEL] or /dev/dri/renderDN")
+        raise UsageError(f"--device {text!r}: wanted auto, hw, sim, sim:CHIP[@LINUX] or /dev/dri/renderDN")
     return DeviceSpec(render_path=text)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from zinc_rt.pm4.packets import DmaData, WriteData
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.memory_access import first_difference, pattern
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.mapped_buffer import first_difference, pattern
 from zinc_rt.probes.probe import check
 
 WINDOW_BYTES = 1 << 20
@@ -20,9 +20,9 @@ COPIES_AT_ONCE = 64  # packets in a submission
 class GpuAccess:
     """A queue and a window. Addresses are the GPU's, sizes in bytes."""
 
-    def __init__(self, c: Context) -> None:
+    def __init__(self, c: ProbeContext) -> None:
         self.context = c
-        self.lane = c.lane("access")
+        self.queue = c.queue("access")
         self.window = c.memory(WINDOW_BYTES, "window")
         c.side.flush_hdp()  # what it needs is made once: now, so that nobody counts it later
 
@@ -30,7 +30,7 @@ class GpuAccess:
         for start in range(0, len(data), WINDOW_BYTES):
             piece = data[start : start + WINDOW_BYTES]
             self.window.put(0, piece)
-            self.lane.finish([_copy(self.window.gpu_va, va + start, len(piece))], "DMA_DATA to memory")
+            self.queue.finish([_copy(self.window.gpu_va, va + start, len(piece))], "DMA_DATA to memory")
 
     def read(self, va: int, size_bytes: int) -> bytes:
         pieces = [
@@ -52,7 +52,7 @@ class GpuAccess:
                 fits.append((end, size_bytes))
                 end += size_bytes
             self.window.poison()
-            self.lane.finish(packets, "DMA_DATA from memory")
+            self.queue.finish(packets, "DMA_DATA from memory")
             found += [self.window.read(at, size_bytes) for at, size_bytes in fits]
         return found
 
@@ -60,7 +60,7 @@ class GpuAccess:
         """A dword at each address."""
         packets = [WriteData(va, (value,), wr_confirm=1) for va, value in marks.items()]
         for start in range(0, len(packets), COPIES_AT_ONCE):
-            self.lane.finish(packets[start : start + COPIES_AT_ONCE], "marks")
+            self.queue.finish(packets[start : start + COPIES_AT_ONCE], "marks")
 
     def marked_otherwise(self, marks: Mapping[int, int]) -> dict[int, int]:
         """What stands at those addresses where it is not the mark."""

@@ -32,6 +32,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.probes.mem_test import PROBES
+    from zinc_rt.probes.memory_stress import PROBES
 
     return execute(arguments, "mem-test", PROBES)

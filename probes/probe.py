@@ -12,7 +12,7 @@ from zinc_rt.exec import DeadlineMissed
 
 if TYPE_CHECKING:
     from zinc_rt.backends.amd.hang import HangReport
-    from zinc_rt.probes.context import Context, Options
+    from zinc_rt.probes.context import ProbeContext, ProbeOptions
 
 HOST, T1, T2 = "host", "t1", "t2"
 TIERS = (HOST, T1, T2)
@@ -90,11 +90,11 @@ class Probe:
     hazard: int
     proves: str
     passes_when: str
-    run: Callable[[Context], Outcome]
+    run: Callable[[ProbeContext], Outcome]
     needs: tuple[str, ...] = ()
     signatures: tuple[Signature, ...] = ()
     seconds: float = 20.0  # the child's deadline
-    more_seconds: Callable[[Options], float] = lambda options: 0.0  # that options ask for on top
+    more_seconds: Callable[[ProbeOptions], float] = lambda options: 0.0  # that options ask for on top
 
 
 class Failed(ZincError):

@@ -3,7 +3,7 @@
 A request of this file's own, over buffers of its own, is made until the kernel takes it. Then each part of the
 refused request is put into it alone: what makes the kernel refuse again is what was wrong, however many parts
 that are. Sizes are literals of the kernel's sources and the layout is the simulated device's, not the runtime's: a
-wrong constant of the runtime is found as well (its layout: probes/interface.py).
+wrong constant of the runtime is found as well (its layout: probes/layout_differences.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
 from zinc_rt.kmd.errors import DriverError, errno_name
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Ioctl, Record
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.interface import difference
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.layout_differences import difference
 from zinc_rt.probes.probe import Failed
 from zinc_rt.sim.tables import kfd as header
 
@@ -31,12 +31,12 @@ COMPUTE = 0  # KFD_IOC_QUEUE_TYPE_COMPUTE: include/uapi/linux/kfd_ioctl.h
 _DEVICE = (errno.ENODEV, errno.EIO, errno.ETIME, errno.ETIMEDOUT)  # the GPU or its firmware, not the request
 
 Fields = dict[str, int]
-Call = Callable[[Ioctl, Record], Record]  # KfdProcess.call
+Call = Callable[[Ioctl, StructBytes], StructBytes]  # KfdProcess.call
 SENT = tuple(name for name in header.CREATE_QUEUE.fields if name not in ("doorbell_offset", "queue_id"))
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class QueueRule:
     """Fields that the kernel checks together, and what it wants of them."""
 
     name: str
@@ -47,32 +47,36 @@ class Rule:
 # kfd_queue_acquire_buffers and kfd_queue_buffer_get in amdkfd/kfd_queue.c, set_queue_properties_from_user in
 # amdkfd/kfd_chardev.c, init_user_queue in amdkfd/kfd_process_queue_manager.c
 RULES = (
-    Rule("the ring", ("ring_base_address", "ring_size"), "a power of two, and a mapping of exactly that size"),
-    Rule("wptr", ("write_pointer_address",), "a page of its own in this GPU's GTT"),
-    Rule("rptr", ("read_pointer_address",), "a page of its own"),
-    Rule("the EOP buffer", ("eop_buffer_address", "eop_buffer_size"), f"{EOP_BYTES} bytes, a mapping of its own"),
-    Rule(
+    QueueRule(
+        "the ring", ("ring_base_address", "ring_size"), "a power of two, and a mapping of exactly that size"
+    ),
+    QueueRule("wptr", ("write_pointer_address",), "a page of its own in this GPU's GTT"),
+    QueueRule("rptr", ("read_pointer_address",), "a page of its own"),
+    QueueRule(
+        "the EOP buffer", ("eop_buffer_address", "eop_buffer_size"), f"{EOP_BYTES} bytes, a mapping of its own"
+    ),
+    QueueRule(
         "the context save area",
         ("ctx_save_restore_address", "ctx_save_restore_size", "ctl_stack_size"),
         "its own control stack size, and a mapping of exactly what it computes",
     ),
-    Rule("the priority", ("queue_priority",), "0 to 15"),
-    Rule("the percentage", ("queue_percentage",), "0 to 100 in bits 7:0"),
-    Rule("the type", ("queue_type",), f"{COMPUTE}, a PM4 compute queue"),
-    Rule("the GPU", ("gpu_id",), "the topology node's gpu_id"),
+    QueueRule("the priority", ("queue_priority",), "0 to 15"),
+    QueueRule("the percentage", ("queue_percentage",), "0 to 100 in bits 7:0"),
+    QueueRule("the type", ("queue_type",), f"{COMPUTE}, a PM4 compute queue"),
+    QueueRule("the GPU", ("gpu_id",), "the topology node's gpu_id"),
 )
 
 
 @contextmanager
-def refusals_explained(c: Context) -> Iterator[None]:
+def refusals_explained(c: ProbeContext) -> Iterator[None]:
     """Inside, a CREATE_QUEUE of the runtime that is refused is taken apart while its buffers are still there.
 
     Raises Failed with the rule instead of the runtime's error, unless nothing can be told beyond it.
     """
-    made = c.process.call
+    made = c.process.ioctl
     why = ""
 
-    def call(command: Ioctl, record: Record, about: str = "") -> Record:
+    def call(command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
         nonlocal why
         try:
             return made(command, record, about)
@@ -82,7 +86,7 @@ def refusals_explained(c: Context) -> Iterator[None]:
                 why = difference(command.name) or failing_rule(c, refused, made)
             raise
 
-    setattr(c.process, "call", call)  # noqa: B010  (of this process alone, which runs one probe)
+    setattr(c.process, "ioctl", call)  # noqa: B010  (of this process alone, which runs one probe)
     try:
         yield
     except DriverError as error:
@@ -91,10 +95,10 @@ def refusals_explained(c: Context) -> Iterator[None]:
         reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {why}"
         raise Failed("queue-rule", reason, call=error.call, errno=error.errno) from error
     finally:
-        setattr(c.process, "call", made)  # noqa: B010
+        setattr(c.process, "ioctl", made)  # noqa: B010
 
 
-def failing_rule(c: Context, refused: Fields, call: Call) -> str:
+def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
     """What in `refused` the kernel does not take: a sentence.
 
     Empty where this file's own request meets the same errno: then it is not about the request.
@@ -115,9 +119,9 @@ def failing_rule(c: Context, refused: Fields, call: Call) -> str:
     return "; ".join(broken) or "each part alone is taken with the others replaced: two of them do not go together"
 
 
-def packed(fields: Mapping[str, int]) -> Record:
+def packed(fields: Mapping[str, int]) -> StructBytes:
     """As the header lays it out, whatever the runtime does."""
-    return Record(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
+    return StructBytes(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
 
 
 def _refused(fields: Mapping[str, int], call: Call) -> int:
@@ -134,7 +138,7 @@ def _refused(fields: Mapping[str, int], call: Call) -> int:
     return 0
 
 
-def _accepted(c: Context, call: Call) -> tuple[Fields | None, str]:
+def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
     """A request that the kernel takes, or what was tried in vain; nothing is said of other errnos than EINVAL."""
     gpu = c.gpu
     fields = {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from zinc_rt.errors import UsageError
-from zinc_rt.probes import (
+from zinc_rt.probes.groups import (
     coherence,
     control_flow,
     cp_basic,
@@ -18,8 +18,8 @@ from zinc_rt.probes import (
     events,
     faults,
     host,
-    kernel_driver,
     kfd_queues,
+    kmd_answers,
     memory,
     parity,
     shader_memory,
@@ -30,7 +30,7 @@ from zinc_rt.probes.probe import Probe
 
 GROUPS: tuple[tuple[Probe, ...], ...] = (
     host.PROBES,
-    kernel_driver.PROBES,
+    kmd_answers.PROBES,
     memory.PROBES,
     events.PROBES,
     kfd_queues.PROBES,

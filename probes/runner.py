@@ -12,17 +12,17 @@ from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.facts import leaned_on, table
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.probes.child import Ended, run_apart
-from zinc_rt.probes.context import Context, Options
+from zinc_rt.probes.child import ChildEnd, run_apart
+from zinc_rt.probes.context import ProbeContext, ProbeOptions
 from zinc_rt.probes.device import DeviceSpec
-from zinc_rt.probes.expect import Expectations
-from zinc_rt.probes.interface import difference
+from zinc_rt.probes.expectations import Expectations
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.layout_differences import difference
 from zinc_rt.probes.probe import HOST, T1, TIERS, Failed, Outcome, Probe, Stuck
 from zinc_rt.report import Result
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.interfaces import Finding
+    from zinc_rt.sim.interfaces import DeviceFinding
 
 FINDINGS_TOLD = 3  # of one rule, in one probe
 GIVE_BACK_SECONDS = 30.0  # a driver's own time-outs while a hung child is closed
@@ -30,13 +30,13 @@ COMMAND = "zinc-rt-pm4-test"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What may run. `displays` are connectors that the GPU lights now."""
 
     spec: DeviceSpec
     tiers: tuple[str, ...]
     hazard: int
-    options: Options
+    options: ProbeOptions
     alive: Probe | None  # run again after something hazardous; None: nothing to run
     timeout_seconds: float = 0.0  # 0: each probe's own
     displays: tuple[str, ...] = ()
@@ -48,10 +48,10 @@ class Plan:
     expectations: Expectations = field(default_factory=Expectations)
 
 
-class Runner:
+class ProbeRunner:
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         probes: Sequence[Probe],
         journal: Journal,
         *,
@@ -234,16 +234,16 @@ class Runner:
 KNOWN = (Failed, Stuck, DriverError, UnsupportedError, OSError)
 
 
-def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: Options) -> Outcome:
+def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
     """The child's body."""
-    return run_in(Context(spec, tier, options), probe.run)
+    return run_in(ProbeContext(spec, tier, options), probe.run)
 
 
-def run_in(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
+def run_in(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Outcome:
     """What is raised becomes the outcome; a simulated device adds what it has to say. Closes the context."""
     outcome = _outcome(context, run)
     findings, log = context.news()
-    by_rule: dict[str, list[Finding]] = {}
+    by_rule: dict[str, list[DeviceFinding]] = {}
     for each in findings:
         by_rule.setdefault(each.rule, []).append(each)
     marks = (*outcome.marks, *context.marks())
@@ -262,7 +262,7 @@ def run_in(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
     return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
 
 
-def _told(rule: str, findings: Sequence[Finding]) -> list[str]:
+def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
     """A few, and how many more."""
     more = len(findings) - FINDINGS_TOLD
     return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (
@@ -276,7 +276,7 @@ def _says(rule: str) -> str:
     return f": {fact.says}" if fact is not None else ""
 
 
-def _outcome(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
+def _outcome(context: ProbeContext, run: Callable[[ProbeContext], Outcome]) -> Outcome:
     outcome: Outcome | None = None
     try:
         with context:
@@ -313,7 +313,7 @@ def outcome_from(error: BaseException) -> Outcome:
     return Outcome("fail", first, "unsupported", cause=first, advice=rest)
 
 
-def outcome_of(ended: Ended) -> Outcome:
+def outcome_of(ended: ChildEnd) -> Outcome:
     """What the end of a child says."""
     if ended.how == "returned":
         value: Outcome = ended.value

@@ -1,6 +1,6 @@
-"""What shader probes work with: their kernels, and the packets that launch one on a lane.
+"""What shader probes work with: their kernels, and the packets that launch one on a queue.
 
-bench = Bench(c)                              # a lane, memory for code and arguments
+bench = ShaderBench(c)                              # a queue, memory for code and arguments
 store = bench.load("store", VALUE=7)          # probes/kernels/store.zrt, its constant patched
 bench.run(store, [out])                       # one workgroup; raises Stuck
 """
@@ -14,17 +14,17 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.backends.amd.packet_program import ACQUIRE_CACHES
+from zinc_rt.backends.amd.packet_list import ACQUIRE_CACHES
 from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import WAVE32, WAVE64, Sh
-from zinc_rt.probes.context import Context
-from zinc_rt.probes.lane import Lane
-from zinc_rt.probes.memory_access import Memory
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.mapped_buffer import MappedBuffer
 from zinc_rt.probes.probe import Outcome, skipped
+from zinc_rt.probes.probe_queue import ProbeQueue
 
 KERNELS = Path(__file__).parent / "kernels"
 CODE_BYTES = 1 << 17
@@ -40,7 +40,7 @@ COMPILE_SECONDS = 20.0  # a simulated device compiles a kernel before it first r
 GENERATION = 12  # what the kernels are assembled for: gfx1200 and gfx1201 run the same code
 
 Triple = tuple[int, int, int]
-Probing = Callable[[Context], Outcome]
+Probing = Callable[[ProbeContext], Outcome]
 
 
 @cache
@@ -61,14 +61,14 @@ def on_gfx12(run: Probing) -> Probing:
     """The probe is skipped elsewhere."""
 
     @wraps(run)
-    def guarded(c: Context) -> Outcome:
+    def guarded(c: ProbeContext) -> Outcome:
         reason = no_kernels(c.transport.generation)
         return skipped(reason) if reason else run(c)
 
     return guarded
 
 
-def generation_apart(c: Context) -> tuple[int, int, int]:
+def generation_apart(c: ProbeContext) -> tuple[int, int, int]:
     """For probes whose cases each have a process of their own: this one must not open the device before them.
     (12, 0, 0) where it cannot be asked: the cases will say why."""
     ended = c.apart(_generation, 20.0)
@@ -76,13 +76,13 @@ def generation_apart(c: Context) -> tuple[int, int, int]:
     return found
 
 
-def _generation(c: Context) -> tuple[int, int, int]:
+def _generation(c: ProbeContext) -> tuple[int, int, int]:
     with c:
         return c.transport.generation
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProbeKernel:
     """A kernel in GPU memory. `wave` may be another than it was assembled for, where its code allows both."""
 
     zrt: Zrt
@@ -104,19 +104,21 @@ class Scratch:
     wave_units: int  # SCRATCH_UNIT_BYTES each
 
 
-class Bench:
+class ShaderBench:
     """Code lies in host memory the GPU does not cache, unless `placement` says otherwise: then `flush` it."""
 
-    def __init__(self, c: Context, placement: Placement = Placement.GTT, lane: Lane | None = None) -> None:
+    def __init__(
+        self, c: ProbeContext, placement: Placement = Placement.GTT, queue: ProbeQueue | None = None
+    ) -> None:
         self.context = c
-        self.lane = c.lane() if lane is None else lane
+        self.queue = c.queue() if queue is None else queue
         self.code = c.memory(CODE_BYTES, "code", placement)
         self._arguments = c.memory(ARGUMENTS_BYTES, "arguments")
         self.seconds = max(c.poll_seconds, COMPILE_SECONDS) if c.driver.simulated else c.poll_seconds
         self._code_end = 0
         self._next_arguments = 0
 
-    def load(self, name: str, *, wave: int = 0, at: int | None = None, **constants: int) -> Program:
+    def load(self, name: str, *, wave: int = 0, at: int | None = None, **constants: int) -> ProbeKernel:
         """The kernel at a fresh place in the code, or over what stands at offset `at`."""
         zrt = kernel(name)
         image = patched(zrt, constants)
@@ -124,11 +126,11 @@ class Bench:
             at = self._code_end
             self._code_end += -(-len(image) // CODE_ALIGNMENT) * CODE_ALIGNMENT
         self.code.put(at, image)
-        return Program(replace(zrt, wave=wave or zrt.wave), self.code.gpu_va + at, at)
+        return ProbeKernel(replace(zrt, wave=wave or zrt.wave), self.code.gpu_va + at, at)
 
-    def arguments(self, buffers: Sequence[Memory | int], constants: Sequence[int] = ()) -> int:
+    def arguments(self, buffers: Sequence[MappedBuffer | int], constants: Sequence[int] = ()) -> int:
         """The VA of a kernarg block with these addresses and dwords."""
-        vas = [each.gpu_va if isinstance(each, Memory) else each for each in buffers]
+        vas = [each.gpu_va if isinstance(each, MappedBuffer) else each for each in buffers]
         block = struct.pack(f"<{len(vas)}Q{len(constants)}I", *vas, *constants)
         size = -(-max(len(block), 1) // ARGUMENTS_ALIGNMENT) * ARGUMENTS_ALIGNMENT
         at = self._next_arguments if self._next_arguments + size <= ARGUMENTS_BYTES else 0
@@ -138,8 +140,8 @@ class Bench:
 
     def launch(
         self,
-        program: Program,
-        buffers: Sequence[Memory | int] = (),
+        program: ProbeKernel,
+        buffers: Sequence[MappedBuffer | int] = (),
         constants: Sequence[int] = (),
         *,
         groups: Triple = (1, 1, 1),
@@ -168,7 +170,7 @@ class Bench:
         initiator = WAVE32 if zrt.wave == 32 else WAVE64
         if start is not None:
             initiator &= ~FORCE_START_AT_000
-        caches = ACQUIRE_CACHES[self.lane.generation] if acquire is None else acquire
+        caches = ACQUIRE_CACHES[self.queue.generation] if acquire is None else acquire
         ring = (scratch.waves | scratch.wave_units << 12) if scratch else 0
         base = scratch.va >> 8 if scratch else 0
         rsrc1 = zrt.rsrc1 if float_mode is None else zrt.rsrc1 & ~FLOAT_MODE_FIELD | float_mode << 12
@@ -191,8 +193,8 @@ class Bench:
 
     def run(
         self,
-        program: Program,
-        buffers: Sequence[Memory | int] = (),
+        program: ProbeKernel,
+        buffers: Sequence[MappedBuffer | int] = (),
         constants: Sequence[int] = (),
         **more: Any,
     ) -> None:
@@ -200,17 +202,17 @@ class Bench:
         self.finish(self.launch(program, buffers, constants, **more), program.zrt.name)
 
     def finish(self, packets: Iterable[Packet], name: str) -> None:
-        """As the lane's, but a first run may take longer. Raises Stuck."""
-        self.lane.finish(packets, name, self.seconds)
+        """As the queue's, but a first run may take longer. Raises Stuck."""
+        self.queue.finish(packets, name, self.seconds)
 
     def flush(self) -> None:
         """What the host stored through the BAR is the GPU's."""
         packets = self.context.side.flush_hdp()
         if packets:
-            self.lane.finish(packets, "HDP flush")
+            self.queue.finish(packets, "HDP flush")
 
 
-def compute_units(c: Context) -> tuple[int, int]:
+def compute_units(c: ProbeContext) -> tuple[int, int]:
     """(compute units, shader engines) of the GPU."""
     node, _ = c.chosen
     if node is not None:
@@ -219,7 +221,7 @@ def compute_units(c: Context) -> tuple[int, int]:
     return about["cu_active_number"], about["num_shader_engines"]
 
 
-def scratch_for(c: Context, zrt: Zrt) -> Scratch:
+def scratch_for(c: ProbeContext, zrt: Zrt) -> Scratch:
     """Room for every wave the chip holds at once, as if all of them spilled."""
     units, engines = compute_units(c)
     wave_units = -(-zrt.scratch_bytes * zrt.wave // SCRATCH_UNIT_BYTES)
@@ -228,5 +230,5 @@ def scratch_for(c: Context, zrt: Zrt) -> Scratch:
     return Scratch(memory.gpu_va, waves, wave_units)
 
 
-def dwords(memory: Memory, count: int, offset: int = 0) -> tuple[int, ...]:
+def dwords(memory: MappedBuffer, count: int, offset: int = 0) -> tuple[int, ...]:
     return struct.unpack(f"<{count}I", memory.read(offset, 4 * count))

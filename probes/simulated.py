@@ -1,4 +1,4 @@
-"""The simulated device as --device names it: sim, sim:CHIP, sim:CHIP@KERNEL, sim:@KERNEL."""
+"""The simulated device as --device names it: sim, sim:CHIP, sim:CHIP@LINUX, sim:@LINUX."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.errors import UsageError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.sim import chips, facts, flip, inject, profiles
-from zinc_rt.sim.client import SimClient
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.interfaces import Finding
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.interfaces import DeviceFinding
+from zinc_rt.sim.serve.client import SimClient
 
 if TYPE_CHECKING:
     from zinc_rt.probes.device import DeviceSpec
 
 CHIP = "r9700"
-KERNEL = "7.0"
+LINUX = "7.0"
 TIME_SCALE = 0.1  # the simulated driver waits a tenth of the real one's time for a hung queue
 
 
 def parts(profile: str) -> tuple[str, str]:
-    """Chip and kernel."""
-    chip, _, kernel = profile.partition("@")
-    return chip or CHIP, kernel or KERNEL
+    """Chip and Linux version."""
+    chip, _, linux = profile.partition("@")
+    return chip or CHIP, linux or LINUX
 
 
 def check(spec: DeviceSpec) -> None:
     """Raises UsageError for a profile or an injection that does not exist, InputError for a facts file "
     "that is none."""
-    chip, kernel = parts(spec.profile)
+    chip, linux = parts(spec.profile)
     try:
         chips.chip(chip)
-        profiles.kernel(kernel)
+        profiles.linux(linux)
         for each in spec.inject:
             inject.parse(each)
         flip.rows(spec.flip)
@@ -45,10 +45,10 @@ def check(spec: DeviceSpec) -> None:
 def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
     """With a name: the device of that name in its own process, started unless it runs; it outlives its clients by
     half a second, so that the probe after a crash meets the device that crashed."""
-    chip, kernel = parts(spec.profile)
+    chip, linux = parts(spec.profile)
     options: dict[str, Any] = {
         "chip": chip,
-        "kernel": kernel,
+        "linux": linux,
         "inject": list(spec.inject),
         "time_scale": spec.time_scale,
     }
@@ -65,7 +65,7 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
     return SimDriver(**options)
 
 
-class Since:
+class DeviceNews:
     """What a simulated device found and logged since now: it may be older than this client. Nothing elsewhere."""
 
     def __init__(self, driver: Driver) -> None:
@@ -73,7 +73,7 @@ class Since:
         self._findings, self._log = self._read()
         self._period = self._consulted(0)[0]
 
-    def news(self) -> tuple[list[Finding], list[str]]:
+    def news(self) -> tuple[list[DeviceFinding], list[str]]:
         """Findings, those of one sentence once, and lines of the kernel's log."""
         findings, log = self._read()
         new = {(each.rule, each.sentence): each for each in findings[len(self._findings) :]}
@@ -89,7 +89,7 @@ class Since:
         except OSError:  # the device has ended: the probe says so
             return 0, []
 
-    def _read(self) -> tuple[list[Finding], list[str]]:
+    def _read(self) -> tuple[list[DeviceFinding], list[str]]:
         if self._driver is None:
             return [], []
         try:

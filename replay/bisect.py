@@ -22,11 +22,11 @@ from zinc_rt.devices import ORACLE, Choice
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import kernel_names
-from zinc_rt.lower import Call, Program
+from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
 from zinc_rt.replay.run import chosen
-from zinc_rt.replay.sources import sources_of
-from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
+from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import KEPT, Variant, port
 from zinc_rt.trace.reader import LogReader
 
@@ -35,7 +35,7 @@ LEFT_BEHIND = ("activation", "output", *KEPT)
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class FailingNode:
     """`node` is its place among the graph's calls; `buffer` its result, or what it spoilt. `element`: the first
     value that differs, None where only the simulated device's findings do. `tapped`: it differs also where no
     memory is reused."""
@@ -62,13 +62,13 @@ class Where:
 
 
 @dataclass(slots=True)
-class Found:
+class BisectResult:
     """`step` is the submission that differs or does not end, -1 where the tier has T-CPU's bits; `cause` how that
     showed first: other bits, a finding, an error. `where` is None also where no node of the step could be named.
     `replays` were needed, `allowed` is 2·log2 of the nodes that ran."""
 
     tier: str
-    where: Where | None = None
+    where: FailingNode | None = None
     step: int = -1
     cause: str = ""
     replays: int = 0
@@ -107,7 +107,7 @@ def bisect(
     until: int | None = None,
     threads: int = 0,
     timeout_seconds: float | None = None,
-) -> Found:
+) -> BisectResult:
     """Find where `choice` first parts from T-CPU. Raises what `replay` raises."""
     with LogReader(log_path) as log, ExitStack() as stack:
         tape = read_tape(log)
@@ -125,22 +125,22 @@ def bisect(
             )
         )
         oracle = stack.enter_context(Rebuilt(log, tape, sources, opener_of(ORACLE, threads=threads), tapped=True))
-        return _Search(tape, suspect, oracle).run(chosen(tape, until, 0))
+        return _BisectSearch(tape, suspect, oracle).run(chosen(tape, until, 0))
 
 
 class _Unended(Exception):
     """A replay of a step known to differ ended by an error of its own."""
 
 
-class _Search:
+class _BisectSearch:
     def __init__(self, tape: Tape, suspect: Rebuilt, oracle: Rebuilt) -> None:
         self.tape = tape
         self.suspect = suspect
         self.oracle = oracle
-        self.found = Found(suspect.backend.spec.tier)
+        self.found = BisectResult(suspect.backend.spec.tier)
         self._known = set(suspect.findings())  # others may share the device
 
-    def run(self, steps: list[Step]) -> Found:
+    def run(self, steps: list[RecordedStep]) -> BisectResult:
         found = self.found
         nodes = sum(len(self.oracle.variant(step.graph, step.key).program.calls) for step in steps)
         found.allowed = max(2, int(2 * math.log2(max(2, nodes))))
@@ -168,11 +168,11 @@ class _Search:
         self._say(f"{found.replays} replays, at most {found.allowed} for {nodes} nodes")
         return found
 
-    def _stop_at(self, step: Step, how: str, cause: str, steps: int) -> None:
+    def _stop_at(self, step: RecordedStep, how: str, cause: str, steps: int) -> None:
         self.found.step, self.found.cause = step.number, f"{how}: {cause}"
         self._say(f"step {step.number} of {steps} {self.found.cause}")
 
-    def _parted(self, step: Step, right: Variant, wrong: Variant) -> str:
+    def _parted(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
         """The first output, or else state, that is not T-CPU's; "" where all is."""
         for spec in right.graph.by_role("output"):
             if not _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step)):
@@ -189,7 +189,9 @@ class _Search:
         self._known.update(findings)
         return new
 
-    def _further(self, step: Step, right: Variant, before: dict[str, bytes], finding: Finding | None) -> None:
+    def _further(
+        self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
+    ) -> None:
         """That the step differs is known already, so a replay of it that ends badly takes nothing from that."""
         try:
             self._inside(step, right, before, finding)
@@ -198,7 +200,9 @@ class _Search:
         if self.found.where is None:
             self._say("no node could be named")
 
-    def _inside(self, step: Step, right: Variant, before: dict[str, bytes], finding: Finding | None) -> None:
+    def _inside(
+        self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
+    ) -> None:
         again = self._again(step, before, self.suspect.other(step, tapped=True))
         finding = finding or self._new_finding()
         tapped = self._first(step, right, again)
@@ -208,7 +212,7 @@ class _Search:
         self._say("with every node's result kept it does not differ: the graph that reuses memory runs in parts")
         self._parts(step, right, before, finding)
 
-    def _unended(self, step: Step, right: Variant, before: dict[str, bytes], error: Exception) -> None:
+    def _unended(self, step: RecordedStep, right: Variant, before: dict[str, bytes], error: Exception) -> None:
         """Name the node at which the step stopped, where the tier can tell."""
         wrong = self.suspect.variant(step.graph, step.key)
         faults = error.report.faults if isinstance(error, Hang) else ()
@@ -221,7 +225,7 @@ class _Search:
             self._say("the tier cannot say at which node")
             return
         node = wrong.program.calls[index].node
-        self.found.where = Where(
+        self.found.where = FailingNode(
             step.number,
             step.graph,
             step.key,
@@ -238,7 +242,7 @@ class _Search:
         self.found.given, self.found.made = self._operands(step, right, node, before, tapped=True)
         self._say(f"node {index} of {len(right.program.calls)}: {node!r} does not end")
 
-    def _again(self, step: Step, before: dict[str, bytes], variant: Variant) -> Variant:
+    def _again(self, step: RecordedStep, before: dict[str, bytes], variant: Variant) -> Variant:
         self.found.replays += 1
         try:
             self.suspect.restore(variant, before)
@@ -247,7 +251,9 @@ class _Search:
             self.suspect.lost = True
             raise _Unended(_first_line(error)) from error
 
-    def _parts(self, step: Step, right: Variant, before: dict[str, bytes], finding: Finding | None) -> None:
+    def _parts(
+        self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
+    ) -> None:
         """The fewest steps of the program that show it; else the node whose dispatch the finding is of."""
         whole = self.suspect.variant(step.graph, step.key).program
         shown: dict[int, tuple[int, str, Variant, Finding | None]] = {}
@@ -276,7 +282,7 @@ class _Search:
             self._name(step, right, variant, before, index, name, tapped=False, finding=finding)
 
     def _first(
-        self, step: Step, right: Variant, wrong: Variant, look: tuple[tuple[int, str], ...] | None = None
+        self, step: RecordedStep, right: Variant, wrong: Variant, look: tuple[tuple[int, str], ...] | None = None
     ) -> tuple[int, str] | None:
         """The first node, in the graph's order, of whose results one differs, and that result."""
         for index, name in look if look is not None else _results(wrong.program):
@@ -286,7 +292,7 @@ class _Search:
 
     def _name(
         self,
-        step: Step,
+        step: RecordedStep,
         right: Variant,
         wrong: Variant,
         before: dict[str, bytes],
@@ -300,7 +306,7 @@ class _Search:
         want, got = value_of(right, name, step).copy(), value_of(wrong, name, step).copy()
         bad = np.flatnonzero(_bits(want) != _bits(got))
         element = tuple(int(part) for part in np.unravel_index(int(bad[0]), want.shape)) if bad.size else None
-        where = self.found.where = Where(
+        where = self.found.where = FailingNode(
             step.number,
             step.graph,
             step.key,
@@ -341,7 +347,7 @@ class _Search:
             self._say(f"kernels {', '.join(where.kernels)}")
 
     def _stored(
-        self, step: Step, variant: Variant, before: dict[str, bytes], name: str, element: int
+        self, step: RecordedStep, variant: Variant, before: dict[str, bytes], name: str, element: int
     ) -> dict[str, Any]:
         """Who stored an element last, on a simulated device: the step runs once more, watched."""
         place = variant.program.plan.placements[name]
@@ -349,14 +355,14 @@ class _Search:
         instrument = self.suspect.backend.instrument
         if instrument is None:
             return {}
-        instrument.watch(buffer, place.offset_bytes + 4 * element, 4)
+        instrument.set_watchpoint(buffer, place.offset_bytes + 4 * element, 4)
         try:
             self._again(step, before, variant)
         except _Unended as error:
             self._say(f"watched, the step does not end: {error}")
             return {}
-        stores = instrument.stores()
-        instrument.watch(buffer, 0, 0)
+        stores = instrument.watchpoint_hits()
+        instrument.set_watchpoint(buffer, 0, 0)
         if not stores:
             self._say(f"no wave stored to element {element} of {name}")
             return {}
@@ -373,7 +379,7 @@ class _Search:
         }
 
     def _operands(
-        self, step: Step, right: Variant, node: Node, before: dict[str, bytes], *, tapped: bool
+        self, step: RecordedStep, right: Variant, node: Node, before: dict[str, bytes], *, tapped: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """What T-CPU's node read and made; state that it updates as the step found it. Untapped: what the whole
         step made."""
@@ -394,14 +400,14 @@ class _Search:
         self.found.lines.append(line)
 
 
-def _results(program: Program) -> Iterator[tuple[int, str]]:
+def _results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
     for index, call in enumerate(program.calls):
         for name in call.node.outputs:
             if program.graph.buffers[name].role in LEFT_BEHIND:
                 yield index, name
 
 
-def _intact(program: Program) -> Iterator[tuple[int, str]]:
+def _intact(program: LoweredGraph) -> Iterator[tuple[int, str]]:
     """Results whose bytes no later call of the program has written."""
     plan = program.plan
     spans = [(index, name, plan.placements[name]) for index, name in _results(program)]
@@ -419,7 +425,7 @@ def _intact(program: Program) -> Iterator[tuple[int, str]]:
             yield index, name
 
 
-def _index_of(program: Program, node: object) -> int:
+def _index_of(program: LoweredGraph, node: object) -> int:
     """The node's call; -1 where there is none of it."""
     return next((at for at, call in enumerate(program.calls) if call.node is node), -1)
 

@@ -18,8 +18,8 @@ from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
 from zinc_rt.replay.run import chosen
-from zinc_rt.replay.sources import sources_of
-from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
+from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import Variant
 from zinc_rt.trace.reader import LogReader
 
@@ -27,7 +27,7 @@ OWN = ("staging",)  # the backend's, which no packet of a step names
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class CapturedRegion:
     """One allocation. `placement`: kmd.transport.Placement's value."""
 
     name: str
@@ -38,7 +38,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedBuffer:
     """What a buffer should hold afterwards: T-CPU's bytes, row-major. `recorded`: whether the log has the same."""
 
     name: str
@@ -51,7 +51,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class StepCapture:
     """`words`: the ring's dwords, whose fence stores `fence_value` (64 bits) at `fence_va`. `names`: (VA, bytes,
     name) of everything that has a name. `listing`: the indirect buffer, disassembled."""
 
@@ -61,11 +61,11 @@ class Capture:
     generation: Generation
     device: dict[str, Any]
     recorded_device: dict[str, Any]
-    regions: tuple[Region, ...]
+    regions: tuple[CapturedRegion, ...]
     words: tuple[int, ...]
     fence_va: int
     fence_value: int
-    expected: tuple[Expected, ...]
+    expected: tuple[ExpectedBuffer, ...]
     names: tuple[tuple[int, int, str], ...]
     listing: str
     kernels: tuple[str, ...]
@@ -79,7 +79,7 @@ def capture(
     step: int | None = None,
     model: str | Path | None = None,
     timeout_seconds: float | None = None,
-) -> Capture:
+) -> StepCapture:
     """Step `step` of a log; by default the one that a fault ended, else the last. Steps before it run on the tier.
 
     Raises UsageError for a tier that submits no packets, and what `replay` raises.
@@ -115,14 +115,14 @@ def chosen_step(tape: Tape) -> int:
     return faulty[0] if faulty else tape.steps[-1].number
 
 
-def _expected(step: Step, variant: Variant, right: Variant) -> Iterable[Expected]:
+def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[ExpectedBuffer]:
     """Of what was recorded, or of the graph's outputs where the step never ended."""
     recorded = {output.buffer: output for output in step.outputs}
     for name in recorded or [spec.name for spec in variant.graph.by_role("output")]:
         place = variant.program.plan.placements[name]
         value = value_of(right, name, step)
         record = recorded.get(name)
-        yield Expected(
+        yield ExpectedBuffer(
             name,
             record.label if record is not None else "",
             variant.graph.buffers[name].dtype,
@@ -134,19 +134,19 @@ def _expected(step: Step, variant: Variant, right: Variant) -> Iterable[Expected
 
 
 def _captured(
-    suspect: Rebuilt, tape: Tape, step: Step, variant: Variant, expected: tuple[Expected, ...]
-) -> Capture:
+    suspect: Rebuilt, tape: Tape, step: RecordedStep, variant: Variant, expected: tuple[ExpectedBuffer, ...]
+) -> StepCapture:
     backend = suspect.backend
     assert isinstance(backend, AmdBackend)
-    ring, batch = backend.prepared(variant.built, suspect.stream(step.stream))
+    ring, ready = backend.prepared(variant.built, suspect.stream(step.stream))
     value = ring.timeline.submitted + 1
-    if batch.fence_value is not None:
-        batch.fence_value.value = value
+    if ready.fence_value is not None:
+        ready.fence_value.value = value
     device = backend.device
     names = {(region.va, region.size_bytes, region.name) for region in backend.memory.addresses}
     names |= set(_parts(variant))
     regions = tuple(
-        Region(
+        CapturedRegion(
             block.region.name,
             block.device.gpu_va,
             block.device.size_bytes,
@@ -167,7 +167,7 @@ def _captured(
     if device.simulated:
         notes.append("captured on a simulated device: packets and addresses as this build makes them")
     symbol = backend.memory.addresses.name
-    return Capture(
+    return StepCapture(
         title=f"{tape.graphs[step.graph].graph.name}, step {step.number}",
         tier=backend.spec.tier,
         arch=device.arch,
@@ -180,7 +180,7 @@ def _captured(
         },
         recorded_device=dict(tape.header.get("device", {})),
         regions=regions,
-        words=tuple(batch.words),
+        words=tuple(ready.words),
         fence_va=ring.timeline.gpu_va,
         fence_value=value,
         expected=expected,
@@ -198,5 +198,5 @@ def _parts(variant: Variant) -> Iterable[tuple[int, int, str]]:
             yield from parts
 
 
-def _within(name: tuple[int, int, str], region: Region) -> bool:
+def _within(name: tuple[int, int, str], region: CapturedRegion) -> bool:
     return region.gpu_va <= name[0] and name[0] + name[1] <= region.gpu_va + region.size_bytes

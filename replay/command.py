@@ -10,15 +10,15 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, simulated, words
+from zinc_rt.commands.output import add_json, finish, output_stream, simulated_note
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from zinc_rt.devices import Choice
-    from zinc_rt.replay.bisect import Found
-    from zinc_rt.replay.run import Outcome
+    from zinc_rt.replay.bisect import BisectResult
+    from zinc_rt.replay.run import ReplayOutcome
     from zinc_rt.report import Report, Result
 
 EXAMPLES = """\
@@ -103,7 +103,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from zinc_rt.replay.show import as_json_lines, info
     from zinc_rt.trace.reader import LogReader
 
-    out = words(arguments)
+    out = output_stream(arguments)
     with LogReader(arguments.log) as log:
         if arguments.to_json:
             for line in as_json_lines(log):
@@ -120,7 +120,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     from zinc_rt.replay.diff import diff
     from zinc_rt.report import Report, Result
 
-    out = words(arguments)
+    out = output_stream(arguments)
     found = diff(arguments.log, arguments.diff)
     for line in found.lines:
         terminal.show(line, out=out)
@@ -139,7 +139,7 @@ def _emit(arguments: argparse.Namespace) -> int:
 
     from zinc_rt.errors import UsageError
     from zinc_rt.files import check_writable
-    from zinc_rt.replay.reproduce import emit_command, run_command
+    from zinc_rt.replay.repro_commands import emit_command, run_command
     from zinc_rt.replay.standalone import LIMITS, write_program
     from zinc_rt.report import Report, Result
     from zinc_rt.trace.reader import LogReader
@@ -183,7 +183,7 @@ def _emit(arguments: argparse.Namespace) -> int:
             repro=run_command(path),
         )
     )
-    out = words(arguments)
+    out = output_stream(arguments)
     for note in captured.notes:
         terminal.show(f"note      {note}", out=out)
     terminal.show(f"run       {run_command(path)}", out=out)
@@ -212,7 +212,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         _bisect(arguments, choices, report)
     else:
         _run_each(arguments, choices, report, len(tape.steps))
-    out = words(arguments)
+    out = output_stream(arguments)
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
     failed = next((result for result in report.results if result.status == "fail"), None)
@@ -250,7 +250,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
     from zinc_rt.commands.progress import progress
     from zinc_rt.replay.run import replay
 
-    out = words(arguments)
+    out = output_stream(arguments)
     shown = False
     for choice in choices:
         with progress(steps, f"replay {choice.tier}", "step") as advance:
@@ -281,8 +281,8 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
             terminal.show(f"       found by the simulated device: {finding}", out=out)
 
 
-def _result(arguments: argparse.Namespace, choice: Choice, outcome: Outcome) -> Result:
-    from zinc_rt.replay.reproduce import bisect_command
+def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcome) -> Result:
+    from zinc_rt.replay.repro_commands import bisect_command
     from zinc_rt.report import Result
 
     bad: dict[str, Any] = {}
@@ -322,11 +322,11 @@ def _result(arguments: argparse.Namespace, choice: Choice, outcome: Outcome) -> 
 
 def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report) -> None:
     from zinc_rt.replay.bisect import bisect
-    from zinc_rt.replay.repro import emit_repro
-    from zinc_rt.replay.reproduce import bisect_command
+    from zinc_rt.replay.one_node_log import emit_repro
+    from zinc_rt.replay.repro_commands import bisect_command
     from zinc_rt.report import Result
 
-    out = words(arguments)
+    out = output_stream(arguments)
     for choice in choices:
         found = bisect(
             arguments.log,
@@ -379,11 +379,11 @@ def _programs(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> 
     return paths
 
 
-def _lane(arguments: argparse.Namespace, found: Found, choice: Choice) -> list[str]:
+def _lane(arguments: argparse.Namespace, found: BisectResult, choice: Choice) -> list[str]:
     from tempfile import TemporaryDirectory
 
-    from zinc_rt.replay.lane import lane_trace
-    from zinc_rt.replay.repro import emit_repro
+    from zinc_rt.replay.lane_trace import lane_trace
+    from zinc_rt.replay.one_node_log import emit_repro
 
     where = found.where
     if where is None or not where.stored or not where.tapped:
@@ -395,4 +395,4 @@ def _lane(arguments: argparse.Namespace, found: Found, choice: Choice) -> list[s
 
 
 def _verdict(report: Report, text: str) -> str:
-    return f"{report.verdict()['status']:<9} {text}{simulated(report)}"
+    return f"{report.verdict()['status']:<9} {text}{simulated_note(report)}"

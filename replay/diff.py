@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.replay.tape import Step, Tape, named_outputs, pieces_of, read_tape
+from zinc_rt.replay.tape import RecordedStep, Tape, named_outputs, pieces_of, read_tape
 from zinc_rt.resident import NUMPY_DTYPES
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
@@ -65,7 +65,7 @@ def _weights(found: Diff, left: Tape, right: Tape) -> None:
             found.bad = {"weight": name, "one": left.weights[name].sha256, "other": right.weights[name].sha256}
 
 
-def _inputs(found: Diff, a: LogReader, b: LogReader, mine: Step, theirs: Step) -> None:
+def _inputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:
     if mine.counts != theirs.counts:
         found.first = f"step {mine.number}: counts {mine.counts} and {theirs.counts}"
         found.bad = {"step": mine.number}
@@ -79,7 +79,7 @@ def _inputs(found: Diff, a: LogReader, b: LogReader, mine: Step, theirs: Step) -
             return
 
 
-def _written(log: LogReader, step: Step) -> dict[tuple[str, int, int], str]:
+def _written(log: LogReader, step: RecordedStep) -> dict[tuple[str, int, int], str]:
     """sha256 by buffer, offset and length."""
     found: dict[tuple[str, int, int], str] = {}
     for write in step.writes:
@@ -92,7 +92,7 @@ def _written(log: LogReader, step: Step) -> dict[tuple[str, int, int], str]:
     return found
 
 
-def _outputs(found: Diff, a: LogReader, b: LogReader, mine: Step, theirs: Step) -> None:
+def _outputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:
     others = named_outputs(theirs.outputs)
     for output in sorted(mine.outputs, key=lambda output: output.node):
         other = others.get(output.buffer)

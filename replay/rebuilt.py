@@ -13,17 +13,22 @@ from zinc_rt.devices import Choice, open_backend
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.verify import verify
-from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
-from zinc_rt.replay.sources import Sources
-from zinc_rt.replay.tape import Step, Tape, pieces_of
+from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
+from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of
+from zinc_rt.replay.weight_sources import Sources
 from zinc_rt.resident import KEPT, TAPPED_HEAPS, Resident, Variant, port
 from zinc_rt.runner import Deadlines
 from zinc_rt.trace.reader import LogReader
 
 Opener = Callable[[str], Backend]  # by ordering
-STATE_SEEN: Mapping[ir.Role, Heap] = {**ROLE_HEAPS, "state": Heap.BAR, "table": Heap.BAR}
-SEEN: Mapping[ir.Role, Heap] = {**TAPPED_HEAPS, **STATE_SEEN, "activation": Heap.BAR}  # all that a node may write
-ARENA_SEEN: Mapping[ir.Role, Heap] = {**STATE_SEEN, "activation": Heap.BAR}
+STATE_SEEN: Mapping[ir.Role, BufferHeap] = {**ROLE_HEAPS, "state": BufferHeap.BAR, "table": BufferHeap.BAR}
+# All that a node may write.
+SEEN: Mapping[ir.Role, BufferHeap] = {
+    **TAPPED_HEAPS,
+    **STATE_SEEN,
+    "activation": BufferHeap.BAR,
+}  # all that a node may write
+ARENA_SEEN: Mapping[ir.Role, BufferHeap] = {**STATE_SEEN, "activation": BufferHeap.BAR}
 
 
 def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
@@ -44,7 +49,7 @@ class Rebuilt:
         opener: Opener,
         *,
         tapped: bool | None = None,
-        heaps: Mapping[ir.Role, Heap] | None = None,
+        heaps: Mapping[ir.Role, BufferHeap] | None = None,
         ordering: str = "",
         timeout_seconds: float | None = None,
     ) -> None:
@@ -104,7 +109,7 @@ class Rebuilt:
         instrument = self.backend.instrument
         return instrument.findings() if instrument is not None else []
 
-    def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, Heap] | None:
+    def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, BufferHeap] | None:
         """State in reach where the log says what it was: in one-node logs."""
         if self._heaps is not None:
             return self._heaps
@@ -114,7 +119,7 @@ class Rebuilt:
             return SEEN if tapped else STATE_SEEN
         return None
 
-    def other(self, step: Step, *, tapped: bool = False, steps: int | None = None) -> Variant:
+    def other(self, step: RecordedStep, *, tapped: bool = False, steps: int | None = None) -> Variant:
         """The step's graph built once more over the same weights and state, to be run in the step's place:
         tapped, or only the first `steps` of its program. All it leaves behind can be read."""
         recorded = self.tape.graphs[step.graph]
@@ -122,7 +127,7 @@ class Rebuilt:
         heaps = SEEN if tapped else ARENA_SEEN
         return self._resident.build(recorded.graph, step.key, replays, tapped=tapped, heaps=heaps, steps=steps)
 
-    def write(self, step: Step, instead: Variant | None = None) -> Variant:
+    def write(self, step: RecordedStep, instead: Variant | None = None) -> Variant:
         """Everything the host wrote before the step; into the step's own blocks, or those of `instead`."""
         own = instead or self.variant(step.graph, step.key)
         for write in step.writes:
@@ -141,13 +146,13 @@ class Rebuilt:
         for name, content in state.items():
             variant.replays.write(port(name, variant.key), 0, content)
 
-    def submit(self, step: Step, variant: Variant) -> None:
+    def submit(self, step: RecordedStep, variant: Variant) -> None:
         """Run it to its end."""
         variant.submit(self.stream(step.stream))
         variant.replays.wait(self._deadlines.seconds(self.backend, variant, step.counts))
         variant.ran = True
 
-    def run(self, step: Step, instead: Variant | None = None) -> Variant:
+    def run(self, step: RecordedStep, instead: Variant | None = None) -> Variant:
         variant = self.write(step, instead)
         self.submit(step, variant)
         return variant
@@ -156,7 +161,7 @@ class Rebuilt:
         return self._streams.setdefault(name, Stream(name))
 
 
-def value_of(variant: Variant, name: str, step: Step) -> np.ndarray:
+def value_of(variant: Variant, name: str, step: RecordedStep) -> np.ndarray:
     """What a buffer holds after the step: the rows it counted."""
     return np.ascontiguousarray(variant.read(name, step.counts))
 

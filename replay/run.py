@@ -11,14 +11,14 @@ from pathlib import Path
 from zinc_rt.devices import Choice, choose_tier
 from zinc_rt.errors import UsageError
 from zinc_rt.replay.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
-from zinc_rt.replay.sources import sources_of
-from zinc_rt.replay.tape import Step, Tape, read_tape, require_inputs
+from zinc_rt.replay.tape import RecordedStep, Tape, read_tape, require_inputs
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import Variant
 from zinc_rt.trace.reader import LogReader
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class OutputDifference:
     """An output that is not the recorded one. `node` is -1 for a graph's output at level inputs."""
 
     step: int
@@ -30,7 +30,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     """`live_seconds`: what the recorded run took for the same steps, submission to end."""
 
     tier: str
@@ -38,7 +38,7 @@ class Outcome:
     recorded_tier: str
     steps: int = 0
     compared: int = 0
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[OutputDifference] = field(default_factory=list)
     seconds: float = 0.0
     live_seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ def replay(
     threads: int = 0,
     timeout_seconds: float | None = None,
     advance: Callable[[int], None] = lambda steps: None,
-) -> Outcome:
+) -> ReplayOutcome:
     """Steps 0 to `until` (inclusive, default all) on a tier; outputs are compared from step `start` on.
 
     `log_path`: also a recorder. `choice`: of zinc_rt.devices, or what opens a backend for an ordering; else `tier`
@@ -88,7 +88,7 @@ def replay(
         sources = sources_of(log, tape, model)
         opener = opener_of(choice, threads=threads)
         with Rebuilt(log, tape, sources, opener, timeout_seconds=timeout_seconds) as rebuilt:
-            outcome = Outcome(
+            outcome = ReplayOutcome(
                 rebuilt.backend.spec.tier, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
             )
             known = set(rebuilt.findings())  # of others that share the device
@@ -109,7 +109,7 @@ def replay(
     return outcome
 
 
-def chosen(tape: Tape, until: int | None, start: int) -> list[Step]:
+def chosen(tape: Tape, until: int | None, start: int) -> list[RecordedStep]:
     last = tape.steps[-1].number
     if until is not None and not 0 <= until <= last:
         raise UsageError(f"--until {until}: the log has steps 0 to {last}")
@@ -119,11 +119,11 @@ def chosen(tape: Tape, until: int | None, start: int) -> list[Step]:
     return [step for step in tape.steps if step.number <= end]
 
 
-def _compare(outcome: Outcome, step: Step, variant: Variant) -> None:
+def _compare(outcome: ReplayOutcome, step: RecordedStep, variant: Variant) -> None:
     for output in step.outputs:
         got = sha256_of(value_of(variant, output.buffer, step))
         outcome.compared += 1
         if got != output.sha256:
             outcome.differences.append(
-                Difference(step.number, output.buffer, output.node, output.label, output.sha256, got)
+                OutputDifference(step.number, output.buffer, output.node, output.label, output.sha256, got)
             )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from zinc_rt.commands.output import printable, size
+from zinc_rt.commands.output import printable, readable_size
 from zinc_rt.replay.tape import Tape, read_tape
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
@@ -16,9 +16,9 @@ from zinc_rt.trace.reader import LogReader
 def info(log: LogReader) -> Iterator[str]:
     """What recorded it, what it holds, and whether it is whole."""
     header = log.header
-    counts = Counter(type(record).__name__ for record in log)
+    counts = Counter(record.NAME for record in log)
     tape = read_tape(log)
-    yield f"log       {log.path}, {size(log.size_bytes)}, level {tape.level}, {_whole(log)}"
+    yield f"log       {log.path}, {readable_size(log.size_bytes)}, level {tape.level}, {_whole(log)}"
     yield from _who(header)
     yield f"records   {', '.join(f'{count} {name}' for name, count in sorted(counts.items())) or 'none'}"
     yield from _what(tape)
@@ -75,4 +75,4 @@ def as_json_lines(log: LogReader) -> Iterator[str]:
         fields, data = records.to_fields(record)
         if data:
             fields["data"] = data.hex()
-        yield json.dumps({"kind": type(record).__name__, **fields})
+        yield json.dumps({"kind": record.NAME, **fields})

@@ -23,9 +23,9 @@ from zinc_rt.errors import UsageError
 from zinc_rt.files import write_whole
 from zinc_rt.pm4.disassemble import disassemble, lines
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import ReleaseMem
-from zinc_rt.replay.capture import Capture, capture
+from zinc_rt.replay.capture import StepCapture, capture
 from zinc_rt.replay.rebuilt import Opener
 
 STAGING_VA, FENCE_VA = 0x100_0000_0000, 0x180_0000_0000  # where no transport of ours puts anything
@@ -49,14 +49,14 @@ def write_program(
     model: str | Path | None = None,
     timeout_seconds: float | None = None,
     command: str = "",
-) -> Capture:
+) -> StepCapture:
     """Capture a step of a log and `emit` it. Raises what those raise."""
     captured = capture(log, choice, step=step, model=model, timeout_seconds=timeout_seconds)
     emit(captured, path, log=log, command=command)
     return captured
 
 
-def emit(captured: Capture, path: str | Path, *, log: str | Path, command: str = "") -> None:
+def emit(captured: StepCapture, path: str | Path, *, log: str | Path, command: str = "") -> None:
     """Write the program, by the file's ending. Raises UsageError for another ending or a submission that is too
     large for one file, OutputError where it cannot be written."""
     path = Path(path)
@@ -110,7 +110,7 @@ class _Fences:
         return [word for each in (*packets, fence) for word in each.words(self.generation)], self.value
 
 
-def _case(captured: Capture) -> dict[str, Any]:
+def _case(captured: StepCapture) -> dict[str, Any]:
     """Plain data; `data` and `runs` are bytes."""
     fences = _Fences(captured.generation)
     regions = []
@@ -130,7 +130,7 @@ def _case(captured: Capture) -> dict[str, Any]:
     return {"regions": regions, "outputs": outputs, "staging": max(sizes) + -max(sizes) % PAGE_BYTES}
 
 
-def _header(captured: Capture, path: Path, command: str) -> Iterator[str]:
+def _header(captured: StepCapture, path: Path, command: str) -> Iterator[str]:
     recorded = captured.recorded_device
     seen = [f"{key} {recorded[key]}" for key in ("name", "arch", "kernel", "firmware") if recorded.get(key)]
     way = "/dev/kfd" if captured.tier == "t1" else "user queues of /dev/dri/renderD*"
@@ -162,7 +162,7 @@ def _header(captured: Capture, path: Path, command: str) -> Iterator[str]:
 # --- Python --------------------------------------------------------------------------------------------------
 
 
-def _python(captured: Capture, header: list[str]) -> str:
+def _python(captured: StepCapture, header: list[str]) -> str:
     case = _case(captured)
     generation = captured.generation
 
@@ -233,7 +233,7 @@ def _by_packet(words: Iterable[int], generation: Generation) -> list[str]:
 # --- C -------------------------------------------------------------------------------------------------------
 
 
-def _c(captured: Capture, header: list[str]) -> str:
+def _c(captured: StepCapture, header: list[str]) -> str:
     case = _case(captured)
     out: list[str] = []
 

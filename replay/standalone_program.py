@@ -201,7 +201,7 @@ def nodes_of(system: System) -> list[dict[str, int]]:
     return found
 
 
-class Gpu:
+class RecordedGpu:
     """Memory and one queue. `ring`, `wptr`, `doorbell` are views of the host, set by `queue`."""
 
     ring: memoryview
@@ -256,7 +256,7 @@ def store_u64(view: memoryview, value: int) -> None:
     ctypes.c_uint64.from_buffer(view).value = value
 
 
-class Kfd(Gpu):
+class Kfd(RecordedGpu):
     """/dev/kfd: include/uapi/linux/kfd_ioctl.h."""
 
     # VRAM 1, GTT 2, PUBLIC 1<<29, COHERENT 1<<26, UNCACHED 1<<25
@@ -331,7 +331,7 @@ class Kfd(Gpu):
         return f"GPU page fault at {va:#x} ({', '.join(how) or 'no reason given'}), {near(va)}"
 
 
-class Userq(Gpu):
+class Userq(RecordedGpu):
     """User queues of the render node: include/uapi/drm/amdgpu_drm.h."""
 
     # domain, GEM_CREATE flags, memory type of the mapping
@@ -441,8 +441,8 @@ def near(va: int) -> str:
 # --- the run -------------------------------------------------------------------------------------------------
 
 
-class Run:
-    def __init__(self, gpu: Gpu, timeout_seconds: float) -> None:
+class RecordedRun:
+    def __init__(self, gpu: RecordedGpu, timeout_seconds: float) -> None:
         self.gpu, self.timeout_seconds = gpu, timeout_seconds
         self.views: dict[int, memoryview] = {}  # of recorded buffers the host maps, by address
         self.known = len(gpu.system.findings())  # others may have used the device
@@ -563,7 +563,7 @@ def main() -> int:
             here, made_for = node["gfx_target_version"], CASE["gfx_target_version"]
             raise Unusable(f"this GPU's gfx_target_version is {here}, the code is for {made_for}: {CASE['chip']}")
         gpu = Kfd(system, node) if CASE["tier"] == "t1" else Userq(system, node)
-        return Run(gpu, arguments.timeout).all()
+        return RecordedRun(gpu, arguments.timeout).all()
     except Unusable as failure:
         print(f"UNUSABLE  {failure}")
     except OSError as error:

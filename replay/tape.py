@@ -16,7 +16,7 @@ KEY_NUMBERS = 3  # the most tokens, sequences and rows
 
 
 @dataclass(slots=True)
-class Step:
+class RecordedStep:
     """One submission. `outputs`: what the recorded run had after it. `seconds` is None where it never ended."""
 
     number: int
@@ -31,23 +31,23 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedGraph:
     """A graph of the log."""
 
-    graph: ir.Graph
+    graph: ir.OpGraph
     tapped: bool
 
 
 @dataclass(slots=True)
 class Tape:
     header: dict[str, Any]
-    graphs: dict[int, Recorded] = field(default_factory=dict)
-    weights: dict[str, records.Weight] = field(default_factory=dict)
-    kernels: dict[str, records.Kernel] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    graphs: dict[int, RecordedGraph] = field(default_factory=dict)
+    weights: dict[str, records.WeightRecord] = field(default_factory=dict)
+    kernels: dict[str, records.KernelRecord] = field(default_factory=dict)
+    steps: list[RecordedStep] = field(default_factory=list)
     unused: list[records.Wrote] = field(default_factory=list)  # after the last step
-    events: list[records.Event] = field(default_factory=list)
-    faults: list[records.Fault] = field(default_factory=list)
+    events: list[records.EventRecord] = field(default_factory=list)
+    faults: list[records.FaultRecord] = field(default_factory=list)
 
     @property
     def level(self) -> str:
@@ -63,15 +63,15 @@ class Tape:
 def read_tape(log: LogReader) -> Tape:
     """Raises InputError for records that contradict each other."""
     tape = Tape(log.header)
-    steps: dict[int, Step] = {}
+    steps: dict[int, RecordedStep] = {}
     for record in log:
         match record:
             case records.GraphCreated():
                 graph = from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}")
-                tape.graphs[record.graph] = Recorded(graph, record.tapped)
-            case records.Weight():
+                tape.graphs[record.graph] = RecordedGraph(graph, record.tapped)
+            case records.WeightRecord():
                 tape.weights[record.name] = record
-            case records.Kernel():
+            case records.KernelRecord():
                 tape.kernels[record.name] = record
             case records.Wrote():
                 for part in record.pieces:
@@ -79,7 +79,7 @@ def read_tape(log: LogReader) -> Tape:
                 tape.unused.append(record)
             case records.Replayed():
                 _check(log, tape, record.graph, "", record.key)
-                step = steps[record.step] = Step(
+                step = steps[record.step] = RecordedStep(
                     record.step,
                     record.graph,
                     record.key,
@@ -95,9 +95,9 @@ def read_tape(log: LogReader) -> Tape:
                 steps[record.step].outputs.append(record)
             case records.Retired() if record.step in steps:
                 steps[record.step].seconds = record.seconds
-            case records.Event():
+            case records.EventRecord():
                 tape.events.append(record)
-            case records.Fault():
+            case records.FaultRecord():
                 tape.faults.append(record)
     return tape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 
 RENDER = "/dev/dri/renderD128"
 DRM = "/sys/class/drm/renderD128/device/drm"

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.backends import registry
-from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
+from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuExecutable
 from zinc_rt.exec import Buffer
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 
 Code = Callable[..., Any]
 Resident = dict[str, Weight]
-Rewrite = Callable[[Graph], Graph]
+Rewrite = Callable[[OpGraph], OpGraph]
 
 
 def as_they_are(anything: Any) -> Any:
@@ -33,8 +33,8 @@ class Plant:
     op: str = ""
     code: Callable[[Code], Code] | None = as_they_are
     resident: Callable[[Resident], Resident] = as_they_are
-    program: Callable[[Program], Program] = as_they_are
-    only: Callable[[Program], bool] = lambda program: True
+    program: Callable[[LoweredGraph], LoweredGraph] = as_they_are
+    only: Callable[[LoweredGraph], bool] = lambda program: True
 
     def takes(self, call: BoundCall) -> bool:
         return call.node.label == self.at and self.op in ("", call.node.op.name)
@@ -49,13 +49,13 @@ class PlantedBackend(CpuBackend):
         tables = {name: Weight("f32", table.shape, table) for name, table in constants.items()}
         return super().upload(self.plant.resident({**weights, **tables}), {})
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         if not self.plant.only(program):
             return super().build(program, buffers)
         variant = super().build(self.plant.program(program), buffers)
         return replace(variant, calls=tuple(self._calls(variant)))
 
-    def _calls(self, variant: CpuVariant) -> Iterator[BoundCall]:
+    def _calls(self, variant: CpuExecutable) -> Iterator[BoundCall]:
         for call in variant.calls:
             if not self.plant.takes(call):
                 yield call
@@ -72,7 +72,7 @@ def instead(at: str, op: str = "", **attrs: Any) -> Plant:
 
 
 def result(
-    at: str, change: Callable[[Any], Any], op: str = "", only: Callable[[Program], bool] | None = None
+    at: str, change: Callable[[Any], Any], op: str = "", only: Callable[[LoweredGraph], bool] | None = None
 ) -> Plant:
     """The node's result is changed afterwards."""
     plant = Plant(at, op, code=lambda code: lambda *operands, **own: change(code(*operands, **own)))
@@ -154,14 +154,14 @@ def experts_swapped(at: str) -> Plant:
 def overlapping(name: str, over: str) -> Plant:
     """A memory plan that puts one buffer over another that is still needed, where nothing is tapped."""
 
-    def overlap(program: Program) -> Program:
+    def overlap(program: LoweredGraph) -> LoweredGraph:
         placements = {**program.plan.placements, name: program.plan.placements[over]}
         return replace(program, plan=replace(program.plan, placements=placements))
 
     return Plant(program=overlap, only=lambda program: not program.plan.tap)
 
 
-def several_tokens(program: Program) -> bool:
+def several_tokens(program: LoweredGraph) -> bool:
     return program.plan.capacity["tokens"] > 1
 
 
@@ -175,7 +175,7 @@ def attribute(
             return node
         return replace(node, attrs={**node.attrs, name: change(node.attrs[name])})
 
-    def rewrite(graph: Graph) -> Graph:
+    def rewrite(graph: OpGraph) -> OpGraph:
         if stage not in ("", graph.stage):
             return graph
         return replace(graph, nodes=tuple(changed(node) for node in graph.nodes))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cards import RENDER, Card
 
-from zinc_rt import checked, devices, folders, gpu_lock
+from zinc_rt import checked, devices, files, gpu_lock
 from zinc_rt.commands import logits
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import FOLDER
@@ -22,7 +22,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     """The machine's only GPU; nothing was ever probed on it."""
     made = Card()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(folders, "lock_folder", lambda: tmp_path)
+    monkeypatch.setattr(files, "lock_folder", lambda: tmp_path)
     monkeypatch.setattr(devices, "linux_driver", lambda: made)
     yield made
     made.close_all()

@@ -16,11 +16,11 @@ from zinc_rt.commands.options import check_taken
 from zinc_rt.devices import ORACLE, choose_tier, probe_tiers
 from zinc_rt.errors import UnsupportedError, UsageError
 from zinc_rt.kernels.sets import SETS
-from zinc_rt.kmd.discover import Answer, Gpu, find_gpus
-from zinc_rt.kmd.topology import Node, read_topology
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.kmd.discover import Gpu, TierAnswer, find_gpus
+from zinc_rt.kmd.topology import TopologyNode, read_topology
+from zinc_rt.sim.in_process import SimDriver
 
-CARD = Node(1, 7, "", {"gfx_target_version": 120001, "drm_render_minor": 128})
+CARD = TopologyNode(1, 7, "", {"gfx_target_version": 120001, "drm_render_minor": 128})
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def locked_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card that is there, and may not be opened."""
 
-    def refuses(driver: object, gpu: Gpu) -> Answer:
-        return Answer(False, "open /dev/kfd: EACCES", "add yourself to the group render")
+    def refuses(driver: object, gpu: Gpu) -> TierAnswer:
+        return TierAnswer(False, "open /dev/kfd: EACCES", "add yourself to the group render")
 
     monkeypatch.setattr(devices, "amd_gpus", lambda: (Gpu("/dev/dri/renderD128", node=CARD),))
     for module, check in ((t1, "check_kfd"), (t2, "check_user_queues")):
@@ -117,7 +117,7 @@ def test_a_card_says_how_fast_its_memory_is_where_that_is_known() -> None:
     [node] = read_topology(driver).gpus
     assert node.memory_bytes_per_second == pytest.approx(644e9, rel=1e-3)
     driver.close_all()
-    assert Node(1, 7, "", {"gfx_target_version": 90010}, {}, (4096, 1600)).memory_bytes_per_second == 0
+    assert TopologyNode(1, 7, "", {"gfx_target_version": 90010}, {}, (4096, 1600)).memory_bytes_per_second == 0
     assert CARD.memory_bytes_per_second == 0
 
 

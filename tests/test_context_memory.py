@@ -13,9 +13,9 @@ from zinc_rt.cli import main
 from zinc_rt.context_memory import TABLE_COPIES, check_context_memory
 from zinc_rt.errors import UsageError
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.model.emitter import Limits
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.resident import capacity_of
@@ -54,14 +54,14 @@ def test_a_context_of_any_length_ends_in_one_sentence(
 
 def bytes_of(ctx: int) -> tuple[int, int]:
     """Of tables of angles, and of caches with their page table."""
-    model = build_model(read_gguf(MODEL), Limits(ctx=ctx), "decode")
+    model = build_model(read_gguf(MODEL), SequenceLimits(ctx=ctx), "decode")
     plan = plan_memory(model.graph, capacity=capacity_of((1, 1, 1)))
     kept = [each for name, each in plan.allocations.items() if name.startswith(("state/", "table/"))]
     return sum(array.nbytes for array in model.constants.values()), sum(each.size_bytes for each in kept)
 
 
 def test_the_estimate_is_that_of_the_memory_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    gguf, limits = read_gguf(MODEL), Limits(ctx=LONG)
+    gguf, limits = read_gguf(MODEL), SequenceLimits(ctx=LONG)
     tables, caches = bytes_of(LONG)
     need = TABLE_COPIES * tables + caches
     machine(monkeypatch, 1.01 * need)
@@ -73,7 +73,7 @@ def test_the_estimate_is_that_of_the_memory_plan(monkeypatch: pytest.MonkeyPatch
 
 
 def test_tables_need_memory_that_is_free_and_caches_only_what_they_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    gguf, limits = read_gguf(MODEL), Limits(ctx=LONG)
+    gguf, limits = read_gguf(MODEL), SequenceLimits(ctx=LONG)
     tables, _ = bytes_of(LONG)
     machine(monkeypatch, GIB, free=1.01 * TABLE_COPIES * tables)
     check_context_memory(gguf, limits, state=True)
@@ -88,7 +88,7 @@ def test_slots_count_and_a_model_without_caches_or_angles_has_room(
     tables, caches = bytes_of(LONG)
     machine(monkeypatch, 1.01 * (TABLE_COPIES * tables + caches))
     with pytest.raises(UsageError, match="--ctx 8192"):
-        check_context_memory(read_gguf(MODEL), Limits(ctx=LONG, slots=2), state=True)
+        check_context_memory(read_gguf(MODEL), SequenceLimits(ctx=LONG, slots=2), state=True)
     write_tiny(tmp_path / "mamba.gguf", "mamba")
     machine(monkeypatch, 1)
-    check_context_memory(read_gguf(tmp_path / "mamba.gguf"), Limits(ctx=2_000_000_000), state=True)
+    check_context_memory(read_gguf(tmp_path / "mamba.gguf"), SequenceLimits(ctx=2_000_000_000), state=True)

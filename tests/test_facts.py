@@ -17,41 +17,50 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
 from zinc_rt.isa.lint import RULES as LINT
 from zinc_rt.isa.rows import SEGMENTS, rows
-from zinc_rt.perf.devices import table as devices
-from zinc_rt.probes.learn import PROBES as LEARN
+from zinc_rt.perf.predict.devices import table as devices
+from zinc_rt.probes.learning.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
-from zinc_rt.sim import drm_ioctls, flip, kfd_ioctls, sdma_packets
+from zinc_rt.sim import flip
 from zinc_rt.sim.chips import CHIPS, Chip
 from zinc_rt.sim.consulted import Consulted
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.execute import EXECUTE
+from zinc_rt.sim.cp import sdma_packets
+from zinc_rt.sim.cp.execute import EXECUTE
+from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.facts import DEFAULT, SWITCHES
-from zinc_rt.sim.profiles import KERNELS, KernelProfile
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"
-CALLS = {"finding", "unverified", "report", "report_if", "_tell", "stop", "Refused", "Site", "Finding"}
+CALLS = {"finding", "unverified", "report", "report_if", "_report_once", "stop", "Refused", "Site"}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
-LISTS = {"sim.shader.scratch_access", "sim.shader.lds_access", "sim.shader.lane_checks", "sim.shader.findings"}
+LISTS = {
+    "sim.shader.memory.scratch_access",
+    "sim.shader.memory.lds_access",
+    "sim.shader.checks.lane_checks",
+    "sim.shader.checks.finding_text",
+}
 NOT_RULES = {"shared", "sdma"}
 HANDLERS = (*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values())
 # Files that refuse with an errno and are no ioctl's: the row that speaks for each.
 REFUSE = {
-    "call": "file/user-memory",
+    "driver/ioctl_call": "file/user-memory",
     "chips": "file/open",
-    "events": "ioctl/AMDKFD_IOC_WAIT_EVENTS",
-    "files": "ioctl/DRM_IOCTL_GEM_CLOSE",
+    "driver/event_table": "ioctl/AMDKFD_IOC_WAIT_EVENTS",
+    "driver/files": "ioctl/DRM_IOCTL_GEM_CLOSE",
     "gpu": "file/open",
-    "kfd_state": "ioctl/AMDKFD_IOC_ACQUIRE_VM",
+    "driver/kfd_state": "ioctl/AMDKFD_IOC_ACQUIRE_VM",
     "machine": "file/open",
-    "mapping": "file/mmap",
-    "memory": "ioctl/DRM_IOCTL_AMDGPU_GEM_CREATE",
-    "sysfs": "file/sysfs",
-    "usermem": "file/user-memory",
-    "userq_state": "ioctl/DRM_IOCTL_AMDGPU_USERQ",
-    "vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
+    "driver/host_mappings": "file/mmap",
+    "memory/buffers": "ioctl/DRM_IOCTL_AMDGPU_GEM_CREATE",
+    "driver/sysfs": "file/sysfs",
+    "driver/client_memory": "file/user-memory",
+    "driver/userq_state": "ioctl/DRM_IOCTL_AMDGPU_USERQ",
+    "memory/vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
 }
-TRANSPORT = {"client", "server", "remote_memory", "shared_pages"}  # of a served device: no rule of any kernel
+TRANSPORT = {
+    f"serve/{name}" for name in ("client", "server", "remote_memory", "shared_pages")
+}  # no rule of any kernel
 
 
 @cache
@@ -70,7 +79,8 @@ def finding_rules() -> set[str]:
     """Every rule that a finding of the simulated device can have."""
     found = set(CHOSEN) | set(LINT)
     for _, node in calls():
-        if getattr(node.func, "attr", getattr(node.func, "id", "")) in CALLS:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in CALLS or name.endswith("Finding"):
             words = [word.value for word in node.args[:3] if isinstance(word, ast.Constant)]
             found |= {str(each) for each in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", str(each))}
     for name in LISTS:
@@ -125,7 +135,7 @@ def test_every_packet_has_its_row_and_every_row_its_packet() -> None:
 
 def test_whatever_refuses_with_an_errno_is_an_ioctl_s_or_has_a_row_of_its_own() -> None:
     refusing = {name for name, node in calls() if getattr(node.func, "id", "") == "OSError" and len(node.args) > 1}
-    of_ioctls = {handler.run.__module__.rpartition(".")[2] for handler in HANDLERS}
+    of_ioctls = {handler.run.__module__.partition("zinc_rt.sim.")[2].replace(".", "/") for handler in HANDLERS}
     assert refusing - of_ioctls - TRANSPORT <= set(REFUSE)
     assert set(REFUSE.values()) <= set(table())
 
@@ -144,11 +154,11 @@ def test_every_constant_of_a_chip_has_its_row_and_every_row_its_constant() -> No
 
 
 def test_every_difference_between_kernels_has_its_row() -> None:
-    names = {field.name for field in fields(KernelProfile)}
+    names = {field.name for field in fields(LinuxProfile)}
     rows = [row.split("/") for row in ids("kernel")]
     assert names <= {row[0] for row in rows if len(row) == 1}
     for row in rows:
-        assert row[0] in names or (row[0] in KERNELS and (len(row) == 1 or row[1] in names)), row
+        assert row[0] in names or (row[0] in LINUX_VERSIONS and (len(row) == 1 or row[1] in names)), row
 
 
 @pytest.mark.parametrize("row", [row for row in table().values() if row.code], ids=lambda row: row.id)
@@ -172,7 +182,7 @@ def test_marks_are_such_as_the_device_notes() -> None:
         *(f"packet {row.name}" for row in ROWS if row.opcode in EXECUTE),
         *(f"sdma {row.name}" for row in sdma_packets.PACKETS.values()),
         *(f"chip {key}" for key in CHIPS),
-        *(f"kernel {key}" for key in KERNELS),
+        *(f"kernel {key}" for key in LINUX_VERSIONS),
         *(f"op {name}{form}" for name in mnemonics() for form in ("", "_dpp", "_e64")),
         *noted_marks(),
         "nothing",
@@ -253,7 +263,7 @@ def test_what_follows_a_verdict(names: list[str], text: str) -> None:
 @pytest.mark.parametrize("row", flip.flippable(), ids=lambda row: row.id)
 def test_a_flipped_row_changes_the_device(row: Fact) -> None:
     kernel = "7.0" if not row.id.startswith("kernel/") else row.id.split("/")[1]
-    usual, other = SimDriver(kernel=kernel), SimDriver(kernel=kernel, flip=[row.id])
+    usual, other = SimDriver(linux=kernel), SimDriver(linux=kernel, flip=[row.id])
     try:
         assert other.machine.options["flip"] == [row.id]
         assert seen(usual) != seen(other)
@@ -264,7 +274,7 @@ def test_a_flipped_row_changes_the_device(row: Fact) -> None:
 
 def seen(device: SimDriver) -> tuple[Any, ...]:
     gpu, machine = device.machine.gpus[0], device.machine
-    return gpu.chip, machine.kernel, gpu.cp.device.behaviour, gpu.cp.engine.checks.perturb  # type: ignore[attr-defined]
+    return gpu.chip, machine.linux, gpu.cp.device.behaviour, gpu.cp.engine.checks.perturb  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("id", "said"), [("nothing", "no fact 'nothing'"), ("counter", "has no other value")])

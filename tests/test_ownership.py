@@ -14,20 +14,20 @@ from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.open import open_t1, open_t2
 from zinc_rt.engine import Engine
 from zinc_rt.exec import Buffer, Graph, InFlight, Stream, copy
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
-from zinc_rt.lower import Program, lower
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.lower import LoweredGraph, lower
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import ARENA
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.pm4.packets import WaitRegMem64
 from zinc_rt.resident import Resident, Variant
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.files import DrmFile
-from zinc_rt.sim.vm import GpuVm
+from zinc_rt.sim.driver.files import DrmFile
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.memory.vm import GpuVm
 
 OPENERS: dict[str, Callable[..., AmdBackend]] = {"t1": open_t1, "t2": open_t2}
 WIDTH = 64
@@ -75,7 +75,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Opened]:
         yield one
 
 
-def sum_graph(*, nodes: int = 2) -> ir.Graph:
+def sum_graph(*, nodes: int = 2) -> ir.OpGraph:
     """out = a + b, and with two nodes out = t + t of t = a + b, an activation."""
     builder = Builder("sum")
     builder.buffer("step.counts", (4,), "i32", "step")
@@ -159,7 +159,7 @@ def test_unloading_while_a_replay_runs_is_refused_in_one_sentence(device: Opened
     sums, backend = Sums(device), device.backend
     variant = sums.build(16)
     sums.run(variant, 1)
-    gate = backend.alloc(8, Heap.HOST_VISIBLE, "gate")
+    gate = backend.alloc(8, BufferHeap.HOST_VISIBLE, "gate")
     assert gate.gpu_va is not None
     backend.ring(MAIN).run((WaitRegMem64(gate.gpu_va, 1),), "a closed gate")
     fence = variant.submit(MAIN)
@@ -188,7 +188,7 @@ def test_a_build_that_fails_half_way_leaves_nothing_behind(
         if step == "build":
             patch.setattr(backend, "build", fail)
         elif step == "ib":
-            patch.setattr("zinc_rt.backends.amd.programs.ib_content", fail)
+            patch.setattr("zinc_rt.backends.amd.executable_builder.ib_content", fail)
         else:
             calls, put = iter((step == "kernel", True)), backend._transfers().write
             patch.setattr(backend._transfers(), "write", lambda *given: fail() if next(calls) else put(*given))
@@ -223,14 +223,14 @@ def test_an_upload_that_fails_half_way_gives_its_memory_back(
 # --- what the next one finds -------------------------------------------------------------------------------
 
 
-def without_its_first_node(program: Program) -> Program:
+def without_its_first_node(program: LoweredGraph) -> LoweredGraph:
     """Its activation is read, and never written."""
     dropped = program.calls[0]
     return replace(program, steps=tuple(step for step in program.steps if step is not dropped))
 
 
 def forgetful(sums: Sums, tokens: int, monkeypatch: pytest.MonkeyPatch) -> Variant:
-    def lowered(*given: Any, **named: Any) -> Program:
+    def lowered(*given: Any, **named: Any) -> LoweredGraph:
         return without_its_first_node(lower(*given, **named))
 
     with monkeypatch.context() as patch:
@@ -326,7 +326,7 @@ def test_state_and_page_table_are_zero_again_after_unloading(tier: str, hybrid: 
                 place = variant.program.plan.placements[spec.name]
                 if spec.name.startswith("state.kv_"):
                     continue  # nobody reads a row that was not written
-                out = backend.alloc(place.size_bytes, Heap.BAR, "seen")
+                out = backend.alloc(place.size_bytes, BufferHeap.BAR, "seen")
                 source: Buffer = variant.buffers[place.allocation]
                 copy(backend, source, place.offset_bytes, out, 0, place.size_bytes, engine.runner.stream)
                 assert engine.runner.stream.last is not None

@@ -19,7 +19,7 @@ from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.exec import Buffer, DeadlineMissed, InFlight, Observer
 from zinc_rt.generate import Sampling, generate
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.plan import STEP
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.runner import Deadlines

@@ -55,7 +55,7 @@ def timeline(log: LogReader) -> str:
                     slice_of("host gap", HOST, ended, record.at_seconds - ended, {"bytes written": written})
                 )
                 written = 0
-            case records.Times() if record.step in open_steps:
+            case records.TimesRecord() if record.step in open_steps:
                 begun = open_steps[record.step]
                 queue = QUEUES + streams[begun.stream]
                 if queue not in queues:
@@ -86,9 +86,9 @@ def timeline(log: LogReader) -> str:
                 waited = record.at_seconds - begun.at_seconds
                 events.append(slice_of("wait", HOST, begun.at_seconds, waited, {"step": record.step}))
                 ended = record.at_seconds
-            case records.Event():
+            case records.EventRecord():
                 events.append(instant(record.name, record.at_seconds, {"detail": record.detail}))
-            case records.Fault():
+            case records.FaultRecord():
                 events.append(instant("fault", record.at_seconds, {"text": record.text, "step": record.step}))
     for left in open_steps.values():
         events.append(instant(f"step {left.step} never ended", left.at_seconds, {"key": list(left.key)}))

@@ -117,7 +117,7 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
     from zinc_rt.engine import around_engines
     from zinc_rt.files import check_writable
     from zinc_rt.report import on_report
-    from zinc_rt.trace.around import Recordings
+    from zinc_rt.trace.recordings import Recordings
 
     check_writable(arguments.out)
     command = _command(wrapped[0])

@@ -33,7 +33,7 @@ PAYLOAD_MAXIMUM = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class LogFrame:
     """A record as it lies in the file."""
 
     kind: int
@@ -99,7 +99,7 @@ def parse_body(payload: bytes) -> tuple[dict[str, Any], bytes]:
     return fields, payload[_BODY.size + size :]
 
 
-def head_at(file: BinaryIO, offset: int) -> Frame | None:
+def head_at(file: BinaryIO, offset: int) -> LogFrame | None:
     """The frame whose head lies at `offset`; None where none does, or its checksum fails. No payload is read."""
     file.seek(offset)
     head = file.read(FRAME_BYTES)
@@ -108,10 +108,10 @@ def head_at(file: BinaryIO, offset: int) -> Frame | None:
     mark, kind, size, _, crc = _FRAME.unpack(head)
     if mark != MARK or zlib.crc32(head[:-4]) != crc or size > PAYLOAD_MAXIMUM:
         return None
-    return Frame(kind, offset, size)
+    return LogFrame(kind, offset, size)
 
 
-def payload_of(file: BinaryIO, found: Frame) -> bytes | None:
+def payload_of(file: BinaryIO, found: LogFrame) -> bytes | None:
     """None where it is cut off or its checksum fails."""
     file.seek(found.offset)
     head = file.read(FRAME_BYTES)
@@ -121,7 +121,7 @@ def payload_of(file: BinaryIO, found: Frame) -> bytes | None:
     return payload
 
 
-def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[Frame | tuple[int, int]]:
+def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[LogFrame | tuple[int, int]]:
     """Every frame from `start` on, and (offset, bytes) of each stretch that is none."""
     at = start
     while at < size_bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.commands.output import size
-from zinc_rt.ir.graph import Graph
+from zinc_rt.commands.output import readable_size
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.resident import capacity_of
@@ -17,7 +17,7 @@ SHOWN = 12  # placements of one allocation
 
 def memory_maps(log: LogReader) -> Iterator[str]:
     """The plan is a function of graph, key and tapping, so it is made again here."""
-    graphs: dict[int, tuple[Graph, bool]] = {}
+    graphs: dict[int, tuple[OpGraph, bool]] = {}
     for record in log:
         if isinstance(record, records.GraphCreated):
             graphs[record.graph] = (from_bytes(log.blob(record.ir)), record.tapped)
@@ -28,7 +28,8 @@ def memory_maps(log: LogReader) -> Iterator[str]:
 
 
 def _map(plan: MemoryPlan, key: tuple[int, ...], tapped: bool) -> Iterator[str]:
-    yield f"{plan.graph} {','.join(map(str, key))}{', tapped' if tapped else ''}: {size(plan.total_bytes)}"
+    shape = ",".join(map(str, key))
+    yield f"{plan.graph} {shape}{', tapped' if tapped else ''}: {readable_size(plan.total_bytes)}"
     for name, allocation in plan.allocations.items():
         inside = sorted(
             (place.offset_bytes, place.size_bytes, buffer)

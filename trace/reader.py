@@ -13,8 +13,8 @@ import zstandard
 
 from zinc_rt.errors import InputError
 from zinc_rt.trace import frame, records
-from zinc_rt.trace.frame import Frame
-from zinc_rt.trace.records import Record
+from zinc_rt.trace.frame import LogFrame
+from zinc_rt.trace.records import LogRecord
 from zinc_rt.trace.writer import RAW, ZSTD
 
 
@@ -38,8 +38,8 @@ class LogReader:
             raise
         self.problems: list[str] = []
         self.damage: list[str] = []  # problems before the end: what was left out is missing in between
-        self._frames: list[Frame] = []
-        self._blobs: dict[str, Frame] = {}
+        self._frames: list[LogFrame] = []
+        self._blobs: dict[str, LogFrame] = {}
         self._find(start)
 
     @property
@@ -61,7 +61,7 @@ class LogReader:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[LogRecord]:
         """Records in order. One whose checksum fails is left out, with a sentence in `problems`."""
         for number, found in enumerate(self._frames):
             record = self._read(found)
@@ -123,7 +123,7 @@ class LogReader:
         elif counted != end[1]:
             self._say(f"{end[1]} records were written, {counted} are there")
 
-    def _keep_blob(self, found: Frame) -> None:
+    def _keep_blob(self, found: LogFrame) -> None:
         payload = frame.payload_of(self._file, found)
         try:
             fields, _ = frame.parse_body(payload if payload is not None else b"")
@@ -131,7 +131,7 @@ class LogReader:
         except (ValueError, KeyError):
             self._say(f"a blob at byte {found.offset} is damaged")
 
-    def _unpack(self, found: Frame) -> bytes | None:
+    def _unpack(self, found: LogFrame) -> bytes | None:
         payload = frame.payload_of(self._file, found)
         if payload is None:
             return None
@@ -146,7 +146,7 @@ class LogReader:
             return None
         return None
 
-    def _read(self, found: Frame) -> Record | None:
+    def _read(self, found: LogFrame) -> LogRecord | None:
         payload = frame.payload_of(self._file, found)
         if payload is None:
             return None

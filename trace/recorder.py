@@ -22,7 +22,7 @@ from zinc_rt import __version__
 from zinc_rt.code_version import code_version
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
-from zinc_rt.exec import Buffer, Fence, Graph, Observer, Observers, Stream, told_by
+from zinc_rt.exec import Buffer, Fence, Graph, Observer, Observers, Stream, observers_in
 from zinc_rt.exec.graph import InFlight, ShapeKey
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import to_bytes
@@ -30,7 +30,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import digest
 from zinc_rt.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.trace import records
-from zinc_rt.trace.levels import LEVELS, Level
+from zinc_rt.trace.records import LEVELS, Level
 from zinc_rt.trace.weights import bytes_of, weight_digests
 from zinc_rt.trace.writer import LogWriter, warn
 
@@ -123,7 +123,7 @@ class Recorder(Observer):
     ) -> None:
         if level not in LEVELS:
             raise UsageError(f"no level is called {level!r}", next=f"one of {', '.join(LEVELS)}")
-        if any(isinstance(each, Recorder) for each in told_by(engine.variants.observer)):
+        if any(isinstance(each, Recorder) for each in observers_in(engine.variants.observer)):
             raise UsageError("this engine is being recorded already")
         started = [sequence.slot for sequence in engine.sequences if sequence.position]
         if started and level != "digest":
@@ -171,7 +171,7 @@ class Recorder(Observer):
         return f"zinc-rt-replay {shlex.quote(str(self.path))}"
 
     def note(self, name: str, detail: str = "") -> None:
-        self.writer.write(records.Event(name, detail, self._now()))
+        self.writer.write(records.EventRecord(name, detail, self._now()))
 
     def close(self) -> None:
         self.writer.close()
@@ -192,7 +192,7 @@ class Recorder(Observer):
             self._counts[number, key] = counts_of(data)
         offset = offset_bytes - start
         placed = self._variants[number, key].program.plan.placements[name].size_bytes
-        parts: tuple[records.Part, ...] = ()
+        parts: tuple[records.WrittenPart, ...] = ()
         if offset + data.nbytes > placed:
             parts, data = self._parts(number, key, allocation, offset_bytes, data)
             name, offset = parts[0].buffer, parts[0].offset_bytes
@@ -206,7 +206,7 @@ class Recorder(Observer):
 
     def _parts(
         self, number: int, key: ShapeKey, allocation: str, offset_bytes: int, data: memoryview
-    ) -> tuple[tuple[records.Part, ...], memoryview]:
+    ) -> tuple[tuple[records.WrittenPart, ...], memoryview]:
         """The buffers that a write covers, as far as its step counts, and their bytes one behind the other."""
         variant, counts = self._variants[number, key], self._counts.get((number, key), NO_COUNTS)
         parts, pieces = [], []
@@ -218,7 +218,7 @@ class Recorder(Observer):
             if size_bytes and begin >= 0 and begin + size_bytes <= data.nbytes:
                 piece = data[begin : begin + size_bytes]
                 sha256 = hashlib.sha256(piece).hexdigest() if self.level == "digest" else ""
-                parts.append(records.Part(name, 0, size_bytes, sha256))
+                parts.append(records.WrittenPart(name, 0, size_bytes, sha256))
                 pieces.append(piece)
         return tuple(parts), memoryview(b"".join(pieces))
 
@@ -261,13 +261,13 @@ class Recorder(Observer):
             )
             for each in times.dispatches
         )
-        kept = records.Times(step, times.clock, times.simulated, begun, tuple(kernels), data)
+        kept = records.TimesRecord(step, times.clock, times.simulated, begun, tuple(kernels), data)
         self.writer.write(kept, hold=True)
 
     def fault(self, report: BaseException) -> None:
         step = min((step for step, _, _ in self._running.values()), default=self.steps - 1)
         bundle = getattr(report, "bundle", None)
-        self.writer.write(records.Fault(step, str(report), str(bundle or ""), self._now()))
+        self.writer.write(records.FaultRecord(step, str(report), str(bundle or ""), self._now()))
         self._tell(step)
 
     # --- inside ---
@@ -276,7 +276,7 @@ class Recorder(Observer):
         """The block ended by `error`: say so in the log, and how to see it again."""
         if not self._told:
             text = f"{type(error).__name__}: {error}"
-            self.writer.write(records.Fault(self.steps - 1, text, "", self._now()))
+            self.writer.write(records.FaultRecord(self.steps - 1, text, "", self._now()))
             self._tell(self.steps - 1)
 
     def _tell(self, step: int) -> None:
@@ -318,7 +318,7 @@ class Recorder(Observer):
             if name not in self._kernels:
                 self._kernels.add(name)
                 blob = self.writer.blob(code)
-                self.writer.write(records.Kernel(name, backend.device.arch, blob, blob))
+                self.writer.write(records.KernelRecord(name, backend.device.arch, blob, blob))
 
     def _weights_of(self, variant: Variant) -> None:
         model = self._engine.variants.model(variant.graph.stage)
@@ -337,7 +337,7 @@ class Recorder(Observer):
                 if spec.name not in self._digests:
                     self._digests |= weight_digests(model.gguf, {spec.name: weight})
                 sha256, blob = self._digests[spec.name], ""
-            self.writer.write(records.Weight(spec.name, weight.dtype, weight.shape, sha256, blob))
+            self.writer.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, sha256, blob))
 
     def _name(self, number: int, key: ShapeKey, allocation: str, offset: int) -> tuple[str, int]:
         """The buffer at that byte of an allocation, and where it begins."""

@@ -6,24 +6,30 @@ import struct
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+Level = Literal["digest", "inputs", "full"]  # how much a log keeps
+LEVELS: tuple[Level, ...] = ("digest", "inputs", "full")
 BLOB, INDEX = 1, 2  # kinds that are no events
 TIMED = struct.Struct("<iIQQ")  # node, kernel, began and ended in ns
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """`data` of a kind that carries bytes is the payload's binary part."""
+class LogRecord:
+    """One record of a log. KIND is its number in the file, NAME its name in texts and JSON (docs/zlog.md).
+
+    `data` of a kind that carries bytes is the payload's binary part."""
 
     KIND: ClassVar[int] = 0
+    NAME: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True)
-class GraphCreated(Record):
+class GraphCreated(LogRecord):
     """A graph of the engine. `ir` is the digest of the blob with its byte form (docs/ir.md)."""
 
     KIND: ClassVar[int] = 16
+    NAME: ClassVar[str] = "GraphCreated"
     graph: int
     name: str
     stage: str
@@ -32,16 +38,17 @@ class GraphCreated(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class VariantAdded(Record):
+class VariantAdded(LogRecord):
     """A graph was built for `key`: the most tokens, sequences and rows a step may have."""
 
     KIND: ClassVar[int] = 17
+    NAME: ClassVar[str] = "VariantAdded"
     graph: int
     key: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WrittenPart:
     """One buffer's share of a write; `sha256` where only digests are kept."""
 
     buffer: str
@@ -51,13 +58,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrote(Record):
+class Wrote(LogRecord):
     """The host wrote into a buffer. The bytes are `data`, or the blob `blob`, or only their digest `sha256`.
 
     `parts` of a write that covers several buffers, their bytes one behind the other. Format 2; without parts it is
     one buffer's."""
 
     KIND: ClassVar[int] = 18
+    NAME: ClassVar[str] = "Wrote"
     graph: int
     key: tuple[int, ...]
     buffer: str
@@ -65,20 +73,23 @@ class Wrote(Record):
     size_bytes: int
     sha256: str = ""
     blob: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[WrittenPart, ...] = ()
     data: bytes = b""
 
     @property
-    def pieces(self) -> tuple[Part, ...]:
+    def pieces(self) -> tuple[WrittenPart, ...]:
         """Every buffer it covers."""
-        return self.parts or (Part(self.buffer, self.offset_bytes, self.size_bytes, self.sha256 or self.blob),)
+        return self.parts or (
+            WrittenPart(self.buffer, self.offset_bytes, self.size_bytes, self.sha256 or self.blob),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed(Record):
+class Replayed(LogRecord):
     """Step `step` was submitted. `counts`: tokens, sequences, rows and (format 2) table entries it has."""
 
     KIND: ClassVar[int] = 19
+    NAME: ClassVar[str] = "Replayed"
     step: int
     graph: int
     key: tuple[int, ...]
@@ -88,21 +99,23 @@ class Replayed(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Retired(Record):
+class Retired(LogRecord):
     """`seconds`: from submission until the host saw the end."""
 
     KIND: ClassVar[int] = 20
+    NAME: ClassVar[str] = "Retired"
     step: int
     seconds: float
     at_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Output(Record):
+class Output(LogRecord):
     """A value after a step: the sha256 of the rows the step counted; `blob` where they were kept. `node` is its
     place in the graph, -1 for what is no node's result."""
 
     KIND: ClassVar[int] = 21
+    NAME: ClassVar[str] = "Output"
     step: int
     buffer: str
     dtype: str
@@ -114,10 +127,11 @@ class Output(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Weight(Record):
+class WeightRecord(LogRecord):
     """A resident weight or constant: the sha256 of its bytes as the file has them; `blob` where they are kept."""
 
     KIND: ClassVar[int] = 22
+    NAME: ClassVar[str] = "Weight"
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -126,20 +140,22 @@ class Weight(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Event(Record):
+class EventRecord(LogRecord):
     """Something with a name: a tier chosen, a request opened, a probe begun."""
 
     KIND: ClassVar[int] = 23
+    NAME: ClassVar[str] = "Event"
     name: str
     detail: str
     at_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Fault(Record):
+class FaultRecord(LogRecord):
     """A replay failed. `bundle` names the hang report's folder, where there is one."""
 
     KIND: ClassVar[int] = 24
+    NAME: ClassVar[str] = "Fault"
     step: int
     text: str
     bundle: str
@@ -147,10 +163,11 @@ class Fault(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel(Record):
+class KernelRecord(LogRecord):
     """Machine code that a graph dispatched: the sha256 of what was loaded, which `blob` holds."""
 
     KIND: ClassVar[int] = 25
+    NAME: ClassVar[str] = "Kernel"
     name: str
     arch: str
     sha256: str
@@ -158,13 +175,14 @@ class Kernel(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Times(Record):
+class TimesRecord(LogRecord):
     """When each dispatch of a step began and ended. `at_seconds`: the first one's beginning; of a device's clock
     laid so that the last ended when the host saw the end. `data`: TIMED for each, in order; kernels by their place
     in `kernels`, nodes by theirs among the graph's calls, -1 for the plan's own; ns since the first began. Format
     3."""
 
     KIND: ClassVar[int] = 26
+    NAME: ClassVar[str] = "Times"
     step: int
     clock: str
     simulated: bool
@@ -182,13 +200,25 @@ class Times(Record):
             raise ValueError(f"times of step {self.step}: {error}") from error
 
 
-KINDS: dict[int, type[Record]] = {
+KINDS: dict[int, type[LogRecord]] = {
     cls.KIND: cls
-    for cls in (GraphCreated, VariantAdded, Wrote, Replayed, Retired, Output, Weight, Event, Fault, Kernel, Times)
+    for cls in (
+        GraphCreated,
+        VariantAdded,
+        Wrote,
+        Replayed,
+        Retired,
+        Output,
+        WeightRecord,
+        EventRecord,
+        FaultRecord,
+        KernelRecord,
+        TimesRecord,
+    )
 }
 
 
-def to_fields(record: Record) -> tuple[dict[str, Any], bytes]:
+def to_fields(record: LogRecord) -> tuple[dict[str, Any], bytes]:
     """JSON-ready fields, and the binary part."""
     values = {name: getattr(record, name) for name in _names(record.KIND)}
     data = values.pop("data", b"")
@@ -202,7 +232,7 @@ def _names(kind: int) -> tuple[str, ...]:
     return tuple(each.name for each in fields(KINDS[kind]))
 
 
-def from_fields(kind: int, values: dict[str, Any], data: bytes) -> Record:
+def from_fields(kind: int, values: dict[str, Any], data: bytes) -> LogRecord:
     """Raises ValueError for an unknown kind, a missing or unknown field, or bytes that the kind does not carry."""
     cls = KINDS.get(kind)
     if cls is None:
@@ -211,14 +241,14 @@ def from_fields(kind: int, values: dict[str, Any], data: bytes) -> Record:
     if data:
         values = {**values, "data": data}
     if unknown := set(values) - known:
-        raise ValueError(f"{cls.__name__} has no field {sorted(unknown)[0]}")
+        raise ValueError(f"{cls.NAME} has no field {sorted(unknown)[0]}")
     try:
         return cls(**{name: _read(value) for name, value in values.items()})
     except TypeError as error:
-        raise ValueError(f"{cls.__name__}: {error}") from error
+        raise ValueError(f"{cls.NAME}: {error}") from error
 
 
 def _read(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(Part(**each) if isinstance(each, dict) else each for each in value)
+        return tuple(WrittenPart(**each) if isinstance(each, dict) else each for each in value)
     return value

@@ -14,11 +14,11 @@ import numpy as np
 from zinc_rt.devices import choose_tier
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.files import write_whole
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.replay.rebuilt import Rebuilt, opener_of, sha256_of, value_of
-from zinc_rt.replay.sources import sources_of
-from zinc_rt.replay.tape import Step, Tape, named_outputs, read_tape, require_inputs
+from zinc_rt.replay.tape import RecordedStep, Tape, named_outputs, read_tape, require_inputs
+from zinc_rt.replay.weight_sources import sources_of
 from zinc_rt.resident import NUMPY_DTYPES
 from zinc_rt.trace.reader import LogReader
 
@@ -27,7 +27,7 @@ NEAR = 5  # names that a message offers
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class StepValue:
     """What a node left in one buffer: rows that the step counted. `node`: its place among the graph's calls."""
 
     step: int
@@ -46,7 +46,7 @@ def values(
     tier: str = "t_cpu",
     model: str | None = None,
     advance: Callable[[int], None] = lambda steps: None,
-) -> list[Value]:
+) -> list[StepValue]:
     """Of the nodes that `wanted` names: a label, a buffer, a node's number, or a pattern of labels or buffers
     with a star. `step`: default the last. A log of level full holds them; from one of level inputs the steps up to
     it run again on `tier`. Raises UsageError for a step or node that is not there, InputError for a log that holds
@@ -60,7 +60,7 @@ def values(
         return kept
     require_inputs(log, tape)
     opener = opener_of(choose_tier(tier, simulate=True))
-    found: list[Value] = []
+    found: list[StepValue] = []
     with Rebuilt(log, tape, sources_of(log, tape, model), opener, tapped=True) as rebuilt:
         for each in tape.steps[: tape.steps.index(at) + 1]:
             variant = rebuilt.run(each)
@@ -74,11 +74,11 @@ def values(
         for number, node in chosen:
             for name in _results(graph, node):
                 array = value_of(variant, name, at).copy()
-                found.append(Value(at.number, number, repr(node), name, array, origin))
+                found.append(StepValue(at.number, number, repr(node), name, array, origin))
     return found
 
 
-def lines(value: Value) -> Iterator[str]:
+def lines(value: StepValue) -> Iterator[str]:
     """Shape, both ends, least, most, mean, and how many are no finite numbers."""
     array = value.array
     dtype = {"float32": "f32", "int32": "i32"}.get(array.dtype.name, array.dtype.name)
@@ -110,7 +110,7 @@ def lines(value: Value) -> Iterator[str]:
         yield f"  last  {_row(flat[-ENDS:])}"
 
 
-def export(values_of: list[Value], log: LogReader, path: Path) -> None:
+def export(values_of: list[StepValue], log: LogReader, path: Path) -> None:
     """An .npz: each array by its buffer's name, and `meta`, JSON text: the log, the step, nodes, their origin."""
     meta = {
         "log": str(log.path),
@@ -126,7 +126,7 @@ def _row(array: np.ndarray) -> str:
     return "  ".join(f"{each:.9g}" for each in array.tolist())
 
 
-def _step(log: LogReader, tape: Tape, number: int | None) -> Step:
+def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
     if not tape.steps:
         raise InputError(f"{log.path}: no step was recorded", next="zinc-rt-replay --info shows what it holds")
     if number is None:
@@ -137,7 +137,7 @@ def _step(log: LogReader, tape: Tape, number: int | None) -> Step:
     return found
 
 
-def _chosen(graph: Graph, wanted: str) -> list[tuple[int, Node]]:
+def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
     """With their place among the graph's calls. Raises UsageError, naming what is near."""
     nodes = [node for node in graph.nodes if node.op is not Op.BARRIER]
     if wanted.isdigit():
@@ -160,12 +160,14 @@ def _chosen(graph: Graph, wanted: str) -> list[tuple[int, Node]]:
     return found
 
 
-def _results(graph: Graph, node: Node) -> list[str]:
+def _results(graph: OpGraph, node: Node) -> list[str]:
     """What a step leaves of it: no state, which other steps change."""
     return [name for name in node.outputs if name and graph.buffers[name].role in ("activation", "output")]
 
 
-def _kept(log: LogReader, graph: Graph, step: Step, chosen: list[tuple[int, Node]]) -> list[Value] | None:
+def _kept(
+    log: LogReader, graph: OpGraph, step: RecordedStep, chosen: list[tuple[int, Node]]
+) -> list[StepValue] | None:
     """From the log itself; None where it lacks one of them. Raises UsageError where there is nothing to show."""
     outputs = named_outputs(step.outputs)
     names = [(number, node, name) for number, node in chosen for name in _results(graph, node)]
@@ -178,7 +180,7 @@ def _kept(log: LogReader, graph: Graph, step: Step, chosen: list[tuple[int, Node
             return None
         array = np.frombuffer(log.blob(output.blob), NUMPY_DTYPES[output.dtype]).reshape(output.shape)
         found.append(
-            Value(
+            StepValue(
                 step.number,
                 number,
                 repr(node),

@@ -6,7 +6,7 @@ import statistics as figures
 from collections import defaultdict
 from collections.abc import Iterator
 
-from zinc_rt.commands.output import size
+from zinc_rt.commands.output import readable_size
 from zinc_rt.terminal import Part, Table, number
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
@@ -17,10 +17,10 @@ def statistics(log: LogReader) -> Iterator[Part]:
     count: dict[str, int] = defaultdict(int)
     bytes_of: dict[str, int] = defaultdict(int)
     for kind, taken in log.sizes():
-        name = "blobs" if kind == records.BLOB else records.KINDS[kind].__name__
+        name = "blobs" if kind == records.BLOB else records.KINDS[kind].NAME
         count[name] += 1
         bytes_of[name] += taken
-    yield f"{log.path}  {size(log.size_bytes)}, level {log.header.get('level')}"
+    yield f"{log.path}  {readable_size(log.size_bytes)}, level {log.header.get('level')}"
     rows = [
         (name, count[name], bytes_of[name], f"{bytes_of[name] / log.size_bytes:.1%}")
         for name in sorted(bytes_of, key=lambda name: -bytes_of[name])

@@ -16,7 +16,7 @@ import zstandard
 
 from zinc_rt.errors import OutputError
 from zinc_rt.trace import frame, records
-from zinc_rt.trace.records import Record
+from zinc_rt.trace.records import LogRecord
 
 COMPRESS_FROM_BYTES = 512  # below this a blob's own header is most of it
 RAW, ZSTD = 0, 1
@@ -53,7 +53,7 @@ class LogWriter:
     def size_bytes(self) -> int:
         return self._end
 
-    def write(self, record: Record, *, hold: bool = False) -> None:
+    def write(self, record: LogRecord, *, hold: bool = False) -> None:
         """`hold`: it goes to the file together with the next that is not held."""
         fields, data = records.to_fields(record)
         self._record(record.KIND, frame.body(fields, data), hold=hold)

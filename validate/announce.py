@@ -11,12 +11,12 @@ from zinc_rt.mem.plan import plan_memory
 from zinc_rt.report import Report
 from zinc_rt.resident import capacity_of
 from zinc_rt.validate.estimate import LONG_SECONDS, Estimate, estimate
-from zinc_rt.validate.runner import Job, Runner
+from zinc_rt.validate.runner import ValidationJob, ValidationRunner
 
 PASSES_ALONE = 3  # untapped, token by token, second opinion
 
 
-def announce(runner: Runner, report: Report, show: Callable[[str], None]) -> None:
+def announce(runner: ValidationRunner, report: Report, show: Callable[[str], None]) -> None:
     """Prints the header of one model and fills the report's."""
     job = runner.job
     described = describe_model(job.gguf)
@@ -55,13 +55,13 @@ def announce(runner: Runner, report: Report, show: Callable[[str], None]) -> Non
         show(f"  that is long; cheaper: {job.repro} --layers 0:1 --steps 0, or --ordering float32-dequant")
 
 
-def _simulated(runner: Runner) -> list[str]:
+def _simulated(runner: ValidationRunner) -> list[str]:
     """The shortcut that a simulated device is."""
     tiers = ", ".join(spec.text for spec in runner.simulated)
     return [f"{tiers}: {SIMULATED}"] if tiers else []
 
 
-def _cost(job: Job, runner: Runner) -> Estimate:
+def _cost(job: ValidationJob, runner: ValidationRunner) -> Estimate:
     engine = runner.engine(job.tiers[0])
     graph = engine.graph("prefill", (job.layers.feed,) if job.layers.feed else ())
     capacity = capacity_of((len(job.tokens), 1, len(job.tokens)))

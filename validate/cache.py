@@ -17,8 +17,8 @@ import numpy as np
 from zinc_rt.backends.cpu.processor import processor_name
 from zinc_rt.code_version import code_version
 from zinc_rt.engine import around_engines
-from zinc_rt.folders import cache_folder
-from zinc_rt.validate.capture import Run
+from zinc_rt.files import cache_folder
+from zinc_rt.validate.capture import CapturedRun
 
 # RuntimeError: an encryption or compression flag that a flipped bit set
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -63,18 +63,18 @@ def key_of(**parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def load(key: str) -> Run | None:
+def load(key: str) -> CapturedRun | None:
     """None where there is nothing, or nothing readable."""
     try:
         with np.load(folder() / f"{key}.npz", allow_pickle=False) as archive:
             labels, head_dims, generated, seconds, asked = json.loads(str(archive["about"]))
             values = {label: archive[f"value{index}"] for index, label in enumerate(labels)}
-            return Run(archive["logits"], values, generated, head_dims, seconds, cached=True, asked=asked)
+            return CapturedRun(archive["logits"], values, generated, head_dims, seconds, cached=True, asked=asked)
     except UNREADABLE:
         return None
 
 
-def store(key: str, run: Run) -> None:
+def store(key: str, run: CapturedRun) -> None:
     """Best effort: a cache that cannot be written is no error."""
     about = json.dumps([list(run.values), run.head_dims, run.generated, run.seconds, run.asked])
     arrays = {f"value{index}": value for index, value in enumerate(run.values.values())}

@@ -28,7 +28,7 @@ class Selection:
 
 
 @dataclass(slots=True)
-class Run:
+class CapturedRun:
     """logits f32 [T + steps, V] (empty where the head did not run), values by label in graph order."""
 
     logits: np.ndarray
@@ -59,7 +59,7 @@ def capture(
     steps: int = 0,
     follow: Sequence[int] | None = None,
     watch: StepWatch | None = None,
-) -> Run:
+) -> CapturedRun:
     """`selection` None: nothing tapped, the graph as it runs in production. After the prompt, `steps` greedy
     tokens, or those of `follow` so that two runs see the same input."""
     parts: dict[tuple[str, str], list[np.ndarray]] = {}  # by label and opcode
@@ -91,7 +91,7 @@ def capture(
     name = names_of(list(parts))
     values = {name[key]: np.concatenate(pieces) for key, pieces in parts.items()}
     heads = {name[key]: dim for key, dim in head_dims.items()}
-    return Run(np.concatenate(logits), values, generated, heads, time.monotonic() - started)
+    return CapturedRun(np.concatenate(logits), values, generated, heads, time.monotonic() - started)
 
 
 def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -107,7 +107,7 @@ def _with_opcode(label: str, op: str) -> str:
 
 
 def aliases_of(node: Node) -> list[str]:
-    """What the node's results may be called in a Run."""
+    """What the node's results may be called in a CapturedRun."""
     return [name for label in labels_of(node) for name in (label, _with_opcode(label, node.op.name))]
 
 

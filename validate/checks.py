@@ -10,13 +10,13 @@ import numpy as np
 
 from zinc_rt.golden.format import Golden
 from zinc_rt.report import Result
-from zinc_rt.validate.capture import Run
+from zinc_rt.validate.capture import CapturedRun
 from zinc_rt.validate.limits import QUANTISED_FACTOR, QUANTISED_OFFSET, at_scale
 from zinc_rt.validate.measure import Limit, agreement, compare, histogram
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class CheckedPair:
     """What is being judged, against what."""
 
     model: str
@@ -82,11 +82,11 @@ def reference_from_golden(golden: Golden) -> Reference:
     )
 
 
-def reference_from_run(run: Run) -> Reference:
+def reference_from_run(run: CapturedRun) -> Reference:
     return Reference(run.logits, run.values, run.generated)
 
 
-def golden_check(subject: Subject, reference: Reference) -> Result | None:
+def golden_check(subject: CheckedPair, reference: Reference) -> Result | None:
     """A golden with NaN or infinity in it is one that nothing agrees with; None where it has none."""
     arrays = {**reference.values, "logits": reference.logits}
     if reference.greedy_logits is not None:
@@ -107,7 +107,9 @@ def golden_check(subject: Subject, reference: Reference) -> Result | None:
     )
 
 
-def node_checks(subject: Subject, run: Run, reference: Reference, resynced: Run | None) -> Iterable[Result]:
+def node_checks(
+    subject: CheckedPair, run: CapturedRun, reference: Reference, resynced: CapturedRun | None
+) -> Iterable[Result]:
     """Every captured value that both sides have, in graph order; l_out also with its layer's input reset."""
     for label, got in run.values.items():
         want = reference.values.get(label)
@@ -144,7 +146,7 @@ def _columns(array: np.ndarray) -> int:
     return int(np.prod(array.shape[1:]))
 
 
-def logits_check(subject: Subject, run: Run, reference: Reference) -> Result:
+def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> Result:
     positions = min(len(run.logits), len(reference.logits))
     if not positions:
         return subject.skip("logits", "logits", "the layers that ran do not reach the head")
@@ -164,7 +166,7 @@ def logits_check(subject: Subject, run: Run, reference: Reference) -> Result:
     )
 
 
-def quantised_check(subject: Subject, run: Run, golden: Golden) -> Result:
+def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> Result:
     """canonical-1-q8 against llama.cpp's own re-quantised path: as near as that path is to plain float32, half
     as far again."""
     if golden.quantised is None:
@@ -182,7 +184,7 @@ def quantised_check(subject: Subject, run: Run, golden: Golden) -> Result:
     return result
 
 
-def greedy_check(subject: Subject, run: Run, reference: Reference) -> Result | None:
+def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> Result | None:
     """The continuation, token by token; both saw the same tokens up to the first difference."""
     count = min(len(run.generated), len(reference.greedy))
     if not count:
@@ -196,7 +198,9 @@ def greedy_check(subject: Subject, run: Run, reference: Reference) -> Result | N
     )
 
 
-def decode_check(subject: Subject, run: Run, reference: Reference, prompt_tokens: int) -> Result | None:
+def decode_check(
+    subject: CheckedPair, run: CapturedRun, reference: Reference, prompt_tokens: int
+) -> Result | None:
     """Logits after each greedy token, up to the first token that differs."""
     if reference.greedy_logits is None:
         return None
@@ -212,7 +216,9 @@ def decode_check(subject: Subject, run: Run, reference: Reference, prompt_tokens
     )
 
 
-def same_bits_check(subject: Subject, name: str, kind: str, a: Run, b: Run, cause: str) -> Result:
+def same_bits_check(
+    subject: CheckedPair, name: str, kind: str, a: CapturedRun, b: CapturedRun, cause: str
+) -> Result:
     """Two ways through one tier: every value and every logit to the bit."""
     limit = subject.limit
     if not len(a.logits) and not a.values.keys() & b.values.keys():

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING
 
 from zinc_rt import cli, terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.commands import options
-from zinc_rt.commands.progress import Stage, stages
+from zinc_rt.commands.progress import ProgressStage, stages
 from zinc_rt.errors import UsageError
 from zinc_rt.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.settings import Settings
-    from zinc_rt.validate.runner import Job
+    from zinc_rt.validate.runner import ValidationJob
 
 EPILOG = """\
 examples:
@@ -100,13 +101,15 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_ran
     from zinc_rt.facts import table, told
     from zinc_rt.files import check_writable
+    from zinc_rt.golden.embedded import VOCABULARY
     from zinc_rt.junit import to_junit
     from zinc_rt.report import Report, to_json, write_text
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
-    from zinc_rt.validate.diagnosis import Evidence, diagnosis
+    from zinc_rt.validate.diagnosis import ModelFailures, diagnosis, vocabulary_diagnosis
+    from zinc_rt.validate.host_checks import vocabulary_check
     from zinc_rt.validate.run import validate
-    from zinc_rt.validate.runner import Runner
+    from zinc_rt.validate.runner import ValidationRunner
     from zinc_rt.validate.table import sections, verdict
 
     check_writable(arguments.junit, arguments.html, report=arguments.json)
@@ -116,7 +119,7 @@ def _body(arguments: argparse.Namespace) -> int:
     jobs = _jobs(arguments, settings)
     digest: list[str] = []  # of what failed, shown last
     for number, job in enumerate(jobs, 1):
-        with stages() as stage, Runner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
+        with stages() as stage, ValidationRunner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
             announce(runner, report, show)
             results = list(validate(runner))
             describe_ran(report, runner.engine(job.tiers[0]))
@@ -125,12 +128,20 @@ def _body(arguments: argparse.Namespace) -> int:
         report.details.setdefault("same_bits", {})[job.name] = same_bits
         for page in sections(results, [spec.text for spec in runner.simulated], verbose=arguments.verbose):
             show(page)
-        digest += diagnosis(Evidence(job, results, same_bits))
+        digest += diagnosis(ModelFailures(job, results, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
         if runner.from_disk:
             report.details.setdefault("from_disk", []).extend(f"{job.name}, {what}" for what in runner.from_disk)
             show(f"from disk {'; '.join(runner.from_disk)}: results of an earlier run (--no-cache computes them)")
+        show("")
+    if not arguments.models:
+        spoken = vocabulary_check(shlex.join(["zinc-rt", "validate", "--tiers", arguments.tiers]))
+        report.results.append(spoken)
+        show(f"{VOCABULARY.model.name}  a vocabulary alone, held against what sentencepiece makes of the texts")
+        for page in sections([spoken], [], verbose=arguments.verbose):
+            show(page)
+        digest += vocabulary_diagnosis(spoken)
         show("")
     if arguments.device != "sim" and report.simulated_tiers():
         report.details["simulated_unasked"] = report.simulated_tiers()
@@ -157,7 +168,7 @@ def _body(arguments: argparse.Namespace) -> int:
     return report.exit_code(strict=arguments.strict)
 
 
-def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
+def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
     """Those of every model named, in turn; of the embedded ones where none is."""
     from zinc_rt.validate.prepare import prepare
 
@@ -175,5 +186,5 @@ def _silent(text: Part) -> None:
     pass
 
 
-def _at(stage: Stage, number: int, count: int, name: str, text: str) -> None:
+def _at(stage: ProgressStage, number: int, count: int, name: str, text: str) -> None:
     stage.say(f"model {number} of {count}: {name}, {text}")

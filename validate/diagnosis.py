@@ -17,11 +17,12 @@ from zinc_rt import kernels
 from zinc_rt.devices import ORACLE
 from zinc_rt.report import Result
 from zinc_rt.validate.run import SECOND_OPINION
-from zinc_rt.validate.runner import Job
+from zinc_rt.validate.runner import ValidationJob
 from zinc_rt.validate.tiers import TierSpec
 
 PLACES = 4  # tiers whose first difference is told
 TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
+OF_EVERY_TIER = ("greedy", "decode")  # kinds that each tier is held to the golden for, whoever shares its bits
 DEFAULT_ORDERING = "canonical-1"
 # rules that a kernel breaks by itself; memory that nobody wrote may be another's fault
 OF_ITS_OWN = ("out-of-bounds", "lds-out-of-bounds", "misaligned", "race", "lds-race", "uninitialised-lds", "wait")
@@ -33,10 +34,10 @@ MEANS = {  # what a finding of the simulated device comes from, by its rule
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ModelFailures:
     """One model's results. `same_bits`: the tiers that ran, in groups that agree to the bit."""
 
-    job: Job
+    job: ValidationJob
     results: Sequence[Result]
     same_bits: Sequence[Sequence[str]]
 
@@ -58,9 +59,11 @@ class Evidence:
 
     def _held_to_golden(self, failed: bool) -> list[str]:
         tiers = dict.fromkeys(r.tier for r in self.results if self._golden and r.reference == self._golden)
-        wrong = {r.tier for r in self.failed if r.reference == self._golden}
+        failed_it = [r for r in self.failed if r.reference == self._golden]
+        wrong = {r.tier for r in failed_it}
         # layers and nodes alone are asked of one tier, which speaks for those with its bits
-        wrong |= {tier for group in self.same_bits if wrong & set(group) for tier in group}
+        speaks = {r.tier for r in failed_it if r.kind not in OF_EVERY_TIER}
+        wrong |= {tier for group in self.same_bits if speaks & set(group) for tier in group}
         return [tier for tier in tiers if (tier in wrong) == failed]
 
     @cached_property
@@ -175,12 +178,12 @@ class Evidence:
         }
 
 
-Predicate = Callable[[Evidence], bool]
+Predicate = Callable[[ModelFailures], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
-    """`sentence` and `command` name the words of Evidence."""
+class FailurePattern:
+    """`sentence` and `command` name the words of ModelFailures."""
 
     fits: Predicate
     sentence: str
@@ -192,132 +195,132 @@ RESYNC = "{resync}"
 JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the first node that parts
 
 PATTERNS = (
-    Pattern(
+    FailurePattern(
         lambda e: bool(e.of("step")),
         "{fed} was not fed what was asked for: suspect the runtime that builds steps: {wrong_step}",
         "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay --info run.zlog",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: bool(e.words["weight"]),
         "the model file holds numbers that are none: {weight}",
         "zinc-rt inspect --model {model} --check",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: bool(e.of("golden")),
         "suspect the golden: it holds NaN or infinity itself, so nothing agrees with it",
         "zinc-rt golden check {golden_path} --model {model}",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.only("tokenizer"),
         "every number is right and a text becomes other tokens: suspect the tokenizer: {cause}",
         "{advice}",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.only("draws"),
         "every logit agrees and a draw from them does not: suspect the sampler: {cause}",
         "{advice}",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
         "every value is right and the simulated device objects: suspect kernel {kernel}, {source}",
         "zinc-rt isa lint {kernel_file}",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.only("sanitizer"),
         "every value is right and the simulated device objects to how it was asked: suspect the packets",
         "zinc-rt pm4-test --device sim",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.words["rule"] in OF_ITS_OWN and bool(e.words["kernel_file"].strip("'")),
         "the simulated device objects, and what differs may come of that: suspect kernel {kernel}, {source}",
         BISECT,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: bool(e.of("tap")) and (e.only("tap", "sanitizer") or e.only_later),  # a step is never tapped
         "only the untapped run differs, and only it reuses memory: suspect aliasing, or a missing barrier",
         BISECT,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.only("prefill", "sanitizer"),
         "one pass over the prompt and token by token differ: suspect positions, or keys and values, of {tier}",
         BISECT,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.agree and {r.tier for r in e.of("finite")} == {spec.text for spec in e.job.tiers},
         "{tiers}: not finite, and the file is: suspect the model code, or weights too large for float32",
         JUDGE,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.agree and bool(e.off_golden) and not e.on_golden and e.golden_recovers,
         "the golden's layer {layer} is off and what follows from it is not: suspect the golden, edited or torn",
         "zinc-rt golden check {golden_path} --model {model}",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.agree and e.only("greedy") and bool(e.off_golden),
         "every logit agrees with the golden and a greedy token does not: suspect a near tie, or the golden",
         "zinc-rt golden check {golden_path} --model {model}",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.agree and e.only_later and bool(e.off_golden) and not e.on_golden,
         "the prompt agrees with the golden, later steps do not, on {tiers}: suspect the model "
         "code's decode{at_node}, or its state",
         "{stepwise}",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.only_later,
         "the prompt's pass is right and only later steps differ: suspect state or the KV cache of {tier}",
         BISECT,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.off_golden == [ORACLE.tier] and bool(e.on_golden),
         "only t_cpu differs from the golden, {on_golden} does not: suspect the oracle",
         JUDGE,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.reference in e.on_golden and bool(e.apart) and set(e.apart) <= set(e.off_golden),
         "{apart_differ} from {reference} and from the golden, which {on_golden} agrees with: suspect {apart}",
         BISECT,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.reference == ORACLE.tier and len(e.apart) > 1 and not e.together and len(e.same_bits) == 2,
         "{apart} agree to the bit and t_cpu differs from them: suspect the oracle, or what they share",
         JUDGE,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: e.agree and len(e.job.tiers) > 1 and bool(e.off_golden) and not e.on_golden,
         "{tiers} agree to the bit and differ from the golden: suspect the model code{at_node}, or the golden",
         RESYNC,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: len(e.job.tiers) == 1 and bool(e.off_golden) and e.suspect.tier != ORACLE.tier,
         "{tier} differs from the golden, and no other tier ran: suspect it, the model code or the golden",
         "{with_oracle}",
     ),
-    Pattern(
+    FailurePattern(
         lambda e: len(e.job.tiers) == 1 and bool(e.off_golden),
-        "{tier} differs from the golden, and no other tier ran: suspect it, the model code or the golden",
+        "{tier} differs from the golden, and no other tier ran: suspect the oracle, the model code or the golden",
         JUDGE,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: bool(e.apart) and bool(e.together),
         "{apart_differ} from {reference}, {together} does not: suspect {tier}",
         BISECT,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: bool(e.apart) and e.suspect.tier == ORACLE.tier,
         "{apart_differ} from {reference}, two ways to compute one model: suspect the kernels of {tier}",
         RESYNC,
     ),
-    Pattern(
+    FailurePattern(
         lambda e: bool(e.apart),
         "{apart_differ} from {reference}, and no other tier says which is right: suspect {tier}",
         BISECT,
     ),
-    Pattern(lambda e: True, "several things are wrong with {tier}", BISECT),
+    FailurePattern(lambda e: True, "several things are wrong with {tier}", BISECT),
 )
 
 
-def diagnosis(evidence: Evidence) -> Iterator[str]:
+def diagnosis(evidence: ModelFailures) -> Iterator[str]:
     """The digest of a model's failures, line by line; nothing where nothing failed."""
     if not evidence.failed:
         return
@@ -338,6 +341,14 @@ def diagnosis(evidence: Evidence) -> Iterator[str]:
     pattern = next(pattern for pattern in PATTERNS if pattern.fits(evidence))
     yield f"suspect    {pattern.sentence.format(**evidence.words)}"
     yield f"next       {pattern.command.format(**evidence.words)}"
+
+
+def vocabulary_diagnosis(result: Result) -> Iterator[str]:
+    """The digest of a vocabulary without a model; nothing where it passed."""
+    if result.status == "fail":
+        yield f"first bad  {result.id.partition('/')[0]}, {_place(result)}"
+        yield f"suspect    a text becomes other tokens: suspect the tokenizer: {result.cause}"
+        yield f"next       {result.advice}"
 
 
 def agreement(groups: Sequence[Sequence[str]]) -> str:
@@ -361,7 +372,7 @@ def layer_of(result: Result) -> str:
     return found[1] if found else ""
 
 
-def _places(evidence: Evidence) -> Iterator[Result]:
+def _places(evidence: ModelFailures) -> Iterator[Result]:
     """For each pair of a tier and what it was held against, the failure that says best where."""
     yield evidence.place
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
@@ -402,7 +413,7 @@ def _kernel_file(kernel: str) -> str:
     return str(found[0]) if found else ""
 
 
-def _run(job: Job, spec: TierSpec) -> list[str]:
+def _run(job: ValidationJob, spec: TierSpec) -> list[str]:
     """The command in which the tier goes wrong once more, with nothing else running: to be recorded."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
@@ -414,19 +425,19 @@ def _run(job: Job, spec: TierSpec) -> list[str]:
     return ["validate", "--model", str(job.gguf.path), *tokens, *layers, "--tiers", spec.name, *ordering]
 
 
-def _resync(job: Job, layer: str) -> str:
+def _resync(job: ValidationJob, layer: str) -> str:
     """Every layer on the reference's own input; where that was so already, all of the layer that is off."""
     return f"{job.repro} --nodes '*-{layer}'" if job.resync else f"{job.repro} --resync"
 
 
-def _with_oracle(job: Job) -> str:
+def _with_oracle(job: ValidationJob) -> str:
     """The same again, the oracle beside it."""
     words = shlex.split(job.repro)
     words[words.index("--tiers") + 1] += f",{ORACLE.tier}"
     return shlex.join(words)
 
 
-def _stepwise(job: Job, spec: TierSpec) -> list[str]:
+def _stepwise(job: ValidationJob, spec: TierSpec) -> list[str]:
     """The prompt and what the golden goes on with, in one pass and token by token."""
     golden = job.golden
     more = [] if golden is None or golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
@@ -434,7 +445,7 @@ def _stepwise(job: Job, spec: TierSpec) -> list[str]:
     return ["zinc-rt", "validate", "--model", str(job.gguf.path), "--tiers", spec.text, "--tokens", tokens]
 
 
-def _judge(job: Job) -> list[str]:
+def _judge(job: ValidationJob) -> list[str]:
     """The oracle against its own second opinion, which another library computes."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     layers = [] if job.layers.whole else ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
@@ -442,7 +453,7 @@ def _judge(job: Job) -> list[str]:
     return ["zinc-rt", "validate", "--model", str(job.gguf.path), "--tiers", tiers, *tokens, *layers]
 
 
-def _input(job: Job) -> list[str]:
+def _input(job: ValidationJob) -> list[str]:
     """As it was asked for."""
     words = shlex.split(job.repro)
     return ["--input", words[words.index("--input") + 1]] if "--input" in words else []

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from zinc_rt.report import Result
-from zinc_rt.validate.capture import Run
-from zinc_rt.validate.checks import Reference, Subject
+from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT, DRIFT_GROWTH, STREAM, Alone, rounding
 from zinc_rt.validate.measure import compare
 
@@ -37,8 +37,8 @@ GROWS = ("layer", "node", "logits", "decode")
 class Isolated:
     """Two runs over the prompt and some tokens more, each layer fed by `feeds`, f32 [T + steps, D] by label."""
 
-    batched: Run
-    stepwise: Run
+    batched: CapturedRun
+    stepwise: CapturedRun
     feeds: dict[str, np.ndarray]
     prompt: int
     same_bits: bool  # whether both ways must agree to the bit
@@ -48,7 +48,7 @@ def alone_limit(architecture: str) -> Alone:
     return ALONE_OF.get(architecture, ALONE)
 
 
-def isolation_check(subject: Subject, isolated: Isolated, reference: Reference, limit: Alone) -> Result:
+def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Reference, limit: Alone) -> Result:
     """Every layer and the head by itself, in one pass and token by token."""
     worst = {"spread": 0.0, "token": 0.0, "head": 0.0, "gain": 0.0}
     bad: dict[str, object] = {}
@@ -144,13 +144,13 @@ def may_be_drift(results: Iterable[Result]) -> bool:
     return any(_near(result) for result in results)
 
 
-def without_drift(results: Iterable[Result], one: Run, other: Run, prompt: int) -> list[Result]:
+def without_drift(results: Iterable[Result], one: CapturedRun, other: CapturedRun, prompt: int) -> list[Result]:
     """The same results, each layer being right on its own; those that drift explains pass, and say so. `one`,
     `other`: the oracle's run in two orderings."""
     return [_judged(result, one, other, prompt) if _near(result) else result for result in results]
 
 
-def _judged(result: Result, one: Run, other: Run, prompt: int) -> Result:
+def _judged(result: Result, one: CapturedRun, other: CapturedRun, prompt: int) -> Result:
     name = result.id.rpartition("/")[2]
     width = next(iter(one.layers.values())).reshape(prompt, -1).shape[-1]
     if result.kind in ("logits", "decode"):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.model.emitter import Model
+from zinc_rt.model.builder import Model
 
 LONG_SECONDS = 60.0
 SAMPLE_WEIGHTS = 1 << 21
@@ -34,7 +34,7 @@ class Estimate:
         return f"about {minutes} for {self.passes} passes, {memory}"
 
 
-def multiply_adds(model: Model, graph: Graph) -> int:
+def multiply_adds(model: Model, graph: OpGraph) -> int:
     """Of one token, over the weights `graph` reads; of stacked experts only those a token uses."""
     gguf = model.gguf
     count, used = (
@@ -53,7 +53,7 @@ def multiply_adds(model: Model, graph: Graph) -> int:
 
 def estimate(
     model: Model,
-    graph: Graph,
+    graph: OpGraph,
     plan: MemoryPlan,
     ordering: str,
     *,

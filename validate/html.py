@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import jinja2
 
-from zinc_rt.commands.output import simulated
+from zinc_rt.commands.output import simulated_note
 from zinc_rt.report import Report, Result
 from zinc_rt.validate.table import figure, first_bad, limit
 
@@ -22,7 +22,7 @@ BAND = 16  # above and below the axis, for what has no place on it
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DriftMark:
     """One layer's error in pixels. Zero lies on the floor and infinity on the top, beside the axis."""
 
     x: float
@@ -32,19 +32,19 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DriftLine:
     """One series of a chart: `points` are the polylines between neighbouring values, `marks` every layer."""
 
     name: str
     points: list[str]
-    marks: list[Mark]
+    marks: list[DriftMark]
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class DriftChart:
     """max abs error of each layer on a logarithmic axis."""
 
-    lines: list[Line]
+    lines: list[DriftLine]
     ticks: list[tuple[float, str]]
     layers: list[tuple[float, str]]
     limit_y: float | None
@@ -54,7 +54,7 @@ class Chart:
     left: int = MARGIN_LEFT
 
 
-def drift_chart(results: Sequence[Result]) -> Chart | None:
+def drift_chart(results: Sequence[Result]) -> DriftChart | None:
     """None where fewer than two layers have an error to plot."""
     layers = [result for result in results if result.kind == "layer" and "max_abs" in result.measure]
     series = {"free-running": [float(result.measure["max_abs"]) for result in layers]}
@@ -78,19 +78,19 @@ def drift_chart(results: Sequence[Result]) -> Chart | None:
     def x(index: int) -> float:
         return round(MARGIN_LEFT + 12 + (CHART_WIDTH - MARGIN_LEFT - 24) * index / (len(layers) - 1), 1)
 
-    def mark(index: int, value: float) -> Mark:
+    def mark(index: int, value: float) -> DriftMark:
         name = _name(layers[index])
         if not math.isfinite(value):
-            return Mark(x(index), MARGIN_TOP, f"{name}: not finite", "nonfinite")
+            return DriftMark(x(index), MARGIN_TOP, f"{name}: not finite", "nonfinite")
         return (
-            Mark(x(index), y(value), f"{name}: {value:.2e}")
+            DriftMark(x(index), y(value), f"{name}: {value:.2e}")
             if value
-            else Mark(x(index), floor, f"{name}: 0", "zero")
+            else DriftMark(x(index), floor, f"{name}: 0", "zero")
         )
 
     lines = [_line(name, [mark(i, value) for i, value in enumerate(values)]) for name, values in series.items()]
     every = -(-len(layers) // 16)
-    return Chart(
+    return DriftChart(
         lines=lines,
         ticks=[(y(10.0**e), f"1e{e}") for e in range(low, high + 1)],
         layers=[(x(i), r.id.rpartition("-")[2]) for i, r in enumerate(layers) if i % every == 0],
@@ -99,10 +99,10 @@ def drift_chart(results: Sequence[Result]) -> Chart | None:
     )
 
 
-def _line(name: str, marks: list[Mark]) -> Line:
+def _line(name: str, marks: list[DriftMark]) -> DriftLine:
     runs = groupby(marks, key=lambda mark: mark.kind == "value")
     pieces = [[f"{mark.x},{mark.y}" for mark in run] for is_value, run in runs if is_value]
-    return Line(name, [" ".join(piece) for piece in pieces if len(piece) > 1], marks)
+    return DriftLine(name, [" ".join(piece) for piece in pieces if len(piece) > 1], marks)
 
 
 def _name(result: Result) -> str:
@@ -155,5 +155,5 @@ def to_html(report: Report, *, strict: bool = False) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
-        report=report.as_dict(strict=strict), groups=groups, simulated=simulated(report).removeprefix(" on ")
+        report=report.as_dict(strict=strict), groups=groups, simulated=simulated_note(report).removeprefix(" on ")
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.format import read_arrays, read_golden
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.rewrite import find_label, injected_name, keep
 
 
@@ -47,12 +47,12 @@ def parse_layers(text: str, total: int) -> Layers:
     return Layers(first, last, total)
 
 
-def transform(layers: Layers) -> Callable[[Graph], Graph] | None:
+def transform(layers: Layers) -> Callable[[OpGraph], OpGraph] | None:
     """What an engine does to each stage's graph to run only these layers; None for the whole model."""
     if layers.whole:
         return None
 
-    def cut(graph: Graph) -> Graph:
+    def cut(graph: OpGraph) -> OpGraph:
         ends = [f"l_out-{layer}" for layer in range(layers.first, layers.last)]
         # a layer whose output is replaced feeds nothing any more, and is looked at all the same
         ends = [end for end in ends[:-1] if injected_name(end) in graph.buffers] + ends[-1:]

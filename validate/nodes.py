@@ -14,8 +14,8 @@ import numpy as np
 
 from zinc_rt.golden.format import Golden
 from zinc_rt.report import Result
-from zinc_rt.validate.capture import Run
-from zinc_rt.validate.checks import Reference, Subject
+from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.limits import ALL_BUT, NODE
 from zinc_rt.validate.measure import Limit, compare
 
@@ -25,7 +25,7 @@ FEW = 5  # named beyond the first; the rest is counted
 
 
 def nodes_check(
-    subject: Subject, golden: Golden, reference: Reference, runs: Mapping[str, Run], *, fed: bool
+    subject: CheckedPair, golden: Golden, reference: Reference, runs: Mapping[str, CapturedRun], *, fed: bool
 ) -> Result:
     """`runs` by stage, over the prompt at least; `fed`: each layer by the reference. Values that only one side has
     are in the measure, by name."""
@@ -81,7 +81,7 @@ def nodes_check(
 
 
 def _pairs(
-    reference: Reference, runs: Mapping[str, Run], tokens: int
+    reference: Reference, runs: Mapping[str, CapturedRun], tokens: int
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray, int]]:
     """Stage, label, both values [R, columns] and the head's width, in graph order."""
     for stage, run in runs.items():
@@ -117,7 +117,7 @@ def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
     return {"spread": spread, "factor": gain if wholly else 0.0}
 
 
-def _allowed(subject: Subject, measure: str, label: str, fed: bool, last: int) -> float:
+def _allowed(subject: CheckedPair, measure: str, label: str, fed: bool, last: int) -> float:
     """`last`: the largest position compared."""
     if subject.limit.bits:
         return 0.0
@@ -135,7 +135,7 @@ def _first(
 
 
 def _cause(
-    subject: Subject, stage: str, label: str, measure: str, value: float, allowed: float, before: str
+    subject: CheckedPair, stage: str, label: str, measure: str, value: float, allowed: float, before: str
 ) -> str:
     how = f"{value:.1e} of its size, at most {allowed:.1e} (healthy {NODE.healthy[measure]:.1e})"
     if label.startswith(CHOICES):

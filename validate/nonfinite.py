@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.engine import CAPACITIES, Engine
 from zinc_rt.ir.graph import ABSENT, Node
 from zinc_rt.model.scales import in_weight
-from zinc_rt.validate.capture import Run, label_of
+from zinc_rt.validate.capture import CapturedRun, label_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Origin:
         )
 
 
-def holds_nonfinite(run: Run) -> bool:
+def holds_nonfinite(run: CapturedRun) -> bool:
     return not all(np.isfinite(array).all() for array in (run.logits, *run.values.values()))
 
 

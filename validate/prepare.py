@@ -20,7 +20,7 @@ from zinc_rt.model.registry import require_architecture
 from zinc_rt.settings import Settings
 from zinc_rt.validate.capture import Selection, capture, labels_of
 from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
-from zinc_rt.validate.runner import Job, Smallest, model_name
+from zinc_rt.validate.runner import Smallest, ValidationJob, model_name
 from zinc_rt.validate.tiers import TierSpec, parse_tiers
 
 DEFAULT_TOKENS = 8
@@ -29,7 +29,7 @@ DEFAULT_STEPS = 2
 REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference")
 
 
-def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
+def prepare(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
     """One job a model. Raises UsageError or InputError, before anything runs, for what cannot be."""
     if arguments.model is not None:
         golden = read_golden(arguments.golden) if arguments.golden else None
@@ -42,7 +42,9 @@ def prepare(arguments: argparse.Namespace, settings: Settings) -> list[Job]:
     return [_job(read_gguf(pair.model), read_golden(pair.golden), arguments, settings) for pair in embedded()]
 
 
-def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, settings: Settings) -> Job:
+def _job(
+    gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, settings: Settings
+) -> ValidationJob:
     tiers = [
         replace(spec, choice=_choice(spec, arguments))
         for spec in parse_tiers(arguments.tiers, arguments.ordering, options.ORDERING_CHOICES)
@@ -71,7 +73,7 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
     selection = Selection(("l_out-*", "ffn_moe_topk-*", *arguments.nodes), layers.first, layers.last)
     if arguments.nodes:
         _refuse_unknown_nodes(gguf, layers, ctx, arguments.nodes)
-    return Job(
+    return ValidationJob(
         gguf=gguf,
         name=model_name(gguf.path),
         tiers=tuple(tiers),
@@ -96,7 +98,7 @@ def _job(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, s
 def _smallest(folder: str | None) -> Smallest | None:
     if folder is None:
         return None
-    from zinc_rt.validate.repro import with_repro  # only then are the rooms of logs needed
+    from zinc_rt.validate.smallest_case import with_repro  # only then are the rooms of logs needed
 
     return partial(with_repro, folder=Path(folder))
 

@@ -15,10 +15,10 @@ from zinc_rt.facts import leaned_on
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.scales import not_finite
 from zinc_rt.report import Result
-from zinc_rt.validate.capture import Run, Selection, aliases_of
+from zinc_rt.validate.capture import CapturedRun, Selection, aliases_of
 from zinc_rt.validate.checks import (
+    CheckedPair,
     Reference,
-    Subject,
     decode_check,
     golden_check,
     greedy_check,
@@ -30,12 +30,12 @@ from zinc_rt.validate.checks import (
     same_bits_check,
 )
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
+from zinc_rt.validate.host_checks import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 from zinc_rt.validate.nodes import nodes_check
 from zinc_rt.validate.nonfinite import first_nonfinite
-from zinc_rt.validate.runner import FORWARD, REFERENCE, Job, Runner
-from zinc_rt.validate.text import HOST, draws_check, tokenizer_check
+from zinc_rt.validate.runner import FORWARD, REFERENCE, ValidationJob, ValidationRunner
 from zinc_rt.validate.tiers import TierSpec
 
 SECOND_OPINION = "float32-dequant"
@@ -46,15 +46,15 @@ STEPS = Limit(bits=True, why="each step is what was asked for")
 FEW_TOKENS = 4  # that one by one show a difference between the stages, where none were generated
 
 
-def validate(runner: Runner) -> Iterator[Result]:
+def validate(runner: ValidationRunner) -> Iterator[Result]:
     """Every check of one model, as it is made."""
     job = runner.job
     for spec in job.tiers if job.golden is not None else ():
         yield from _against_golden(runner, spec)
     if job.golden is not None and job.layers.whole:
-        subject = Subject(job.name, HOST, job.golden.path.name, SAME, job.repro)
-        if (tokenized := tokenizer_check(subject, job.golden, job.gguf)) is not None:
-            yield tokenized
+        subject = CheckedPair(job.name, HOST, job.golden.path.name, SAME, job.repro)
+        if texts := job.golden.meta.get("tokenizer"):
+            yield tokenizer_check(subject, texts, job.gguf)
     if job.reference is not None:
         yield from _between_tiers(runner, job.reference)
     if job.alone and len(job.tiers) == 1 and job.reference in (None, job.tiers[0]):
@@ -65,11 +65,11 @@ def validate(runner: Runner) -> Iterator[Result]:
         yield _sanitizer(runner)
 
 
-def _steps(runner: Runner) -> Iterator[Result]:
+def _steps(runner: ValidationRunner) -> Iterator[Result]:
     """What the host fed a tier is no comparison of its own where it is right."""
     for spec, watch in runner.watches.items():
         if watch.wrong is not None:
-            yield Subject(runner.job.name, spec.text, spec.text, STEPS, runner.job.repro).result(
+            yield CheckedPair(runner.job.name, spec.text, spec.text, STEPS, runner.job.repro).result(
                 "steps",
                 "step",
                 passed=False,
@@ -79,14 +79,14 @@ def _steps(runner: Runner) -> Iterator[Result]:
             )
 
 
-def _not_finite(runner: Runner) -> Iterator[Result]:
+def _not_finite(runner: ValidationRunner) -> Iterator[Result]:
     """NaN and infinity are no rounding, and no agreement either where two tiers have the same bits."""
     job, spoilt = runner.job, list(runner.nonfinite())
     weights = [found.text for found in not_finite(job.gguf)] if spoilt else []
     for spec, run in spoilt:
         origin = first_nonfinite(runner.engine(spec), job.tokens, run.generated, runner.inject())
         count = sum(int(np.count_nonzero(~np.isfinite(array))) for array in (run.logits, *run.values.values()))
-        yield Subject(job.name, spec.text, spec.text, FINITE, job.repro).result(
+        yield CheckedPair(job.name, spec.text, spec.text, FINITE, job.repro).result(
             "finite",
             "finite",
             passed=False,
@@ -96,7 +96,7 @@ def _not_finite(runner: Runner) -> Iterator[Result]:
         )
 
 
-def _sanitizer(runner: Runner) -> Result:
+def _sanitizer(runner: ValidationRunner) -> Result:
     """A simulated device is stricter than silicon: whatever it found is a failure, equal bits or not."""
     found, job = runner.findings(), runner.job
     told = [_told(finding) for finding in found[:FEW]]
@@ -130,7 +130,7 @@ def _told(finding: Finding) -> dict[str, Any]:
     return {"finding": finding.text, **{name: fact for name, fact in facts.items() if fact}}
 
 
-def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
+def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[Result]:
     job, golden = runner.job, runner.job.golden
     assert golden is not None
     limit = against_golden(job.gguf.architecture, spec.ordering, golden.ordering)
@@ -139,7 +139,7 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
     if golden.rows is None:  # every token of them: compared one by one, where they were asked for
         kept = {label: value for label, value in reference.nodes.items() if not _selected(job, label)}
         reference = replace(reference, nodes=kept)
-    subject = Subject(job.name, spec.text, golden.path.name + own.variant, limit, job.repro)
+    subject = CheckedPair(job.name, spec.text, golden.path.name + own.variant, limit, job.repro)
     if (spoilt := golden_check(subject, reference)) is not None:
         yield spoilt
     run = runner.run(spec, FORWARD, selection=job.selection, steps=job.steps)
@@ -170,13 +170,13 @@ def _against_golden(runner: Runner, spec: TierSpec) -> Iterator[Result]:
     yield from results
 
 
-def _selected(job: Job, label: str) -> bool:
+def _selected(job: ValidationJob, label: str) -> bool:
     layer = label.rpartition("-")[2]
     return job.selection.wants(label, int(layer) if layer.isdigit() else None)
 
 
 def _nodes(
-    runner: Runner, spec: TierSpec, subject: Subject, reference: Reference, isolated: Isolated | None
+    runner: ValidationRunner, spec: TierSpec, subject: CheckedPair, reference: Reference, isolated: Isolated | None
 ) -> Result:
     """The golden's values inside the layers, each layer fed by it where it can be."""
     job = runner.job
@@ -189,7 +189,7 @@ def _nodes(
     return nodes_check(subject, job.golden, reference, {"prefill": run}, fed=False)
 
 
-def _held_to_the_bit(job: Job, spec: TierSpec) -> bool:
+def _held_to_the_bit(job: ValidationJob, spec: TierSpec) -> bool:
     """Whether the reference tier, whose layers are looked at alone, speaks for this one too."""
     other = job.reference
     return (
@@ -197,7 +197,7 @@ def _held_to_the_bit(job: Job, spec: TierSpec) -> bool:
     )
 
 
-def _isolated(runner: Runner, spec: TierSpec, reference: Reference, after: list[int]) -> Isolated | None:
+def _isolated(runner: ValidationRunner, spec: TierSpec, reference: Reference, after: list[int]) -> Isolated | None:
     """Each layer, the head too, fed by the reference, in both stages; None where it lacks a layer."""
     job = runner.job
     labels = [f"l_out-{layer}" for layer in range(job.layers.total)]
@@ -224,14 +224,14 @@ def _isolated(runner: Runner, spec: TierSpec, reference: Reference, after: list[
     return Isolated(batched, stepwise, feeds, len(job.tokens), same_bits=_itself(job, spec).limit.bits)
 
 
-def _opinion(runner: Runner, ordering: str, after: list[int]) -> Run:
+def _opinion(runner: ValidationRunner, ordering: str, after: list[int]) -> CapturedRun:
     """What the oracle has for the prompt and these tokens after it."""
     oracle = TierSpec(ORACLE.tier, ordering, f"{ORACLE.tier}:{ordering}")
     job = runner.job
     return runner.run(oracle, "rounding's own growth", selection=job.selection, steps=len(after), follow=after)
 
 
-def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
+def _between_tiers(runner: ValidationRunner, spec: TierSpec) -> Iterator[Result]:
     """Every other tier against the reference tier, both fed the reference's own greedy tokens."""
     job = runner.job
     first = runner.run(spec, REFERENCE, selection=job.selection, steps=job.steps)
@@ -240,7 +240,7 @@ def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
         if other == spec:
             continue
         limit = between(other.ordering, spec.ordering)
-        subject = Subject(job.name, other.text, spec.text, limit, job.repro)
+        subject = CheckedPair(job.name, other.text, spec.text, limit, job.repro)
         run = runner.run(other, FORWARD, selection=job.selection, steps=job.steps, follow=reference.greedy)
         results = list(
             node_checks(subject, run, reference, _resynced(runner, other, reference) if job.resync else None)
@@ -257,7 +257,7 @@ def _between_tiers(runner: Runner, spec: TierSpec) -> Iterator[Result]:
         yield from _two_ways(runner, spec, first)
 
 
-def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | None:
+def _resynced(runner: ValidationRunner, spec: TierSpec, reference: Reference) -> CapturedRun | None:
     """The run in which every layer reads the reference's output of the layer before it; None where it has none."""
     job = runner.job
     inside = range(job.layers.first, job.layers.last - 1)
@@ -268,13 +268,13 @@ def _resynced(runner: Runner, spec: TierSpec, reference: Reference) -> Run | Non
     return runner.run(spec, "forward, each layer fed by the reference", selection=job.selection, inject=known)
 
 
-def _itself(job: Job, spec: TierSpec) -> Subject:
+def _itself(job: ValidationJob, spec: TierSpec) -> CheckedPair:
     """One tier held against itself: the same bits, but for BLAS, which picks its summation order by shape."""
     limit = between(spec.ordering, "") if spec.ordering == SECOND_OPINION else SAME
-    return Subject(job.name, spec.text, spec.text, limit, job.repro)
+    return CheckedPair(job.name, spec.text, spec.text, limit, job.repro)
 
 
-def _two_ways(runner: Runner, spec: TierSpec, tapped: Run) -> Iterator[Result]:
+def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> Iterator[Result]:
     """What a tier made of the prompt, tapped, and of the tokens after it, one by one, against one untapped pass
     over all but the last token; the last continues that pass."""
     job, same = runner.job, _itself(runner.job, spec)
@@ -289,7 +289,7 @@ def _two_ways(runner: Runner, spec: TierSpec, tapped: Run) -> Iterator[Result]:
     )
     yield _untapped_check(same, _rows(plain, 0, prompt), replace(tapped, logits=tapped.logits[:prompt]))
     if len(after) > 1:
-        a, b = _rows(plain, prompt, None), Run(tapped.logits[prompt:], {})
+        a, b = _rows(plain, prompt, None), CapturedRun(tapped.logits[prompt:], {})
         result = _stepwise_check(same, a, b)
         if result.first_bad:
             result.first_bad["token"] += prompt
@@ -303,7 +303,7 @@ def _two_ways(runner: Runner, spec: TierSpec, tapped: Run) -> Iterator[Result]:
         yield _stepwise_check(same, _rows(tapped, 0, len(few)), stepwise)
 
 
-def _between_stages(runner: Runner, spec: TierSpec, result: Result, tokens: list[int]) -> Result:
+def _between_stages(runner: ValidationRunner, spec: TierSpec, result: Result, tokens: list[int]) -> Result:
     """The same failure at the first node in graph order whose two stages part; as it is, where no tap shows it."""
     layers = runner.job.layers
     everything = Selection(("*",), layers.first, layers.last)
@@ -317,27 +317,30 @@ def _between_stages(runner: Runner, spec: TierSpec, result: Result, tokens: list
             continue
         measured = compare(other.values[label], value, limit, head_dim=one.head_dims.get(label, 0))
         if not measured.within:
-            return replace(result, first_bad={"node": label, "stage": "decode", **measured.first_bad})
+            bad = {"node": label, "stage": "decode", **measured.first_bad}
+            if launched := _kernels(runner, spec, label, state=True):
+                bad["kernels"] = list(launched)
+            return replace(result, first_bad=bad)
     return result
 
 
-def _rows(run: Run, first: int, last: int | None) -> Run:
+def _rows(run: CapturedRun, first: int, last: int | None) -> CapturedRun:
     """Part of the positions of a run: a later one changes none before it."""
     values = {label: value[first:last] for label, value in run.values.items()}
     return replace(run, logits=run.logits[first:last], values=values)
 
 
-def _stepwise_check(subject: Subject, batched: Run, stepwise: Run) -> Result:
+def _stepwise_check(subject: CheckedPair, batched: CapturedRun, stepwise: CapturedRun) -> Result:
     cause = "one pass over the tokens and token by token differ"
     return same_bits_check(subject, "stepwise", "prefill", batched, stepwise, cause)
 
 
-def _untapped_check(subject: Subject, plain: Run, tapped: Run) -> Result:
+def _untapped_check(subject: CheckedPair, plain: CapturedRun, tapped: CapturedRun) -> Result:
     cause = "only the untapped graph reuses memory: aliasing, or a missing barrier"
     return same_bits_check(subject, "untapped", "tap", plain, tapped, cause)
 
 
-def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[Result]:
+def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) -> Iterator[Result]:
     """What one tier can say about itself: two ways through it agree, and so does another ordering."""
     job = runner.job
     same = _itself(job, spec)
@@ -349,13 +352,13 @@ def _alone(runner: Runner, spec: TierSpec, *, second_opinion: bool) -> Iterator[
         yield _stepwise_check(same, tapped, stepwise)
     if second_opinion and spec.ordering != SECOND_OPINION:
         other = TierSpec(ORACLE.tier, SECOND_OPINION, f"{ORACLE.tier}:{SECOND_OPINION}")
-        subject = Subject(job.name, spec.text, other.text, between(spec.ordering, SECOND_OPINION), job.repro)
+        subject = CheckedPair(job.name, spec.text, other.text, between(spec.ordering, SECOND_OPINION), job.repro)
         reference = reference_from_run(runner.run(other, "second opinion", selection=job.selection))
         yield from node_checks(subject, tapped, reference, None)
         yield logits_check(subject, tapped, reference)
 
 
-def _first_divergent(runner: Runner, spec: TierSpec, against: TierSpec, subject: Subject) -> Result:
+def _first_divergent(runner: ValidationRunner, spec: TierSpec, against: TierSpec, subject: CheckedPair) -> Result:
     """The first node in graph order that parts from the reference tier, all nodes captured on both."""
     layers = runner.job.layers
     everything = Selection(patterns=("*",), first=layers.first, last=layers.last)
@@ -377,13 +380,16 @@ def _first_divergent(runner: Runner, spec: TierSpec, against: TierSpec, subject:
     )
 
 
-def _kernels(runner: Runner, spec: TierSpec, label: str) -> tuple[str, ...]:
-    """What the tier launches for a value's node in the prompt's tapped pass; nothing where it has no kernels."""
+def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: bool = False) -> tuple[str, ...]:
+    """What the tier launches for a value's node in the prompt's tapped pass; with `state` also for the nodes that
+    store to the state or KV cache it reads. Nothing where the tier has no kernels."""
     tokens = min(len(runner.job.tokens), CAPACITIES[-1])
     variants = runner.engine(spec).variants
     variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
-    calls = [call for call in variant.program.calls if label in aliases_of(call.node)]
-    if not calls:
-        return ()
-    call = calls[-1]  # of several values of one name the last keeps it
-    return kernel_names(call.entry.code, call.node, variant.graph, variant.program.plan.capacity)
+    program, buffers = variant.program, variant.graph.buffers
+    calls = [call for call in program.calls if label in aliases_of(call.node)][-1:]  # the last keeps the name
+    if state and calls:
+        kept = {name for name in calls[0].node.inputs if buffers[name].role == "state"}
+        calls += [call for call in program.calls if kept & set(call.node.outputs) and call not in calls]
+    found = (kernel_names(c.entry.code, c.node, variant.graph, program.plan.capacity) for c in calls)
+    return tuple(dict.fromkeys(name for names in found for name in names))

@@ -19,7 +19,7 @@ from zinc_rt.model.gguf import GGUFFile, digest
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import cache
-from zinc_rt.validate.capture import Run, Selection, capture
+from zinc_rt.validate.capture import CapturedRun, Selection, capture
 from zinc_rt.validate.layers import Input, Layers, transform
 from zinc_rt.validate.nonfinite import holds_nonfinite
 from zinc_rt.validate.steps import StepWatch
@@ -28,11 +28,11 @@ from zinc_rt.validate.tiers import TierSpec
 FORWARD, REFERENCE = "forward", "reference"  # a tier's own pass
 
 # (runner, tier, the tokens it was fed after the prompt, the result that fails) -> that result with its artifacts
-Smallest = Callable[["Runner", TierSpec, list[int], Result], Result]
+Smallest = Callable[["ValidationRunner", TierSpec, list[int], Result], Result]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ValidationJob:
     """Everything one model's validation depends on."""
 
     gguf: GGUFFile
@@ -56,20 +56,22 @@ class Job:
     repro: str = ""
 
 
-class Runner:
+class ValidationRunner:
     """Engines opened once per tier, runs remembered: here, and for T-CPU on disk."""
 
-    def __init__(self, job: Job, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, job: ValidationJob, say: Callable[[str], None] = lambda text: None) -> None:
         self.job = job
         self.say = say
         self._stack = ExitStack()
         self._engines: dict[TierSpec, Engine] = {}
         self.watches: dict[TierSpec, StepWatch] = {}
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, CapturedRun] = {}
         self.from_disk: dict[str, None] = {}  # what was not computed now, in order
-        self._whole: dict[TierSpec, Run] = {}  # each tier's own pass, nothing of another's fed to its layers
+        self._whole: dict[
+            TierSpec, CapturedRun
+        ] = {}  # each tier's own pass, nothing of another's fed to its layers
 
-    def __enter__(self) -> Runner:
+    def __enter__(self) -> ValidationRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,7 +107,7 @@ class Runner:
         follow: list[int] | None = None,
         steps: int = 0,
         tokens: list[int] | None = None,
-    ) -> Run:
+    ) -> CapturedRun:
         tokens = self.job.tokens if tokens is None else tokens
         inject = {**(inject or {}), **self.inject()}
         key_of = partial(
@@ -156,14 +158,14 @@ class Runner:
             cache.store(key, result)
         return self._kept(spec, result, what)
 
-    def _kept(self, spec: TierSpec, run: Run, what: str) -> Run:
+    def _kept(self, spec: TierSpec, run: CapturedRun, what: str) -> CapturedRun:
         if what in (FORWARD, REFERENCE):
             self._whole.setdefault(spec, run)
         return run
 
     def same_bits(self) -> list[list[str]]:
         """The tiers that ran, in groups that agree to the bit in all that was kept of the prompt's pass."""
-        groups: list[tuple[Run, list[str]]] = []
+        groups: list[tuple[CapturedRun, list[str]]] = []
         for spec, run in self._whole.items():
             group = next((names for other, names in groups if _equal(run, other, len(self.job.tokens))), None)
             if group is None:
@@ -172,7 +174,7 @@ class Runner:
                 group.append(spec.text)
         return [names for _, names in groups]
 
-    def nonfinite(self) -> Iterator[tuple[TierSpec, Run]]:
+    def nonfinite(self) -> Iterator[tuple[TierSpec, CapturedRun]]:
         """Tiers whose own pass holds a value that is not finite."""
         return ((spec, run) for spec, run in self._whole.items() if holds_nonfinite(run))
 
@@ -200,7 +202,7 @@ class Runner:
         return instrument.consulted() if instrument is not None else ()
 
 
-def _equal(a: Run, b: Run, tokens: int) -> bool:
+def _equal(a: CapturedRun, b: CapturedRun, tokens: int) -> bool:
     values = a.values.keys() == b.values.keys() and all(
         a.values[label].tobytes() == value.tobytes() for label, value in b.values.items()
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from zinc_rt.commands.output import simulated
+from zinc_rt.commands.output import simulated_note
 from zinc_rt.facts import leaning
 from zinc_rt.report import Report, Result
 from zinc_rt.terminal import Column, Page, Table, number
@@ -235,4 +235,4 @@ def verdict(report: Report, models: int, *, strict: bool) -> str:
         parts.insert(0, f"{', '.join(report.simulated_unasked)} simulated without --device sim")
     plural = "" if models == 1 else "s"
     leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
-    return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{simulated(report)}{leans}"
+    return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{simulated_note(report)}{leans}"

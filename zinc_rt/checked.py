@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zinc_rt import folders
+from zinc_rt import files
 from zinc_rt.errors import InputError, OutputError, ZincError
 from zinc_rt.files import write_whole
 from zinc_rt.kmd.discover import Gpu
@@ -64,7 +64,7 @@ class Verdict:
 
 
 def record_path() -> Path:
-    return folders.state_folder() / "checked.json"
+    return files.state_folder() / "checked.json"
 
 
 def identify(driver: Driver, gpu: Gpu) -> Setup:

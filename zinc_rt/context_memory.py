@@ -8,7 +8,7 @@ import psutil
 
 from zinc_rt.errors import UsageError
 from zinc_rt.mem.plan import size_bytes
-from zinc_rt.model.emitter import Limits, Overrides
+from zinc_rt.model.builder import Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 
@@ -17,7 +17,7 @@ TABLE_COPIES = 5  # of the tables of angles: one a stage, and float64 while they
 
 
 def check_context_memory(
-    gguf: GGUFFile, limits: Limits, *, overrides: Overrides | None = None, state: bool
+    gguf: GGUFFile, limits: SequenceLimits, *, overrides: Overrides | None = None, state: bool
 ) -> None:
     """Raises UsageError for a context whose tables, or with `state` its caches too, this machine cannot hold.
 
@@ -44,7 +44,7 @@ def check_context_memory(
     )
 
 
-def _grown(gguf: GGUFFile, limits: Limits, overrides: Overrides | None) -> tuple[int, int]:
+def _grown(gguf: GGUFFile, limits: SequenceLimits, overrides: Overrides | None) -> tuple[int, int]:
     """Bytes of constants, and of state and page tables."""
     model = build_model(gguf, limits, "decode", overrides=overrides)
     kept = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))

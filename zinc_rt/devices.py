@@ -196,7 +196,7 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
     with ExitStack() as undo:
         driver: Driver | None = None
         if choice.simulated:
-            from zinc_rt.sim.client import SimClient
+            from zinc_rt.sim.serve.client import SimClient
 
             # one device for all tiers of this process, gone with it
             client = SimClient(name=f"models-{os.getpid()}", **choice.options)

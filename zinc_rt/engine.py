@@ -6,7 +6,8 @@ and reads logits. Nothing about a token is baked into a variant, so each is buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import abc
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
-from zinc_rt.model.emitter import DeltaForm, Limits, Overrides
+from zinc_rt.model.builder import DeltaForm, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.resident import Counts, Variant, capacity_of
 from zinc_rt.runner import LOGITS, Runner, StepBlock, StepOutput
@@ -45,7 +46,7 @@ around_engines: ContextVar[Callable[[Engine], AbstractContextManager[object]] | 
 
 
 @dataclass(eq=False, slots=True)
-class Request:
+class Sequence:
     """One request's place: its slot and how many tokens it has seen."""
 
     slot: int
@@ -79,7 +80,7 @@ class Engine:
         `timeout_seconds`, `slow`: as Runner has them; `share_arenas`: as Resident has it;
         `highest_pages_first`: as PagedKV has it."""
         self.backend = backend
-        self.limits = Limits(ctx=default_ctx(gguf, ctx), slots=slots)
+        self.limits = SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
         self.settings = settings or Settings()
         overrides = overrides_of(self.settings)
         on_host = backend.device.simulated or not backend.spec.simulable
@@ -96,7 +97,7 @@ class Engine:
         )
         self.runner = Runner(self.variants, timeout_seconds=timeout_seconds, slow=slow)
         self._free_slots = list(range(slots))
-        self._open: set[Request] = set()
+        self._open: set[Sequence] = set()
         pages = slots * self.limits.pages_per_slot
         self._kv = PagedKV(
             pages,
@@ -135,13 +136,13 @@ class Engine:
         self._kv.changes.clear()
 
     @property
-    def sequences(self) -> tuple[Request, ...]:
+    def sequences(self) -> tuple[Sequence, ...]:
         """Those that are open."""
         return tuple(self._open)
 
     # --- sequences -----------------------------------------------------------------------------------------
 
-    def open(self) -> Request:
+    def open(self) -> Sequence:
         """A fresh sequence in a free slot, its recurrent state zero. Raises UsageError when all are taken."""
         if not self._free_slots:
             raise UsageError(
@@ -150,24 +151,24 @@ class Engine:
         slot = self._free_slots.pop(0)
         # cached keys need nothing: a query sees only its own positions
         self.variants.resident.zero(RECURRENT, slot, self.limits.slots, self.runner.stream)
-        sequence = Request(slot)
+        sequence = Sequence(slot)
         self._open.add(sequence)
         return sequence
 
-    def release(self, sequence: Request) -> None:
+    def release(self, sequence: Sequence) -> None:
         """Give the slot and its pages back. Raises UsageError for a sequence that is not open."""
         self._check_open(sequence)
         self._open.remove(sequence)
         self._kv.release(sequence.slot)
         self._free_slots.insert(0, sequence.slot)
 
-    def pages(self, sequence: Request) -> list[int]:
+    def pages(self, sequence: Sequence) -> list[int]:
         """The pages of the cache that hold a sequence's tokens, in order. Raises UsageError as `release`."""
         self._check_open(sequence)
         count = self._kv.tokens(sequence.slot) // self.limits.page_tokens
         return [int(page) for page in self._kv.table[sequence.slot, :count]]
 
-    def _check_open(self, sequence: Request) -> None:
+    def _check_open(self, sequence: Sequence) -> None:
         if sequence not in self._open:
             raise UsageError(
                 f"this sequence was released: slot {sequence.slot} may be another's by now", next="open a new one"
@@ -177,7 +178,7 @@ class Engine:
 
     def forward(
         self,
-        tokens: Sequence[int],
+        tokens: abc.Sequence[int],
         *,
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
@@ -197,8 +198,8 @@ class Engine:
 
     def extend(
         self,
-        sequence: Request,
-        tokens: Sequence[int],
+        sequence: Sequence,
+        tokens: abc.Sequence[int],
         *,
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
@@ -221,8 +222,8 @@ class Engine:
 
     def step(
         self,
-        batch: Iterable[tuple[Request, Sequence[int]]],
-        rows: Sequence[int],
+        batch: Iterable[tuple[Sequence, abc.Sequence[int]]],
+        rows: abc.Sequence[int],
         *,
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
@@ -239,8 +240,8 @@ class Engine:
 
     def advance(
         self,
-        batch: Iterable[tuple[Request, Sequence[int]]],
-        rows: Sequence[int],
+        batch: Iterable[tuple[Sequence, abc.Sequence[int]]],
+        rows: abc.Sequence[int],
         *,
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
@@ -280,7 +281,7 @@ class Engine:
             _tell(handle.variant, tap, handle.counts)
         return output
 
-    def check(self, sequence: Request, tokens: Sequence[int]) -> None:
+    def check(self, sequence: Sequence, tokens: abc.Sequence[int]) -> None:
         """Raises UsageError for a released sequence, ids outside the vocabulary or more tokens than the context
         still holds."""
         self._check_open(sequence)
@@ -297,8 +298,8 @@ class Engine:
     def _fill(
         self,
         block: StepBlock,
-        batch: list[tuple[Request, Sequence[int]]],
-        rows: Sequence[int],
+        batch: list[tuple[Sequence, abc.Sequence[int]]],
+        rows: abc.Sequence[int],
     ) -> None:
         changes = self._kv.changes
         lengths = [len(tokens) for _, tokens in batch]
@@ -328,7 +329,7 @@ class Engine:
             table_value=np.array(list(changes.values()), np.int32),
         )
 
-    def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.Graph:
+    def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
         """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
         return self.variants.graph(stage, inject)
 
@@ -369,7 +370,7 @@ def ctx_warning(gguf: GGUFFile, ctx: int | None) -> str:
     return f"--ctx {ctx} is beyond the {trained} tokens this model was trained for: text may fall apart there"
 
 
-def _check_step(batch: list[tuple[Request, Sequence[int]]], rows: Sequence[int], total: int) -> None:
+def _check_step(batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int], total: int) -> None:
     if len({sequence for sequence, _ in batch}) < len(batch):
         raise UsageError("a sequence is named twice in one step", next="join its tokens")
     wrong = [row for row in rows if not 0 <= row < total]

@@ -1,8 +1,10 @@
-"""Result files: written whole or not at all, and checked before the work that fills them."""
+"""Files this program writes: the folders it has on a user's machine, and results written whole or not at all."""
 
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +12,28 @@ from typing import BinaryIO
 from zinc_rt.errors import OutputError
 
 _NEXT = "choose another path, or free the disk"
+_SHARED = stat.S_ISVTX | stat.S_IWOTH  # every user may make files there, and none may take away another's
+
+
+def cache_folder() -> Path:
+    """Where what can be computed again is kept, for the user who runs this; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / ".cache") / "zinc-rt"
+
+
+def state_folder() -> Path:
+    """Where what was found out on this machine is kept: journals, what passed, the store. It need not exist."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path("~").expanduser() / ".local" / "state") / "zinc-rt"
+
+
+def lock_folder() -> Path:
+    """Where locks lie that every user of the machine must meet. It exists."""
+    run = Path("/run/lock")
+    try:
+        if run.stat().st_mode & _SHARED == _SHARED:
+            return run
+    except OSError:  # not every system has it
+        pass
+    return Path(tempfile.gettempdir())
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:

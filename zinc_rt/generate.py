@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.engine import Engine, Request
+from zinc_rt.engine import Engine, Sequence
 from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.sample import sample
@@ -77,7 +77,7 @@ class Drawn:
 
 def generate(
     engine: Engine,
-    sequence: Request,
+    sequence: Sequence,
     logits: np.ndarray,
     *,
     sampling: Sampling,

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from zinc_rt import folders
+from zinc_rt import files
 from zinc_rt.errors import OutputError, ZincError
 
 
@@ -38,7 +38,7 @@ def take(gpu: str, *, folder: Path | None = None) -> Path:
 
     Raises GpuBusy naming the holder, OutputError where no lock can be made.
     """
-    path = (folder or folders.lock_folder()) / f"zinc-rt-{gpu.rpartition('/')[2]}.lock"
+    path = (folder or files.lock_folder()) / f"zinc-rt-{gpu.rpartition('/')[2]}.lock"
     if path in _held:
         _held[path].users += 1
         return path

@@ -1,8 +1,12 @@
-"""The machine a result comes from, as far as two results have to share it. Nothing here names its owner."""
+"""What a result says of the machine it comes from: what two results have to share, and what the process had of it.
+
+Nothing here names the machine's owner.
+"""
 
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -19,3 +23,25 @@ def host() -> dict[str, Any]:
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """`resident_bytes` counts the pages of mapped files that are in memory. `major_faults`: since the process
+    began, pages that were read from disk while a thread waited. None where the system does not tell."""
+
+    resident_bytes: int
+    peak_resident_bytes: int | None
+    major_faults: int | None
+
+
+def process_memory() -> ProcessMemory:
+    resident = psutil.Process().memory_info().rss
+    try:
+        import resource
+        import sys
+    except ImportError:  # Windows
+        return ProcessMemory(resident, None, None)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # getrusage(2): kilobytes on Linux
+    return ProcessMemory(resident, peak, usage.ru_majflt)

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 
 MAGIC = b"ZRTOBJ1\0"
 KEEP_BYTES = 512 << 20  # the least recently used go beyond this

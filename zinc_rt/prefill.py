@@ -6,15 +6,16 @@ last-token logits agree to the bit in the canonical orderings and closely in flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
 
 import numpy as np
 
-from zinc_rt.engine import CAPACITIES, Engine, Request
+from zinc_rt.engine import CAPACITIES, Engine, Sequence
 from zinc_rt.errors import UnsupportedError, UsageError
-from zinc_rt.ir.graph import Graph, Stage
+from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.lower import refusal
 
@@ -73,8 +74,8 @@ def _refused(engine: Engine, stage: Stage) -> list[str]:
 
 def prefill(
     engine: Engine,
-    sequence: Request,
-    tokens: Sequence[int],
+    sequence: Sequence,
+    tokens: abc.Sequence[int],
     mode: Mode | str,
     *,
     advance: Advance | None = None,
@@ -93,7 +94,9 @@ def prefill(
     return _append(engine, sequence, tokens, CAPACITIES[-1] if mode == "on" else 1, advance), None
 
 
-def prepare(engine: Engine, sequence: Request, tokens: Sequence[int], mode: Mode | str, *, decode: bool) -> None:
+def prepare(
+    engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], mode: Mode | str, *, decode: bool
+) -> None:
     """Load the weights and build the graphs that `prefill` of these will run, with `decode` also the one for the
     tokens after them, so that neither counts as their time. Raises as `prefill`."""
     _require_kernels(engine, mode)
@@ -117,7 +120,7 @@ def _require_kernels(engine: Engine, mode: Mode | str) -> None:
 
 
 def _append(
-    engine: Engine, sequence: Request, tokens: Sequence[int], largest: int, advance: Advance | None
+    engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], largest: int, advance: Advance | None
 ) -> np.ndarray:
     engine.check(sequence, tokens)  # all of them before the first runs
     for start in range(0, len(tokens), largest):
@@ -130,7 +133,7 @@ def _append(
 
 
 def _validate(
-    engine: Engine, sequence: Request, tokens: list[int], advance: Advance | None
+    engine: Engine, sequence: Sequence, tokens: list[int], advance: Advance | None
 ) -> tuple[np.ndarray, PrefillCheck]:
     stages = [_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
     if stages[0] != stages[1]:
@@ -158,5 +161,5 @@ def compare(reference: np.ndarray, batched: np.ndarray, prompt_tokens: int, tole
     )
 
 
-def _experts_used(graph: Graph) -> list[object]:
+def _experts_used(graph: OpGraph) -> list[object]:
     return [node.attrs["k"] for node in graph.nodes if node.op is Op.MOE_GATE_TOPK]

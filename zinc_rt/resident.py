@@ -15,8 +15,8 @@ from zinc_rt.exec import Buffer, Fence, Graph, InFlight, Observer, Stream, Usage
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program, lower
-from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
+from zinc_rt.lower import LoweredGraph, lower
+from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.mem.plan import ARENA, STEP, Allocation, plan_memory
 
 Counts = Sequence[int]  # of a step, in the order of SYMBOLS; those of old logs end early
@@ -25,7 +25,7 @@ RESIDENT = ("weight", "constant")  # roles that are uploaded, not allocated by t
 KEPT: tuple[ir.Role, ...] = ("state", "table")  # roles that live across replays, shared by all variants
 MAX_VARIANTS = 64  # of one graph
 CACHE = "state/state.kv_"  # a query sees only rows that were written
-TAPPED_HEAPS = {**ROLE_HEAPS, "activation": Heap.BAR}  # the host looks at them
+TAPPED_HEAPS = {**ROLE_HEAPS, "activation": BufferHeap.BAR}  # the host looks at them
 
 
 @dataclass(eq=False, slots=True)
@@ -59,7 +59,7 @@ class Variant:
 
     replays: Graph
     key: tuple[int, ...]
-    program: Program
+    program: LoweredGraph
     backend: Backend
     built: Any = None  # the backend's own
     buffers: Mapping[str, Buffer] = field(default_factory=dict)  # by allocation; state's are shared
@@ -73,7 +73,7 @@ class Variant:
         self._step_port = port(STEP, self.key)
 
     @property
-    def graph(self) -> ir.Graph:
+    def graph(self) -> ir.OpGraph:
         return self.program.graph
 
     def submit(self, stream: Stream) -> Fence:
@@ -155,7 +155,7 @@ class Resident:
     def graph(
         self,
         name: str,
-        graph: ir.Graph,
+        graph: ir.OpGraph,
         *,
         max_variants: int = 0,
         observer: Observer | None = None,
@@ -179,19 +179,20 @@ class Resident:
 
     def build(
         self,
-        graph: ir.Graph,
+        graph: ir.OpGraph,
         key: tuple[int, ...],
         replays: Graph,
         *,
         tapped: bool = False,
-        heaps: Mapping[ir.Role, Heap] | None = None,
+        heaps: Mapping[ir.Role, BufferHeap] | None = None,
         steps: int | None = None,
         timed: bool = False,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
         tokens, sequences and rows. `tapped`: no activation shares memory, and the host reaches them
         all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the program's, to look at
-        what is left behind. A variant with any of these has its arena for itself. `timed`: as Program has it."""
+        what is left behind. A variant with any of these has its arena for itself. `timed`: as LoweredGraph
+        has it."""
         backend = self.backend
         plan = plan_memory(
             graph, capacity=capacity_of(key), tap=tapped, heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS)

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent
 # May import every room; none imports them.
 HARNESS = ("bringup", "bundle", "compare", "doctor", "golden", "perf", "probes", "replay", "trace", "validate")
-EVERYBODY = frozenset({"errors", "folders", "object_cache"})  # may be imported from everywhere
+EVERYBODY = frozenset({"errors", "files", "object_cache"})  # may be imported from everywhere
 # What package data is made of; whatever else lies in a folder is nobody's.
 SUFFIXES = (
     ".py", ".s", ".inc", ".zrt", ".c", ".h", ".comp", ".glsl", ".spv", ".cu", ".json", ".yaml", ".toml", ".html",
@@ -35,10 +35,7 @@ def _room(imports: str = "", *, computes: bool = False) -> Room:
 
 _CORE = "backends exec ir kernels lower mem model settings"
 _ENGINE = f"{_CORE} resident runner variants context_memory prefill generate engine devices"
-_HOST = (
-    "sim kmd pm4 isa facts checked gpu_lock arguments terminal cli commands files report code_version rooms "
-    "process_memory host"
-)
+_HOST = "sim kmd pm4 isa facts checked gpu_lock arguments terminal cli commands report code_version rooms host"
 _ALL = f"{_ENGINE} llm text sched serve spirv {_HOST}"
 
 ROOMS: dict[str, Room] = {
@@ -62,7 +59,7 @@ ROOMS: dict[str, Room] = {
     # one model on one device
     "settings": _room("backends"),
     "devices": _room("backends kmd sim checked gpu_lock"),
-    "checked": _room("kmd files"),  # what probes passed here
+    "checked": _room("kmd"),  # what probes passed here
     "gpu_lock": _room(),
     "resident": _room(_CORE, computes=True),
     "variants": _room(f"{_CORE} resident", computes=True),
@@ -75,13 +72,11 @@ ROOMS: dict[str, Room] = {
     "llm": _room(f"{_ENGINE} text"),
     # many requests
     "sched": _room("exec mem"),
-    "serve": _room(f"{_ENGINE} sched text llm files report"),
+    "serve": _room(f"{_ENGINE} sched text llm report"),
     # what people use
-    "files": _room(),
-    "report": _room("files"),
+    "report": _room(),
     "junit": _room("report"),
     "rooms": _room(),
-    "process_memory": _room(),
     "host": _room("backends"),
     "code_version": _room("rooms"),
     "arguments": _room(),  # command lines
@@ -90,7 +85,7 @@ ROOMS: dict[str, Room] = {
     "commands": _room(_ALL),
     "examples": _room(_ALL),
     "errors": _room(),
-    "folders": _room(),
+    "files": _room(),
     "object_cache": _room(),
 }
 

@@ -12,14 +12,14 @@ from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.rewrite import inject as inject_labels
 from zinc_rt.ir.verify import verify
-from zinc_rt.model.emitter import DeltaForm, Limits, Model, Overrides
+from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 from zinc_rt.resident import Resident, Variant
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds; the actual count is data
 MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
-Transform = Callable[[ir.Graph], ir.Graph]
+Transform = Callable[[ir.OpGraph], ir.OpGraph]
 Built = tuple[Stage, tuple[str, ...], bool, bool]  # stage, injected labels, tapped, timed
 
 
@@ -30,7 +30,7 @@ class Variants:
         self,
         gguf: GGUFFile,
         backend: Backend,
-        limits: Limits,
+        limits: SequenceLimits,
         *,
         delta_form: DeltaForm = "ids",
         overrides: Overrides | None = None,
@@ -61,7 +61,7 @@ class Variants:
             )
         return self._models[stage]
 
-    def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.Graph:
+    def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
         """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
         graph = self.model(stage).graph
         if inject:

@@ -17,10 +17,10 @@ from zinc_rt.errors import CheckFailed, UsageError
 from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
-    from zinc_rt.bringup.bisect_env.journal import Session
+    from zinc_rt.bringup.bisect_env.journal import BisectSession
     from zinc_rt.bringup.bisect_env.propose import Proposal
     from zinc_rt.bringup.bisect_env.variables import Assignment
-    from zinc_rt.bringup.bisect_env.words import State
+    from zinc_rt.bringup.bisect_env.wording import SessionState
     from zinc_rt.report import Report
 
 EXAMPLE = """\
@@ -149,27 +149,27 @@ def _start(arguments: argparse.Namespace) -> int:
 
 
 def _next(arguments: argparse.Namespace) -> int:
-    from zinc_rt.bringup.bisect_env import journal, words
+    from zinc_rt.bringup.bisect_env import journal, wording
 
     state = _state(arguments)
     if state.ended:
-        _say(arguments, words.verdict(state))
+        _say(arguments, wording.verdict(state))
         return _report(arguments, state)
     run, told = state.session.proposed, None
     if run is None:
         told = _propose(state)
         run = told.run
-        journal.append(_journal(arguments), {"what": "next", "run": words.setting(state, run)})
-    _say(arguments, words.task(state, run, told, _journal_words(arguments)))
+        journal.append(_journal(arguments), {"what": "next", "run": wording.setting(state, run)})
+    _say(arguments, wording.task(state, run, told, _journal_words(arguments)))
     return _report(arguments, state, run=run, told=told)
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    from zinc_rt.bringup.bisect_env import journal, words
+    from zinc_rt.bringup.bisect_env import journal, wording
 
     state = _state(arguments)
     run = _what_ran(arguments, state.session)
-    row: dict[str, Any] = {"what": "record", "run": words.setting(state, run)}
+    row: dict[str, Any] = {"what": "record", "run": wording.setting(state, run)}
     if arguments.could_not:
         names = [name.strip() for name in arguments.because.split(",") if name.strip()]
         for name in names:
@@ -181,25 +181,25 @@ def _record(arguments: argparse.Namespace) -> int:
         row |= {"outcome": arguments.what}
     journal.append(_journal(arguments), row)
     state = _state(arguments)
-    _say(arguments, words.suspects(state))
+    _say(arguments, wording.suspects(state))
     if state.ended:
-        _say(arguments, words.verdict(state))
+        _say(arguments, wording.verdict(state))
         return _report(arguments, state)
     _say(arguments, "")
     return _next(arguments)
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from zinc_rt.bringup.bisect_env import words
+    from zinc_rt.bringup.bisect_env import wording
 
     state = _state(arguments)
     if state.session.torn:
-        _say(arguments, words.row("journal", f"{state.session.torn} torn line left out"))
-    for text in (words.history(state), words.suspects(state), words.verdict(state)):
+        _say(arguments, wording.row("journal", f"{state.session.torn} torn line left out"))
+    for text in (wording.history(state), wording.suspects(state), wording.verdict(state)):
         if text:
             _say(arguments, text)
     if state.session.proposed is not None and not state.ended:
-        _say(arguments, words.row("next", f"zinc-rt bisect-env next{_journal_words(arguments)}"))
+        _say(arguments, wording.row("next", f"zinc-rt bisect-env next{_journal_words(arguments)}"))
     return _report(arguments, state, run=state.session.proposed)
 
 
@@ -254,11 +254,11 @@ def _journal_words(arguments: argparse.Namespace) -> str:
     return f" --journal {arguments.journal}" if arguments.journal else ""
 
 
-def _state(arguments: argparse.Namespace) -> State:
+def _state(arguments: argparse.Namespace) -> SessionState:
     import numpy as np
 
     from zinc_rt.bringup.bisect_env import journal, model
-    from zinc_rt.bringup.bisect_env.words import State
+    from zinc_rt.bringup.bisect_env.wording import SessionState
 
     session = journal.read(_journal(arguments))
     built = model.build(session.problem)
@@ -267,10 +267,10 @@ def _state(arguments: argparse.Namespace) -> State:
         if run.outcome in ("pass", "fail"):
             present = built.present(np.array([run.run])).T
             posterior = built.after(posterior, present, np.array([run.outcome == "fail"]))
-    return State(session, built, built.beliefs(posterior)[0], posterior)
+    return SessionState(session, built, built.beliefs(posterior)[0], posterior)
 
 
-def _propose(state: State) -> Proposal:
+def _propose(state: SessionState) -> Proposal:
     from zinc_rt.bringup.bisect_env.propose import propose
 
     session = state.session
@@ -283,7 +283,7 @@ def _propose(state: State) -> Proposal:
     return found
 
 
-def _what_ran(arguments: argparse.Namespace, session: Session) -> Assignment:
+def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
     """As proposed, but for what --with says."""
     if session.proposed is None and not arguments.with_:
         raise UsageError("nothing was proposed since the last record", next="zinc-rt bisect-env next")
@@ -297,7 +297,7 @@ def _what_ran(arguments: argparse.Namespace, session: Session) -> Assignment:
     return tuple(run)
 
 
-def _check_set(session: Session, run: Sequence[int]) -> None:
+def _check_set(session: BisectSession, run: Sequence[int]) -> None:
     """Raises UsageError where a file says that a value is not set: a wrong boot would be taken for evidence."""
     for variable, value in zip(session.problem.variables, run, strict=True):
         if not variable.seen_in:
@@ -317,19 +317,23 @@ def _check_set(session: Session, run: Sequence[int]) -> None:
 
 
 def _report(
-    arguments: argparse.Namespace, state: State, *, run: Assignment | None = None, told: Proposal | None = None
+    arguments: argparse.Namespace,
+    state: SessionState,
+    *,
+    run: Assignment | None = None,
+    told: Proposal | None = None,
 ) -> int:
     """0 whether it has ended or not: --json says which."""
-    from zinc_rt.bringup.bisect_env import words
+    from zinc_rt.bringup.bisect_env import wording
     from zinc_rt.report import Report, Result
 
     session = state.session
     details: dict[str, Any] = {"variables": session.source, "journal": str(_journal(arguments))}
     details["ended"] = state.ended
     details["torn_lines"] = session.torn
-    details["now"] = words.setting(state, session.now)
+    details["now"] = wording.setting(state, session.now)
     details["runs"] = [
-        {"set": words.setting(state, each.run), "outcome": each.outcome, "when": each.when}
+        {"set": wording.setting(state, each.run), "outcome": each.outcome, "when": each.when}
         for each in session.runs
     ]
     details["suspects"] = [
@@ -339,9 +343,9 @@ def _report(
     if run is not None:
         how = {
             session.problem.variables[at].name: session.problem.variables[at].how(run[at])
-            for at in words.changes(state, run)
+            for at in wording.changes(state, run)
         }
-        details["next"] = {"set": words.setting(state, run), "change": how, "test": session.problem.test}
+        details["next"] = {"set": wording.setting(state, run), "change": how, "test": session.problem.test}
         if told is not None:
             details["next"] |= {"bits": round(told.bits, 4), "minutes": told.minutes}
     best = state.best
@@ -360,7 +364,7 @@ def _report(
     return _finish(arguments, report)
 
 
-def _names(session: Session, places: Sequence[int]) -> list[str]:
+def _names(session: BisectSession, places: Sequence[int]) -> list[str]:
     return [session.problem.variables[at].name for at in places]
 
 

@@ -21,7 +21,7 @@ OUTCOMES = ("pass", "fail", "unclear", "could-not")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JournalRun:
     """`refused`: what could not be set up together, where the outcome is could-not."""
 
     run: Assignment
@@ -31,12 +31,12 @@ class Run:
 
 
 @dataclass(slots=True)
-class Session:
+class BisectSession:
     """What the journal says. `proposed`: what `next` last asked for, if nothing was recorded since."""
 
     problem: Problem
     source: str
-    runs: list[Run] = field(default_factory=list)
+    runs: list[JournalRun] = field(default_factory=list)
     proposed: Assignment | None = None
     torn: int = 0
 
@@ -98,7 +98,7 @@ def append(path: Path, row: dict[str, Any]) -> None:
         raise _unwritable(path, error) from error
 
 
-def read(path: Path) -> Session:
+def read(path: Path) -> BisectSession:
     """Raises UsageError where nothing was started, InputError for a file that is no such journal."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -122,7 +122,7 @@ def read(path: Path) -> Session:
             f"{path}: not the journal of a bisection, or its first line is lost",
             next="zinc-rt bisect-env start --again VARIABLES.yaml, then record --with what you know",
         )
-    session = Session(parse(rows[0].get("document"), str(path)), str(rows[0].get("source", "")), torn=torn)
+    session = BisectSession(parse(rows[0].get("document"), str(path)), str(rows[0].get("source", "")), torn=torn)
     for number, row in enumerate(rows[1:], 2):
         try:
             _take(session, row)
@@ -131,7 +131,7 @@ def read(path: Path) -> Session:
     return session
 
 
-def _take(session: Session, row: dict[str, Any]) -> None:
+def _take(session: BisectSession, row: dict[str, Any]) -> None:
     run = tuple(variable.values.index(row["run"][variable.name]) for variable in session.problem.variables)
     if row["what"] == "next":
         session.proposed = run
@@ -142,7 +142,7 @@ def _take(session: Session, row: dict[str, Any]) -> None:
     if row["outcome"] == "could-not":
         places = [session.problem.index(name) for name in row["refused"]]
         refused = tuple((at, run[at]) for at in places)
-    session.runs.append(Run(run, row["outcome"], str(row.get("when", "")), refused))
+    session.runs.append(JournalRun(run, row["outcome"], str(row.get("when", "")), refused))
     session.proposed = None
 
 

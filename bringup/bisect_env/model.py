@@ -31,7 +31,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CauseModel:
     """`patterns`: (variable, [values] bool: which of its values bring the fault). `parts` [hypotheses, 2] are
     places in `patterns`, twice the same for a single one. Two hypotheses more follow: always, never.
     `cause_of` [hypotheses] places in `causes`; `prior` [hypotheses]; `rates` and `rate_prior` [rates]."""
@@ -81,7 +81,7 @@ def entropy(chance: np.ndarray) -> np.ndarray:
     return -(sure * np.log2(sure) + (1 - sure) * np.log2(1 - sure))
 
 
-def information(model: Model, posterior: np.ndarray, present: np.ndarray) -> np.ndarray:
+def information(model: CauseModel, posterior: np.ndarray, present: np.ndarray) -> np.ndarray:
     """Bits [cases, runs] that each possible run is expected to tell; `present` [hypotheses, runs] as float32."""
     cases, rates, hypotheses = posterior.shape
     fault = (posterior.reshape(-1, hypotheses).astype(np.float32) @ present).reshape(cases, rates, -1)
@@ -92,7 +92,7 @@ def information(model: Model, posterior: np.ndarray, present: np.ndarray) -> np.
     return told
 
 
-def build(problem: Problem) -> Model:
+def build(problem: Problem) -> CauseModel:
     patterns: list[tuple[int, np.ndarray]] = []
     weights: list[float] = []
     texts: list[str] = []
@@ -125,7 +125,7 @@ def build(problem: Problem) -> Model:
         cause_of.append(causes.setdefault(Cause(places, said), len(causes)))
     cause_of += [causes.setdefault(Cause((), text), len(causes)) for text in (ALWAYS, NEVER)]
     rates = UNKNOWN_RATES if problem.rates is None else (problem.rates,)
-    return Model(
+    return CauseModel(
         tuple(patterns),
         np.array([*singles, *pairs]),
         tuple(causes),

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from zinc_rt.bringup.bisect_env.model import Model, information
+from zinc_rt.bringup.bisect_env.model import CauseModel, information
 from zinc_rt.bringup.bisect_env.variables import KINDS, Assignment, Problem
 
 EVERY = 1 << 13  # so many combinations are all looked at; of more, a sample, improved step by step
@@ -37,7 +37,7 @@ def minutes(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
 
 
 def propose(
-    problem: Problem, model: Model, posterior: np.ndarray, now: Assignment, impossible: Sequence[Partial] = ()
+    problem: Problem, model: CauseModel, posterior: np.ndarray, now: Assignment, impossible: Sequence[Partial] = ()
 ) -> Proposal | None:
     """None where every combination was found impossible. The same for the same question."""
     tried = possible(candidates(problem), impossible)

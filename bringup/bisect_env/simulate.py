@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.bringup.bisect_env.model import ENOUGH, Model, build, information
+from zinc_rt.bringup.bisect_env.model import ENOUGH, CauseModel, build, information
 from zinc_rt.bringup.bisect_env.propose import candidates
 from zinc_rt.bringup.bisect_env.variables import LEAST_RATE, Problem, Rates, Variable
 
@@ -17,7 +17,7 @@ NEAR = 1e-6  # bits: combinations that tell as much as each other
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SimulatedSetting:
     """One row of the table. `known`: the rates are told, else they are to be found out. Limits of issue 11."""
 
     guilty: int  # variables that the fault needs: 1 or 2
@@ -34,27 +34,27 @@ class Setting:
 
 RIGHT_LIMIT = 0.95
 SETTINGS = tuple(
-    Setting(guilty, Rates(0.1, fails), limit, known)
+    SimulatedSetting(guilty, Rates(0.1, fails), limit, known)
     for known in (True, False)
     for guilty, fails, limit in ((1, 0.0, 6), (1, 0.1, 10), (2, 0.0, 12), (2, 0.1, 20))
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedOutcome:
     """`runs` [cases] to the end, `right` [cases] whether the cause named is the one made up."""
 
     runs: np.ndarray
     right: np.ndarray
 
 
-def problem(setting: Setting, variables: int = VARIABLES) -> Problem:
+def problem(setting: SimulatedSetting, variables: int = VARIABLES) -> Problem:
     told = Rates(max(setting.rates.bad_passes, LEAST_RATE), max(setting.rates.good_fails, LEAST_RATE))
     rows = tuple(Variable(f"v{at}", ("good", "bad"), 0, 1) for at in range(variables))
     return Problem(rows, rates=told if setting.known else None)
 
 
-def simulate(setting: Setting, cases: int, seed: int = 11) -> Outcome:
+def simulate(setting: SimulatedSetting, cases: int, seed: int = 11) -> SimulatedOutcome:
     """Every change costs the same here, so the run that tells most is made."""
     made = problem(setting)
     model = build(made)
@@ -62,10 +62,12 @@ def simulate(setting: Setting, cases: int, seed: int = 11) -> Outcome:
     present = model.present(possible)
     draw = np.random.default_rng(seed)
     parts = [_chunk(setting, model, present, min(CHUNK, cases - done), draw) for done in range(0, cases, CHUNK)]
-    return Outcome(np.concatenate([p.runs for p in parts]), np.concatenate([p.right for p in parts]))
+    return SimulatedOutcome(np.concatenate([p.runs for p in parts]), np.concatenate([p.right for p in parts]))
 
 
-def _chunk(setting: Setting, model: Model, present: np.ndarray, cases: int, draw: np.random.Generator) -> Outcome:
+def _chunk(
+    setting: SimulatedSetting, model: CauseModel, present: np.ndarray, cases: int, draw: np.random.Generator
+) -> SimulatedOutcome:
     sizes = np.array([len(cause.variables) for cause in model.causes])[model.cause_of]
     truth = draw.choice(np.flatnonzero(sizes == setting.guilty), cases)
     posterior = model.start(cases)
@@ -85,4 +87,4 @@ def _chunk(setting: Setting, model: Model, present: np.ndarray, cases: int, draw
         if not len(live):
             break
     named = model.beliefs(posterior).argmax(axis=1)
-    return Outcome(runs, named == model.cause_of[truth])
+    return SimulatedOutcome(runs, named == model.cause_of[truth])

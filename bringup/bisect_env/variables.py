@@ -20,7 +20,7 @@ DOCS = "docs/bisect-env.md shows one; zinc-rt bisect-env example prints it"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VariableKind:
     """How a variable is changed. `once_minutes` is paid once for all that change together (a reboot),
     `each_minutes` by every variable. `how` is what is said where the variable has no `set` of its own."""
 
@@ -35,19 +35,19 @@ _CMDLINE = "put {value} into GRUB_CMDLINE_LINUX of /etc/default/grub; sudo updat
 _OPTION = "echo 'options amdgpu {name}={value}' | sudo tee /etc/modprobe.d/bisect-{name}.conf; reload amdgpu"
 _FIRMWARE = "unpack linux-firmware {value} into /lib/firmware/amdgpu; sudo update-initramfs -u && sudo reboot"
 
-KINDS: Mapping[str, Kind] = {
-    "bios": Kind(4.0, 1.0, "a reboot", "reboot into the firmware setup, set {name} to {value}"),
-    "cmdline": Kind(4.0, 0.0, "a reboot", _CMDLINE),
-    "firmware": Kind(4.0, 0.5, "a reboot", _FIRMWARE),
-    "hardware": Kind(10.0, 2.0, "a shutdown", "shut down, then change {name}: {value}"),
-    "kernel": Kind(4.0, 0.0, "a reboot", _GRUB),
-    "module": Kind(
+KINDS: Mapping[str, VariableKind] = {
+    "bios": VariableKind(4.0, 1.0, "a reboot", "reboot into the firmware setup, set {name} to {value}"),
+    "cmdline": VariableKind(4.0, 0.0, "a reboot", _CMDLINE),
+    "firmware": VariableKind(4.0, 0.5, "a reboot", _FIRMWARE),
+    "hardware": VariableKind(10.0, 2.0, "a shutdown", "shut down, then change {name}: {value}"),
+    "kernel": VariableKind(4.0, 0.0, "a reboot", _GRUB),
+    "module": VariableKind(
         1.0, 0.5, "a reload of amdgpu", "sudo modprobe -r amdgpu; install {value}; sudo modprobe amdgpu"
     ),
-    "parameter": Kind(1.0, 0.0, "a reload of amdgpu", _OPTION),
-    "package": Kind(0.0, 0.0, "", "install {name} {value} with the package manager"),
-    "power": Kind(0.0, 0.0, "", "set {name} to {value}"),
-    "other": Kind(0.0, 0.0, "", "set {name} to {value}"),
+    "parameter": VariableKind(1.0, 0.0, "a reload of amdgpu", _OPTION),
+    "package": VariableKind(0.0, 0.0, "", "install {name} {value} with the package manager"),
+    "power": VariableKind(0.0, 0.0, "", "set {name} to {value}"),
+    "other": VariableKind(0.0, 0.0, "", "set {name} to {value}"),
 }
 
 

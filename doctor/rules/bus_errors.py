@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterator
 
 from zinc_rt.doctor import lspci
-from zinc_rt.doctor.machine import Gpu, Machine
-from zinc_rt.doctor.rule import BOTH, Rule, Seen, each_gpu, from_events, logged
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, from_events, logged
 
 CORRECTED_MANY = 20  # lines of corrected errors: one now and then is what correction is for
 
 
-def _corrected(machine: Machine) -> Iterator[Seen]:
+def _corrected(machine: InspectedMachine) -> Iterator[Seen]:
     events = machine.log.named("aer-corrected") if machine.log else ()
     if len(events) >= CORRECTED_MANY:
         yield from_events(machine, list(events), events[0].address)
 
 
-def _counted(gpu: Gpu, machine: Machine) -> Seen | None:
+def _counted(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """Errors the kernel counts in sysfs, of the GPU and of the bridges above it."""
     folders = [f"sys/class/drm/{gpu.card}/device", *(_folder(machine, link.address) for link in gpu.links)]
     found = []
@@ -30,13 +30,13 @@ def _counted(gpu: Gpu, machine: Machine) -> Seen | None:
     return Seen(evidence=tuple(found), about=gpu.address) if found else None
 
 
-def _folder(machine: Machine, address: str) -> str:
+def _folder(machine: InspectedMachine, address: str) -> str:
     ends = f"/{address}/aer_dev_fatal"
     name = next((name for name in machine.capture.files if address and name.endswith(ends)), "")
     return name.rpartition("/")[0]
 
 
-def _latched(gpu: Gpu, machine: Machine) -> Seen | None:
+def _latched(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """Bits of the AER status that stay set until somebody clears them: `UESta: ... CmpltTO+`."""
     functions = lspci.parse(machine.capture.text("lspci.txt") or "")
     own = functions.get(gpu.address)
@@ -57,7 +57,7 @@ _SEAT = (
     "pcie_aspm=off"
 )
 RULES = (
-    Rule(
+    DoctorRule(
         "pci.lost",
         "broken",
         "the card dropped off the bus while the machine ran",
@@ -66,7 +66,7 @@ RULES = (
         BOTH,
         logged("link-lost"),
     ),
-    Rule(
+    DoctorRule(
         "pci.errors",
         "broken",
         "uncorrected errors on the PCIe link to the card",
@@ -75,7 +75,7 @@ RULES = (
         BOTH,
         logged("aer-fatal"),
     ),
-    Rule(
+    DoctorRule(
         "pci.error-count",
         "warning",
         "the kernel counts uncorrected errors on the PCIe link to the card",
@@ -84,7 +84,7 @@ RULES = (
         BOTH,
         each_gpu(_counted),
     ),
-    Rule(
+    DoctorRule(
         "pci.error-status",
         "warning",
         "the PCIe link to the card had errors",
@@ -93,7 +93,7 @@ RULES = (
         BOTH,
         each_gpu(_latched),
     ),
-    Rule(
+    DoctorRule(
         "pci.corrected-errors",
         "warning",
         "many corrected errors on the PCIe link to the card",
@@ -102,7 +102,7 @@ RULES = (
         BOTH,
         _corrected,
     ),
-    Rule(
+    DoctorRule(
         "pci.iommu-fault",
         "broken",
         "the IOMMU blocked what the GPU wrote or read",

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from zinc_rt.doctor.machine import Gpu, Machine
-from zinc_rt.doctor.rule import BOTH, Rule, Seen
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
 from zinc_rt.doctor.rules.firmware import PACKAGES
-from zinc_rt.probes.combinations import Combination, Facts, matching
+from zinc_rt.probes.combinations import Combination, MachineFacts, matching
 
 
-def facts(gpu: Gpu, machine: Machine) -> Facts:
+def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
     module = machine.module
     kind = None if module.dkms is None else "dkms" if module.dkms else "in-tree"
     version = module.version or ((machine.packages or {}).get("amdgpu-dkms") if module.dkms else None)
     parameters = dict(module.parameters)
-    for word in machine.kernel.cmdline or ():
+    for word in machine.linux.cmdline or ():
         name, _, value = word.partition("=")
         if name.startswith("amdgpu."):
             parameters.setdefault(name.removeprefix("amdgpu."), value)
@@ -23,15 +23,15 @@ def facts(gpu: Gpu, machine: Machine) -> Facts:
     own = next((packages[name] for name in PACKAGES if name in packages), None)
     if own is not None:
         packages["linux-firmware"] = own  # the part for AMD's GPUs, where a distribution splits it off
-    return Facts(gpu.arch, machine.kernel.release, kind, version, gpu.firmware, packages, parameters)
+    return MachineFacts(gpu.arch, machine.linux.release, kind, version, gpu.firmware, packages, parameters)
 
 
-def rows(machine: Machine) -> list[tuple[Gpu, Combination]]:
+def rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:
     return [(gpu, row) for gpu in machine.wanted if gpu.arch for row in matching(facts(gpu, machine))]
 
 
-def _of(verdict: str) -> Callable[[Machine], Iterator[Seen]]:
-    def look(machine: Machine) -> Iterator[Seen]:
+def _of(verdict: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
+    def look(machine: InspectedMachine) -> Iterator[Seen]:
         for gpu, row in rows(machine):
             if row.verdict == verdict:
                 yield Seen(
@@ -48,7 +48,7 @@ def _of(verdict: str) -> Callable[[Machine], Iterator[Seen]]:
 
 _WHY = "others had this chip with this kernel, module or firmware before"
 RULES = (
-    Rule(
+    DoctorRule(
         "combination.bad",
         "warning",
         "known to fail",
@@ -57,7 +57,7 @@ RULES = (
         BOTH,
         _of("bad"),
     ),
-    Rule(
+    DoctorRule(
         "combination.suspect",
         "note",
         "reported to fail",
@@ -66,5 +66,5 @@ RULES = (
         BOTH,
         _of("suspect"),
     ),
-    Rule("combination.good", "note", "reported to work", _WHY, "", BOTH, _of("good")),
+    DoctorRule("combination.good", "note", "reported to work", _WHY, "", BOTH, _of("good")),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zinc_rt.doctor.machine import Gpu, Machine
-from zinc_rt.doctor.rule import BOTH, T2, Rule, Seen, from_events, logged
-from zinc_rt.kmd.availability import EXCLUDED, MINIMA, Facts
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
+from zinc_rt.doctor.rule import BOTH, T2, DoctorRule, Seen, from_events, logged
+from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts
 
 # Files the driver asks for and does without (amdgpu_psp.c, amdgpu_isp.c, amdgpu_vcn.c).
 OPTIONAL = ("_cap.bin", "isp_", "_kicker", "vpe_", "umsch_", "/aldebaran_sjt", "ip_discovery.bin", "dmcu")
@@ -25,7 +25,7 @@ REBUILD = "update {package}, rebuild the initramfs (update-initramfs -u, dracut 
 GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an earlier winter has their firmware
 
 
-def _missing(machine: Machine) -> Iterator[Seen]:
+def _missing(machine: InspectedMachine) -> Iterator[Seen]:
     """In the way where nothing does without the file, or the start failed; else the driver had another to take."""
     log = machine.log
     if log is None:
@@ -52,7 +52,7 @@ def _missing(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def _package_old(machine: Machine) -> Iterator[Seen]:
+def _package_old(machine: InspectedMachine) -> Iterator[Seen]:
     """Only where the driver did not start and the log says not why: distributions add files to old packages."""
     if machine.log is not None and machine.log.events:
         return
@@ -74,18 +74,18 @@ def _package_old(machine: Machine) -> Iterator[Seen]:
                 return
 
 
-def _unreadable(machine: Machine) -> Iterator[Seen]:
+def _unreadable(machine: InspectedMachine) -> Iterator[Seen]:
     yield from logged("firmware-unreadable")(machine)
 
 
-def _old(machine: Machine) -> Iterator[Seen]:
+def _old(machine: InspectedMachine) -> Iterator[Seen]:
     """Below what user queues need; in the way only where they were asked for."""
     asked = machine.module.parameters.get("user_queue") in ("1", "2")
     for gpu in machine.wanted:
         generation = _generation(gpu)
         if generation is None or generation in EXCLUDED or generation not in MINIMA:
             continue
-        old = Facts(generation, 0, 0, None, gpu.firmware).too_old
+        old = UserqFacts(generation, 0, 0, None, gpu.firmware).too_old
         if old:
             yield Seen(
                 f"firmware of {gpu.title} is too old for user queues: {', '.join(old)}",
@@ -99,7 +99,7 @@ def _old(machine: Machine) -> Iterator[Seen]:
             )
 
 
-def _no_mes(machine: Machine) -> Iterator[Seen]:
+def _no_mes(machine: InspectedMachine) -> Iterator[Seen]:
     """firmware.txt has a MES line of zeros for the only GPU, whose other firmware is there."""
     line = re.search(
         r"^MES feature version: \d+, firmware version: 0x0+$", machine.capture.text("firmware.txt") or "", re.M
@@ -111,7 +111,7 @@ def _no_mes(machine: Machine) -> Iterator[Seen]:
             yield Seen(evidence=(f"firmware.txt: {line[0]}",), about=gpu.address)
 
 
-def _excluded(machine: Machine) -> Iterator[Seen]:
+def _excluded(machine: InspectedMachine) -> Iterator[Seen]:
     for gpu in machine.wanted:
         if _generation(gpu) in EXCLUDED:
             yield Seen(
@@ -120,7 +120,7 @@ def _excluded(machine: Machine) -> Iterator[Seen]:
             )
 
 
-def _generation(gpu: Gpu) -> tuple[int, int, int] | None:
+def _generation(gpu: InspectedGpu) -> tuple[int, int, int] | None:
     digits = gpu.arch.removeprefix("gfx")
     if len(digits) != 4:
         return None
@@ -128,7 +128,7 @@ def _generation(gpu: Gpu) -> tuple[int, int, int] | None:
 
 
 RULES = (
-    Rule(
+    DoctorRule(
         "firmware.missing",
         "broken",
         "firmware is missing",
@@ -137,7 +137,7 @@ RULES = (
         BOTH,
         _missing,
     ),
-    Rule(
+    DoctorRule(
         "firmware.package-old",
         "warning",
         "the firmware package is older than the GPU",
@@ -146,7 +146,7 @@ RULES = (
         BOTH,
         _package_old,
     ),
-    Rule(
+    DoctorRule(
         "firmware.unreadable",
         "broken",
         "a firmware file is damaged or cannot be read",
@@ -156,7 +156,7 @@ RULES = (
         BOTH,
         _unreadable,
     ),
-    Rule(
+    DoctorRule(
         "firmware.no-mes",
         "broken",
         "no MES firmware is loaded",
@@ -165,7 +165,7 @@ RULES = (
         BOTH,
         _no_mes,
     ),
-    Rule(
+    DoctorRule(
         "firmware.old-for-t2",
         "note",
         "firmware is too old for user queues",
@@ -174,7 +174,7 @@ RULES = (
         (T2,),
         _old,
     ),
-    Rule(
+    DoctorRule(
         "firmware.no-user-queues",
         "note",
         "the kernel leaves this chip out of user queues",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.doctor.machine import Machine
+from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.read_machine import refused
-from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, logged
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, logged
 
 LITTLE_BYTES = 2 << 30
 FULL = 0.9  # of VRAM
 
 
-def _wsl(machine: Machine) -> Iterator[Seen]:
-    if machine.kernel.wsl:
-        yield Seen(evidence=(f"proc/version: {machine.kernel.release}",))
+def _wsl(machine: InspectedMachine) -> Iterator[Seen]:
+    if machine.linux.wsl:
+        yield Seen(evidence=(f"proc/version: {machine.linux.release}",))
 
 
-def _no_nodes(machine: Machine) -> Iterator[Seen]:
+def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:
     """A container shows the host's /sys, but only the nodes it was given."""
     kind = machine.host.container
     if not kind or not machine.gpus:
@@ -36,24 +36,24 @@ def _no_nodes(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def refused_or_missing(machine: Machine, path: str) -> bool:
+def refused_or_missing(machine: InspectedMachine, path: str) -> bool:
     why = machine.capture.unreadable.get(path.strip("/"), "")
     return "no such" in why.lower() or "missing" in why.lower()
 
 
-def _hidden(machine: Machine) -> Iterator[Seen]:
+def _hidden(machine: InspectedMachine) -> Iterator[Seen]:
     """KFD shows a process only the GPUs its device cgroup lets it open."""
     hidden = "cgroup" in machine.kfd_problem or "empty" in machine.kfd_problem
     if hidden and not any(gpu.node for gpu in machine.wanted):
         yield Seen(f"KFD hides the GPU from this process: {machine.kfd_problem}", (machine.kfd_problem,))
 
 
-def _virtual(machine: Machine) -> Iterator[Seen]:
+def _virtual(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.host.hypervisor and machine.gpus:
         yield Seen(f"this is a virtual machine ({machine.host.hypervisor}): the GPU is passed through")
 
 
-def _little_memory(machine: Machine) -> Iterator[Seen]:
+def _little_memory(machine: InspectedMachine) -> Iterator[Seen]:
     left, swap = machine.host.available_bytes, machine.host.swap_free_bytes or 0
     if left is not None and left < LITTLE_BYTES and machine.gpus:
         yield Seen(
@@ -62,13 +62,13 @@ def _little_memory(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def _huge_pages(machine: Machine) -> Iterator[Seen]:
+def _huge_pages(machine: InspectedMachine) -> Iterator[Seen]:
     pages, total = machine.host.hugepages, machine.host.total_bytes
     if pages and total and pages[1] * (2 << 20) > total // 2 and pages[0] * (2 << 20) > total // 4:
         yield Seen(f"{pages[0]} huge pages are set aside and unused: {pages[0] * 2} MiB that nobody else can have")
 
 
-def _users(machine: Machine) -> Iterator[Seen]:
+def _users(machine: InspectedMachine) -> Iterator[Seen]:
     names = sorted({" ".join(line.split()[:2]) for line in machine.users if "/dev/kfd" in line})
     if names:
         yield Seen(
@@ -76,7 +76,7 @@ def _users(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def _full(machine: Machine) -> Iterator[Seen]:
+def _full(machine: InspectedMachine) -> Iterator[Seen]:
     for gpu in machine.wanted:
         used, whole = gpu.vram_used_bytes, gpu.vram_bytes
         if used and whole and used > FULL * whole and not gpu.integrated:
@@ -84,14 +84,14 @@ def _full(machine: Machine) -> Iterator[Seen]:
             yield Seen(title, (f"mem_info_vram_used: {used}",), gpu.address)
 
 
-def _displays(machine: Machine) -> Iterator[Seen]:
+def _displays(machine: InspectedMachine) -> Iterator[Seen]:
     for gpu in machine.wanted:
         if gpu.displays:
             yield Seen(f"{gpu.title} lights {', '.join(gpu.displays)}", about=gpu.address)
 
 
 RULES = (
-    Rule(
+    DoctorRule(
         "host.wsl",
         "broken",
         "this is WSL: its kernel has no amdgpu",
@@ -100,7 +100,7 @@ RULES = (
         BOTH,
         _wsl,
     ),
-    Rule(
+    DoctorRule(
         "container.nodes",
         "broken",
         "this container was not given the GPU's device nodes",
@@ -109,7 +109,7 @@ RULES = (
         BOTH,
         _no_nodes,
     ),
-    Rule(
+    DoctorRule(
         "container.hidden",
         "broken",
         "KFD hides the GPU from this process",
@@ -118,7 +118,7 @@ RULES = (
         (T1,),
         _hidden,
     ),
-    Rule(
+    DoctorRule(
         "host.virtual",
         "note",
         "this is a virtual machine",
@@ -127,7 +127,7 @@ RULES = (
         BOTH,
         _virtual,
     ),
-    Rule(
+    DoctorRule(
         "host.memory",
         "warning",
         "little memory is free",
@@ -136,7 +136,7 @@ RULES = (
         BOTH,
         _little_memory,
     ),
-    Rule(
+    DoctorRule(
         "host.huge-pages",
         "warning",
         "memory is set aside as huge pages",
@@ -145,7 +145,7 @@ RULES = (
         BOTH,
         _huge_pages,
     ),
-    Rule(
+    DoctorRule(
         "host.out-of-memory",
         "warning",
         "the kernel ran out of memory and killed processes",
@@ -154,7 +154,7 @@ RULES = (
         BOTH,
         logged("host-memory"),
     ),
-    Rule(
+    DoctorRule(
         "host.vram-full",
         "warning",
         "VRAM is nearly full",
@@ -163,7 +163,7 @@ RULES = (
         BOTH,
         _full,
     ),
-    Rule(
+    DoctorRule(
         "host.users",
         "note",
         "others use the GPU",
@@ -172,7 +172,7 @@ RULES = (
         BOTH,
         _users,
     ),
-    Rule(
+    DoctorRule(
         "host.display",
         "note",
         "the GPU lights a display",

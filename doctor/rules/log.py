@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.doctor.machine import Machine
-from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, from_events, logged
+from zinc_rt.doctor.machine import InspectedMachine
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, from_events, logged
 
 FALLBACKS_MANY = 5
 
 
-def _interrupts(machine: Machine) -> Iterator[Seen]:
+def _interrupts(machine: InspectedMachine) -> Iterator[Seen]:
     events = machine.log.named("interrupts-lost") if machine.log else ()
     if len(events) >= FALLBACKS_MANY:
         yield from_events(machine, list(events), events[0].address)
 
 
-def _resets_that_helped(machine: Machine) -> Iterator[Seen]:
+def _resets_that_helped(machine: InspectedMachine) -> Iterator[Seen]:
     """A reset that came back is a warning of its own; one that did not is log.reset-failed."""
     yield from logged("reset")(machine)
 
 
 _SEND = "zinc-rt pm4-test --bundle DIR gathers what to send on"
 RULES = (
-    Rule(
+    DoctorRule(
         "log.discovery",
         "broken",
         "amdgpu does not know a block of this chip",
@@ -32,7 +32,7 @@ RULES = (
         BOTH,
         logged("discovery"),
     ),
-    Rule(
+    DoctorRule(
         "log.vbios",
         "broken",
         "the card's VBIOS cannot be read or run",
@@ -41,7 +41,7 @@ RULES = (
         BOTH,
         logged("vbios"),
     ),
-    Rule(
+    DoctorRule(
         "log.psp",
         "broken",
         "the PSP refused firmware or does not answer",
@@ -50,7 +50,7 @@ RULES = (
         BOTH,
         logged("psp"),
     ),
-    Rule(
+    DoctorRule(
         "log.smu",
         "broken",
         "the SMU hangs or refuses commands",
@@ -60,7 +60,7 @@ RULES = (
         BOTH,
         logged("smu"),
     ),
-    Rule(
+    DoctorRule(
         "log.ring-test",
         "broken",
         "a ring failed its first test",
@@ -69,7 +69,7 @@ RULES = (
         BOTH,
         logged("ring-test"),
     ),
-    Rule(
+    DoctorRule(
         "log.page-fault",
         "warning",
         "a program on the GPU used an address it was not given",
@@ -79,7 +79,7 @@ RULES = (
         BOTH,
         logged("page-fault"),
     ),
-    Rule(
+    DoctorRule(
         "log.illegal-instruction",
         "warning",
         "a command stream held what the command processor does not know",
@@ -88,7 +88,7 @@ RULES = (
         BOTH,
         logged("illegal-instruction"),
     ),
-    Rule(
+    DoctorRule(
         "log.mes",
         "broken",
         "MES, the scheduler's firmware, does not answer",
@@ -98,7 +98,7 @@ RULES = (
         BOTH,
         logged("mes"),
     ),
-    Rule(
+    DoctorRule(
         "log.preemption",
         "broken",
         "a queue could not be taken off the GPU",
@@ -107,7 +107,7 @@ RULES = (
         (T1,),
         logged("queue-preemption"),
     ),
-    Rule(
+    DoctorRule(
         "log.ring-timeout",
         "broken",
         "a ring stood still until its time-out",
@@ -116,7 +116,7 @@ RULES = (
         BOTH,
         logged("ring-timeout"),
     ),
-    Rule(
+    DoctorRule(
         "log.ring-recovered",
         "warning",
         "a ring stood still and recovered",
@@ -125,7 +125,7 @@ RULES = (
         BOTH,
         logged("ring-recovered"),
     ),
-    Rule(
+    DoctorRule(
         "log.interrupts",
         "broken",
         "interrupts of the GPU get lost",
@@ -134,7 +134,7 @@ RULES = (
         BOTH,
         _interrupts,
     ),
-    Rule(
+    DoctorRule(
         "log.resume-failed",
         "broken",
         "the GPU did not come back from suspend or reset",
@@ -143,7 +143,7 @@ RULES = (
         BOTH,
         logged("resume-failed"),
     ),
-    Rule(
+    DoctorRule(
         "log.reset-failed",
         "broken",
         "the GPU could not be reset",
@@ -152,7 +152,7 @@ RULES = (
         BOTH,
         logged("reset-failed"),
     ),
-    Rule(
+    DoctorRule(
         "log.reset",
         "warning",
         "the GPU was reset",
@@ -161,7 +161,7 @@ RULES = (
         BOTH,
         _resets_that_helped,
     ),
-    Rule(
+    DoctorRule(
         "log.queue-create",
         "warning",
         "KFD could not make a queue",
@@ -170,7 +170,7 @@ RULES = (
         (T1,),
         logged("queue-create"),
     ),
-    Rule(
+    DoctorRule(
         "log.gpu-memory",
         "warning",
         "the GPU ran out of memory",
@@ -179,7 +179,7 @@ RULES = (
         BOTH,
         logged("gpu-memory"),
     ),
-    Rule(
+    DoctorRule(
         "log.oops",
         "broken",
         "the kernel crashed in amdgpu",
@@ -188,7 +188,7 @@ RULES = (
         BOTH,
         logged("oops"),
     ),
-    Rule(
+    DoctorRule(
         "log.init-failed",
         "broken",
         "amdgpu gave up on the GPU while it started",

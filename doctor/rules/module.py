@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zinc_rt.doctor.machine import Machine
+from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.read_machine import version
-from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, logged
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, logged
 
 
-def _blacklisted(machine: Machine) -> Iterator[Seen]:
+def _blacklisted(machine: InspectedMachine) -> Iterator[Seen]:
     by = machine.module.blacklisted_by
     if by is None:
         return
@@ -19,7 +19,7 @@ def _blacklisted(machine: Machine) -> Iterator[Seen]:
     yield Seen(f"amdgpu is kept out by {by}", (by,))
 
 
-def _rejected(machine: Machine) -> Iterator[Seen]:
+def _rejected(machine: InspectedMachine) -> Iterator[Seen]:
     yield from logged("module-rejected")(machine)
     said = machine.log is not None and machine.log.named("module-rejected")
     dkms = [name for name in machine.packages or {} if "dkms" in name and "amdgpu" in name]
@@ -39,13 +39,13 @@ def _rejected(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def _not_loaded(machine: Machine) -> Iterator[Seen]:
+def _not_loaded(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.module.loaded is False and machine.gpus and not machine.host.container:
         yield Seen(evidence=("proc/modules: no amdgpu",))
 
 
-def _no_kfd(machine: Machine) -> Iterator[Seen]:
-    config = machine.kernel.config
+def _no_kfd(machine: InspectedMachine) -> Iterator[Seen]:
+    config = machine.linux.config
     if (
         config
         and "CONFIG_DRM_AMDGPU" in config
@@ -55,8 +55,8 @@ def _no_kfd(machine: Machine) -> Iterator[Seen]:
         yield Seen(evidence=("boot/config: CONFIG_HSA_AMD is not set",))
 
 
-def _no_amdgpu(machine: Machine) -> Iterator[Seen]:
-    config = machine.kernel.config
+def _no_amdgpu(machine: InspectedMachine) -> Iterator[Seen]:
+    config = machine.linux.config
     if (
         config
         and len(config) > 20
@@ -66,25 +66,25 @@ def _no_amdgpu(machine: Machine) -> Iterator[Seen]:
         yield Seen(evidence=("boot/config: CONFIG_DRM_AMDGPU is not set",))
 
 
-def _too_old(machine: Machine) -> Iterator[Seen]:
-    now = machine.kernel.version
-    if re.search(r"\.el\d", machine.kernel.release or ""):
+def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
+    now = machine.linux.version
+    if re.search(r"\.el\d", machine.linux.release or ""):
         return  # an enterprise kernel's number says nothing of its drivers
     packages = machine.packages or {}
     if now is None or machine.module.dkms or any("dkms" in name and "amdgpu" in name for name in packages):
         return
     for gpu in machine.wanted:
-        if gpu.chip and now[:2] < gpu.chip.kernel and not gpu.started:
-            least = ".".join(map(str, gpu.chip.kernel))
+        if gpu.chip and now[:2] < gpu.chip.linux and not gpu.started:
+            least = ".".join(map(str, gpu.chip.linux))
             yield Seen(
-                f"Linux {machine.kernel.release} is older than {gpu.title}: it came with {least}",
-                (f"proc/version: {machine.kernel.release}",),
+                f"Linux {machine.linux.release} is older than {gpu.title}: it came with {least}",
+                (f"proc/version: {machine.linux.release}",),
                 gpu.address,
                 next=f"use Linux {least} or newer, or AMD's amdgpu-dkms",
             )
 
 
-def _dkms_unused(machine: Machine) -> Iterator[Seen]:
+def _dkms_unused(machine: InspectedMachine) -> Iterator[Seen]:
     """amdgpu-dkms is installed and the kernel's own module runs: it was not built for this kernel."""
     package = (machine.packages or {}).get("amdgpu-dkms")
     if not package or machine.module.dkms is not False or not machine.module.loaded:
@@ -95,7 +95,7 @@ def _dkms_unused(machine: Machine) -> Iterator[Seen]:
     )
 
 
-def _dkms_other_version(machine: Machine) -> Iterator[Seen]:
+def _dkms_other_version(machine: InspectedMachine) -> Iterator[Seen]:
     package = (machine.packages or {}).get("amdgpu-dkms")
     loaded, packed = version(machine.module.version), version(package)
     if loaded and packed and machine.module.dkms and loaded[:3] != packed[:3]:
@@ -105,13 +105,13 @@ def _dkms_other_version(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def _dkms(machine: Machine) -> Iterator[Seen]:
+def _dkms(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.module.dkms:
         yield Seen(f"amdgpu comes from DKMS: {machine.module.version or 'version unknown'}")
 
 
 RULES = (
-    Rule(
+    DoctorRule(
         "module.blacklisted",
         "broken",
         "amdgpu is kept out",
@@ -120,7 +120,7 @@ RULES = (
         BOTH,
         _blacklisted,
     ),
-    Rule(
+    DoctorRule(
         "module.modeset-off",
         "broken",
         "amdgpu was told not to start: nomodeset",
@@ -129,7 +129,7 @@ RULES = (
         BOTH,
         logged("modeset-off"),
     ),
-    Rule(
+    DoctorRule(
         "module.rejected",
         "broken",
         "the kernel refused the module: its signature is not trusted (Secure Boot)",
@@ -139,7 +139,7 @@ RULES = (
         BOTH,
         _rejected,
     ),
-    Rule(
+    DoctorRule(
         "module.mismatch",
         "broken",
         "the module does not fit the running kernel: version magic or symbols differ",
@@ -149,7 +149,7 @@ RULES = (
         BOTH,
         logged("module-mismatch"),
     ),
-    Rule(
+    DoctorRule(
         "module.not-loaded",
         "broken",
         "the module amdgpu is not loaded",
@@ -158,7 +158,7 @@ RULES = (
         BOTH,
         _not_loaded,
     ),
-    Rule(
+    DoctorRule(
         "module.no-amdgpu",
         "broken",
         "this kernel was built without amdgpu",
@@ -168,7 +168,7 @@ RULES = (
         BOTH,
         _no_amdgpu,
     ),
-    Rule(
+    DoctorRule(
         "module.no-kfd",
         "broken",
         "this kernel's amdgpu was built without KFD",
@@ -177,7 +177,7 @@ RULES = (
         (T1,),
         _no_kfd,
     ),
-    Rule(
+    DoctorRule(
         "module.kernel-too-old",
         "broken",
         "the kernel is older than the GPU",
@@ -186,7 +186,7 @@ RULES = (
         BOTH,
         _too_old,
     ),
-    Rule(
+    DoctorRule(
         "module.dkms-unused",
         "warning",
         "amdgpu-dkms is installed, but the kernel's own amdgpu runs",
@@ -195,7 +195,7 @@ RULES = (
         BOTH,
         _dkms_unused,
     ),
-    Rule(
+    DoctorRule(
         "module.dkms-stale",
         "warning",
         "the running amdgpu is not the one installed",
@@ -204,7 +204,7 @@ RULES = (
         BOTH,
         _dkms_other_version,
     ),
-    Rule(
+    DoctorRule(
         "module.dkms",
         "note",
         "amdgpu comes from DKMS",

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Severity
-from zinc_rt.doctor.machine import Machine
-from zinc_rt.doctor.numbers import integer
-from zinc_rt.doctor.rule import BOTH, T1, T2, Rule, Seen, logged
+from zinc_rt.doctor.machine import InspectedMachine
+from zinc_rt.doctor.reading import integer
+from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Seen, logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,17 @@ PARAMETERS = (
 _COMMON_VALUES = {"ip_block_mask": (0xFFFFFFFF, -1)}
 
 
-def _value(machine: Machine, name: str) -> tuple[int, str] | None:
+def _value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
     """From sysfs; from the command line where that has none."""
     text, where = machine.module.parameters.get(name), f"sys/module/amdgpu/parameters/{name}"
     if text is None:
-        text, where = machine.kernel.option(f"amdgpu.{name}"), "proc/cmdline"
+        text, where = machine.linux.option(f"amdgpu.{name}"), "proc/cmdline"
     number = {"y": 1, "n": 0, "on": 1, "off": 0}.get((text or "").lower(), integer(text))
     return None if number is None else (number, where)
 
 
-def _wrong(severity: Severity) -> Callable[[Machine], Iterator[Seen]]:
-    def look(machine: Machine) -> Iterator[Seen]:
+def _wrong(severity: Severity) -> Callable[[InspectedMachine], Iterator[Seen]]:
+    def look(machine: InspectedMachine) -> Iterator[Seen]:
         for row in PARAMETERS:
             found = _value(machine, row.name)
             if row.severity != severity or found is None or found[0] in _COMMON_VALUES.get(row.name, ()):
@@ -124,14 +124,14 @@ OPTIONS = (  # of the kernel's command line: pattern of a word → why
 )
 
 
-def _options(machine: Machine) -> Iterator[Seen]:
-    for word in machine.kernel.cmdline or ():
+def _options(machine: InspectedMachine) -> Iterator[Seen]:
+    for word in machine.linux.cmdline or ():
         for pattern, why in OPTIONS:
             if re.fullmatch(pattern, word):
                 yield Seen(f"{word}: {why}", (f"proc/cmdline: {word}",), why=why)
 
 
-def _user_queue(machine: Machine) -> Iterator[Seen]:
+def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
     """t2 has to be asked for; only a note, for t1 needs none of it."""
     if not any(gpu.driver == "amdgpu" for gpu in machine.wanted) or not machine.module.parameters:
         return
@@ -145,7 +145,7 @@ def _user_queue(machine: Machine) -> Iterator[Seen]:
         yield Seen(f"user queues are off: amdgpu.user_queue={found[0]}, the default", (f"{found[1]}: {found[0]}",))
 
 
-def _unknown(machine: Machine) -> Iterator[Seen]:
+def _unknown(machine: InspectedMachine) -> Iterator[Seen]:
     for seen in logged("parameter-unknown", "parameter-invalid")(machine):
         named = re.search(r"unknown parameter '([^']+)'", " ".join(seen.evidence))
         title = f"amdgpu knows no parameter {named[1]}: it was ignored" if named else ""
@@ -154,7 +154,7 @@ def _unknown(machine: Machine) -> Iterator[Seen]:
 
 _NEXT = "take it out of the command line and /etc/modprobe.d, and boot again"
 RULES = (
-    Rule(
+    DoctorRule(
         "parameters.broken",
         "broken",
         "a module parameter switches off what is needed",
@@ -163,10 +163,14 @@ RULES = (
         BOTH,
         _wrong("broken"),
     ),
-    Rule("parameters.warning", "warning", "a module parameter limits the GPU", "", _NEXT, BOTH, _wrong("warning")),
-    Rule("parameters.note", "note", "a module parameter is not at its default", "", "", BOTH, _wrong("note")),
-    Rule("parameters.kernel", "warning", "an option of the kernel is in the way", "", _NEXT, BOTH, _options),
-    Rule(
+    DoctorRule(
+        "parameters.warning", "warning", "a module parameter limits the GPU", "", _NEXT, BOTH, _wrong("warning")
+    ),
+    DoctorRule(
+        "parameters.note", "note", "a module parameter is not at its default", "", "", BOTH, _wrong("note")
+    ),
+    DoctorRule("parameters.kernel", "warning", "an option of the kernel is in the way", "", _NEXT, BOTH, _options),
+    DoctorRule(
         "parameters.unknown",
         "warning",
         "amdgpu ignored or refused a parameter",
@@ -175,7 +179,7 @@ RULES = (
         BOTH,
         _unknown,
     ),
-    Rule(
+    DoctorRule(
         "parameters.user-queue",
         "note",
         "user queues are off",

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 
 from zinc_rt.doctor import lspci
-from zinc_rt.doctor.machine import Gpu, Link, Machine
-from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, concerns_ours, each_gpu, from_events, logged
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine, Link
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, concerns_ours, each_gpu, from_events, logged
 
 NARROW = 4  # lanes: below half of what boards give when two slots share them
 SLOW = 8.0  # GT/s (PCIe 3)
 
 
-def _narrow(gpu: Gpu, machine: Machine) -> Seen | None:
+def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """The link with the fewest lanes on the way up, against what the GPU could use. An APU has no link."""
     if gpu.integrated or machine.host.hypervisor:  # a virtual bridge tells of no lanes
         return None
@@ -34,7 +34,7 @@ def _narrow(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _limited_by(gpu: Gpu, machine: Machine) -> Link | None:
+def _limited_by(gpu: InspectedGpu, machine: InspectedMachine) -> Link | None:
     """The kernel's own finding, as it printed it when the GPU was found."""
     said = machine.log.search(
         rf"{re.escape(gpu.address)}: .*limited by (\d+(?:\.\d+)?) GT/s PCIe x(\d+) link at (\S+) "
@@ -45,7 +45,7 @@ def _limited_by(gpu: Gpu, machine: Machine) -> Link | None:
     return Link(said[3], float(said[1]), int(said[2]), float(said[4]), int(said[5]))
 
 
-def _slow(gpu: Gpu, machine: Machine) -> Seen | None:
+def _slow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """What the slot can do at most: an idle GPU lowers its speed and raises it again."""
     if gpu.integrated or machine.host.hypervisor:
         return None
@@ -57,7 +57,7 @@ def _slow(gpu: Gpu, machine: Machine) -> Seen | None:
     return Seen(f"the PCIe link to {gpu.title} runs at {slowest:g} GT/s at most", about=gpu.address)
 
 
-def _slow_now(gpu: Gpu, machine: Machine) -> Seen | None:
+def _slow_now(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """Well below what the link could do, just now: what an idle GPU does, and a bad slot too."""
     own = next((link for link in gpu.links if link.speed and link.speed_most), None)
     if own is None or gpu.integrated or machine.host.hypervisor or (own.speed or 0) > (own.speed_most or 0) / 4:
@@ -67,7 +67,7 @@ def _slow_now(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _small_bar(gpu: Gpu, machine: Machine) -> Seen | None:
+def _small_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """By what amdgpu says in sysfs, else the card's resizable BAR, else the line amdgpu prints at its start."""
     if gpu.integrated:
         return None
@@ -90,7 +90,7 @@ def _small_bar(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _unassigned(machine: Machine) -> Iterator[Seen]:
+def _unassigned(machine: InspectedMachine) -> Iterator[Seen]:
     """BARs that the kernel found no room for, and did not find any later."""
     if machine.log is None:
         return
@@ -108,13 +108,13 @@ def _unassigned(machine: Machine) -> Iterator[Seen]:
         yield from_events(machine, lost, lost[0].address)
 
 
-def _zero_bar(gpu: Gpu, machine: Machine) -> Seen | None:
+def _zero_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.bar_bytes != 0 or gpu.node or gpu.gone or gpu.integrated or gpu.driver == "amdgpu":
         return None
     return Seen(f"BAR 0 of {gpu.title} has no address", ("lspci.txt: Region 0 is unassigned",), gpu.address)
 
 
-def _atomics(machine: Machine) -> Iterator[Seen]:
+def _atomics(machine: InspectedMachine) -> Iterator[Seen]:
     """Healthy machines say "not supported" as well, where firmware does without; "rejects" is a refusal."""
     for event in machine.log.named("atomics") if machine.log else ():
         refused = "rejects" in event.text.lower() and concerns_ours(event.text, machine)
@@ -135,11 +135,11 @@ def _atomics(machine: Machine) -> Iterator[Seen]:
         return
 
 
-def _peers(machine: Machine) -> list[Gpu]:
+def _peers(machine: InspectedMachine) -> list[InspectedGpu]:
     return [gpu for gpu in machine.wanted if not gpu.integrated]
 
 
-def _acs(machine: Machine) -> Iterator[Seen]:
+def _acs(machine: InspectedMachine) -> Iterator[Seen]:
     """Only where GPUs may talk to each other."""
     gpus = _peers(machine)
     if len(gpus) < 2:
@@ -159,7 +159,7 @@ def _acs(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def _iommu_peers(machine: Machine) -> Iterator[Seen]:
+def _iommu_peers(machine: InspectedMachine) -> Iterator[Seen]:
     if len(_peers(machine)) >= 2 and machine.host.iommu == "translated":
         yield Seen(
             "the IOMMU translates what the GPUs send each other",
@@ -167,12 +167,12 @@ def _iommu_peers(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def _functions(machine: Machine) -> dict[str, lspci.Function]:
+def _functions(machine: InspectedMachine) -> dict[str, lspci.Function]:
     return lspci.parse(machine.capture.text("lspci.txt") or "")
 
 
 RULES = (
-    Rule(
+    DoctorRule(
         "pci.bar-unassigned",
         "broken",
         "the firmware of the board gave the GPU's memory no address",
@@ -181,7 +181,7 @@ RULES = (
         BOTH,
         _unassigned,
     ),
-    Rule(
+    DoctorRule(
         "pci.bar-zero",
         "broken",
         "BAR 0 has no address",
@@ -190,7 +190,7 @@ RULES = (
         BOTH,
         each_gpu(_zero_bar),
     ),
-    Rule(
+    DoctorRule(
         "pci.atomics",
         "broken",
         "KFD refuses the GPU: no PCIe atomics",
@@ -199,7 +199,7 @@ RULES = (
         (T1,),
         _atomics,
     ),
-    Rule(
+    DoctorRule(
         "pci.link-width",
         "warning",
         "the PCIe link has few lanes",
@@ -208,7 +208,7 @@ RULES = (
         BOTH,
         each_gpu(_narrow),
     ),
-    Rule(
+    DoctorRule(
         "pci.link-speed",
         "warning",
         "the PCIe link is slow",
@@ -217,7 +217,7 @@ RULES = (
         BOTH,
         each_gpu(_slow),
     ),
-    Rule(
+    DoctorRule(
         "pci.link-speed-now",
         "note",
         "the PCIe link is slow at the moment",
@@ -226,7 +226,7 @@ RULES = (
         BOTH,
         each_gpu(_slow_now),
     ),
-    Rule(
+    DoctorRule(
         "pci.small-bar",
         "warning",
         "resizable BAR is off",
@@ -236,7 +236,7 @@ RULES = (
         BOTH,
         each_gpu(_small_bar),
     ),
-    Rule(
+    DoctorRule(
         "pci.bar-resize",
         "note",
         "the driver could not make the BAR larger",
@@ -245,7 +245,7 @@ RULES = (
         BOTH,
         logged("bar-resize"),
     ),
-    Rule(
+    DoctorRule(
         "pci.acs",
         "note",
         "ACS is on above several GPUs",
@@ -254,7 +254,7 @@ RULES = (
         BOTH,
         _acs,
     ),
-    Rule(
+    DoctorRule(
         "pci.iommu-peers",
         "note",
         "the IOMMU is between several GPUs",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zinc_rt.doctor.machine import DeviceNode, Machine
+from zinc_rt.doctor.machine import DeviceNode, InspectedMachine
 from zinc_rt.doctor.read_machine import refused
-from zinc_rt.doctor.rule import BOTH, Rule, Seen
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
 
 # systemd's default gives everybody the render nodes and /dev/kfd (meson: group-render-mode 0666); Debian and what
 # comes from it build with 0660. What is not in the list may do either.
@@ -16,7 +16,7 @@ OPEN = ("fedora", "rhel", "centos", "arch", "suse", "opensuse", "nixos", "gentoo
 GROUPS = ("render", "video")
 
 
-def _membership(machine: Machine) -> Iterator[Seen]:
+def _membership(machine: InspectedMachine) -> Iterator[Seen]:
     if not machine.gpus:
         return  # nothing to open
     user, host = machine.user, machine.host.distribution or ""
@@ -50,7 +50,7 @@ def _membership(machine: Machine) -> Iterator[Seen]:
         )
 
 
-def _opened_by_udev(machine: Machine) -> bool:
+def _opened_by_udev(machine: InspectedMachine) -> bool:
     """A rule of the administrator's that gives everybody /dev/kfd."""
     rules = [
         text for name in machine.capture.files if "udev/rules.d/" in name and (text := machine.capture.text(name))
@@ -79,11 +79,11 @@ def _join(group: str) -> str:
     return f"sudo usermod -aG {group} $USER, then log out and in again (`newgrp {group}` for this shell)"
 
 
-def _node_paths(machine: Machine) -> list[str]:
+def _node_paths(machine: InspectedMachine) -> list[str]:
     return ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.wanted if gpu.render)]
 
 
-def _evidence(machine: Machine, paths: list[str]) -> tuple[str, ...]:
+def _evidence(machine: InspectedMachine, paths: list[str]) -> tuple[str, ...]:
     lines = [
         line for line in (machine.capture.text("dev.txt") or "").splitlines() if any(p in line for p in paths)
     ]
@@ -96,7 +96,7 @@ def _evidence(machine: Machine, paths: list[str]) -> tuple[str, ...]:
     return (*said[:4], *((f"id.txt: {machine.capture.line('id.txt')}",) if machine.user else ()))
 
 
-def _missing_nodes(machine: Machine) -> Iterator[Seen]:
+def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
     """The driver has the GPU, and udev or a container has not made its nodes."""
     started = any(gpu.driver == "amdgpu" for gpu in machine.wanted)
     if not started or machine.host.container:
@@ -116,7 +116,7 @@ def _missing_nodes(machine: Machine) -> Iterator[Seen]:
 
 
 RULES = (
-    Rule(
+    DoctorRule(
         "permissions.group",
         "broken",
         "this user may not open the GPU's device nodes",
@@ -125,7 +125,7 @@ RULES = (
         BOTH,
         _membership,
     ),
-    Rule(
+    DoctorRule(
         "permissions.nodes",
         "broken",
         "device nodes are missing",

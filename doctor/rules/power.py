@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.doctor.machine import Gpu, Machine
-from zinc_rt.doctor.rule import BOTH, Rule, Seen, each_gpu, logged
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, logged
 
 LOW_CAP = 0.6  # of the power limit the card came with
 
 
-def _runtime_error(gpu: Gpu, machine: Machine) -> Seen | None:
+def _runtime_error(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.runtime_status != "error":
         return None
     return Seen(
@@ -18,7 +18,7 @@ def _runtime_error(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _asleep(gpu: Gpu, machine: Machine) -> Seen | None:
+def _asleep(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.runtime_status not in ("suspended", "suspending", "resuming"):
         return None
     return Seen(
@@ -29,7 +29,7 @@ def _asleep(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _unpowered(gpu: Gpu, machine: Machine) -> Seen | None:
+def _unpowered(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """Asleep by name but awake for runtime power management: it did not come back."""
     if gpu.power_state not in ("D3cold", "D3hot") or gpu.runtime_status != "active":
         return None
@@ -40,14 +40,14 @@ def _unpowered(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _hot(gpu: Gpu, machine: Machine) -> Seen | None:
+def _hot(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     over = [
         f"{label} {now:g} °C (limit {most:g})" for label, now, most in gpu.temperatures if most and now >= most
     ]
     return Seen(f"{gpu.title} is too hot: {', '.join(over)}", tuple(over), gpu.address) if over else None
 
 
-def _capped(gpu: Gpu, machine: Machine) -> Seen | None:
+def _capped(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     cap, usual = gpu.power_cap_watts, gpu.power_cap_default_watts
     if cap is None or not usual or cap >= LOW_CAP * usual:
         return None
@@ -58,7 +58,7 @@ def _capped(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _held_low(gpu: Gpu, machine: Machine) -> Seen | None:
+def _held_low(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.performance_level not in ("low", "profile_min_sclk", "profile_min_mclk"):
         return None
     return Seen(
@@ -68,7 +68,7 @@ def _held_low(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _silent(gpu: Gpu, machine: Machine) -> Seen | None:
+def _silent(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """Sensors that did not answer while the capture was made."""
     where = f"sys/class/drm/{gpu.card}/device/hwmon"
     why = next(
@@ -79,9 +79,9 @@ def _silent(gpu: Gpu, machine: Machine) -> Seen | None:
     return None
 
 
-def _sleeps_unused(machine: Machine) -> Iterator[Seen]:
+def _sleeps_unused(machine: InspectedMachine) -> Iterator[Seen]:
     """Only a note: on a headless card it is where several threads of failures to resume begin."""
-    if "0" in (machine.kernel.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
+    if "0" in (machine.linux.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
         return
     for gpu in machine.wanted:
         if gpu.runtime_control == "auto" and not gpu.displays and not gpu.integrated and gpu.driver == "amdgpu":
@@ -90,13 +90,13 @@ def _sleeps_unused(machine: Machine) -> Iterator[Seen]:
             )
 
 
-def _link_saving(machine: Machine) -> Iterator[Seen]:
+def _link_saving(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.host.aspm_policy in ("powersave", "powersupersave") and machine.gpus:
         yield Seen(f"PCIe links save power (ASPM {machine.host.aspm_policy})")
 
 
 RULES = (
-    Rule(
+    DoctorRule(
         "power.runtime-error",
         "broken",
         "runtime power management has failed",
@@ -105,7 +105,7 @@ RULES = (
         BOTH,
         each_gpu(_runtime_error),
     ),
-    Rule(
+    DoctorRule(
         "power.resume",
         "broken",
         "the card did not wake from its sleep (D3)",
@@ -114,7 +114,7 @@ RULES = (
         BOTH,
         logged("d3cold"),
     ),
-    Rule(
+    DoctorRule(
         "power.stuck-asleep",
         "broken",
         "the card is still powered down",
@@ -123,7 +123,7 @@ RULES = (
         BOTH,
         each_gpu(_unpowered),
     ),
-    Rule(
+    DoctorRule(
         "power.thermal",
         "broken",
         "the GPU reached its critical temperature",
@@ -132,7 +132,7 @@ RULES = (
         BOTH,
         logged("thermal"),
     ),
-    Rule(
+    DoctorRule(
         "power.hot",
         "broken",
         "the GPU is too hot",
@@ -141,7 +141,7 @@ RULES = (
         BOTH,
         each_gpu(_hot),
     ),
-    Rule(
+    DoctorRule(
         "power.sensors-silent",
         "warning",
         "the sensors do not answer",
@@ -150,7 +150,7 @@ RULES = (
         BOTH,
         each_gpu(_silent),
     ),
-    Rule(
+    DoctorRule(
         "power.cap",
         "warning",
         "the power limit is low",
@@ -159,7 +159,7 @@ RULES = (
         BOTH,
         each_gpu(_capped),
     ),
-    Rule(
+    DoctorRule(
         "power.clocks",
         "warning",
         "clocks are held down",
@@ -168,7 +168,7 @@ RULES = (
         BOTH,
         each_gpu(_held_low),
     ),
-    Rule(
+    DoctorRule(
         "power.aspm",
         "note",
         "PCIe links save power",
@@ -177,7 +177,7 @@ RULES = (
         BOTH,
         _link_saving,
     ),
-    Rule(
+    DoctorRule(
         "power.asleep",
         "note",
         "the GPU sleeps",
@@ -186,7 +186,7 @@ RULES = (
         BOTH,
         each_gpu(_asleep),
     ),
-    Rule(
+    DoctorRule(
         "power.runtime",
         "note",
         "runtime power management is on",

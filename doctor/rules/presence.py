@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zinc_rt.doctor.machine import Gpu, Machine
-from zinc_rt.doctor.rule import BOTH, T1, Rule, Seen, concerns_ours, each_gpu, logged
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, concerns_ours, each_gpu, logged
 
 SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every probe, and says nothing about hardware"
 
 
-def _none(machine: Machine) -> Iterator[Seen]:
-    if machine.gpus or machine.kernel.wsl:
+def _none(machine: InspectedMachine) -> Iterator[Seen]:
+    if machine.gpus or machine.linux.wsl:
         return
     if machine.host.container and not machine.gpus_known:
         yield Seen(
@@ -28,13 +28,13 @@ def _none(machine: Machine) -> Iterator[Seen]:
     yield Seen(evidence=(where,))
 
 
-def _vfio(gpu: Gpu, machine: Machine) -> Seen | None:
+def _vfio(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.driver not in ("vfio-pci", "pci-stub", "xen-pciback", "pciback"):
         return None
     return Seen(f"{gpu.title} is set aside for a virtual machine: {gpu.driver} holds it", about=gpu.address)
 
 
-def _gone(gpu: Gpu, machine: Machine) -> Seen | None:
+def _gone(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if not gpu.gone:
         return None
     return Seen(
@@ -44,19 +44,19 @@ def _gone(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _no_driver(gpu: Gpu, machine: Machine) -> Seen | None:
+def _no_driver(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.driver or gpu.driver is None or gpu.node or gpu.gone or machine.host.container:
         return None
     return Seen(f"no driver is bound to {gpu.title}", about=gpu.address)
 
 
-def _other_driver(gpu: Gpu, machine: Machine) -> Seen | None:
+def _other_driver(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.driver in (None, "", "amdgpu", "vfio-pci", "pci-stub", "xen-pciback", "pciback"):
         return None
     return Seen(f"{gpu.title} is bound to {gpu.driver}, not to amdgpu", about=gpu.address)
 
 
-def _not_in_kfd(gpu: Gpu, machine: Machine) -> Seen | None:
+def _not_in_kfd(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if gpu.node or gpu.driver != "amdgpu" or not machine.kfd or gpu.integrated:
         return None
     return Seen(
@@ -66,13 +66,13 @@ def _not_in_kfd(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _refused(machine: Machine) -> Iterator[Seen]:
+def _refused(machine: InspectedMachine) -> Iterator[Seen]:
     for seen in logged("kfd")(machine):
         ours = any(concerns_ours(line, machine) for line in seen.evidence)
         yield seen if ours else replace(seen, severity="note")
 
 
-def _kfd_absent(machine: Machine) -> Iterator[Seen]:
+def _kfd_absent(machine: InspectedMachine) -> Iterator[Seen]:
     """KFD's folder is missing where others of sysfs were captured, so it is not only left out."""
     started = any(gpu.driver == "amdgpu" for gpu in machine.wanted)
     nodes = {node.path for node in machine.nodes or ()}
@@ -82,7 +82,7 @@ def _kfd_absent(machine: Machine) -> Iterator[Seen]:
         yield Seen(evidence=("dev.txt: no /dev/kfd", "sys/class/kfd: not there"))
 
 
-def _unsupported(machine: Machine) -> Iterator[Seen]:
+def _unsupported(machine: InspectedMachine) -> Iterator[Seen]:
     alone = not any(gpu.wanted for gpu in machine.gpus)
     for gpu in machine.gpus:
         if not gpu.wanted:
@@ -95,7 +95,7 @@ def _unsupported(machine: Machine) -> Iterator[Seen]:
 
 
 RULES = (
-    Rule(
+    DoctorRule(
         "gpu.none",
         "note",
         "no AMD GPU in this machine",
@@ -104,7 +104,7 @@ RULES = (
         BOTH,
         _none,
     ),
-    Rule(
+    DoctorRule(
         "gpu.gone",
         "broken",
         "the GPU no longer answers on the bus",
@@ -114,7 +114,7 @@ RULES = (
         BOTH,
         each_gpu(_gone),
     ),
-    Rule(
+    DoctorRule(
         "gpu.vfio",
         "broken",
         "the GPU is set aside for a virtual machine",
@@ -123,7 +123,7 @@ RULES = (
         BOTH,
         each_gpu(_vfio),
     ),
-    Rule(
+    DoctorRule(
         "gpu.no-driver",
         "broken",
         "no driver is bound to the GPU",
@@ -132,7 +132,7 @@ RULES = (
         BOTH,
         each_gpu(_no_driver),
     ),
-    Rule(
+    DoctorRule(
         "gpu.other-driver",
         "broken",
         "another driver holds the GPU",
@@ -141,7 +141,7 @@ RULES = (
         BOTH,
         each_gpu(_other_driver),
     ),
-    Rule(
+    DoctorRule(
         "gpu.not-in-kfd",
         "broken",
         "KFD does not list the GPU",
@@ -150,7 +150,7 @@ RULES = (
         (T1,),
         each_gpu(_not_in_kfd),
     ),
-    Rule(
+    DoctorRule(
         "kfd.absent",
         "broken",
         "there is no KFD on this machine",
@@ -159,7 +159,7 @@ RULES = (
         (T1,),
         _kfd_absent,
     ),
-    Rule(
+    DoctorRule(
         "kfd.refused",
         "broken",
         "KFD refused the GPU",
@@ -168,7 +168,7 @@ RULES = (
         (T1,),
         _refused,
     ),
-    Rule(
+    DoctorRule(
         "gpu.unsupported",
         "note",
         "a GPU of another generation",

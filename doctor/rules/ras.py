@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.machine import Gpu, Machine
-from zinc_rt.doctor.rule import BOTH, Rule, Seen, each_gpu, logged
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, logged
 
 
-def _uncorrectable(gpu: Gpu, machine: Machine) -> Seen | None:
+def _uncorrectable(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     bad = [f"{block} {ue}" for block, ue, _ in gpu.ras if ue]
     return (
         Seen(f"{gpu.title} counts uncorrectable errors: {', '.join(bad)}", _lines(bad, "ue"), gpu.address)
@@ -15,7 +15,7 @@ def _uncorrectable(gpu: Gpu, machine: Machine) -> Seen | None:
     )
 
 
-def _correctable(gpu: Gpu, machine: Machine) -> Seen | None:
+def _correctable(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     bad = [f"{block} {ce}" for block, _, ce in gpu.ras if ce]
     return (
         Seen(f"{gpu.title} counts corrected errors: {', '.join(bad)}", _lines(bad, "ce"), gpu.address)
@@ -31,7 +31,7 @@ def _lines(bad: list[str], kind: str) -> tuple[str, ...]:
 _WHY = "results may be wrong, and the driver resets the GPU when a poisoned value is used"
 _NEXT = "zinc-rt mem-test; where errors return after a power cycle, the card is defective: return it"
 RULES = (
-    Rule(
+    DoctorRule(
         "ras.uncorrectable",
         "broken",
         "the card reports uncorrectable memory errors",
@@ -40,7 +40,7 @@ RULES = (
         BOTH,
         logged("ras-fatal"),
     ),
-    Rule(
+    DoctorRule(
         "ras.counted",
         "broken",
         "the card counts uncorrectable errors",
@@ -49,7 +49,7 @@ RULES = (
         BOTH,
         each_gpu(_uncorrectable),
     ),
-    Rule(
+    DoctorRule(
         "ras.corrected",
         "warning",
         "the card corrects memory errors",
@@ -58,7 +58,7 @@ RULES = (
         BOTH,
         logged("ras-corrected"),
     ),
-    Rule(
+    DoctorRule(
         "ras.corrected-count",
         "warning",
         "the card counts corrected errors",

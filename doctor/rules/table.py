@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.rule import Rule
+from zinc_rt.doctor.rule import DoctorRule
 from zinc_rt.doctor.rules import (
     bus_errors,
     combinations,
@@ -19,7 +19,7 @@ from zinc_rt.doctor.rules import (
     tiers,
 )
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[DoctorRule, ...] = (
     *host.RULES,
     *presence.RULES,
     *module.RULES,

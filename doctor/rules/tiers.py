@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.doctor.machine import Machine
-from zinc_rt.doctor.rule import T1, Rule, Seen
+from zinc_rt.doctor.machine import InspectedMachine
+from zinc_rt.doctor.rule import T1, DoctorRule, Seen
 
 
-def _refused(machine: Machine) -> Iterator[Seen]:
+def _refused(machine: InspectedMachine) -> Iterator[Seen]:
     """Only t1: whether t2 is offered is a setting, and has notes of its own."""
     for gpu in machine.wanted:
         answer = gpu.answers.get(T1)
@@ -17,7 +17,7 @@ def _refused(machine: Machine) -> Iterator[Seen]:
 
 
 RULES = (
-    Rule(
+    DoctorRule(
         "tier.refused",
         "broken",
         "the driver refuses a tier",

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.backends.amd.kernel_side import Incident, fault_text
+from zinc_rt.backends.amd.kmd_side import Incident, fault_text
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
-from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Fault, Placement, Queue, check_ring
-from zinc_rt.pm4 import Bad, Generation, decode
+from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, MemoryFault, Placement, Queue, check_ring
+from zinc_rt.pm4 import BadPacket, Generation, decode
 from zinc_rt.pm4 import packets as pm4
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 
 FIRST_VA = 0x7_0000_0000
 GENERATION = Generation.GFX12
@@ -67,7 +67,7 @@ class FakeGpu:
         self.fallbacks: list[str] = []
         self.ledger = Ledger("fake GPU")
         self.queues: list[FakeQueue] = []
-        self.faults: list[Fault] = []
+        self.faults: list[MemoryFault] = []
         self.hdp_flushes = 0
         self.lost_doorbells = False
         self.reports_rptr = True
@@ -122,7 +122,7 @@ class FakeGpu:
             eop,
             doorbell.host.address,
             inherits_vmid=userq,
-            kernel_fence=userq,
+            kmd_fence=userq,
             held=[held for part in parts for held in part.held],
         )
         fake = FakeQueue(queue)
@@ -164,16 +164,16 @@ class FakeGpu:
             ctypes.c_uint32.from_address(fake.queue.rptr.host.address).value = rptr
         return ran
 
-    def _step(self, fake: FakeQueue, packet: Packet | Bad) -> bool:
+    def _step(self, fake: FakeQueue, packet: Packet | BadPacket) -> bool:
         """Whether the queue goes on behind this packet."""
-        if isinstance(packet, Bad):
+        if isinstance(packet, BadPacket):
             fake.stopped = packet.text
             return False
         try:
             done = self._execute(fake, packet)
         except PageFault as fault:
             fake.stopped = f"fault at {fault}"
-            self.faults.append(Fault(fault.va & ~0xFFF, not_present=True, gpu_id=1))
+            self.faults.append(MemoryFault(fault.va & ~0xFFF, not_present=True, gpu_id=1))
             return False
         if done:
             fake.ran.append(packet)

@@ -1,4 +1,4 @@
-"""Programs of test kernels (pool_kernels.c) on kernels/native/pool.c, without graphs.
+"""Programs of test kernels (pool_kernels.c) on kernels/native/c/pool.c, without graphs.
 
 with Pool(threads=4) as pool:
     ran = np.zeros(100, np.uint32)
@@ -96,4 +96,4 @@ class Pool:
 
 @cache
 def code() -> ctypes.CDLL:
-    return library.load(build.compile_library(compiler(), "native", (), (build.FOLDER / "pool.c", KERNELS)))
+    return library.load(build.compile_library(compiler(), "native", (), (build.SOURCES / "pool.c", KERNELS)))

@@ -9,7 +9,7 @@ from fake_gpu import FakeGpu, FakeSide
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.hang import Hang
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.exec import Event, Graph, HostFence, Stream, copy, wrap
@@ -17,9 +17,9 @@ from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import Program, lower, refusal
+from zinc_rt.lower import LoweredGraph, lower, refusal
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import (
     AcquireMem,
     DmaData,
@@ -54,7 +54,7 @@ class Bench:
         return self.backend.alloc(4096, "host_visible", name)
 
     def writes(self, buffer, value: int, name: str = "write"):
-        return self.backend.build(PacketProgram((WriteData(buffer.gpu_va, (value,)),), name), {})
+        return self.backend.build(PacketList((WriteData(buffer.gpu_va, (value,)),), name), {})
 
 
 @pytest.fixture(params=KINDS)
@@ -165,12 +165,12 @@ def test_models_are_refused_for_want_of_kernels(bench: Bench) -> None:
         refusal(graph.nodes[0], graph, bench.backend.kernels.entries, "canonical-1") == "no kernel for this opcode"
     )
     with pytest.raises(UnsupportedError, match="no kernels for gfx1201"):
-        bench.backend.build(Program(graph, plan, "canonical-1", ()), {})
+        bench.backend.build(LoweredGraph(graph, plan, "canonical-1", ()), {})
 
 
 def test_a_packet_outside_every_allocation_is_refused_in_debug_mode(bench: Bench) -> None:
     counter = bench.counter()
-    program = PacketProgram((WriteData(counter.gpu_va + (1 << 36), (1,)),), "stray")
+    program = PacketList((WriteData(counter.gpu_va + (1 << 36), (1,)),), "stray")
     with pytest.raises(EncodeError, match=r"stray.*in no allocation"):
         bench.backend.build(program, {})
 
@@ -284,7 +284,7 @@ def test_a_replay_costs_the_ring_the_same_whatever_the_graph(bench: Bench, dispa
     counter = bench.counter()
     packets = tuple(WriteData(counter.gpu_va, (value,)) for value in range(dispatches))
     graph, stream = Graph("decode", bench.backend), Stream("main")
-    graph.add((1,), bench.backend.build(PacketProgram(packets), {}))
+    graph.add((1,), bench.backend.build(PacketList(packets), {}))
     graph.bind("counter", counter)
     graph.replay((1,), stream).wait(1.0)
     ring = bench.backend.ring(stream)

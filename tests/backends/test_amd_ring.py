@@ -11,10 +11,10 @@ from support import Counts
 
 from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.amd.publish import Publish, publisher
-from zinc_rt.backends.amd.ring import AmdRing, Batch
+from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords
 from zinc_rt.errors import InputError
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import IndirectBuffer, Nop, WaitRegMem, WriteData
 
 RING_BYTES = 4096
@@ -55,9 +55,9 @@ class Bench:
             debug=debug,
         )
 
-    def write(self, value: int, padding_dw: int = 0) -> Batch:
+    def write(self, value: int, padding_dw: int = 0) -> ReadyDwords:
         padding = (Nop((0,) * (padding_dw - 1)),) if padding_dw else ()
-        return self.ring.batch((WriteData(self.log.gpu_va, (value,)), *padding), f"write {value}")
+        return self.ring.encode((WriteData(self.log.gpu_va, (value,)), *padding), f"write {value}")
 
     @property
     def logged(self) -> list[int]:
@@ -68,14 +68,14 @@ class Bench:
 def test_dwords_are_stored_before_wptr_and_wptr_before_the_doorbell() -> None:
     publish = RecordingPublish()
     bench = Bench(publish=publish)
-    batch = bench.write(1)
-    bench.ring.submit(batch)
+    ready = bench.write(1)
+    bench.ring.submit(ready)
     assert publish.stores == [
-        *(("ring", place) for place in range(batch.count_dw)),
+        *(("ring", place) for place in range(ready.count_dw)),
         ("fence", 0),
-        ("wptr", batch.count_dw),
+        ("wptr", ready.count_dw),
         ("fence", 0),
-        ("doorbell", batch.count_dw),
+        ("doorbell", ready.count_dw),
     ]
 
 
@@ -83,12 +83,12 @@ def test_dwords_are_stored_before_wptr_and_wptr_before_the_doorbell() -> None:
 def test_a_submission_wraps_at_every_place_of_the_ring(kind: str) -> None:
     bench = Bench(kind=kind)
     for place in range(RING_DW):
-        batch = bench.write(place)
+        ready = bench.write(place)
         lead = (place - bench.ring.wptr_dw) % RING_DW
         if lead:
             bench.ring.run((Nop((0,) * (lead - 1)),), "to the place")
         assert bench.ring.wptr_dw % RING_DW == place
-        bench.ring.submit(batch).wait(1.0)
+        bench.ring.submit(ready).wait(1.0)
     assert bench.logged == list(range(RING_DW))
 
 
@@ -115,10 +115,10 @@ def test_thousands_of_submissions_of_random_size_run_in_order(
 
 def test_ready_made_batches_run_in_order_with_rising_fences(slow_counts: Counts) -> None:
     bench = Bench(packets=50)
-    batches = [bench.write(number) for number in range(5)]
+    ready = [bench.write(number) for number in range(5)]
     count = slow_counts(10_000, 100_000)
     for number in range(count):
-        fence = bench.ring.submit(batches[number % 5])
+        fence = bench.ring.submit(ready[number % 5])
         assert fence.value == number + 1
     fence.wait(5.0)
     assert bench.logged == [number % 5 for number in range(count)]
@@ -170,15 +170,15 @@ def test_what_lies_behind_the_fence_is_not_freed_by_it() -> None:
     """T2 ends with PROTECTED_FENCE_SIGNAL: the fence says nothing about those dwords."""
     bench = Bench(kind="userq")
     bench.gpu.reports_rptr = False
-    batch = bench.write(1)
-    bench.ring.submit(batch).wait(1.0)
+    ready = bench.write(1)
+    bench.ring.submit(ready).wait(1.0)
     bench.ring.look()
-    assert bench.ring.consumed_dw == batch.fence_end_dw == batch.count_dw - 2
+    assert bench.ring.consumed_dw == ready.fence_end_dw == ready.count_dw - 2
 
 
 def test_rptr_alone_is_no_fence() -> None:
     bench = Bench(works=False)
-    fence = bench.ring.submit(bench.ring.batch((WaitRegMem(bench.log.gpu_va, 1),), "wait for the log"))
+    fence = bench.ring.submit(bench.ring.encode((WaitRegMem(bench.log.gpu_va, 1),), "wait for the log"))
     bench.ring.queue.rptr.host.view.cast("I")[0] = bench.ring.wptr_dw
     bench.ring.look()
     assert bench.ring.consumed_dw == bench.ring.wptr_dw
@@ -188,9 +188,9 @@ def test_rptr_alone_is_no_fence() -> None:
 def test_a_batch_larger_than_the_ring_is_refused_before_anything_is_written() -> None:
     bench = Bench()
     with pytest.raises(EncodeError, match="has 1024 dwords, the ring holds 1023"):
-        bench.ring.batch((Nop((0,) * (RING_DW - 1)),), "too large", fence=False)
+        bench.ring.encode((Nop((0,) * (RING_DW - 1)),), "too large", fence=False)
     with pytest.raises(InputError, match="no packets"):
-        bench.ring.batch((), "nothing", fence=False)
+        bench.ring.encode((), "nothing", fence=False)
     assert bench.ring.wptr_dw == 0
 
 
@@ -198,7 +198,7 @@ def test_debug_mode_lints_what_would_stop_the_queue() -> None:
     bench = Bench(debug=True)
     bench.ring.submit(bench.write(1)).wait(1.0)
     with pytest.raises(EncodeError, match="invalid, dword 3: ib-valid"):
-        bench.ring.batch((IndirectBuffer(bench.log.gpu_va, 8, valid=0),), "invalid")
+        bench.ring.encode((IndirectBuffer(bench.log.gpu_va, 8, valid=0),), "invalid")
 
 
 def test_a_missed_deadline_leaves_the_fence_waiting() -> None:

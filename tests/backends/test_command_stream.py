@@ -8,8 +8,8 @@ import pytest
 from lower.chains import ONE, chain, planned
 
 from zinc_rt.backends.amd import command_stream
-from zinc_rt.backends.amd.kernel_code import LoadedKernel
-from zinc_rt.backends.amd.packet_program import PacketProgram, ib_content
+from zinc_rt.backends.amd.loaded_kernels import LoadedKernel
+from zinc_rt.backends.amd.packet_list import PacketList, ib_content
 from zinc_rt.lower import DispatchPlan, dispatch_plan
 from zinc_rt.pm4.decode import decode_stream
 from zinc_rt.pm4.generation import Generation
@@ -20,7 +20,7 @@ VA = 0x7_0000_0000
 TAKES = {"first": (2, 2), "second": (3, 1), "step_grids": (3, 1)}  # buffers, constants
 
 
-def stream(plan: DispatchPlan) -> PacketProgram:
+def stream(plan: DispatchPlan) -> PacketList:
     kernels = {
         key: LoadedKernel(key[0], 0x10_0000_0100 * (1 + index), (1, 2, 3), (32, 1, 1), *TAKES[key[0]])
         for index, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches))

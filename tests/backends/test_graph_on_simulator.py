@@ -12,11 +12,11 @@ from zinc_rt.exec import Stream
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.lower import lower
-from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
+from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 
 COUNT = 300
 OPENERS = {"t1": open_t1, "t2": open_t2}
@@ -28,9 +28,9 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
         builder.buffer(name, (1, COUNT), "f32", role)  # type: ignore[arg-type]
     builder.node(Op.ADD, ("step.a", "step.b"), ("out.y",), label="sum")
     graph = builder.build()
-    plan = plan_memory(graph, capacity={}, heaps={**ROLE_HEAPS, "output": Heap.BAR})
+    plan = plan_memory(graph, capacity={}, heaps={**ROLE_HEAPS, "output": BufferHeap.BAR})
     driver = SimDriver()
-    expected: list[Expected] = []
+    expected: list[KernelToCompile] = []
     announced: list[str] = []
     announce = driver.announce_all
 
@@ -38,11 +38,11 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
         announced.extend(name for _, _, name in rows)
         announce(rows)
 
-    def hear(kernels: Sequence[Expected]) -> None:
+    def note(kernels: Sequence[KernelToCompile]) -> None:
         expected.extend(kernels)
 
     monkeypatch.setattr(driver, "announce_all", listen)
-    monkeypatch.setattr(driver, "expect", hear)
+    monkeypatch.setattr(driver, "precompile", note)
     with open_t1(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all) as backend:
         program = lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier="t1")
         buffers = {n: backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
@@ -69,7 +69,9 @@ def test_what_is_discarded_is_found_by_its_reader_until_it_is_filled(tier: str) 
         builder.buffer(name, (1, COUNT), "f32", role)  # type: ignore[arg-type]
     builder.node(Op.ADD, ("step.a", "step.b"), ("out.y",), label="sum")
     graph = builder.build()
-    plan = plan_memory(graph, capacity={}, heaps={**ROLE_HEAPS, "step": Heap.DEVICE_LOCAL, "output": Heap.BAR})
+    plan = plan_memory(
+        graph, capacity={}, heaps={**ROLE_HEAPS, "step": BufferHeap.DEVICE_LOCAL, "output": BufferHeap.BAR}
+    )
     driver = SimDriver(sanitizer="fast")
     opener, stream = OPENERS[tier], Stream("main")
     with opener(driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all) as backend:

@@ -14,14 +14,14 @@ from zinc_rt.backends.amd import ring as rings
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.fence import FenceCorrupt
 from zinc_rt.backends.amd.hang import SCHEMA, Hang
-from zinc_rt.backends.amd.kernel_log import KernelLog, record_text
-from zinc_rt.backends.amd.kernel_side import Incident
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.kmd_log import KmsgLog, record_text
+from zinc_rt.backends.amd.kmd_side import Incident
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Stream
 from zinc_rt.pm4 import BAD_OPCODE, gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import EncodeError
+from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
 
 SOON = 0.01
@@ -51,7 +51,7 @@ class Bench:
         self.flag = self.backend.alloc(4096, "host_visible", "flag")
 
     def submit(self, *packets, name: str = "program"):
-        variant = self.backend.build(PacketProgram(packets, name), {})
+        variant = self.backend.build(PacketList(packets, name), {})
         return self.backend.submit(variant, self.stream)
 
     def hang(self, fence) -> Hang:
@@ -85,7 +85,7 @@ def test_a_wait_that_never_comes_true_is_named_with_its_address(bench: Bench) ->
 
 def test_a_wait_in_the_ring_itself_is_where_rptr_is(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
-    fence = ring.submit(ring.batch((Nop((1, 2)), WaitRegMem(bench.flag.gpu_va, 1), Nop()), "handmade"))
+    fence = ring.submit(ring.encode((Nop((1, 2)), WaitRegMem(bench.flag.gpu_va, 1), Nop()), "handmade"))
     report = bench.hang(fence).report
     assert report.why == "the command processor stopped in handmade"
     assert report.last_packet.startswith("last read: NOP 3 dwords")
@@ -96,8 +96,8 @@ def test_a_wait_in_the_ring_itself_is_where_rptr_is(bench: Bench) -> None:
 
 def test_the_window_begins_at_a_packet_also_where_the_ring_wraps(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
-    ring.submit(ring.batch((Nop((0,) * 1000),), "filler")).wait(1.0)
-    fence = ring.submit(ring.batch((Nop((0,) * 10), WaitRegMem(bench.flag.gpu_va, 1)), "across the end"))
+    ring.submit(ring.encode((Nop((0,) * 1000),), "filler")).wait(1.0)
+    fence = ring.submit(ring.encode((Nop((0,) * 10), WaitRegMem(bench.flag.gpu_va, 1)), "across the end"))
     report = bench.hang(fence).report
     assert ring.wptr_dw > ring.ring_dw
     assert "BAD" not in report.window
@@ -106,7 +106,7 @@ def test_the_window_begins_at_a_packet_also_where_the_ring_wraps(bench: Bench) -
 
 
 def test_an_illegal_packet_is_found_in_the_indirect_buffer(bench: Bench) -> None:
-    variant = bench.backend.build(PacketProgram((Nop(),), "broken"), {})
+    variant = bench.backend.build(PacketList((Nop(),), "broken"), {})
     view = variant.storage.view().cast("I")
     view[10] = 0xC0000000 | BAD_OPCODE << 8
     report = bench.hang(bench.backend.submit(variant, bench.stream)).report
@@ -158,7 +158,7 @@ def test_a_fence_that_is_never_written_is_told_too(bench: Bench) -> None:
 def test_poison_that_was_overwritten_is_named(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     bench.side.works = False
-    fence = ring.submit(ring.batch((Nop(),), "stray"))
+    fence = ring.submit(ring.encode((Nop(),), "stray"))
     ctypes.c_uint64.from_address(ring.timeline.address + 16).value = 1
     report = bench.hang(fence).report
     assert "poison beside the fence was overwritten" in report.why
@@ -167,7 +167,7 @@ def test_poison_that_was_overwritten_is_named(bench: Bench) -> None:
 
 def test_a_fence_value_from_nowhere_is_an_error_of_its_own(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
-    fence = ring.submit(ring.batch((Nop(),), "one"))
+    fence = ring.submit(ring.encode((Nop(),), "one"))
     ctypes.c_uint64.from_address(ring.timeline.address).value = 77
     with pytest.raises(FenceCorrupt, match="0x4d, but 1 is the last value submitted"):
         fence.wait(1.0)
@@ -200,7 +200,7 @@ def test_a_fence_that_leaves_stores_in_l2_is_refused(bench: Bench, monkeypatch: 
 
 def test_a_full_ring_is_a_hang_with_a_report(bench: Bench) -> None:
     bench.side.works = False
-    variant = bench.backend.build(PacketProgram((Nop(),), "again"), {})
+    variant = bench.backend.build(PacketList((Nop(),), "again"), {})
     with pytest.raises(Hang, match="no room for 12 dwords") as caught:
         for _ in range(1000):
             bench.backend.submit(variant, bench.stream)
@@ -225,7 +225,7 @@ def test_the_bundle_holds_everything(bench: Bench, tmp_path: Path) -> None:
     assert len(ib) % 32 == 0 and report["ib_words_bytes"] == len(ib)
     assert "something the kernel said" in (folder / "kernel.log").read_text()
     assert not (folder / "devcoredump.bin").exists()
-    again = bench.hang(bench.backend.ring(bench.stream).submit(bench.backend.ring(bench.stream).batch((), "x")))
+    again = bench.hang(bench.backend.ring(bench.stream).submit(bench.backend.ring(bench.stream).encode((), "x")))
     assert again.bundle != folder, "every hang has a folder of its own"
 
 
@@ -281,6 +281,6 @@ def test_kernel_log_records(record: bytes, text: str) -> None:
 
 
 def test_a_kernel_log_that_may_not_be_read_says_so(tmp_path: Path) -> None:
-    log = KernelLog(str(tmp_path / "kmsg"))
+    log = KmsgLog(str(tmp_path / "kmsg"))
     assert log.lines() == ()
     assert "cannot be read: No such file" in log.missing

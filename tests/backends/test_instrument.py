@@ -11,7 +11,7 @@ from zinc_rt.backends.amd.instrument import AmdInstrument
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
-from zinc_rt.sim.interfaces import Finding, Place, Severity
+from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, Severity
 from zinc_rt.sim.stores import StoreSeen
 
 KERNELS = kernel_set("gfx1201")
@@ -22,23 +22,23 @@ PACKET = 0x8000
 class Device:
     """A side channel that has found this much."""
 
-    def __init__(self, *findings: Finding) -> None:
+    def __init__(self, *findings: DeviceFinding) -> None:
         self.found = findings
 
-    def findings(self) -> Sequence[Finding]:
+    def findings(self) -> Sequence[DeviceFinding]:
         return self.found
 
-    def stores(self) -> Sequence[StoreSeen]:
+    def watchpoint_hits(self) -> Sequence[StoreSeen]:
         return [StoreSeen("kernel swiglu+0x0", "", "global_store_b32", 0x20, (3, 0, 0), 1, 7, 0x100, 5)]
 
 
-def finding(kernel: str, pc: int) -> Finding:
+def finding(kernel: str, pc: int) -> DeviceFinding:
     sentence = f"queue 1 at dword 0x20c: {kernel}: uninitialised-vgpr at pc 0x{pc:x} `v_add_f32 v0`, wave 0"
-    place = Place(kernel, pc, "v_add_f32 v0", (2, 0, 0), 0, 0xF)
-    return Finding(Severity.FINDING, "uninitialised-vgpr", 1, 0x20C, sentence, PACKET, place)
+    place = CodePlace(kernel, pc, "v_add_f32 v0", (2, 0, 0), 0, 0xF)
+    return DeviceFinding(Severity.FINDING, "uninitialised-vgpr", 1, 0x20C, sentence, PACKET, place)
 
 
-def instrument(*found: Finding) -> AmdInstrument:
+def instrument(*found: DeviceFinding) -> AmdInstrument:
     assert KERNELS is not None
     device: Any = Device(*found)
     named: Any = None  # nothing is handed over here
@@ -66,11 +66,13 @@ def test_what_is_not_ours_stays_as_it_is(kernel: str, pc: int) -> None:
 
 
 def test_what_lies_in_no_kernel_has_no_place() -> None:
-    given = Finding(Severity.FINDING, "missing-barrier", 2, 0, "dispatch 1 reads what dispatch 0 writes", PACKET)
+    given = DeviceFinding(
+        Severity.FINDING, "missing-barrier", 2, 0, "dispatch 1 reads what dispatch 0 writes", PACKET
+    )
     [said] = instrument(given, given).findings()
     assert (said.text, said.pc, said.node) == (f"missing-barrier: {given.sentence}", None, None)
 
 
 def test_a_store_names_the_kernel_alone() -> None:
-    [store] = instrument().stores()
+    [store] = instrument().watchpoint_hits()
     assert (store.kernel, store.pc, store.wave, store.lane, store.value) == ("swiglu", 0x20, 1, 7, 5)

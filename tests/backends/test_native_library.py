@@ -137,6 +137,18 @@ def test_where_no_level_is_good_every_reason_is_said(tmp_path: Path) -> None:
     assert "the x86_64_v2 build failed its self-test (ADD in canonical-1: 111 of 111 of y differ" in text
 
 
+def test_builds_that_are_wrong_in_the_same_way_accuse_no_compiler(tmp_path: Path) -> None:
+    wrong = faulty("wrong bits")
+    with pytest.raises(UnsupportedError) as caught:
+        choose(tmp_path, Builds(native=wrong, x86_64_v3=wrong, x86_64_v2=wrong))
+    text = str(caught.value)
+    assert (
+        "every build (native, x86_64_v3, x86_64_v2) failed its self-test in the same way (ADD in canonical-1: "
+        in text
+    )
+    assert "suspect the oracle" in text and text.endswith("next: zinc-rt validate --tiers t_cpu")
+
+
 def test_of_two_processes_one_compiles(tmp_path: Path, good: bytes) -> None:
     (tmp_path / "good.so").write_bytes(good)
     script = f"""

@@ -170,8 +170,8 @@ def test_four_threads_on_one_cpu_finish() -> None:
 @pytest.mark.slow  # minutes: zig builds the sanitizer's library first
 def test_threads_race_for_nothing(tmp_path: Path) -> None:
     program = tmp_path / "pool_threads"
-    sources = (Path(__file__).with_name("pool_threads.c"), build.FOLDER / "pool.c")
-    flags = ("-O2", "-g", "-std=c23", "-fsanitize=thread", f"-I{build.FOLDER}", "-o", str(program))
+    sources = (Path(__file__).with_name("pool_threads.c"), build.SOURCES / "pool.c")
+    flags = ("-O2", "-g", "-std=c23", "-fsanitize=thread", f"-I{build.HEADERS}", "-o", str(program))
     command = (*compiler().command, *flags, *map(str, sources))
     made = subprocess.run(command, capture_output=True, text=True, env=build.environment(), timeout=1200)
     if made.returncode:

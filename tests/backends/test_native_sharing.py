@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from zinc_rt.backends.cpu.sharing import Step, share
-from zinc_rt.ir.graph import Builder, Graph, Node
+from zinc_rt.backends.cpu.sharing import NativeStep, share
+from zinc_rt.ir.graph import Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.launch import Launch, Ref, Temp
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan
-from zinc_rt.lower.program import Barrier
+from zinc_rt.lower.lowered_graph import Barrier
 
 BLOCK = 4096
 
 
-def graph() -> Graph:
+def graph() -> OpGraph:
     return Builder("empty").build()
 
 
@@ -34,7 +34,7 @@ def plan(*steps: Dispatch | Barrier) -> DispatchPlan:
     return DispatchPlan("test", steps, (), 0, 0, 0, BLOCK)
 
 
-def kernels(steps: list[Step]) -> list[str]:
+def kernels(steps: list[NativeStep]) -> list[str]:
     return [f"{'| ' * step.barrier}{step.dispatch.launch.kernel}" for step in steps]
 
 

@@ -12,14 +12,14 @@ from support import Counts
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.amd.open import open_t1, open_t2
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.exec import Event, Graph, Stream
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packets import DmaData, Nop, WaitRegMem, WriteData
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.files import DrmFile
+from zinc_rt.sim.driver.files import DrmFile
+from zinc_rt.sim.in_process import SimDriver
 
 OPENERS = {
     "t1": open_t1,
@@ -39,7 +39,7 @@ class Bench:
 
     def write(self, buffer, value: int, *, name: str = "write", offset_bytes: int = 0):
         packet = WriteData(buffer.gpu_va + offset_bytes, (value,))
-        return self.backend.build(PacketProgram((packet,), name), {})
+        return self.backend.build(PacketList((packet,), name), {})
 
     def end(self) -> None:
         """Nothing of the driver is held any more, and nothing was found that only shipped software may do."""
@@ -90,7 +90,7 @@ def test_submissions_of_random_size_run_in_order_through_a_4_kib_ring(bench: Ben
         packets = [WaitRegMem(log.gpu_va, number), WriteData(log.gpu_va, (number + 1,))]
         padding = random.choice((0, 1, 2, 30, 300, 900))
         packets += [Nop((0,) * (padding - 1))] if padding else []
-        fence = ring.submit(ring.batch(packets, f"number {number}"))
+        fence = ring.submit(ring.encode(packets, f"number {number}"))
         assert fence.value == number + 1
     fence.wait(PATIENCE)
     assert word(bench, log) == count
@@ -115,7 +115,7 @@ def test_uploads_reach_device_memory(bench: Bench) -> None:
     q = buffers["q"]
     assert q.gpu_va is not None and back.gpu_va is not None
     ring = bench.backend.ring(Stream("main"))
-    ring.submit(ring.batch((DmaData(q.gpu_va, back.gpu_va, q.size_bytes),), "read back", dma=True)).wait(PATIENCE)
+    ring.submit(ring.encode((DmaData(q.gpu_va, back.gpu_va, q.size_bytes),), "read back", dma=True)).wait(PATIENCE)
     assert bytes(bench.backend.read(back, 0, q.size_bytes)) == content.tobytes()
     assert buffers["rope"].size_bytes == 20
     (render,) = (file for file in bench.driver.process.files.values() if isinstance(file, DrmFile))
@@ -131,9 +131,9 @@ def test_two_streams_run_by_their_events(bench: Bench) -> None:
     a, b = (bench.backend.alloc(4096, "host_visible", name) for name in "ab")
     first, second = Stream("first"), Stream("second", priority=1)
     graph = Graph("graph", bench.backend)
-    hold = bench.backend.build(PacketProgram((WaitRegMem(a.gpu_va, 7), WriteData(a.gpu_va + 4, (1,))), "hold"), {})
+    hold = bench.backend.build(PacketList((WaitRegMem(a.gpu_va, 7), WriteData(a.gpu_va + 4, (1,))), "hold"), {})
     graph.add((1,), hold)
-    graph.add((2,), bench.backend.build(PacketProgram((WriteData(b.gpu_va, (2,)),), "after"), {}))
+    graph.add((2,), bench.backend.build(PacketList((WriteData(b.gpu_va, (2,)),), "after"), {}))
     event = Event()
     held = graph.replay((1,), first)
     event.record(first)
@@ -168,7 +168,7 @@ def test_the_kernel_sees_the_end_of_a_user_queues_submission(tmp_path: Path) -> 
 @pytest.mark.parametrize("tier", OPENERS)
 def test_an_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) -> None:
     bench = Bench(tier, tmp_path)
-    variant = bench.backend.build(PacketProgram((Nop(),), "broken"), {})
+    variant = bench.backend.build(PacketList((Nop(),), "broken"), {})
     variant.storage.view().cast("I")[10] = 0xC0000000 | BAD_OPCODE << 8
     fence = bench.backend.submit(variant, Stream("main"))
     with pytest.raises(Hang) as caught:

@@ -15,13 +15,13 @@ from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.hang import Hang, HangReport
 from zinc_rt.backends.amd.open import open_t1, open_t2
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import Buffer, Stream
 from zinc_rt.pm4.packets import DispatchDirect, Nop, SetShReg, WriteData
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.machine import SimMachine
 
 NOWHERE = 0x6000_0000_0000
 
@@ -48,8 +48,8 @@ def hang(
 ) -> tuple[HangReport, dict[str, Any], str]:
     """The report, and as its files say it. `freed`: given back between building and running."""
     stream = Stream("main")
-    backend.submit(backend.build(PacketProgram((Nop(),), "first"), {}), stream).wait(20.0)  # the queue is there
-    variant = backend.build(PacketProgram(packets, name), {})
+    backend.submit(backend.build(PacketList((Nop(),), "first"), {}), stream).wait(20.0)  # the queue is there
+    variant = backend.build(PacketList(packets, name), {})
     if freed is not None:
         backend.free(freed)
     with pytest.raises(Hang) as caught:
@@ -119,7 +119,7 @@ def test_a_freed_buffer_is_named_as_freed(backend: AmdBackend) -> None:
 
 
 def test_a_second_backends_fault_at_the_same_place_is_told_too(tmp_path: Path) -> None:
-    machine = Machine(time_scale=0.01)
+    machine = SimMachine(time_scale=0.01)
     for _ in range(2):
         driver = SimDriver(machine)
         made = open_t1(driver, hang_folder=tmp_path, timeout_seconds=5.0, debug=False)

@@ -14,10 +14,10 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.cpu.read_ahead import (
     FITS,
-    Followed,
-    Group,
-    Range,
+    FollowedGraph,
+    PageRange,
     ReadAhead,
+    WeightGroup,
     advise,
     groups_of,
     memory_bytes,
@@ -25,11 +25,11 @@ from zinc_rt.backends.cpu.read_ahead import (
 )
 from zinc_rt.engine import Engine
 from zinc_rt.exec import Buffer
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.host import process_memory
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import GGUFFile, read_gguf
-from zinc_rt.process_memory import process_memory
 
 PAGE = mmap.PAGESIZE
 
@@ -42,7 +42,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
 
 
 @pytest.fixture(scope="module")
-def built(gguf: GGUFFile) -> Iterator[tuple[Program, dict[str, Buffer]]]:
+def built(gguf: GGUFFile) -> Iterator[tuple[LoweredGraph, dict[str, Buffer]]]:
     backend = CpuBackend("canonical-1")
     with Engine(gguf, backend, ctx=16) as engine:
         program = engine.variants.fitting("decode", 1, 1, 1).program
@@ -50,12 +50,12 @@ def built(gguf: GGUFFile) -> Iterator[tuple[Program, dict[str, Buffer]]]:
         yield program, backend.upload(model.weights, model.constants)
 
 
-def group(mib: float, layer: int = 0) -> Group:
-    return Group(layer, (Range(0, int(mib * (1 << 20))),) if mib else ())
+def group(mib: float, layer: int = 0) -> WeightGroup:
+    return WeightGroup(layer, (PageRange(0, int(mib * (1 << 20))),) if mib else ())
 
 
 def test_layers_come_in_order_in_whole_pages_of_the_file(
-    gguf: GGUFFile, built: tuple[Program, dict[str, Buffer]]
+    gguf: GGUFFile, built: tuple[LoweredGraph, dict[str, Buffer]]
 ) -> None:
     groups, where = groups_of(*built)
     assert [each.layer for each in groups if each.layer is not None] == [0, 1]
@@ -67,7 +67,7 @@ def test_layers_come_in_order_in_whole_pages_of_the_file(
 
 
 def test_what_a_token_reads_in_part_is_not_asked_for(
-    gguf: GGUFFile, built: tuple[Program, dict[str, Buffer]]
+    gguf: GGUFFile, built: tuple[LoweredGraph, dict[str, Buffer]]
 ) -> None:
     groups, _ = groups_of(*built)
     asked = [each for found in groups for each in found.ranges]
@@ -107,13 +107,13 @@ class Asked:
     """Ranges in the order they are asked for."""
 
     def __init__(self) -> None:
-        self.ranges: list[Range] = []
+        self.ranges: list[PageRange] = []
 
-    def __call__(self, wanted: Range) -> None:
+    def __call__(self, wanted: PageRange) -> None:
         self.ranges.append(wanted)
 
 
-def test_a_model_that_fits_is_asked_for_once_and_whole(built: tuple[Program, dict[str, Buffer]]) -> None:
+def test_a_model_that_fits_is_asked_for_once_and_whole(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
     asked = Asked()
     ahead = ReadAhead(memory=lambda: 1 << 40, advise=asked, least_bytes=1)
     nodes = [call.node for call in built[0].calls]
@@ -124,13 +124,13 @@ def test_a_model_that_fits_is_asked_for_once_and_whole(built: tuple[Program, dic
     assert asked.ranges == [each for found in groups_of(*built)[0] for each in found.ranges]
 
 
-def test_a_small_one_is_not_asked_for_at_all(built: tuple[Program, dict[str, Buffer]]) -> None:
+def test_a_small_one_is_not_asked_for_at_all(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
     asked = Asked()
     assert ReadAhead(memory=lambda: 1, advise=asked).add(*built, []) is None
     assert not asked.ranges
 
 
-def test_a_model_that_does_not_fit_is_followed(built: tuple[Program, dict[str, Buffer]]) -> None:
+def test_a_model_that_does_not_fit_is_followed(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
     groups, where = groups_of(*built)
     size = sum(each.size_bytes for each in groups)
     nodes = [None, *(call.node for call in built[0].calls)]
@@ -141,11 +141,11 @@ def test_a_model_that_does_not_fit_is_followed(built: tuple[Program, dict[str, B
 
 
 def test_layer_by_layer_the_next_is_asked_for_while_one_runs() -> None:
-    layers = tuple(Group(n, (Range(n * PAGE, PAGE),)) for n in range(4))
-    followed = Followed(layers, np.array([0, 0, 1, 1, 2, 3], np.int32))
+    layers = tuple(WeightGroup(n, (PageRange(n * PAGE, PAGE),)) for n in range(4))
+    followed = FollowedGraph(layers, np.array([0, 0, 1, 1, 2, 3], np.int32))
     task, asked, heard = [0], Asked(), threading.Event()
 
-    def hear(wanted: Range) -> None:
+    def hear(wanted: PageRange) -> None:
         asked(wanted)
         heard.set()
 
@@ -163,14 +163,14 @@ def test_layer_by_layer_the_next_is_asked_for_while_one_runs() -> None:
 
 def test_a_replay_that_fails_ends_the_following_too() -> None:
     before = threading.active_count()
-    followed = Followed((group(1), group(1)), np.zeros(1, np.int32))
+    followed = FollowedGraph((group(1), group(1)), np.zeros(1, np.int32))
     with pytest.raises(RuntimeError), ReadAhead(advise=Asked()).following(followed, lambda: 0):
         raise RuntimeError
     assert threading.active_count() == before
 
 
 def test_advice_about_memory_that_is_not_there_is_no_error(tmp_path: Path) -> None:
-    advise(Range(PAGE, PAGE))
+    advise(PageRange(PAGE, PAGE))
     assert 0 < memory_bytes() < 1 << 60
 
 

@@ -16,9 +16,9 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.lower import lower
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import plan_memory
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 
 COUNT = 5000  # floats, in several workgroups
 BYTES = 4 * COUNT
@@ -60,7 +60,7 @@ class Machine:
             self.graph.bind(name, own[place.allocation])
         self.state, self.next = (own[plan.placements[name].allocation] for name in ("state.x", "out.y"))
         self.step_at = plan.placements["step.a"].offset_bytes
-        self.saved = self.backend.alloc(BYTES, Heap.DEVICE_LOCAL, "saved")
+        self.saved = self.backend.alloc(BYTES, BufferHeap.DEVICE_LOCAL, "saved")
         self.main, self.side = Stream("main"), Stream("side")
 
     def advance(self) -> None:

@@ -19,8 +19,8 @@ from zinc_rt.golden.embedded import embedded
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.in_process import SimDriver
 
 TICK_NS = 1000  # between two readings of a clock that counts its readings
 OPENERS = {"t1": open_t1, "t2": open_t2}
@@ -35,7 +35,7 @@ def ticking() -> Callable[[], int]:
 def counting_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated device's counter counts its readings: 100 ticks of 10 ns each."""
     readings = itertools.count(1)
-    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 100 * next(readings))
+    monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
 
 
 def simulated(tier: str) -> Backend:
@@ -115,7 +115,7 @@ def test_the_second_replay_has_times_of_its_own(engine: Engine, tier: str) -> No
 
 
 def test_a_counter_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 7)
+    monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 7)
     with Engine(read_gguf(embedded()[0].model), simulated("t1"), ctx=64) as engine:
         _, times = step(engine, timed=True)
     assert "does not advance" in next(times.wrong())

@@ -11,14 +11,14 @@ import pytest
 
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.open import open_t1
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.engine import Engine
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.pm4.layout import EncodeError, Packet
+from zinc_rt.pm4.packet import EncodeError, Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
 from zinc_rt.pm4.registers import WAVE64, Sh
-from zinc_rt.sim.driver import SimDriver
+from zinc_rt.sim.in_process import SimDriver
 
 MODEL = Path(__file__).resolve().parents[2] / "golden" / "qwen3-q.gguf"
 Change = Callable[[list[Packet]], None]
@@ -96,7 +96,7 @@ def test_a_fault_in_the_stream_is_named(engine: Engine, monkeypatch: pytest.Monk
     change, said = FAULTS[fault]
     written = command_stream.packets
 
-    def faulty(*given: Any, **more: Any) -> PacketProgram:
+    def faulty(*given: Any, **more: Any) -> PacketList:
         program = written(*given, **more)
         packets = list(program.packets)
         change(packets)

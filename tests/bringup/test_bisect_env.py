@@ -13,7 +13,7 @@ import yaml
 from zinc_rt.bringup.bisect_env import command, journal
 from zinc_rt.bringup.bisect_env.model import ALWAYS, ENOUGH, NEVER, build
 from zinc_rt.bringup.bisect_env.propose import minutes, propose
-from zinc_rt.bringup.bisect_env.simulate import RIGHT_LIMIT, SETTINGS, Setting, simulate
+from zinc_rt.bringup.bisect_env.simulate import RIGHT_LIMIT, SETTINGS, SimulatedSetting, simulate
 from zinc_rt.bringup.bisect_env.variables import SCHEMA, Problem, Rates, Variable, load, parse
 from zinc_rt.errors import InputError
 
@@ -45,7 +45,9 @@ def bisect(path: Path, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("setting", SETTINGS[:4], ids=lambda s: s.text)
-def test_told_how_flaky_the_test_is_it_needs_few_runs(setting: Setting, request: pytest.FixtureRequest) -> None:
+def test_told_how_flaky_the_test_is_it_needs_few_runs(
+    setting: SimulatedSetting, request: pytest.FixtureRequest
+) -> None:
     found = simulate(setting, 1000 if request.config.getoption("--slow") else 200)
     assert np.median(found.runs) <= setting.median_limit
     assert found.right.mean() >= RIGHT_LIMIT
@@ -53,7 +55,7 @@ def test_told_how_flaky_the_test_is_it_needs_few_runs(setting: Setting, request:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS[4:], ids=lambda s: s.text)
-def test_nobody_has_to_know_how_flaky_the_test_is(setting: Setting) -> None:
+def test_nobody_has_to_know_how_flaky_the_test_is(setting: SimulatedSetting) -> None:
     found = simulate(setting, 1000)
     assert np.median(found.runs) <= setting.median_limit
     assert found.right.mean() >= RIGHT_LIMIT

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.bringup.past import past
-from zinc_rt.bringup.stages import NAMES, STAGES, Stage, Target
+from zinc_rt.bringup.earlier_walks import earlier_walks
+from zinc_rt.bringup.stages import NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.bringup.walk import Walk
-from zinc_rt.doctor.finding import Finding
+from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.probes.device import DeviceSpec
 from zinc_rt.probes.journal import Journal, Suspect
-from zinc_rt.probes.passed import NEEDED
+from zinc_rt.probes.output.passed import NEEDED
 from zinc_rt.report import Report, Result, to_json
 
 CARD = DeviceSpec(render_path="/dev/dri/renderD128")
@@ -44,8 +44,8 @@ class Machine:
     folder: Path
     answers: dict[str, list[Result]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    consent: Callable[[Stage], bool | None] = lambda stage: True
+    findings: list[DoctorFinding] = field(default_factory=list)
+    consent: Callable[[BringupStage], bool | None] = lambda stage: True
     dies: str = ""
     boot: str = "first"
     setup: str = "kernel 1"
@@ -66,7 +66,7 @@ class Machine:
         journal = Journal(self.folder / "stages.journal", CARD.option, boot=self.boot)
         spec = more.pop("spec", CARD)
         walk = Walk(
-            Target(spec, lit=more.pop("lit", ())), self.folder, journal, self.setup, self.run, self.consent,
+            BringupTarget(spec, lit=more.pop("lit", ())), self.folder, journal, self.setup, self.run, self.consent,
             lambda: self.findings, self.suspects, say=self.said.append, **more,
         )  # type: ignore[arg-type]  # fmt: skip
         end = journal.end
@@ -91,7 +91,7 @@ def test_a_good_card_is_walked_to_the_end(machine: Machine) -> None:
 def test_before_each_stage_it_says_what_can_happen_and_what_would_be_lost_and_asks(machine: Machine) -> None:
     asked: list[str] = []
 
-    def consent(stage: Stage) -> bool:
+    def consent(stage: BringupStage) -> bool:
         asked.append(stage.name)
         assert any("can happen" in line and stage.can_happen in line for line in machine.said[-2:])
         assert any("may be lost" in line and stage.lost in line for line in machine.said[-2:])
@@ -140,8 +140,8 @@ def test_a_failure_ends_it_with_the_first_cause_and_the_next_command(machine: Ma
 
 def test_what_doctor_calls_broken_ends_it_before_anything_touches_the_gpu(machine: Machine) -> None:
     machine.findings = [
-        Finding("aspm", "warning", "ASPM is on", "", ""),
-        Finding("no-kfd", "broken", "there is no /dev/kfd", "the module is not loaded", "modprobe amdgpu"),
+        DoctorFinding("aspm", "warning", "ASPM is on", "", ""),
+        DoctorFinding("no-kfd", "broken", "there is no /dev/kfd", "the module is not loaded", "modprobe amdgpu"),
     ]
     [result] = machine.walk()
     assert result.status == "fail" and result.reason == "no-kfd: there is no /dev/kfd"
@@ -151,9 +151,9 @@ def test_what_doctor_calls_broken_ends_it_before_anything_touches_the_gpu(machin
 
 
 def test_one_tier_is_enough_to_go_on_with(machine: Machine) -> None:
-    machine.findings = [Finding("userq", "broken", "user queues are off", "", "", ("t2",))]
+    machine.findings = [DoctorFinding("userq", "broken", "user queues are off", "", "", ("t2",))]
     assert machine.walk(up_to="hazard-0")[-1].status == "pass"
-    machine.findings += [Finding("kfd", "broken", "KFD hides the GPU", "", "", ("t1",))]
+    machine.findings += [DoctorFinding("kfd", "broken", "KFD hides the GPU", "", "", ("t1",))]
     [result] = machine.walk(up_to="hazard-0")
     assert result.status == "fail" and result.reason == "userq: user queues are off"
 
@@ -213,7 +213,9 @@ def test_a_model_that_took_the_machine_down_is_not_run_again_unasked(machine: Ma
     with pytest.raises(PowerCut):
         machine.walk()
     machine.dies, machine.boot = "", "second"
-    assert past(Journal(machine.folder / "stages.journal", CARD.option, boot="second"))["first-model"].reset
+    assert earlier_walks(Journal(machine.folder / "stages.journal", CARD.option, boot="second"))[
+        "first-model"
+    ].reset
     machine.ran.clear()
     last = machine.walk(resume=True)[-1]
     assert last.status == "fail" and "not run again unasked" in last.reason and not machine.ran
@@ -238,6 +240,6 @@ def test_a_stage_may_be_left_out(machine: Machine) -> None:
 
 def test_hazard_2_runs_only_its_own_probes_and_forces_only_where_a_display_is_lit() -> None:
     stage = STAGES[NAMES.index("hazard-2")]
-    dark, lit = stage.words(Target(CARD)), stage.words(Target(CARD, lit=("DP-1",)))
+    dark, lit = stage.words(BringupTarget(CARD)), stage.words(BringupTarget(CARD, lit=("DP-1",)))
     assert "P42,P43,P44,P45,P55" in dark and "--force" not in dark and lit[-1] == "--force"
-    assert "--force" not in STAGES[NAMES.index("hazard-1")].words(Target(CARD, lit=("DP-1",)))
+    assert "--force" not in STAGES[NAMES.index("hazard-1")].words(BringupTarget(CARD, lit=("DP-1",)))

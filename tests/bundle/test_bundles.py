@@ -20,7 +20,7 @@ from zinc_rt.bundle import archive
 from zinc_rt.bundle.bounds import MOST_BYTES
 from zinc_rt.bundle.format import MANIFEST, SCHEMA, Bundle, read, read_capture, write
 from zinc_rt.bundle.make import Maker
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.errors import InputError, OutputError, UsageError, ZincError
 from zinc_rt.report import Report, Result, to_json
 
@@ -28,7 +28,7 @@ from zinc_rt.report import Report, Result, to_json
 def made(**files: str) -> Bundle:
     maker = Maker()
     maker.add_machine(
-        Capture(
+        MachineCapture(
             {"proc/version": b"Linux version 6.14.0 (x)\n", "kernel.log": b"amdgpu: up\n"},
             {"firmware.txt": "EACCES"},
         )
@@ -76,7 +76,7 @@ def test_it_lists_every_file_and_says_itself_what_it_is(tmp_path: Path) -> None:
 def test_a_report_of_another_setup_is_kept_apart(device: dict[str, Any], why: str) -> None:
     firmware = b"MES feature version: 1, firmware version: 0x00000084\n"
     maker = Maker()
-    maker.add_machine(Capture({"proc/version": b"Linux version 6.14.0 (x)\n", "firmware.txt": firmware}))
+    maker.add_machine(MachineCapture({"proc/version": b"Linux version 6.14.0 (x)\n", "firmware.txt": firmware}))
     passed = [Result("P20/t1", "probe", "pass", tier="t1")]
     maker.add("reports/old.json", to_json(Report("pm4-test", device=device, results=passed)), "report")
     same = {"kernel": "6.14.0", "firmware": {"MES": 0x84, "PFP": 7}}
@@ -116,7 +116,7 @@ def test_however_much_there_is_it_stays_below_its_limit_keeps_the_newest_and_say
 ) -> None:
     maker = Maker(most_bytes=450_000)
     lines = "".join(f"[{n:9}.000000] amdgpu 0000:03:00.0: line {n}\n" for n in range(60_000))
-    maker.add_machine(Capture({"kernel.log": lines.encode()}))
+    maker.add_machine(MachineCapture({"kernel.log": lines.encode()}))
     for n in range(8):
         maker.add(f"logs/big{n}.log", lines[: 1_000_000 + n], "log")
         maker.add(f"hangs/h{n}/ring.bin", os.urandom(1 << 17) + b"\0", "hang")

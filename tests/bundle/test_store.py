@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.bundle.combination import Combination, combination
+from zinc_rt.bundle.combination import MachineCombination, combination
 from zinc_rt.bundle.compare import diff, natural, regressions, suspicions
 from zinc_rt.bundle.format import Bundle
 from zinc_rt.bundle.kcidb import export
 from zinc_rt.bundle.kcidb_fields import problems
 from zinc_rt.bundle.make import Maker
 from zinc_rt.bundle.page import matrix, render
-from zinc_rt.bundle.store import Machine, Store
-from zinc_rt.doctor.capture import Capture
-from zinc_rt.doctor.finding import Finding
+from zinc_rt.bundle.store import BundleStore, StoredMachine
+from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.errors import InputError
 from zinc_rt.report import Report, Result, to_json
 
@@ -47,8 +47,8 @@ def bundle(
         "packages.txt": f"mesa-vulkan-drivers {mesa}\nvim 9.1\n".encode(),
     }
     maker = Maker(simulated=simulated)
-    findings = [Finding("old-mes", "warning", "MES is old", "", "")] if mes < 0x80 else []
-    maker.add_machine(Capture({**told, **files}), findings)
+    findings = [DoctorFinding("old-mes", "warning", "MES is old", "", "")] if mes < 0x80 else []
+    maker.add_machine(MachineCapture({**told, **files}), findings)
     rows = [
         Result(
             name,
@@ -65,12 +65,12 @@ def bundle(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "deep" / "store.sqlite")
+def store(tmp_path: Path) -> BundleStore:
+    return BundleStore(tmp_path / "deep" / "store.sqlite")
 
 
-def machines(*bundles: Bundle) -> list[Machine]:
-    with Store(Path(":memory:")) as memory:
+def machines(*bundles: Bundle) -> list[StoredMachine]:
+    with BundleStore(Path(":memory:")) as memory:
         for each in bundles:
             assert memory.add(each)
         return memory.machines()
@@ -82,17 +82,17 @@ def test_a_combination_is_read_from_the_machines_files() -> None:
     assert found.firmware == {"mes": "0x84"} and found.packages == {"mesa-vulkan-drivers": "25.0.7"}
     assert found.parameters == {"user_queue": "1"} and len(found.card) == 16
     assert bundle(card="2").combination.card != found.card == bundle(kernel="6.15").combination.card
-    assert combination({}) == Combination(), "what is absent is unknown"
+    assert combination({}) == MachineCombination(), "what is absent is unknown"
 
 
-def test_importing_twice_is_once_and_everything_comes_back(store: Store) -> None:
+def test_importing_twice_is_once_and_everything_comes_back(store: BundleStore) -> None:
     one = bundle(failed=("P20/t1",), mes=0x70)
     assert store.add(one) and not store.add(one)
     [machine] = store.machines()
     assert machine.combination == one.combination and machine.findings == (("old-mes", "warning", "MES is old"),)
     assert machine.probes()["P20/t1"].status == "fail" and machine.probes()["P20/t1"].seconds == 0.5
     store.close()
-    with Store(store.path, must_exist=True) as again:
+    with BundleStore(store.path, must_exist=True) as again:
         assert again.machines() == [machine]
 
 
@@ -103,11 +103,11 @@ def test_a_file_that_is_no_store_is_refused(content: bytes, tmp_path: Path) -> N
     path = tmp_path / "x.sqlite"
     path.write_bytes(content)
     with pytest.raises(InputError, match="not a store of bundles"):
-        Store(path)
+        BundleStore(path)
     assert path.read_bytes() == content
 
 
-def test_a_store_of_another_version_and_another_database_are_refused(store: Store, tmp_path: Path) -> None:
+def test_a_store_of_another_version_and_another_database_are_refused(store: BundleStore, tmp_path: Path) -> None:
     store.close()
     for path, statement, said in (
         (store.path, "PRAGMA user_version = 2", "version 2, this build reads 1"),
@@ -116,9 +116,9 @@ def test_a_store_of_another_version_and_another_database_are_refused(store: Stor
         with sqlite3.connect(path) as database:
             database.execute(statement)
         with pytest.raises(InputError, match=said):
-            Store(path)
+            BundleStore(path)
     with pytest.raises(InputError, match="there is no store yet"):
-        Store(tmp_path / "none.sqlite", must_exist=True)
+        BundleStore(tmp_path / "none.sqlite", must_exist=True)
 
 
 def test_two_machines_differ_in_what_makes_them_then_in_how_they_behave() -> None:

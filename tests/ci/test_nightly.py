@@ -51,7 +51,7 @@ def stage(name, how, wait):
     def commands(night):
         return [nightly_stages.Command("work", [sys.executable, {work!r}, name, how, wait])]
     why = lambda night: "zinc-rt {{}} is not built".format(name) if how == "absent" else ""
-    return nightly_stages.Stage(name, commands, why, {minutes})
+    return nightly_stages.NightlyStage(name, commands, why, {minutes})
 nightly.STAGES = tuple(stage(*row) for row in {rows!r})
 nightly.key_of = lambda night, stages, expected: "one key"
 nightly.has = lambda *names: list(names)
@@ -221,7 +221,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("chip", ["sim", "gfx1201"])
 def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: ModuleType, chip: str) -> None:
-    from zinc_rt.perf.milestones import milestones
+    from zinc_rt.perf.gate.milestones import milestones
 
     expected = module.load(chip)
     criteria = {each.name for milestone in milestones() for each in milestone.criteria}
@@ -235,7 +235,7 @@ def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: Modu
 def test_expectations_without_a_reason_are_refused(module: ModuleType, tmp_path: Path) -> None:
     spoilt = tmp_path / "x.yaml"
     spoilt.write_text(yaml.safe_dump({**EXPECTED, "may": {"fail": {"first/*": ""}}}))
-    with pytest.raises(module.Unusable, match="reason"):
+    with pytest.raises(module.UnusableExpectations, match="reason"):
         module.load(str(spoilt))
 
 
@@ -278,7 +278,7 @@ def test_how_many_failures_a_rate_allows(module: ModuleType, nights: int, failur
 def test_a_flake_has_a_rate_and_a_reason(module: ModuleType, spoilt: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump({**EXPECTED, "flakes": {"a/*": spoilt}}))
-    with pytest.raises(module.Unusable, match="rate"):
+    with pytest.raises(module.UnusableExpectations, match="rate"):
         module.load(str(path))
 
 

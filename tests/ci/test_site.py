@@ -12,7 +12,8 @@ import pytest
 from zinc_rt.golden import format as golden
 from zinc_rt.ir import serial
 from zinc_rt.kernels import zrt
-from zinc_rt.sim import facts, wire
+from zinc_rt.sim import facts
+from zinc_rt.sim.serve import wire
 from zinc_rt.trace import frame
 
 ROOT = Path(__file__).resolve().parents[2]

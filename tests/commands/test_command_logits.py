@@ -55,7 +55,7 @@ def test_only_what_is_asked_for_is_written(qwen3: str, tmp_path: Path) -> None:
 
 
 def test_more_tokens_than_one_pass_holds_are_joined(tmp_path: Path) -> None:
-    from zinc_rt.golden.tiny import write_tiny
+    from zinc_rt.golden.tiny_models.writer import write_tiny
 
     write_tiny(tmp_path / "m.gguf", "qwen35", context=600, layers=4)
     ids = ",".join(str(at % 500) for at in range(515))

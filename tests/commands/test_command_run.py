@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends import registry
-from zinc_rt.backends.amd.kernel_side import KfdSide, UserqSide
+from zinc_rt.backends.amd.kmd_side import KfdSide, UserqSide
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.spec import Availability, Host
 from zinc_rt.commands import run

@@ -16,7 +16,7 @@ from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.probes import device as probe_device
 from zinc_rt.probes import simulated
-from zinc_rt.sim.client import SimClient
+from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.trace.recorder import record
 
 POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}

@@ -16,7 +16,7 @@ from zinc_rt import __version__
 from zinc_rt.bringup.bisect_env.command import EXAMPLE
 from zinc_rt.bundle.format import write
 from zinc_rt.bundle.make import Maker
-from zinc_rt.bundle.store import Store
+from zinc_rt.bundle.store import BundleStore
 from zinc_rt.devices import ORACLE, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.model.gguf import read_gguf
@@ -121,7 +121,7 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     files |= {"VARIABLES": str(tmp_path / "v")}
     bundle = Maker().make()
     write(bundle, tmp_path / "bundle.tar.gz")
-    with Store(tmp_path / "store.sqlite") as store:
+    with BundleStore(tmp_path / "store.sqlite") as store:
         store.add(bundle)
     files |= {"BUNDLE": str(tmp_path / "bundle"), "STORE": str(tmp_path / "store")}
     files |= {"MACHINE": str(tmp_path / "machine")}

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from zinc_rt.backends import waiting
 from zinc_rt.commands import progress as module
 from zinc_rt.commands.progress import progress, stages
 
@@ -58,17 +57,17 @@ def test_kernels_that_are_compiled_are_counted(monkeypatch: pytest.MonkeyPatch) 
     terminal = watched(monkeypatch)
     asked: list[list[int]] = []
 
-    def expect(kernels: Sequence[int]) -> None:
+    def precompile(kernels: Sequence[int]) -> None:
         asked.append(list(kernels))
         assert seen(terminal, f"compiling kernel {kernels[0] + 1} of 31")
 
-    monkeypatch.setattr(waiting, "AT_ONCE", 8)
-    monkeypatch.setattr(waiting.os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(precompile, "AT_ONCE", 8)
+    monkeypatch.setattr(precompile.os, "sched_getaffinity", lambda pid: {0, 1})
     with progress(4, "prompt"):
-        waiting.compile_all(expect, list(range(31)))
+        precompile.precompile_all(precompile, list(range(31)))
     assert [len(each) for each in asked] == [8, 8, 8, 7]
     asked.clear()
-    waiting.compile_all(lambda kernels: asked.append(list(kernels)), [1, 2])
+    precompile.precompile_all(lambda kernels: asked.append(list(kernels)), [1, 2])
     assert asked == [[1, 2]], "where nobody watches, in one call"
 
 

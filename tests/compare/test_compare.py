@@ -17,12 +17,12 @@ import pytest
 
 from zinc_rt.backends import registry
 from zinc_rt.commands.logits import main as logits
-from zinc_rt.compare import llama_programs, ours
+from zinc_rt.compare import llama_programs, own_tiers
 from zinc_rt.compare.child import run
 from zinc_rt.compare.command import main, parser, result_of
 from zinc_rt.compare.eval_callback import samples
 from zinc_rt.compare.judge import distance
-from zinc_rt.compare.peer import Outcome, Sample, Task
+from zinc_rt.compare.peer import PeerOutcome, PeerTask, Sample
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.kernels.sets import kernel_set
 
@@ -128,7 +128,7 @@ def test_the_list_of_peers_is_the_registrys_and_the_others(capsys: pytest.Captur
     assert main(["--model", MODEL, "--peers", "help"]) == 0
     listed = capsys.readouterr().out
     assert all(f"{row.tier} " in listed for row in registry.built()) and "tinygrad" in listed
-    assert {peer.name for peer in ours.peers("auto")} == {row.tier for row in registry.built()}
+    assert {peer.name for peer in own_tiers.peers("auto")} == {row.tier for row in registry.built()}
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_of_a_name_that_comes_again_the_first_counts() -> None:
     assert samples(fakes.printed("x", one) + "\n" + fakes.printed("x", two))["x"].values.tolist() == [1, 1, 1]
 
 
-def outcome(values: np.ndarray, **more: Any) -> Outcome:
-    return Outcome("peer", logits=values.astype(np.float32), **more)
+def outcome(values: np.ndarray, **more: Any) -> PeerOutcome:
+    return PeerOutcome("peer", logits=values.astype(np.float32), **more)
 
 
 def test_the_distance_is_over_what_both_have() -> None:
@@ -254,7 +254,7 @@ def test_the_distance_is_over_what_both_have() -> None:
 def test_a_sample_of_the_last_token_alone_is_compared_with_the_last() -> None:
     want = np.arange(12, dtype=np.float32).reshape(3, 4)
     sample = Sample(np.array([[0, 0], [0, 3]]), np.array([8.0, 11.5]), rows=1, digits=4)
-    peer = Outcome("peer", sampled_logits=sample, sampled_layers={0: sample})
+    peer = PeerOutcome("peer", sampled_logits=sample, sampled_layers={0: sample})
     found = distance(peer, outcome(want, layers={0: want}))
     assert found.logits == 0.5 and found.samples == 4 and found.layers[0] > 0
 
@@ -262,8 +262,8 @@ def test_a_sample_of_the_last_token_alone_is_compared_with_the_last() -> None:
 def test_a_tier_with_other_bits_fails_with_the_next_command() -> None:
     arguments = parser().parse_args(["--model", MODEL])
     want = np.ones((2, 5), np.float32)
-    task = Task(Path(MODEL), (1, 2), "", Path())
-    moved = Outcome("t1", logits=np.nextafter(want, np.float32(2)))
+    task = PeerTask(Path(MODEL), (1, 2), "", Path())
+    moved = PeerOutcome("t1", logits=np.nextafter(want, np.float32(2)))
     for tier, ordering, status in (
         ("t1", "canonical-1", "fail"),
         ("t1", "float32-dequant", "pass"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 
 FOLDER = Path(__file__).parent
 BASES = sorted(path.stem for path in (FOLDER / "bases").glob("*.txt"))
@@ -37,8 +37,8 @@ class Sick:
     source: str
 
     @property
-    def capture(self) -> Capture:
-        return Capture(self.files, self.unreadable)
+    def capture(self) -> MachineCapture:
+        return MachineCapture(self.files, self.unreadable)
 
 
 class EditError(AssertionError):

@@ -13,15 +13,15 @@ import pytest
 import sick_machines as corpus
 
 from zinc_rt.doctor import gather
-from zinc_rt.doctor.capture import INDEX, Capture, capture, unpack
+from zinc_rt.doctor.capture import INDEX, MachineCapture, capture, unpack
 from zinc_rt.doctor.reading import CUT, read_bounded
 from zinc_rt.errors import InputError, OutputError
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     files = corpus.base("two-r9700").files
-    Capture(files, {"firmware.txt": "debugfs is for root"}).write(tmp_path / "out")
-    again = Capture.read(tmp_path / "out")
+    MachineCapture(files, {"firmware.txt": "debugfs is for root"}).write(tmp_path / "out")
+    again = MachineCapture.read(tmp_path / "out")
     assert dict(again.files) == dict(files)
     assert again.unreadable == {"firmware.txt": "debugfs is for root"}
 
@@ -73,13 +73,13 @@ def test_an_archive_with_other_things_is_refused(tmp_path: Path) -> None:
 
 def test_no_folder_a_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
-        Capture.read(tmp_path / "missing")
+        MachineCapture.read(tmp_path / "missing")
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="a file, wanted the folder"):
-        Capture.read(tmp_path / "file")
+        MachineCapture.read(tmp_path / "file")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="nothing of a machine"):
-        Capture.read(tmp_path / "empty")
+        MachineCapture.read(tmp_path / "empty")
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,19 @@ def test_an_index_that_is_none_is_refused(index: str, said: str, tmp_path: Path)
     (tmp_path / "kernel.log").write_text("x\n")
     (tmp_path / INDEX).write_text(index)
     with pytest.raises(InputError, match=said):
-        Capture.read(tmp_path)
+        MachineCapture.read(tmp_path)
 
 
 def test_links_of_a_stranger_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "kernel.log").write_text("x\n")
     (tmp_path / "id.txt").symlink_to("/etc/passwd")
-    found = Capture.read(tmp_path)
+    found = MachineCapture.read(tmp_path)
     assert "id.txt" not in found.files and found.unreadable["id.txt"] == "a link, not followed"
 
 
 def test_a_path_that_leads_out_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="not a path inside"):
-        Capture({"../escape": b""}).write(tmp_path / "out")
+        MachineCapture({"../escape": b""}).write(tmp_path / "out")
     assert not (tmp_path / "escape").exists()
 
 
@@ -194,7 +194,7 @@ def test_a_machine_that_surely_has_no_amd_gpu_is_not_blamed_for_anything(tmp_pat
         "id.txt": b"uid=1000(u) gid=1000(u) groups=1000(u)\n",
         "etc/os-release": b"ID=debian\n",
     }
-    diagnosis = diagnose(Capture(files))
+    diagnosis = diagnose(MachineCapture(files))
     assert [finding.id for finding in diagnosis.findings] == ["gpu.none"] and diagnosis.exit_code() == 77
 
 

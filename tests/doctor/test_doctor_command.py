@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sick_machines as corpus
 
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.command import main
 
 Said = pytest.CaptureFixture[str]
@@ -17,7 +17,9 @@ Said = pytest.CaptureFixture[str]
 def folder(tmp_path: Path, name: str) -> str:
     """A base, or one of the sick machines, as a capture."""
     machines = {machine.name: machine.capture for machine in corpus.machines() if machine.name == name}
-    machines.get(name, Capture(corpus.base(name.partition("@")[2] or name).files)).write(tmp_path / "machine")
+    machines.get(name, MachineCapture(corpus.base(name.partition("@")[2] or name).files)).write(
+        tmp_path / "machine"
+    )
     return str(tmp_path / "machine")
 
 

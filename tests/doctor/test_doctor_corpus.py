@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 import pytest
 import sick_machines as corpus
 
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.causes import EXPLAINS, ORDER
 from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.doctor.rules.table import RULES
@@ -32,7 +32,7 @@ def test_the_first_cause_is_named_and_nothing_healthy_is_blamed(name: str) -> No
 
 @pytest.mark.parametrize("name", corpus.BASES)
 def test_a_healthy_machine_gets_notes_only(name: str) -> None:
-    diagnosis = diagnose(Capture(corpus.base(name).files))
+    diagnosis = diagnose(MachineCapture(corpus.base(name).files))
     assert [(f.id, f.title) for f in diagnosis.findings if f.severity != "note"] == []
     assert diagnosis.exit_code() == 0
 
@@ -69,6 +69,6 @@ def test_what_is_absent_is_unknown_and_blames_nobody(gone: str) -> None:
 
     for name in corpus.BASES:
         files = {path: data for path, data in corpus.base(name).files.items() if not re.search(gone, path)}
-        diagnosis = diagnose(Capture(files))
+        diagnosis = diagnose(MachineCapture(files))
         assert [f.id for f in diagnosis.findings if f.severity != "note"] == [], name
         assert diagnosis.unknown or gone == "dev.txt" or name == "container", name

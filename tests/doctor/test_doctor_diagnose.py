@@ -8,7 +8,7 @@ import random
 import pytest
 import sick_machines as corpus
 
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.diagnose import Diagnosis, diagnose
 from zinc_rt.doctor.read_machine import read_machine
 
@@ -22,7 +22,7 @@ def sick(base: str = "r9700-ubuntu", log: str = "", **files: str) -> Diagnosis:
     start = dict(corpus.base(base).files)
     start["kernel.log"] = start.get("kernel.log", b"") + log.encode()
     start |= {name.replace("__", "/"): text.encode() for name, text in files.items()}
-    return diagnose(Capture(start))
+    return diagnose(MachineCapture(start))
 
 
 def first(diagnosis: Diagnosis) -> str:
@@ -50,10 +50,10 @@ def test_the_log_of_the_other_gpu_does_not_count_where_one_is_chosen() -> None:
         **base.files,
         "kernel.log": base.files["kernel.log"] + f"amdgpu {second}: MES ring buffer is full.\n".encode(),
     }
-    assert diagnose(Capture(files), device=second).exit_code() == 1
-    assert diagnose(Capture(files), device="renderD129").exit_code() == 1
-    assert diagnose(Capture(files), device="/dev/dri/renderD128").exit_code() == 0
-    assert diagnose(Capture(files), device="card1").exit_code() == 0
+    assert diagnose(MachineCapture(files), device=second).exit_code() == 1
+    assert diagnose(MachineCapture(files), device="renderD129").exit_code() == 1
+    assert diagnose(MachineCapture(files), device="/dev/dri/renderD128").exit_code() == 0
+    assert diagnose(MachineCapture(files), device="card1").exit_code() == 0
 
 
 def test_trouble_of_a_gpu_that_is_not_ours_is_a_note() -> None:
@@ -94,7 +94,7 @@ def test_the_worst_comes_first_and_then_the_deepest() -> None:
 
 def test_a_machine_without_a_gpu_says_what_can_be_done() -> None:
     found = diagnose(
-        Capture(
+        MachineCapture(
             {"proc/version": b"Linux version 7.0\n", "lspci.txt": b"00:02.0 VGA compatible controller: Intel\n"}
         )
     )
@@ -104,7 +104,7 @@ def test_a_machine_without_a_gpu_says_what_can_be_done() -> None:
 
 def test_a_gpu_that_only_the_log_knows_is_found() -> None:
     log = f"amdgpu {GPU}: amdgpu: Unable to locate a BIOS ROM\namdgpu: probe of {GPU} failed with error -22\n"
-    found = diagnose(Capture({"kernel.log": log.encode()}))
+    found = diagnose(MachineCapture({"kernel.log": log.encode()}))
     assert first(found) == "log.vbios" and found.machine.gpus[0].address == GPU
 
 
@@ -129,7 +129,7 @@ def test_torn_and_scrambled_files_raise_nothing(seed: int) -> None:
             files[path] = {"cut": data[:at], "flip": data[:at] + noise + data[at:], "noise": noise, "whole": data}[
                 how
             ]
-        diagnose(Capture(files))
+        diagnose(MachineCapture(files))
 
 
 def test_ids_in_any_shape_give_the_groups() -> None:
@@ -140,7 +140,7 @@ def test_ids_in_any_shape_give_the_groups() -> None:
         "uid: 1000\ngroups: a video render\n",
         "uid=1000 gid=993(render) groups=993(render)",
     ):
-        user = read_machine(Capture({"id.txt": text.encode()})).user
+        user = read_machine(MachineCapture({"id.txt": text.encode()})).user
         assert user is not None and user.uid == 1000 and "render" in user.groups, text
 
 
@@ -151,7 +151,7 @@ def test_packages_are_read_as_every_manager_prints_them() -> None:
         "linux-firmware-20260810-1.fc43.noarch\n",
         "linux-firmware/noble,now 20260810-1 all [installed]\n",
     ):
-        packages = read_machine(Capture({"packages.txt": text.encode()})).packages
+        packages = read_machine(MachineCapture({"packages.txt": text.encode()})).packages
         assert packages is not None and packages["linux-firmware"].startswith("20260810-1"), text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.doctor.logs import bare, parse
+from zinc_rt.doctor.logs import parse, without_prefix
 from zinc_rt.doctor.messages import HARMLESS, TABLE
 
 GPU = "0000:03:00.0"
@@ -30,7 +30,7 @@ MES = f"amdgpu {GPU}: amdgpu: MES failed to respond to msg=REMOVE_QUEUE"
     ],
 )
 def test_what_a_program_puts_before_a_message_is_taken_off(line: str) -> None:
-    assert bare(line) == MES
+    assert without_prefix(line) == MES
     (event,) = parse(line).events
     assert (event.name, event.address) == ("mes", GPU)
 

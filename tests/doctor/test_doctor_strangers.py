@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from zinc_rt.doctor.capture import Capture
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.diagnose import diagnose
 
 DOCUMENT = yaml.safe_load(Path(__file__).with_name("strangers.yaml").read_text(encoding="utf-8"))
@@ -23,12 +23,12 @@ def files(row: dict[str, Any]) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_strangers_machine(name: str) -> None:
-    diagnosis = diagnose(Capture(files(MACHINES[name])))
+    diagnosis = diagnose(MachineCapture(files(MACHINES[name])))
     assert (diagnosis.first.id if diagnosis.first else None) == MACHINES[name].get("first")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "latin-1"])
 def test_a_log_in_another_encoding_is_read(encoding: str) -> None:
     log = "amdgpu 0000:03:00.0: MES failed to respond to msg=ADD_QUEUE\n"
-    diagnosis = diagnose(Capture({"kernel.log": log.encode(encoding)}))
+    diagnosis = diagnose(MachineCapture({"kernel.log": log.encode(encoding)}))
     assert diagnosis.first is not None and diagnosis.first.id == "log.mes"

@@ -7,7 +7,7 @@ import pytest
 from fake_backend import DeadFence
 
 from zinc_rt.errors import ZincError
-from zinc_rt.exec import DeadlineMissed, Event, HostExecutor, Joined, Stream
+from zinc_rt.exec import DeadlineMissed, Event, HostExecutor, JoinedFence, Stream
 
 
 def run(executor: HostExecutor, call, stream: Stream):
@@ -153,11 +153,11 @@ def test_joined_shares_one_deadline_and_passes_errors_on():
         good = run(executor, lambda: None, main)
         bad = run(executor, lambda: 1 / 0, main)
         with pytest.raises(ZeroDivisionError):
-            Joined([good, bad]).wait(5)
-        assert Joined([good, bad]).done()
-        assert Joined([good, bad]).value == 2
+            JoinedFence([good, bad]).wait(5)
+        assert JoinedFence([good, bad]).done()
+        assert JoinedFence([good, bad]).value == 2
     with pytest.raises(DeadlineMissed):
-        Joined([DeadFence(), DeadFence()]).wait(0.01)
+        JoinedFence([DeadFence(), DeadFence()]).wait(0.01)
 
 
 def test_ctrl_c_while_a_worker_starts_leaves_an_executor_that_closes(monkeypatch):

@@ -16,7 +16,7 @@ from zinc_rt.golden import torch_hook
 from zinc_rt.golden.command import main
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.format import read_golden
-from zinc_rt.golden.torch_hook import Recorder
+from zinc_rt.golden.torch_hook import TorchRecorder
 
 HERE = Path(__file__).parent
 IDS = [1, 2, 3]
@@ -113,7 +113,7 @@ def test_the_stream_of_each_layer_is_kept(gives: str) -> None:
     tree = model(
         lambda array: GIVES[gives](array) if gives != "transformers' tuple" else (Tensor(array), None, None)
     )
-    with Recorder(tree, inside=True) as recorder:
+    with TorchRecorder(tree, inside=True) as recorder:
         tree(x)
     tree(x)  # after it was closed: nothing is kept
     flat = x.array.reshape(3, WIDTH).astype(np.float32)
@@ -127,7 +127,7 @@ def test_the_stream_of_each_layer_is_kept(gives: str) -> None:
 
 def test_what_it_saves_is_imported_as_a_golden(tmp_path: Path) -> None:
     tree = model(Tensor, layers=3)
-    with Recorder(tree) as recorder:
+    with TorchRecorder(tree) as recorder:
         tree(Tensor(np.ones((1, 3, WIDTH), np.float32)))
     dump, golden = tmp_path / "dump.npz", tmp_path / "g.npz"
     recorder.save(str(dump), ids=IDS, logits=Tensor(np.zeros((1, 3, VOCAB), np.float32)))
@@ -139,7 +139,7 @@ def test_what_it_saves_is_imported_as_a_golden(tmp_path: Path) -> None:
 
 def test_rows_of_a_prompt_in_pieces_are_put_together() -> None:
     tree = model(Tensor)
-    with Recorder(tree) as recorder:
+    with TorchRecorder(tree) as recorder:
         tree(Tensor(np.zeros((2, WIDTH), np.float32)))
         tree(Tensor(np.ones((1, WIDTH), np.float32)))
     assert recorder.arrays["l_out-1"][:, 0].tolist() == [3.0, 3.0, 4.0]
@@ -149,7 +149,7 @@ def test_rows_of_a_prompt_in_pieces_are_put_together() -> None:
 
 def test_a_tree_without_layers_is_refused_by_its_names() -> None:
     with pytest.raises(ValueError, match="the first are encoder"):
-        Recorder(Module(encoder=Module()))
+        TorchRecorder(Module(encoder=Module()))
     with pytest.raises(ValueError, match="a batch of 2"):
         torch_hook.rows_of(Tensor(np.zeros((2, 3, 4))))
 

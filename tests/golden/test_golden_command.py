@@ -17,7 +17,7 @@ import pytest
 
 from zinc_rt.golden.command import main
 from zinc_rt.golden.format import read_golden
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "golden.md"
 

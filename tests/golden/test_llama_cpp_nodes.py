@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.golden.llama_cpp_nodes import Value, matched, values_here
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.llama_cpp.nodes import NodeValue, matched, values_here
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 
 
@@ -14,8 +14,8 @@ def rows(value: float, columns: int = 4) -> np.ndarray:
     return np.full((3, columns), value, np.float32)
 
 
-def value(name: str, op: str, columns: int = 4) -> Value:
-    return Value(name, name.replace(".matmul", ""), op, columns)
+def value(name: str, op: str, columns: int = 4) -> NodeValue:
+    return NodeValue(name, name.replace(".matmul", ""), op, columns)
 
 
 def test_a_name_given_twice_is_told_apart_by_what_computes_it() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from zinc_rt.errors import OutputError, UsageError
-from zinc_rt.golden.quantize import WRITABLE
-from zinc_rt.golden.tiny import tiny, write_tiny
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES
-from zinc_rt.golden.tiny_vocab import VOCABULARIES, vocabulary
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.quantize import WRITABLE
+from zinc_rt.golden.tiny_models.vocabulary import VOCABULARIES, vocabulary
+from zinc_rt.golden.tiny_models.writer import tiny, write_tiny
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 

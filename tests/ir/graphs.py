@@ -6,7 +6,7 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Role
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, OpGraph, Role
 from zinc_rt.ir.op import Op
 
 INTS = st.integers(-(2**63), 2**63 - 1)
@@ -20,7 +20,7 @@ WORDS = st.sampled_from(["eps", "size", "layer", "label", "buffer", "e1", "inf_"
 
 
 @st.composite
-def any_graphs(draw: st.DrawFn) -> Graph:
+def any_graphs(draw: st.DrawFn) -> OpGraph:
     """Any well-formed graph, meaningful or not: the forms must not care."""
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
     g = Builder(draw(text), draw(st.sampled_from(["prefill", "decode", "both"])))
@@ -43,7 +43,7 @@ def any_graphs(draw: st.DrawFn) -> Graph:
     return g.build()
 
 
-def same(a: Graph, b: Graph) -> bool:
+def same(a: OpGraph, b: OpGraph) -> bool:
     """Equal, in order, and of the same types: 1, 1.0 and True are three values, as are 0.0 and -0.0."""
     return (
         a == b

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from zinc_rt.ir.graph import Graph
-from zinc_rt.model.emitter import DeltaForm, Limits
+from zinc_rt.ir.graph import OpGraph
+from zinc_rt.model.builder import DeltaForm, SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
 
@@ -16,5 +16,5 @@ MODELS = sorted(path.stem for path in GOLDEN.glob("*.gguf"))
 
 
 @cache
-def model_graph(name: str, form: DeltaForm = "ids") -> Graph:
-    return build_model(read_gguf(GOLDEN / f"{name}.gguf"), Limits(ctx=64, slots=2), delta_form=form).graph
+def model_graph(name: str, form: DeltaForm = "ids") -> OpGraph:
+    return build_model(read_gguf(GOLDEN / f"{name}.gguf"), SequenceLimits(ctx=64, slots=2), delta_form=form).graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.ir.graph import ABSENT, Builder, Dim, Graph, Role, Shape
+from zinc_rt.ir.graph import ABSENT, Builder, Dim, OpGraph, Role, Shape
 from zinc_rt.ir.op import OPS, Attr, Op, Port
 from zinc_rt.ir.shapes import REST, Value, evaluate
 
@@ -68,7 +68,7 @@ def shape_of(op: Op, port: Port, names: dict[str, Value]) -> Shape:
     return tuple(dims)
 
 
-def example(op: Op, *, optional: bool = True) -> Graph:
+def example(op: Op, *, optional: bool = True) -> OpGraph:
     """One node of `op`: weights from the file, in-place operands in state, everything else from the step block."""
     spec = OPS[op]
     g = Builder(f"example-{op.name.lower()}")

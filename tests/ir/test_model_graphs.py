@@ -6,16 +6,16 @@ import pytest
 from graphs import same
 from model_graphs import FORMS, MODELS, model_graph
 
-from zinc_rt.ir.graph import ABSENT, Graph
+from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.serial import from_bytes, to_bytes
 from zinc_rt.ir.text import from_text, to_text
-from zinc_rt.ir.verify import findings, verify
+from zinc_rt.ir.verify import verify, violations
 
 EVERY = [(name, form) for name in MODELS for form in FORMS]
 
 
-def without(graph: Graph, index: int) -> Graph:
+def without(graph: OpGraph, index: int) -> OpGraph:
     return replace(graph, nodes=graph.nodes[:index] + graph.nodes[index + 1 :])
 
 
@@ -37,7 +37,7 @@ def test_no_barrier_of_a_model_can_be_left_out(name, form):
     barriers = [index for index, node in enumerate(graph.nodes) if node.op is Op.BARRIER]
     assert barriers
     for index in barriers:
-        assert "missing-barrier" in {f.rule for f in findings(without(graph, index))}, graph.nodes[index]
+        assert "missing-barrier" in {f.rule for f in violations(without(graph, index))}, graph.nodes[index]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -47,7 +47,7 @@ def test_no_node_that_feeds_another_can_be_left_out(name):
         later = {used for after in graph.nodes[index + 1 :] for used in after.inputs if used != ABSENT}
         fed = [o for o in node.outputs if o in later and graph.buffers[o].role in ("activation", "output")]
         if fed:
-            assert "read-before-write" in {f.rule for f in findings(without(graph, index))}, node
+            assert "read-before-write" in {f.rule for f in violations(without(graph, index))}, node
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -57,4 +57,4 @@ def test_every_operand_of_a_model_has_the_one_dtype_it_can_have(name):
         other = "i32" if buffer.dtype == "f32" else "f32"
         touched = any(buffer.name in (*node.inputs, *node.outputs) for node in graph.nodes)
         bad = replace(graph, buffers={**graph.buffers, buffer.name: replace(buffer, dtype=other)})
-        assert bool(findings(bad)) == touched, buffer
+        assert bool(violations(bad)) == touched, buffer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from op_examples import example
 
 from zinc_rt.errors import InputError, OutputError
-from zinc_rt.ir.graph import BufferSpec, Graph, Node
+from zinc_rt.ir.graph import BufferSpec, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.ir.serial import HASHED_FROM, HEADER, RECORDS, ROLES, SECTIONS, from_bytes, load, save, to_bytes
 
@@ -162,7 +162,7 @@ def test_flipped_bits_are_refused_or_read_but_never_a_crash(flips):
         graph = from_bytes(resealed(data))
     except InputError:
         return
-    assert isinstance(graph, Graph)
+    assert isinstance(graph, OpGraph)
 
 
 @given(st.integers(0, len(GOOD) - 1))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from op_examples import example
 
 from zinc_rt.errors import InputError
-from zinc_rt.ir.graph import ABSENT, Builder, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.ir.text import from_text, to_text
 from zinc_rt.ir.verify import verify
@@ -27,7 +27,7 @@ BARRIER()
 """
 
 
-def tiny() -> Graph:
+def tiny() -> OpGraph:
     g = Builder("tiny", "decode")
     token = g.buffer("request[slot].token_id", ("tokens",), "i32", "step")
     table = g.buffer("model.embed_table", (32, 64), "q8_0", "weight")
@@ -63,7 +63,7 @@ def test_any_graph_comes_back_the_same(graph):
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 5e-324, -0.0, 1e16, 0.1, 2.0, 2, -(2**63), True])
 def test_a_number_keeps_type_and_value(value):
-    graph = Graph("g", "both", {}, (Node(Op.BARRIER, (), (), {"x": value}),))
+    graph = OpGraph("g", "both", {}, (Node(Op.BARRIER, (), (), {"x": value}),))
     assert same(from_text(to_text(graph)), graph)
 
 

@@ -5,31 +5,31 @@ from dataclasses import replace
 import pytest
 from op_examples import example
 
-from zinc_rt.ir.graph import ABSENT, BufferSpec, Builder, Graph, Node
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Builder, Node, OpGraph
 from zinc_rt.ir.op import MAX_BINDINGS, OPS, Op, Port
-from zinc_rt.ir.verify import VerifyError, findings, verify
+from zinc_rt.ir.verify import VerifyError, verify, violations
 
 ALL = list(OPS)
 
 
-def with_node(graph: Graph, index: int = 0, **changes) -> Graph:
+def with_node(graph: OpGraph, index: int = 0, **changes) -> OpGraph:
     nodes = list(graph.nodes)
     nodes[index] = replace(nodes[index], **changes)
     return replace(graph, nodes=tuple(nodes))
 
 
-def with_buffer(graph: Graph, which: str, **changes) -> Graph:
+def with_buffer(graph: OpGraph, which: str, **changes) -> OpGraph:
     return replace(graph, buffers={**graph.buffers, which: replace(graph.buffers[which], **changes)})
 
 
-def operands(graph: Graph) -> list[tuple[Port, str]]:
+def operands(graph: OpGraph) -> list[tuple[Port, str]]:
     """The first node's ports, each with the buffer it is given."""
     node, spec = graph.nodes[0], OPS[graph.nodes[0].op]
     return list(zip((*spec.inputs, *spec.outputs), (*node.inputs, *node.outputs), strict=not spec.variadic))
 
 
-def rules(graph: Graph) -> list[str]:
-    return [finding.rule for finding in findings(graph)]
+def rules(graph: OpGraph) -> list[str]:
+    return [finding.rule for finding in violations(graph)]
 
 
 # Every opcode: good as the table has it, bad when any operand is off.
@@ -60,7 +60,7 @@ def test_every_opcode_refuses_a_wrong_dtype_on_each_operand(op):
     for port, name in operands(graph):
         if port.kind in ("float", "index"):
             wrong = "i32" if port.kind == "float" else "f32"
-            found = [str(f) for f in findings(with_buffer(graph, name, dtype=wrong))]
+            found = [str(f) for f in violations(with_buffer(graph, name, dtype=wrong))]
             assert any(f"dtype: {port.name}" in line for line in found), found
 
 
@@ -100,7 +100,7 @@ def chain(*, dtype: str = "f32") -> Builder:
     return g
 
 
-def norm(size: object = 4, **attrs: object) -> Graph:
+def norm(size: object = 4, **attrs: object) -> OpGraph:
     g = Builder("norm")
     g.buffer("step.x", ("tokens", 8), "f32", "step")
     g.buffer("act.y", ("tokens", 8), "f32", "activation")
@@ -108,19 +108,19 @@ def norm(size: object = 4, **attrs: object) -> Graph:
     return g.build()
 
 
-def add_node(g: Builder, *nodes: Node) -> Graph:
+def add_node(g: Builder, *nodes: Node) -> OpGraph:
     graph = g.build()
     return replace(graph, nodes=(*graph.nodes, *nodes))
 
 
-def lots_of_operands() -> Graph:
+def lots_of_operands() -> OpGraph:
     g = Builder("wide")
     names = [g.buffer(f"state.s[{n}]", (1,), "f32", "state") for n in range(MAX_BINDINGS + 1)]
     g.node(Op.BARRIER, tuple(names), ())
     return g.build()
 
 
-def kv(*, barrier: tuple[str, ...] | None = None, then: str = "read") -> Graph:
+def kv(*, barrier: tuple[str, ...] | None = None, then: str = "read") -> OpGraph:
     """Write K and V into the cache, then use it."""
     g = Builder("kv")
     step = {name: g.buffer(f"step.{name}", ("tokens",), "i32", "step") for name in ("position", "slot")}
@@ -143,14 +143,14 @@ def kv(*, barrier: tuple[str, ...] | None = None, then: str = "read") -> Graph:
     return g.build()
 
 
-def kv_two_homes() -> Graph:
+def kv_two_homes() -> OpGraph:
     graph = kv(barrier=())
     elsewhere = BufferSpec("state.kv_k[1]", (64, 64), "f32", "state")
     graph = replace(graph, buffers={**graph.buffers, elsewhere.name: elsewhere})
     return with_node(graph, outputs=(elsewhere.name, "state.kv_v[0]"))
 
 
-def copies(role: str, name: str = "act.z") -> Graph:
+def copies(role: str, name: str = "act.z") -> OpGraph:
     """y = scale(x); z = scale(y), z of the given role."""
     g = chain()
     g.buffer(name, ("tokens", 8), "f32", role)  # type: ignore[arg-type]
@@ -303,7 +303,7 @@ def test_a_broken_rule_names_the_node_and_what_was_seen(case):
     graph, rule, message = BROKEN[case]
     with pytest.raises(VerifyError, match=message) as caught:
         verify(graph)
-    assert rule in {finding.rule for finding in caught.value.findings}
+    assert rule in {violation.rule for violation in caught.value.violations}
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_every_finding_is_listed_with_its_node():
     graph = with_node(copies("step"), 0, inputs=("act.missing", ABSENT), layer=-3)
     with pytest.raises(VerifyError) as caught:
         verify(graph)
-    assert [(f.node, f.rule) for f in caught.value.findings] == [
+    assert [(f.node, f.rule) for f in caught.value.violations] == [
         (0, "layer"),
         (0, "undeclared-buffer"),
         (1, "write-to-read-only"),
@@ -368,4 +368,4 @@ def test_a_long_list_is_cut_but_counted():
     bad = Node(Op.SCALE, ("act.none", ABSENT), ())
     with pytest.raises(VerifyError, match="and 40 more") as caught:
         verify(replace(graph, nodes=(*graph.nodes, *[bad] * 30)))
-    assert len(caught.value.findings) == 60
+    assert len(caught.value.violations) == 60

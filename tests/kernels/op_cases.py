@@ -12,7 +12,7 @@ import numpy as np
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from zinc_rt.golden.quantize import quantize
+from zinc_rt.golden.tiny_models.quantize import quantize
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS, arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS

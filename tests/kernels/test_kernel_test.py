@@ -20,10 +20,10 @@ from zinc_rt.kernels.sets import SETS, kernel_set
 from zinc_rt.validate.cases.sweep import TYPES
 from zinc_rt.validate.cases.table import FAMILIES, cases
 from zinc_rt.validate.kernel_test import pool, text
-from zinc_rt.validate.kernel_test.bench import Outcome
+from zinc_rt.validate.kernel_test.bench import CaseOutcome
 from zinc_rt.validate.kernel_test.command import main
-from zinc_rt.validate.kernel_test.pool import Ran, Worker
-from zinc_rt.validate.kernel_test.select import Planned, all_cases, plans
+from zinc_rt.validate.kernel_test.pool import CaseRun, Worker
+from zinc_rt.validate.kernel_test.select import PlannedCase, all_cases, plans
 from zinc_rt.validate.kernel_test.shrink import smallest
 from zinc_rt.validate.kernel_test.side import Side, sides
 from zinc_rt.validate.kernel_test.verdicts import blame, verdicts
@@ -120,8 +120,8 @@ def test_a_line_that_is_no_case_says_why(line: str, sentence: str) -> None:
 # --- whose fault ---
 
 
-def _ran(*kernels: str, failed: bool = False, blamed: str = "") -> Ran:
-    return Ran(parse("ADD T=1 N=1"), Outcome("wrong" if failed else "pass", kernels, blamed=blamed))
+def _ran(*kernels: str, failed: bool = False, blamed: str = "") -> CaseRun:
+    return CaseRun(parse("ADD T=1 N=1"), CaseOutcome("wrong" if failed else "pass", kernels, blamed=blamed))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def _ran(*kernels: str, failed: bool = False, blamed: str = "") -> Ran:
         ([_ran("a", "b", failed=True, blamed="b"), _ran("a", "b", failed=True), _ran("a")], {"b"}),
     ],
 )
-def test_the_kernel_at_fault_is_the_one_that_explains_the_failures(ran: list[Ran], guilty: set[str]) -> None:
+def test_the_kernel_at_fault_is_the_one_that_explains_the_failures(ran: list[CaseRun], guilty: set[str]) -> None:
     blamed = blame(ran)
     assert set(blamed.values()) == guilty
     assert set(blamed) == {i for i, each in enumerate(ran) if each.outcome.failed}
@@ -153,15 +153,19 @@ def test_cases_left_out_after_many_costly_failures_are_said(monkeypatch: pytest.
     class Dying:
         def __init__(self, side: Side) -> None: ...
 
-        def run(self, case: Case, kernels: tuple[str, ...] = ()) -> Ran:
-            return Ran(case, Outcome("died" if "scale" in kernels else "pass", kernels))
+        def run(self, case: Case, kernels: tuple[str, ...] = ()) -> CaseRun:
+            return CaseRun(case, CaseOutcome("died" if "scale" in kernels else "pass", kernels))
 
         def close(self) -> None: ...
 
     monkeypatch.setattr(pool, "Worker", Dying)
     side = sides("t1", "sim")[0]
     scale, add = parse("SCALE T=1 N=1 one=1 factor=0.5"), parse("ADD T=1 N=1")
-    given = [*[Planned(scale, ("grids", "scale"))] * 9, Planned(add, ("add",)), Planned(scale, ("only", "scale"))]
+    given = [
+        *[PlannedCase(scale, ("grids", "scale"))] * 9,
+        PlannedCase(add, ("add",)),
+        PlannedCase(scale, ("only", "scale")),
+    ]
     found = verdicts(pool.run_all(side, given, 1), ["add", "grids", "only", "scale"])
     assert {name: (each.cases, each.left_out.total()) for name, each in found.items()} == {
         "add": (1, 0),
@@ -179,10 +183,10 @@ def test_shrinking_ends_at_the_least_size_that_fails(limit: int) -> None:
     """As if a kernel were wrong from so many columns on."""
     begun = parse("SCALE T=5 N=1029 one=1 factor=0.3 values=edges seed=9 tokens=64")
 
-    def fails(case: Case) -> Ran | None:
-        return Ran(case, Outcome("wrong", ("scale",))) if case.dims["N"] >= limit else None
+    def fails(case: Case) -> CaseRun | None:
+        return CaseRun(case, CaseOutcome("wrong", ("scale",))) if case.dims["N"] >= limit else None
 
-    found, tried = smallest(Ran(begun, Outcome("wrong", ("scale",))), fails)
+    found, tried = smallest(CaseRun(begun, CaseOutcome("wrong", ("scale",))), fails)
     assert found.case.text() == f"SCALE T=1 N={limit} one=1 values=plain -weight" and 0 < tried < 200
 
 

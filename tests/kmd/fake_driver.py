@@ -13,14 +13,14 @@ from typing import Any
 
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE, Mapping
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.host import read_host, write_host
-from zinc_rt.kmd.uapi.layout import Ioctl, Record, request_key
+from zinc_rt.kmd.uapi.host_memory import read_host, write_host
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 
 GPU_ID = 0x51D2
 RENDER = "/dev/dri/renderD128"
 NODES = "/sys/devices/virtual/kfd/kfd/topology/nodes"
 PARAMETER = "/sys/module/amdgpu/parameters/user_queue"
-IOCTLS = {**drm.IOCTLS, **amdgpu.IOCTLS, **kfd.IOCTLS}
+IOCTLS = {each.request: each for module in (drm, amdgpu, kfd) for each in module.IOCTLS.values()}
 
 R9700 = {  # as Linux 6.17 describes it; the save-area sizes are not there before 6.19
     "cpu_cores_count": 0,
@@ -75,14 +75,14 @@ class FakeDriver:
         self.version = (1, 17)
         self.calls: list[tuple[str, Any]] = []  # everything asked, in order
         self.fail: tuple[int, int] | None = None  # (n-th call, errno)
-        self.refuse: dict[str, int | Callable[[Record], int]] = {}
+        self.refuse: dict[str, int | Callable[[StructBytes], int]] = {}
         self.fds: dict[int, str] = {}
         self.mappings: dict[Mapping, mmap.mmap | None] = {}
-        self.allocs: dict[int, Record] = {}  # KFD handle → request
+        self.allocs: dict[int, StructBytes] = {}  # KFD handle → request
         self.mapped: set[int] = set()
-        self.bos: dict[int, Record] = {}
-        self.vas: dict[int, Record] = {}
-        self.queues: dict[int, Record] = {}
+        self.bos: dict[int, StructBytes] = {}
+        self.vas: dict[int, StructBytes] = {}
+        self.queues: dict[int, StructBytes] = {}
         self.events: set[int] = set()
         self.syncobjs: set[int] = set()
         self.page = 0
@@ -144,8 +144,8 @@ class FakeDriver:
         del self.mappings[mapping]
 
     def ioctl(self, fd: int, request: int, arg: bytearray) -> None:
-        command = IOCTLS[request_key(request)]
-        assert command.struct is not None and request == command.request and len(arg) == command.struct.size_bytes
+        command = IOCTLS[request]
+        assert len(arg) == command.struct.size_bytes
         path = self.fds[fd]
         assert path == ("/dev/kfd" if command.type_ == "K" else RENDER)
         record = command.struct.read(arg)
@@ -156,8 +156,8 @@ class FakeDriver:
             raise OSError(number, "refused")
         name = command.name.removeprefix("AMDKFD_IOC_").removeprefix("DRM_IOCTL_").lower()
         getattr(self, f"_{name}")(record)
-        if command.writes:
-            record.write_back(arg)
+        if "r" in command.direction:
+            arg[:] = record.raw
 
     # --- books ---
 
@@ -179,8 +179,8 @@ class FakeDriver:
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]
 
-    def sent(self, command: Ioctl) -> list[Record]:
-        return [record for name, record in self.calls if name == command.name and isinstance(record, Record)]
+    def sent(self, command: Ioctl) -> list[StructBytes]:
+        return [record for name, record in self.calls if name == command.name and isinstance(record, StructBytes)]
 
     def _called(self, name: str, what: object) -> None:
         self.calls.append((name, what))
@@ -197,13 +197,13 @@ class FakeDriver:
 
     # --- KFD ---
 
-    def _get_version(self, r: Record) -> None:
+    def _get_version(self, r: StructBytes) -> None:
         r["major_version"], r["minor_version"] = self.version
 
-    def _acquire_vm(self, r: Record) -> None:
+    def _acquire_vm(self, r: StructBytes) -> None:
         self._must(self.fds.get(r["drm_fd"]) == RENDER and r["gpu_id"] == GPU_ID, errno.EINVAL)
 
-    def _get_process_apertures_new(self, r: Record) -> None:
+    def _get_process_apertures_new(self, r: StructBytes) -> None:
         if r["num_of_nodes"]:
             windows = kfd.PROCESS_DEVICE_APERTURES.new(
                 lds_base=1 << 48,
@@ -217,32 +217,32 @@ class FakeDriver:
             write_host(r["kfd_process_device_apertures_ptr"], bytes(windows.raw))
         r["num_of_nodes"] = 1
 
-    def _get_clock_counters(self, r: Record) -> None:
+    def _get_clock_counters(self, r: StructBytes) -> None:
         r["gpu_clock_counter"], r["system_clock_freq"] = self._new(), 10**9
 
-    def _available_memory(self, r: Record) -> None:
+    def _available_memory(self, r: StructBytes) -> None:
         r["available"] = 31 << 30
 
-    def _alloc_memory_of_gpu(self, r: Record) -> None:
+    def _alloc_memory_of_gpu(self, r: StructBytes) -> None:
         self._must(r["size"] > 0 and r["gpu_id"] == GPU_ID and not r["va_addr"] % 4096, errno.EINVAL)
         r["handle"] = GPU_ID << 32 | self._new()
         self.allocs[r["handle"]] = r
         r["mmap_offset"] = self.next << 20
 
-    def _free_memory_of_gpu(self, r: Record) -> None:
+    def _free_memory_of_gpu(self, r: StructBytes) -> None:
         self._must(r["handle"] in self.allocs, errno.EINVAL)
         self._must(r["handle"] not in self.mapped, errno.EBUSY)
         self._must(r["handle"] != self.page, errno.EPERM)
         del self.allocs[r["handle"]]
 
-    def _map_memory_to_gpu(self, r: Record) -> None:
+    def _map_memory_to_gpu(self, r: StructBytes) -> None:
         self._must(r["handle"] in self.allocs, errno.ENOMEM)
         ids = read_host(r["device_ids_array_ptr"], 4 * r["n_devices"])
         self._must(ids == GPU_ID.to_bytes(4, "little") and r["n_success"] == 0, errno.EINVAL)
         self.mapped.add(r["handle"])
         r["n_success"] = 1
 
-    def _unmap_memory_from_gpu(self, r: Record) -> None:
+    def _unmap_memory_from_gpu(self, r: StructBytes) -> None:
         self._must(r["handle"] in self.mapped, errno.EINVAL)
         used = {q[f] for q in self.queues.values() if "ring_size" in q.struct.fields for f in _QUEUE_ADDRESSES}
         self._must(self.allocs[r["handle"]]["va_addr"] not in used, errno.EBUSY)
@@ -255,7 +255,7 @@ class FakeDriver:
             for handle, each in self.allocs.items()
         )
 
-    def _create_queue(self, r: Record) -> None:
+    def _create_queue(self, r: StructBytes) -> None:
         fine = self._exact(r["ring_base_address"], r["ring_size"])
         fine &= self._exact(r["write_pointer_address"], 4096) and self._exact(r["read_pointer_address"], 4096)
         fine &= r["eop_buffer_size"] == 4096 and self._exact(r["eop_buffer_address"], 4096)
@@ -264,17 +264,17 @@ class FakeDriver:
         r["doorbell_offset"] = 3 << 62 | (GPU_ID & 0xFFFF) << 46 | 0x1000 + 8 * self.next
         self.queues[r["queue_id"]] = r
 
-    def _destroy_queue(self, r: Record) -> None:
+    def _destroy_queue(self, r: StructBytes) -> None:
         self._must(r["queue_id"] in self.queues, errno.EINVAL)
         del self.queues[r["queue_id"]]
 
-    def _update_queue(self, r: Record) -> None:
+    def _update_queue(self, r: StructBytes) -> None:
         self._must(r["queue_id"] in self.queues, errno.EFAULT)
 
-    def _set_cu_mask(self, r: Record) -> None:
+    def _set_cu_mask(self, r: StructBytes) -> None:
         self.cu_mask = read_host(r["cu_mask_ptr"], r["num_cu_mask"] // 8)
 
-    def _create_event(self, r: Record) -> None:
+    def _create_event(self, r: StructBytes) -> None:
         if r["event_page_offset"]:
             self._must(r["event_page_offset"] in self.mapped and not self.page, errno.EINVAL)
             self.page = r["event_page_offset"]
@@ -282,17 +282,17 @@ class FakeDriver:
         r["event_slot_index"] = r["event_trigger_data"] = r["event_id"] & 0xFFF
         self.events.add(r["event_id"])
 
-    def _destroy_event(self, r: Record) -> None:
+    def _destroy_event(self, r: StructBytes) -> None:
         self._must(r["event_id"] in self.events, errno.EINVAL)
         self.events.remove(r["event_id"])
 
-    def _set_event(self, r: Record) -> None:
+    def _set_event(self, r: StructBytes) -> None:
         self.fire[r["event_id"]] = {"last_event_age": 2}
 
-    def _reset_event(self, r: Record) -> None:
+    def _reset_event(self, r: StructBytes) -> None:
         self.fire.pop(r["event_id"], None)
 
-    def _wait_events(self, r: Record) -> None:
+    def _wait_events(self, r: StructBytes) -> None:
         size = kfd.EVENT_DATA.size_bytes
         fired = 0
         for index in range(r["num_events"]):
@@ -307,12 +307,12 @@ class FakeDriver:
 
     # --- DRM ---
 
-    def _version(self, r: Record) -> None:
+    def _version(self, r: StructBytes) -> None:
         write_host(r["name"], b"amdgpu")
         r["name_len"], r["version_major"], r["version_minor"] = 6, 3, 64
 
-    def _amdgpu_info(self, r: Record) -> None:
-        answers: dict[int, Record] = {
+    def _amdgpu_info(self, r: StructBytes) -> None:
+        answers: dict[int, StructBytes] = {
             amdgpu.AMDGPU_INFO_DEV_INFO: amdgpu.INFO_DEVICE.new(**self.device),
             amdgpu.AMDGPU_INFO_HW_IP_INFO: amdgpu.INFO_HW_IP.new(**self.compute),
             amdgpu.AMDGPU_INFO_FW_VERSION: amdgpu.INFO_FIRMWARE.new(**self.firmware),
@@ -326,19 +326,19 @@ class FakeDriver:
 
     compute_bytes = 40  # 32 before 6.17: the slots are not written
 
-    def _amdgpu_gem_create(self, r: Record) -> None:
+    def _amdgpu_gem_create(self, r: StructBytes) -> None:
         asked = amdgpu.GEM_CREATE.read(r.raw)
         r["handle"] = self._new()
         self.bos[r["handle"]] = asked
 
-    def _gem_close(self, r: Record) -> None:
+    def _gem_close(self, r: StructBytes) -> None:
         del self.bos[r["handle"]]
 
-    def _amdgpu_gem_mmap(self, r: Record) -> None:
+    def _amdgpu_gem_mmap(self, r: StructBytes) -> None:
         self._must(r["handle"] in self.bos, errno.ENOENT)
         r["addr_ptr"] = r["handle"] << 20
 
-    def _amdgpu_gem_va(self, r: Record) -> None:
+    def _amdgpu_gem_va(self, r: StructBytes) -> None:
         self._must(r["handle"] in self.bos and r["vm_timeline_syncobj_out"] in self.syncobjs, errno.ENOENT)
         if r["operation"] == amdgpu.AMDGPU_VA_OP_MAP:
             self._must(not any(self._overlaps(r, each) for each in self.vas.values()), errno.EINVAL)
@@ -347,24 +347,24 @@ class FakeDriver:
             del self.vas[r["va_address"]]
 
     @staticmethod
-    def _overlaps(a: Record, b: Record) -> bool:
+    def _overlaps(a: StructBytes, b: StructBytes) -> bool:
         start, end = a["va_address"], a["va_address"] + a["map_size"]
         return start < b["va_address"] + b["map_size"] and b["va_address"] < end
 
-    def _syncobj_create(self, r: Record) -> None:
+    def _syncobj_create(self, r: StructBytes) -> None:
         r["handle"] = self._new()
         self.syncobjs.add(r["handle"])
 
-    def _syncobj_destroy(self, r: Record) -> None:
+    def _syncobj_destroy(self, r: StructBytes) -> None:
         self.syncobjs.remove(r["handle"])
 
-    def _syncobj_timeline_wait(self, r: Record) -> None:
+    def _syncobj_timeline_wait(self, r: StructBytes) -> None:
         (self.waited_point,) = (int.from_bytes(read_host(r["points"], 8), "little"),)
 
-    def _syncobj_wait(self, r: Record) -> None:
+    def _syncobj_wait(self, r: StructBytes) -> None:
         pass
 
-    def _amdgpu_userq(self, r: Record) -> None:
+    def _amdgpu_userq(self, r: StructBytes) -> None:
         if r["op"] == amdgpu.AMDGPU_USERQ_OP_FREE:
             others = {name: value for name, value in r.as_dict().items() if value}
             self._must(set(others) <= {"op", "queue_id", "new_queue_id"}, errno.EINVAL)
@@ -377,10 +377,10 @@ class FakeDriver:
         r["new_queue_id"] = self._new()
         self.queues[r["new_queue_id"]] = asked
 
-    def _amdgpu_userq_signal(self, r: Record) -> None:
+    def _amdgpu_userq_signal(self, r: StructBytes) -> None:
         self._must(r["queue_id"] in self.queues, errno.ENOENT)
 
-    def _amdgpu_userq_wait(self, r: Record) -> None:
+    def _amdgpu_userq_wait(self, r: StructBytes) -> None:
         if r["num_fences"]:
             pair = amdgpu.USERQ_FENCE_INFO.new(va=0x1000, value=7)
             write_host(r["out_fences"], bytes(pair.raw))

@@ -7,12 +7,12 @@ from fake_driver import R9700
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd.cwsr import cwsr_sizes
-from zinc_rt.kmd.topology import Node
+from zinc_rt.kmd.topology import TopologyNode
 
 
-def node(target: int, units: int, **more: int) -> Node:
+def node(target: int, units: int, **more: int) -> TopologyNode:
     changed = {"gfx_target_version": target, "simd_count": 2 * units, "simd_per_cu": 2}
-    return Node(1, 0x1234, "chip", {**R9700, **changed, **more})
+    return TopologyNode(1, 0x1234, "chip", {**R9700, **changed, **more})
 
 
 TABLE = [  # part, target, CUs: control stack, save area with it, buffer

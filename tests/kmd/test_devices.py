@@ -12,7 +12,7 @@ import pytest
 from fake_driver import NODES, PARAMETER, RENDER, FakeDriver
 
 from zinc_rt.commands.devices import show
-from zinc_rt.kmd.discover import Answer, Gpu, check_kfd, check_user_queues, find_gpus
+from zinc_rt.kmd.discover import Gpu, TierAnswer, check_kfd, check_user_queues, find_gpus
 from zinc_rt.kmd.driver import Driver
 
 
@@ -41,7 +41,7 @@ def test_another_system_has_the_cpu_too(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_gpu_is_found_once_though_two_places_list_it() -> None:
     machine = find_gpus(FakeDriver())
     (gpu,) = machine.gpus
-    assert (gpu.render_path, gpu.arch, gpu.pci_address, gpu.kernel_driver) == (
+    assert (gpu.render_path, gpu.arch, gpu.pci_address, gpu.kmd_name) == (
         RENDER,
         "gfx1201",
         "0000:03:00.0",
@@ -90,7 +90,7 @@ def test_asking_leaves_nothing_and_binds_nothing() -> None:
     ("check", "what"), [(check_kfd, "open /dev/kfd"), (check_user_queues, "open render node")]
 )
 def test_a_node_that_does_not_open_is_an_answer_with_advice(
-    check: Callable[[Driver, Gpu], Answer], what: str, number: int
+    check: Callable[[Driver, Gpu], TierAnswer], what: str, number: int
 ) -> None:
     driver = FakeDriver()
     driver.fail = (0, number)

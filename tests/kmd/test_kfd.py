@@ -10,11 +10,11 @@ from fake_driver import GPU_ID, NODES, RENDER, FakeDriver, properties
 from zinc_rt.errors import UnsupportedError, ZincError
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError, LeakError
-from zinc_rt.kmd.events import UNSIGNALLED, EventKind, Reset
+from zinc_rt.kmd.events import UNSIGNALLED, EventKind, GpuReset
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
-from zinc_rt.kmd.transport import Fault, Placement, Transport
+from zinc_rt.kmd.transport import MemoryFault, Placement, Transport
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Record
+from zinc_rt.kmd.uapi.structs import StructBytes
 
 VRAM, GTT = kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM, kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT
 PUBLIC = kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
@@ -152,7 +152,7 @@ def test_a_queue_has_exactly_the_buffers_the_kernel_checks() -> None:
         "metadata_ring_size": 0,
     }
     assert area.size_bytes == 0x1D57000 and queue.wptr.size_bytes == queue.rptr.size_bytes == 4096
-    assert (queue.ring_dw, queue.kind, queue.inherits_vmid, queue.kernel_fence) == (1 << 14, "kfd", False, False)
+    assert (queue.ring_dw, queue.kind, queue.inherits_vmid, queue.kmd_fence) == (1 << 14, "kfd", False, False)
     queue.destroy()
     assert driver.queues == {} and len(driver.allocs) == 1  # the event page
     process.close()
@@ -200,7 +200,7 @@ def test_a_queue_that_would_not_preempt_is_gone_all_the_same_and_is_reported() -
     process, gpu = opened(driver)
     queue = gpu.create_queue(ring_bytes=4096)
 
-    def torn_down(request: Record) -> int:
+    def torn_down(request: StructBytes) -> int:
         driver.queues.clear()
         return errno.ETIME
 
@@ -262,8 +262,8 @@ def test_a_wait_returns_what_fired_and_what_it_says() -> None:
     driver.fire[reset.event_id] = {"reset_cause": 0, "memory_lost": 1, "reset_gpu_id": GPU_ID}
     fired = process.events.wait([signal, other, memory, reset], 1.0)
     assert [each.event for each in fired] == [signal, memory, reset]
-    assert fired[1].detail == Fault(0xDEAD000, not_present=True, gpu_id=GPU_ID)
-    assert fired[2].detail == Reset(GPU_ID, whole_gpu=True, ecc=False, memory_lost=True)
+    assert fired[1].detail == MemoryFault(0xDEAD000, not_present=True, gpu_id=GPU_ID)
+    assert fired[2].detail == GpuReset(GPU_ID, whole_gpu=True, ecc=False, memory_lost=True)
     assert signal.age == 2
     signal.destroy()
     process.close()

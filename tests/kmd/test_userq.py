@@ -9,13 +9,13 @@ import pytest
 from fake_driver import PARAMETER, RENDER, FakeDriver
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kmd.availability import EXCLUDED, MINIMA, Facts, decide
 from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.gpu_addresses import GpuAddresses
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.transport import Placement, Transport
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.userq import DOORBELL_INDEX, UserqGpu
-from zinc_rt.kmd.va import AddressSpace
+from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts, decide
 
 GFX1201 = (12, 0, 1)
 NEW = {"ME": 2780, "PFP": 2840, "MEC": 3050, "MES": 123}
@@ -39,21 +39,21 @@ def everything(driver: FakeDriver) -> None:
 @pytest.mark.parametrize(
     ("facts", "usable", "words"),
     [
-        (Facts(GFX1201, 0b111, 4, 1, NEW), True, "4 compute slots"),
-        (Facts(GFX1201, 0b111, 0, 1, NEW), True, "does not count slots"),
-        (Facts(GFX1201, 0, 0, -1, NEW), False, "amdgpu.user_queue=-1, the default"),
-        (Facts(GFX1201, 0, 0, 0, NEW), False, "boot with amdgpu.user_queue=1"),
-        (Facts(GFX1201, 0, 4, 1, {**NEW, "MES": 110}), False, "firmware is too old: MES 110 < 123"),
-        (Facts((11, 0, 0), 0, 8, 1, {**NEW, "PFP": 2000}), False, "PFP 2000 < 2580"),
-        (Facts((11, 5, 1), 0, 0, -1, {}), False, "leaves gfx1151 out"),
-        (Facts((11, 5, 1), 0, 8, 1, {}), False, "use --tier t1"),
-        (Facts((11, 5, 1), 0b10, 8, 1, {}), True, "8 compute slots"),  # a later kernel may: it is asked
-        (Facts(GFX1201, 0, 0, None, NEW), False, "Linux 6.16"),
-        (Facts((10, 3, 0), 0, 0, None, {}), False, "gfx1030 has no user queues"),
-        (Facts(GFX1201, 0b101, 4, 1, NEW), False, "does not offer compute"),  # GFX and DMA, no compute
+        (UserqFacts(GFX1201, 0b111, 4, 1, NEW), True, "4 compute slots"),
+        (UserqFacts(GFX1201, 0b111, 0, 1, NEW), True, "does not count slots"),
+        (UserqFacts(GFX1201, 0, 0, -1, NEW), False, "amdgpu.user_queue=-1, the default"),
+        (UserqFacts(GFX1201, 0, 0, 0, NEW), False, "boot with amdgpu.user_queue=1"),
+        (UserqFacts(GFX1201, 0, 4, 1, {**NEW, "MES": 110}), False, "firmware is too old: MES 110 < 123"),
+        (UserqFacts((11, 0, 0), 0, 8, 1, {**NEW, "PFP": 2000}), False, "PFP 2000 < 2580"),
+        (UserqFacts((11, 5, 1), 0, 0, -1, {}), False, "leaves gfx1151 out"),
+        (UserqFacts((11, 5, 1), 0, 8, 1, {}), False, "use --tier t1"),
+        (UserqFacts((11, 5, 1), 0b10, 8, 1, {}), True, "8 compute slots"),  # a later kernel may: it is asked
+        (UserqFacts(GFX1201, 0, 0, None, NEW), False, "Linux 6.16"),
+        (UserqFacts((10, 3, 0), 0, 0, None, {}), False, "gfx1030 has no user queues"),
+        (UserqFacts(GFX1201, 0b101, 4, 1, NEW), False, "does not offer compute"),  # GFX and DMA, no compute
     ],
 )
-def test_each_reason_has_its_sentence_and_advice(facts: Facts, usable: bool, words: str) -> None:
+def test_each_reason_has_its_sentence_and_advice(facts: UserqFacts, usable: bool, words: str) -> None:
     found = decide(facts)
     assert found.usable == usable
     assert words in f"{found.why}; {found.next}"
@@ -122,7 +122,7 @@ def test_a_queue_is_made_of_buffers_the_gpu_already_sees() -> None:
     assert driver.bos[queue.wptr.handle]["bo_size"] == 4096
     assert driver.bos[queue.wptr.handle]["domains"] == amdgpu.AMDGPU_GEM_DOMAIN_GTT
     assert queue.doorbell_address % 4096 == 32
-    assert (queue.kind, queue.inherits_vmid, queue.kernel_fence) == ("userq", True, True)
+    assert (queue.kind, queue.inherits_vmid, queue.kmd_fence) == ("userq", True, True)
     queue.destroy()
     free = driver.sent(amdgpu.IOCTL_USERQ)[-1]
     assert {name: value for name, value in free.as_dict().items() if value} == {
@@ -251,7 +251,7 @@ def test_whatever_call_fails_everything_before_it_is_given_back(step: int, numbe
 
 
 def test_addresses_are_taken_first_fit_and_join_up_again() -> None:
-    space = AddressSpace(0x10000, 0x1FFFF)
+    space = GpuAddresses(0x10000, 0x1FFFF)
     first, second = space.take(0x1000, 0x1000), space.take(0x2000, 0x4000)
     assert (first, second) == (0x10000, 0x14000)
     third = space.take(0x1000, 0x1000)
@@ -264,7 +264,7 @@ def test_addresses_are_taken_first_fit_and_join_up_again() -> None:
 
 
 def test_what_was_not_taken_cannot_be_given_back() -> None:
-    space = AddressSpace(0, 0xFFFF)
+    space = GpuAddresses(0, 0xFFFF)
     va = space.take(0x1000, 1)
     space.give_back(va, 0x1000)
     with pytest.raises(ValueError, match="not taken"):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from zinc_rt.ir.graph import Builder, Graph, Node
+from zinc_rt.ir.graph import Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Grid, Launch, Ref, Sync, Temp
-from zinc_rt.lower import DispatchPlan, Program, dispatch_plan, lower
+from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan, lower
 from zinc_rt.mem.plan import plan_memory
 
 ONE = {"tokens": 1, "sequences": 1, "rows": 1, "entries": 1}
 
 
-def chain(grid: Grid, capacity: Mapping[str, int], *, adds: int = 2) -> Program:
-    def launches(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def chain(grid: Grid, capacity: Mapping[str, int], *, adds: int = 2) -> LoweredGraph:
+    def launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
         half = Temp("half", 1000)
         yield Launch("first", (Ref(node.inputs[0]), half), (7, 1.5), grid)
         yield SYNC

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lower.chains import ONE, chain
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.lower import refusal
@@ -14,7 +14,7 @@ from zinc_rt.lower.lower import choose
 CANONICAL = frozenset({"canonical-1"})
 
 
-def never(node: Node, graph: Graph) -> str:
+def never(node: Node, graph: OpGraph) -> str:
     return "not today"
 
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zinc_rt.errors import InputError
-from zinc_rt.ir.graph import Builder, Graph
+from zinc_rt.ir.graph import Builder, OpGraph
 from zinc_rt.ir.op import Op
-from zinc_rt.mem.heaps import Heap
-from zinc_rt.mem.plan import MemoryPlan, Placement, plan_memory
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.plan import BufferPlacement, MemoryPlan, plan_memory
 
 CAPACITY = {"tokens": 16, "sequences": 2, "rows": 1}
 
 
-def small_graph(layers: int = 3, quant: str = "q8_0") -> Graph:
+def small_graph(layers: int = 3, quant: str = "q8_0") -> OpGraph:
     """Two projections a layer over a residual stream, a state updated in place, one output."""
     g = Builder("small")
     token = g.buffer("request[slot].token_id", ("tokens",), "i32", "step")
@@ -42,7 +42,7 @@ def small_graph(layers: int = 3, quant: str = "q8_0") -> Graph:
     return g.build()
 
 
-def spans(graph: Graph) -> dict[str, tuple[int, int]]:
+def spans(graph: OpGraph) -> dict[str, tuple[int, int]]:
     """First and last node that names each activation, counted the plain way."""
     names = [spec.name for spec in graph.by_role("activation")]
     touching = {
@@ -52,7 +52,7 @@ def spans(graph: Graph) -> dict[str, tuple[int, int]]:
     return {name: (min(at), max(at)) for name, at in touching.items() if at}
 
 
-def overlap(a: Placement, b: Placement) -> bool:
+def overlap(a: BufferPlacement, b: BufferPlacement) -> bool:
     return (
         a.allocation == b.allocation
         and a.offset_bytes < b.offset_bytes + b.size_bytes
@@ -60,7 +60,7 @@ def overlap(a: Placement, b: Placement) -> bool:
     )
 
 
-def check(graph: Graph, plan: MemoryPlan) -> None:
+def check(graph: OpGraph, plan: MemoryPlan) -> None:
     """What every plan must hold, counted byte by byte."""
     assert set(plan.placements) == set(graph.buffers)
     alive = spans(graph)
@@ -89,7 +89,7 @@ def test_each_class_of_weights_is_one_allocation_with_an_offset_per_layer():
     assert {p.allocation for p in ups} == {"weight/model.ffn.up[*]"}
     assert [p.size_bytes for p in ups] == [192 * row] * 3
     assert [p.offset_bytes for p in ups] == [0, 13056, 26112]  # 192 * 68 is a multiple of 256
-    assert plan.allocations["weight/model.ffn.up[*]"].heap is Heap.DEVICE_LOCAL
+    assert plan.allocations["weight/model.ffn.up[*]"].heap is BufferHeap.DEVICE_LOCAL
     assert plan.allocations["state/state.kv_k[*]"].size_bytes == 3 * 64 * 64 * 4
     check(small_graph(), plan)
 
@@ -99,10 +99,10 @@ def test_the_step_block_is_one_allocation_the_host_maps():
     fields = [plan.placements[f"request[slot].{field}"] for field in ("token_id", "position", "slot")]
     assert [p.offset_bytes for p in fields] == [0, 64, 128]
     assert {p.allocation for p in fields} == {"step"}
-    assert plan.placements["request.row"] == Placement("step", 192, 4)
-    assert plan.allocations["step"].heap is Heap.HOST_VISIBLE
+    assert plan.placements["request.row"] == BufferPlacement("step", 192, 4)
+    assert plan.allocations["step"].heap is BufferHeap.HOST_VISIBLE
     assert plan.allocations["step"].payload_bytes == 196
-    assert plan.allocations["output/out.logits"].heap is Heap.BAR
+    assert plan.allocations["output/out.logits"].heap is BufferHeap.BAR
 
 
 def test_the_arena_does_not_grow_with_the_layers_and_stays_near_its_floor():
@@ -128,20 +128,20 @@ def test_an_in_place_output_stays_where_its_input_is():
     slot = g.buffer("request.out_slot", ("rows",), "i32", "step")
     g.node(Op.STREAM_OUT, (token, slot, ring, cursor), (ring, cursor))
     plan = plan_memory(g.build(), capacity=CAPACITY)
-    assert plan.placements["host_ring.tokens"] == Placement("output/host_ring.tokens", 0, 64)
+    assert plan.placements["host_ring.tokens"] == BufferPlacement("output/host_ring.tokens", 0, 64)
 
 
 def test_usage_counts_every_byte_of_every_heap():
     plan = plan_memory(small_graph(1), capacity=CAPACITY)
     use = plan.usage()
-    assert use[Heap.HOST_VISIBLE].payload_bytes == 196
-    assert use[Heap.HOST_VISIBLE].padding_bytes == 60
-    assert use[Heap.BAR].payload_bytes == 400
-    assert use[Heap.BAR].total_bytes == 512
+    assert use[BufferHeap.HOST_VISIBLE].payload_bytes == 196
+    assert use[BufferHeap.HOST_VISIBLE].padding_bytes == 60
+    assert use[BufferHeap.BAR].payload_bytes == 400
+    assert use[BufferHeap.BAR].total_bytes == 512
     assert json.loads(plan.to_json())["usage"]["bar"] == {"payload_bytes": 400, "padding_bytes": 112}
 
 
-def one_buffer(shape, dtype="f32", role="activation") -> Graph:
+def one_buffer(shape, dtype="f32", role="activation") -> OpGraph:
     g = Builder("one")
     g.buffer("act.x", shape, dtype, role)
     return g.build()
@@ -175,7 +175,7 @@ def test_a_plan_of_another_format_is_refused():
 
 
 @st.composite
-def random_graphs(draw: st.DrawFn) -> Graph:
+def random_graphs(draw: st.DrawFn) -> OpGraph:
     """Activations of odd sizes, used at random nodes: only the names matter to the plan."""
     g = Builder("random")
     count = draw(st.integers(1, 12))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.op import OPS
 from zinc_rt.mem.traffic import PARTLY_READ, Traffic, decode_traffic
-from zinc_rt.model.emitter import Limits
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
 
@@ -19,7 +19,7 @@ F32 = 4
 
 
 def traffic(gguf: GGUFFile, position: int, *, ctx: int = 64, slots: int = 1, form: Any = "ids") -> list[Traffic]:
-    model = build_model(gguf, Limits(ctx=ctx, slots=slots), "decode", delta_form=form)
+    model = build_model(gguf, SequenceLimits(ctx=ctx, slots=slots), "decode", delta_form=form)
     return list(decode_traffic(model.graph, position=position))
 
 

@@ -12,7 +12,7 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.golden import tiny
+from zinc_rt.golden.tiny_models import writer
 from zinc_rt.model.gguf import read_gguf
 
 Tensors = dict[str, np.ndarray]
@@ -22,16 +22,16 @@ TOKENS = [5, 17, 300, 44, 17]
 @pytest.fixture
 def logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.ndarray]:
     """Logits of the tiny model `architecture` after `change` of its tensors, and with `metadata` added."""
-    plain = tiny.tiny
+    plain = writer.tiny
 
     def run(architecture: str, change: Callable[[Tensors], Tensors], **metadata: int) -> np.ndarray:
-        def changed(*args: object, **sizes: object) -> tiny.Content:
+        def changed(*args: object, **sizes: object) -> writer.Content:
             content = plain(*args, **sizes)  # type: ignore[arg-type]
             tensors = change(dict(content.tensors))
             return replace(content, tensors=tensors, metadata={**content.metadata, **metadata})
 
-        monkeypatch.setattr(tiny, "tiny", changed)
-        tiny.write_tiny(tmp_path / "m.gguf", architecture)
+        monkeypatch.setattr(writer, "tiny", changed)
+        writer.write_tiny(tmp_path / "m.gguf", architecture)
         with Engine(read_gguf(tmp_path / "m.gguf"), CpuBackend("canonical-1"), ctx=64) as engine:
             return engine.forward(TOKENS)
 

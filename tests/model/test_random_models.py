@@ -12,10 +12,10 @@ from support import Counts
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
-from zinc_rt.golden.llama_cpp_import import import_llama_cpp
-from zinc_rt.golden.quantize import WRITABLE
-from zinc_rt.golden.tiny import write_tiny
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.quantize import WRITABLE
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 
 pytestmark = pytest.mark.skipif(

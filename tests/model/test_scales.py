@@ -11,7 +11,7 @@ import pytest
 from zinc_rt.commands.inspect import main
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.ir.dtypes import block_of
-from zinc_rt.model.emitter import WEIGHT_DTYPES
+from zinc_rt.model.builder import WEIGHT_DTYPES
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.scales import SCALES, in_weight, knows
 

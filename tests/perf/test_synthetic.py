@@ -12,19 +12,19 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import OutputError
-from zinc_rt.golden.quantize import WRITABLE
-from zinc_rt.golden.tiny_parts import Sizes
+from zinc_rt.golden.tiny_models.parts import Sizes
+from zinc_rt.golden.tiny_models.quantize import WRITABLE
 from zinc_rt.ir.dtypes import block_of
-from zinc_rt.model.emitter import Limits
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.perf import synthetic
 from zinc_rt.perf.quant_mix import MIXES, types
-from zinc_rt.perf.synthetic import SCALES, SHAPES, Shape, main, random_blocks, size_bytes_of, write_synthetic
+from zinc_rt.perf.synthetic import SCALES, SHAPES, ModelShape, main, random_blocks, size_bytes_of, write_synthetic
 
 SMALL = Sizes(256, 4, 512, 4, 2, 64, 512, 8, 2, 64)
 SMALL_ONES = {
-    f"{architecture}-{mix}": Shape(architecture, replace(SMALL, layers=6), mix, architecture == "gemma4")
+    f"{architecture}-{mix}": ModelShape(architecture, replace(SMALL, layers=6), mix, architecture == "gemma4")
     for architecture in ("qwen3", "qwen35moe", "gemma4")
     for mix in MIXES
 }
@@ -34,7 +34,7 @@ SMALL_ONES = {
 def test_a_header_alone_is_a_whole_model_and_takes_no_room(name: str, tmp_path: Path) -> None:
     path = write_synthetic(tmp_path / "model.gguf", SHAPES[name], header_only=True)
     gguf = read_gguf(path)
-    model = build_model(gguf, Limits(ctx=64, slots=1), "decode")
+    model = build_model(gguf, SequenceLimits(ctx=64, slots=1), "decode")
     assert model.graph.nodes
     assert path.stat().st_size > size_bytes_of(SHAPES[name])
     assert path.stat().st_blocks * 512 < 2_000_000

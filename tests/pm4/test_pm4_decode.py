@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from zinc_rt.pm4 import Bad, Generation, decode, decode_stream
+from zinc_rt.pm4 import BadPacket, Generation, decode, decode_stream
 from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.lint import lint
 from zinc_rt.pm4.packets import PACKETS, EventWrite, Nop, ReleaseMem, SetShReg
@@ -45,8 +45,8 @@ def test_a_million_random_and_mutated_dwords(slow_counts, generation: Generation
         items = decode_stream(words, generation, keep_going=True)
         assert sum(item.length for item in items) == piece and all(item.length > 0 for item in items)
         for item in items:
-            bads += isinstance(item.packet, Bad)
-            if not isinstance(item.packet, Bad):
+            bads += isinstance(item.packet, BadPacket)
+            if not isinstance(item.packet, BadPacket):
                 assert item.packet.words(generation) == words[item.offset : item.offset + item.length]
             lint(words[item.offset : item.offset + item.length], generation, queue=queue, is_ib=bool(seed & 2))
         lint(words, generation, queue=queue)
@@ -66,7 +66,7 @@ def test_every_header_decodes_to_something(generation: Generation) -> None:
                 assert 1 <= length <= len(words)
                 disassemble(words, generation)
                 lint(words, generation)
-                if isinstance(packet, Bad):
+                if isinstance(packet, BadPacket):
                     assert packet.words == tuple(words[:length]) and packet.text
 
 
@@ -88,7 +88,10 @@ def test_the_stream_stops_at_the_first_bad_packet_unless_told_to_go_on() -> None
 
 def test_a_packet_cut_off_says_how_much_is_missing() -> None:
     packet, length = decode([0xFFFF1000, 0xC0031500, 1], 1, G12)
-    assert packet == Bad("truncated", "DISPATCH_DIRECT of 5 dwords with 2 left", (0xC0031500, 1)) and length == 2
+    assert (
+        packet == BadPacket("truncated", "DISPATCH_DIRECT of 5 dwords with 2 left", (0xC0031500, 1))
+        and length == 2
+    )
 
 
 def test_a_stream_can_be_a_view_of_memory() -> None:
@@ -107,6 +110,8 @@ def test_a_stream_can_be_a_numpy_array_and_its_vas_do_not_wrap() -> None:
     assert decode(words, 1, G12) == (release, 8)
     assert decode(words, 0, G12) == (Nop(), 1)
     assert [item.packet for item in decode_stream(words, G12)][:2] == [Nop(), release]
-    assert decode(words, 9, G12)[0] == Bad("truncated", "DISPATCH_DIRECT of 5 dwords with 1 left", (0xC0031500,))
+    assert decode(words, 9, G12)[0] == BadPacket(
+        "truncated", "DISPATCH_DIRECT of 5 dwords with 1 left", (0xC0031500,)
+    )
     assert [finding.rule for finding in lint(words, G12)] == ["truncated"]
     assert "0x7f1234567800" in disassemble(words, G12)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from zinc_rt.pm4.lint_rules import RULES
 from zinc_rt.pm4.packets import PACKETS
-from zinc_rt.pm4.rules import RULES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "pm4.md").read_text(encoding="utf-8")
 

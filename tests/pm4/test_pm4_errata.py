@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.pm4 import BAD_OPCODE, Bad, Generation, Sh, decode, decode_stream
+from zinc_rt.pm4 import BAD_OPCODE, BadPacket, Generation, Sh, decode, decode_stream
 from zinc_rt.pm4.gcr import ACQUIRE, RELEASE
 from zinc_rt.pm4.lint import lint
 from zinc_rt.pm4.packets import (
@@ -67,7 +67,7 @@ def test_7_acquire_mem_ends_in_gcr_cntl_and_starts_with_zero() -> None:
 
 def test_8_set_context_reg_is_for_graphics_only() -> None:
     bad, _ = decode([0xC0016900, 0, 0], 0, G12)
-    assert isinstance(bad, Bad) and bad.why == "other-engine" and "SET_CONTEXT_REG" in bad.text
+    assert isinstance(bad, BadPacket) and bad.why == "other-engine" and "SET_CONTEXT_REG" in bad.text
 
 
 def test_9_scratch_is_in_sh_registers() -> None:
@@ -118,7 +118,7 @@ def test_15_fields_move_between_generations() -> None:
 
 def test_16_an_unknown_opcode_stops_the_stream() -> None:
     items = decode_stream([0xC0000000 | BAD_OPCODE << 8, 0, 0xFFFF1000], G12)
-    assert len(items) == 1 and isinstance(items[0].packet, Bad) and items[0].packet.why == "opcode"
+    assert len(items) == 1 and isinstance(items[0].packet, BadPacket) and items[0].packet.why == "opcode"
 
 
 def test_21_dependent_dispatches_have_0x407_between_them() -> None:

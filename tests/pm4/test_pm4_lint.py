@@ -9,6 +9,7 @@ import pytest
 from zinc_rt.pm4 import Generation, Sh
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.lint import errors, lint
+from zinc_rt.pm4.lint_rules import RULES
 from zinc_rt.pm4.packets import (
     AcquireMem,
     AtomicMem,
@@ -33,7 +34,6 @@ from zinc_rt.pm4.packets import (
     WaitRegMem64,
     WriteData,
 )
-from zinc_rt.pm4.rules import RULES
 
 G11, G12 = Generation.GFX11, Generation.GFX12
 VA = 0x7F12_3456_7800

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zinc_rt.pm4 import Bad, EncodeError, Generation, Packet, decode
+from zinc_rt.pm4 import BadPacket, EncodeError, Generation, Packet, decode
 from zinc_rt.pm4.packets import PACKETS, Nop
 
 DWORDS = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 0x80000000, 0xFFFFFFFF]))
@@ -76,7 +76,7 @@ def test_a_packet_of_another_generation_neither_encodes_nor_decodes(cls: type[Pa
             packet.words(generation)
         words = packet.words(cls.ON[0])
         bad, length = decode(words, 0, generation)
-        assert isinstance(bad, Bad) and bad.why == "generation" and length == len(words)
+        assert isinstance(bad, BadPacket) and bad.why == "generation" and length == len(words)
 
 
 def _smallest(field: Any) -> Any:

@@ -10,74 +10,74 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.probes.context import Context, Options
+from zinc_rt.probes.context import ProbeContext, ProbeOptions
 from zinc_rt.probes.device import DeviceSpec
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.probe import T1, Failed, Outcome, Probe, Signature, passed, symptom
-from zinc_rt.probes.runner import Plan, Runner
+from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.report import Result
 
 SPEC = DeviceSpec(simulated=True, time_scale=0.1)
 
 
-def good(c: Context) -> Outcome:
+def good(c: ProbeContext) -> Outcome:
     return passed(answer=42)
 
 
-def bad(c: Context) -> Outcome:
+def bad(c: ProbeContext) -> Outcome:
     raise Failed("wrong-data", "the sky is green", measure={"sky": "green"})
 
 
-def hang(c: Context) -> Outcome:
+def hang(c: ProbeContext) -> Outcome:
     time.sleep(60)
     return passed()
 
 
-def deaf(c: Context) -> Outcome:
+def deaf(c: ProbeContext) -> Outcome:
     """Only SIGKILL ends it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     return hang(c)
 
 
-def crash(c: Context) -> Outcome:
+def crash(c: ProbeContext) -> Outcome:
     faulthandler.disable()  # pytest's would fill the screen
     os.kill(os.getpid(), signal.SIGSEGV)
     return passed()
 
 
-def leave(c: Context) -> Outcome:
+def leave(c: ProbeContext) -> Outcome:
     os._exit(7)
 
 
-def bug(c: Context) -> Outcome:
+def bug(c: ProbeContext) -> Outcome:
     raise KeyError("no such thing")
 
 
-def errno(c: Context) -> Outcome:
+def errno(c: ProbeContext) -> Outcome:
     raise PermissionError(13, "not yours")
 
 
-def probe(name: str, run: Callable[[Context], Outcome] = good, **more: Any) -> Probe:
+def probe(name: str, run: Callable[[ProbeContext], Outcome] = good, **more: Any) -> Probe:
     defaults: dict[str, Any] = {"tiers": (T1,), "hazard": 0, "proves": "something", "passes_when": "it does"}
     defaults["signatures"] = (Signature(symptom("wrong-data"), "the paint was wrong", "buy blue"),)
     return Probe(name, f"probe {name}", run=run, **{**defaults, **more})
 
 
-def plan(**more: Any) -> Plan:
+def plan(**more: Any) -> RunPlan:
     defaults: dict[str, Any] = {
         "spec": SPEC,
         "tiers": (T1,),
         "hazard": 2,
-        "options": Options((T1,)),
+        "options": ProbeOptions((T1,)),
         "alive": None,
         "timeout_seconds": 0.0,
     }
-    return Plan(**{**defaults, **more})
+    return RunPlan(**{**defaults, **more})
 
 
 def run(
     probes: Sequence[Probe], *, journal: Path | None = None, boot: str = "b1", **more: Any
 ) -> dict[str, Result]:
-    runner = Runner(plan(**more), probes, Journal(journal, "fake", boot=boot))
+    runner = ProbeRunner(plan(**more), probes, Journal(journal, "fake", boot=boot))
     return {result.id: result for result in runner.run()}

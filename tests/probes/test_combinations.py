@@ -9,8 +9,8 @@ import pytest
 
 from zinc_rt.doctor.rules.table import RULES
 from zinc_rt.errors import InputError
-from zinc_rt.probes import table
-from zinc_rt.probes.combinations import Combination, Facts, load, matching, quotes
+from zinc_rt.probes.combinations import Combination, MachineFacts, load, matching, quotes
+from zinc_rt.probes.output import table
 from zinc_rt.report import Result
 
 ROW = """\
@@ -59,25 +59,25 @@ def test_every_row_has_a_source_and_symptoms_that_exist() -> None:
     ],
 )
 def test_a_condition_on_the_kernel(condition: str, value: str | None, holds: bool) -> None:
-    assert row(kernel=condition).fits(Facts("gfx1201", value)) is holds
+    assert row(kernel=condition).fits(MachineFacts("gfx1201", value)) is holds
 
 
 @pytest.mark.parametrize(
     ("condition", "value", "holds"), [("== 0x83", 0x83, True), ("== 0x83", 0x80, False), ("< 0x82", 0x6E, True)]
 )
 def test_a_condition_on_firmware(condition: str, value: int, holds: bool) -> None:
-    assert row(firmware={"MES": condition}).fits(Facts("gfx1201", firmware={"MES": value})) is holds
+    assert row(firmware={"MES": condition}).fits(MachineFacts("gfx1201", firmware={"MES": value})) is holds
 
 
 def test_what_is_not_known_fits_nothing() -> None:
-    assert not row(firmware={"MES": "< 0x82"}).fits(Facts("gfx1201"))
-    assert not row(module="dkms").fits(Facts("gfx1201", "6.17"))
-    assert not row(packages={"linux-firmware": "20251125"}).fits(Facts("gfx1201"))
-    assert not row(kernel="6.17").fits(Facts("gfx1100", "6.17.0"))
+    assert not row(firmware={"MES": "< 0x82"}).fits(MachineFacts("gfx1201"))
+    assert not row(module="dkms").fits(MachineFacts("gfx1201", "6.17"))
+    assert not row(packages={"linux-firmware": "20251125"}).fits(MachineFacts("gfx1201"))
+    assert not row(kernel="6.17").fits(MachineFacts("gfx1100", "6.17.0"))
 
 
 def test_a_package_may_have_an_epoch() -> None:
-    facts = Facts("gfx1201", packages={"amdgpu-dkms": "1:6.19.4.31300000-2337710.24.04"})
+    facts = MachineFacts("gfx1201", packages={"amdgpu-dkms": "1:6.19.4.31300000-2337710.24.04"})
     assert row(packages={"amdgpu-dkms": "6.19.4"}).fits(facts)
     assert row(packages={"amdgpu-dkms": ">= 6.19"}).fits(facts)
 
@@ -88,7 +88,7 @@ def test_bad_rows_come_first() -> None:
         row(id="b", kernel="6"),
         row(id="s", verdict="suspect", kernel="6"),
     ]
-    assert [each.id for each in matching(Facts("gfx1201", "6.17"), rows)] == ["b", "s", "g"]
+    assert [each.id for each in matching(MachineFacts("gfx1201", "6.17"), rows)] == ["b", "s", "g"]
 
 
 @pytest.mark.parametrize(

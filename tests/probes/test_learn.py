@@ -15,17 +15,18 @@ from zinc_rt.backends import registry
 from zinc_rt.commands import options, sim
 from zinc_rt.devices import Choice
 from zinc_rt.errors import InputError, UsageError
-from zinc_rt.probes import command, learn_file
-from zinc_rt.probes.context import Options
+from zinc_rt.probes import command
+from zinc_rt.probes.context import ProbeOptions
 from zinc_rt.probes.device import DeviceSpec, parse
 from zinc_rt.probes.journal import Journal
-from zinc_rt.probes.learn import PROBES, WMMA_PLACES, distances, sample
+from zinc_rt.probes.learning import facts_file
+from zinc_rt.probes.learning.learn import PROBES, WMMA_PLACES, distances, sample
 from zinc_rt.probes.probe import T1, T2
-from zinc_rt.probes.runner import Plan, Runner
+from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.report import Report
 from zinc_rt.sim import facts
-from zinc_rt.sim.facts import Behaviour, Fact, Facts
-from zinc_rt.sim.shader.wmma import ORDER
+from zinc_rt.sim.facts import Behaviour, FactsFile, FactValue
+from zinc_rt.sim.shader.alu.wmma import ORDER
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 BY_FACT = {probe.title: probe for probe in PROBES}
@@ -43,17 +44,17 @@ OTHERWISE = {
 def learn(name: str, spec: DeviceSpec = SIM) -> Any:
     """The value that the fact's probe finds."""
     probe = BY_FACT[name]
-    plan = Plan(spec, (T1, T2), 1, Options((T1, T2), poll_seconds=10.0), None)
-    [result] = list(Runner(plan, (probe,), Journal(None, "sim")).run())
+    plan = RunPlan(spec, (T1, T2), 1, ProbeOptions((T1, T2), poll_seconds=10.0), None)
+    [result] = list(ProbeRunner(plan, (probe,), Journal(None, "sim")).run())
     assert result.status == "pass", (result.reason, result.first_bad.get("report", ""))
     assert result.measure["how"] and result.measure["simulated"]
     return result.measure["value"]
 
 
-def card(**values: Any) -> Facts:
+def card(**values: Any) -> FactsFile:
     """As if learned from a card."""
-    return Facts(
-        "gfx1201", "7.0.4", False, {}, {name: Fact(value, "a test", "L00") for name, value in values.items()}
+    return FactsFile(
+        "gfx1201", "7.0.4", False, {}, {name: FactValue(value, "a test", "L00") for name, value in values.items()}
     )
 
 
@@ -179,7 +180,7 @@ def test_the_command_writes_what_it_learned_and_marks_it_simulated(tmp_path: Pat
 
 
 def test_nothing_learned_writes_nothing(tmp_path: Path) -> None:
-    said = learn_file.write(tmp_path / "f", Report("pm4-test"), firmware={})
+    said = facts_file.write(tmp_path / "f", Report("pm4-test"), firmware={})
     assert "none learned" in said and not (tmp_path / "f").exists()
 
 

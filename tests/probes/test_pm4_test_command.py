@@ -8,11 +8,11 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from zinc_rt.backends.amd.kernel_log import KernelLog
+from zinc_rt.backends.amd.kmd_log import KmsgLog
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.probes import command, mem_command
 from zinc_rt.probes.device import amd_gpus
-from zinc_rt.probes.kernel_messages import Messages
+from zinc_rt.probes.gpu_messages import GpuMessages
 
 NO_GPU = not amd_gpus(LinuxDriver())
 EARLY = "P01,P02,P03"  # quick, and nothing hazardous
@@ -130,7 +130,7 @@ def test_hazard_0_runs_nothing_that_may_hang(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_log_that_cannot_be_read_is_reported_with_the_fix(tmp_path: Path) -> None:
-    messages = Messages(simulated=False, log=KernelLog(str(tmp_path / "kmsg")))
+    messages = GpuMessages(simulated=False, log=KmsgLog(str(tmp_path / "kmsg")))
     assert "cannot be read" in messages.missing and "dmesg_restrict=0" in messages.missing
     assert messages.lines() == ()
 

@@ -12,7 +12,7 @@ import pytest
 from fake_probes import probe, run
 
 from zinc_rt.errors import InputError, OutputError
-from zinc_rt.probes.expect import Expectations, load
+from zinc_rt.probes.expectations import Expectations, load
 from zinc_rt.probes.journal import Journal
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from zinc_rt.kernels.assemble import assemble, available, source_hash, sources
 from zinc_rt.kernels.zrt import read_zrt
-from zinc_rt.probes.context import Options
+from zinc_rt.probes.context import ProbeOptions
 from zinc_rt.probes.device import DeviceSpec
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.probe import T1
 from zinc_rt.probes.registry import PROBES, select
-from zinc_rt.probes.runner import Plan, Runner
+from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.probes.shaders import GENERATION, KERNELS, kernel, no_kernels
 
 SOURCES = sources(KERNELS)
@@ -40,7 +40,7 @@ def test_the_kernels_are_gfx12s() -> None:
 @pytest.mark.parametrize("chosen", ["P33,P34", pytest.param("P32-P41,P47", marks=pytest.mark.slow)])
 def test_the_strictest_sanitizer_finds_nothing_in_them(chosen: str) -> None:
     spec = replace(DeviceSpec(simulated=True, time_scale=0.1), sanitizer="full")
-    plan = Plan(spec, (T1,), 1, Options((T1,), poll_seconds=10.0), None)
-    for result in Runner(plan, select(PROBES, chosen), Journal(None, "sim")).run():
+    plan = RunPlan(spec, (T1,), 1, ProbeOptions((T1,), poll_seconds=10.0), None)
+    for result in ProbeRunner(plan, select(PROBES, chosen), Journal(None, "sim")).run():
         assert result.status == "pass", result.reason
         assert not [note for note in result.measure.get("notes", ()) if "finding" in note], result.id

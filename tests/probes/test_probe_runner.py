@@ -13,12 +13,12 @@ import pytest
 from fake_probes import probe, run
 
 from zinc_rt.errors import UsageError
-from zinc_rt.probes import table
 from zinc_rt.probes.child import run_apart
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.output import table
 from zinc_rt.probes.probe import HOST, T1, T2
 from zinc_rt.probes.registry import PROBES, ordered, select
-from zinc_rt.probes.runner import Runner
+from zinc_rt.probes.runner import ProbeRunner
 
 
 def test_a_probe_that_passes_keeps_its_measure() -> None:
@@ -51,7 +51,7 @@ def test_a_failure_shows_what_the_kernel_logged_meanwhile_and_no_other_probes_li
         return tuple(log)
 
     probes = [probe("A"), probe("B", fake.bad), probe("C")]
-    runner = Runner(fake.plan(), probes, Journal(None, "fake"), kernel_log=another_line_each_time)
+    runner = ProbeRunner(fake.plan(), probes, Journal(None, "fake"), kernel_log=another_line_each_time)
     found = {result.id: result for result in runner.run()}
     assert found["B/t1"].first_bad["kernel_log"] == ["amdgpu: line 3"], "read before and after each probe"
     assert "  kernel    amdgpu: line 3\n" in table.story(found["B/t1"])

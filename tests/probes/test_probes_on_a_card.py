@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from cards import RENDER, Card, Lit
 
-from zinc_rt import checked, folders, gpu_lock
+from zinc_rt import checked, files, gpu_lock
 from zinc_rt.kmd.discover import find_gpus
-from zinc_rt.probes import command, passed
+from zinc_rt.probes import command
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.output import passed
 from zinc_rt.report import Report, Result
 
 Capture = pytest.CaptureFixture[str]
@@ -22,13 +23,13 @@ NO_DISPLAY_KNOWN = type("Dark", (Card,), {"files": {}})
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(folders, "lock_folder", lambda: tmp_path)
+    monkeypatch.setattr(files, "lock_folder", lambda: tmp_path)
     put(monkeypatch, Card)
     return monkeypatch
 
 
 def put(monkeypatch: pytest.MonkeyPatch, kind: type[Card]) -> None:
-    for where in ("zinc_rt.probes.device.LinuxDriver", "zinc_rt.probes.passed.LinuxDriver"):
+    for where in ("zinc_rt.probes.device.LinuxDriver", "zinc_rt.probes.output.passed.LinuxDriver"):
         monkeypatch.setattr(where, kind)
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.probes import mem_test
-from zinc_rt.probes.context import Options
+from zinc_rt.probes import memory_stress
+from zinc_rt.probes.context import ProbeOptions
 from zinc_rt.probes.device import DeviceSpec
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.probe import T1, T2, Probe
 from zinc_rt.probes.registry import ALIVE, PROBES, select
-from zinc_rt.probes.runner import Plan, Runner
+from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.report import Result
 from zinc_rt.sim.inject import INJECTIONS
-from zinc_rt.sim.memory import Bo, Heap
-from zinc_rt.sim.vm import GpuVm, Span
+from zinc_rt.sim.memory.buffers import Bo, Heap
+from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 SLOW = {"P56"}  # ten thousand fences: once, on t1
@@ -27,8 +27,8 @@ SHADER_PROBES = {f"P{number}" for number in (*range(32, 42), 43, 47, 54)}
 
 def run(probes: tuple[Probe, ...], spec: DeviceSpec = SIM, tiers: tuple[str, ...] = (T1, T2)) -> list[Result]:
     alive = next(each for each in PROBES if each.id == ALIVE)
-    plan = Plan(spec, tiers, 2, Options(tiers, poll_seconds=1.0 if spec.inject else 10.0), alive)
-    return list(Runner(plan, probes, Journal(None, "sim")).run())
+    plan = RunPlan(spec, tiers, 2, ProbeOptions(tiers, poll_seconds=1.0 if spec.inject else 10.0), alive)
+    return list(ProbeRunner(plan, probes, Journal(None, "sim")).run())
 
 
 ROWS = [(each, tier) for each in PROBES for tier in each.tiers if (each.id, tier) != ("P56", T2)]
@@ -161,7 +161,7 @@ def test_a_failure_shows_the_four_that_matter() -> None:
     assert "rptr>" in bad["report"], "the ring around rptr, disassembled"
 
 
-@pytest.mark.parametrize("probe", mem_test.PROBES, ids=lambda each: each.id)
+@pytest.mark.parametrize("probe", memory_stress.PROBES, ids=lambda each: each.id)
 def test_memory_holds_under_stress(probe: Probe) -> None:
     found = run((probe,))
     assert [each.status for each in found] == ["pass", "pass"], [each.reason for each in found]
@@ -186,17 +186,17 @@ def test_two_buffers_over_the_same_vram_are_seen_by_the_gpu(
     first: dict[int, Bo] = {}
     right = GpuVm.map
 
-    def over_the_first(vm: GpuVm, va: int, size_bytes: int, bo: Bo, **more: Any) -> Span:
+    def over_the_first(vm: GpuVm, va: int, size_bytes: int, bo: Bo, **more: Any) -> VmSpan:
         if bo.heap is Heap.VRAM and not bo.public:
             bo.store = first.setdefault(bo.size_bytes, bo).store
         return right(vm, va, size_bytes, bo, **more)
 
     monkeypatch.setattr(GpuVm, "map", over_the_first)
-    found = run(select(mem_test.PROBES, probe), tiers=(T1,))
+    found = run(select(memory_stress.PROBES, probe), tiers=(T1,))
     assert [each.status for each in found] == ["fail"] and says in found[0].reason, found[0].reason
     assert found[0].cause == "two buffers share memory, or pages moved under a mapping"
 
 
 def test_a_small_bar_does_not_upset_the_memory_test() -> None:
-    found = run(select(mem_test.PROBES, "M03"), replace(SIM, inject=("small-bar",)), (T1,))
+    found = run(select(memory_stress.PROBES, "M03"), replace(SIM, inject=("small-bar",)), (T1,))
     assert [each.status for each in found] == ["pass"], found[0].reason

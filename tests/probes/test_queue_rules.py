@@ -9,10 +9,10 @@ import pytest
 
 from zinc_rt.kmd import kfd_queue
 from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
-from zinc_rt.kmd.topology import Node
+from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Record
-from zinc_rt.probes.interface import difference
+from zinc_rt.kmd.uapi.structs import StructBytes
+from zinc_rt.probes.layout_differences import difference
 from zinc_rt.probes.registry import PROBES, select
 from zinc_rt.report import Result
 
@@ -26,7 +26,7 @@ def p15() -> Result:
 def changed(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
     """The runtime's request with these fields wrong."""
 
-    def request(*given: object, **more: object) -> Record:
+    def request(*given: object, **more: object) -> StructBytes:
         record = RIGHT(*given, **more)  # type: ignore[arg-type]
         for name, value in values.items():
             record[name] = value
@@ -75,7 +75,7 @@ def test_a_buffer_of_another_size_is_named_by_its_address(monkeypatch: pytest.Mo
 
 
 def test_a_control_stack_computed_otherwise_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def short(node: Node) -> tuple[CwsrSizes, ...]:
+    def short(node: TopologyNode) -> tuple[CwsrSizes, ...]:
         return tuple(
             replace(each, control_stack_bytes=each.control_stack_bytes - 4096) for each in cwsr_sizes(node)
         )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from zinc_rt.probes import coherence, cu_mask, dispatch, parity, shader_memory
-from zinc_rt.probes.dispatch import GRID, GROUP, START, Ids, expect_ids, product, start_means
+from zinc_rt.probes.groups import coherence, cu_mask, dispatch, parity, shader_memory
+from zinc_rt.probes.groups.dispatch import GRID, GROUP, START, Ids, expect_ids, product, start_means
 from zinc_rt.probes.probe import Failed, Probe
 from zinc_rt.probes.registry import PROBES
 from zinc_rt.probes.runner import explained

@@ -9,10 +9,10 @@ from types import MappingProxyType
 import numpy as np
 
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.ir.graph import ABSENT, Graph
+from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.serial import to_bytes
 from zinc_rt.ir.verify import verify
-from zinc_rt.model.emitter import Limits
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.trace import records
@@ -27,7 +27,7 @@ KEY, COUNT = (16, 1, 16), (5, 1, 5, 1)
 
 def feed_forward_log(path: Path) -> Path:
     """Nothing ran: the log has the step's inputs, and no outputs to compare with."""
-    model = build_model(read_gguf(FOLDER / "qwen3-q.gguf"), Limits(32), "prefill")
+    model = build_model(read_gguf(FOLDER / "qwen3-q.gguf"), SequenceLimits(32), "prefill")
     nodes = tuple(node for node in model.graph.nodes if node.label in NODES)
     assert tuple(node.label for node in nodes) == NODES
     buffers = {COUNTS: model.graph.buffers[COUNTS]}
@@ -37,7 +37,7 @@ def feed_forward_log(path: Path) -> Path:
                 buffers[name] = model.graph.buffers[name]
     buffers[INPUT] = replace(buffers[INPUT], role="step")
     buffers[OUTPUT] = replace(buffers[OUTPUT], role="output")
-    graph = Graph("feed-forward", "prefill", MappingProxyType(buffers), nodes)
+    graph = OpGraph("feed-forward", "prefill", MappingProxyType(buffers), nodes)
     verify(graph)
     given = np.random.default_rng(5).standard_normal((COUNT[0], 256)).astype(np.float32)
     header = {
@@ -48,7 +48,7 @@ def feed_forward_log(path: Path) -> Path:
         for spec in graph.by_role("weight"):
             weight = model.weights[spec.name]
             blob = log.blob(bytes_of(weight).data)
-            log.write(records.Weight(spec.name, weight.dtype, weight.shape, blob, blob))
+            log.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, blob, blob))
         log.write(records.GraphCreated(0, graph.name, graph.stage, log.blob(to_bytes(graph))))
         log.write(records.VariantAdded(0, KEY))
         for name, content in ((COUNTS, np.array(COUNT, np.int32).tobytes()), (INPUT, given.tobytes())):

@@ -9,8 +9,8 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.trace.levels import Level
 from zinc_rt.trace.recorder import record
+from zinc_rt.trace.records import Level
 
 MODELS = ("qwen3-q", "qwen35moe-q", "gemma4-q")
 PROMPT = [1, 7, 2, 9, 4]

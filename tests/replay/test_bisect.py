@@ -27,13 +27,13 @@ from replay_runs import recorded
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
-from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuVariant
+from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuExecutable
 from zinc_rt.devices import ORACLE
 from zinc_rt.exec import Buffer, DeadlineMissed
-from zinc_rt.lower import Call, Program
+from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay import command
 from zinc_rt.replay.bisect import bisect
-from zinc_rt.replay.repro import emit_repro
+from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.replay.run import replay
 
 Change = Callable[[Any], Any]
@@ -118,7 +118,7 @@ class LastFirst(CpuBackend):
         super().__init__(ordering, spec=registry.spec("t1"))
         self._without = without
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         variant = super().build(program, buffers)
         groups: list[list[BoundCall]] = [[]]
         calls = iter(variant.calls)
@@ -164,7 +164,7 @@ class Telling(CpuBackend):
     def findings(self) -> list[Finding]:
         return list(self._found)
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         variant = super().build(program, buffers)
 
         def told(call: BoundCall) -> BoundCall:
@@ -203,7 +203,7 @@ class Sometimes(CpuBackend):
         self._first, self._then = first, then
         self._runs = 0
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         variant = super().build(program, buffers)
 
         def changing(call: BoundCall) -> BoundCall:

@@ -11,7 +11,7 @@ import pytest
 from planted import Plant, bit_flipped, table_shifted
 from replay_runs import recorded
 
-from zinc_rt.backends.amd import programs
+from zinc_rt.backends.amd import executable_builder
 from zinc_rt.backends.base import Backend
 from zinc_rt.devices import ORACLE, choose_tier, open_backend
 from zinc_rt.isa import decode_stream, target_of
@@ -19,10 +19,10 @@ from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import KernelSet, kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
-from zinc_rt.lower import Call, Program
+from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect import bisect
-from zinc_rt.replay.lane import lane_trace
-from zinc_rt.replay.repro import emit_repro
+from zinc_rt.replay.lane_trace import lane_trace
+from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.replay.run import replay
 from zinc_rt.replay.tape import read_tape
 from zinc_rt.trace.reader import LogReader
@@ -141,7 +141,7 @@ def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
 def test_a_dropped_barrier_is_a_finding_that_names_the_node(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(programs, "verify", lambda *given: None)  # it refuses the program before it runs
+    monkeypatch.setattr(executable_builder, "verify", lambda *given: None)  # it refuses the program before it runs
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
     found = bisect(log, partial(without_barrier, before="ffn_norm-1"), until=0)
     assert found.where is not None and found.where.label == "ffn_norm-1", found.lines
@@ -154,7 +154,7 @@ def without_barrier(ordering: str, before: str) -> Backend:
     backend: Any = open_backend(choose_tier("t1", "sim", sanitizer="fast"), ordering)
     build = backend.build
 
-    def building(program: Program, buffers: Any) -> Any:
+    def building(program: LoweredGraph, buffers: Any) -> Any:
         after = [*program.steps[1:], None]
         kept = tuple(
             step

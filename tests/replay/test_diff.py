@@ -11,7 +11,7 @@ from planted import PlantedBackend, element
 from replay_runs import recorded
 
 from zinc_rt.replay.diff import diff
-from zinc_rt.trace.levels import Level
+from zinc_rt.trace.records import Level
 
 
 @pytest.mark.parametrize(("left", "right"), [("full", "full"), ("full", "inputs"), ("inputs", "digest")])

@@ -20,9 +20,9 @@ from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
 from zinc_rt.replay.tape import read_tape
 from zinc_rt.trace import records
-from zinc_rt.trace.levels import LEVELS
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
+from zinc_rt.trace.records import LEVELS
 from zinc_rt.trace.writer import LogWriter
 
 STEPS = 6  # of replay_runs.run

@@ -19,26 +19,26 @@ import pytest
 from feed_forward import INPUT, feed_forward_log
 from planted import bit_flipped
 
-from zinc_rt.backends.amd import programs
+from zinc_rt.backends.amd import executable_builder
 from zinc_rt.backends.amd.open import open_t1, open_t2
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.lower import Call, Program
+from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.replay import standalone
-from zinc_rt.replay.capture import Capture, capture, chosen_step
+from zinc_rt.replay.capture import StepCapture, capture, chosen_step
 from zinc_rt.replay.command import main
 from zinc_rt.replay.standalone import emit, runs_of
 from zinc_rt.replay.standalone_program import CALLS
-from zinc_rt.replay.tape import Step, Tape
-from zinc_rt.sim.client import SimClient
-from zinc_rt.trace.records import Fault
+from zinc_rt.replay.tape import RecordedStep, Tape
+from zinc_rt.sim.serve.client import SimClient
+from zinc_rt.trace.records import FaultRecord
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
@@ -71,7 +71,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def captured(
     log: Path, device: Path, tier: str = "t1", plant: Plant | None = None, kernels: BinaryKernelSet | None = None
-) -> Capture:
+) -> StepCapture:
     """The log's step as the tier would submit it, with one thing wrong."""
 
     def opener(ordering: str) -> Backend:
@@ -102,7 +102,7 @@ def run(program: list[str], device: Path | None) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def python(case: Capture, path: Path, device: Path | None, *options: str) -> tuple[int, str]:
+def python(case: StepCapture, path: Path, device: Path | None, *options: str) -> tuple[int, str]:
     """-S as well: no site-packages, so nothing of ours can be found."""
     emit(case, path, log="a.zlog")
     return run([sys.executable, "-I", "-S", str(path), *options], device)
@@ -136,7 +136,7 @@ def another_operation(zrt: Zrt) -> Zrt:
 def no_barrier(patch: pytest.MonkeyPatch, backend: Any) -> None:
     build = backend.build
 
-    def building(program: Program, buffers: Any) -> Any:
+    def building(program: LoweredGraph, buffers: Any) -> Any:
         steps = tuple(step for step in program.steps if isinstance(step, Call))
         return build(replace(program, steps=steps), buffers)
 
@@ -145,13 +145,13 @@ def no_barrier(patch: pytest.MonkeyPatch, backend: Any) -> None:
 
 def packets_changed(change: Callable[[list[Any]], list[Any]]) -> Plant:
     def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
-        real = programs.command_stream.packets
+        real = executable_builder.command_stream.packets
 
-        def changed(*arguments: Any) -> PacketProgram:
+        def changed(*arguments: Any) -> PacketList:
             made = real(*arguments)
-            return PacketProgram(tuple(change(list(made.packets))), made.name)
+            return PacketList(tuple(change(list(made.packets))), made.name)
 
-        patch.setattr(programs.command_stream, "packets", changed)
+        patch.setattr(executable_builder.command_stream, "packets", changed)
 
     return plant
 
@@ -178,7 +178,7 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
     """The pointers that swiglu gets."""
 
     def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
-        real = programs.command_stream.content
+        real = executable_builder.command_stream.content
 
         def changed(plan: Any, *arguments: Any) -> bytes:
             image = bytearray(real(plan, *arguments))
@@ -189,7 +189,7 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
             image[at : at + 8 * count] = np.array(change(pointers), "<u8").tobytes()
             return bytes(image)
 
-        patch.setattr(programs.command_stream, "content", changed)
+        patch.setattr(executable_builder.command_stream, "content", changed)
 
     return plant
 
@@ -404,10 +404,15 @@ def test_runs_hold_everything_that_is_not_zero(content: bytes) -> None:
 
 
 def test_the_step_that_did_not_end_is_taken_else_the_last() -> None:
-    steps = [Step(number, 0, (1, 1, 1), "main", (1, 1, 1, 0), 0.0, []) for number in range(3)]
+    steps = [RecordedStep(number, 0, (1, 1, 1), "main", (1, 1, 1, 0), 0.0, []) for number in range(3)]
     assert chosen_step(Tape({}, steps=steps)) == 2
-    assert chosen_step(Tape({}, steps=steps, faults=[Fault(1, "hang", "", 0.0), Fault(2, "lost", "", 0.0)])) == 1
-    assert chosen_step(Tape({}, steps=steps, faults=[Fault(-1, "before any step", "", 0.0)])) == 2
+    assert (
+        chosen_step(
+            Tape({}, steps=steps, faults=[FaultRecord(1, "hang", "", 0.0), FaultRecord(2, "lost", "", 0.0)])
+        )
+        == 1
+    )
+    assert chosen_step(Tape({}, steps=steps, faults=[FaultRecord(-1, "before any step", "", 0.0)])) == 2
 
 
 def test_the_input_of_the_log_is_what_the_node_reads(log: Path, device: Path) -> None:

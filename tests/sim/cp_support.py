@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import ReleaseMem
-from zinc_rt.sim.cp import CommandProcessor
+from zinc_rt.sim.cp.command_processor import CommandProcessor
 from zinc_rt.sim.interfaces import (
-    Access,
+    AccessKind,
+    DeviceFinding,
     Fault,
-    Finding,
     HardwareQueue,
     QueueKind,
     QueueState,
@@ -36,11 +36,11 @@ class FlatSpace:
 
     def __init__(self, size_bytes: int = 0x100000) -> None:
         self.memory = bytearray(size_bytes)
-        self.allowed = {page: set(Access) for page in range(size_bytes // PAGE)}
+        self.allowed = {page: set(AccessKind) for page in range(size_bytes // PAGE)}
         self.calls: list[str] = []
         self.split = 0  # a VA: views across it raise ValueError, as across two allocations
 
-    def check(self, va: int, size_bytes: int, access: Access) -> int:
+    def check(self, va: int, size_bytes: int, access: AccessKind) -> int:
         start = va - MEMORY_VA
         for page in range(start // PAGE, (start + max(size_bytes, 1) - 1) // PAGE + 1):
             allowed = self.allowed.get(page)
@@ -51,21 +51,21 @@ class FlatSpace:
         return start
 
     def read(self, va: int, size_bytes: int) -> bytes:
-        start = self.check(va, size_bytes, Access.READ)
+        start = self.check(va, size_bytes, AccessKind.READ)
         return bytes(self.memory[start : start + size_bytes])
 
     def write(self, va: int, data: bytes) -> None:
-        start = self.check(va, len(data), Access.WRITE)
+        start = self.check(va, len(data), AccessKind.WRITE)
         self.memory[start : start + len(data)] = data
 
-    def view(self, va: int, size_bytes: int, access: Access) -> memoryview:
+    def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         if self.split and va < self.split < va + size_bytes:
             raise ValueError("two allocations")
         start = self.check(va, size_bytes, access)
         return memoryview(self.memory)[start : start + size_bytes]
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
-        start = self.check(va, size_bytes, Access.EXECUTE)
+        start = self.check(va, size_bytes, AccessKind.EXECUTE)
         return bytes(self.memory[start : start + size_bytes])
 
     def nearby(self, va: int) -> str:
@@ -107,7 +107,7 @@ class Recorder:
     """The kernel's side. `heard` is everything in order."""
 
     heard: list[tuple[str, object]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[DeviceFinding] = field(default_factory=list)
     injections: set[str] = field(default_factory=set)
     counter: int = 0
 
@@ -120,7 +120,7 @@ class Recorder:
     def hung(self, queue: HardwareQueue) -> None:
         self.heard.append(("hung", queue.queue_id))
 
-    def finding(self, finding: Finding) -> None:
+    def finding(self, finding: DeviceFinding) -> None:
         self.findings.append(finding)
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
@@ -150,10 +150,10 @@ class Bench:
         memory_bytes: int = 0x100000,
     ) -> None:
         self.space = FlatSpace(memory_bytes)
-        self.kernel = Recorder()
+        self.kmd = Recorder()
         self.generation = generation
         self.cp = CommandProcessor(
-            self.kernel,
+            self.kmd,
             generation=generation,
             engine=engine,
             reorder_seed=reorder_seed,

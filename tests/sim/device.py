@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import HostArray, u32_array
-from zinc_rt.kmd.uapi.layout import Ioctl, Record
+from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.sim.chips import Chip
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.files import DrmFile
-from zinc_rt.sim.interfaces import HardwareQueue, Kernel
-from zinc_rt.sim.machine import Machine
-from zinc_rt.sim.vm import GpuVm
+from zinc_rt.sim.driver.files import DrmFile
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.interfaces import HardwareQueue, Kmd
+from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.memory.vm import GpuVm
 
 PAGE = 4096
 RING = 0x10000
@@ -29,8 +29,8 @@ VRAM_PUBLIC = VRAM | kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
 class IdleCp:
     """Runs nothing. `stuck`: queues refuse to leave."""
 
-    def __init__(self, kernel: Kernel, chip: Chip, look: Callable[[], object]) -> None:
-        self.kernel, self.look, self.stuck = kernel, look, False
+    def __init__(self, kmd: Kmd, chip: Chip, look: Callable[[], object]) -> None:
+        self.kmd, self.look, self.stuck = kmd, look, False
         self.attached: list[HardwareQueue] = []
         self.rung: list[tuple[int, int]] = []
 
@@ -51,13 +51,13 @@ class IdleCp:
         pass
 
 
-def idle_machine(*inject: str, **options: Any) -> Machine:
+def idle_machine(*inject: str, **options: Any) -> SimMachine:
     options.setdefault("time_scale", 0.01)
-    return Machine(inject=inject, command_processor=IdleCp, **options)
+    return SimMachine(inject=inject, command_processor=IdleCp, **options)
 
 
 @contextlib.contextmanager
-def machine(*inject: str, **options: Any) -> Iterator[Machine]:
+def machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
     made = idle_machine(*inject, **options)
     try:
         yield made
@@ -68,7 +68,7 @@ def machine(*inject: str, **options: Any) -> Iterator[Machine]:
 class Client:
     """One process with /dev/kfd and the render node open."""
 
-    def __init__(self, owner: Machine, *, acquire: bool = True) -> None:
+    def __init__(self, owner: SimMachine, *, acquire: bool = True) -> None:
         self.machine = owner
         self.driver = SimDriver(owner)
         self.gpu = owner.gpus[0]
@@ -80,8 +80,7 @@ class Client:
         if acquire:
             self.call(kfd.IOC_ACQUIRE_VM, drm_fd=self.drm, gpu_id=self.gpu_id)
 
-    def call(self, command: Ioctl, record: Record | None = None, **values: Any) -> Record:
-        assert command.struct is not None
+    def call(self, command: Ioctl, record: StructBytes | None = None, **values: Any) -> StructBytes:
         record = record or command.struct.new(**values)
         fd = self.kfd if command.type_ == "K" else self.drm
         self.driver.ioctl(fd, command.request, record.raw)
@@ -105,7 +104,7 @@ class Client:
         va, self._va = self._va, self._va + size_bytes + (-size_bytes % 0x200000) + 0x200000
         return va
 
-    def alloc(self, size_bytes: int, flags: int = GTT, *, mapped: bool = True) -> Record:
+    def alloc(self, size_bytes: int, flags: int = GTT, *, mapped: bool = True) -> StructBytes:
         record = self.call(
             kfd.IOC_ALLOC_MEMORY_OF_GPU,
             va_addr=self.va(size_bytes),
@@ -125,12 +124,12 @@ class Client:
         ids = u32_array([self.gpu_id])
         self.call(kfd.IOC_UNMAP_MEMORY_FROM_GPU, handle=handle, device_ids_array_ptr=ids.address, n_devices=1)
 
-    def host(self, buffer: Record, size_bytes: int | None = None) -> Any:
+    def host(self, buffer: StructBytes, size_bytes: int | None = None) -> Any:
         return self.driver.mmap(self.drm, size_bytes or buffer["size"], buffer["mmap_offset"], 3)
 
     def queue_arguments(self, **changes: Any) -> dict[str, Any]:
         """Buffers made and mapped as the kernel wants them; then `changes`."""
-        sizes = self.gpu.chip.cwsr(old_table=not self.gpu.kernel.gfx1151_new_table)
+        sizes = self.gpu.chip.cwsr(old_table=not self.gpu.linux.gfx1151_new_table)
         save = sizes.save_restore_bytes
         arguments = {
             "ring_base_address": self.alloc(RING)["va_addr"],
@@ -148,10 +147,12 @@ class Client:
         }
         return arguments | changes
 
-    def queue(self, **changes: Any) -> Record:
+    def queue(self, **changes: Any) -> StructBytes:
         return self.call(kfd.IOC_CREATE_QUEUE, **self.queue_arguments(**changes))
 
-    def event(self, kind: int = kfd.KFD_IOC_EVENT_SIGNAL, *, auto_reset: bool = True, page: int = 0) -> Record:
+    def event(
+        self, kind: int = kfd.KFD_IOC_EVENT_SIGNAL, *, auto_reset: bool = True, page: int = 0
+    ) -> StructBytes:
         return self.call(kfd.IOC_CREATE_EVENT, event_type=kind, auto_reset=int(auto_reset), event_page_offset=page)
 
     def wait(self, *event_ids: int, timeout_ms: int = 0, wait_all: bool = False) -> tuple[int, HostArray]:

@@ -14,11 +14,11 @@ from sim.test_whole_device import Word, kfd_gpu, machine, render_path, submit, w
 from zinc_rt.errors import ZincError
 from zinc_rt.kmd.events import EventKind
 from zinc_rt.kmd.transport import Queue
-from zinc_rt.kmd.uapi.layout import Ioctl, Struct
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.packets import ProtectedFenceSignal, ReleaseMem
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.machine import SimMachine
 
 SECONDS = 0.2  # a healthy queue needs a hundredth of it
 
@@ -38,7 +38,7 @@ def kfd_life() -> str:
         return "; ".join(filter(None, [seen, *_findings(owner)]))
 
 
-def _kfd_life(owner: Machine) -> str:
+def _kfd_life(owner: SimMachine) -> str:
     with kfd_gpu(owner) as gpu:
         fence = Word(gpu)
         first, second = (gpu.create_queue(ring_bytes=size) for size in (1 << 16, 1 << 15))
@@ -68,7 +68,7 @@ def user_queue_life() -> str:
         return "; ".join(filter(None, [seen, *_findings(owner)]))
 
 
-def _user_queue_life(owner: Machine) -> str:
+def _user_queue_life(owner: SimMachine) -> str:
     with UserqGpu(driver := SimDriver(owner), render_path(driver)) as gpu:
         fence = Word(gpu)
         queues = [gpu.create_queue(ring_bytes=1 << 16) for _ in range(2)]
@@ -83,7 +83,7 @@ def _user_queue_life(owner: Machine) -> str:
     return ""
 
 
-def _findings(owner: Machine) -> list[str]:
+def _findings(owner: SimMachine) -> list[str]:
     return [f"{found.rule}: {found.sentence}" for found in owner.findings]
 
 
@@ -105,7 +105,7 @@ def swaps(struct: Struct) -> Iterator[Swap]:
 def swapped(struct: Struct, swap: Swap) -> Struct:
     places = {swap[0]: struct.offsets[swap[1]], swap[1]: struct.offsets[swap[0]]}
     fields = [replace(f, at=places.get(name, struct.offsets[name])) for name, f in struct.fields.items()]
-    return Struct(struct.c_name, *fields, pointers=struct.pointers)
+    return Struct(struct.c_name, *fields)
 
 
 def plant_struct(patch: pytest.MonkeyPatch, module: ModuleType, name: str, wrong: Struct) -> None:

@@ -15,8 +15,8 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import AcquireMem, CopyData, ReleaseMem, WaitRegMem, WriteData
-from zinc_rt.sim.gl2 import LINE_BYTES
-from zinc_rt.sim.interfaces import Access
+from zinc_rt.sim.interfaces import AccessKind
+from zinc_rt.sim.memory.gl2 import LINE_BYTES
 
 COHERENT = kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT
 UNCACHED = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
@@ -43,7 +43,7 @@ def test_what_the_gpu_stores_reaches_the_host_at_a_write_back() -> None:
         buffer = c.alloc(PAGE, GTT_CACHED)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         vm.write(va, b"gpu!")
-        vm.view(va + 200, 4, Access.WRITE)[:] = b"view"
+        vm.view(va + 200, 4, AccessKind.WRITE)[:] = b"view"
         host.view[100:104] = b"host"
         assert bytes(host.view[:4]) == bytes(4)
         vm.invalidate_gl2()

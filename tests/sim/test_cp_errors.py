@@ -24,7 +24,7 @@ from zinc_rt.pm4.packets import (
     WriteData,
 )
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.interfaces import Access, QueueKind, QueueState
+from zinc_rt.sim.interfaces import AccessKind, QueueKind, QueueState
 
 
 def type3(opcode: int, *body: int) -> list[int]:
@@ -55,7 +55,7 @@ def test_illegal_dwords_freeze_the_read_pointer_at_their_dword(words, why):
     assert "ring dword 0x8 " in queue.report and why in queue.report
     assert f"0x0008  {words[0]:08x}" in queue.report  # the disassembly starts there
     assert "WRITE_DATA at ring dword 0x3" in queue.report  # and what ran before is named
-    assert bench.kernel.heard == [("hung", 1)]
+    assert bench.kmd.heard == [("hung", 1)]
     assert bench.space.u32(DATA) == 1 and bench.space.u32(FENCE) == 0
 
 
@@ -140,17 +140,17 @@ def test_an_unmapped_address_is_a_fault_and_the_end(packet):
     bench = Bench()
     queue = bench.queue()
     queue.submit(Nop(), packet, fence(1))
-    [(name, (va, _, why))] = bench.kernel.heard
+    [(name, (va, _, why))] = bench.kmd.heard
     assert name == "vm_fault" and why == "not present" and va in (0x40, 0x40000000)
     assert queue.state is QueueState.HUNG and bench.space.u32(FENCE) == 0 and packet.NAME in queue.report
 
 
 def test_a_write_to_a_read_only_page_changes_nothing():
     bench = Bench()
-    bench.space.allowed[(DATA - MEMORY_VA) // 4096].discard(Access.WRITE)
+    bench.space.allowed[(DATA - MEMORY_VA) // 4096].discard(AccessKind.WRITE)
     queue = bench.queue()
     queue.submit(WriteData(DATA - 4, (1, 2)))
-    assert bench.kernel.heard == [("vm_fault", (DATA, Access.WRITE, "read only"))]
+    assert bench.kmd.heard == [("vm_fault", (DATA, AccessKind.WRITE, "read only"))]
     assert bench.space.u32(DATA - 4) == 0
 
 
@@ -170,7 +170,7 @@ def test_a_ring_that_is_gone_is_a_fault():
     bench.space.allowed[(queue.ring_va - MEMORY_VA) // 4096].clear()
     queue.ring()
     bench.run()
-    assert bench.kernel.heard[0][0] == "vm_fault" and queue.state is QueueState.HUNG
+    assert bench.kmd.heard[0][0] == "vm_fault" and queue.state is QueueState.HUNG
 
 
 def test_a_read_pointer_page_that_is_gone_is_a_fault():
@@ -180,7 +180,7 @@ def test_a_read_pointer_page_that_is_gone_is_a_fault():
     queue.ring()
     bench.space.allowed[(queue.rptr_va - MEMORY_VA) // 4096].clear()
     bench.run()
-    assert bench.kernel.heard[0][0] == "vm_fault"
+    assert bench.kmd.heard[0][0] == "vm_fault"
 
 
 # --- doorbells ------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_doorbell_before_its_write_pointer_is_a_finding():
     queue.write([0xFFFF1000])
     bench.cp.ring(queue.hardware, 1)
     bench.run()
-    assert bench.kernel.rules() == ["wptr-not-published"] and queue.rptr == 1
+    assert bench.kmd.rules() == ["wptr-not-published"] and queue.rptr == 1
 
 
 def test_errata_18_a_write_pointer_wrapped_by_software_runs_nothing():
@@ -202,7 +202,7 @@ def test_errata_18_a_write_pointer_wrapped_by_software_runs_nothing():
     queue.write([0xFFFF1000] * 100)
     bench.cp.ring(queue.hardware, 300 % 256)
     bench.run()
-    assert "doorbell-backwards" in bench.kernel.rules() and queue.rptr == 200
+    assert "doorbell-backwards" in bench.kmd.rules() and queue.rptr == 200
 
 
 @pytest.mark.parametrize("ahead", [256, 257, 1 << 40])
@@ -213,7 +213,7 @@ def test_a_write_pointer_a_whole_ring_ahead_is_an_overrun(ahead):
     bench.cp.ring(queue.hardware, 5 + ahead)
     bench.run()
     assert queue.state is QueueState.HUNG and "overwritten" in queue.report
-    assert queue.rptr == 5 and bench.kernel.heard == [("hung", 1)]
+    assert queue.rptr == 5 and bench.kmd.heard == [("hung", 1)]
 
 
 def test_an_indirect_buffer_that_calls_itself_for_ever_leaves_others_their_turn():
@@ -243,7 +243,7 @@ def test_reserved_header_bits_and_values_without_meaning_are_findings(generation
     bench = Bench(generation=generation)
     queue = bench.queue()
     queue.send([0xC0001001, 0, *dwords([WriteData(DATA, (1,), cache_policy=0)], generation)])
-    assert bench.kernel.rules() == ["predicate"] and bench.space.u32(DATA) == 1
+    assert bench.kmd.rules() == ["predicate"] and bench.space.u32(DATA) == 1
 
 
 # --- taking queues off ------------------------------------------------------------------------------------------
@@ -308,21 +308,21 @@ def test_a_write_into_the_buffer_that_is_running_is_a_finding_and_may_come_too_l
     bench = Bench()
     bench.space.put(IB, *dwords([WriteData(IB + 4 * 9, (5,)), WriteData(DATA, (1,))]), *[0xFFFF1000] * 6)
     bench.queue().submit(IndirectBuffer(IB, 16))
-    assert bench.kernel.rules() == ["written-after-fetch"]
+    assert bench.kmd.rules() == ["written-after-fetch"]
     assert bench.space.u32(DATA) == 1  # as it was fetched
 
 
 def test_bits_of_a_register_that_no_field_has_are_a_finding():
     bench = Bench()
     bench.queue().submit(SetShReg(Sh.PGM_HI, (0x100,)), fence(1))
-    assert bench.kernel.rules() == ["register-bits"] and bench.space.u32(FENCE) == 1
+    assert bench.kmd.rules() == ["register-bits"] and bench.space.u32(FENCE) == 1
 
 
 def test_a_bug_of_the_simulator_ends_its_queue_and_not_the_device(monkeypatch):
     bench = Bench()
     one, two = bench.queue(), bench.queue()
 
-    def broken(va: int, size_bytes: int, access: Access) -> memoryview:
+    def broken(va: int, size_bytes: int, access: AccessKind) -> memoryview:
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(bench.space, "view", broken)
@@ -346,4 +346,4 @@ def test_a_doorbell_that_lags_behind_the_write_pointer_in_memory_is_no_error():
     bench.run()
     bench.cp.ring(queue.hardware, 4)
     bench.run()
-    assert queue.rptr == 4 and bench.kernel.findings == []
+    assert queue.rptr == 4 and bench.kmd.findings == []

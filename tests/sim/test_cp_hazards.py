@@ -11,7 +11,7 @@ from cp_support import CODE, DATA, FENCE, IB, Bench, FlatSpace, fence
 
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     AtomicMem,
@@ -26,9 +26,9 @@ from zinc_rt.pm4.packets import (
     WriteData,
 )
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.caches import Caches
-from zinc_rt.sim.hazards import Cache
-from zinc_rt.sim.interfaces import Access, Fault, QueueKind
+from zinc_rt.sim.cp.hazards import Cache
+from zinc_rt.sim.cp.read_caches import Caches
+from zinc_rt.sim.interfaces import AccessKind, Fault, QueueKind
 from zinc_rt.sim.shader_engine import Accesses, Dispatch
 
 G11, G12 = Generation.GFX11, Generation.GFX12
@@ -151,7 +151,7 @@ def bench_with(seed: int | None = None, generation: Generation = G12) -> Bench:
 def test_missing_barriers_and_cache_operations_are_found_and_only_those(packets, rules):
     bench = bench_with()
     bench.queue().submit(*SETUP, *packets)
-    assert bench.kernel.rules() == rules
+    assert bench.kmd.rules() == rules
 
 
 @pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
@@ -159,7 +159,7 @@ def test_a_seed_changes_results_only_where_something_is_missing(packets, rules):
     def outcome(seed: int | None) -> tuple[bytes, set[str]]:
         bench = bench_with(seed)
         bench.queue().submit(*SETUP, *packets)
-        return bytes(bench.space.read(DATA, 0x4000)), set(bench.kernel.rules())
+        return bytes(bench.space.read(DATA, 0x4000)), set(bench.kmd.rules())
 
     plain, _ = outcome(None)
     for seed in range(6):
@@ -195,7 +195,7 @@ def test_a_missing_invalidation_bites_under_some_seed_once_the_line_was_read_bef
             bench = bench_with(seed, generation)
             stream = [*shader(B, C, kind), *FLUSH, *shader(A, B), *FLUSH, *operation, *shader(B, C, kind)]
             bench.queue().submit(*SETUP, *stream)
-            assert (CACHE in bench.kernel.rules()) == (not operation)
+            assert (CACHE in bench.kmd.rules()) == (not operation)
             found.add(bytes(bench.space.read(DATA, 0x4000)))
         return found
 
@@ -214,7 +214,7 @@ def test_a_missing_invalidation_bites_under_some_seed_once_the_line_was_read_bef
 def test_the_finding_names_both_packets_and_where():
     bench = bench_with()
     bench.queue().submit(*SETUP, *shader(A, B), *shader(B, C))
-    [finding] = bench.kernel.findings
+    [finding] = bench.kmd.findings
     assert f"RAW at 0x{B:x}" in finding.sentence
     assert "DISPATCH_DIRECT at ring dword 0xe " in finding.sentence
     assert "DISPATCH_DIRECT at ring dword 0x18 " in finding.sentence
@@ -225,7 +225,7 @@ def test_gfx11_has_one_cache_more():
     for caches, rules in ((V, [CACHE]), (V | {"GL1_INV": 1}, [])):
         bench = bench_with(generation=G11)
         bench.queue().submit(*SETUP, *shader(A, B), *FLUSH, *inv(G11, **caches), *shader(B, C))
-        assert bench.kernel.rules() == rules
+        assert bench.kmd.rules() == rules
 
 
 def test_two_queues_need_a_fence_a_semaphore_or_the_host_between_them():
@@ -243,7 +243,7 @@ def test_two_queues_need_a_fence_a_semaphore_or_the_host_between_them():
         one.submit(*SETUP, *first, run=False)
         bench.run()
         bench.run()
-        assert bench.kernel.rules() == rules, (first, second)
+        assert bench.kmd.rules() == rules, (first, second)
 
 
 def test_a_host_that_waited_for_the_fence_has_ordered_two_queues():
@@ -252,16 +252,16 @@ def test_a_host_that_waited_for_the_fence_has_ordered_two_queues():
         one, two = bench.queue(), bench.queue()
         one.submit(*SETUP, *shader(A, B), *([fence(1)] if fenced else []))
         two.submit(*SETUP, *inv(**V), *shader(B, C))
-        assert bench.kernel.rules() == rules
+        assert bench.kmd.rules() == rules
 
 
 def test_queues_of_different_processes_never_meet():
     one, two = bench_with(), bench_with()
-    two.cp, two.kernel = one.cp, one.kernel  # one device, two address spaces with the same addresses in use
+    two.cp, two.kmd = one.cp, one.kmd  # one device, two address spaces with the same addresses in use
     first, second = one.queue(), two.queue()
     first.submit(*SETUP, *shader(A, B))
     second.submit(*SETUP, *inv(**V), *shader(B, C))
-    assert one.kernel.findings == []
+    assert one.kmd.findings == []
     assert two.space.read(C, 1) != one.space.read(C, 1)
 
 
@@ -295,8 +295,8 @@ def test_random_streams_with_every_barrier_give_one_result_under_every_seed_and_
                 bench = bench_with(seed)
                 bench.queue(ring_bytes=0x1000).submit(*SETUP, *stream)
                 results.append(bytes(bench.space.read(DATA, 0x4000)))
-                assert bool(bench.kernel.findings) <= (not barrier), bench.kernel.findings
-                found = bool(bench.kernel.findings)
+                assert bool(bench.kmd.findings) <= (not barrier), bench.kmd.findings
+                found = bool(bench.kmd.findings)
             if len(set(results)) > 1:
                 changed += 1
                 assert not barrier and found
@@ -313,7 +313,7 @@ def test_a_long_stream_with_its_barriers_stays_silent_and_its_records_few():
     for turn in range(300):
         source, destination = (A, B) if turn % 2 else (B, A)
         queue.submit(*shader(source, destination), *FLUSH, *inv(**V, **K))
-    assert bench.kernel.findings == []
+    assert bench.kmd.findings == []
     assert len(bench.cp.device.hazards(bench.space)._records) <= 70
 
 
@@ -328,7 +328,7 @@ def test_what_a_queue_has_settled_with_is_still_new_to_another():
     two.submit(*shader(B, DATA + 0x3000), run=False)
     bench.run()
     bench.run()
-    assert bench.kernel.rules() == [BARRIER]
+    assert bench.kmd.rules() == [BARRIER]
 
 
 def test_settled_work_does_not_excuse_newer_work_at_the_same_place():
@@ -336,9 +336,9 @@ def test_settled_work_does_not_excuse_newer_work_at_the_same_place():
     again = [*shader(A, B), *SETTLE, *shader(B, C), *SETTLE]
     queue = bench.queue()
     queue.submit(*SETUP, *again, *again)
-    assert bench.kernel.rules() == []
+    assert bench.kmd.rules() == []
     queue.submit(*again, *shader(A, B), *FLUSH, *shader(B, C))
-    assert bench.kernel.rules() == [CACHE]
+    assert bench.kmd.rules() == [CACHE]
 
 
 def test_code_that_was_clean_is_stale_once_it_is_written_again():
@@ -346,9 +346,9 @@ def test_code_that_was_clean_is_stale_once_it_is_written_again():
     written = [DmaData(A, CODE, SIZE), *TINYGRAD]
     queue = bench.queue()
     queue.submit(*SETUP, *written, *inv(GLI_INV=1), *shader(A, B), *SETTLE, *shader(A, B), *SETTLE)
-    assert bench.kernel.rules() == []
+    assert bench.kmd.rules() == []
     queue.submit(*written, *shader(A, B))
-    assert bench.kernel.rules() == [CACHE]
+    assert bench.kmd.rules() == [CACHE]
 
 
 def test_one_finding_for_a_pair_however_often_it_runs():
@@ -357,7 +357,7 @@ def test_one_finding_for_a_pair_however_often_it_runs():
     queue = bench.queue()
     queue.submit(*SETUP, *shader(A, B), *shader(B, C))
     queue.submit(*shader(A, B), *shader(B, C))
-    sentences = [finding.sentence for finding in bench.kernel.findings]
+    sentences = [finding.sentence for finding in bench.kmd.findings]
     assert len(sentences) == len(set(sentences))
 
 
@@ -367,7 +367,7 @@ def test_sdma_after_a_shader_on_another_queue_needs_the_fence():
     one.submit(*SETUP, *shader(A, B), run=False)
     dma.send([0x1, SIZE - 1, 0, B, 0, C, 0], run=False)
     bench.run()
-    assert BARRIER in bench.kernel.rules()
+    assert BARRIER in bench.kmd.rules()
 
 
 def test_a_dispatch_sees_its_own_stores_through_the_caches_and_views_are_copies():
@@ -375,10 +375,10 @@ def test_a_dispatch_sees_its_own_stores_through_the_caches_and_views_are_copies(
     space.write(A, b"old " * 64)
     caches = Caches(space, G12, seed=1)
     first, _ = caches.of_dispatch()
-    assert bytes(first.view(A + 100, 60, Access.READ)) == b"old " * 15
+    assert bytes(first.view(A + 100, 60, AccessKind.READ)) == b"old " * 15
     first.write(A + 128, b"new!")
     assert first.read(A + 120, 16) == b"old old new!old "
-    first.view(A, 4, Access.WRITE)[:] = b"NEW!"
+    first.view(A, 4, AccessKind.WRITE)[:] = b"NEW!"
     assert first.read(A, 8) == b"NEW!old "
     second, scalar = caches.of_dispatch()
     seen = {second.read(A, 4) for _ in range(50)}

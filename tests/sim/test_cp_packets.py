@@ -41,7 +41,7 @@ from zinc_rt.pm4.packets import (
     WriteData,
 )
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.interfaces import Access, QueueKind, QueueState
+from zinc_rt.sim.interfaces import AccessKind, QueueKind, QueueState
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
 
 SH_BASE = 0x2C00
@@ -77,7 +77,7 @@ def test_sixteen_one_dword_nops_move_the_read_pointer_by_sixteen():
     bench = Bench()
     queue = bench.queue()
     queue.send([0xFFFF1000] * 16)
-    assert queue.rptr == 16 and finished(bench) and bench.kernel.findings == []
+    assert queue.rptr == 16 and finished(bench) and bench.kmd.findings == []
 
 
 @pytest.mark.parametrize("size", [2, 3, 17])
@@ -126,7 +126,7 @@ def test_a_64_bit_fence_and_two_clocks_that_rise():
 def test_interrupts_come_with_their_context_after_the_data(int_sel, interrupts):
     bench = Bench()
     bench.queue().submit(fence(44, data_sel=2, int_sel=int_sel, int_ctxid=9))
-    assert [value for name, value in bench.kernel.heard if name == "interrupt"] == interrupts
+    assert [value for name, value in bench.kmd.heard if name == "interrupt"] == interrupts
     assert bench.space.u64(FENCE) == 44
 
 
@@ -134,13 +134,13 @@ def test_data_sel_0_writes_nothing_and_still_interrupts():
     bench = Bench()
     bench.space.put(FENCE, POISON)
     bench.queue().submit(fence(44, data_sel=0, int_sel=1, int_ctxid=3))
-    assert bench.space.u32(FENCE) == POISON and bench.kernel.heard == [("interrupt", 3)]
+    assert bench.space.u32(FENCE) == POISON and bench.kmd.heard == [("interrupt", 3)]
 
 
 def test_an_unaligned_fence_lands_at_the_rounded_down_address_and_is_a_finding():
     bench = Bench()
     bench.queue().submit(fence(0x55, FENCE + 7, data_sel=2))
-    assert bench.space.u64(FENCE) == 0x55 and bench.kernel.rules() == ["alignment"]
+    assert bench.space.u64(FENCE) == 0x55 and bench.kmd.rules() == ["alignment"]
 
 
 def test_a_fence_without_an_end_of_pipe_buffer_faults():
@@ -148,7 +148,7 @@ def test_a_fence_without_an_end_of_pipe_buffer_faults():
     queue = bench.queue(eop=False)
     queue.submit(Nop(), fence(1))
     assert queue.state is QueueState.HUNG and queue.rptr == 1
-    assert bench.kernel.heard == [("vm_fault", (0, Access.WRITE, "not present"))]
+    assert bench.kmd.heard == [("vm_fault", (0, AccessKind.WRITE, "not present"))]
 
 
 def test_gl2_write_back_makes_data_visible_before_the_fence_is():
@@ -159,7 +159,7 @@ def test_gl2_write_back_makes_data_visible_before_the_fence_is():
 
 def test_an_injected_fault_leaves_the_fence_unwritten():
     bench = Bench()
-    bench.kernel.injections.add("fence-never-written")
+    bench.kmd.injections.add("fence-never-written")
     queue = bench.queue()
     queue.submit(fence(1))
     assert bench.space.u32(FENCE) == 0 and finished(bench)
@@ -186,7 +186,7 @@ def test_write_data_of_eight_dwords_and_of_one_address():
     )
     assert struct.unpack("<8I", bench.space.read(DATA, 32)) == tuple(range(100, 108))
     assert (bench.space.u32(DATA + 0x100), bench.space.u32(DATA + 0x104)) == (3, POISON)
-    assert bench.space.u32(DATA + 0x200) == 7 and bench.kernel.rules() == ["alignment"]
+    assert bench.space.u32(DATA + 0x200) == 7 and bench.kmd.rules() == ["alignment"]
 
 
 def test_copy_data_between_memory_immediates_clocks_and_registers():
@@ -353,7 +353,7 @@ def test_acquire_mem_invalidates_instructions_and_writes_back_as_its_bits_say():
     bench = Bench()
     gcr = acquire(Generation.GFX12, GLI_INV=1, GL2_WB=1)
     bench.queue().submit(AcquireMem(acquire(Generation.GFX12, GLV_INV=1)), AcquireMem(gcr))
-    assert bench.space.calls == ["invalidate_icache", "write_back"] and bench.kernel.findings == []
+    assert bench.space.calls == ["invalidate_icache", "write_back"] and bench.kmd.findings == []
 
 
 def test_gl1_bits_are_tolerated_on_gfx12_as_a_finding():
@@ -362,7 +362,7 @@ def test_gl1_bits_are_tolerated_on_gfx12_as_a_finding():
         bench = Bench(generation=generation)
         queue = bench.queue()
         queue.submit(AcquireMem(bits), fence(1))
-        assert bench.space.u32(FENCE) == 1 and bench.kernel.rules() == rules
+        assert bench.space.u32(FENCE) == 1 and bench.kmd.rules() == rules
 
 
 # --- control --------------------------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ def test_an_indirect_buffer_runs_and_returns_to_the_ring():
         fence(9),
     )
     assert [bench.space.u32(DATA + at) for at in (0, 4, 8)] == [2, 1, 2]
-    assert finished(bench) and bench.kernel.findings == []
+    assert finished(bench) and bench.kmd.findings == []
 
 
 def test_a_chained_buffer_replaces_the_one_it_is_in():
@@ -402,7 +402,7 @@ def test_nesting_works_two_deep_as_a_finding_and_no_deeper():
     queue = bench.queue()
     queue.submit(call(bench, inner, WriteData(DATA + 4, (3,))), fence(1))
     assert (bench.space.u32(DATA), bench.space.u32(DATA + 4)) == (2, 3)
-    assert bench.kernel.rules() == ["ib-nesting"]
+    assert bench.kmd.rules() == ["ib-nesting"]
     middle = call(bench, inner, Nop(), at=IB + 0x800)
     queue.submit(call(bench, middle, Nop()))
     assert queue.state is QueueState.HUNG and "nested 3 deep" in queue.report
@@ -419,25 +419,25 @@ def test_a_user_queue_needs_bit_30_on_its_indirect_buffers():
     bench = Bench()
     queue = bench.queue(USERQ)
     queue.submit(call(bench, WriteData(DATA, (2,)), inherit_vmid=1))
-    assert bench.space.u32(DATA) == 2 and bench.kernel.findings == []
+    assert bench.space.u32(DATA) == 2 and bench.kmd.findings == []
     queue.submit(call(bench, WriteData(DATA, (3,))))
     assert bench.space.u32(DATA) == 2 and queue.state is QueueState.HUNG
-    assert bench.kernel.heard == [("vm_fault", (IB, Access.READ, "not present"))]
-    assert bench.kernel.rules() == ["ib-inherit-vmid", "page-fault"]
+    assert bench.kmd.heard == [("vm_fault", (IB, AccessKind.READ, "not present"))]
+    assert bench.kmd.rules() == ["ib-inherit-vmid", "page-fault"]
 
 
 def test_bit_30_on_a_kfd_queue_is_a_finding():
     bench = Bench()
     bench.queue().submit(call(bench, WriteData(DATA, (2,)), inherit_vmid=1))
-    assert bench.space.u32(DATA) == 2 and bench.kernel.rules() == ["ib-inherit-vmid"]
+    assert bench.space.u32(DATA) == 2 and bench.kmd.rules() == ["ib-inherit-vmid"]
 
 
 def test_an_injected_fault_takes_bit_30_away():
     bench = Bench()
-    bench.kernel.injections.add("vmid-not-inherited")
+    bench.kmd.injections.add("vmid-not-inherited")
     queue = bench.queue(USERQ)
     queue.submit(call(bench, Nop(), inherit_vmid=1))
-    assert queue.state is QueueState.HUNG and bench.kernel.heard[0][0] == "vm_fault"
+    assert queue.state is QueueState.HUNG and bench.kmd.heard[0][0] == "vm_fault"
 
 
 def test_a_conditional_call_takes_the_branch_memory_says():
@@ -477,7 +477,7 @@ def test_cond_exec_past_the_end_of_its_buffer_is_a_finding():
     bench = Bench()
     queue = bench.queue()
     queue.submit(call(bench, CondExec(DATA, 100)), fence(1))
-    assert bench.kernel.rules() == ["skip-past-end"] and bench.space.u32(FENCE) == 1
+    assert bench.kmd.rules() == ["skip-past-end"] and bench.space.u32(FENCE) == 1
 
 
 def test_pred_exec_runs_on_die_0_only():
@@ -517,7 +517,7 @@ def test_sh_registers_read_back_in_every_form_of_setting_them():
     )
     assert [bench.space.u32(DATA + 0x100 + 4 * index) for index in range(10)] == [1, 2, 3, 4, 5, 6, 7, 8, 21, 22]
     assert bench.space.u32(DATA + 0x200) == 99 and bench.space.u32(DATA + 0x204) == M32
-    assert bench.kernel.findings == []
+    assert bench.kmd.findings == []
 
 
 def test_registers_belong_to_their_queue():
@@ -551,13 +551,13 @@ def test_what_is_the_kernels_stops_the_queue(packet, words):
     bench = Bench()
     queue = bench.queue()
     queue.submit(packet)
-    assert queue.state is QueueState.HUNG and words in queue.report and bench.kernel.heard == [("hung", 1)]
+    assert queue.state is QueueState.HUNG and words in queue.report and bench.kmd.heard == [("hung", 1)]
 
 
 def test_a_register_without_a_name_is_a_finding():
     bench = Bench()
     bench.queue().submit(SetShReg(0x250, (1,)), SetShReg(0x250, (2,)), fence(1))
-    assert bench.kernel.rules() == ["register-unknown"] and bench.space.u32(FENCE) == 1
+    assert bench.kmd.rules() == ["register-unknown"] and bench.space.u32(FENCE) == 1
 
 
 # --- dispatches -----------------------------------------------------------------------------------------------
@@ -613,23 +613,23 @@ def test_what_launches_nothing(packet, rules):
     engine = Collector()
     bench = Bench(engine=engine)
     bench.queue().submit(*launch_state(), packet, fence(1))
-    assert bench.kernel.rules() == rules and bench.space.u32(FENCE) == 1
+    assert bench.kmd.rules() == rules and bench.space.u32(FENCE) == 1
     assert len(engine.dispatches) == (rules == ["reserved-bits"])
 
 
 def test_code_that_may_not_be_executed_faults_at_its_address():
     bench = Bench(engine=Collector())
-    bench.space.allowed[(CODE - MEMORY_VA) // 4096].discard(Access.EXECUTE)
+    bench.space.allowed[(CODE - MEMORY_VA) // 4096].discard(AccessKind.EXECUTE)
     queue = bench.queue()
     queue.submit(*launch_state(), DispatchDirect(1, 1, 1, 0x8005))
-    assert queue.state is QueueState.HUNG and bench.kernel.heard[0][0] == "vm_fault"
-    assert bench.kernel.heard[0][1][:2] == (CODE, Access.EXECUTE)  # type: ignore[index]
+    assert queue.state is QueueState.HUNG and bench.kmd.heard[0][0] == "vm_fault"
+    assert bench.kmd.heard[0][1][:2] == (CODE, AccessKind.EXECUTE)  # type: ignore[index]
 
 
 def test_without_a_shader_engine_a_dispatch_is_a_finding_and_ends():
     bench = Bench()
     bench.queue().submit(*launch_state(), DispatchDirect(1, 1, 1, 0x8005), EventWrite.cs_partial_flush(), fence(1))
-    assert bench.kernel.rules() == ["no-shader-engine"] and bench.space.u32(FENCE) == 1
+    assert bench.kmd.rules() == ["no-shader-engine"] and bench.space.u32(FENCE) == 1
 
 
 def test_a_long_dispatch_lets_the_stream_go_on_but_not_past_a_flush_or_fence():
@@ -660,7 +660,7 @@ def test_a_fault_of_a_shader_is_the_queues_end_and_names_the_dispatch():
     queue = bench.queue()
     queue.submit(*launch_state(), DispatchDirect(1, 1, 1, 0x8005), fence(1))
     assert queue.state is QueueState.HUNG and "DISPATCH_DIRECT" in queue.report
-    assert bench.kernel.heard == [("vm_fault", (0x40, Access.READ, "not present"))]
+    assert bench.kmd.heard == [("vm_fault", (0x40, AccessKind.READ, "not present"))]
 
 
 # --- user queues ----------------------------------------------------------------------------------------------
@@ -670,7 +670,7 @@ def test_a_protected_fence_tells_the_kernel_how_far_the_ring_is():
     bench = Bench()
     queue = bench.queue(USERQ)
     queue.submit(fence(1), ProtectedFenceSignal())
-    assert bench.kernel.heard == [("fence_signal", 10)] and bench.kernel.findings == []
+    assert bench.kmd.heard == [("fence_signal", 10)] and bench.kmd.findings == []
     kfd = bench.queue()
     kfd.submit(ProtectedFenceSignal())
     assert kfd.state is QueueState.HUNG and queue.state is QueueState.ACTIVE
@@ -687,9 +687,9 @@ def test_a_protected_fence_needs_a_fence_behind_work_that_runs(between, rules, t
     bench = Bench(engine=Collector(turns=turns))
     queue = bench.queue(USERQ)
     queue.submit(*launch_state(), DispatchDirect(1, 1, 1, 0x8005), *between, ProtectedFenceSignal())
-    while not bench.kernel.heard:
+    while not bench.kmd.heard:
         bench.run(10)
-    assert bench.kernel.rules() == (rules if turns > 1 else [])
+    assert bench.kmd.rules() == (rules if turns > 1 else [])
 
 
 def test_fence_wait_multi_waits_for_every_fence():

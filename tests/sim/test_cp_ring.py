@@ -23,7 +23,7 @@ def test_packets_straddle_the_end_of_rings_of_every_size(ring_bytes):
         value += 1
         queue.submit(Nop((0xC000F200,) * body), fence(value))
         assert bench.space.u32(FENCE) == value and queue.rptr == queue.wptr % queue.ring_dw
-    assert queue.hardware.rptr == queue.wptr and bench.kernel.findings == []
+    assert queue.hardware.rptr == queue.wptr and bench.kmd.findings == []
 
 
 def test_padding_to_the_rings_end_works_as_well():
@@ -63,7 +63,7 @@ def test_fences_through_a_4_kib_ring_come_in_order_and_none_is_lost(slow_counts)
         seen = newest
         bursts += 1
     assert seen == count and bursts > 100 and queue.wptr > 8 * queue.ring_dw
-    assert bench.kernel.findings == []
+    assert bench.kmd.findings == []
 
 
 def test_a_4_kib_ring_in_a_thread_while_the_host_writes(slow_counts):
@@ -166,7 +166,7 @@ def test_the_thread_stops_and_starts_again_and_the_kernel_may_call_back():
         bench.cp.attach(other.hardware)
         bench.cp.detach(queue.hardware, 1.0)
 
-    bench.kernel.interrupt = interrupt  # type: ignore[method-assign]
+    bench.kmd.interrupt = interrupt  # type: ignore[method-assign]
     bench.cp.start()
     bench.cp.start()
     queue.submit(fence(1, int_sel=2, int_ctxid=8), run=False)

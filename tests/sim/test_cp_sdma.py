@@ -36,7 +36,7 @@ def test_a_copy_of_any_size_then_a_fence_and_pointers_in_bytes(bench):
     queue.send(copy(DATA + 1, DATA + 0x1000, 777) + sdma_fence(5))
     assert bench.space.read(DATA + 0x1000, 778) == (bytes(range(256)) * 4)[1:778] + b"\0"
     assert bench.space.u32(FENCE) == 5 and queue.rptr == 44
-    assert queue.hardware.rptr == 44 and bench.kernel.findings == []
+    assert queue.hardware.rptr == 44 and bench.kmd.findings == []
 
 
 def test_version_7s_copy_has_an_eighth_dword_where_cpv_is_set(bench):
@@ -78,7 +78,7 @@ def test_polling_with_the_hdp_bit_flushes_the_hdp(bench):
 def test_timestamps_rise_and_traps_interrupt_after_the_fence(bench):
     sdma(bench).send([0xD | 2 << 8, DATA, 0, 0xD | 2 << 8, DATA + 8, 0, *sdma_fence(1), 0x6, 77])
     assert 0x1_0000_0000 < bench.space.u64(DATA) < bench.space.u64(DATA + 8)
-    assert bench.kernel.heard == [("interrupt", 77)]
+    assert bench.kmd.heard == [("interrupt", 77)]
 
 
 def test_an_indirect_buffer_a_skip_and_an_atomic(bench):
@@ -116,8 +116,8 @@ def test_what_stops_an_sdma_queue_and_where(bench, words, why):
 def test_a_copy_from_nowhere_faults(bench):
     queue = sdma(bench)
     queue.send(copy(0x40, DATA, 16))
-    assert bench.kernel.heard[0][0] == "vm_fault" and "COPY_LINEAR" in queue.report
-    [found] = bench.kernel.findings
+    assert bench.kmd.heard[0][0] == "vm_fault" and "COPY_LINEAR" in queue.report
+    [found] = bench.kmd.findings
     assert found.rule == "page-fault" and found.fault is not None and found.place is None
     assert (found.fault.va, found.fault.access) == (0x40, "read") and found.position == 0
     assert "COPY_LINEAR at ring dword 0x0" in found.fault.by
@@ -137,7 +137,7 @@ def test_a_doorbell_that_is_no_multiple_of_four_is_a_finding(bench):
     bench.space.write(queue.wptr_va, struct.pack("<Q", 7))
     bench.cp.ring(queue.hardware, 7)
     bench.run()
-    assert "doorbell-alignment" in bench.kernel.rules() and queue.rptr == 4
+    assert "doorbell-alignment" in bench.kmd.rules() and queue.rptr == 4
 
 
 def test_compute_waits_for_sdma_in_a_thread(bench):

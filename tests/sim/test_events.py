@@ -10,9 +10,9 @@ import pytest
 from sim.device import PAGE, Client, client
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import records as array_of
-from zinc_rt.sim.events import UNSIGNALED
-from zinc_rt.sim.interfaces import Access, Fault, QueueState
+from zinc_rt.kmd.uapi.host_memory import record_array as array_of
+from zinc_rt.sim.driver.event_table import UNSIGNALED
+from zinc_rt.sim.interfaces import AccessKind, Fault, QueueState
 
 COMPLETE, TIMEOUT = kfd.KFD_IOC_WAIT_RESULT_COMPLETE, kfd.KFD_IOC_WAIT_RESULT_TIMEOUT
 
@@ -128,7 +128,7 @@ def test_a_fault_signals_memory_events_with_its_page_and_evicts_the_other_queues
         c.queue()
         first, second = (each.queue for each in c.gpu.on_hardware)
         first.state = QueueState.HUNG
-        c.gpu.vm_fault(first, Fault(0x1234567, Access.WRITE, why))
+        c.gpu.vm_fault(first, Fault(0x1234567, AccessKind.WRITE, why))
         result, array = c.wait(memory)
         record = array.record(kfd.EVENT_DATA)
         assert result == COMPLETE and record["va"] == 0x1234000 and record["memory_gpu_id"] == c.gpu_id
@@ -136,7 +136,7 @@ def test_a_fault_signals_memory_events_with_its_page_and_evicts_the_other_queues
 
 
 def test_a_reset_tells_every_process_and_leaves_nothing_but_closing() -> None:
-    with client(kernel="6.12") as c:
+    with client(linux="6.12") as c:
         victim = Client(c.machine)
         told = [each.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for each in (c, victim)]
         queue_id = c.queue()["queue_id"]
@@ -156,7 +156,7 @@ def test_a_reset_tells_every_process_and_leaves_nothing_but_closing() -> None:
 
 
 def test_a_queue_reset_tells_only_its_owner() -> None:
-    with client(kernel="7.0") as c:
+    with client(linux="7.0") as c:
         bystander = Client(c.machine)
         mine, others = (each.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for each in (c, bystander))
         queue_id = c.queue()["queue_id"]

@@ -10,9 +10,9 @@ import pytest
 from sim.device import PAGE, VRAM_PUBLIC, Client, IdleCp, client, machine
 
 from zinc_rt.kmd.uapi import amdgpu, kfd
-from zinc_rt.kmd.uapi.host import HostArray
+from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.sim.inject import BY_NAME, INJECTIONS, Injector, parse
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 
 
 def opens(path: str) -> Callable[[Client], int]:
@@ -82,7 +82,7 @@ def interrupt(c: Client) -> int:
 def memory_event(c: Client) -> int:
     event_id = c.event(kfd.KFD_IOC_EVENT_MEMORY)["event_id"]
     c.queue()
-    c.gpu.vm_fault(c.gpu.on_hardware[-1].queue, Fault(0x1000, Access.READ, "not present"))
+    c.gpu.vm_fault(c.gpu.on_hardware[-1].queue, Fault(0x1000, AccessKind.READ, "not present"))
     return c.wait(event_id)[0]
 
 

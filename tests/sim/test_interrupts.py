@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.sim import wire
-from zinc_rt.sim.client import SimClient
+from zinc_rt.sim.serve import wire
+from zinc_rt.sim.serve.client import SimClient
 
 FILE = "/sys/class/kfd/kfd/topology/nodes/1/gpu_id"
 
@@ -28,7 +28,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """The next answer is waited for under that many Ctrl-C."""
     real = wire.receive
 
-    def receive(*arguments: object) -> wire.Message:
+    def receive(*arguments: object) -> wire.WireMessage:
         monkeypatch.setattr(wire, "receive", real)
         for _ in range(times):
             signal.raise_signal(signal.SIGINT)

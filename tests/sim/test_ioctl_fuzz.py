@@ -8,10 +8,10 @@ import pytest
 from sim.device import PAGE, client
 from support import Counts
 
-from zinc_rt.kmd.uapi.host import u32_array
-from zinc_rt.kmd.uapi.layout import ioc
-from zinc_rt.sim import drm_ioctls, kfd_ioctls
-from zinc_rt.sim.tables.structs import Ioctl
+from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.kmd.uapi.structs import ioc
+from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
+from zinc_rt.sim.tables.structs import IoctlRow
 
 HANDLERS = [*kfd_ioctls.HANDLERS.values(), *drm_ioctls.HANDLERS.values()]
 WAITS = {"AMDKFD_IOC_WAIT_EVENTS", "DRM_IOCTL_SYNCOBJ_WAIT", "DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT"}
@@ -26,7 +26,7 @@ def some(random_: random.Random, bits: int, known: list[int]) -> int:
 
 
 @pytest.mark.parametrize("command", [row.ioctl for row in HANDLERS], ids=lambda each: each.name)
-def test_any_argument_is_an_errno_or_a_success(command: Ioctl, slow_counts: Counts) -> None:
+def test_any_argument_is_an_errno_or_a_success(command: IoctlRow, slow_counts: Counts) -> None:
     random_ = random.Random(command.name)
     with client() as c:
         buffer, array = c.alloc(PAGE), u32_array([c.gpu_id, 1, 2, 3] * 64)

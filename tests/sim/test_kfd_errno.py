@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from kmd import unsent_ioctls
 from sim.device import GTT, PAGE, RING, VRAM, VRAM_PUBLIC, Client, client
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import u32_array
-from zinc_rt.kmd.uapi.layout import Ioctl, ioc
+from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.kmd.uapi.structs import Ioctl, ioc
 
 ENOTSUPP = 524
 KERNEL_ADDRESS = 0xFFFF_8000_0000_0000
@@ -25,16 +26,16 @@ class Row:
     change: Change
     errno: int
     acquire: bool = True
-    kernel: str = "7.0"
+    linux: str = "7.0"
     inject: tuple[str, ...] = ()
 
 
-def queue(number: int, kernel: str = "7.0", inject: tuple[str, ...] = (), **changes: Any) -> Row:
-    return Row(kfd.IOC_CREATE_QUEUE, lambda c: c.queue_arguments(**changes), number, kernel=kernel, inject=inject)
+def queue(number: int, linux: str = "7.0", inject: tuple[str, ...] = (), **changes: Any) -> Row:
+    return Row(kfd.IOC_CREATE_QUEUE, lambda c: c.queue_arguments(**changes), number, linux=linux, inject=inject)
 
 
-def made(number: int, change: Callable[[Client], dict[str, Any]], kernel: str = "7.0") -> Row:
-    return Row(kfd.IOC_CREATE_QUEUE, change, number, kernel=kernel)
+def made(number: int, change: Callable[[Client], dict[str, Any]], linux: str = "7.0") -> Row:
+    return Row(kfd.IOC_CREATE_QUEUE, change, number, linux=linux)
 
 
 def other_ring(c: Client) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def wptr_in_vram(c: Client) -> dict[str, Any]:
 
 
 def wptr_of_sdma_in_vram(c: Client) -> dict[str, Any]:
-    return wptr_in_vram(c) | {"queue_type": kfd.KFD_IOC_QUEUE_TYPE_SDMA}
+    return wptr_in_vram(c) | {"queue_type": unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA}
 
 
 def wptr_of_two_pages(c: Client) -> dict[str, Any]:
@@ -82,11 +83,11 @@ def save_area_too_long(c: Client) -> dict[str, Any]:
 
 
 def alloc(
-    number: int, kernel: str = "7.0", inject: tuple[str, ...] = (), acquire: bool = True, **changes: Any
+    number: int, linux: str = "7.0", inject: tuple[str, ...] = (), acquire: bool = True, **changes: Any
 ) -> Row:
     base = {"va_addr": 0x2_0000_0000, "size": PAGE, "flags": GTT}
     command = kfd.IOC_ALLOC_MEMORY_OF_GPU
-    return Row(command, lambda c: {**base, "gpu_id": c.gpu_id} | changes, number, acquire, kernel, inject)
+    return Row(command, lambda c: {**base, "gpu_id": c.gpu_id} | changes, number, acquire, linux, inject)
 
 
 def mapping(number: int, command: Ioctl = kfd.IOC_MAP_MEMORY_TO_GPU, ids: str = "own", **changes: Any) -> Row:
@@ -142,7 +143,7 @@ def on_gpu(**changes: Any) -> Change:
     return lambda c: {"gpu_id": c.gpu_id} | changes
 
 
-POLICY = kfd.IOC_SET_MEMORY_POLICY
+POLICY = unsent_ioctls.IOC_SET_MEMORY_POLICY
 IDS = u32_array([56387])  # the R9700's
 ROWS = (
     # --- CREATE_QUEUE ---
@@ -157,7 +158,7 @@ ROWS = (
     queue(errno.EFAULT, eop_buffer_address=KERNEL_ADDRESS),
     queue(errno.EFAULT, ctx_save_restore_address=KERNEL_ADDRESS),
     queue(ENOTSUPP, queue_type=9),
-    queue(ENOTSUPP, queue_type=kfd.KFD_IOC_QUEUE_TYPE_COMPUTE_AQL),
+    queue(ENOTSUPP, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_COMPUTE_AQL),
     queue(errno.EINVAL, gpu_id=1),
     queue(errno.EINVAL, ring_base_address=0x7000_0000_0000),
     queue(errno.EINVAL, eop_buffer_size=8192),
@@ -173,13 +174,13 @@ ROWS = (
     made(errno.EINVAL, ctl_off_by_a_page),
     made(errno.EINVAL, save_area_small),
     made(errno.EINVAL, save_area_too_long),
-    made(0, other_ring, kernel="6.8"),
-    made(0, ctl_off_by_a_page, kernel="6.8"),
-    queue(0, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA),
-    queue(0, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=1),
-    queue(errno.EINVAL, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=2),
-    queue(ENOTSUPP, kernel="6.8", queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID),
-    queue(errno.ENOMEM, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI),
+    made(0, other_ring, linux="6.8"),
+    made(0, ctl_off_by_a_page, linux="6.8"),
+    queue(0, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA),
+    queue(0, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=1),
+    queue(errno.EINVAL, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=2),
+    queue(ENOTSUPP, linux="6.8", queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID),
+    queue(errno.ENOMEM, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA_XGMI),
     queue(errno.EINVAL, inject=("cwsr-mismatch",)),
     queue(errno.EIO, inject=("mes-add-failure",)),
     Row(kfd.IOC_CREATE_QUEUE, on_gpu(ring_size=0), errno.EFAULT, acquire=False),
@@ -205,16 +206,16 @@ ROWS = (
     Row(kfd.IOC_SET_CU_MASK, cu_mask(33, [3]), errno.EINVAL),
     Row(kfd.IOC_SET_CU_MASK, cu_mask(32, None), errno.EFAULT),
     Row(kfd.IOC_SET_CU_MASK, cu_mask(32, [3], known=False), errno.EFAULT),
-    Row(kfd.IOC_GET_QUEUE_WAVE_STATE, {"queue_id": 5}, errno.EFAULT),
-    Row(kfd.IOC_ALLOC_QUEUE_GWS, {"queue_id": 5}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_GET_QUEUE_WAVE_STATE, {"queue_id": 5}, errno.EFAULT),
+    Row(unsent_ioctls.IOC_ALLOC_QUEUE_GWS, {"queue_id": 5}, errno.EINVAL),
     # --- memory ---
     alloc(0),
     alloc(errno.EINVAL, size=0),
     alloc(errno.EINVAL, gpu_id=1),
     alloc(errno.EINVAL, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE),
     alloc(errno.ENODEV, acquire=False),
-    alloc(errno.EINVAL, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL, size=PAGE),
-    alloc(0, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL, size=8192),
+    alloc(errno.EINVAL, flags=unsent_ioctls.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL, size=PAGE),
+    alloc(0, flags=unsent_ioctls.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL, size=8192),
     alloc(errno.EINVAL, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP, size=8192),
     alloc(0, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP),
     alloc(errno.EINVAL, inject=("small-bar",), flags=VRAM_PUBLIC),
@@ -245,7 +246,7 @@ ROWS = (
     mapping(errno.EINVAL, command=kfd.IOC_UNMAP_MEMORY_FROM_GPU),
     mapping(errno.EINVAL, command=kfd.IOC_UNMAP_MEMORY_FROM_GPU, n_devices=0),
     Row(kfd.IOC_UNMAP_MEMORY_FROM_GPU, unmap_of_live_queue, errno.EBUSY),
-    Row(kfd.IOC_UNMAP_MEMORY_FROM_GPU, unmap_of_live_queue, 0, kernel="6.8"),
+    Row(kfd.IOC_UNMAP_MEMORY_FROM_GPU, unmap_of_live_queue, 0, linux="6.8"),
     Row(kfd.IOC_ACQUIRE_VM, lambda c: {"drm_fd": c.drm, "gpu_id": c.gpu_id}, 0),
     Row(kfd.IOC_ACQUIRE_VM, lambda c: {"drm_fd": c.kfd, "gpu_id": c.gpu_id}, errno.EINVAL, acquire=False),
     Row(kfd.IOC_ACQUIRE_VM, lambda c: {"drm_fd": 3, "gpu_id": c.gpu_id}, errno.EINVAL, acquire=False),
@@ -259,14 +260,14 @@ ROWS = (
     Row(POLICY, on_gpu(default_policy=2), errno.EINVAL),
     Row(POLICY, {"gpu_id": 1}, errno.EINVAL),
     Row(POLICY, on_gpu(), errno.ESRCH, acquire=False),
-    Row(kfd.IOC_SET_TRAP_HANDLER, on_gpu(), 0),
-    Row(kfd.IOC_SET_TRAP_HANDLER, {"gpu_id": 1}, errno.EINVAL),
-    Row(kfd.IOC_SET_TRAP_HANDLER, on_gpu(), errno.ESRCH, acquire=False),
+    Row(unsent_ioctls.IOC_SET_TRAP_HANDLER, on_gpu(), 0),
+    Row(unsent_ioctls.IOC_SET_TRAP_HANDLER, {"gpu_id": 1}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_SET_TRAP_HANDLER, on_gpu(), errno.ESRCH, acquire=False),
     Row(kfd.IOC_AVAILABLE_MEMORY, {"gpu_id": 1}, errno.EINVAL),
     Row(kfd.IOC_GET_CLOCK_COUNTERS, {"gpu_id": 1}, errno.EINVAL),
-    Row(kfd.IOC_IMPORT_DMABUF, on_gpu(dmabuf_fd=3), errno.EBADF),
-    Row(kfd.IOC_EXPORT_DMABUF, lambda c: {"handle": unknown_handle(c)}, errno.EINVAL),
-    Row(kfd.IOC_GET_DMABUF_INFO, {"dmabuf_fd": 3}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_IMPORT_DMABUF, on_gpu(dmabuf_fd=3), errno.EBADF),
+    Row(unsent_ioctls.IOC_EXPORT_DMABUF, lambda c: {"handle": unknown_handle(c)}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_GET_DMABUF_INFO, {"dmabuf_fd": 3}, errno.EINVAL),
     # --- events ---
     Row(kfd.IOC_CREATE_EVENT, second_page, errno.EINVAL),
     Row(kfd.IOC_CREATE_EVENT, {"event_page_offset": 5}, errno.EINVAL),
@@ -283,12 +284,12 @@ ROWS = (
     Row(kfd.IOC_WAIT_EVENTS, {"wait_for_all": 1}, 0),
     # --- the rest ---
     Row(kfd.IOC_GET_PROCESS_APERTURES_NEW, {"num_of_nodes": 1}, errno.EFAULT),
-    Row(kfd.IOC_DBG_REGISTER, {}, errno.EPERM),
-    Row(kfd.IOC_DBG_WAVE_CONTROL, {}, errno.EPERM),
-    Row(kfd.IOC_SMI_EVENTS, {"gpuid": 1}, errno.EINVAL),
-    Row(kfd.IOC_SET_XNACK_MODE, {"xnack_enabled": 1}, errno.EPERM),
-    Row(kfd.IOC_SET_XNACK_MODE, {"xnack_enabled": -1}, 0),
-    Row(kfd.IOC_RUNTIME_ENABLE, {}, 0),
+    Row(unsent_ioctls.IOC_DBG_REGISTER, {}, errno.EPERM),
+    Row(unsent_ioctls.IOC_DBG_WAVE_CONTROL, {}, errno.EPERM),
+    Row(unsent_ioctls.IOC_SMI_EVENTS, {"gpuid": 1}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_SET_XNACK_MODE, {"xnack_enabled": 1}, errno.EPERM),
+    Row(unsent_ioctls.IOC_SET_XNACK_MODE, {"xnack_enabled": -1}, 0),
+    Row(unsent_ioctls.IOC_RUNTIME_ENABLE, {}, 0),
     Row(kfd.IOC_GET_VERSION, {}, 0, inject=("gpu-gone",)),
     Row(kfd.IOC_GET_CLOCK_COUNTERS, on_gpu(), errno.ENODEV, acquire=False, inject=("gpu-gone",)),
 )
@@ -301,7 +302,7 @@ def _name(row: Row) -> str:
 @pytest.mark.parametrize("row", ROWS, ids=_name)
 def test_the_kernels_errno(row: Row) -> None:
     early = [each for each in row.inject if each != "gpu-gone"]
-    with client(*early, acquire=row.acquire, kernel=row.kernel) as c:
+    with client(*early, acquire=row.acquire, linux=row.linux) as c:
         if "gpu-gone" in row.inject:
             c.machine.injector.add("gpu-gone")
         values = row.change(c) if callable(row.change) else row.change
@@ -309,7 +310,7 @@ def test_the_kernels_errno(row: Row) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "kernel", "expected"),
+    ("number", "linux", "expected"),
     [
         (0x00, "7.0", errno.ENOTTY),
         (0x29, "7.0", errno.ENOTTY),
@@ -317,8 +318,8 @@ def test_the_kernels_errno(row: Row) -> None:
         (0x28, "7.2", errno.EPERM),
     ],
 )
-def test_numbers_outside_the_table(number: int, kernel: str, expected: int) -> None:
-    with client(kernel=kernel) as c, pytest.raises(OSError) as caught:
+def test_numbers_outside_the_table(number: int, linux: str, expected: int) -> None:
+    with client(linux=linux) as c, pytest.raises(OSError) as caught:
         c.driver.ioctl(c.kfd, ioc("rw", "K", number, 16), bytearray(16))
     assert caught.value.errno == expected
 
@@ -345,4 +346,4 @@ def test_output_is_copied_back_when_the_call_fails() -> None:
         wait = kfd.WAIT_EVENTS.new(num_events=1, events_ptr=ids.address)
         with pytest.raises(OSError):
             c.call(kfd.IOC_WAIT_EVENTS, wait)
-        assert wait["wait_result"] == kfd.KFD_IOC_WAIT_RESULT_FAIL
+        assert wait["wait_result"] == unsent_ioctls.KFD_IOC_WAIT_RESULT_FAIL

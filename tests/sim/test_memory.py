@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 
 import pytest
+from kmd import unsent_ioctls
 from sim.device import GTT, PAGE, VRAM, VRAM_PUBLIC, client
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 
 
 def test_uncached_gtt_is_coherent_both_ways() -> None:
@@ -50,7 +51,7 @@ def test_stores_of_both_sides_to_one_page_are_kept_byte_for_byte() -> None:
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         vm.write(va, b"gpu!")
         host.view[100:104] = b"host"
-        vm.view(va + 200, 4, Access.WRITE)[:] = b"view"
+        vm.view(va + 200, 4, AccessKind.WRITE)[:] = b"view"
         vm.flush_hdp()
         assert vm.read(va, 4) == b"gpu!" and vm.read(va + 100, 4) == b"host" and vm.read(va + 200, 4) == b"view"
         vm.write_back()
@@ -111,11 +112,11 @@ def test_instructions_stay_as_first_fetched_until_invalidated(inject: tuple[str,
 @pytest.mark.parametrize(
     ("flags", "access", "why"),
     [
-        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, Access.WRITE, "read only"),
-        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, Access.EXECUTE, "no execute"),
+        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, AccessKind.WRITE, "read only"),
+        (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, AccessKind.EXECUTE, "no execute"),
     ],
 )
-def test_permissions_fault(flags: int, access: Access, why: str) -> None:
+def test_permissions_fault(flags: int, access: AccessKind, why: str) -> None:
     with client() as c:
         buffer = c.alloc(PAGE, flags)
         with pytest.raises(Fault) as caught:
@@ -149,8 +150,8 @@ def test_vram_without_public_is_mapped_too(inject: tuple[str, ...]) -> None:
     with client(*inject) as c:
         buffer = c.alloc(PAGE, VRAM)
         c.host(buffer).view[:4] = b"seen"
-        exported = c.call(kfd.IOC_EXPORT_DMABUF, handle=buffer["handle"])["dmabuf_fd"]
-        flags = c.call(kfd.IOC_GET_DMABUF_INFO, dmabuf_fd=exported)["flags"]
+        exported = c.call(unsent_ioctls.IOC_EXPORT_DMABUF, handle=buffer["handle"])["dmabuf_fd"]
+        flags = c.call(unsent_ioctls.IOC_GET_DMABUF_INFO, dmabuf_fd=exported)["flags"]
         assert flags == kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM
         c.driver.close(exported)
 

@@ -48,13 +48,13 @@ from sim.outsider import (
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Any]:
-    """serve(chip, kernel, *faults): a device of its own, and its socket."""
+    """serve(chip, linux, *faults): a device of its own, and its socket."""
     children: list[subprocess.Popen[str]] = []
 
-    def start(chip: str = "r9700", kernel: str = "7.0", *faults: str) -> Path:
+    def start(chip: str = "r9700", linux: str = "7.0", *faults: str) -> Path:
         path = tmp_path / f"{len(children)}.sock"
         words = [sys.executable, "-m", "zinc_rt.cli", "sim", "--socket", str(path), "--chip", chip]
-        words += ["--stay", "--kernel", kernel, *(word for fault in faults for word in ("--inject", fault))]
+        words += ["--stay", "--linux", linux, *(word for fault in faults for word in ("--inject", fault))]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         children.append(child)
         assert child.stdout is not None and json.loads(child.stdout.readline()) == {"ready": str(path)}
@@ -70,11 +70,11 @@ def serve(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("chip", "kernel", "sdma"),
+    ("chip", "linux", "sdma"),
     [("r9700", "7.0", "7"), ("rx9060xt", "6.12", "7"), ("rx7900xtx", "6.8", "6"), ("strix-halo", "7.0", "6")],
 )
-def test_copies_fences_and_events_of_both_engines(serve: Any, chip: str, kernel: str, sdma: str) -> None:
-    client = Outsider(serve(chip, kernel))
+def test_copies_fences_and_events_of_both_engines(serve: Any, chip: str, linux: str, sdma: str) -> None:
+    client = Outsider(serve(chip, linux))
     wire = client.wire
     assert wire.text(f"{DRM}/ip_discovery/die/0/42/0/major") == f"{sdma}\n"
     assert struct.unpack("<II", client.ioctl(GET_VERSION, bytes(8)))[0] == 1

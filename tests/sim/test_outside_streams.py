@@ -9,11 +9,11 @@ from sim.cp_support import Bench
 from sim.outside_streams import CODE, IB, SDMA, STREAMS, Stream
 
 from zinc_rt.pm4 import Generation
-from zinc_rt.pm4.decode import Bad, decode_stream
-from zinc_rt.sim.decode import Forms
-from zinc_rt.sim.execute import EXECUTE
+from zinc_rt.pm4.decode import BadPacket, decode_stream
+from zinc_rt.sim.cp.decode import PacketForms
+from zinc_rt.sim.cp.execute import EXECUTE
+from zinc_rt.sim.cp.sdma_packets import PACKETS as SDMA_PACKETS
 from zinc_rt.sim.interfaces import QueueKind, QueueState
-from zinc_rt.sim.sdma_packets import PACKETS as SDMA_PACKETS
 
 PM4 = [each for each in STREAMS if each.kind is not SDMA]
 
@@ -27,7 +27,7 @@ def test_the_runtime_reads_what_the_program_meant(stream: Stream) -> None:
     items = decode_stream(stream.words, Generation.GFX12)
     assert [getattr(item.packet, "NAME", item.packet) for item in items] == [name for name, _ in stream.says]
     for item, (_, fields) in zip(items, stream.says, strict=True):
-        assert not isinstance(item.packet, Bad)
+        assert not isinstance(item.packet, BadPacket)
         assert {key: getattr(item.packet, key) for key in fields} == dict(fields)
         again = item.packet.words(Generation.GFX12)
         assert again == list(stream.words[item.offset : item.offset + item.length])
@@ -35,7 +35,7 @@ def test_the_runtime_reads_what_the_program_meant(stream: Stream) -> None:
 
 @pytest.mark.parametrize("stream", PM4, ids=named)
 def test_the_device_reads_what_the_program_meant(stream: Stream) -> None:
-    forms, index = Forms(EXECUTE, Generation.GFX12), 0
+    forms, index = PacketForms(EXECUTE, Generation.GFX12), 0
     for name, fields in stream.says:
         form = forms.of(stream.words[index])
         packet = form.view(stream.words, index)
@@ -60,8 +60,8 @@ def test_the_device_does_what_the_program_wanted(stream: Stream) -> None:
     for va, dwords in stream.after.items():
         assert struct.unpack(f"<{len(dwords)}I", bench.space.read(va, 4 * len(dwords))) == dwords
     # no engine runs waves here, and kfdtest writes its fence into the buffer it runs from
-    assert set(bench.kernel.rules()) - {"no-shader-engine", "written-after-fetch"} == stream.rules
-    assert tuple(what for kind, what in bench.kernel.heard if kind == "interrupt") == stream.interrupts
+    assert set(bench.kmd.rules()) - {"no-shader-engine", "written-after-fetch"} == stream.rules
+    assert tuple(what for kind, what in bench.kmd.heard if kind == "interrupt") == stream.interrupts
     assert queue.hardware.rptr in (len(stream.words) * queue.unit, 4 * queue.unit), "not all of it was read"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.sim.clocks import Lane
-from zinc_rt.sim.work import Pending, Work
+from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.work import Pending, Work
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
@@ -17,7 +17,7 @@ def test_endless_waves_with_a_fence_behind_them_have_one_turn_at_a_time(seed: in
         return False
 
     pending = Pending(seed)
-    pending.launch(Work(Lane.WAVES, "endless", endless))
+    pending.launch(Work(WorkKind.WAVES, "endless", endless))
     pending.launch(Work(None, "fence", lambda: True))
     turns.clear()
     pending.run(64)

@@ -13,11 +13,11 @@ from sim.cp_support import FENCE, Bench, fence
 from sim.lives import Swap, kfd_life, passed_unseen, plant_struct, swapped, user_queue_life
 
 from zinc_rt.kmd.uapi import amdgpu, kfd
-from zinc_rt.kmd.uapi.layout import Ioctl
+from zinc_rt.kmd.uapi.structs import Ioctl
 from zinc_rt.pm4 import Sh
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     CopyData,
@@ -125,14 +125,14 @@ def test_a_wrong_default_of_a_fence(field: str, value: int, says: str, monkeypat
     bench = Bench()
     queue = bench.queue()
     queue.submit(ReleaseMem(FENCE, 7))
-    found = " ".join([queue.report, *bench.kernel.rules()])
+    found = " ".join([queue.report, *bench.kmd.rules()])
     assert says in found or (says == "no fence" and bench.space.u32(FENCE) == 0)
 
 
 def test_a_wrong_event_index_is_an_error_and_not_a_remark() -> None:
     bench = Bench()
     bench.queue().submit(fence(7, event_index=6))
-    (found,) = bench.kernel.findings
+    (found,) = bench.kmd.findings
     assert (found.rule, found.severity) == ("event-index", Severity.ERROR)
     assert "event type 0x14, which goes with 5" in found.sentence
 
@@ -144,14 +144,14 @@ def test_a_discard_is_an_error_in_a_fence_and_in_an_acquire() -> None:
     ):
         bench = Bench()
         bench.queue().submit(packet)
-        (found,) = bench.kernel.findings
+        (found,) = bench.kmd.findings
         assert (found.rule, found.severity) == ("cache-discard", Severity.ERROR)
 
 
 def test_shader_done_goes_with_its_own_index() -> None:
     bench = Bench()
     bench.queue().submit(fence(7, event_type=0x2F, event_index=6))
-    assert bench.kernel.rules() == [] and bench.space.u32(FENCE) == 7
+    assert bench.kmd.rules() == [] and bench.space.u32(FENCE) == 7
 
 
 PROGRAM = 0x10F000
@@ -178,7 +178,7 @@ def test_no_wrong_opcode_passes(packet: Packet) -> None:
         queue = bench.queue()
         words = packet.words(bench.generation)
         queue.send([words[0] ^ 1 << 8 + bit, *words[1:], *fence(9).words(bench.generation)])
-        assert queue.state is QueueState.HUNG or bench.kernel.findings, f"bit {bit}"
+        assert queue.state is QueueState.HUNG or bench.kmd.findings, f"bit {bit}"
 
 
 @pytest.mark.parametrize("register", [Sh.PGM_LO + 1, Sh.PGM_LO - 2, Sh.PGM_LO + 0x40, 0x0C])
@@ -191,7 +191,7 @@ def test_a_wrong_address_of_the_program_register_faults(register: int) -> None:
         DispatchDirect(1, 1, 1, 0x8005),
     )
     assert queue.state is QueueState.HUNG
-    assert any(kind == "vm_fault" for kind, _ in bench.kernel.heard)
+    assert any(kind == "vm_fault" for kind, _ in bench.kmd.heard)
 
 
 def test_a_wrong_address_of_the_workgroup_size_is_named() -> None:
@@ -201,7 +201,7 @@ def test_a_wrong_address_of_the_workgroup_size_is_named() -> None:
         SetShReg(Sh.NUM_THREAD_X + 3, (32, 1, 1)),
         DispatchDirect(1, 1, 1, 0x8005),
     )
-    assert "group-size" in bench.kernel.rules()
+    assert "group-size" in bench.kmd.rules()
 
 
 @pytest.mark.parametrize("register", [0x214, 0x230, 0x3FF0, 0x1F0])
@@ -209,4 +209,4 @@ def test_registers_that_are_privileged_or_nobodys_are_refused_or_named(register:
     bench = Bench()
     queue = bench.queue()
     queue.submit(SetShReg(register, (0,)))
-    assert queue.state is QueueState.HUNG or "register-unknown" in bench.kernel.rules()
+    assert queue.state is QueueState.HUNG or "register-unknown" in bench.kmd.rules()

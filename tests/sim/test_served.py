@@ -17,19 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kmd import unsent_ioctls
 
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import HostArray
-from zinc_rt.sim import client as served
+from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.sim.chips import CHIPS
-from zinc_rt.sim.client import SimClient
 from zinc_rt.sim.inject import BY_NAME
-from zinc_rt.sim.profiles import KERNELS
-from zinc_rt.sim.server import listing
+from zinc_rt.sim.profiles import LINUX_VERSIONS
+from zinc_rt.sim.serve import client as served
+from zinc_rt.sim.serve.client import SimClient
+from zinc_rt.sim.serve.server import listing
 
 NOP = 0xFFFF1000
 IDLE_CPU_LIMIT = (
@@ -91,7 +92,7 @@ class TestServed:
         watcher = SimClient()
         script = (
             "import sys, os\n"
-            "from zinc_rt.sim.client import SimClient\n"
+            "from zinc_rt.sim.serve.client import SimClient\n"
             "from zinc_rt.kmd.discover import find_gpus\n"
             "from zinc_rt.kmd.kfd import KfdProcess\n"
             "from zinc_rt.kmd.transport import Placement\n"
@@ -183,7 +184,7 @@ class TestServed:
             with pytest.raises(OSError) as caught:
                 driver.ioctl(fd, kfd.IOC_WAIT_EVENTS.request, wait.raw)
             assert caught.value.errno == errno.EFAULT
-            assert wait["wait_result"] == kfd.KFD_IOC_WAIT_RESULT_FAIL
+            assert wait["wait_result"] == unsent_ioctls.KFD_IOC_WAIT_RESULT_FAIL
         driver.close_all()
 
     @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ class TestServed:
         driver.close_all()
 
     def test_options_reach_the_device_and_bad_ones_are_one_clear_error(self) -> None:
-        driver = SimClient(name="other", chip="gfx1100", kernel="6.12")
+        driver = SimClient(name="other", chip="gfx1100", linux="6.12")
         assert driver.device["chip"] == "gfx1100"
         assert b"6.12" in driver.read_file("/proc/version")
         driver.close_all()
@@ -263,4 +264,4 @@ def test_the_outside_client_of_the_manual_runs(tmp_path: Path) -> None:
 
 def test_the_listing_names_every_row() -> None:
     shown = listing()
-    assert all(name in shown for name in (*CHIPS, *KERNELS, *BY_NAME))
+    assert all(name in shown for name in (*CHIPS, *LINUX_VERSIONS, *BY_NAME))

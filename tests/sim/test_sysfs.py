@@ -9,8 +9,8 @@ import pytest
 from sim.device import machine
 
 from zinc_rt.sim.chips import CHIPS
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.profiles import KERNELS
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.profiles import LINUX_VERSIONS
 
 NODE = "/sys/devices/virtual/kfd/kfd/topology/nodes/1"
 # reference table: control stack, save area, debugger bytes, whole buffer
@@ -36,26 +36,26 @@ def test_context_save_area_as_the_kernel_sizes_it(chip: str) -> None:
 
 
 def test_gfx1151_differs_between_kernels() -> None:
-    for kernel, save in (("6.17", 0xD4C000), ("7.0", 0x124C000)):
-        with machine(chip="gfx1151", kernel=kernel) as owner:
-            from zinc_rt.sim.kfd_queues import node_cwsr
+    for linux, save in (("6.17", 0xD4C000), ("7.0", 0x124C000)):
+        with machine(chip="gfx1151", linux=linux) as owner:
+            from zinc_rt.sim.driver.kfd_queues import node_cwsr
 
             assert node_cwsr(owner.gpus[0]).save_restore_bytes == save
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("linux", LINUX_VERSIONS)
 @pytest.mark.parametrize("chip", CHIPS)
-def test_properties(chip: str, kernel: str) -> None:
-    with machine(chip=chip, kernel=kernel) as owner:
+def test_properties(chip: str, linux: str) -> None:
+    with machine(chip=chip, linux=linux) as owner:
         row, gpu = CHIPS[chip], owner.gpus[0]
         seen = properties(owner.read_file(f"{NODE}/properties"))
         assert int(seen["simd_count"]) == 2 * row.cus
         assert int(seen["gfx_target_version"]) == row.target
         assert int(seen["array_count"]) // int(seen["simd_arrays_per_engine"]) == row.shader_engines
         assert f"renderD{seen['drm_render_minor']}" in owner.list_dir("/dev/dri")
-        assert ("cwsr_size" in seen) == gpu.kernel.cwsr_in_sysfs
+        assert ("cwsr_size" in seen) == gpu.linux.cwsr_in_sysfs
         assert owner.read_file(f"{NODE}/gpu_id") == f"{gpu.gpu_id}\n".encode()
-        assert owner.read_file("/proc/sys/kernel/osrelease").decode().strip() == gpu.kernel.release
+        assert owner.read_file("/proc/sys/kernel/osrelease").decode().strip() == gpu.linux.release
 
 
 def test_the_class_link_shows_the_same_and_the_cpu_node_has_no_gpu() -> None:

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kmd import unsent_ioctls
 from sim.device import IdleCp, machine
 
 from zinc_rt.kmd.uapi import amdgpu, drm
-from zinc_rt.kmd.uapi.host import HostArray, u32_array
-from zinc_rt.kmd.uapi.layout import Ioctl, Record
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.gpu import Gpu
-from zinc_rt.sim.machine import Machine
+from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.machine import SimMachine
 
 PAGE = 4096
 ENOTSUPP = 524
@@ -25,15 +26,14 @@ LATER = (1 << 63) - 1
 
 
 class RenderClient:
-    def __init__(self, owner: Machine) -> None:
+    def __init__(self, owner: SimMachine) -> None:
         self.machine, self.driver, self.gpu = owner, SimDriver(owner), owner.gpus[0]
         self.drm = self.driver.open("/dev/dri/renderD128", 2)
         self.arrays: list[HostArray] = []
         self.va: dict[int, int] = {}
         self._va = 0x4000_0000
 
-    def call(self, command: Ioctl, **values: Any) -> Record:
-        assert command.struct is not None
+    def call(self, command: Ioctl, **values: Any) -> StructBytes:
         record = command.struct.new(**values)
         self.driver.ioctl(self.drm, command.request, record.raw)
         return record
@@ -89,8 +89,8 @@ class RenderClient:
 
 
 @contextlib.contextmanager
-def render(*inject: str, kernel: str = "7.0", chip: str = "r9700") -> Iterator[RenderClient]:
-    with machine(*inject, kernel=kernel, chip=chip) as owner:
+def render(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[RenderClient]:
+    with machine(*inject, linux=linux, chip=chip) as owner:
         client = RenderClient(owner)
         yield client
         client.driver.exit()
@@ -126,9 +126,9 @@ CREATE: tuple[tuple[int, dict[str, int], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("number", "changes", "kernel"), CREATE)
-def test_creates_errno(number: int, changes: dict[str, int], kernel: str) -> None:
-    with render(kernel=kernel) as c:
+@pytest.mark.parametrize(("number", "changes", "linux"), CREATE)
+def test_creates_errno(number: int, changes: dict[str, int], linux: str) -> None:
+    with render(linux=linux) as c:
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create(**changes)) == number
 
 
@@ -141,7 +141,7 @@ def test_wptr_must_be_a_buffer_of_one_page_and_eop_mapped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "chip", "inject", "mask", "slots", "number"),
+    ("linux", "chip", "inject", "mask", "slots", "number"),
     [
         ("7.0", "r9700", (), 2, 4, 0),
         ("7.0", "r9700", ("user-queue-off",), 0, 0, ENOTSUPP),
@@ -154,9 +154,9 @@ def test_wptr_must_be_a_buffer_of_one_page_and_eop_mapped() -> None:
     ],
 )
 def test_availability_rows(
-    kernel: str, chip: str, inject: tuple[str, ...], mask: int, slots: int, number: int
+    linux: str, chip: str, inject: tuple[str, ...], mask: int, slots: int, number: int
 ) -> None:
-    with render(*inject, kernel=kernel, chip=chip) as c:
+    with render(*inject, linux=linux, chip=chip) as c:
         device = amdgpu.INFO_DEVICE.read(c.info(amdgpu.AMDGPU_INFO_DEV_INFO, 448))
         ip = amdgpu.INFO_HW_IP.read(c.info(amdgpu.AMDGPU_INFO_HW_IP_INFO, 40, hw_ip_type=1))
         assert (device["userq_ip_mask"], ip["userq_num_slots"]) == (mask, slots)
@@ -164,7 +164,7 @@ def test_availability_rows(
 
 
 def test_kernel_6_12_knows_neither_the_doorbell_domain_nor_the_ioctls() -> None:
-    with render(kernel="6.12") as c:
+    with render(linux="6.12") as c:
         domain = amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
         assert c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=domain) == errno.EINVAL
         assert c.errno(amdgpu.IOCTL_USERQ, op=1) == errno.EINVAL
@@ -240,8 +240,8 @@ def test_a_hung_queues_fences_are_cancelled_when_it_is_freed() -> None:
         c.gpu.cp.stuck = True
         c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=1)
         assert signalled(c, syncobj) == errno.ECANCELED
-        context = c.call(amdgpu.IOCTL_CTX, op=1)["new_ctx_id"]
-        assert c.call(amdgpu.IOCTL_CTX, op=4, ctx_id=context)["state_flags"] == 0  # made after the reset
+        context = c.call(unsent_ioctls.IOCTL_CTX, op=1)["new_ctx_id"]
+        assert c.call(unsent_ioctls.IOCTL_CTX, op=4, ctx_id=context)["state_flags"] == 0  # made after the reset
 
 
 VA: tuple[tuple[int, dict[str, int]], ...] = (
@@ -278,7 +278,7 @@ def test_clear_keeps_what_sticks_out_and_overlap_is_refused() -> None:
         whole = c.mapping(handle, 0x5000_0000, 3 * PAGE)
         c.call(amdgpu.IOCTL_GEM_VA, **whole)
         assert c.errno(amdgpu.IOCTL_GEM_VA, **whole) == errno.EINVAL
-        c.call(amdgpu.IOCTL_GEM_VA, **c.mapping(0, 0x5000_1000, PAGE, amdgpu.AMDGPU_VA_OP_CLEAR))
+        c.call(amdgpu.IOCTL_GEM_VA, **c.mapping(0, 0x5000_1000, PAGE, unsent_ioctls.AMDGPU_VA_OP_CLEAR))
         file = c.driver.process.files[c.drm]
         spans = [(span.start, span.size_bytes, span.offset) for span in file.vm.spans]  # type: ignore[attr-defined]
         assert spans == [(0x5000_0000, PAGE, 0), (0x5000_2000, PAGE, 2 * PAGE)]
@@ -309,20 +309,20 @@ OTHER: tuple[tuple[Ioctl, dict[str, int], int], ...] = (
     (amdgpu.IOCTL_INFO, {"query": 0x5, "return_pointer": PAGE, "return_size": 8}, errno.EFAULT),
     (amdgpu.IOCTL_INFO, {"query": 0x7F, "return_pointer": PAGE, "return_size": 8}, errno.EINVAL),
     (amdgpu.IOCTL_INFO, {"query": 2, "hw_ip_type": 77, "return_pointer": PAGE, "return_size": 8}, errno.EINVAL),
-    (amdgpu.IOCTL_CTX, {"op": 9}, errno.EINVAL),
-    (amdgpu.IOCTL_CTX, {"op": 4, "ctx_id": 3}, errno.EINVAL),
-    (amdgpu.IOCTL_CTX, {"op": 1, "priority": 512}, errno.EACCES),
+    (unsent_ioctls.IOCTL_CTX, {"op": 9}, errno.EINVAL),
+    (unsent_ioctls.IOCTL_CTX, {"op": 4, "ctx_id": 3}, errno.EINVAL),
+    (unsent_ioctls.IOCTL_CTX, {"op": 1, "priority": 512}, errno.EACCES),
     (drm.IOCTL_SYNCOBJ_CREATE, {"flags": 2}, errno.EINVAL),
     (drm.IOCTL_SYNCOBJ_DESTROY, {"handle": 4}, errno.EINVAL),
     (drm.IOCTL_SYNCOBJ_SIGNAL, {}, errno.EINVAL),
     (drm.IOCTL_SYNCOBJ_RESET, {"count_handles": 1}, errno.EFAULT),
     (drm.IOCTL_SYNCOBJ_WAIT, {"count_handles": 1, "handles": PAGE}, errno.EFAULT),
     (drm.IOCTL_SYNCOBJ_WAIT, {"flags": 1 << 30}, errno.EINVAL),
-    (drm.IOCTL_GET_CAP, {"capability": 99}, errno.EINVAL),
-    (drm.IOCTL_PRIME_FD_TO_HANDLE, {"fd": -1}, errno.EBADF),
-    (drm.IOCTL_PRIME_HANDLE_TO_FD, {"handle": 5}, errno.ENOENT),
-    (amdgpu.IOCTL_GEM_USERPTR, {"addr": 1, "size": PAGE}, errno.EINVAL),
-    (amdgpu.IOCTL_GEM_USERPTR, {"addr": PAGE, "size": PAGE, "flags": 8}, errno.EFAULT),
+    (unsent_ioctls.IOCTL_GET_CAP, {"capability": 99}, errno.EINVAL),
+    (unsent_ioctls.IOCTL_PRIME_FD_TO_HANDLE, {"fd": -1}, errno.EBADF),
+    (unsent_ioctls.IOCTL_PRIME_HANDLE_TO_FD, {"handle": 5}, errno.ENOENT),
+    (unsent_ioctls.IOCTL_GEM_USERPTR, {"addr": 1, "size": PAGE}, errno.EINVAL),
+    (unsent_ioctls.IOCTL_GEM_USERPTR, {"addr": PAGE, "size": PAGE, "flags": 8}, errno.EFAULT),
     (amdgpu.IOCTL_USERQ_WAIT, {"syncobj_handles": PAGE, "num_syncobj_handles": 1}, errno.EFAULT),
 )
 
@@ -336,6 +336,6 @@ def test_the_render_nodes_errno(command: Ioctl, values: dict[str, int], number: 
 def test_a_buffer_travels_as_dma_buf_between_files() -> None:
     with render() as c:
         handle = c.buffer()
-        fd = c.call(drm.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]
-        assert c.call(drm.IOCTL_PRIME_FD_TO_HANDLE, fd=fd)["handle"] == handle
-        assert isinstance(c.gpu, Gpu)
+        fd = c.call(unsent_ioctls.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]
+        assert c.call(unsent_ioctls.IOCTL_PRIME_FD_TO_HANDLE, fd=fd)["handle"] == handle
+        assert isinstance(c.gpu, SimGpu)

@@ -21,8 +21,8 @@ from zinc_rt.pm4.packets.control import IndirectBuffer
 from zinc_rt.pm4.packets.data import WriteData
 from zinc_rt.pm4.packets.sync import ReleaseMem
 from zinc_rt.pm4.packets.userq import ProtectedFenceSignal
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.machine import SimMachine
 
 BAD_PACKET = 0xC000F200  # an opcode nobody has
 POISON = 0xDEADBEEF
@@ -30,8 +30,8 @@ UNMAPPED = 0x6000_0000_0000
 
 
 @contextlib.contextmanager
-def machine(*inject: str, kernel: str = "7.0", chip: str = "r9700") -> Iterator[Machine]:
-    made = Machine(chip, kernel, inject, time_scale=0.02)
+def machine(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[SimMachine]:
+    made = SimMachine(chip, linux, inject, time_scale=0.02)
     try:
         yield made
     finally:
@@ -39,7 +39,7 @@ def machine(*inject: str, kernel: str = "7.0", chip: str = "r9700") -> Iterator[
 
 
 @contextlib.contextmanager
-def kfd_gpu(owner: Machine) -> Iterator[KfdGpu]:
+def kfd_gpu(owner: SimMachine) -> Iterator[KfdGpu]:
     driver = SimDriver(owner)
     node = find_gpus(driver).gpus[0].node
     assert node is not None
@@ -92,7 +92,7 @@ class Word:
         return within(seconds, lambda: self.value == value)
 
 
-def alive(owner: Machine) -> bool:
+def alive(owner: SimMachine) -> bool:
     """A fresh process's queue writes a fence."""
     with kfd_gpu(owner) as gpu:
         fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
@@ -101,9 +101,9 @@ def alive(owner: Machine) -> bool:
 
 
 @pytest.mark.parametrize("chip", ["r9700", "gfx1200", "gfx1100", "gfx1151"])
-@pytest.mark.parametrize("kernel", ["6.12", "6.18.y", "7.0"])
-def test_a_fence_on_every_chip_and_kernel(chip: str, kernel: str) -> None:
-    with machine(chip=chip, kernel=kernel) as owner:
+@pytest.mark.parametrize("linux", ["6.12", "6.18.y", "7.0"])
+def test_a_fence_on_every_chip_and_kernel(chip: str, linux: str) -> None:
+    with machine(chip=chip, linux=linux) as owner:
         assert alive(owner)
         assert not owner.findings and not owner.gpus[0].memory.bos
 
@@ -135,7 +135,7 @@ def test_a_bad_packet_hangs_its_queue_and_destroying_it_resets_only_that() -> No
 
 
 def test_on_an_old_kernel_the_whole_gpu_is_reset_and_every_process_must_start_again() -> None:
-    with machine(kernel="6.12") as owner:
+    with machine(linux="6.12") as owner:
         with contextlib.ExitStack() as clients:
             gpu, bystander = (clients.enter_context(kfd_gpu(owner)) for _ in range(2))
             queue = gpu.create_queue(ring_bytes=1 << 16)

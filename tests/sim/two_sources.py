@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.layout import Struct
+from zinc_rt.kmd.uapi.structs import Struct
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.bits import Bits, mask_of
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet, Place
+from zinc_rt.pm4.packet import Packet, Place
 from zinc_rt.pm4.packets import PACKETS
 from zinc_rt.pm4.registers import CONFIG, REGISTERS, SH, UCONFIG
 from zinc_rt.pm4.registers import Register as RuntimeRegister
@@ -18,8 +18,8 @@ from zinc_rt.sim.tables import amdgpu as sim_amdgpu
 from zinc_rt.sim.tables import caches, packets, registers
 from zinc_rt.sim.tables import drm as sim_drm
 from zinc_rt.sim.tables import kfd as sim_kfd
-from zinc_rt.sim.tables.layout import Field, Row
-from zinc_rt.sim.tables.structs import Layout
+from zinc_rt.sim.tables.layout import PacketRow, TableField
+from zinc_rt.sim.tables.structs import StructLayout
 
 HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
     (kfd, sim_kfd, "kfd_ioctl.h"),
@@ -36,7 +36,7 @@ def said(what: str, runtime: object, device: object, source: str) -> str:
 # --- structs and ioctls ---
 
 
-def struct_differences(runtime: Struct, device: Layout, name: str, header: str) -> Iterator[str]:
+def struct_differences(runtime: Struct, device: StructLayout, name: str, header: str) -> Iterator[str]:
     if runtime.size_bytes != device.size_bytes:
         yield said(f"{name} size", runtime.size_bytes, device.size_bytes, header)
     for field, member in device.fields.items():
@@ -50,19 +50,12 @@ def struct_differences(runtime: Struct, device: Layout, name: str, header: str) 
             yield said(f"{name}.{field}", f"{theirs.count} x {theirs.kind}", member, header)
         if theirs.c_path != (member.c or field):
             yield said(f"{name}.{field} in C", theirs.c_path, member.c or field, header)
-    arrays = {(each.field, each.count, each.element_bytes, each.way.value, each.per) for each in runtime.pointers}
-    ours = {
-        (each.pointer, each.count, each.element_bytes, {"both": "inout"}.get(each.way, each.way), each.per)
-        for each in device.arrays
-    }
-    if arrays != ours:
-        yield said(f"{name}'s arrays", sorted(arrays - ours), sorted(ours - arrays), header)
 
 
 def interface_differences(runtime: ModuleType, device: ModuleType, header: str) -> Iterator[str]:
     for name, value in vars(device).items():
         theirs = getattr(runtime, name, None)
-        if isinstance(value, Layout) and isinstance(theirs, Struct):
+        if isinstance(value, StructLayout) and isinstance(theirs, Struct):
             yield from struct_differences(theirs, value, name, header)
         elif isinstance(value, int) and isinstance(theirs, int) and value != theirs:
             yield said(name, hex(theirs), hex(value), header)
@@ -75,7 +68,7 @@ def interface_differences(runtime: ModuleType, device: ModuleType, header: str) 
         numbers = (ioctl.type_, hex(ioctl.number), ioctl.direction)
         if numbers != (mine.type_, hex(mine.number), mine.direction):
             yield said(ioctl.name, numbers, (mine.type_, hex(mine.number), mine.direction), header)
-        names = (ioctl.struct and ioctl.struct.c_name, mine.layout and mine.layout.c_name)
+        names = (ioctl.struct.c_name, mine.layout and mine.layout.c_name)
         if names[0] != names[1]:
             yield said(f"{ioctl.name}'s struct", *names, header)
 
@@ -101,7 +94,7 @@ def _spans(place: Place) -> list[tuple[int, int, int]]:
     return [(span.dword, span.high, span.low) for span in place.spans]
 
 
-def _field_spans(field: Field) -> list[tuple[int, int, int]]:
+def _field_spans(field: TableField) -> list[tuple[int, int, int]]:
     if field.group:
         return [(field.dword, 31, 0)]
     if field.width <= 32:
@@ -109,7 +102,7 @@ def _field_spans(field: Field) -> list[tuple[int, int, int]]:
     return [(field.dword, 31, 0), (field.dword + 1, field.width - 33, 0)]
 
 
-def packet_differences(runtime: type[Packet], row: Row) -> Iterator[str]:
+def packet_differences(runtime: type[Packet], row: PacketRow) -> Iterator[str]:
     name = row.name
     if int(runtime.OP) != row.opcode:
         yield said(f"{name} opcode", hex(runtime.OP), hex(row.opcode), PAL)
@@ -133,7 +126,7 @@ def packet_differences(runtime: type[Packet], row: Row) -> Iterator[str]:
         yield from _value_differences(f"{name}.{key}", place, field)
 
 
-def _value_differences(what: str, place: Place, field: Field) -> Iterator[str]:
+def _value_differences(what: str, place: Place, field: TableField) -> Iterator[str]:
     everything = frozenset(range(1 << field.width)) if field.width < 8 else None
     for generation in Generation:
         theirs, ours = place.values(generation), field.allowed(generation)

@@ -20,7 +20,7 @@ from trace_logs import META, write
 from zinc_rt.errors import InputError, OutputError
 from zinc_rt.trace import frame
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.records import Event
+from zinc_rt.trace.records import EventRecord
 from zinc_rt.trace.writer import LogWriter
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_is_missing_or_cannot_be_made_says_so(tmp_path: Path) -> Non
 def test_a_full_disk_ends_the_recording_with_one_warning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
     writer = LogWriter(path, META, warn=warnings.append)
-    writer.write(Event("first", "", 0.0))
+    writer.write(EventRecord("first", "", 0.0))
     whole, room = os.write, 30
 
     def short(fd: int, data: bytes) -> int:
@@ -140,25 +140,25 @@ def test_a_full_disk_ends_the_recording_with_one_warning(path: Path, monkeypatch
         return count
 
     monkeypatch.setattr(os, "write", short)
-    writer.write(Event("second", "x" * 100, 1.0))
-    writer.write(Event("third", "", 2.0))
+    writer.write(EventRecord("second", "x" * 100, 1.0))
+    writer.write(EventRecord("third", "", 2.0))
     monkeypatch.undo()
     writer.close()
     assert len(warnings) == 1 and "No space left on device" in warnings[0]
     with LogReader(path) as log:
-        assert [record.name for record in log if isinstance(record, Event)] == ["first"]
+        assert [record.name for record in log if isinstance(record, EventRecord)] == ["first"]
 
 
 WRITES_FOR_EVER = """
 import sys
-from zinc_rt.trace.records import Event
+from zinc_rt.trace.records import EventRecord
 from zinc_rt.trace.writer import LogWriter
 writer = LogWriter(sys.argv[1], {})
 print("ready", flush=True)
 number = 0
 while True:
     writer.blob(b"%d " % number * 500)
-    writer.write(Event("n", str(number), 0.0))
+    writer.write(EventRecord("n", str(number), 0.0))
     number += 1
 """
 
@@ -173,7 +173,7 @@ def test_a_killed_writer_loses_at_most_the_record_it_was_writing(path: Path, slo
         child.wait()
         child.stdout.close()
         with LogReader(path) as log:
-            numbers = [int(record.detail) for record in log if isinstance(record, Event)]
+            numbers = [int(record.detail) for record in log if isinstance(record, EventRecord)]
             assert numbers == list(range(len(numbers)))
             assert len(log.problems) <= 2  # not closed, and perhaps a torn record
 

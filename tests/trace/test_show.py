@@ -14,10 +14,10 @@ from zinc_rt.errors import InputError, UsageError
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.trace.command import main
-from zinc_rt.trace.levels import Level
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
-from zinc_rt.trace.show import Value, lines, values
+from zinc_rt.trace.records import Level
+from zinc_rt.trace.show import StepValue, lines, values
 
 MODEL = FOLDER / "qwen3-q.gguf"
 Taps = dict[tuple[int, str], np.ndarray]
@@ -90,13 +90,13 @@ def test_what_is_not_there_is_refused_with_what_is_near(full: tuple[Path, Taps],
 
 def test_the_words_count_what_is_not_finite_and_find_the_ends() -> None:
     array = np.array([[3.0, np.nan, -7.5], [np.inf, 2.0, 0.0]], np.float32)
-    text = "\n".join(lines(Value(4, 1, "ADD x", "act.x", array, "made up")))
+    text = "\n".join(lines(StepValue(4, 1, "ADD x", "act.x", array, "made up")))
     assert "step 4, node 1  ADD x -> act.x" in text and "f32 [2, 3], made up" in text
     assert "min -7.5 at [0, 2], max 3 at [0, 0]" in text
     assert "mean -0.625" in text and "not finite: 2 of 6, the first at [0, 1]: nan" in text
     nothing = np.full((1, 2), np.nan, np.float32)
-    assert "not finite: 2 of 2" in "\n".join(lines(Value(0, 0, "n", "b", nothing, "")))
-    assert "empty" in "\n".join(lines(Value(0, 0, "n", "b", np.empty((0, 4), np.float32), "")))
+    assert "not finite: 2 of 2" in "\n".join(lines(StepValue(0, 0, "n", "b", nothing, "")))
+    assert "empty" in "\n".join(lines(StepValue(0, 0, "n", "b", np.empty((0, 4), np.float32), "")))
 
 
 def test_the_command_prints_and_exports(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

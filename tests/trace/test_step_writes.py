@@ -15,16 +15,17 @@ from zinc_rt.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.diff import diff
-from zinc_rt.trace.levels import LEVELS, Level
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
 from zinc_rt.trace.records import (
+    LEVELS,
     GraphCreated,
+    Level,
+    LogRecord,
     Output,
-    Part,
-    Record,
     Replayed,
     Retired,
+    WrittenPart,
     Wrote,
     from_fields,
     to_fields,
@@ -61,7 +62,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, Path]:
     return made
 
 
-def read(path: Path) -> list[Record]:
+def read(path: Path) -> list[LogRecord]:
     with LogReader(path) as log:
         assert not log.problems
         return list(log)
@@ -72,7 +73,7 @@ def block(path: Path) -> Wrote:
     return [each for each in read(path) if isinstance(each, Wrote) and each.parts][-1]
 
 
-def pieces(path: Path) -> Iterator[tuple[Part, bytes]]:
+def pieces(path: Path) -> Iterator[tuple[WrittenPart, bytes]]:
     wrote = block(path)
     with LogReader(path) as log:
         data = wrote.data or log.blob(wrote.blob)

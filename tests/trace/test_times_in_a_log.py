@@ -18,14 +18,14 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.gpu import Gpu
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.trace import frame
 from zinc_rt.trace.chrome import timeline
 from zinc_rt.trace.command import main
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
-from zinc_rt.trace.records import TIMED, Times
+from zinc_rt.trace.records import TIMED, TimesRecord
 
 MODEL = FOLDER / "qwen3-q.gguf"
 TICK_NS = 1000
@@ -35,7 +35,7 @@ TICK_NS = 1000
 def t1(monkeypatch: pytest.MonkeyPatch) -> Backend:
     """Simulated, with a counter that counts its readings."""
     readings = itertools.count(1)
-    monkeypatch.setattr(Gpu, "gpu_counter", lambda self: 100 * next(readings))
+    monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
     driver = SimDriver(sanitizer="fast")
     backend: Backend = open_t1(
         driver, ordering="canonical-1", kernels=kernel_set("gfx1201"), after=driver.close_all
@@ -60,7 +60,7 @@ def test_on_the_simulated_gpu_each_step_has_its_dispatches_on_a_track(t1: Backen
     path = tmp_path / "run.zlog"
     nodes = run(t1, path, times=True)
     with LogReader(path) as log:
-        found = [each for each in log if isinstance(each, Times)]
+        found = [each for each in log if isinstance(each, TimesRecord)]
         events = json.loads(timeline(log))["traceEvents"]
         assert log.header["times"] is True and log.problems == []
     assert [each.step for each in found] == [0, 1] and all(each.simulated for each in found)
@@ -113,7 +113,7 @@ def test_only_a_log_with_times_is_of_the_new_format_and_both_replay(tmp_path: Pa
     run(CpuBackend("canonical-1"), timed, times=True)
     assert (version_of(plain), version_of(timed)) == (frame.VERSION, frame.TIMES_VERSION) == (2, 3)
     with LogReader(plain) as log:
-        assert not any(isinstance(each, Times) for each in log)
+        assert not any(isinstance(each, TimesRecord) for each in log)
     assert replay(plain, ORACLE).equal and replay(timed, ORACLE).equal
 
 
@@ -131,7 +131,7 @@ def test_the_command_records_times_where_it_is_asked_for_them(
 
 def test_times_that_are_cut_off_or_name_no_kernel_are_refused() -> None:
     whole = TIMED.pack(0, 0, 0, 10)
-    assert list(Times(0, "c", False, 0.0, ("k",), whole).dispatches) == [(0, "k", 0, 10)]
+    assert list(TimesRecord(0, "c", False, 0.0, ("k",), whole).dispatches) == [(0, "k", 0, 10)]
     for kernels, data in ((("k",), whole[:-1]), ((), whole)):
         with pytest.raises(ValueError, match="times of step 0"):
-            list(Times(0, "c", False, 0.0, kernels, data).dispatches)
+            list(TimesRecord(0, "c", False, 0.0, kernels, data).dispatches)

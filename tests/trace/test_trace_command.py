@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.backends.cpu.oracle import CpuBackend, CpuVariant
+from zinc_rt.backends.cpu.oracle import CpuBackend, CpuExecutable
 from zinc_rt.devices import ORACLE
 from zinc_rt.engine import Engine
 from zinc_rt.exec import DeadlineMissed
@@ -192,7 +192,7 @@ class Failing(CpuBackend):
         self._left = 2
         self._error = error
 
-    def _run(self, variant: CpuVariant) -> None:
+    def _run(self, variant: CpuExecutable) -> None:
         self._left -= 1
         if self._left < 0:
             raise self._error

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zinc_rt.trace.records import Event, GraphCreated, Output, Record, Replayed, Retired, Wrote
+from zinc_rt.trace.records import EventRecord, GraphCreated, LogRecord, Output, Replayed, Retired, Wrote
 from zinc_rt.trace.writer import LogWriter
 
 META = {"tier": "t_cpu", "device": {"name": "test"}}
 
 
-def some_records(steps: int) -> list[Record]:
-    made: list[Record] = [GraphCreated(0, "tiny", "both", "ab" * 32)]
+def some_records(steps: int) -> list[LogRecord]:
+    made: list[LogRecord] = [GraphCreated(0, "tiny", "both", "ab" * 32)]
     for step in range(steps):
         made += [
             Wrote(0, (1, 1, 1), "step.counts", 4 * step, 12, data=bytes(range(12))),
@@ -19,10 +19,10 @@ def some_records(steps: int) -> list[Record]:
             Output(step, "request[slot].logits", "f32", (1, 8), "cd" * 32, 3, "logits"),
             Retired(step, 0.25, 0.75 + step),
         ]
-    return [*made, Event("end", "of the run", 9.0)]
+    return [*made, EventRecord("end", "of the run", 9.0)]
 
 
-def write(path: Path, steps: int = 3, *, close: bool = True) -> list[Record]:
+def write(path: Path, steps: int = 3, *, close: bool = True) -> list[LogRecord]:
     written = some_records(steps)
     writer = LogWriter(path, META)
     for number, record in enumerate(written):

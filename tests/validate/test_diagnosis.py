@@ -311,6 +311,13 @@ def test_what_only_later_steps_show_is_state(told: Told) -> None:
     assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
 
 
+def test_a_tier_that_holds_to_the_golden_is_not_accused_of_anothers_later_steps(told: Told, qwen3: str) -> None:
+    later = result("l_out-1", lambda x: -x, only=lambda program: not several_tokens(program))
+    said = told({"t1": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
+    assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
+    assert "--bisect" in said["next"]
+
+
 def test_a_prompt_in_one_pass_and_token_by_token(told: Told) -> None:
     said = told({"t1": element("kqv_out-1", 2, 0, one_ulp_up)}, "--tiers", "t1", "--nodes", "kqv_out-*")
     assert said["suspect"].startswith("one pass over the prompt and token by token differ: suspect positions")

@@ -11,14 +11,14 @@ import pytest
 from zinc_rt.golden.embedded import embedded
 from zinc_rt.report import Result
 from zinc_rt.validate import limits
-from zinc_rt.validate.capture import Run
-from zinc_rt.validate.checks import Reference, Subject
+from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.command import main
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
 from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT_GROWTH, GOLDEN, rounding
 
 PAIR = embedded()[1]
-SUBJECT = Subject("m", "t1", "m.npz", GOLDEN, "again")
+SUBJECT = CheckedPair("m", "t1", "m.npz", GOLDEN, "again")
 PROMPT, STEPS, WIDTH = 12, 3, 64
 
 
@@ -94,7 +94,9 @@ def rounded(values: dict[str, np.ndarray], seed: int = 1, by: float = 2.0**-24) 
 
 def isolated(batched: dict[str, np.ndarray], stepwise: dict[str, np.ndarray], *, same_bits: bool) -> Isolated:
     logits = np.ones((PROMPT + STEPS, 8), np.float32)
-    return Isolated(Run(logits, batched), Run(logits.copy(), stepwise), stream(), PROMPT, same_bits)
+    return Isolated(
+        CapturedRun(logits, batched), CapturedRun(logits.copy(), stepwise), stream(), PROMPT, same_bits
+    )
 
 
 REFERENCE = Reference(np.ones((PROMPT, 8), np.float32), {})
@@ -161,7 +163,7 @@ def drifted(rel_rms: float, name: str = "logits") -> Result:
 @pytest.mark.parametrize(("times", "status"), [(0.9, "pass"), (1.1, "fail")])
 @pytest.mark.parametrize("name", ["logits", "decode"])
 def test_drift_is_bounded_by_how_the_model_itself_rounds(name: str, times: float, status: str) -> None:
-    one = Run(np.ones((PROMPT + STEPS, 8), np.float32), {"l_out-0": np.ones((PROMPT, WIDTH), np.float32)})
+    one = CapturedRun(np.ones((PROMPT + STEPS, 8), np.float32), {"l_out-0": np.ones((PROMPT, WIDTH), np.float32)})
     other = replace(one, logits=one.logits * np.float32(1 + 1e-4))
     result = drifted(1e-4 * DRIFT_GROWTH * times, name)
     assert may_be_drift([result])

@@ -18,9 +18,9 @@ from seen import Planting, Seen, Validate
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine import Engine
 from zinc_rt.golden.format import write_golden
-from zinc_rt.golden.tiny import write_tiny
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES
-from zinc_rt.lower import Program
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.validate import runner
 from zinc_rt.validate.capture import Selection, capture
@@ -50,7 +50,7 @@ def times(factor: float) -> Callable[[float], float]:
     return lambda value: value * factor
 
 
-def one_token(program: Program) -> bool:
+def one_token(program: LoweredGraph) -> bool:
     return not several_tokens(program)
 
 

@@ -17,23 +17,23 @@ from seen import Planting
 
 from zinc_rt import generate
 from zinc_rt.golden.embedded import FOLDER, STEMS
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.report import Result
 from zinc_rt.settings import Settings
 from zinc_rt.validate import runner
 from zinc_rt.validate.command import parser
-from zinc_rt.validate.diagnosis import Evidence, diagnosis
+from zinc_rt.validate.diagnosis import ModelFailures, diagnosis
 from zinc_rt.validate.prepare import prepare
 from zinc_rt.validate.run import validate
-from zinc_rt.validate.runner import Runner
+from zinc_rt.validate.runner import ValidationRunner
 
 # Values compared by name with llama.cpp's, at least; fewer means that a label went astray.
 LEAST_COMPARED = {"qwen35moe-q": 85, "qwen3-q": 47, "gemma4-q": 116, "gemma4moe-q": 55}
 NOTHING = Plant()
 
 
-def unchanged(graph: Graph) -> Graph:
+def unchanged(graph: OpGraph) -> OpGraph:
     return graph
 
 
@@ -55,7 +55,7 @@ class Fault:
 def swapped(first: str, second: str) -> Rewrite:
     """Two nodes of one layer read each other's weight."""
 
-    def rewrite(graph: Graph) -> Graph:
+    def rewrite(graph: OpGraph) -> OpGraph:
         one, other = (next(node for node in graph.nodes if node.label == label) for label in (first, second))
         theirs = {first: other.inputs, second: one.inputs}
         nodes = (replace(node, inputs=theirs.get(node.label, node.inputs)) for node in graph.nodes)
@@ -98,7 +98,7 @@ def ungated(value: Any, operands: Any) -> Any:
     return operands[0]
 
 
-def keys_of_another_layer(graph: Graph) -> Graph:
+def keys_of_another_layer(graph: OpGraph) -> OpGraph:
     """Layer 4 shares with layer 1, not 2."""
 
     def inputs(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -167,9 +167,9 @@ def judged(model: str, tiers: str = "t1") -> tuple[list[Result], list[str]]:
     ]
     [job] = prepare(parser().parse_args([*line, "--steps", "0"]), Settings())
     job = replace(job, alone=False)
-    with Runner(job) as runner:
+    with ValidationRunner(job) as runner:
         results = list(validate(runner))
-        return results, list(diagnosis(Evidence(job, results, runner.same_bits())))
+        return results, list(diagnosis(ModelFailures(job, results, runner.same_bits())))
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.cpu.library import Library, library
 from zinc_rt.backends.cpu.native import NativeBackend
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.backends.cpu.read_ahead import Range, ReadAhead
+from zinc_rt.backends.cpu.read_ahead import PageRange, ReadAhead
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.golden.embedded import embedded
-from zinc_rt.golden.tiny import write_tiny
-from zinc_rt.golden.tiny_architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.model.gguf import GGUFFile, read_gguf
@@ -156,7 +156,7 @@ def test_sequences_that_step_together_have_the_bits_of_each_alone(
 
 
 def test_a_model_that_does_not_fit_is_read_ahead_with_the_same_bits(tiny: Callable[[str], GGUFFile]) -> None:
-    gguf, asked = tiny("qwen3"), list[Range]()
+    gguf, asked = tiny("qwen3"), list[PageRange]()
     ahead = ReadAhead(
         memory=lambda: 1, advise=asked.append, budget_bytes=1 << 16, least_bytes=1, look_seconds=1e-4
     )

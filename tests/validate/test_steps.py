@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from seen import Seen, Validate
 
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.mem.paged_kv import PagedKV
 from zinc_rt.resident import Resident
 from zinc_rt.runner import StepBlock

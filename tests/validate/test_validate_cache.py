@@ -14,9 +14,9 @@ from planted import Plant
 from seen import Planting, Seen, Validate
 from support import Counts
 
-from zinc_rt.golden.tiny import write_tiny
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.validate import cache, runner
-from zinc_rt.validate.capture import Run, Selection
+from zinc_rt.validate.capture import CapturedRun, Selection
 from zinc_rt.validate.capture import capture as really_capture
 
 FEW = ("--tokens", "3,1,4", "--steps", "1")
@@ -34,7 +34,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by a word for every pass that really runs."""
     passes: list[str] = []
 
-    def counted(*arguments: Any, **options: Any) -> Run:
+    def counted(*arguments: Any, **options: Any) -> CapturedRun:
         passes.append(options.get("prefill", "batched"))
         return really_capture(*arguments, **options)
 
@@ -207,7 +207,9 @@ def test_a_cache_on_a_full_disk_is_no_error(
 def test_a_run_comes_back_as_it_was(empty_cache: Path) -> None:
     odd = np.array([[np.nan, -0.0, 1e-45], [np.inf, -np.inf, 3.4e38]], np.float32)
     ids = np.array([[3, 1]], np.int32)
-    kept = Run(odd, {"l_out-0": odd[:1], "ffn_moe_topk-0": ids, "Qcur.matmul-0": odd}, [7], {"l_out-0": 64}, 1.5)
+    kept = CapturedRun(
+        odd, {"l_out-0": odd[:1], "ffn_moe_topk-0": ids, "Qcur.matmul-0": odd}, [7], {"l_out-0": 64}, 1.5
+    )
     cache.store("key", kept)
     back = cache.load("key")
     assert back is not None and back.cached
@@ -219,7 +221,9 @@ def test_a_run_comes_back_as_it_was(empty_cache: Path) -> None:
 
 
 def test_no_flipped_byte_is_more_than_a_miss(empty_cache: Path, slow_counts: Counts) -> None:
-    kept = Run(np.ones((1, 3), np.float32), {"l_out-0": np.ones((1, 3), np.float32)}, [7], {"l_out-0": 64}, 1.5)
+    kept = CapturedRun(
+        np.ones((1, 3), np.float32), {"l_out-0": np.ones((1, 3), np.float32)}, [7], {"l_out-0": 64}, 1.5
+    )
     cache.store("key", kept)
     path = empty_cache / "key.npz"
     whole = path.read_bytes()
@@ -232,7 +236,7 @@ def test_no_flipped_byte_is_more_than_a_miss(empty_cache: Path, slow_counts: Cou
 
 
 def test_the_oldest_results_go_when_there_are_too_many(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Run(np.zeros((1, 100), np.float32), {})
+    made = CapturedRun(np.zeros((1, 100), np.float32), {})
     for age, key in enumerate(["newest", "middle", "oldest"]):
         cache.store(key, made)
         os.utime(empty_cache / f"{key}.npz", (1e9 - age, 1e9 - age))

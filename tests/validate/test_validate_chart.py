@@ -7,7 +7,7 @@ import math
 import pytest
 
 from zinc_rt.report import Report, Result
-from zinc_rt.validate.html import CHART_HEIGHT, MARGIN_BOTTOM, MARGIN_TOP, Chart, drift_chart, to_html
+from zinc_rt.validate.html import CHART_HEIGHT, MARGIN_BOTTOM, MARGIN_TOP, DriftChart, drift_chart, to_html
 
 FLOOR = CHART_HEIGHT - MARGIN_BOTTOM
 
@@ -21,7 +21,7 @@ def layers(*errors: float) -> list[Result]:
     ]
 
 
-def chart(*errors: float) -> Chart:
+def chart(*errors: float) -> DriftChart:
     drawn = drift_chart(layers(*errors))
     assert drawn is not None
     return drawn

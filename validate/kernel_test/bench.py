@@ -24,10 +24,10 @@ from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
-from zinc_rt.lower import Program, lower
+from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.lower.one_node import TOGETHER, OneNode, one_node
-from zinc_rt.mem.heaps import Heap
-from zinc_rt.validate.kernel_test.bits import Difference, first_difference
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.validate.kernel_test.bits import BitDifference, first_difference
 from zinc_rt.validate.kernel_test.select import dispatched
 
 ALIGNMENT = 256
@@ -41,14 +41,14 @@ FAILED: tuple[Status, ...] = ("wrong", "finding", "stopped", "died")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """What came of one case. `kernels`: those it dispatched; `said`: why not, in full; `blamed`: the kernel that a
     finding names, or for whose failures the case was left out."""
 
     status: Status
     kernels: tuple[str, ...] = ()
     said: str = ""
-    difference: Difference | None = None
+    difference: BitDifference | None = None
     blamed: str = ""
     counts: tuple[int, int] = (0, 0)  # elements compared, and those of them that are wrong
 
@@ -58,7 +58,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OracleAnswer:
     """The oracle's answer. `outputs`: name and value in port order; `fresh`: those that are not in place."""
 
     operands: tuple[Operand, ...]
@@ -66,18 +66,18 @@ class Wanted:
     fresh: tuple[np.ndarray, ...]
 
 
-class Bench:
+class CaseBench:
     """Owns the backend that `opened` gives, and opens another where a case stopped one. A context manager."""
 
     def __init__(self, opened: Callable[[], Backend]) -> None:
         self._opened = opened
-        self._ready: _Ready | None = None
+        self._ready: _OpenedBackend | None = None
 
     @property
     def backend(self) -> Backend:
         return self._now().backend
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> CaseBench:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,29 +88,29 @@ class Bench:
         if ready is not None:
             ready.close()
 
-    def run(self, case: Case, timeout_seconds: float = TIMEOUT_SECONDS) -> Outcome:
+    def run(self, case: Case, timeout_seconds: float = TIMEOUT_SECONDS) -> CaseOutcome:
         """Never raises for what a kernel does. A device that found something is given up for a fresh one: what it
         finds again it would not tell twice."""
-        wanted = _wanted(case, self.backend.ordering)
+        wanted = _oracle_answer(case, self.backend.ordering)
         node = one_node(case.op, wanted.operands, wanted.fresh, capacity=case.room, **case.attrs)
         ready = self._now()
         try:
             program = ready.lowered(node)
         except UnsupportedError as error:
-            return Outcome("refused", said=_reason(error))
+            return CaseOutcome("refused", said=_reason(error))
         kernels = dispatched(program, ready.backend.kernels)
         try:
             got = ready.run(node, program, timeout_seconds)
         except (DeadlineMissed, ZincError) as error:
             said = ready.last_words()
             self._abandon()
-            return Outcome(
+            return CaseOutcome(
                 "stopped", kernels, said or _sentence(error), blamed=_named(said or str(error), kernels)
             )
         if found := ready.new_findings():
             said = "\n".join(dict.fromkeys(each.text for each in found))
             self._abandon()
-            return Outcome("finding", kernels, said, blamed=found[0].kernel)
+            return CaseOutcome("finding", kernels, said, blamed=found[0].kernel)
         return _compared(wanted, node, got, kernels)
 
     def timed(self, case: Case, count: int) -> list[float]:
@@ -121,9 +121,9 @@ class Bench:
         ready = self._now()
         return ready.timed(node, ready.lowered(node), count, TIMEOUT_SECONDS)
 
-    def _now(self) -> _Ready:
+    def _now(self) -> _OpenedBackend:
         if self._ready is None:
-            self._ready = _Ready(self._opened())
+            self._ready = _OpenedBackend(self._opened())
         return self._ready
 
     def _abandon(self) -> None:
@@ -134,7 +134,7 @@ class Bench:
                 ready.close()
 
 
-class _Ready:
+class _OpenedBackend:
     """An open backend, and the memory in which cases take turns."""
 
     def __init__(self, backend: Backend) -> None:
@@ -147,12 +147,12 @@ class _Ready:
     def close(self) -> None:
         self.backend.close()
 
-    def lowered(self, node: OneNode) -> Program:
+    def lowered(self, node: OneNode) -> LoweredGraph:
         backend = self.backend
-        plan = node.together(Heap.DEVICE_LOCAL, ALIGNMENT)
+        plan = node.together(BufferHeap.DEVICE_LOCAL, ALIGNMENT)
         return lower(node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
 
-    def run(self, node: OneNode, program: Program, timeout_seconds: float) -> dict[str, np.ndarray]:
+    def run(self, node: OneNode, program: LoweredGraph, timeout_seconds: float) -> dict[str, np.ndarray]:
         """Every buffer but the weights, as it is afterwards."""
         size = program.plan.allocations[TOGETHER].size_bytes
         with _Built(self, node, program) as built:
@@ -163,7 +163,7 @@ class _Ready:
             image = np.frombuffer(self.backend.read(back, 0, size), np.uint8).copy()
         return {name: _view(image, program, name, array) for name, array in node.operands.items()}
 
-    def timed(self, node: OneNode, program: Program, count: int, timeout_seconds: float) -> list[float]:
+    def timed(self, node: OneNode, program: LoweredGraph, count: int, timeout_seconds: float) -> list[float]:
         taken = []
         with _Built(self, node, program) as built:
             for _ in range(count):
@@ -195,15 +195,15 @@ class _Ready:
                 if buffer is not None:
                     self.backend.free(buffer)
             size = max(ROOM_BYTES, 1 << (size_bytes - 1).bit_length())
-            self._arena = self.backend.alloc(size, Heap.DEVICE_LOCAL, TOGETHER, zeroed=False)
-            self._back = self.backend.alloc(size, Heap.HOST_VISIBLE, "results", zeroed=False)
+            self._arena = self.backend.alloc(size, BufferHeap.DEVICE_LOCAL, TOGETHER, zeroed=False)
+            self._back = self.backend.alloc(size, BufferHeap.HOST_VISIBLE, "results", zeroed=False)
         return self._arena, self._back
 
 
 class _Built:
     """A program with its operands in place, given back at the end."""
 
-    def __init__(self, ready: _Ready, node: OneNode, program: Program) -> None:
+    def __init__(self, ready: _OpenedBackend, node: OneNode, program: LoweredGraph) -> None:
         self._backend = ready.backend
         arena, _ = ready._room(program.plan.allocations[TOGETHER].size_bytes)
         self._weights = self._backend.upload(node.weights, {})
@@ -233,25 +233,27 @@ class _Built:
                 self._backend.free(buffer)
 
 
-def _wanted(case: Case, ordering: str) -> Wanted:
+def _oracle_answer(case: Case, ordering: str) -> OracleAnswer:
     operands = case.operands()
     mine = [each.copy() if isinstance(each, np.ndarray) else each for each in operands]
     with np.errstate(all="ignore"):
         result = FUNCTIONS[case.op](arithmetic(ordering), *mine, **case.attrs)
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
-    return Wanted(operands, tuple(case.outputs(mine, fresh)), fresh)
+    return OracleAnswer(operands, tuple(case.outputs(mine, fresh)), fresh)
 
 
-def _view(image: np.ndarray, program: Program, name: str, like: np.ndarray) -> np.ndarray:
+def _view(image: np.ndarray, program: LoweredGraph, name: str, like: np.ndarray) -> np.ndarray:
     place = program.plan.placements[name]
     part = image[place.offset_bytes : place.offset_bytes + place.size_bytes]
     return part.view(like.dtype).reshape(like.shape)
 
 
-def _compared(wanted: Wanted, node: OneNode, got: dict[str, np.ndarray], kernels: tuple[str, ...]) -> Outcome:
+def _compared(
+    wanted: OracleAnswer, node: OneNode, got: dict[str, np.ndarray], kernels: tuple[str, ...]
+) -> CaseOutcome:
     written = set()
     compared = wrong = 0
-    first: Difference | None = None
+    first: BitDifference | None = None
     for name, (port, want) in zip(node.node.outputs, wanted.outputs, strict=False):
         stored = node.storage(name)
         written.add(stored)
@@ -264,13 +266,13 @@ def _compared(wanted: Wanted, node: OneNode, got: dict[str, np.ndarray], kernels
         behind = np.ones(output.shape, bool)
         behind[counted] = False
         if not first and (output[behind].view(np.uint32) != 0xFFFFFFFF).any():
-            return Outcome("wrong", kernels, f"{port}: wrote past the step's counts")
+            return CaseOutcome("wrong", kernels, f"{port}: wrote past the step's counts")
     if first is not None:
-        return Outcome("wrong", kernels, first.text, first, counts=(compared, wrong))
+        return CaseOutcome("wrong", kernels, first.text, first, counts=(compared, wrong))
     for name, array in node.operands.items():
         if name not in written and got[name].tobytes() != array.tobytes():
-            return Outcome("wrong", kernels, f"input {name} was changed")
-    return Outcome("pass", kernels, counts=(compared, 0))
+            return CaseOutcome("wrong", kernels, f"input {name} was changed")
+    return CaseOutcome("pass", kernels, counts=(compared, 0))
 
 
 def _reason(error: UnsupportedError) -> str:

@@ -10,7 +10,7 @@ SIGN = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class BitDifference:
     """The first wrong element of an output. `ulp`: representable numbers between the two, None where one is NaN
     or an integer."""
 
@@ -34,7 +34,7 @@ class Difference:
         return f"{where} is {self.got}, wanted {self.want} ({bits}{apart}); {self.wrong} of {self.of} wrong{worst}"
 
 
-def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[int, Difference | None]:
+def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[int, BitDifference | None]:
     """How many elements differ, and the first of them; a NaN equals any NaN."""
     mine, theirs = (np.ascontiguousarray(array).view(np.uint32) for array in (got, want))
     wrong = mine != theirs
@@ -45,7 +45,7 @@ def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[in
         return 0, None
     index = tuple(map(int, np.argwhere(wrong)[0]))
     apart = _apart(mine[wrong], theirs[wrong], got[wrong], want[wrong])
-    return count, Difference(
+    return count, BitDifference(
         output,
         index,
         repr(got[index].item()),

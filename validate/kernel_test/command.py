@@ -8,7 +8,7 @@ from zinc_rt import cli
 from zinc_rt.arguments import Parser
 from zinc_rt.backends import registry
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 
 EPILOG = """\
 examples:
@@ -86,5 +86,5 @@ def _body(arguments: argparse.Namespace) -> int:
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise UsageError(f"--{name} {value}: wanted 1 or more")
     report = Report("kernel-test", ordering=arguments.ordering or "")
-    modes.MODES[arguments.mode](arguments, report, words(arguments))
+    modes.MODES[arguments.mode](arguments, report, output_stream(arguments))
     return finish(report, arguments)

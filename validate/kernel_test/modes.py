@@ -18,9 +18,9 @@ from zinc_rt.kernels.sets import SETS, kernel_set
 from zinc_rt.report import Report, Result
 from zinc_rt.validate.cases.speed import CASES as SPEED
 from zinc_rt.validate.kernel_test import speed_text, text
-from zinc_rt.validate.kernel_test.pool import Ran, Worker, run_all
+from zinc_rt.validate.kernel_test.pool import CaseRun, Worker, run_all
 from zinc_rt.validate.kernel_test.select import (
-    Planned,
+    PlannedCase,
     all_cases,
     check_globs,
     matches,
@@ -34,7 +34,7 @@ from zinc_rt.validate.kernel_test.side import Side, sides
 from zinc_rt.validate.kernel_test.speed import timings
 from zinc_rt.validate.kernel_test.support import matrix, support
 from zinc_rt.validate.kernel_test.text import Smallest
-from zinc_rt.validate.kernel_test.verdicts import Verdict, verdicts
+from zinc_rt.validate.kernel_test.verdicts import KernelVerdict, verdicts
 
 SHRINK_SECONDS = 20.0  # of one case: its kernels are compiled by now
 
@@ -74,7 +74,7 @@ def _one_side(arguments: argparse.Namespace, side: Side, report: Report, out: Te
     return run, sum(1 for each in found.values() if each.cases), len(bad)
 
 
-def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[Planned]) -> list[str]:
+def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase]) -> list[str]:
     """The kernels to report on: the whole set, or those that the chosen cases dispatch."""
     names = [name for name in side.set().names() if matches(name, arguments.kernel)]
     if not (arguments.case or arguments.family or arguments.kernel):
@@ -83,13 +83,13 @@ def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[Planned])
     return [name for name in names if name in dispatched]
 
 
-def _plans(arguments: argparse.Namespace, side: Side) -> list[Planned]:
+def _plans(arguments: argparse.Namespace, side: Side) -> list[PlannedCase]:
     given = [parse(line) for line in arguments.case] or all_cases(arguments.family)
     chosen = selected(plans(given, side.set(), side.ordering), arguments.kernel)
     return thinned(chosen, arguments.most) if arguments.most else chosen
 
 
-def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[Verdict]) -> dict[str, Smallest]:
+def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVerdict]) -> dict[str, Smallest]:
     """Each failing kernel's smallest case, shrunk unless that is not wanted."""
     made = {}
     worker = Worker(side)
@@ -105,10 +105,10 @@ def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[Verdict])
     return made
 
 
-def _again(side: Side, worker: Worker, kernel: str) -> Callable[[Case], Ran | None]:
+def _again(side: Side, worker: Worker, kernel: str) -> Callable[[Case], CaseRun | None]:
     """Runs a case; None where it passes, or does not come to the kernel."""
 
-    def fails(case: Case) -> Ran | None:
+    def fails(case: Case) -> CaseRun | None:
         plan = planned(case, side.set(), side.ordering)
         if kernel not in plan.kernels:
             return None
@@ -118,7 +118,7 @@ def _again(side: Side, worker: Worker, kernel: str) -> Callable[[Case], Ran | No
     return fails
 
 
-def _result(side: Side, verdict: Verdict, shown: Smallest | None) -> Result:
+def _result(side: Side, verdict: KernelVerdict, shown: Smallest | None) -> Result:
     result = Result(
         f"{side.label} {side.kernels} {side.ordering} {verdict.kernel}",
         "kernel",

@@ -17,8 +17,8 @@ from typing import Any
 from zinc_rt import errors
 from zinc_rt.errors import CheckFailed, ZincError
 from zinc_rt.kernels.cases import Case
-from zinc_rt.validate.kernel_test.bench import TIMEOUT_SECONDS, Outcome
-from zinc_rt.validate.kernel_test.select import Planned
+from zinc_rt.validate.kernel_test.bench import TIMEOUT_SECONDS, CaseOutcome
+from zinc_rt.validate.kernel_test.select import PlannedCase
 from zinc_rt.validate.kernel_test.side import Side
 from zinc_rt.validate.kernel_test.worker import from_json
 
@@ -28,11 +28,11 @@ COSTLY_MOST = 6  # of one kernel; its other cases are left out
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CaseRun:
     """A case and what came of it."""
 
     case: Case
-    outcome: Outcome
+    outcome: CaseOutcome
     seconds: float = 0.0
 
 
@@ -43,7 +43,7 @@ class Worker:
         self._side = side
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self, case: Case, kernels: tuple[str, ...] = (), timeout_seconds: float = TIMEOUT_SECONDS) -> Ran:
+    def run(self, case: Case, kernels: tuple[str, ...] = (), timeout_seconds: float = TIMEOUT_SECONDS) -> CaseRun:
         """Raises ZincError where the tier cannot be opened. A process that dies is an outcome."""
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
@@ -52,12 +52,12 @@ class Worker:
             process.stdin.flush()
         answer = process.stdout.readline()
         if not answer:
-            return Ran(case, Outcome("died", kernels, self._end(process)))
+            return CaseRun(case, CaseOutcome("died", kernels, self._end(process)))
         said: dict[str, Any] = json.loads(answer)
         if "error" in said:
             self.close()
             raise _error(said)
-        return Ran(case, from_json(said), said["seconds"])
+        return CaseRun(case, from_json(said), said["seconds"])
 
     def close(self) -> None:
         """At once where it is at work."""
@@ -92,16 +92,16 @@ class Worker:
 
 
 def run_all(
-    side: Side, plans: Sequence[Planned], jobs: int, *, ran: Callable[[], None] = lambda: None
-) -> list[Ran]:
+    side: Side, plans: Sequence[PlannedCase], jobs: int, *, ran: Callable[[], None] = lambda: None
+) -> list[CaseRun]:
     """Every case in order; refused ones are not given to a worker. A kernel that ended the device COSTLY_MOST
     times is left alone: the rest of its cases is left out. Raises what a worker raises."""
-    work: queue.SimpleQueue[list[tuple[int, Planned]]] = queue.SimpleQueue()
+    work: queue.SimpleQueue[list[tuple[int, PlannedCase]]] = queue.SimpleQueue()
     runnable = [(number, each) for number, each in enumerate(plans) if each.kernels]
     for start in range(0, len(runnable), BATCH):
         work.put(runnable[start : start + BATCH])
     found = {
-        number: Ran(each.case, Outcome("refused", said=each.refused))
+        number: CaseRun(each.case, CaseOutcome("refused", said=each.refused))
         for number, each in enumerate(plans)
         if not each.kernels
     }
@@ -143,14 +143,14 @@ def run_all(
     return [found[number] for number in sorted(found)]
 
 
-def _left_out(plan: Planned, costly: Counter[str]) -> Ran | None:
+def _left_out(plan: PlannedCase, costly: Counter[str]) -> CaseRun | None:
     for name in plan.kernels:
         if costly[name] >= COSTLY_MOST:
-            return Ran(plan.case, Outcome("left out", plan.kernels, blamed=name))
+            return CaseRun(plan.case, CaseOutcome("left out", plan.kernels, blamed=name))
     return None
 
 
-def _count(costly: Counter[str], outcome: Outcome) -> None:
+def _count(costly: Counter[str], outcome: CaseOutcome) -> None:
     if outcome.status in COSTLY:
         costly.update([outcome.blamed] if outcome.blamed else outcome.kernels[-1:])
 
@@ -161,5 +161,5 @@ def _error(said: dict[str, Any]) -> ZincError:
     return codes.get(said["exit"], ZincError)(said["error"])
 
 
-def outcomes(ran: Iterable[Ran]) -> Counter[str]:
+def outcomes(ran: Iterable[CaseRun]) -> Counter[str]:
     return Counter(each.outcome.status for each in ran)

@@ -17,16 +17,16 @@ from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower.dispatch_plan import dispatch_plan
 from zinc_rt.lower.lower import choose
+from zinc_rt.lower.lowered_graph import Call, LoweredGraph
 from zinc_rt.lower.one_node import OneNode, one_node
-from zinc_rt.lower.program import Call, Program
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.validate.cases.table import FAMILIES, cases
 
 PLAIN = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedCase:
     """A case on a kernel set: the kernels it dispatches, or why its node is refused."""
 
     case: Case
@@ -34,9 +34,9 @@ class Planned:
     refused: str = ""
 
 
-def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Planned]:
+def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[PlannedCase]:
     """`planned` of each. Cases that differ in their values alone come to the same kernels."""
-    known: dict[str, Planned] = {}
+    known: dict[str, PlannedCase] = {}
     made = []
     for case in cases:
         key = replace(case, values="plain", seed=0).text()
@@ -46,20 +46,22 @@ def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Plan
     return made
 
 
-def planned(case: Case, kernels: KernelSet, ordering: str) -> Planned:
+def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
     """Raises UnsupportedError never: a refusal is an answer."""
     node = skeleton(case)
     entry = choose(node.node, node.graph, kernels.entries, ordering)
     if isinstance(entry, str):
-        return Planned(case, (), entry)
-    program = Program(node.graph, node.together(Heap.DEVICE_LOCAL, 256), ordering, (Call(node.node, entry),))
+        return PlannedCase(case, (), entry)
+    program = LoweredGraph(
+        node.graph, node.together(BufferHeap.DEVICE_LOCAL, 256), ordering, (Call(node.node, entry),)
+    )
     try:
-        return Planned(case, dispatched(program, kernels))
+        return PlannedCase(case, dispatched(program, kernels))
     except UnsupportedError as error:
-        return Planned(case, (), str(error))
+        return PlannedCase(case, (), str(error))
 
 
-def dispatched(program: Program, kernels: KernelSet) -> tuple[str, ...]:
+def dispatched(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
     """The set's own kernels that a program comes to, each once, in order; of the oracle its opcodes."""
     known = kernels.names()
     if kernels.target == "numpy-reference":
@@ -92,7 +94,7 @@ def _array(case: Case, port: Port) -> np.ndarray:
     return made
 
 
-def selected(plans: Iterable[Planned], globs: Sequence[str]) -> list[Planned]:
+def selected(plans: Iterable[PlannedCase], globs: Sequence[str]) -> list[PlannedCase]:
     """Those that dispatch a kernel of these names; of refused ones none where there are names."""
     if not globs:
         return list(plans)
@@ -125,7 +127,7 @@ def all_cases(families: Sequence[str]) -> list[Case]:
     return [case for name in families or FAMILIES for case in cases(name)]
 
 
-def thinned(plans: Sequence[Planned], most: int) -> list[Planned]:
+def thinned(plans: Sequence[PlannedCase], most: int) -> list[PlannedCase]:
     """At most so many of each group of kernels, each from the middle of its part of them; refused ones stay."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, each in enumerate(plans):

@@ -10,7 +10,7 @@ from math import prod
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.cases import Case
-from zinc_rt.validate.kernel_test.pool import Ran
+from zinc_rt.validate.kernel_test.pool import CaseRun
 
 MOST_TRIED = 400
 MOST_SECONDS = 300.0
@@ -21,7 +21,7 @@ def size(case: Case) -> int:
     return sum(prod(case.shape(port)) for port in OPS[case.op].inputs if port.name not in case.without)
 
 
-def smallest(failed: Ran, fails: Callable[[Case], Ran | None]) -> tuple[Ran, int]:
+def smallest(failed: CaseRun, fails: Callable[[Case], CaseRun | None]) -> tuple[CaseRun, int]:
     """The smallest failing case that one change after the other leads to, and how many were tried. `fails` runs a
     case, None where it does not fail any more."""
     tried = 0

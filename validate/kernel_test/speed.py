@@ -14,8 +14,8 @@ from typing import Any
 
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.cases import Case
-from zinc_rt.validate.kernel_test.bench import Bench
-from zinc_rt.validate.kernel_test.select import Planned, skeleton
+from zinc_rt.validate.kernel_test.bench import CaseBench
+from zinc_rt.validate.kernel_test.select import PlannedCase, skeleton
 from zinc_rt.validate.kernel_test.side import Side
 
 WARM_UP, CALLS = 2, 20
@@ -67,9 +67,9 @@ class Timing:
         }
 
 
-def timings(side: Side, chosen: Sequence[Planned]) -> Iterator[Timing]:
+def timings(side: Side, chosen: Sequence[PlannedCase]) -> Iterator[Timing]:
     calls = SIMULATED_CALLS if side.simulated else CALLS
-    with Bench(side.open) as bench:
+    with CaseBench(side.open) as bench:
         for plan in chosen:
             case = plan.case
             taken = bench.timed(case, WARM_UP + calls)[WARM_UP:]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zinc_rt.terminal import Table, number
-from zinc_rt.validate.kernel_test.pool import COSTLY_MOST, Ran
+from zinc_rt.validate.kernel_test.pool import COSTLY_MOST, CaseRun
 from zinc_rt.validate.kernel_test.shrink import size
 from zinc_rt.validate.kernel_test.side import Side
-from zinc_rt.validate.kernel_test.verdicts import Verdict
+from zinc_rt.validate.kernel_test.verdicts import KernelVerdict
 
 LINES_MOST = 6  # of what a device found
 
@@ -19,7 +19,7 @@ LINES_MOST = 6  # of what a device found
 class Smallest:
     """A failing kernel's smallest case, and how many others were tried on the way."""
 
-    ran: Ran
+    ran: CaseRun
     tried: int
 
 
@@ -28,12 +28,12 @@ def heading(side: Side, cases: int, refused: int, kernels: int) -> str:
     return f"{side.label}  {side.kernels}  {side.ordering}: {cases} cases of {kernels} kernels{refusals}"
 
 
-def table(found: Mapping[str, Verdict]) -> Table:
+def table(found: Mapping[str, KernelVerdict]) -> Table:
     rows = [(name, each.cases, len(each.types), _result(each)) for name, each in found.items()]
     return Table(("kernel", number("cases"), number("types"), ""), rows)
 
 
-def _result(verdict: Verdict) -> str:
+def _result(verdict: KernelVerdict) -> str:
     if not verdict.cases:
         return f"NOT RUN  ({left_out(verdict)})" if verdict.left_out else "NO CASE"
     said = [f"{verdict.others} cases failed by another kernel"] if verdict.others else []
@@ -42,7 +42,7 @@ def _result(verdict: Verdict) -> str:
     return f"FAIL  {len(verdict.failed)} of {verdict.cases}{notes}" if verdict.failed else f"pass{notes}"
 
 
-def left_out(verdict: Verdict) -> str:
+def left_out(verdict: KernelVerdict) -> str:
     """How many cases did not run, and why; empty for none."""
     if not verdict.left_out:
         return ""
@@ -53,7 +53,7 @@ def _ended(kernels: Iterable[str]) -> str:
     return f"{', '.join(kernels)} ended the device or its process {COSTLY_MOST} times"
 
 
-def failure(side: Side, verdict: Verdict, smallest: Smallest) -> list[str]:
+def failure(side: Side, verdict: KernelVerdict, smallest: Smallest) -> list[str]:
     """The smallest failing case of a kernel, in full."""
     ran = smallest.ran
     steps = f", made smaller in {smallest.tried} tries" if smallest.tried else ""
@@ -61,7 +61,7 @@ def failure(side: Side, verdict: Verdict, smallest: Smallest) -> list[str]:
     return [f"{first} ({size(ran.case)} elements{steps}):", *told(side, ran, verdict.kernel)]
 
 
-def told(side: Side, ran: Ran, kernel: str = "") -> list[str]:
+def told(side: Side, ran: CaseRun, kernel: str = "") -> list[str]:
     """One case that failed: what it is, what is wrong, how to run it again. `kernel`: the one at fault."""
     outcome = ran.outcome
     lines = outcome.said.splitlines() or [outcome.status]
@@ -79,7 +79,7 @@ def told(side: Side, ran: Ran, kernel: str = "") -> list[str]:
     ]
 
 
-def repro(side: Side, ran: Ran, kernel: str = "") -> str:
+def repro(side: Side, ran: CaseRun, kernel: str = "") -> str:
     """One case alone does not tell which of its kernels is at fault: it is named."""
     named = f" --kernel {kernel}" if kernel and len(ran.outcome.kernels) > 1 else ""
     return f"zinc-rt kernel-test {side.options}{named} --case {shlex.quote(ran.case.text())}"
@@ -89,7 +89,7 @@ def uncovered(names: Sequence[str]) -> str:
     return f"no case for {len(names)} kernels: {', '.join(names)}"
 
 
-def case(side: Side, ran: Ran) -> str:
+def case(side: Side, ran: CaseRun) -> str:
     """A case that was asked for by its line, whatever came of it."""
     outcome = ran.outcome
     if outcome.failed:

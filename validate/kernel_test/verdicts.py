@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from zinc_rt.validate.kernel_test.pool import Ran
+from zinc_rt.validate.kernel_test.pool import CaseRun
 
 
 @dataclass(slots=True)
-class Verdict:
+class KernelVerdict:
     """One kernel: its cases that ran, the types of weights among them, and those that failed by its fault.
     `left_out`: cases that did not run, by the kernel that had ended the device too often."""
 
     kernel: str
     cases: int = 0
     types: set[str] = field(default_factory=set)
-    failed: list[Ran] = field(default_factory=list)
+    failed: list[CaseRun] = field(default_factory=list)
     others: int = 0  # cases that failed by another kernel's fault
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -26,10 +26,10 @@ class Verdict:
         return not self.failed
 
 
-def verdicts(ran: Sequence[Ran], kernels: Sequence[str]) -> dict[str, Verdict]:
+def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, KernelVerdict]:
     """Of each of these kernels, and of others at whose fault a case failed."""
     blamed = blame(ran, kernels)
-    made = {name: Verdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
+    made = {name: KernelVerdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
     for number, each in enumerate(ran):
         for name in each.outcome.kernels:
             if name not in made:
@@ -48,7 +48,7 @@ def verdicts(ran: Sequence[Ran], kernels: Sequence[str]) -> dict[str, Verdict]:
     return made
 
 
-def blame(ran: Sequence[Ran], among: Sequence[str] = ()) -> dict[int, str]:
+def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
     """The kernel at fault in each failed case, by its index: the one that a finding names; else one that fails
     alone; else the one that explains most, by failures times the share of its cases that they are. A kernel
     explains all the failures it is in before the next is looked for, so one that is broken does not accuse those
@@ -71,6 +71,6 @@ def blame(ran: Sequence[Ran], among: Sequence[str] = ()) -> dict[int, str]:
     return blamed
 
 
-def _suspects(ran: Ran, among: Sequence[str]) -> tuple[str, ...]:
+def _suspects(ran: CaseRun, among: Sequence[str]) -> tuple[str, ...]:
     kernels = ran.outcome.kernels
     return tuple(name for name in kernels if name in among) or kernels

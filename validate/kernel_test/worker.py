@@ -14,8 +14,8 @@ from typing import Any
 
 from zinc_rt.errors import ZincError
 from zinc_rt.kernels.cases import parse
-from zinc_rt.validate.kernel_test.bench import Bench, Outcome
-from zinc_rt.validate.kernel_test.bits import Difference
+from zinc_rt.validate.kernel_test.bench import CaseBench, CaseOutcome
+from zinc_rt.validate.kernel_test.bits import BitDifference
 from zinc_rt.validate.kernel_test.side import side_of
 
 
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever else is printed is no answer
     side = side_of(json.loads(argv[0]))
     try:
-        with Bench(side.open) as bench:
+        with CaseBench(side.open) as bench:
             for line in sys.stdin:
                 asked = json.loads(line)
                 begun = time.monotonic()
@@ -37,14 +37,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def to_json(outcome: Outcome) -> dict[str, Any]:
+def to_json(outcome: CaseOutcome) -> dict[str, Any]:
     return asdict(outcome)
 
 
-def from_json(data: dict[str, Any]) -> Outcome:
+def from_json(data: dict[str, Any]) -> CaseOutcome:
     apart = data["difference"]
-    difference = Difference(**{**apart, "index": tuple(apart["index"])}) if apart else None
-    return Outcome(
+    difference = BitDifference(**{**apart, "index": tuple(apart["index"])}) if apart else None
+    return CaseOutcome(
         data["status"], tuple(data["kernels"]), data["said"], difference, data["blamed"], tuple(data["counts"])
     )
 

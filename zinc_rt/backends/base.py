@@ -14,8 +14,8 @@ from zinc_rt.exec import Buffer, Copier, Fence, Stream
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.kmd.driver import Expected
-from zinc_rt.lower import Program
+from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.lower import LoweredGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreEvent:
     """One lane's store, as a simulated device saw it. `pc`: a byte offset in the kernel; `group`: the workgroup's
     id; `wave`: its number in that; `value`: the lowest 8 bytes stored."""
 
@@ -91,10 +91,10 @@ class Instrument(Protocol):
     def consulted(self) -> Sequence[str]:
         """The marks of zinc_rt/facts.py that it came to so far, sorted; also by others that share the device."""
 
-    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
+    def set_watchpoint(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         """Note who stores to these bytes from now on; size 0 ends it."""
 
-    def stores(self) -> list[Store]:
+    def watchpoint_hits(self) -> list[StoreEvent]:
         """What was noted since, in order."""
 
     def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
@@ -104,7 +104,7 @@ class Instrument(Protocol):
         """A buffer that executables take turns in is `after`'s from here on: nothing in it counts as written, and
         it holds what `after` puts there, and nothing that others built over it do."""
 
-    def expect(self, kernels: Sequence[Expected]) -> None:
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels about to run, which the device may compile beforehand."""
 
 
@@ -171,7 +171,7 @@ class Backend(Copier, Protocol):
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
         """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> Any:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> Any:
         """An Executable to submit. `buffers` holds the plan's allocations and the resident weights by name."""
 
     def unload(self, executable: Any) -> None:

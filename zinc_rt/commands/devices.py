@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 from zinc_rt.terminal import Table
 
 if TYPE_CHECKING:
     from zinc_rt.backends.spec import OnDevice
-    from zinc_rt.kmd.discover import Machine
+    from zinc_rt.kmd.discover import GpuInventory
     from zinc_rt.kmd.driver import Driver
 
 EXAMPLES = """\
@@ -33,7 +33,7 @@ SIMULATED = "zinc-rt pm4-test --device sim brings up a simulated GPU, which says
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TierRow:
     device: str
     tier: str
     usable: bool
@@ -54,13 +54,13 @@ def main(argv: list[str] | None = None) -> int:
 def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     """`driver` None: no Linux, so no GPU tier."""
     from zinc_rt.files import check_writable
-    from zinc_rt.kmd.discover import Machine, find_gpus
+    from zinc_rt.kmd.discover import GpuInventory, find_gpus
     from zinc_rt.report import Report, Result
 
     check_writable(report=arguments.json)
-    machine = find_gpus(driver) if driver else Machine((), (f"GPU tiers need Linux, this is {sys.platform}",))
+    machine = find_gpus(driver) if driver else GpuInventory((), (f"GPU tiers need Linux, this is {sys.platform}",))
     rows = survey(machine, driver)
-    out = words(arguments)
+    out = output_stream(arguments)
     terminal.show(_table(rows), out=out)
     for note in machine.notes:
         terminal.show(f"note      {note}", out=out)
@@ -94,7 +94,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
                 "arch": gpu.arch,
                 "pci": gpu.pci_address,
                 "device_id": gpu.device_id,
-                "driver": gpu.kernel_driver,
+                "driver": gpu.kmd_name,
                 "properties": dict(gpu.node.properties) if gpu.node else {},
             }
             for gpu in machine.gpus
@@ -105,20 +105,20 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     return finish(report, arguments)
 
 
-def survey(machine: Machine, driver: Driver | None) -> list[Row]:
+def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
     """A row for each GPU and tier, then what runs elsewhere."""
     from zinc_rt.backends import registry
     from zinc_rt.backends.spec import Host, OnDevice, available_cores
 
     host = Host(available_cores(), driver, machine.gpus)
-    rows: list[Row] = []
+    rows: list[TierRow] = []
     for spec in registry.built():
         found = spec.probe(host)
         if driver is not None and spec.simulable:
             found = replace(found, devices=tuple(_brought_up(driver, spec.tier, each) for each in found.devices))
         alone = [OnDevice("host", True, found.why)] if found.usable else []
         rows += [
-            Row(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
+            TierRow(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
             for each in found.devices or alone
         ]
     order = list(dict.fromkeys(f"{gpu.name} {gpu.arch}".strip() for gpu in machine.gpus))
@@ -140,7 +140,7 @@ def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
     return replace(device, why=f"{device.why}; {found.why}", next=next_)
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[TierRow]) -> Table:
     body = [(row.device, row.tier, "yes" if row.usable else "no", row.why) for row in rows]
     return Table(("device", "tier", "usable", "why"), body)
 

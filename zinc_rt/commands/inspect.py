@@ -10,14 +10,14 @@ from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands.options import settings
-from zinc_rt.commands.output import add_json, finish, printable, size, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable, readable_size
 from zinc_rt.errors import InputError, UsageError, ZincError
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.mem.plan import MemoryPlan
     from zinc_rt.mem.traffic import Traffic
-    from zinc_rt.model.emitter import Model
+    from zinc_rt.model.builder import Model
     from zinc_rt.model.gguf import GGUFFile, Tensor
     from zinc_rt.report import Report, Result
     from zinc_rt.settings import Settings
@@ -84,7 +84,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     reports = []
     for at, model in enumerate(arguments.models):
         if at:
-            terminal.show("", out=words(arguments))
+            terminal.show("", out=output_stream(arguments))
         reports.append(_one(model, arguments))
     return finish(joined(reports), arguments)
 
@@ -100,7 +100,7 @@ def _one(path: str, arguments: argparse.Namespace) -> Report:
     planned = _Planned.of(gguf, arguments, knobs)
     if planned.error is not None and (arguments.graph or arguments.plan_json):
         raise planned.error
-    out = words(arguments)
+    out = output_stream(arguments)
     if arguments.graph:
         from zinc_rt.ir.text import to_text
 
@@ -162,7 +162,7 @@ def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
 def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> None:
     tensors = gguf.tensors.values()
     architecture = gguf.metadata.get("general.architecture", "no architecture named")
-    terminal.show(f"{gguf.path}: {printable(str(architecture))}, {size(gguf.file_bytes)}", out=out)
+    terminal.show(f"{gguf.path}: {printable(str(architecture))}, {readable_size(gguf.file_bytes)}", out=out)
     terminal.show("\nmetadata", out=out)
     _table(out, (), ((printable(key), _value(value)) for key, value in gguf.metadata.items()))
     if not gguf.tensors:
@@ -170,7 +170,7 @@ def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> N
         return
     terminal.show(
         f"\ntensors: {len(tensors)}, {sum(_elements(t) for t in tensors):,} parameters, "
-        f"{size(sum(t.nbytes for t in tensors))}",
+        f"{readable_size(sum(t.nbytes for t in tensors))}",
         out=out,
     )
     rows = [
@@ -273,13 +273,13 @@ class _Planned:
         from zinc_rt.engine import ctx_warning, default_ctx
         from zinc_rt.mem.plan import plan_memory
         from zinc_rt.mem.traffic import decode_traffic
-        from zinc_rt.model.emitter import Limits, Overrides
+        from zinc_rt.model.builder import Overrides, SequenceLimits
         from zinc_rt.model.registry import build_model
         from zinc_rt.resident import capacity_of
 
         if not gguf.tensors:
             raise InputError(f"{gguf.path}: a vocabulary only, no tensors to plan for")
-        limits = Limits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
+        limits = SequenceLimits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
         if warning := ctx_warning(gguf, arguments.ctx):
             say(f"warning   {warning}")
         overrides = Overrides(knobs.lm_head_rows, knobs.decode_topk, knobs.gemma4_attn_scale)
@@ -299,7 +299,7 @@ class _Planned:
         if self.plan is None:
             terminal.show(f"\nmemory plan: none. {self.error}", out=out)
             return
-        terminal.show(f"\nmemory plan: {size(self.plan.total_bytes)}", out=out)
+        terminal.show(f"\nmemory plan: {readable_size(self.plan.total_bytes)}", out=out)
         tokens = self.plan.capacity["tokens"]
         terminal.show(f"for a context of {self.ctx}, slots: {self.slots}, tokens in a step: {tokens}", out=out)
         rows = [
@@ -309,7 +309,9 @@ class _Planned:
         _table(out, ("heap", "what", "bytes", "padding", "total"), rows)
         read, written = (sum(getattr(row, f"{way}_bytes") for row in self.traffic) for way in ("read", "written"))
         terminal.show(
-            f"\none decoded token at position {self.position} reads {size(read)}, writes {size(written)}", out=out
+            f"\none decoded token at position {self.position} reads {readable_size(read)}, "
+            f"writes {readable_size(written)}",
+            out=out,
         )
         moved = [
             (row.kind, row.name, row.dtype, f"{row.read_bytes:,}", f"{row.written_bytes:,}")

@@ -10,7 +10,7 @@ from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
 from zinc_rt.commands import isa_lint, isa_report
 from zinc_rt.commands.code_input import hex_bytes, read_code
-from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable
 
 if TYPE_CHECKING:
     from zinc_rt.isa.instruction import Instruction
@@ -73,7 +73,7 @@ def _lines(arguments: argparse.Namespace, target: Target) -> int:
     from zinc_rt.isa.disassemble import INVALID
     from zinc_rt.report import Report, Result
 
-    out = words(arguments)
+    out = output_stream(arguments)
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(sys.stdin.buffer, 1):
         code = hex_bytes(line.decode("utf-8", "replace"), f"stdin, line {number}")
@@ -100,7 +100,7 @@ def _listing(arguments: argparse.Namespace) -> int:
     source = printable(arguments.hex or arguments.elf or arguments.zrt)
     code = read_code(arguments, source)
     target = target_of(code.arch, code.wave)
-    out = words(arguments)
+    out = output_stream(arguments)
     rows: list[dict[str, Any]] = []
     first_bad: dict[str, Any] = {}
     for line in code.header:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt import terminal
 from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
-from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable
 
 if TYPE_CHECKING:
     from zinc_rt.isa.lint import LintFinding
@@ -46,7 +46,7 @@ def _lint(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report
 
     check_writable(report=arguments.json)
-    out = words(arguments)
+    out = output_stream(arguments)
     report = Report("isa")
     report.details = {"rules": RULES}
     bad = findings = 0

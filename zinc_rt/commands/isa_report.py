@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
 from zinc_rt.commands.kernel_input import KernelInput, add_files, read_kernels
-from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report, Result
 
     check_writable(report=arguments.json)
-    out = words(arguments)
+    out = output_stream(arguments)
     whole = Report("isa")
     rows: list[list[Any]] = []
     loops: list[list[Any]] = []

@@ -16,7 +16,7 @@ from zinc_rt.commands.options import (
     settings,
     token_list,
 )
-from zinc_rt.commands.output import add_json, finish, size, words
+from zinc_rt.commands.output import add_json, finish, output_stream, readable_size
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import InputError
 
@@ -88,13 +88,15 @@ def _logits(arguments: argparse.Namespace) -> int:
     if layers is not None:
         arrays["l_out"] = layers
     write_whole(arguments.out, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-    out = words(arguments)
+    out = output_stream(arguments)
     for name, array in arrays.items():
         terminal.show(f"{name:<7} {array.dtype}  {list(array.shape)}", out=out)
     for clamp in report.shortcuts:
         terminal.show(f"shortcut {clamp}", out=out)
     total = sum(array.nbytes for array in arrays.values())
-    terminal.show(f"wrote {arguments.out}, {size(total)}, {report.ordering} on {report.device['tier']}", out=out)
+    terminal.show(
+        f"wrote {arguments.out}, {readable_size(total)}, {report.ordering} on {report.device['tier']}", out=out
+    )
     report.results.append(
         Result(
             "logits",

@@ -18,7 +18,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def words(arguments: argparse.Namespace) -> TextIO:
+def output_stream(arguments: argparse.Namespace) -> TextIO:
     """Where tables and text go: stdout, unless the report has it for itself."""
     return sys.stderr if arguments.json == "-" else sys.stdout
 
@@ -34,7 +34,7 @@ def finish(report: Report, arguments: argparse.Namespace) -> int:
     return report.exit_code()
 
 
-def simulated(report: Report) -> str:
+def simulated_note(report: Report) -> str:
     """Behind a verdict: that a simulated device had a part in it, and which tiers; nothing where none had."""
     if not report.simulated:
         return ""
@@ -50,7 +50,7 @@ def printable(text: str, width: int = 0) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def size(size_bytes: int) -> str:
+def readable_size(size_bytes: int) -> str:
     """`1,234,567 B (1.18 MiB)`: exact, then readable."""
     value, unit = float(size_bytes), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.arguments import Parser
 from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, finish, printable, words
-from zinc_rt.commands.text import stdin_bytes
+from zinc_rt.commands.output import add_json, finish, output_stream, printable
+from zinc_rt.commands.text_input import stdin_bytes
 from zinc_rt.errors import InputError
 
 if TYPE_CHECKING:
     from zinc_rt.pm4.generation import Generation
-    from zinc_rt.pm4.lint import Finding
+    from zinc_rt.pm4.lint import PacketFinding
 
 EXAMPLES = """\
 FILE holds little-endian dwords; with --hex, text: dwords in hex with or without 0x, split by spaces, commas or
@@ -66,7 +66,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     generation = generation_of(arguments.arch)
     check_writable(report=arguments.json)
     dwords = _read(arguments.file, hexadecimal=arguments.hex)
-    out = words(arguments)
+    out = output_stream(arguments)
     print(disassemble(dwords, generation), file=out)
     report = Report("pm4")
     report.details = {"arch": arguments.arch, "dwords": len(dwords), "packets": _packets(dwords, generation)}
@@ -119,12 +119,12 @@ def _read_hex(raw: bytes, source: str) -> list[int]:
 
 
 def _packets(dwords: Sequence[int], generation: Generation) -> list[dict[str, Any]]:
-    from zinc_rt.pm4.decode import Bad, decode_stream
+    from zinc_rt.pm4.decode import BadPacket, decode_stream
 
     rows: list[dict[str, Any]] = []
     for item in decode_stream(dwords, generation, keep_going=True):
         row: dict[str, Any] = {"offset_dw": item.offset, "length_dw": item.length, "reached": item.reached}
-        if isinstance(item.packet, Bad):
+        if isinstance(item.packet, BadPacket):
             rows.append({**row, "bad": item.packet.why, "text": item.packet.text})
         else:
             fields = {field.label(generation): getattr(item.packet, field.name) for field in item.packet.FIELDS}
@@ -132,14 +132,14 @@ def _packets(dwords: Sequence[int], generation: Generation) -> list[dict[str, An
     return rows
 
 
-def _print_findings(findings: Sequence[Finding], arguments: argparse.Namespace) -> None:
-    out = words(arguments)
+def _print_findings(findings: Sequence[PacketFinding], arguments: argparse.Namespace) -> None:
+    out = output_stream(arguments)
     for finding in findings:
         print(f"{finding.severity:<8} 0x{finding.offset:04x}  {finding.rule}: {finding.text}", file=out)
         print(f"{'':<8} {'':<6}  next: {finding.next}", file=out)
 
 
-def _result(finding: Finding, arguments: argparse.Namespace) -> Any:
+def _result(finding: PacketFinding, arguments: argparse.Namespace) -> Any:
     from zinc_rt.report import Result
 
     failed = finding.severity == "error"

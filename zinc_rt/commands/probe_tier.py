@@ -7,7 +7,7 @@ import argparse
 from zinc_rt import terminal
 from zinc_rt.backends import registry
 from zinc_rt.commands.options import settings
-from zinc_rt.commands.output import finish, words
+from zinc_rt.commands.output import finish, output_stream
 
 
 def probe(arguments: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def probe(arguments: argparse.Namespace) -> int:
         if asked in ("auto", row.tier)
     ]
     report = Report("run")
-    out = words(arguments)
+    out = output_stream(arguments)
     rows = []
     for tier, state in states:
         rows.append((tier, "usable" if state.usable else "no", state.why))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from zinc_rt.backends.waiting import on_compile
+from zinc_rt.backends.precompile import on_compile
 from zinc_rt.terminal import is_terminal
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LEAST_TEXT = 12  # cells, on a narrow terminal
 
 
 @dataclass(slots=True)
-class Line:
+class ProgressLine:
     """One thing under way: `total` None where nobody knows how much of it there is."""
 
     text: str
@@ -63,11 +63,11 @@ class Display:
     while, and are gone while the command says something."""
 
     def __init__(self) -> None:
-        self.lines: list[Line] = []
+        self.lines: list[ProgressLine] = []
         self.hidden = False
         self._lock = threading.Lock()
         self._finished = threading.Event()
-        self._compiling = Line("")
+        self._compiling = ProgressLine("")
         self._live: Live | None = None
         self._width = 80
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -78,7 +78,7 @@ class Display:
     def compiling(self, done: int, total: int) -> None:
         """A line of its own while a simulated device compiles kernels."""
         if not done:
-            self._compiling = Line("")
+            self._compiling = ProgressLine("")
             self.lines.append(self._compiling)
         self._compiling.text = f"compiling kernel {done + 1} of {total}"
         if done == total and self._compiling in self.lines:
@@ -155,7 +155,7 @@ _display: ContextVar[Display | None] = ContextVar("display", default=None)
 @contextmanager
 def progress(total: int, label: str, unit: str = "token") -> Iterator[Callable[[int], None]]:
     """`advance(count)` while the body runs, towards `total`; nothing is drawn where stderr is no terminal."""
-    line = Line(label, total, unit)
+    line = ProgressLine(label, total, unit)
 
     def advance(count: int) -> None:
         line.done += count
@@ -165,10 +165,10 @@ def progress(total: int, label: str, unit: str = "token") -> Iterator[Callable[[
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ProgressStage:
     """What is being done, in words that change."""
 
-    line: Line
+    line: ProgressLine
     display: Display | None
 
     def say(self, text: str) -> None:
@@ -183,15 +183,15 @@ class Stage:
 
 
 @contextmanager
-def stages() -> Iterator[Stage]:
+def stages() -> Iterator[ProgressStage]:
     """`stage.say("model 2 of 3: ...")` while the body runs; nothing is drawn where stderr is no terminal."""
-    line = Line("")
+    line = ProgressLine("")
     with _shown(line) as display:
-        yield Stage(line, display)
+        yield ProgressStage(line, display)
 
 
 @contextmanager
-def _shown(line: Line) -> Iterator[Display | None]:
+def _shown(line: ProgressLine) -> Iterator[Display | None]:
     if not is_terminal(sys.stderr):
         yield None
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
 from zinc_rt.commands.options import add_engine, open_engine, read_model, say, settings, token_list
-from zinc_rt.commands.output import add_json, finish, words
+from zinc_rt.commands.output import add_json, finish, output_stream
 from zinc_rt.commands.progress import progress, stages
 from zinc_rt.errors import UsageError
 
@@ -105,8 +105,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.facts import leaned_on, leaning, told
     from zinc_rt.files import check_writable
     from zinc_rt.generate import Drawn, Sampling, generate
+    from zinc_rt.host import process_memory
     from zinc_rt.prefill import prefill, prepare
-    from zinc_rt.process_memory import process_memory
     from zinc_rt.report import Report, Result
 
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
@@ -119,7 +119,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     tokens = _prompt_ids(arguments, gguf, tokenizer)
     max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
     end_ids = tokenizer.eog_ids if tokenizer is not None and not arguments.ignore_eos else frozenset()
-    text = _Stream(tokenizer, words(arguments))
+    text = _Stream(tokenizer, output_stream(arguments))
     started = time.monotonic()
     with open_engine(gguf, arguments, knobs, slots=2 if knobs.batched_prefill == "validate" else 1) as engine:
         say(f"tier      {why}")
@@ -271,7 +271,7 @@ def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
 
 
 def _prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer: Tokenizer | None) -> list[int]:
-    from zinc_rt.commands.text import read_text
+    from zinc_rt.commands.text_input import read_text
 
     if tokenizer is None or arguments.prompt is None:
         return list(arguments.tokens)

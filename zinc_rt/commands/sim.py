@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt import cli
-from zinc_rt.sim import server
+from zinc_rt.sim.serve import server
 
 
 def main(argv: list[str] | None = None) -> int:

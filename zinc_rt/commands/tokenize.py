@@ -7,7 +7,7 @@ import sys
 
 from zinc_rt.arguments import Parser, add_models
 from zinc_rt.cli import run
-from zinc_rt.commands.output import add_json, finish, printable, words
+from zinc_rt.commands.output import add_json, finish, output_stream, printable
 
 EXAMPLES = """\
 By default the tokens that the file's metadata ask for are added (a beginning, an end), and the names of control
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _tokenize(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_model
-    from zinc_rt.commands.text import read_text
+    from zinc_rt.commands.text_input import read_text
     from zinc_rt.files import check_writable
     from zinc_rt.model.gguf import read_gguf
     from zinc_rt.model.tokenizer import Tokenizer
@@ -57,7 +57,7 @@ def _tokenize(arguments: argparse.Namespace) -> int:
         print(f"warning: {warning}", file=sys.stderr)
     text = read_text(arguments.text)
     ids = tokenizer.encode(text, add_special=not arguments.no_special, parse_special=arguments.parse_special)
-    out = words(arguments)
+    out = output_stream(arguments)
     if arguments.ids:
         print(",".join(map(str, ids)), file=out)
     else:

@@ -6,10 +6,10 @@ Nothing here knows a model, a session or a tier. Streams, graphs and plans belon
 from zinc_rt.exec.buffer import Buffer, Usage, wrap
 from zinc_rt.exec.cache import GraphCache
 from zinc_rt.exec.copy import Copier, copy
-from zinc_rt.exec.fence import DeadlineMissed, Fence, Joined
+from zinc_rt.exec.fence import DeadlineMissed, Fence, JoinedFence
 from zinc_rt.exec.graph import Graph, InFlight, Launcher, MissingVariant, ShapeKey
-from zinc_rt.exec.host import HostExecutor, HostFence
-from zinc_rt.exec.observer import Observer, Observers, told_by
+from zinc_rt.exec.host_executor import HostExecutor, HostFence
+from zinc_rt.exec.observer import Observer, Observers, observers_in
 from zinc_rt.exec.plan import Plan
 from zinc_rt.exec.stream import Event, Stream
 
@@ -24,7 +24,7 @@ __all__ = [
     "HostExecutor",
     "HostFence",
     "InFlight",
-    "Joined",
+    "JoinedFence",
     "Launcher",
     "MissingVariant",
     "Observer",
@@ -34,6 +34,6 @@ __all__ = [
     "Stream",
     "Usage",
     "copy",
-    "told_by",
+    "observers_in",
     "wrap",
 ]

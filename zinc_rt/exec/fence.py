@@ -29,7 +29,7 @@ class Fence(Protocol):
         """Return once finished; raise DeadlineMissed after the timeout, or the error the work ended with."""
 
 
-class Joined:
+class JoinedFence:
     """The fence of several streams' ends. `value` is the largest of theirs and orders nothing by itself."""
 
     def __init__(self, fences: Sequence[Fence]) -> None:

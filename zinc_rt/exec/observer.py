@@ -76,8 +76,8 @@ class Observers(Observer):
             observer.fault(report)
 
 
-def told_by(observer: Observer | None) -> tuple[Observer, ...]:
+def observers_in(observer: Observer | None) -> tuple[Observer, ...]:
     """All that learn of what `observer` is told."""
     if isinstance(observer, Observers):
-        return tuple(each for one in observer.observers for each in told_by(one))
+        return tuple(each for one in observer.observers for each in observers_in(one))
     return () if observer is None else (observer,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
-from zinc_rt.exec.fence import Fence, Joined
+from zinc_rt.exec.fence import Fence, JoinedFence
 from zinc_rt.exec.graph import Graph, MissingVariant, ShapeKey
 from zinc_rt.exec.stream import Event, Stream
 
@@ -77,7 +77,7 @@ class Plan:
             ends[step.stream] = step.graph.replay(step.key, step.stream)
             events[number] = Event()
             events[number].record(step.stream)
-        return next(iter(ends.values())) if len(ends) == 1 else Joined(tuple(ends.values()))
+        return next(iter(ends.values())) if len(ends) == 1 else JoinedFence(tuple(ends.values()))
 
     def _order(self) -> list[int]:
         waiting = [len(step.earlier) for step in self._steps]

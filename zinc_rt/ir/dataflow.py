@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.ir.findings import Finding, at_node
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.violations import Violation, at_node
 
 READ_ONLY = ("weight", "constant", "step")
 WITHIN_REPLAY = ("activation", "output")
 
 
-def check_dataflow(graph: Graph) -> Iterator[Finding]:
+def check_dataflow(graph: OpGraph) -> Iterator[Violation]:
     written: dict[str, int] = {}  # by the node that wrote it last
     unguarded: dict[str, int] = {}  # written in place, and no barrier since
     for index, node in enumerate(graph.nodes):
@@ -51,7 +51,7 @@ def in_place_outputs(node: Node) -> dict[str, str]:
     return {name: port.inplace for port, name in pairs if port.inplace and incoming.get(port.inplace) == name}
 
 
-def _aliases(index: int, node: Node, updated: dict[str, str]) -> Iterator[Finding]:
+def _aliases(index: int, node: Node, updated: dict[str, str]) -> Iterator[Violation]:
     for name in dict.fromkeys(node.outputs):
         if name == ABSENT:
             continue
@@ -66,13 +66,13 @@ def _aliases(index: int, node: Node, updated: dict[str, str]) -> Iterator[Findin
 
 
 def _reads(
-    graph: Graph,
+    graph: OpGraph,
     index: int,
     node: Node,
     updated: dict[str, str],
     written: dict[str, int],
     unguarded: dict[str, int],
-) -> Iterator[Finding]:
+) -> Iterator[Violation]:
     for name in dict.fromkeys(node.inputs):
         if name not in graph.buffers:
             continue
@@ -91,11 +91,11 @@ def _reads(
             )
 
 
-def _dangling(graph: Graph, written: dict[str, int]) -> Iterator[Finding]:
+def _dangling(graph: OpGraph, written: dict[str, int]) -> Iterator[Violation]:
     named = {name for node in graph.nodes for name in (*node.inputs, *node.outputs)}
     for spec in graph.by_role("activation"):
         if spec.name not in named:
-            yield Finding("dangling-buffer", "an activation that no node uses", where=spec.name)
+            yield Violation("dangling-buffer", "an activation that no node uses", where=spec.name)
     for spec in graph.by_role("output"):
         if spec.name not in written:
-            yield Finding("dangling-buffer", "an output that no node writes", where=spec.name)
+            yield Violation("dangling-buffer", "an output that no node writes", where=spec.name)

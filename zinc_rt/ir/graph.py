@@ -71,7 +71,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class OpGraph:
     name: str
     stage: Stage
     buffers: Mapping[str, BufferSpec]
@@ -121,5 +121,5 @@ class Builder:
     ) -> None:
         self._nodes.append(Node(op, tuple(inputs), tuple(outputs), MappingProxyType(dict(attrs)), layer, label))
 
-    def build(self) -> Graph:
-        return Graph(self.name, self.stage, MappingProxyType(dict(self._buffers)), tuple(self._nodes))
+    def build(self) -> OpGraph:
+        return OpGraph(self.name, self.stage, MappingProxyType(dict(self._buffers)), tuple(self._nodes))

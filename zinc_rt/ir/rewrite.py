@@ -7,11 +7,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Node
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
 from zinc_rt.ir.op import Op
 
 
-def find_label(graph: Graph, label: str) -> Node:
+def find_label(graph: OpGraph, label: str) -> Node:
     """The node labelled so. Raises UsageError naming what there is."""
     for node in graph.nodes:
         if node.label == label:
@@ -26,7 +26,7 @@ def injected_name(label: str) -> str:
     return f"inject.{stem.replace('.', '_')}" + (f"[{layer}]" if layer else "")
 
 
-def inject(graph: Graph, labels: Iterable[str]) -> Graph:
+def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
     """For each label, consumers read a host-written buffer `injected_name(label)` instead of the node's result.
 
     The node itself still runs, so its own result can be looked at beside what replaced it.
@@ -41,10 +41,10 @@ def inject(graph: Graph, labels: Iterable[str]) -> Graph:
     nodes = tuple(
         replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs)) for node in graph.nodes
     )
-    return Graph(graph.name, graph.stage, MappingProxyType(buffers), nodes)
+    return OpGraph(graph.name, graph.stage, MappingProxyType(buffers), nodes)
 
 
-def keep(graph: Graph, wanted: Iterable[str]) -> Graph:
+def keep(graph: OpGraph, wanted: Iterable[str]) -> OpGraph:
     """Only the nodes that the buffers `wanted` depend on, and the buffers those touch.
 
     A wanted activation becomes an output, since nothing else may be left to read it.
@@ -61,7 +61,7 @@ def keep(graph: Graph, wanted: Iterable[str]) -> Graph:
     touched = {name for node in nodes if node.op is not Op.BARRIER for name in (*node.inputs, *node.outputs)}
     touched |= wanted | {spec.name for spec in graph.by_role("step")}
     kept = tuple(node for node in reversed(nodes) if node.op is not Op.BARRIER or touched.issuperset(node.inputs))
-    return Graph(graph.name, graph.stage, _outputs(graph.buffers, touched, wanted), kept)
+    return OpGraph(graph.name, graph.stage, _outputs(graph.buffers, touched, wanted), kept)
 
 
 def _outputs(

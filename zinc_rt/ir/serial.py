@@ -17,7 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from zinc_rt.errors import InputError, OutputError
-from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Graph, Node, Role, Stage
+from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Node, OpGraph, Role, Stage
 from zinc_rt.ir.op import Op
 
 MAGIC = b"ZIR\0"
@@ -66,12 +66,12 @@ _PACK: dict[type, tuple[int, str]] = {int: (0, "<q"), float: (1, "<d"), bool: (2
 _UNPACK = {kind: (type_, layout) for type_, (kind, layout) in _PACK.items()}
 
 
-def to_bytes(graph: Graph) -> bytes:
+def to_bytes(graph: OpGraph) -> bytes:
     """Raises InputError for what the form cannot hold: an undeclared operand, an unknown role, a foreign type."""
     return _Writer(graph).form()
 
 
-def save(graph: Graph, path: Path) -> None:
+def save(graph: OpGraph, path: Path) -> None:
     """Raises OutputError where the file cannot be written."""
     try:
         path.write_bytes(to_bytes(graph))
@@ -79,7 +79,7 @@ def save(graph: Graph, path: Path) -> None:
         raise OutputError(f"{path}: cannot write the graph: {error.strerror}") from error
 
 
-def load(path: Path) -> Graph:
+def load(path: Path) -> OpGraph:
     """Map a saved graph and read it. Raises InputError."""
     try:
         with path.open("rb") as file:
@@ -91,13 +91,13 @@ def load(path: Path) -> Graph:
     return from_bytes(data, name=str(path))
 
 
-def from_bytes(data: bytes | bytearray | memoryview | mmap.mmap, *, name: str = "graph") -> Graph:
+def from_bytes(data: bytes | bytearray | memoryview | mmap.mmap, *, name: str = "graph") -> OpGraph:
     """The graph in `data`, copied out. `name` is what errors call it. Raises InputError for anything amiss."""
     return _Reader(data, name).graph()
 
 
 class _Writer:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OpGraph) -> None:
         self._graph = graph
         self._strings: dict[str, int] = {}
         self._rows: dict[str, list[Any]] = {section: [] for section in SECTIONS}
@@ -217,7 +217,7 @@ class _Reader:
                 raise self._wrong(f"padding after {section} is not zero")
         self._strings = self._read_strings()
 
-    def graph(self) -> Graph:
+    def graph(self) -> OpGraph:
         buffers: dict[str, BufferSpec] = {}
         for row in self._tables["buffers"].tolist():
             spec = self._buffer(*row)
@@ -227,7 +227,7 @@ class _Reader:
         names = tuple(buffers)
         nodes = tuple(self._node(names, *row) for row in self._tables["nodes"].tolist())
         stage = self._one_of(STAGES, self._field("stage"), "stage")
-        return Graph(self._string(self._field("name")), stage, MappingProxyType(buffers), nodes)
+        return OpGraph(self._string(self._field("name")), stage, MappingProxyType(buffers), nodes)
 
     def _wrong(self, saw: str) -> InputError:
         return InputError(f"{self._name}: {saw}", next="save the graph again")

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from zinc_rt.errors import InputError
-from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Graph, Node, Role, Stage, is_buffer_name
+from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Node, OpGraph, Role, Stage, is_buffer_name
 from zinc_rt.ir.op import Op
 
 HEAD = "zinc-rt-ir 1"
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 )
 
 
-def to_text(graph: Graph) -> str:
+def to_text(graph: OpGraph) -> str:
     """Raises InputError for names and values the text form cannot spell."""
     lines = [HEAD, f"graph {_quoted(graph.name)} {graph.stage}"]
     for spec in graph.buffers.values():
@@ -91,7 +91,7 @@ def _fits(number: int) -> bool:
     return -(2**63) <= number < 2**63
 
 
-def from_text(text: str, *, name: str = "graph") -> Graph:
+def from_text(text: str, *, name: str = "graph") -> OpGraph:
     """Raises InputError naming the line. Blank lines and lines that begin with # are skipped."""
     return _Parser(text, name).graph()
 
@@ -103,7 +103,7 @@ class _Parser:
         self._line = 0  # counted from 1 while parsing
         self._tokens: list[tuple[str, str]] = []
 
-    def graph(self) -> Graph:
+    def graph(self) -> OpGraph:
         buffers: dict[str, BufferSpec] = {}
         nodes: list[Node] = []
         title: tuple[str, Stage] | None = None
@@ -131,7 +131,7 @@ class _Parser:
                 raise self._wrong(f"nothing more was wanted, saw {self._tokens[0][1]!r}")
         if title is None:
             raise self._wrong(f"ends without {'a graph line' if seen_head else repr(HEAD)}")
-        return Graph(*title, MappingProxyType(buffers), tuple(nodes))
+        return OpGraph(*title, MappingProxyType(buffers), tuple(nodes))
 
     def _wrong(self, saw: str) -> InputError:
         return InputError(f"{self._name}, line {self._line}: {saw}")

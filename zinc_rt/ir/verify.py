@@ -11,33 +11,33 @@ from typing import get_args
 
 from zinc_rt.ir.dataflow import check_dataflow
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX, is_dtype, row_bytes
-from zinc_rt.ir.findings import Finding, VerifyError, at_node
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Graph, Node, Role, Stage, is_buffer_name
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, OpGraph, Role, Stage, is_buffer_name
 from zinc_rt.ir.op import MAX_BINDINGS, OPS, Attr, Op, OpSpec, Port
 from zinc_rt.ir.shapes import ShapeError, Value, evaluate, unify
+from zinc_rt.ir.violations import VerifyError, Violation, at_node
 
-__all__ = ["Finding", "VerifyError", "findings", "verify"]
+__all__ = ["VerifyError", "Violation", "verify", "violations"]
 
 
-def verify(graph: Graph) -> None:
-    """Return if the graph keeps every rule; raise VerifyError with all findings otherwise."""
-    found = findings(graph)
+def verify(graph: OpGraph) -> None:
+    """Return if the graph keeps every rule; raise VerifyError with every violation otherwise."""
+    found = violations(graph)
     if found:
         raise VerifyError(graph, found)
 
 
-def findings(graph: Graph) -> list[Finding]:
+def violations(graph: OpGraph) -> list[Violation]:
     """Every broken rule, buffers first, then nodes in order, then dataflow."""
-    found: list[Finding] = []
+    found: list[Violation] = []
     if graph.stage not in get_args(Stage):
-        found.append(Finding("stage", f"wanted one of {', '.join(get_args(Stage))}, saw {graph.stage!r}"))
+        found.append(Violation("stage", f"wanted one of {', '.join(get_args(Stage))}, saw {graph.stage!r}"))
     for name, spec in graph.buffers.items():
         found.extend(_check_buffer(name, spec))
     known = True
     for index, node in enumerate(graph.nodes):
         if node.op not in OPS:
             known = False
-            found.append(Finding("opcode", f"{node.op!r} has no row in the opcode table", index))
+            found.append(Violation("opcode", f"{node.op!r} has no row in the opcode table", index))
         else:
             found.extend(at_node(index, node, rule, saw) for rule, saw in _check_node(graph, node))
     if known:
@@ -45,27 +45,27 @@ def findings(graph: Graph) -> list[Finding]:
     return found
 
 
-def _check_buffer(name: str, spec: BufferSpec) -> Iterator[Finding]:
-    def finding(rule: str, saw: str) -> Finding:
-        return Finding(rule, saw, where=name)
+def _check_buffer(name: str, spec: BufferSpec) -> Iterator[Violation]:
+    def violation(rule: str, saw: str) -> Violation:
+        return Violation(rule, saw, where=name)
 
     if name != spec.name or not is_buffer_name(name):
-        yield finding("buffer-name", f"filed as {name!r}, calls itself {spec.name!r}; wanted like state.kv_k[3]")
+        yield violation("buffer-name", f"filed as {name!r}, calls itself {spec.name!r}; wanted like state.kv_k[3]")
     if spec.role not in get_args(Role):
-        yield finding("role", f"wanted one of {', '.join(get_args(Role))}, saw {spec.role!r}")
+        yield violation("role", f"wanted one of {', '.join(get_args(Role))}, saw {spec.role!r}")
     bad = [dim for dim in spec.shape if dim not in SYMBOLS and not (type(dim) is int and dim > 0)]
     if bad:
-        yield finding("dimension", f"wanted a positive int or one of {', '.join(SYMBOLS)}, saw {bad[0]!r}")
+        yield violation("dimension", f"wanted a positive int or one of {', '.join(SYMBOLS)}, saw {bad[0]!r}")
     if not isinstance(spec.dtype, str) or not is_dtype(spec.dtype):
-        yield finding("dtype", f"{spec.dtype!r} is no ggml type")
+        yield violation("dtype", f"{spec.dtype!r} is no ggml type")
     elif spec.shape and type(spec.shape[-1]) is int:
         try:
             row_bytes(spec.dtype, spec.shape[-1])
         except ValueError as error:
-            yield finding("whole-blocks", str(error))
+            yield violation("whole-blocks", str(error))
 
 
-def _check_node(graph: Graph, node: Node) -> Iterator[tuple[str, str]]:
+def _check_node(graph: OpGraph, node: Node) -> Iterator[tuple[str, str]]:
     spec = OPS[node.op]
     yield from _check_attrs(spec, node)
     if node.layer is not None and (type(node.layer) is not int or node.layer < 0):
@@ -117,7 +117,7 @@ def _attr_problem(attr: Attr, value: object) -> str | None:
     return None
 
 
-def _check_operands(graph: Graph, spec: OpSpec, node: Node) -> Iterator[tuple[str, str]]:
+def _check_operands(graph: OpGraph, spec: OpSpec, node: Node) -> Iterator[tuple[str, str]]:
     """Dtypes, roles, shapes and in-place pairs of a node whose operand counts are right."""
     names: dict[str, Value] = {}
     for attr in spec.attrs:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 
-Rejects = Callable[[Node, Graph], str | None]
+Rejects = Callable[[Node, OpGraph], str | None]
 
 
-def rejects_nothing(node: Node, graph: Graph) -> str | None:
+def rejects_nothing(node: Node, graph: OpGraph) -> str | None:
     return None
 
 

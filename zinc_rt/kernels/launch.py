@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 
 COUNTS = "step.counts"  # how many of each symbol a step has: ir.graph.SYMBOLS
 
@@ -80,7 +80,7 @@ SYNC = Sync()
 
 
 def kernel_names(
-    code: Callable[..., Any], node: Node, graph: Graph, capacity: Mapping[str, int]
+    code: Callable[..., Any], node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Which kernels a row's `code` launches for a node, in order; none where it is no row of a GPU tier."""
     try:
@@ -90,7 +90,7 @@ def kernel_names(
     return tuple(dict.fromkeys(each.kernel for each in launches if isinstance(each, Launch)))
 
 
-Launches = Callable[[Node, Graph, Mapping[str, int]], Iterable[Launch | Sync]]
+Launches = Callable[[Node, OpGraph, Mapping[str, int]], Iterable[Launch | Sync]]
 """(node, graph, capacity of each symbol) -> its dispatches. Launches without a SYNC between may overlap."""
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kmd.call import pages
-from zinc_rt.kmd.topology import Node
+from zinc_rt.kmd.syscalls import whole_pages_bytes
+from zinc_rt.kmd.topology import TopologyNode
 
 # bytes per CU, amdkfd/kfd_queue.c
 _SGPR = 0x4000
@@ -35,7 +35,7 @@ class CwsrSizes:
     source: str
 
 
-def cwsr_sizes(node: Node) -> tuple[CwsrSizes, ...]:
+def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
     """What to offer CREATE_QUEUE, in this order. More than one only where kernels differ and do not say."""
     if node.generation < (10, 1, 0):
         raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not built in this version")
@@ -50,16 +50,16 @@ def cwsr_sizes(node: Node) -> tuple[CwsrSizes, ...]:
     return (_computed(node, _VGPR_LARGE if node.generation in _LARGE else _VGPR, "computed"),)
 
 
-def _computed(node: Node, vgpr_bytes: int, source: str) -> CwsrSizes:
+def _computed(node: TopologyNode, vgpr_bytes: int, source: str) -> CwsrSizes:
     units = node.compute_units // node.xccs
-    stack = pages(_HEADER + units * _WAVES_PER_CU * _CONTROL_PER_WAVE + 8)
+    stack = whole_pages_bytes(_HEADER + units * _WAVES_PER_CU * _CONTROL_PER_WAVE + 8)
     if node.generation[0] == 10:
         stack = min(stack, 0x7000)
-    save = stack + pages(units * (vgpr_bytes + _SGPR + _LDS + _HWREG))
+    save = stack + whole_pages_bytes(units * (vgpr_bytes + _SGPR + _LDS + _HWREG))
     return _with_debug(node, stack, save, source)
 
 
-def _with_debug(node: Node, stack: int, save: int, source: str) -> CwsrSizes:
+def _with_debug(node: TopologyNode, stack: int, save: int, source: str) -> CwsrSizes:
     debug = node.compute_units // node.xccs * _WAVES_PER_CU * _DEBUG_PER_WAVE
     debug += -debug % 64
-    return CwsrSizes(stack, save, pages((save + debug) * node.xccs), source)
+    return CwsrSizes(stack, save, whole_pages_bytes((save + debug) * node.xccs), source)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.errors import ZincError
-from zinc_rt.kmd.availability import user_queues
-from zinc_rt.kmd.call import KFD_PATH, call, open_node
 from zinc_rt.kmd.cwsr import cwsr_sizes
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import check_interface
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.resources import Ledger
-from zinc_rt.kmd.topology import Node, Topology, read_topology
+from zinc_rt.kmd.syscalls import KFD_PATH, open_node, send_ioctl
+from zinc_rt.kmd.topology import Topology, TopologyNode, read_topology
 from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.userq_availability import userq_availability
 
 DRM = "/sys/class/drm"
 AMD = 0x1002
@@ -33,8 +33,8 @@ class Gpu:
     render_path: str
     pci_address: str = ""
     device_id: int = 0
-    kernel_driver: str = ""
-    node: Node | None = None
+    kmd_name: str = ""
+    node: TopologyNode | None = None
 
     @property
     def name(self) -> str:
@@ -46,13 +46,13 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class GpuInventory:
     gpus: tuple[Gpu, ...]
     notes: tuple[str, ...]  # what hid something, each a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TierAnswer:
     """Whether a tier's driver side works on a GPU, why, and what to do where it does not."""
 
     usable: bool
@@ -61,7 +61,7 @@ class Answer:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def find_gpus(driver: Driver) -> Machine:
+def find_gpus(driver: Driver) -> GpuInventory:
     """Every AMD GPU, by render node. No GPU, no driver or no sysfs is no error: `notes` says what was seen."""
     notes: list[str] = []
     topology = Topology((), ())
@@ -74,13 +74,13 @@ def find_gpus(driver: Driver) -> Machine:
     found = {gpu.render_path: gpu for gpu in _render_nodes(driver, nodes)}
     for path, node in nodes.items():
         found.setdefault(path, Gpu(path, device_id=node.properties.get("device_id", 0), node=node))
-    return Machine(tuple(found[path] for path in sorted(found, key=_minor)), tuple(notes))
+    return GpuInventory(tuple(found[path] for path in sorted(found, key=_minor)), tuple(notes))
 
 
-def check_kfd(driver: Driver, gpu: Gpu) -> Answer:
+def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
     """What t1 needs: a KFD new enough, a topology node, both device nodes, packets we can write."""
     if gpu.node is None:
-        return Answer(
+        return TierAnswer(
             False,
             "KFD does not list this GPU",
             "`dmesg | grep -i kfd` says why (skipped device, PCIe atomics, a container's device rules)",
@@ -88,26 +88,28 @@ def check_kfd(driver: Driver, gpu: Gpu) -> Answer:
     ledger = Ledger("check")
     try:
         fd = open_node(driver, ledger, KFD_PATH)
-        version = call(driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
+        version = send_ioctl(driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
         open_node(driver, ledger, gpu.node.render_path)
         interface = (version["major_version"], version["minor_version"])
         facts = {"kfd": ".".join(map(str, interface)), **_describe(gpu.node)}
         check_interface(interface)
         if gpu.node.generation[0] not in PACKETS_KNOWN:
-            return Answer(False, f"{gpu.arch}: packets are known for gfx11 and gfx12", "use --tier t_cpu", facts)
-        return Answer(True, f"KFD {facts['kfd']}, {gpu.node.compute_units} CUs", "", facts)
+            return TierAnswer(
+                False, f"{gpu.arch}: packets are known for gfx11 and gfx12", "use --tier t_cpu", facts
+            )
+        return TierAnswer(True, f"KFD {facts['kfd']}, {gpu.node.compute_units} CUs", "", facts)
     except ZincError as error:
         return _refusal(error)
     finally:
         ledger.close()
 
 
-def check_user_queues(driver: Driver, gpu: Gpu) -> Answer:
+def check_user_queues(driver: Driver, gpu: Gpu) -> TierAnswer:
     """What t2 needs: the availability table's verdict."""
     try:
         node = RenderNode(driver, gpu.render_path)
         try:
-            found = user_queues(driver, node)
+            found = userq_availability(driver, node)
             version = ".".join(map(str, node.version))
         finally:
             node.close()
@@ -121,10 +123,10 @@ def check_user_queues(driver: Driver, gpu: Gpu) -> Answer:
         "firmware": found.facts.firmware,
         "generation": list(found.facts.generation),
     }
-    return Answer(found.usable, found.why, found.next, facts)
+    return TierAnswer(found.usable, found.why, found.next, facts)
 
 
-def _render_nodes(driver: Driver, nodes: dict[str, Node]) -> list[Gpu]:
+def _render_nodes(driver: Driver, nodes: dict[str, TopologyNode]) -> list[Gpu]:
     try:
         names = [name for name in driver.list_dir(DRM) if re.fullmatch(r"renderD\d+", name)]
     except OSError:
@@ -146,7 +148,7 @@ def _render_nodes(driver: Driver, nodes: dict[str, Node]) -> list[Gpu]:
     return gpus
 
 
-def _describe(node: Node) -> dict[str, Any]:
+def _describe(node: TopologyNode) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "gpu_id": node.gpu_id,
         "arch": node.arch,
@@ -163,9 +165,9 @@ def _describe(node: Node) -> dict[str, Any]:
     return facts
 
 
-def _refusal(error: ZincError) -> Answer:
+def _refusal(error: ZincError) -> TierAnswer:
     first, _, advice = str(error).partition("\n  next: ")
-    return Answer(False, first, advice)
+    return TierAnswer(False, first, advice)
 
 
 def _minor(path: str) -> tuple[int, str]:

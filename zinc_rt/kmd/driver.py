@@ -5,10 +5,10 @@ number and tolerates other struct sizes, files under /sys hold the kernel's text
 `errno` is the kernel's. 524 (ENOTSUPP) is a kernel-only errno that amdgpu does let out.
 
 Pointers. Some ioctl arguments hold user-space addresses of arrays. They are addresses in this process, kept
-alive by the caller for the length of the call. The kernel follows them itself; a driver in another process
-cannot, so every struct of `kmd.uapi` declares its pointed-to arrays and `Struct.pointed` says, for one request,
-which bytes to carry along and which to bring back. Two kinds of address are not arrays and are never carried:
-USERPTR memory (the device uses the caller's pages for as long as the buffer lives) and the debugger's.
+alive by the caller for the length of the call. Linux follows them itself; a driver in another process cannot, and
+knows by a table of its own (zinc_rt/sim/tables) which bytes to carry along and which to bring back. Two kinds of
+address are not arrays and are never carried: USERPTR memory (the device uses the caller's pages for as long as the
+buffer lives) and the debugger's.
 
 File descriptors inside structs (ACQUIRE_VM.drm_fd, dma-buf fds) are ones the same Driver handed out.
 """
@@ -58,7 +58,7 @@ class Mapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class KernelToCompile:
     """A kernel about to be dispatched, for a device that can use the news: a simulated one compiles it."""
 
     program_va: int
@@ -79,16 +79,16 @@ class SideChannel(Protocol):
     def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
         """As `announce` for each (VA, bytes, name), in order."""
 
-    def expect(self, kernels: Sequence[Expected]) -> None:
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels about to be dispatched, which it may compile beforehand."""
 
     def discard(self, va: int, size_bytes: int) -> None:
         """These bytes count as uninitialised from now on, but where the host maps them."""
 
-    def watch(self, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `stores` says which waves stored to these bytes; size 0 ends that."""
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
 
-    def stores(self) -> Sequence[Any]:
+    def watchpoint_hits(self) -> Sequence[Any]:
         """What was noted since, in order."""
 
     def findings(self) -> Sequence[Any]:

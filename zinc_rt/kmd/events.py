@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from zinc_rt.kmd.call import call
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.resources import Held
-from zinc_rt.kmd.transport import Fault
+from zinc_rt.kmd.syscalls import send_ioctl
+from zinc_rt.kmd.transport import MemoryFault
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import HostArray, records
-from zinc_rt.kmd.uapi.layout import Record
+from zinc_rt.kmd.uapi.host_memory import HostArray, record_array
+from zinc_rt.kmd.uapi.structs import StructBytes
 
 if TYPE_CHECKING:
     from zinc_rt.kmd.kfd import KfdProcess
@@ -32,7 +32,7 @@ class EventKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
+class GpuReset:
     """The GPU was reset: queues are dead, and with `memory_lost` so is what VRAM held."""
 
     gpu_id: int
@@ -42,7 +42,7 @@ class Reset:
 
 
 @dataclass(eq=False, slots=True)
-class Event:
+class KfdEvent:
     """`slot_va`: RELEASE_MEM writes anything but UNSIGNALLED there, then interrupts with `trigger` as context
     id."""
 
@@ -58,18 +58,18 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
-    event: Event
-    detail: Fault | Reset | None  # of MEMORY and HW_EXCEPTION events
+class FiredEvent:
+    event: KfdEvent
+    detail: MemoryFault | GpuReset | None  # of MEMORY and HW_EXCEPTION events
 
 
-class Events:
+class KfdEvents:
     """All events of a process: the kernel takes one page from it and keeps that until the process ends."""
 
     def __init__(self, process: KfdProcess) -> None:
         self._process = process
 
-    def create(self, kind: EventKind, *, auto_reset: bool = True) -> Event:
+    def create(self, kind: EventKind, *, auto_reset: bool = True) -> KfdEvent:
         """With `auto_reset` a wait that sees the event clears it."""
         process = self._process
         request = kfd.CREATE_EVENT.new(event_type=kind.value, auto_reset=int(auto_reset))
@@ -79,33 +79,33 @@ class Events:
                 raise ValueError("signal events need a page: open a GPU first")
             if not process.event_page_given:
                 request["event_page_offset"] = page.handle  # its handle, once; the header calls it an offset
-        made = call(process.driver, process.fd, kfd.IOC_CREATE_EVENT, request, kind.name.lower())
+        made = send_ioctl(process.driver, process.fd, kfd.IOC_CREATE_EVENT, request, kind.name.lower())
         if kind is EventKind.SIGNAL:
             process.event_page_given = True
         event_id = made["event_id"]
 
         def give_back() -> None:
-            call(process.driver, process.fd, kfd.IOC_DESTROY_EVENT, kfd.DESTROY_EVENT.new(event_id=event_id))
+            send_ioctl(process.driver, process.fd, kfd.IOC_DESTROY_EVENT, kfd.DESTROY_EVENT.new(event_id=event_id))
 
         held = process.ledger.hold("event", f"{kind.name.lower()} {event_id}", give_back)
         slot = page.gpu_va + made["event_slot_index"] * SLOT_BYTES if page and kind is EventKind.SIGNAL else 0
-        return Event(kind, event_id, made["event_trigger_data"], slot, 1, held)
+        return KfdEvent(kind, event_id, made["event_trigger_data"], slot, 1, held)
 
-    def set(self, event: Event) -> None:
+    def set(self, event: KfdEvent) -> None:
         """From the CPU; only SIGNAL events can be."""
         process = self._process
-        call(process.driver, process.fd, kfd.IOC_SET_EVENT, kfd.SET_EVENT.new(event_id=event.event_id))
+        send_ioctl(process.driver, process.fd, kfd.IOC_SET_EVENT, kfd.SET_EVENT.new(event_id=event.event_id))
 
-    def reset(self, event: Event) -> None:
+    def reset(self, event: KfdEvent) -> None:
         process = self._process
-        call(process.driver, process.fd, kfd.IOC_RESET_EVENT, kfd.RESET_EVENT.new(event_id=event.event_id))
+        send_ioctl(process.driver, process.fd, kfd.IOC_RESET_EVENT, kfd.RESET_EVENT.new(event_id=event.event_id))
 
-    def wait(self, events: Sequence[Event], timeout_seconds: float, *, every: bool = False) -> list[Fired]:
+    def wait(self, events: Sequence[KfdEvent], timeout_seconds: float, *, every: bool = False) -> list[FiredEvent]:
         """Those that fired; none when the time is over. Waits for one of `events`, or for `every` one.
 
         Raises DriverError where the kernel fails the wait: an event was destroyed, or the device is lost.
         """
-        array = records(
+        array = record_array(
             kfd.EVENT_DATA.new(
                 event_id=event.event_id, last_event_age=event.age if event.kind is EventKind.SIGNAL else 0
             )
@@ -116,7 +116,7 @@ class Events:
             events_ptr=array.address, num_events=len(events), wait_for_all=int(every), timeout=milliseconds
         )
         process = self._process
-        call(process.driver, process.fd, kfd.IOC_WAIT_EVENTS, request, f"{len(events)} events")
+        send_ioctl(process.driver, process.fd, kfd.IOC_WAIT_EVENTS, request, f"{len(events)} events")
         if request["wait_result"] == kfd.KFD_IOC_WAIT_RESULT_TIMEOUT:
             return []
         if request["wait_result"] != kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
@@ -124,25 +124,25 @@ class Events:
         return _fired(events, array, alone=every or len(events) == 1)
 
 
-def _fired(events: Sequence[Event], array: HostArray, *, alone: bool) -> list[Fired]:
+def _fired(events: Sequence[KfdEvent], array: HostArray, *, alone: bool) -> list[FiredEvent]:
     """The kernel fills the entries that fired: a GPU id, or for a signal its new age."""
     fired = []
     for index, event in enumerate(events):
         data = array.record(kfd.EVENT_DATA, index)
         if event.kind is EventKind.MEMORY:
             if data["memory_gpu_id"]:
-                fired.append(Fired(event, _fault(data["va"], data)))
+                fired.append(FiredEvent(event, _fault(data["va"], data)))
         elif event.kind is EventKind.HW_EXCEPTION:
             if data["reset_gpu_id"]:
-                fired.append(Fired(event, _reset(data)))
+                fired.append(FiredEvent(event, _reset(data)))
         elif alone or data["last_event_age"] != event.age:
             event.age = data["last_event_age"] or event.age
-            fired.append(Fired(event, None))
+            fired.append(FiredEvent(event, None))
     return fired
 
 
-def _fault(va: int, data: Record) -> Fault:
-    return Fault(
+def _fault(va: int, data: StructBytes) -> MemoryFault:
+    return MemoryFault(
         va,
         not_present=bool(data["not_present"]),
         read_only=bool(data["read_only"]),
@@ -153,8 +153,8 @@ def _fault(va: int, data: Record) -> Fault:
     )
 
 
-def _reset(data: Record) -> Reset:
-    return Reset(
+def _reset(data: StructBytes) -> GpuReset:
+    return GpuReset(
         gpu_id=data["reset_gpu_id"],
         whole_gpu=data["reset_type"] == kfd.KFD_HW_EXCEPTION_WHOLE_GPU_RESET,
         ecc=data["reset_cause"] == kfd.KFD_HW_EXCEPTION_ECC,

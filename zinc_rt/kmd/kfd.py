@@ -14,17 +14,17 @@ from typing import Self
 
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.kmd import kfd_memory
-from zinc_rt.kmd.call import KFD_PATH, call, open_node
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.events import PAGE_SIZE_BYTES, Events
+from zinc_rt.kmd.events import PAGE_SIZE_BYTES, KfdEvents
 from zinc_rt.kmd.kfd_queue import create_queue
 from zinc_rt.kmd.resources import Held, Ledger
-from zinc_rt.kmd.topology import Node, Topology, read_topology
+from zinc_rt.kmd.syscalls import KFD_PATH, open_node, send_ioctl
+from zinc_rt.kmd.topology import Topology, TopologyNode, read_topology
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import HostArray, store_u32, u32_array
-from zinc_rt.kmd.uapi.layout import Ioctl, Record
+from zinc_rt.kmd.uapi.host_memory import HostArray, store_u32, u32_array
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 
 NEEDED = (1, 14)  # event ages and RUNTIME_ENABLE
 DOORBELL_BYTES = 8192  # one process's slice: 1024 doorbells of 8 bytes, amdkfd/kfd_doorbell.c, gfx9 and later
@@ -59,12 +59,12 @@ class KfdProcess:
         self.event_page_given = False  # to the kernel, which takes one page once and never lets go of it
         with self.ledger.all_or_nothing():
             self.fd = open_node(driver, self.ledger, KFD_PATH)
-            version = self.call(kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
+            version = self.ioctl(kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
             self.version = version["major_version"], version["minor_version"]
             check_interface(self.version)
-        self.events = Events(self)
+        self.events = KfdEvents(self)
 
-    def open_gpu(self, node: Node) -> KfdGpu:
+    def open_gpu(self, node: TopologyNode) -> KfdGpu:
         """The GPU of this topology node, once per process."""
         if node.gpu_id in self.gpus:
             raise ValueError(f"GPU {node.gpu_id:#x} is open already")
@@ -77,12 +77,12 @@ class KfdProcess:
     def apertures(self) -> dict[int, Apertures]:
         """By gpu_id."""
         request = kfd.GET_PROCESS_APERTURES_NEW.new()
-        count = self.call(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"]
+        count = self.ioctl(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"]
         array = HostArray(bytes(count * kfd.PROCESS_DEVICE_APERTURES.size_bytes))
         request = kfd.GET_PROCESS_APERTURES_NEW.new(
             kfd_process_device_apertures_ptr=array.address, num_of_nodes=count
         )
-        filled = min(count, self.call(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"])
+        filled = min(count, self.ioctl(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"])
         windows = (array.record(kfd.PROCESS_DEVICE_APERTURES, index) for index in range(filled))
         return {
             each["gpu_id"]: Apertures(
@@ -93,8 +93,8 @@ class KfdProcess:
             for each in windows
         }
 
-    def call(self, command: Ioctl, record: Record, about: str = "") -> Record:
-        return call(self.driver, self.fd, command, record, about)
+    def ioctl(self, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
+        return send_ioctl(self.driver, self.fd, command, record, about)
 
     def resources(self) -> dict[str, int]:
         """What is held now, by kind, GPUs included; empty after `close`."""
@@ -122,7 +122,7 @@ class KfdGpu:
 
     kind = "kfd"
 
-    def __init__(self, process: KfdProcess, node: Node) -> None:
+    def __init__(self, process: KfdProcess, node: TopologyNode) -> None:
         self.process = process
         self.driver = process.driver
         self.node = node
@@ -137,7 +137,7 @@ class KfdGpu:
         with self.ledger.all_or_nothing():
             self.render_fd = open_node(self.driver, self.ledger, node.render_path)
             request = kfd.ACQUIRE_VM.new(drm_fd=self.render_fd, gpu_id=node.gpu_id)
-            process.call(kfd.IOC_ACQUIRE_VM, request, f"{self.about}, {node.render_path}")
+            process.ioctl(kfd.IOC_ACQUIRE_VM, request, f"{self.about}, {node.render_path}")
             windows = process.apertures()
             if node.gpu_id not in windows:
                 raise DriverError(kfd.IOC_GET_PROCESS_APERTURES_NEW.name, errno.ENODEV, self.about)
@@ -160,7 +160,7 @@ class KfdGpu:
 
         With `fallback` a refusal (EINVAL: small BAR; ENOMEM) takes that placement and adds a line to `fallbacks`.
         """
-        options = kfd_memory.Options(writable, executable, contiguous)
+        options = kfd_memory.KfdAllocOptions(writable, executable, contiguous)
         try:
             return kfd_memory.allocate(self, size_bytes, placement, name, options)
         except DriverError as error:
@@ -211,7 +211,7 @@ class KfdGpu:
         request = kfd.SET_CU_MASK.new(
             queue_id=queue.queue_id, num_cu_mask=32 * len(words), cu_mask_ptr=mask.address
         )
-        self.process.call(kfd.IOC_SET_CU_MASK, request, f"queue {queue.queue_id}")
+        self.process.ioctl(kfd.IOC_SET_CU_MASK, request, f"queue {queue.queue_id}")
 
     def update_queue(self, queue: Queue, *, priority: int = 7, percentage: int = 100) -> None:
         """`percentage` 0 takes the queue off the hardware until it is raised again."""
@@ -222,10 +222,10 @@ class KfdGpu:
             queue_percentage=percentage,
             queue_priority=priority,
         )
-        self.process.call(kfd.IOC_UPDATE_QUEUE, request, f"queue {queue.queue_id}")
+        self.process.ioctl(kfd.IOC_UPDATE_QUEUE, request, f"queue {queue.queue_id}")
 
     def clocks(self) -> Clocks:
-        read = self.process.call(
+        read = self.process.ioctl(
             kfd.IOC_GET_CLOCK_COUNTERS, kfd.GET_CLOCK_COUNTERS.new(gpu_id=self.node.gpu_id), self.about
         )
         return Clocks(
@@ -238,7 +238,7 @@ class KfdGpu:
     def available_memory(self) -> int:
         """Bytes of VRAM this process may still take."""
         request = kfd.GET_AVAILABLE_MEMORY.new(gpu_id=self.node.gpu_id)
-        return self.process.call(kfd.IOC_AVAILABLE_MEMORY, request, self.about)["available"]
+        return self.process.ioctl(kfd.IOC_AVAILABLE_MEMORY, request, self.about)["available"]
 
     def resources(self) -> dict[str, int]:
         return self.ledger.counts()
@@ -255,7 +255,7 @@ class KfdGpu:
             del self.process.gpus[self.node.gpu_id]
 
     def _event_page(self) -> DeviceBuffer:
-        options = kfd_memory.Options()
+        options = kfd_memory.KfdAllocOptions()
         page = kfd_memory.allocate(
             self, PAGE_SIZE_BYTES, Placement.GTT, "event page", options, ledger=self.process.ledger
         )

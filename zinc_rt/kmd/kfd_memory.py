@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zinc_rt.kmd.call import PAGE_BYTES, pages
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE, PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.resources import Ledger
+from zinc_rt.kmd.syscalls import PAGE_BYTES, whole_pages_bytes
 from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host import u32_array
+from zinc_rt.kmd.uapi.host_memory import u32_array
 
 if TYPE_CHECKING:
     from zinc_rt.kmd.kfd import KfdGpu
@@ -34,7 +34,7 @@ FLAGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class KfdAllocOptions:
     """What the GPU may do with the buffer."""
 
     writable: bool = True
@@ -56,7 +56,7 @@ def allocate(
     size_bytes: int,
     placement: Placement,
     name: str,
-    options: Options,
+    options: KfdAllocOptions,
     *,
     ledger: Ledger | None = None,
 ) -> DeviceBuffer:
@@ -64,7 +64,7 @@ def allocate(
     ledger = ledger or gpu.ledger
     if size_bytes <= 0:
         raise ValueError(f"{name}: {size_bytes} bytes")
-    buffer = DeviceBuffer(name, 0, pages(size_bytes), placement, 0, None)
+    buffer = DeviceBuffer(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
     with ledger.all_or_nothing():
         buffer.gpu_va = _set_aside(gpu, ledger, buffer)
         if placement is Placement.USERPTR:
@@ -115,7 +115,7 @@ def _make(gpu: KfdGpu, ledger: Ledger, buffer: DeviceBuffer, flags: int) -> int:
     )
     if buffer.placement is Placement.USERPTR:
         request["mmap_offset"] = buffer.host.address
-    made = gpu.process.call(
+    made = gpu.process.ioctl(
         kfd.IOC_ALLOC_MEMORY_OF_GPU,
         request,
         f"{buffer.name}, {buffer.size_bytes} bytes of {buffer.placement.value}",
@@ -126,7 +126,7 @@ def _make(gpu: KfdGpu, ledger: Ledger, buffer: DeviceBuffer, flags: int) -> int:
         process = gpu.process
         if process.event_page is buffer and process.event_page_given:
             return  # refused with EPERM: it stays with the kernel until the process ends
-        process.call(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=buffer.handle), buffer.name)
+        process.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=buffer.handle), buffer.name)
 
     _hold(ledger, buffer, "buffer", give_back)
     return made["mmap_offset"]
@@ -145,7 +145,7 @@ def _gpu_map(gpu: KfdGpu, ledger: Ledger, buffer: DeviceBuffer) -> None:
     ids = u32_array([gpu.node.gpu_id])
     arguments = {"handle": buffer.handle, "device_ids_array_ptr": ids.address, "n_devices": 1}
     request = kfd.MAP_MEMORY_TO_GPU.new(**arguments)
-    gpu.process.call(kfd.IOC_MAP_MEMORY_TO_GPU, request, buffer.name)
+    gpu.process.ioctl(kfd.IOC_MAP_MEMORY_TO_GPU, request, buffer.name)
     if request["n_success"] != 1:
         raise DriverError(kfd.IOC_MAP_MEMORY_TO_GPU.name, 0, f"{buffer.name}: mapped on no GPU")
 
@@ -154,6 +154,6 @@ def _gpu_map(gpu: KfdGpu, ledger: Ledger, buffer: DeviceBuffer) -> None:
         again = kfd.UNMAP_MEMORY_FROM_GPU.new(
             handle=buffer.handle, device_ids_array_ptr=array.address, n_devices=1
         )
-        gpu.process.call(kfd.IOC_UNMAP_MEMORY_FROM_GPU, again, buffer.name)
+        gpu.process.ioctl(kfd.IOC_UNMAP_MEMORY_FROM_GPU, again, buffer.name)
 
     _hold(ledger, buffer, "gpu mapping", give_back)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from zinc_rt.kmd.call import PAGE_BYTES
 from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
 from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.syscalls import PAGE_BYTES
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue, check_ring
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.layout import Record
+from zinc_rt.kmd.uapi.structs import StructBytes
 
 if TYPE_CHECKING:
     from zinc_rt.kmd.kfd import KfdGpu
@@ -39,7 +39,7 @@ def create_queue(gpu: KfdGpu, *, ring_bytes: int, priority: int, placement: Plac
             eop=alloc(EOP_BYTES, Placement.VRAM, "eop"),
             doorbell_address=0,
             inherits_vmid=False,
-            kernel_fence=False,
+            kmd_fence=False,
         )
         doorbell_offset = _create(gpu, queue, priority=priority, percentage=percentage)
         slice_offset = doorbell_offset & -8192
@@ -58,7 +58,7 @@ def _create(gpu: KfdGpu, queue: Queue, *, priority: int, percentage: int) -> int
         # host memory comes zeroed, which the header of the save area wants
         area = gpu.alloc(sizes.buffer_bytes, Placement.GTT, "save area")
         try:
-            made = gpu.process.call(
+            made = gpu.process.ioctl(
                 kfd.IOC_CREATE_QUEUE,
                 _request(gpu, queue, area, sizes, priority=priority, percentage=percentage),
                 f"{gpu.about}, context save area {sizes.buffer_bytes} bytes ({sizes.source})",
@@ -77,7 +77,7 @@ def _create(gpu: KfdGpu, queue: Queue, *, priority: int, percentage: int) -> int
 
 def _request(
     gpu: KfdGpu, queue: Queue, area: DeviceBuffer, sizes: CwsrSizes, *, priority: int, percentage: int
-) -> Record:
+) -> StructBytes:
     return kfd.CREATE_QUEUE.new(
         ring_base_address=queue.ring.gpu_va,
         write_pointer_address=queue.wptr.gpu_va,
@@ -98,7 +98,7 @@ def _request(
 def _destroy(gpu: KfdGpu, queue: Queue) -> None:
     request = kfd.DESTROY_QUEUE.new(queue_id=queue.queue_id)
     try:
-        gpu.process.call(kfd.IOC_DESTROY_QUEUE, request, f"queue {queue.queue_id}")
+        gpu.process.ioctl(kfd.IOC_DESTROY_QUEUE, request, f"queue {queue.queue_id}")
     except DriverError as error:
         if error.errno not in _GONE:
             raise

@@ -6,14 +6,14 @@ import errno
 from dataclasses import dataclass
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kmd.call import call, open_node
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.resources import Ledger
-from zinc_rt.kmd.transport import Fault
+from zinc_rt.kmd.syscalls import open_node, send_ioctl
+from zinc_rt.kmd.transport import MemoryFault
 from zinc_rt.kmd.uapi import amdgpu, drm
-from zinc_rt.kmd.uapi.host import HostArray
-from zinc_rt.kmd.uapi.layout import Ioctl, Record, Struct, u32
+from zinc_rt.kmd.uapi.host_memory import HostArray
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct, StructBytes, u32
 
 FIRMWARE = {  # name → AMDGPU_INFO_FW_*
     "ME": amdgpu.AMDGPU_INFO_FW_GFX_ME,
@@ -44,22 +44,22 @@ class RenderNode:
             if self.driver_name != "amdgpu":
                 raise UnsupportedError(f"{path}: its driver is {self.driver_name}, not amdgpu")
 
-    def call(self, command: Ioctl, record: Record, about: str = "") -> Record:
-        return call(self.driver, self.fd, command, record, about)
+    def ioctl(self, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
+        return send_ioctl(self.driver, self.fd, command, record, about)
 
-    def info(self, query: int, answer: Struct, about: str, **arguments: int) -> Record:
+    def info(self, query: int, answer: Struct, about: str, **arguments: int) -> StructBytes:
         """What the kernel knows of `answer`; fields newer than the kernel stay zero."""
         array = HostArray(bytes(answer.size_bytes))
         request = amdgpu.INFO.new(
             return_pointer=array.address, return_size=answer.size_bytes, query=query, **arguments
         )
-        self.call(amdgpu.IOCTL_INFO, request, about)
+        self.ioctl(amdgpu.IOCTL_INFO, request, about)
         return array.record(answer)
 
-    def device(self) -> Record:
+    def device(self) -> StructBytes:
         return self.info(amdgpu.AMDGPU_INFO_DEV_INFO, amdgpu.INFO_DEVICE, "DEV_INFO")
 
-    def compute_ip(self) -> Record:
+    def compute_ip(self) -> StructBytes:
         return self.info(
             amdgpu.AMDGPU_INFO_HW_IP_INFO,
             amdgpu.INFO_HW_IP,
@@ -67,7 +67,7 @@ class RenderNode:
             hw_ip_type=amdgpu.AMDGPU_HW_IP_COMPUTE,
         )
 
-    def memory(self) -> Record:
+    def memory(self) -> StructBytes:
         return self.info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
 
     def firmware(self) -> dict[str, Firmware]:
@@ -86,10 +86,10 @@ class RenderNode:
             versions[name] = Firmware(answer["ver"] & mask, answer["feature"])
         return versions
 
-    def fault(self) -> Fault | None:
+    def fault(self) -> MemoryFault | None:
         """The last page fault in this node's address space, or None. Nothing signals it: ask after a hang."""
         last = self.info(amdgpu.AMDGPU_INFO_GPUVM_FAULT, amdgpu.INFO_GPUVM_FAULT, "GPUVM_FAULT")
-        return Fault(last["addr"], status=last["status"]) if last["addr"] or last["status"] else None
+        return MemoryFault(last["addr"], status=last["status"]) if last["addr"] or last["status"] else None
 
     def vram_lost_count(self) -> int:
         """Rises when a reset lost what VRAM held."""
@@ -117,12 +117,12 @@ class RenderNode:
     def _version(self) -> tuple[str, tuple[int, int, int]]:
         room = HostArray(bytes(32))
         request = drm.VERSION.new(name_len=room.size_bytes, name=room.address)
-        self.call(drm.IOCTL_VERSION, request, self.path)
+        self.ioctl(drm.IOCTL_VERSION, request, self.path)
         name = room.bytes()[: request["name_len"]].decode(errors="replace")
         return name, (request["version_major"], request["version_minor"], request["version_patchlevel"])
 
 
-def ip_version(answer: Record) -> tuple[int, int, int]:
+def ip_version(answer: StructBytes) -> tuple[int, int, int]:
     """(major, minor, revision) of an IP as discovery found it: (12, 0, 1) is gfx1201."""
     packed = answer["ip_discovery_version"]
     return packed >> 16 & 0xFF, packed >> 8 & 0xFF, packed & 0xFF

@@ -11,8 +11,8 @@ from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.resources import Held
 from zinc_rt.kmd.uapi import drm
-from zinc_rt.kmd.uapi.host import u32_array, u64_array
-from zinc_rt.kmd.uapi.layout import Ioctl
+from zinc_rt.kmd.uapi.host_memory import u32_array, u64_array
+from zinc_rt.kmd.uapi.structs import Ioctl
 
 _SUBMITTED = drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL | drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
 
@@ -22,7 +22,7 @@ class Syncobj:
 
     def __init__(self, node: RenderNode, name: str) -> None:
         self._node = node
-        made = node.call(drm.IOCTL_SYNCOBJ_CREATE, drm.SYNCOBJ_CREATE.new(), name)
+        made = node.ioctl(drm.IOCTL_SYNCOBJ_CREATE, drm.SYNCOBJ_CREATE.new(), name)
         self.handle = made["handle"]
         self.held: Held = node.ledger.hold("syncobj", name, self._destroy)
 
@@ -36,7 +36,7 @@ class Syncobj:
             timeout_nsec=_deadline_ns(timeout_seconds),
         )
         try:
-            self._node.call(drm.IOCTL_SYNCOBJ_WAIT, request, self.held.name)
+            self._node.ioctl(drm.IOCTL_SYNCOBJ_WAIT, request, self.held.name)
         except DriverError as error:
             if error.errno == errno.ETIME:
                 return False
@@ -54,7 +54,7 @@ class Syncobj:
             timeout_nsec=_deadline_ns(timeout_seconds),
         )
         try:
-            self._node.call(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, request, f"{self.held.name} point {point}")
+            self._node.ioctl(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, request, f"{self.held.name} point {point}")
         except DriverError as error:
             if error.errno == errno.ETIME:
                 return False
@@ -65,7 +65,7 @@ class Syncobj:
         """The timeline's highest signalled point."""
         handles, points = u32_array([self.handle]), u64_array([0])
         request = drm.SYNCOBJ_QUERY.new(handles=handles.address, points=points.address, count_handles=1)
-        self._node.call(drm.IOCTL_SYNCOBJ_QUERY, request, self.held.name)
+        self._node.ioctl(drm.IOCTL_SYNCOBJ_QUERY, request, self.held.name)
         return points.u64()[0]
 
     def reset(self) -> None:
@@ -81,10 +81,10 @@ class Syncobj:
     def _array(self, command: Ioctl) -> None:
         handles = u32_array([self.handle])
         request = drm.SYNCOBJ_ARRAY.new(handles=handles.address, count_handles=1)
-        self._node.call(command, request, self.held.name)
+        self._node.ioctl(command, request, self.held.name)
 
     def _destroy(self) -> None:
-        self._node.call(drm.IOCTL_SYNCOBJ_DESTROY, drm.SYNCOBJ_DESTROY.new(handle=self.handle), "syncobj")
+        self._node.ioctl(drm.IOCTL_SYNCOBJ_DESTROY, drm.SYNCOBJ_DESTROY.new(handle=self.handle), "syncobj")
 
 
 def handles_of(objects: Sequence[Syncobj]) -> list[int]:

@@ -19,7 +19,7 @@ TRANSFERS_PER_CLOCK = dict.fromkeys(("gfx1100", "gfx1101", "gfx1102", "gfx1200",
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TopologyNode:
     """One GPU. `properties` holds every line as it stands; names newer than this code are kept."""
 
     index: int
@@ -82,7 +82,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    gpus: tuple[Node, ...]
+    gpus: tuple[TopologyNode, ...]
     hidden: tuple[str, ...]  # nodes this process may not read, each with the reason
 
 
@@ -116,7 +116,7 @@ def read_topology(driver: Driver) -> Topology:
         except PermissionError as error:
             hidden.append(f"node {index}: {error.strerror or 'not allowed'} (device cgroup of a container?)")
             continue
-        gpus.append(Node(index, int(gpu_id), name, properties, *_memory(_banks(driver, path))))
+        gpus.append(TopologyNode(index, int(gpu_id), name, properties, *_memory(_banks(driver, path))))
     return Topology(tuple(gpus), tuple(hidden))
 
 

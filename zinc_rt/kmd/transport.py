@@ -8,7 +8,7 @@ A transport owns one GPU's memory and queues through a Driver. The ring room
         queue.doorbell_address        # then one aligned 64-bit store of the same value
         queue.rptr.host.address       # what the command processor has fetched
 
-and reads two facts where the tiers differ: `inherits_vmid` (indirect buffers carry the bit) and `kernel_fence` (a
+and reads two facts where the tiers differ: `inherits_vmid` (indirect buffers carry the bit) and `kmd_fence` (a
 submission the kernel is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
 back by closing: buffers, queues and fds are counted in `resources()`, which is empty afterwards.
 """
@@ -76,7 +76,7 @@ class Queue:
     eop: DeviceBuffer
     doorbell_address: int  # of this queue's 8 bytes, in this process
     inherits_vmid: bool
-    kernel_fence: bool
+    kmd_fence: bool
     save_area: DeviceBuffer | None = None
     held: list[Held] = field(default_factory=list, repr=False)
     lost: DriverError | None = None  # the kernel tore the queue down but said so with an error
@@ -103,7 +103,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class MemoryFault:
     """A GPU address that could not be used. `status` is the raw register where the transport has no decoded
     bits."""
 

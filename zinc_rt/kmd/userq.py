@@ -9,16 +9,16 @@ from types import TracebackType
 from typing import Self
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kmd.availability import Availability, user_queues
-from zinc_rt.kmd.call import PAGE_BYTES, pages
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.gpu_addresses import GpuAddresses
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.syncobj import Syncobj, handles_of
-from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Fault, Placement, Queue, check_ring
+from zinc_rt.kmd.syscalls import PAGE_BYTES, whole_pages_bytes
+from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, MemoryFault, Placement, Queue, check_ring
 from zinc_rt.kmd.uapi import amdgpu, drm
-from zinc_rt.kmd.uapi.host import HostArray, u32_array
-from zinc_rt.kmd.va import AddressSpace
+from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.userq_availability import UserqAvailability, userq_availability
 
 LARGE_BYTES = 2 << 20
 LOWEST_VA = 1 << 32  # nothing below 4 GiB: a truncated pointer then faults instead of hitting a buffer
@@ -62,7 +62,7 @@ class UserqGpu:
         self.node = RenderNode(driver, render_path)
         self.ledger = self.node.ledger
         with self.ledger.close_on_error():
-            self.availability: Availability = user_queues(driver, self.node)
+            self.availability: UserqAvailability = userq_availability(driver, self.node)
             if not self.availability.usable:
                 raise UnsupportedError(
                     f"{render_path}: no user queues: {self.availability.why}", next=self.availability.next
@@ -70,7 +70,7 @@ class UserqGpu:
             self.generation = self.availability.facts.generation
             device = self.node.device()
             first = max(device["virtual_address_offset"], LOWEST_VA)
-            self.addresses = AddressSpace(first, device["virtual_address_max"] - 1)
+            self.addresses = GpuAddresses(first, device["virtual_address_max"] - 1)
             self._timeline = Syncobj(self.node, "page tables")
             self._point = 0
             self._stuck = False
@@ -139,7 +139,7 @@ class UserqGpu:
                 mqd=mqd.address,
                 mqd_size=mqd.size_bytes,
             )
-            queue_id = self.node.call(amdgpu.IOCTL_USERQ, request, "create")["new_queue_id"]
+            queue_id = self.node.ioctl(amdgpu.IOCTL_USERQ, request, "create")["new_queue_id"]
             held = self.ledger.hold("queue", f"queue {queue_id}", lambda: self._free_queue(queue_id))
         return Queue(
             kind="userq",
@@ -151,7 +151,7 @@ class UserqGpu:
             eop=eop,
             doorbell_address=doorbell.host.address + DOORBELL_INDEX * 8,
             inherits_vmid=True,
-            kernel_fence=True,
+            kmd_fence=True,
             held=[each for part in (*parts, doorbell) for each in part.held] + [held],
         )
 
@@ -181,7 +181,7 @@ class UserqGpu:
             bo_write_handles=written.address,
             num_bo_write_handles=len(writes),
         )
-        self.node.call(amdgpu.IOCTL_USERQ_SIGNAL, request, f"queue {queue.queue_id}")
+        self.node.ioctl(amdgpu.IOCTL_USERQ_SIGNAL, request, f"queue {queue.queue_id}")
 
     def fences(
         self,
@@ -207,16 +207,16 @@ class UserqGpu:
             "num_bo_write_handles": len(writes),
         }
         about = f"queue {queue.queue_id}"
-        counted = self.node.call(amdgpu.IOCTL_USERQ_WAIT, amdgpu.USERQ_WAIT.new(**arguments), about)["num_fences"]
+        counted = self.node.ioctl(amdgpu.IOCTL_USERQ_WAIT, amdgpu.USERQ_WAIT.new(**arguments), about)["num_fences"]
         if not counted:
             return ()
         array = HostArray(bytes(counted * amdgpu.USERQ_FENCE_INFO.size_bytes))
         request = amdgpu.USERQ_WAIT.new(**arguments, num_fences=counted, out_fences=array.address)
-        filled = self.node.call(amdgpu.IOCTL_USERQ_WAIT, request, about)["num_fences"]
+        filled = self.node.ioctl(amdgpu.IOCTL_USERQ_WAIT, request, about)["num_fences"]
         found = [array.record(amdgpu.USERQ_FENCE_INFO, index) for index in range(min(counted, filled))]
         return tuple((each["va"], each["value"]) for each in found)
 
-    def fault(self) -> Fault | None:
+    def fault(self) -> MemoryFault | None:
         return self.node.fault()
 
     def flush_hdp(self) -> None:
@@ -249,7 +249,7 @@ class UserqGpu:
         if size_bytes <= 0:
             raise ValueError(f"{name}: {size_bytes} bytes")
         domain, flags, memory_type = RECIPES[placement]
-        buffer = DeviceBuffer(name, 0, pages(size_bytes), placement, 0, None)
+        buffer = DeviceBuffer(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
         access = amdgpu.AMDGPU_VM_PAGE_READABLE | memory_type
         access |= amdgpu.AMDGPU_VM_PAGE_WRITEABLE if writable else 0
         access |= amdgpu.AMDGPU_VM_PAGE_EXECUTABLE if executable else 0
@@ -277,10 +277,10 @@ class UserqGpu:
             bo_size=buffer.size_bytes, alignment=PAGE_BYTES, domains=domain, domain_flags=flags
         )
         about = f"{buffer.name}, {buffer.size_bytes} bytes"
-        buffer.handle = handle = self.node.call(amdgpu.IOCTL_GEM_CREATE, request, about)["handle"]
+        buffer.handle = handle = self.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, about)["handle"]
 
         def give_back() -> None:
-            self.node.call(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), buffer.name)
+            self.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), buffer.name)
 
         self._hold(buffer, "buffer", give_back)
 
@@ -294,7 +294,7 @@ class UserqGpu:
             vm_timeline_point=self._point + 1,
             vm_timeline_syncobj_out=self._timeline.handle,
         )
-        self.node.call(amdgpu.IOCTL_GEM_VA, request, f"{buffer.name} at {buffer.gpu_va:#x}")
+        self.node.ioctl(amdgpu.IOCTL_GEM_VA, request, f"{buffer.name} at {buffer.gpu_va:#x}")
         self._point += 1
 
     def _unmap(self, buffer: DeviceBuffer) -> None:
@@ -304,7 +304,7 @@ class UserqGpu:
 
     def _cpu_map(self, buffer: DeviceBuffer) -> Mapping:
         request = amdgpu.GEM_MMAP.new(handle=buffer.handle)
-        offset = self.node.call(amdgpu.IOCTL_GEM_MMAP, request, buffer.name)["addr_ptr"]
+        offset = self.node.ioctl(amdgpu.IOCTL_GEM_MMAP, request, buffer.name)["addr_ptr"]
         try:
             mapping = self.driver.mmap(self.node.fd, buffer.size_bytes, offset, PROT_READ | PROT_WRITE)
         except OSError as error:
@@ -314,7 +314,7 @@ class UserqGpu:
 
     def _free_queue(self, queue_id: int) -> None:
         request = amdgpu.USERQ.new(op=amdgpu.AMDGPU_USERQ_OP_FREE, queue_id=queue_id)
-        self.node.call(amdgpu.IOCTL_USERQ, request, f"free queue {queue_id}")
+        self.node.ioctl(amdgpu.IOCTL_USERQ, request, f"free queue {queue_id}")
 
     def _hold(self, buffer: DeviceBuffer, kind: str, give_back: Callable[[], None]) -> None:
         buffer.held.append(self.ledger.hold(kind, buffer.name, give_back))

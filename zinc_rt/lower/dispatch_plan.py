@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import SYMBOLS, Node
 from zinc_rt.kernels.launch import COUNTS, Grid, Launch, Ref, Sync, Temp
-from zinc_rt.lower.program import Barrier, Program
+from zinc_rt.lower.lowered_graph import Barrier, LoweredGraph
 from zinc_rt.mem.suballocator import align_up
 
 RESIDENT = ("weight", "constant")  # roles whose buffers are allocations of their own
@@ -88,7 +88,7 @@ class _Placed:
     temps: Mapping[str, int]
 
 
-def dispatch_plan(program: Program) -> DispatchPlan:
+def dispatch_plan(program: LoweredGraph) -> DispatchPlan:
     """Raises UnsupportedError for a grid that no dispatch can have."""
     capacity = program.plan.capacity
     placed, temps_bytes = _launches(program)
@@ -112,7 +112,7 @@ def dispatch_plan(program: Program) -> DispatchPlan:
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
 
 
-def places(plan: DispatchPlan, program: Program) -> Iterator[tuple[str, int, int, str]]:
+def places(plan: DispatchPlan, program: LoweredGraph) -> Iterator[tuple[str, int, int, str]]:
     """What has a name: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
     for name, place in program.plan.placements.items():
         if program.graph.buffers[name].role not in RESIDENT:
@@ -127,7 +127,7 @@ def places(plan: DispatchPlan, program: Program) -> Iterator[tuple[str, int, int
         yield "", plan.grids_offset, GRID_BYTES * len(plan.grids), f"grids of {plan.name}"
 
 
-def _launches(program: Program) -> tuple[list[_Placed | Barrier], int]:
+def _launches(program: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
     """Every launch with its temporaries placed, and where those end. Past a barrier their bytes are free again."""
     steps: list[_Placed | Barrier] = []
     end = most = 0

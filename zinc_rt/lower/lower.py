@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.lower.program import Barrier, Call, Program
+from zinc_rt.lower.lowered_graph import Barrier, Call, LoweredGraph
 from zinc_rt.mem.plan import MemoryPlan
 
 
-def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering: str, tier: str) -> Program:
+def lower(graph: OpGraph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering: str, tier: str) -> LoweredGraph:
     """Raises UnsupportedError naming every node the table cannot run, with each candidate's reason."""
     entries = tuple(entries)
     refused: list[str] = []
@@ -43,10 +43,10 @@ def lower(graph: Graph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering:
     if refused:
         shown = "\n  ".join(refused[:8]) + (f"\n  and {len(refused) - 8} more" if len(refused) > 8 else "")
         raise UnsupportedError(f"{tier} cannot run {graph.name} in {ordering}:\n  {shown}")
-    return Program(graph, plan, ordering, tuple(steps))
+    return LoweredGraph(graph, plan, ordering, tuple(steps))
 
 
-def refusal(node: Node, graph: Graph, entries: Iterable[Entry], ordering: str) -> str | None:
+def refusal(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> str | None:
     """Why no entry takes the node; None where one does, and for a BARRIER, which needs none."""
     if node.op is Op.BARRIER:
         return None
@@ -54,7 +54,7 @@ def refusal(node: Node, graph: Graph, entries: Iterable[Entry], ordering: str) -
     return chosen if isinstance(chosen, str) else None
 
 
-def choose(node: Node, graph: Graph, entries: Iterable[Entry], ordering: str) -> Entry | str:
+def choose(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> Entry | str:
     """The first entry that takes the node, or why none does."""
     reasons = []
     for entry in _by_op(tuple(entries)).get(node.op, ()):
@@ -73,7 +73,7 @@ def _by_op(entries: tuple[Entry, ...]) -> dict[Op, list[Entry]]:
     return table
 
 
-def _refusal(entry: Entry, node: Node, graph: Graph, ordering: str) -> str | None:
+def _refusal(entry: Entry, node: Node, graph: OpGraph, ordering: str) -> str | None:
     if ordering not in entry.orderings:
         return f"no kernel in ordering {ordering}"
     if entry.weight_dtypes is not None:

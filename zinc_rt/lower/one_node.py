@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Node
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.kernels.launch import COUNTS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.mem.heaps import Heap
-from zinc_rt.mem.plan import Allocation, MemoryPlan, Placement
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.plan import Allocation, BufferPlacement, MemoryPlan
 from zinc_rt.mem.suballocator import align_up
 
 SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows", "E": "entries"}  # how ir/op.py writes them first
@@ -34,7 +34,7 @@ Place = Callable[[np.ndarray], np.ndarray]  # a copy of an array's bytes where a
 class OneNode:
     """`arrays`: weights, and what the other buffers hold at first. `shared`: an output in place -> the input."""
 
-    graph: Graph
+    graph: OpGraph
     arrays: Mapping[str, np.ndarray | Weight]
     shared: Mapping[str, str]
     capacity: Mapping[str, int]
@@ -60,11 +60,12 @@ class OneNode:
         """Each operand an allocation of its own, weights too."""
         placements = {name: self._placement(name, self.storage(name), 0) for name in self.graph.buffers}
         allocations = {
-            name: Allocation(Heap.HOST_VISIBLE, array.nbytes, array.nbytes) for name, array in self.arrays.items()
+            name: Allocation(BufferHeap.HOST_VISIBLE, array.nbytes, array.nbytes)
+            for name, array in self.arrays.items()
         }
         return MemoryPlan("node", self.capacity, 1, False, allocations, placements, 0)
 
-    def together(self, heap: Heap, alignment: int) -> MemoryPlan:
+    def together(self, heap: BufferHeap, alignment: int) -> MemoryPlan:
         """All but the weights in one allocation, each at a multiple of `alignment`. Weights are resident: their
         placements say their sizes."""
         end = payload = 0
@@ -81,8 +82,8 @@ class OneNode:
         allocations = {TOGETHER: Allocation(heap, end, payload)}
         return MemoryPlan("node", self.capacity, alignment, False, allocations, placements, 0)
 
-    def _placement(self, name: str, allocation: str, offset_bytes: int) -> Placement:
-        return Placement(allocation, offset_bytes, self.arrays[self.storage(name)].nbytes)
+    def _placement(self, name: str, allocation: str, offset_bytes: int) -> BufferPlacement:
+        return BufferPlacement(allocation, offset_bytes, self.arrays[self.storage(name)].nbytes)
 
 
 def one_node(

@@ -9,20 +9,20 @@ from types import MappingProxyType
 from zinc_rt.ir.graph import Role
 
 
-class Heap(StrEnum):
+class BufferHeap(StrEnum):
     DEVICE_LOCAL = "device_local"  # VRAM the host does not map
     BAR = "bar"  # VRAM the host maps: small, read by the host after each replay
     HOST_VISIBLE = "host_visible"  # system memory both sides map
 
 
-ROLE_HEAPS: Mapping[Role, Heap] = MappingProxyType(
+ROLE_HEAPS: Mapping[Role, BufferHeap] = MappingProxyType(
     {
-        "weight": Heap.DEVICE_LOCAL,
-        "constant": Heap.DEVICE_LOCAL,
-        "state": Heap.DEVICE_LOCAL,
-        "table": Heap.DEVICE_LOCAL,
-        "activation": Heap.DEVICE_LOCAL,
-        "step": Heap.HOST_VISIBLE,
-        "output": Heap.BAR,
+        "weight": BufferHeap.DEVICE_LOCAL,
+        "constant": BufferHeap.DEVICE_LOCAL,
+        "state": BufferHeap.DEVICE_LOCAL,
+        "table": BufferHeap.DEVICE_LOCAL,
+        "activation": BufferHeap.DEVICE_LOCAL,
+        "step": BufferHeap.HOST_VISIBLE,
+        "output": BufferHeap.BAR,
     }
 )

@@ -17,9 +17,9 @@ from typing import Any
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir.dtypes import row_bytes
-from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Role, most
+from zinc_rt.ir.graph import ABSENT, BufferSpec, OpGraph, Role, most
 from zinc_rt.mem.arena import Lifetime, floor_bytes, pack
-from zinc_rt.mem.heaps import ROLE_HEAPS, Heap
+from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.mem.suballocator import align_up
 
 FORMAT = 1
@@ -33,20 +33,20 @@ STEP_ALIGNMENT = 16  # the block is small and written in one go; four dwords kee
 class Allocation:
     """`payload_bytes`: those that belong to a buffer at some time; the rest is padding."""
 
-    heap: Heap
+    heap: BufferHeap
     size_bytes: int
     payload_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class BufferPlacement:
     allocation: str
     offset_bytes: int
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class HeapUsage:
     payload_bytes: int
     padding_bytes: int
 
@@ -62,17 +62,17 @@ class MemoryPlan:
     alignment: int
     tap: bool
     allocations: Mapping[str, Allocation]
-    placements: Mapping[str, Placement]  # by buffer name
+    placements: Mapping[str, BufferPlacement]  # by buffer name
     arena_floor_bytes: int  # the most activation bytes alive at one node
 
-    def usage(self) -> dict[Heap, Usage]:
+    def usage(self) -> dict[BufferHeap, HeapUsage]:
         """Exact bytes per heap."""
-        return {heap: self._usage_of(heap) for heap in Heap}
+        return {heap: self._usage_of(heap) for heap in BufferHeap}
 
-    def _usage_of(self, heap: Heap) -> Usage:
+    def _usage_of(self, heap: BufferHeap) -> HeapUsage:
         here = [allocation for allocation in self.allocations.values() if allocation.heap is heap]
         payload = sum(allocation.payload_bytes for allocation in here)
-        return Usage(payload, sum(allocation.size_bytes for allocation in here) - payload)
+        return HeapUsage(payload, sum(allocation.size_bytes for allocation in here) - payload)
 
     @property
     def total_bytes(self) -> int:
@@ -117,11 +117,11 @@ class MemoryPlan:
                 data["tap"],
                 MappingProxyType(
                     {
-                        name: Allocation(Heap(row["heap"]), row["size_bytes"], row["payload_bytes"])
+                        name: Allocation(BufferHeap(row["heap"]), row["size_bytes"], row["payload_bytes"])
                         for name, row in data["allocations"].items()
                     }
                 ),
-                MappingProxyType({name: Placement(**row) for name, row in data["placements"].items()}),
+                MappingProxyType({name: BufferPlacement(**row) for name, row in data["placements"].items()}),
                 data["arena_floor_bytes"],
             )
             plan._check_ranges()
@@ -148,12 +148,12 @@ class MemoryPlan:
 
 
 def plan_memory(
-    graph: Graph,
+    graph: OpGraph,
     *,
     capacity: Mapping[str, int],
     tap: bool = False,
     alignment: int = 256,
-    heaps: Mapping[Role, Heap] = ROLE_HEAPS,
+    heaps: Mapping[Role, BufferHeap] = ROLE_HEAPS,
 ) -> MemoryPlan:
     """Place every buffer of a verified graph.
 
@@ -164,7 +164,7 @@ def plan_memory(
         raise ValueError(f"alignment is a power of two of at least {STEP_ALIGNMENT}, not {alignment}")
     sizes = {spec.name: size_bytes(spec, capacity) for spec in graph.buffers.values()}
     allocations: dict[str, Allocation] = {}
-    placements: dict[str, Placement] = {}
+    placements: dict[str, BufferPlacement] = {}
 
     groups: dict[str, list[BufferSpec]] = {}
     for spec in graph.buffers.values():
@@ -182,7 +182,7 @@ def plan_memory(
             step = STEP_ALIGNMENT if name == STEP else alignment
             offsets = _in_sequence([sizes[spec.name] for spec in specs], step)
         for spec, offset in zip(specs, offsets, strict=True):
-            placements[spec.name] = Placement(name, offset, sizes[spec.name])
+            placements[spec.name] = BufferPlacement(name, offset, sizes[spec.name])
         ranges = [(offset, offset + sizes[spec.name]) for spec, offset in zip(specs, offsets, strict=True)]
         end = align_up(max(end for _, end in ranges), alignment)
         allocations[name] = Allocation(heap, end, _covered(ranges))
@@ -232,7 +232,9 @@ def _in_sequence(sizes: list[int], alignment: int) -> list[int]:
     return offsets
 
 
-def _lifetimes(graph: Graph, specs: list[BufferSpec], sizes: Mapping[str, int], alignment: int) -> list[Lifetime]:
+def _lifetimes(
+    graph: OpGraph, specs: list[BufferSpec], sizes: Mapping[str, int], alignment: int
+) -> list[Lifetime]:
     """From the first node that names the buffer to the last; one that no node names keeps its bytes throughout."""
     span: dict[str, tuple[int, int]] = {}
     for index, node in enumerate(graph.nodes):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Node
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.mem.plan import allocation_of, size_bytes
 
@@ -34,7 +34,7 @@ class _Read:
 
     node: Node
     spec: BufferSpec
-    graph: Graph
+    graph: OpGraph
     position: int
 
     @property
@@ -105,7 +105,7 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
 }
 
 
-def decode_traffic(graph: Graph, *, position: int) -> tuple[Traffic, ...]:
+def decode_traffic(graph: OpGraph, *, position: int) -> tuple[Traffic, ...]:
     """What one token of one request at `position` moves, weights first. `graph`: a model's decode stage.
 
     Raises KeyError for a state operand that no rule knows.

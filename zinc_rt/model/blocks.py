@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.ir.op import Op
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class AttentionHeads:
     """Attention geometry of one layer."""
 
     heads: int
@@ -22,11 +22,11 @@ class Heads:
     window: int = 0
 
 
-def read_heads(e: Emitter, layer: int) -> Heads:
+def read_heads(e: ModelBuilder, layer: int) -> AttentionHeads:
     """The usual keys: head_count, head_count_kv, key_length, value_length; scale 1 / sqrt(head_dim)."""
     heads = e.hyper.positive("attention.head_count", layer=layer)
     head_dim = e.hyper.positive("attention.key_length", e.width // heads)
-    return Heads(
+    return AttentionHeads(
         heads=heads,
         kv_heads=e.hyper.positive("attention.head_count_kv", heads, layer=layer),
         head_dim=head_dim,
@@ -35,7 +35,7 @@ def read_heads(e: Emitter, layer: int) -> Heads:
     )
 
 
-def qkv(e: Emitter, h: str, layer: int, spec: Heads) -> tuple[str, str, str]:
+def qkv(e: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str, str, str]:
     """Query, key and value projections, from three tensors or one merged attn_qkv."""
     at = f"blk.{layer}"
     sizes = {
@@ -57,7 +57,7 @@ def qkv(e: Emitter, h: str, layer: int, spec: Heads) -> tuple[str, str, str]:
 
 
 def write_kv(
-    e: Emitter, k: str, v: str, layer: int, *, names: tuple[str, str] = ("kv_k", "kv_v")
+    e: ModelBuilder, k: str, v: str, layer: int, *, names: tuple[str, str] = ("kv_k", "kv_v")
 ) -> tuple[str, str]:
     """Put this step's keys and values into layer `layer`'s cache, and fence what reads it."""
     cache_k, cache_v = (
@@ -75,7 +75,9 @@ def write_kv(
     return cache_k, cache_v
 
 
-def attend(e: Emitter, q: str, cache: tuple[str, str], layer: int, spec: Heads, label: str = "kqv_out") -> str:
+def attend(
+    e: ModelBuilder, q: str, cache: tuple[str, str], layer: int, spec: AttentionHeads, label: str = "kqv_out"
+) -> str:
     return e.value(
         Op.FLASH_ATTN if e.stage == "decode" else Op.FLASH_ATTN_BATCHED,
         (q, *cache, e.position, e.slot, e.page_table),
@@ -92,7 +94,7 @@ def attend(e: Emitter, q: str, cache: tuple[str, str], layer: int, spec: Heads, 
 
 
 def dense_ffn(
-    e: Emitter, h: str, layer: int, width: int, *, activation: Op = Op.SWIGLU, label: str = "ffn_out"
+    e: ModelBuilder, h: str, layer: int, width: int, *, activation: Op = Op.SWIGLU, label: str = "ffn_out"
 ) -> str:
     """down(activation(gate h) * up h). A file without ffn_gate has [gate | up] merged in ffn_up."""
     at = f"blk.{layer}"
@@ -123,7 +125,7 @@ class Experts:
     activation: str = "silu"
 
 
-def route(e: Emitter, h: str, layer: int, experts: Experts) -> tuple[str, str]:
+def route(e: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, str]:
     """Router: the chosen experts' ids and weights."""
     gate = e.weight(f"blk.{layer}.ffn_gate_inp.weight", (experts.count, e.width))
     bias = e.weight(f"blk.{layer}.exp_probs_b.bias", (experts.count,), optional=True)
@@ -153,7 +155,7 @@ def _weights_label(experts: Experts) -> str:
 
 
 def run_experts(
-    e: Emitter, h: str, ids: str, weights: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out"
+    e: ModelBuilder, h: str, ids: str, weights: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out"
 ) -> str:
     """Weighted sum of the chosen experts' outputs. A merged ffn_gate_up_exps has rows [gate | up]."""
     at, f, n = f"blk.{layer}", experts.width, experts.count
@@ -186,11 +188,11 @@ def run_experts(
     return e.value(Op.MOE_DOWN_ACC, (y, down_w, ids, weights, down_scale, ABSENT), (e.width,), f"{label}-{layer}")
 
 
-def moe_ffn(e: Emitter, h: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out") -> str:
+def moe_ffn(e: ModelBuilder, h: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out") -> str:
     return run_experts(e, h, *route(e, h, layer, experts), layer, experts, label=label)
 
 
-def shared_expert(e: Emitter, h: str, layer: int, width: int, *, gated: bool, label: str) -> str:
+def shared_expert(e: ModelBuilder, h: str, layer: int, width: int, *, gated: bool, label: str) -> str:
     at = f"blk.{layer}"
     gate_inp = e.weight(f"{at}.ffn_gate_inp_shexp.weight", (e.width,)) if gated else ABSENT
     return e.value(
@@ -209,7 +211,7 @@ def shared_expert(e: Emitter, h: str, layer: int, width: int, *, gated: bool, la
     )
 
 
-def softmax_experts(e: Emitter, *, width_key: str = "expert_feed_forward_length") -> Experts:
+def softmax_experts(e: ModelBuilder, *, width_key: str = "expert_feed_forward_length") -> Experts:
     """Softmax gating, renormalised: the qwen family and Mixtral."""
     used = e.hyper.positive("expert_used_count")
     ffn = e.hyper.integer("feed_forward_length", 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zinc_rt.ir.graph import Shape
 from zinc_rt.ir.op import Op
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ SCAN = Forms(Op.SSM_SCAN)
 
 
 def recurrent(
-    e: Emitter,
+    e: ModelBuilder,
     forms: Forms,
     inputs: tuple[str, ...],
     state: str,
@@ -48,7 +48,7 @@ def recurrent(
 
 
 def _plain(
-    e: Emitter,
+    e: ModelBuilder,
     op: Op,
     inputs: tuple[str, ...],
     state: str,

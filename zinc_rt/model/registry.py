@@ -8,10 +8,10 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.verify import verify
 from zinc_rt.model.arch import deepseek2, gemma3, gemma4, llama, mamba, mistral3, phi3, qwen, qwen_hybrid
-from zinc_rt.model.emitter import DeltaForm, Emitter, Limits, Model, Overrides
+from zinc_rt.model.builder import DeltaForm, Model, ModelBuilder, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 
-ARCHITECTURES: dict[str, Callable[[Emitter], None]] = {
+ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
     "llama": llama.emit,
     "mistral3": mistral3.emit,
     "qwen2": qwen.emit,
@@ -30,7 +30,7 @@ ARCHITECTURES: dict[str, Callable[[Emitter], None]] = {
 
 def build_model(
     gguf: GGUFFile,
-    limits: Limits,
+    limits: SequenceLimits,
     stage: Stage = "both",
     *,
     delta_form: DeltaForm = "ids",
@@ -40,9 +40,9 @@ def build_model(
     InputError for a file that contradicts itself."""
     require_architecture(gguf)
     emit = ARCHITECTURES[gguf.architecture]
-    emitter = Emitter(gguf, limits, stage, delta_form=delta_form, overrides=overrides)
-    emit(emitter)
-    model = emitter.model()
+    builder = ModelBuilder(gguf, limits, stage, delta_form=delta_form, overrides=overrides)
+    emit(builder)
+    model = builder.model()
     verify(model.graph)
     return model
 

@@ -9,19 +9,19 @@ Building raises EncodeError where a field does not fit; decoding never raises. T
 imported where they are used: zinc_rt.pm4.lint, zinc_rt.pm4.disassemble.
 """
 
-from zinc_rt.pm4.decode import Bad, Item, decode, decode_stream
+from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode, decode_stream
 from zinc_rt.pm4.generation import Generation, generation_of
-from zinc_rt.pm4.layout import EncodeError, Packet
-from zinc_rt.pm4.opcodes import BAD_OPCODE, Op
+from zinc_rt.pm4.opcodes import BAD_OPCODE, Opcode
+from zinc_rt.pm4.packet import EncodeError, Packet
 from zinc_rt.pm4.registers import Sh, Uconfig
 
 __all__ = [
     "BAD_OPCODE",
-    "Bad",
+    "BadPacket",
+    "DecodedPacket",
     "EncodeError",
     "Generation",
-    "Item",
-    "Op",
+    "Opcode",
     "Packet",
     "Sh",
     "Uconfig",

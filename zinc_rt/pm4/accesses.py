@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from zinc_rt.pm4.layout import U32, Packet
+from zinc_rt.pm4.packet import U32, Packet
 from zinc_rt.pm4.packets import (
     AtomicMem,
     CondExec,
@@ -42,7 +42,7 @@ from zinc_rt.pm4.packets import (
 )
 from zinc_rt.pm4.registers import CONFIG, SH, UCONFIG, Sh, Space
 
-Kind = Literal["read", "write", "execute"]
+AccessKind = Literal["read", "write", "execute"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Access:
 
     va: int
     size_bytes: int
-    kind: Kind
+    kind: AccessKind
     align: int
     dword: int
 

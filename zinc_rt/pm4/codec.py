@@ -11,8 +11,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar, dataclass_transform
 
 from zinc_rt.pm4.generation import BOTH, Generation
-from zinc_rt.pm4.layout import U32, EncodeError, Field, Packet, address, bits, pair, payload, word
-from zinc_rt.pm4.opcodes import Op
+from zinc_rt.pm4.opcodes import Opcode
+from zinc_rt.pm4.packet import U32, EncodeError, Field, Packet, address, bits, pair, payload, word
 
 MAX_BODY_DWORDS = 0x4000  # count is 14 bits and holds body - 1
 
@@ -21,7 +21,7 @@ P = TypeVar("P", bound=Packet)
 
 @dataclass_transform(frozen_default=True, field_specifiers=(bits, word, pair, address, payload, field))
 def packet(
-    op: Op,
+    op: Opcode,
     *,
     dwords: int | tuple[int, ...],
     group: int = 0,

@@ -1,8 +1,8 @@
-"""Dwords to packets. Nothing here raises, whatever the dwords: what the CP could not run becomes a `Bad`.
+"""Dwords to packets. Nothing here raises, whatever the dwords: what the CP could not run becomes a `BadPacket`.
 
 The compute engine stops for good at a packet it does not know (pm4.md §3.15), and so does `decode_stream` unless
 told to go on. Going on is guessing, for people who read dumps: after a type-3 header it believes the count, after
-anything else it tries the next dword, and every item past the first Bad says that the CP never reached it.
+anything else it tries the next dword, and every item past the first BadPacket says that the CP never reached it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.opcodes import OTHER_ENGINES, opcode_name
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import BY_OPCODE, Nop
 from zinc_rt.pm4.packets.control import ONE_DWORD_NOP
 
@@ -23,7 +23,7 @@ Why = Literal["type", "opcode", "other-engine", "generation", "count", "truncate
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class BadPacket:
     """What stops the CP here. `words` are the dwords its header claims, as far as they go."""
 
     why: Why
@@ -32,19 +32,19 @@ class Bad:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class DecodedPacket:
     """A packet, or what stands in its place, at a dword offset of the stream."""
 
     offset: int
     length: int
-    packet: Packet | Bad
+    packet: Packet | BadPacket
     reached: bool = True
 
 
-def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[Packet | Bad, int]:
+def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[Packet | BadPacket, int]:
     """The packet at words[offset] and its length in dwords, at least 1 and never past the end.
 
-    A Bad's length is what its header claims, or 1 where there is no type-3 header.
+    A BadPacket's length is what its header claims, or 1 where there is no type-3 header.
     """
     header = words[offset]
     if type(header) is not int:  # NumPy's would wrap where the halves of a VA are joined
@@ -77,16 +77,18 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
     return _bad("truncated", text, words, offset, length)
 
 
-def decode_stream(words: Sequence[int], generation: Generation, *, keep_going: bool = False) -> list[Item]:
-    """Every packet in order, up to the first Bad; with `keep_going`, past it as a guess."""
+def decode_stream(
+    words: Sequence[int], generation: Generation, *, keep_going: bool = False
+) -> list[DecodedPacket]:
+    """Every packet in order, up to the first BadPacket; with `keep_going`, past it as a guess."""
     if len(words) and type(words[0]) is not int:
         words = _plain(words)
-    items: list[Item] = []
+    items: list[DecodedPacket] = []
     offset, reached = 0, True
     while offset < len(words):
         packet, length = decode(words, offset, generation)
-        items.append(Item(offset, length, packet, reached))
-        if type(packet) is Bad:
+        items.append(DecodedPacket(offset, length, packet, reached))
+        if type(packet) is BadPacket:
             if not keep_going:
                 break
             reached = False
@@ -103,9 +105,9 @@ def _claimed(header: int) -> int:
     return 1 if header & 0xFFFFFF00 == ONE_DWORD_NOP else (header >> 16 & 0x3FFF) + 2
 
 
-def _bad(why: Why, text: str, words: Sequence[int], offset: int, length: int) -> tuple[Bad, int]:
+def _bad(why: Why, text: str, words: Sequence[int], offset: int, length: int) -> tuple[BadPacket, int]:
     held = tuple(words[offset : offset + length])
-    return Bad(why, text, held), len(held)
+    return BadPacket(why, text, held), len(held)
 
 
 def _type_text(header: int) -> str:

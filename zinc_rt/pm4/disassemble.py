@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.accesses import accesses, register_space, register_writes
 from zinc_rt.pm4.bits import Bits, describe
-from zinc_rt.pm4.decode import Bad, Item, decode_stream
+from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Field, Packet
+from zinc_rt.pm4.packet import Field, Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     DispatchDirect,
@@ -44,7 +44,7 @@ _INNER: Mapping[tuple[type[Packet], str], Mapping[Generation, tuple[Bits, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DwordLine:
     """One dword and what it means; `first` marks a packet's header."""
 
     offset: int
@@ -64,7 +64,7 @@ def disassemble(
     )
 
 
-def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None) -> Iterator[Line]:
+def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None) -> Iterator[DwordLine]:
     """Every dword's line, but for the middle of long padding. Goes on past what stops the CP, and says so."""
     for item in decode_stream(words, generation, keep_going=True):
         texts = item_texts(item, generation, symbol)
@@ -72,14 +72,14 @@ def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None
             text = texts.get(index)
             if text is None and index and type(item.packet) is Nop and index > NOP_BODY_SHOWN:
                 continue
-            yield Line(item.offset + index, words[item.offset + index], text or "", index == 0)
+            yield DwordLine(item.offset + index, words[item.offset + index], text or "", index == 0)
 
 
-def item_texts(item: Item, generation: Generation, symbol: Symbol | None = None) -> dict[int, str]:
+def item_texts(item: DecodedPacket, generation: Generation, symbol: Symbol | None = None) -> dict[int, str]:
     """What each dword of a packet means, by its index in the packet."""
     unreached = "" if item.reached else "  (a guess: the CP stopped before)"
     packet = item.packet
-    if isinstance(packet, Bad):
+    if isinstance(packet, BadPacket):
         return {0: f"BAD: {packet.text}{unreached}"}
     texts = {0: [packet.NAME]}
     if type(packet) is Nop:

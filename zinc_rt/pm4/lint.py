@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zinc_rt.pm4.accesses import accesses, canonical, register_space
-from zinc_rt.pm4.decode import Bad, Item, decode_stream
+from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
 from zinc_rt.pm4.lint_dispatches import dispatch_complaints
 from zinc_rt.pm4.lint_packets import SPECIAL
 from zinc_rt.pm4.lint_registers import register_complaints
+from zinc_rt.pm4.lint_rules import RULES, Complaint, Mapped, QueueInterface, Severity, StreamContext
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     CleanerShader,
@@ -29,13 +30,12 @@ from zinc_rt.pm4.packets import (
     SetConfigReg,
     SetQueueReg,
 )
-from zinc_rt.pm4.rules import RULES, Complaint, Context, Mapped, Queue, Severity
 
 _PRIVILEGED = (SetConfigReg, SetQueueReg, InvalidateTlbs, IndirectBufferPasid, CleanerShader)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PacketFinding:
     """One thing wrong at a dword offset of the stream: the rule broken, what was seen and wanted, what to do."""
 
     offset: int
@@ -49,15 +49,15 @@ def lint(
     words: Sequence[int],
     generation: Generation,
     *,
-    queue: Queue = "kfd",
+    queue: QueueInterface = "kfd",
     is_ib: bool = False,
     mapped: Mapped | None = None,
-) -> list[Finding]:
+) -> list[PacketFinding]:
     """Everything wrong with the stream, in order. `is_ib`: it is the content of an IB, not of the ring."""
-    context = Context(generation, queue, is_ib, mapped)
+    context = StreamContext(generation, queue, is_ib, mapped)
     items = decode_stream(words, generation)
     ends = {item.offset + item.length for item in items}
-    found: list[Finding] = []
+    found: list[PacketFinding] = []
     for position, item in enumerate(items):
         complaints = list(_packet(item.packet, context))
         if isinstance(item.packet, CondExec | PredExec):
@@ -65,13 +65,13 @@ def lint(
         elif isinstance(item.packet, ProtectedFenceSignal):
             complaints += _fence_order(items, position, context)
         for dword, rule, text, advice in complaints:
-            found.append(Finding(item.offset + dword, rule, RULES[rule].severity, text, advice))
+            found.append(PacketFinding(item.offset + dword, rule, RULES[rule].severity, text, advice))
     for item, (dword, rule, text, advice) in dispatch_complaints(items, generation):
-        found.append(Finding(item.offset + dword, rule, RULES[rule].severity, text, advice))
+        found.append(PacketFinding(item.offset + dword, rule, RULES[rule].severity, text, advice))
     return sorted(found, key=lambda finding: finding.offset)
 
 
-def errors(findings: Sequence[Finding]) -> list[Finding]:
+def errors(findings: Sequence[PacketFinding]) -> list[PacketFinding]:
     """Only what must not reach a queue."""
     return [finding for finding in findings if finding.severity == "error"]
 
@@ -79,8 +79,8 @@ def errors(findings: Sequence[Finding]) -> list[Finding]:
 # --- what every packet is checked for ---------------------------------------------------------------------------
 
 
-def _packet(packet: Packet | Bad, context: Context) -> Iterator[Complaint]:
-    if isinstance(packet, Bad):
+def _packet(packet: Packet | BadPacket, context: StreamContext) -> Iterator[Complaint]:
+    if isinstance(packet, BadPacket):
         yield 0, packet.why, packet.text, _HEADER_ADVICE[packet.why]
         return
     if packet.reserved:
@@ -146,7 +146,7 @@ def _values(packet: Packet, generation: Generation) -> Iterator[Complaint]:
         yield field.place.spans[0].dword, rule, text, f"known are {known}"
 
 
-def _memory(packet: Packet, context: Context) -> Iterator[Complaint]:
+def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
     for access in accesses(packet):
         where = f"{packet.NAME}: {access.kind} of {access.size_bytes} bytes at {access.va:#x}"
         if access.va % access.align:
@@ -163,7 +163,7 @@ def _memory(packet: Packet, context: Context) -> Iterator[Complaint]:
 # --- packets and their neighbours ---------------------------------------------------------------------------
 
 
-def _skip(item: Item, count: int, ends: set[int], size: int) -> Iterator[Complaint]:
+def _skip(item: DecodedPacket, count: int, ends: set[int], size: int) -> Iterator[Complaint]:
     target = item.offset + item.length + count
     if target > size:
         text = f"{count} dwords are to be skipped, {size - item.offset - item.length} are left"
@@ -173,7 +173,7 @@ def _skip(item: Item, count: int, ends: set[int], size: int) -> Iterator[Complai
         yield item.length - 1, "skip-range", text, "count the dwords of whole packets"
 
 
-def _fence_order(items: Sequence[Item], position: int, context: Context) -> Iterator[Complaint]:
+def _fence_order(items: Sequence[DecodedPacket], position: int, context: StreamContext) -> Iterator[Complaint]:
     if context.queue != "userq":
         return
     after = [item for item in items[position + 1 :] if type(item.packet) is not Nop]

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.accesses import register_writes
 from zinc_rt.pm4.bits import Bits
-from zinc_rt.pm4.decode import Bad, Item
+from zinc_rt.pm4.decode import BadPacket, DecodedPacket
 from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.lint_rules import Complaint
 from zinc_rt.pm4.packets import (
     AcquireMem,
     DispatchDirect,
@@ -22,7 +23,6 @@ from zinc_rt.pm4.packets import (
     ReleaseMem,
 )
 from zinc_rt.pm4.registers import SH, Sh
-from zinc_rt.pm4.rules import Complaint
 
 THREADS_MAXIMUM = 1024  # of a workgroup: 32 waves of 32, 16 of 64
 FULL_THREADS = {Generation.GFX11: 0xFFFF, Generation.GFX12: 0x1FFF}  # NUM_THREAD_FULL
@@ -54,7 +54,7 @@ class DispatchState:
         x, y, z = (None if value is None else value & full for value in values)
         return None if x is None or y is None or z is None else (x, y, z)
 
-    def see(self, item: Item) -> None:
+    def see(self, item: DecodedPacket) -> None:
         """What the packet changes."""
         packet = item.packet
         match packet:
@@ -69,12 +69,14 @@ class DispatchState:
                 if _has(gcr.RELEASE[self.generation], packet.gcr_cntl, "GL2_WB"):
                     self.unwritten = False
             case _:
-                for write in () if isinstance(packet, Bad) else register_writes(packet):
+                for write in () if isinstance(packet, BadPacket) else register_writes(packet):
                     if SH.base <= write.address < SH.end:
                         self.registers[write.address - SH.base] = write.value
 
 
-def dispatch_complaints(items: Sequence[Item], generation: Generation) -> Iterator[tuple[Item, Complaint]]:
+def dispatch_complaints(
+    items: Sequence[DecodedPacket], generation: Generation
+) -> Iterator[tuple[DecodedPacket, Complaint]]:
     """Each packet that a rule is about, with the complaint."""
     state = DispatchState(generation)
     for item in items:

@@ -7,7 +7,8 @@ from typing import Any
 
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.bits import mask_of
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.lint_rules import Complaint, StreamContext
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import (
     AcquireMem,
     DispatchDirect,
@@ -25,7 +26,6 @@ from zinc_rt.pm4.packets import (
 from zinc_rt.pm4.packets.sync import CS_DONE, CS_PARTIAL_FLUSH, EVENTS
 from zinc_rt.pm4.packets.userq import FENCE_WAIT_MAX
 from zinc_rt.pm4.registers import DISPATCH_INITIATOR
-from zinc_rt.pm4.rules import Complaint, Context
 
 SAMPLE_PIPELINESTAT = 0x1E
 EVENT_WRITE_INDEX = {CS_PARTIAL_FLUSH: 4, SAMPLE_PIPELINESTAT: 2}  # pm4.md §3.9; of all others 0
@@ -34,7 +34,7 @@ SHADER_DONE = (CS_DONE,)
 IB_ALIGN_BYTES, IB_ALIGN_DWORDS = 32, 8  # INFO's ib_start_alignment and ib_size_alignment for compute
 
 
-def _ib(packet: IndirectBuffer, context: Context) -> Iterator[Complaint]:
+def _ib(packet: IndirectBuffer, context: StreamContext) -> Iterator[Complaint]:
     if not packet.valid:
         yield 3, "ib-valid", "INDIRECT_BUFFER without the valid bit (23)", "size | 1 << 23"
     if context.queue == "userq" and not packet.inherit_vmid:
@@ -56,7 +56,7 @@ def _ib(packet: IndirectBuffer, context: Context) -> Iterator[Complaint]:
         yield 3, "ib-chain", "INDIRECT_BUFFER with chain in the ring", "chain from an IB only"
 
 
-def _dispatch(packet: DispatchDirect | DispatchIndirect, context: Context) -> Iterator[Complaint]:
+def _dispatch(packet: DispatchDirect | DispatchIndirect, context: StreamContext) -> Iterator[Complaint]:
     dword = packet.DWORDS[0] - 1
     if not packet.initiator & 1:
         text = f"initiator {packet.initiator:#x} lacks COMPUTE_SHADER_EN (bit 0)"
@@ -69,14 +69,14 @@ def _dispatch(packet: DispatchDirect | DispatchIndirect, context: Context) -> It
         yield 1, "dispatch-empty", text, "leave it out"
 
 
-def _acquire(packet: AcquireMem, context: Context) -> Iterator[Complaint]:
+def _acquire(packet: AcquireMem, context: StreamContext) -> Iterator[Complaint]:
     extra = packet.gcr_cntl & ~mask_of(gcr.ACQUIRE[context.generation])
     if extra:
         text = f"GCR_CNTL {packet.gcr_cntl:#x}: gfx12 has no bits {extra:#x} (GLM, GL1)"
         yield 7, "gcr-reserved", text, "tolerated; write 0"
 
 
-def _release(packet: ReleaseMem, context: Context) -> Iterator[Complaint]:
+def _release(packet: ReleaseMem, context: StreamContext) -> Iterator[Complaint]:
     extra = packet.gcr_cntl & ~mask_of(gcr.RELEASE[context.generation])
     if extra:
         text = f"gcr_cntl {packet.gcr_cntl:#x}: gfx12 has no bits {extra:#x} (GLM, GL1)"
@@ -89,7 +89,7 @@ def _release(packet: ReleaseMem, context: Context) -> Iterator[Complaint]:
         yield 2, "empty", "RELEASE_MEM with an address but data_sel 0 writes nothing", "data_sel 1 or 2 writes"
 
 
-def _event(packet: EventWrite, context: Context) -> Iterator[Complaint]:
+def _event(packet: EventWrite, context: StreamContext) -> Iterator[Complaint]:
     wanted = EVENT_WRITE_INDEX.get(packet.event_type, 0)
     if packet.event_type in EVENTS and packet.event_index != wanted:
         text = f"event {packet.event_type:#x} with index {packet.event_index}: wanted {wanted}"
@@ -99,17 +99,17 @@ def _event(packet: EventWrite, context: Context) -> Iterator[Complaint]:
         yield 1, "event", text, "only a sample event has an address"
 
 
-def _dma(packet: DmaData, context: Context) -> Iterator[Complaint]:
+def _dma(packet: DmaData, context: StreamContext) -> Iterator[Complaint]:
     if packet.byte_count == 0:
         yield 6, "empty", "DMA_DATA of 0 bytes", "leave it out"
 
 
-def _pred_exec(packet: PredExec, context: Context) -> Iterator[Complaint]:
+def _pred_exec(packet: PredExec, context: StreamContext) -> Iterator[Complaint]:
     rule = "unlisted" if context.is_ib else "pred-exec-ring"
     yield 0, rule, "PRED_EXEC is in none of AMD's compute packet tables for this chip", "use COND_EXEC"
 
 
-def _fence_wait(packet: FenceWaitMulti, context: Context) -> Iterator[Complaint]:
+def _fence_wait(packet: FenceWaitMulti, context: StreamContext) -> Iterator[Complaint]:
     yield (
         1,
         "fence-wait",
@@ -121,18 +121,18 @@ def _fence_wait(packet: FenceWaitMulti, context: Context) -> Iterator[Complaint]
         yield 0, "fence-wait-many", text, "split it"
 
 
-def _fence_signal(packet: ProtectedFenceSignal, context: Context) -> Iterator[Complaint]:
+def _fence_signal(packet: ProtectedFenceSignal, context: StreamContext) -> Iterator[Complaint]:
     if context.queue == "kfd":
         yield 0, "fence-queue", "PROTECTED_FENCE_SIGNAL on a KFD queue", "RELEASE_MEM to memory of your own"
 
 
-def _packed(packet: SetShRegPairsPacked | SetShRegPairsPackedN, context: Context) -> Iterator[Complaint]:
+def _packed(packet: SetShRegPairsPacked | SetShRegPairsPackedN, context: StreamContext) -> Iterator[Complaint]:
     if packet.writes_count != len(packet.writes):
         text = f"{packet.NAME} counts {packet.writes_count} registers and holds {len(packet.writes)}"
         yield 1, "register-count", text, f"{type(packet).__name__}.of(writes) counts"
 
 
-SPECIAL: Mapping[type[Packet], Callable[[Any, Context], Iterator[Complaint]]] = {
+SPECIAL: Mapping[type[Packet], Callable[[Any, StreamContext], Iterator[Complaint]]] = {
     IndirectBuffer: _ib,
     DispatchDirect: _dispatch,
     DispatchIndirect: _dispatch,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from zinc_rt.pm4.accesses import register_space, register_writes
 from zinc_rt.pm4.bits import mask_of
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.lint_rules import Complaint
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.registers import PGM_RSRC1, SH, USER_DATA_COUNT, Sh, register_at
-from zinc_rt.pm4.rules import Complaint
 
 _RSRC1, _RSRC2 = SH.base + Sh.PGM_RSRC1, SH.base + Sh.PGM_RSRC2
 _USER_DATA = SH.base + Sh.USER_DATA_0

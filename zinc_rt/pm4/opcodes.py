@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Op(IntEnum):
+class Opcode(IntEnum):
     """The compute engine's (MEC's) packets on gfx11 or gfx12."""
 
     NOP = 0x10
@@ -139,6 +139,6 @@ BAD_OPCODE = 0xF2
 def opcode_name(opcode: int) -> str:
     """The name, whichever engine takes it, or `opcode 0xNN`."""
     try:
-        return Op(opcode).name
+        return Opcode(opcode).name
     except ValueError:
         return OTHER_ENGINES.get(opcode, f"opcode {opcode:#04x}")

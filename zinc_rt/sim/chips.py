@@ -25,7 +25,7 @@ class Ip:
 
 
 @dataclass(frozen=True, slots=True)
-class Firmware:
+class ChipFirmware:
     """Versions as INFO FW_VERSION tells them."""
 
     me: int
@@ -55,8 +55,8 @@ class Chip:
     memory_mhz: int
     vgpr_bytes_per_cu: int  # context save area, kfd_queue.c
     vgpr_bytes_per_cu_old: int  # the same before kernels learnt this chip
-    firmware: Firmware
-    firmware_minimum: Firmware | None  # for user queues; None: switched off in code (gfx11.5)
+    firmware: ChipFirmware
+    firmware_minimum: ChipFirmware | None  # for user queues; None: switched off in code (gfx11.5)
     ips: tuple[Ip, ...]
     mec_pipes: int
     l1_kib: int = 32
@@ -150,10 +150,10 @@ def _ips(
     )
 
 
-_GFX12_MINIMUM = Firmware(me=2780, pfp=2840, mec=3050, mes=123, mes_kiq=0, sdma=7966358)  # gfx_v12_0.c
-_GFX11_MINIMUM = Firmware(me=2420, pfp=2580, mec=2650, mes=120, mes_kiq=0, sdma=0)  # gfx_v11_0.c
-_GFX12_FIRMWARE = Firmware(me=2850, pfp=2890, mec=3100, mes=0x84, mes_kiq=0x6E, sdma=7966616)
-_GFX11_FIRMWARE = Firmware(me=2510, pfp=2610, mec=2700, mes=0x80, mes_kiq=0x6C, sdma=24)
+_GFX12_MINIMUM = ChipFirmware(me=2780, pfp=2840, mec=3050, mes=123, mes_kiq=0, sdma=7966358)  # gfx_v12_0.c
+_GFX11_MINIMUM = ChipFirmware(me=2420, pfp=2580, mec=2650, mes=120, mes_kiq=0, sdma=0)  # gfx_v11_0.c
+_GFX12_FIRMWARE = ChipFirmware(me=2850, pfp=2890, mec=3100, mes=0x84, mes_kiq=0x6E, sdma=7966616)
+_GFX11_FIRMWARE = ChipFirmware(me=2510, pfp=2610, mec=2700, mes=0x80, mes_kiq=0x6C, sdma=24)
 
 _GFX1201_IPS = _ips((12, 0, 1), (7, 0, 1), (6, 3, 1), (7, 0, 0), (4, 1, 0), (7, 0, 0), (14, 0, 3))
 

@@ -48,21 +48,21 @@ DEFAULT = Behaviour()
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class FactValue:
     value: Any
     how: str
     probe: str
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactsFile:
     """A facts file."""
 
     chip: str
     kernel: str
     simulated: bool
     firmware: Mapping[str, Any] = field(default_factory=dict)
-    facts: Mapping[str, Fact] = field(default_factory=dict)
+    facts: Mapping[str, FactValue] = field(default_factory=dict)
 
     def behaviour(self) -> Behaviour:
         """Defaults where there is no fact. Raises InputError for a value that no switch knows."""
@@ -115,7 +115,7 @@ SWITCHES: Mapping[str, Callable[[str, Any], Any]] = {
 """Facts that change the simulated device: what makes a Behaviour's field of a fact's value."""
 
 
-def load(path: Path, *, chip: str = "", force: bool = False) -> Facts:
+def load(path: Path, *, chip: str = "", force: bool = False) -> FactsFile:
     """`chip`: the gfx name of the device that is to behave so. Raises InputError for a file that is no facts file,
     UsageError for one of another chip, or learned from a simulated device, unless forced."""
     try:
@@ -136,7 +136,7 @@ def load(path: Path, *, chip: str = "", force: bool = False) -> Facts:
     return facts
 
 
-def parse(text: str, source: str) -> Facts:
+def parse(text: str, source: str) -> FactsFile:
     """Raises InputError, naming `source` and the first thing that is wrong."""
     try:
         raw = json.loads(text)
@@ -155,8 +155,8 @@ def parse(text: str, source: str) -> Facts:
             raise InputError(f"{source}: fact {name} wants exactly value, how and probe", next=_AGAIN)
         if not isinstance(fact["how"], str) or not isinstance(fact["probe"], str):
             raise InputError(f"{source}: how and probe of fact {name} are texts", next=_AGAIN)
-        facts[name] = Fact(fact["value"], fact["how"], fact["probe"])
-    return Facts(raw["chip"], raw["kernel"], raw["simulated"], raw["firmware"], facts)
+        facts[name] = FactValue(fact["value"], fact["how"], fact["probe"])
+    return FactsFile(raw["chip"], raw["kernel"], raw["simulated"], raw["firmware"], facts)
 
 
 _HEAD = {"chip": str, "kernel": str, "simulated": bool, "firmware": dict, "facts": dict}

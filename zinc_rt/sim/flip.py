@@ -10,7 +10,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.facts import OPPOSITE, STOPS, Fact, fact, table
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.facts import SWITCHES, Behaviour
-from zinc_rt.sim.profiles import KernelProfile
+from zinc_rt.sim.profiles import LinuxProfile
 
 PERTURBED = "function_bits"  # its other value: moved by up to one ULP
 
@@ -46,7 +46,7 @@ def chip(known: Chip, flipped: Iterable[Fact]) -> Chip:
     return replace(known, **changes)
 
 
-def kernel(known: KernelProfile, flipped: Iterable[Fact]) -> KernelProfile:
+def linux(known: LinuxProfile, flipped: Iterable[Fact]) -> LinuxProfile:
     changes: dict[str, Any] = {}
     for each in flipped:
         kind, *rest = each.id.split("/")

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.chips import PAGE_BYTES, Chip
 from zinc_rt.sim.consulted import Consulted
-from zinc_rt.sim.doorbells import Doorbells
+from zinc_rt.sim.driver.doorbells import Doorbells
 from zinc_rt.sim.inject import Injector
-from zinc_rt.sim.interfaces import Fault, Finding, HardwareQueue, Kernel, QueueState
-from zinc_rt.sim.memory import Bo, Heap, Memory, Shared
-from zinc_rt.sim.profiles import KernelProfile
+from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd, QueueState
+from zinc_rt.sim.memory.buffers import Bo, GpuMemory, Heap, Shared
+from zinc_rt.sim.memory.vm import GpuVm
+from zinc_rt.sim.profiles import LinuxProfile
 from zinc_rt.sim.stores import StoreSeen
-from zinc_rt.sim.vm import GpuVm
 
 GPU_COUNTER_HZ = 100_000_000
 PREEMPT_SECONDS = 9.0  # amdkfd's default for taking a queue off the hardware
@@ -29,7 +29,7 @@ MMAP_OFFSET_FIRST = 1 << 32  # fake offsets of the DRM core start beyond any fil
 
 
 class CommandProcessor(Protocol):
-    """What zinc_rt.sim.cp offers."""
+    """What zinc_rt.sim.cp.command_processor offers."""
 
     def attach(self, queue: HardwareQueue) -> None: ...
 
@@ -42,11 +42,11 @@ class CommandProcessor(Protocol):
     def close(self) -> None: ...
 
 
-MakeCp = Callable[[Kernel, Chip, Callable[[], object]], CommandProcessor]
+CommandProcessorMaker = Callable[[Kmd, Chip, Callable[[], object]], CommandProcessor]
 
 
-class Owner(Protocol):
-    """Whoever made a queue, and hears what becomes of it. Called without the machine's lock."""
+class QueueOwner(Protocol):
+    """Whoever made a queue and is told what becomes of it. Called without the machine's lock."""
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None: ...
 
@@ -59,19 +59,19 @@ class Owner(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class OnHardware:
+class QueueOnHardware:
     queue: HardwareQueue
-    owner: Owner
+    owner: QueueOwner
     evicted: bool = False  # off the hardware after a fault: nothing is left to preempt
 
 
-class Gpu:
-    """Implements sim.interfaces.Kernel for the command processor."""
+class SimGpu:
+    """Implements sim.interfaces.Kmd for the command processor."""
 
     def __init__(
         self,
         chip: Chip,
-        kernel: KernelProfile,
+        linux: LinuxProfile,
         injector: Injector,
         *,
         index: int = 0,
@@ -81,12 +81,12 @@ class Gpu:
         gtt_bytes: int = 64 << 30,
         changed: threading.Condition,
         log: Callable[[str], None],
-        make_cp: MakeCp,
+        make_cp: CommandProcessorMaker,
         consulted: Consulted | None = None,
     ) -> None:
         if coherence not in ("bar", "direct"):
             raise ValueError(f'coherence is "bar" or "direct", not {coherence!r}')
-        self.chip, self.kernel, self.injector = chip, kernel, injector
+        self.chip, self.linux, self.injector = chip, linux, injector
         self.keeps_code = keeps_code
         self.index, self.coherence, self.time_scale = index, coherence, time_scale
         self.gpu_id = chip.gpu_id + index
@@ -94,11 +94,11 @@ class Gpu:
         self.changed, self.log = changed, log
         self.consulted = consulted or Consulted()
         small_bar = injector.on("small-bar")
-        self.memory = Memory(chip.vram_bytes, gtt_bytes, SMALL_BAR_BYTES if small_bar else chip.vram_bytes)
+        self.memory = GpuMemory(chip.vram_bytes, gtt_bytes, SMALL_BAR_BYTES if small_bar else chip.vram_bytes)
         self.remap_page = Shared("mmio remap", PAGE_BYTES)  # dword 0: HDP flush on any store but 0
-        self.on_hardware: list[OnHardware] = []
-        self.owners: set[Owner] = set()  # every client, with or without queues
-        self.findings: list[Finding] = []
+        self.on_hardware: list[QueueOnHardware] = []
+        self.owners: set[QueueOwner] = set()  # every client, with or without queues
+        self.findings: list[DeviceFinding] = []
         self.resets = 0
         self.vram_lost = 0
         self.gone = False
@@ -171,28 +171,30 @@ class Gpu:
             self._cp = self._make_cp(self, self.chip, self.doorbells.look)
         return self._cp
 
-    def expect(self, vm: GpuVm, kernels: Sequence[Expected]) -> None:
+    def precompile(self, vm: GpuVm, kernels: Sequence[KernelToCompile]) -> None:
         """Of the shader engine: see there."""
         engine = getattr(self.cp, "engine", None)
         if engine is not None:
-            engine.expect(vm, kernels)
+            engine.precompile(vm, kernels)
 
-    def watch(self, vm: GpuVm, va: int, size_bytes: int) -> None:
+    def set_watchpoint(self, vm: GpuVm, va: int, size_bytes: int) -> None:
         """Of the shader engine: see there."""
         engine = getattr(self.cp, "engine", None)
-        if engine is not None and hasattr(engine, "watch"):
-            engine.watch(vm, va, size_bytes)
+        if engine is not None and hasattr(engine, "set_watchpoint"):
+            engine.set_watchpoint(vm, va, size_bytes)
 
-    def stores(self, vm: GpuVm) -> list[StoreSeen]:
+    def watchpoint_hits(self, vm: GpuVm) -> list[StoreSeen]:
         engine = getattr(self._cp, "engine", None)
-        return list(engine.stores(vm)) if engine is not None and hasattr(engine, "stores") else []
+        return (
+            list(engine.watchpoint_hits(vm)) if engine is not None and hasattr(engine, "watchpoint_hits") else []
+        )
 
     def profile(self) -> list[Any]:
-        """Counters of every kernel that ran here (zinc_rt.sim.shader.engine.Counters), the longest first."""
+        """Counters of every kernel that ran here (sim.shader.run.profile.KernelCounters), the longest first."""
         engine = getattr(self._cp, "engine", None)
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
 
-    def put_on(self, queue: HardwareQueue, owner: Owner, doorbells: Shared, index: int) -> None:
+    def put_on(self, queue: HardwareQueue, owner: QueueOwner, doorbells: Shared, index: int) -> None:
         if self.injector.strikes("mes-add-failure"):
             self.log("amdgpu: MES failed to respond to msg=ADD_QUEUE")
             raise OSError(errno.EIO, "MES refused the queue")
@@ -200,7 +202,7 @@ class Gpu:
             queue.ring_size_bytes //= 2
         if self.injector.strikes("no-eop"):
             queue.eop_va = 0
-        self.on_hardware.append(OnHardware(queue, owner))
+        self.on_hardware.append(QueueOnHardware(queue, owner))
         self.cp.attach(queue)
         self.doorbells.watch(queue, doorbells, index)
 
@@ -217,7 +219,7 @@ class Gpu:
             self.cp.forget(queue)
             return True
         self.log("amdgpu: MES failed to respond to msg=REMOVE_QUEUE")
-        if self.kernel.queue_reset and not refuses and not self.injector.on("no-reset"):
+        if self.linux.queue_reset and not refuses and not self.injector.on("no-reset"):
             self.on_hardware.remove(entry)
             self._kill(queue, "queue reset")
             self.resets += 1
@@ -254,8 +256,8 @@ class Gpu:
             queue.state = QueueState.ACTIVE
             self.cp.attach(queue)
 
-    def reset(self, guilty: Owner | None = None) -> None:
-        """The whole GPU: every queue is dead, VRAM is lost, every client hears of it."""
+    def reset(self, guilty: QueueOwner | None = None) -> None:
+        """The whole GPU: every queue is dead, VRAM is lost, every client is told."""
         self.log("amdgpu: GPU reset begin!")
         self.consulted.mark("device was reset")
         self._resetting_until = time.monotonic() + RESET_SECONDS * self.time_scale
@@ -281,7 +283,7 @@ class Gpu:
         if self.gone or self.injector.on("gpu-gone"):
             raise OSError(errno.ENODEV, "the GPU is gone")
 
-    def _owner(self, queue: HardwareQueue) -> Owner | None:
+    def _owner(self, queue: HardwareQueue) -> QueueOwner | None:
         return next((each.owner for each in self.on_hardware if each.queue is queue), None)
 
     def _rung(self, queue: HardwareQueue, value: int) -> None:
@@ -301,7 +303,7 @@ class Gpu:
         self.gone = True
         self.log("amdgpu: device lost from bus!")
 
-    # --- sim.interfaces.Kernel ---
+    # --- sim.interfaces.Kmd ---
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
         owner = self._owner(queue)
@@ -320,7 +322,7 @@ class Gpu:
     def hung(self, queue: HardwareQueue) -> None:
         self.log(f"zinc-rt sim: queue {queue.queue_id} of process {queue.process_id} hung: {queue.report}")
 
-    def finding(self, finding: Finding) -> None:
+    def finding(self, finding: DeviceFinding) -> None:
         self.consulted.mark(f"finding {finding.rule}")
         self.findings.append(finding)
 

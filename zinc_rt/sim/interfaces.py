@@ -1,7 +1,7 @@
 """What the halves of the simulated device promise each other: driver side and command processor.
 
 The driver side (ioctls, memory, events) owns processes, allocations, page tables and queue objects. The command
-processor sees a queue, the address space behind it, and an outlet for what it wants the kernel to hear about.
+processor sees a queue, the address space behind it, and an outlet for what it reports to the driver side.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from enum import Enum
 from typing import Protocol
 
 
-class Access(Enum):
+class AccessKind(Enum):
     READ = "read"
     WRITE = "write"
     EXECUTE = "execute"
 
 
 class Fault(Exception):
-    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute". `told`: which
-    instruction of which wave it was, where that has been told already."""
+    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute". `reported`:
+    which instruction of which wave it was, where that has been reported already."""
 
-    def __init__(self, va: int, access: Access, why: str, told: str = "") -> None:
-        super().__init__(told or f"{access.value} at 0x{va:x}: {why}")
+    def __init__(self, va: int, access: AccessKind, why: str, reported: str = "") -> None:
+        super().__init__(reported or f"{access.value} at 0x{va:x}: {why}")
         self.va = va
         self.access = access
         self.why = why
-        self.told = told
+        self.reported = reported
 
 
 class AddressSpace(Protocol):
@@ -40,7 +40,7 @@ class AddressSpace(Protocol):
         """Raises Fault; nothing is written then. Naturally aligned 4- and 8-byte writes are single stores, so the
         host never sees half of one."""
 
-    def view(self, va: int, size_bytes: int, access: Access) -> memoryview:
+    def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         """Writable bytes of one allocation, for bulk work. Raises Fault, ValueError across allocations."""
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
@@ -114,7 +114,7 @@ class Severity(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodePlace:
     """Where in a kernel. `kernel` as AddressSpace.describe calls its first byte, `pc` a byte offset in it, `lanes`
     a bit each, `address` the first lane's; None and "" where there is none."""
 
@@ -128,7 +128,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class PageFault:
+class DevicePageFault:
     """The access that the page tables refused, as no hardware tells it: `va` to the byte, `access` in words
     ("store", "packet fetch"), `near` what lies there or around it, `by` the packet that did or launched it."""
 
@@ -140,19 +140,19 @@ class PageFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DeviceFinding:
     severity: Severity
     rule: str  # short, stable: "missing-barrier", "reserved-bits", "stale-hdp"
     queue_id: int
     position: int  # dword (SDMA: byte) in the ring or IB where the packet starts
     sentence: str
     packet_va: int = 0  # where that packet lies
-    place: Place | None = None
-    fault: PageFault | None = None
+    place: CodePlace | None = None
+    fault: DevicePageFault | None = None
 
 
-class Kernel(Protocol):
-    """What the command processor can tell the driver side. Called from the CP's thread."""
+class Kmd(Protocol):
+    """What the command processor reports to the driver side. Called from the CP's thread."""
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
         """An end-of-pipe interrupt: wakes the process's event of that id, or scans its event page."""
@@ -163,7 +163,7 @@ class Kernel(Protocol):
     def hung(self, queue: HardwareQueue) -> None:
         """The queue stopped for good; the driver finds out when it next tries to take it off the hardware."""
 
-    def finding(self, finding: Finding) -> None: ...
+    def finding(self, finding: DeviceFinding) -> None: ...
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
         """PROTECTED_FENCE_SIGNAL of a user queue: everything before `position_dw` has finished. The kernel owns

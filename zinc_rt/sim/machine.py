@@ -12,28 +12,28 @@ from functools import partial
 from pathlib import Path
 
 from zinc_rt.facts import flipped as flipped_here
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.pm4.generation import Generation, generation_of
-from zinc_rt.sim import drm_ioctls, kfd_ioctls
 from zinc_rt.sim import flip as flips
-from zinc_rt.sim.call import Handler, Request
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.chips import chip as chip_row
 from zinc_rt.sim.consulted import Consulted
-from zinc_rt.sim.drm_memory import close_handle
+from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
+from zinc_rt.sim.driver.client_memory import InProcessMemory, UserMemory
+from zinc_rt.sim.driver.drm_memory import close_handle
+from zinc_rt.sim.driver.files import DmaBufFile, DrmFile, File, FolderFile, KfdFile, Process, SmiFile, TextFile
+from zinc_rt.sim.driver.ioctl_call import IoctlCall, IoctlHandler
+from zinc_rt.sim.driver.kfd_state import KfdProcessState
+from zinc_rt.sim.driver.sysfs import FileTree
+from zinc_rt.sim.driver.userq_state import UserQueues
 from zinc_rt.sim.facts import DEFAULT, Behaviour, load
-from zinc_rt.sim.files import DmaBufFile, DrmFile, File, FolderFile, KfdFile, Process, SmiFile, TextFile
-from zinc_rt.sim.gpu import CommandProcessor, Gpu, MakeCp
+from zinc_rt.sim.gpu import CommandProcessor, CommandProcessorMaker, SimGpu
 from zinc_rt.sim.inject import Injector
-from zinc_rt.sim.interfaces import Finding, Kernel
-from zinc_rt.sim.kfd_state import KfdProcess
-from zinc_rt.sim.profiles import kernel as kernel_row
+from zinc_rt.sim.interfaces import DeviceFinding, Kmd
+from zinc_rt.sim.profiles import linux as linux_row
 from zinc_rt.sim.shader_engine import LEVELS, NoShaderEngine, ShaderEngine
 from zinc_rt.sim.stores import StoreSeen
-from zinc_rt.sim.sysfs import FileTree
-from zinc_rt.sim.tables.structs import Layout, request_key, request_size_bytes
-from zinc_rt.sim.usermem import LocalMemory, UserMemory
-from zinc_rt.sim.userq_state import UserQueues
+from zinc_rt.sim.tables.structs import StructLayout, request_key, request_size_bytes
 
 MAX_PROCESSES = 512  # KFD_MAX_NUM_OF_PROCESSES
 MAX_FILES = 1024  # ulimit -n
@@ -42,7 +42,7 @@ MAX_ARG_BYTES = (1 << 14) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Shaders:
+class ShaderOptions:
     """How waves run. `sanitizer`: off, fast, full. `perturb`: a seed that moves inexact instructions by up to one
     ULP, 0 for none. `threads`: None for all cores. `profile`: instructions and bytes are counted, too.
     `crash_record`: a file for what is known if they crash."""
@@ -61,22 +61,24 @@ class Shaders:
             raise ValueError(f"{self.threads} threads: wanted 1 or more")
 
 
-def default_cp(
-    kernel: Kernel,
+def simulated_command_processor(
+    kmd: Kmd,
     chip: Chip,
     poll: Callable[[], object],
     *,
     reorder_seed: int | None = None,
-    shaders: Shaders = Shaders(),
+    shaders: ShaderOptions = ShaderOptions(),
     consulted: Consulted | None = None,
 ) -> CommandProcessor:
     """The simulated one, in a thread of its own."""
-    from zinc_rt.sim.cp import CommandProcessor as Simulated  # late: a machine without queues needs none
+    from zinc_rt.sim.cp.command_processor import (
+        CommandProcessor as Simulated,  # late: a machine without queues needs none
+    )
 
     processor = Simulated(
-        kernel,
+        kmd,
         generation=generation_of(chip.gfx),
-        engine=_engine(kernel, chip, shaders, consulted or Consulted()),
+        engine=_engine(kmd, chip, shaders, consulted or Consulted()),
         reorder_seed=reorder_seed,
         behaviour=shaders.behaviour,
         consulted=consulted,
@@ -86,11 +88,11 @@ def default_cp(
     return processor
 
 
-def _engine(kernel: Kernel, chip: Chip, shaders: Shaders, consulted: Consulted) -> ShaderEngine:
+def _engine(kmd: Kmd, chip: Chip, shaders: ShaderOptions, consulted: Consulted) -> ShaderEngine:
     if generation_of(chip.gfx) is not Generation.GFX12:
         return NoShaderEngine()
     from zinc_rt.sim.noting_engine import NotingEngine  # late: brings a compiler along
-    from zinc_rt.sim.shader.crash import CrashRecord
+    from zinc_rt.sim.shader.run.crash import CrashRecord
 
     return NotingEngine(
         consulted,
@@ -100,13 +102,13 @@ def _engine(kernel: Kernel, chip: Chip, shaders: Shaders, consulted: Consulted) 
         profile=shaders.profile,
         behaviour=shaders.behaviour,
         processors=chip.processors,
-        crashes=lambda: kernel.injected("shader-crash"),
+        crashes=lambda: kmd.injected("shader-crash"),
         record=CrashRecord(shaders.crash_record) if shaders.crash_record is not None else None,
     )
 
 
-class Machine:
-    """`chip`: rows of sim.chips, several separated by commas. `kernel`: a row of sim.profiles.
+class SimMachine:
+    """`chip`: rows of sim.chips, several separated by commas. `linux`: a row of sim.profiles.
 
     `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM) or "direct". `time_scale` shortens the
     driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, so that missing
@@ -114,13 +116,13 @@ class Machine:
     GPU's file.
     `facts`: a file of sim.facts, whose findings this machine behaves by; `force_facts` takes any.
     `flip`: rows of facts.yaml at their other value, beside those of zinc_rt.facts.flipped.
-    `command_processor(kernel, chip, look)` makes what runs the queues; it calls look() between turns.
+    `command_processor(kmd, chip, look)` makes what runs the queues; it calls look() between turns.
     """
 
     def __init__(
         self,
         chip: str = "r9700",
-        kernel: str = "7.0",
+        linux: str = "7.0",
         inject: Iterable[str] = (),
         coherence: str = "bar",
         time_scale: float = 1.0,
@@ -134,9 +136,9 @@ class Machine:
         force_facts: bool = False,
         flip: Iterable[str] = (),
         crash_records: Callable[[int], Path] | None = None,
-        command_processor: MakeCp | None = None,
+        command_processor: CommandProcessorMaker | None = None,
     ) -> None:
-        self.options = {"chip": chip, "kernel": kernel, "coherence": coherence, "time_scale": time_scale}
+        self.options = {"chip": chip, "kernel": linux, "coherence": coherence, "time_scale": time_scale}
         if reorder is not None:
             self.options["reorder"] = reorder
         self.options["sanitizer"] = sanitizer
@@ -154,10 +156,10 @@ class Machine:
             perturb = flips.perturb(perturb, flipped)
         if behaviour.bar_without_flush == "fresh":
             coherence = self.options["coherence"] = "direct"
-        shaders = Shaders(sanitizer, perturb, threads, profile, behaviour=behaviour)
-        self.kernel = flips.kernel(kernel_row(kernel), flipped)
+        shaders = ShaderOptions(sanitizer, perturb, threads, profile, behaviour=behaviour)
+        self.linux = flips.linux(linux_row(linux), flipped)
         chips = [flips.chip(chip_row(name), flipped) for name in chip.split(",")]
-        self.consulted = Consulted(f"kernel {kernel}", *(f"chip {each.key}" for each in chips))
+        self.consulted = Consulted(f"kernel {linux}", *(f"chip {each.key}" for each in chips))
         self.injector = Injector(inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
         self.changed = threading.Condition()  # events and fences; never held while `lock` is taken
@@ -167,9 +169,9 @@ class Machine:
         self._fds = itertools.count(FD_FIRST)
         self._user_queues: dict[DrmFile, UserQueues] = {}
         self.gpus = [
-            Gpu(
+            SimGpu(
                 each,
-                self.kernel,
+                self.linux,
                 self.injector,
                 index=index,
                 coherence=coherence,
@@ -180,7 +182,7 @@ class Machine:
                 consulted=self.consulted,
                 make_cp=command_processor
                 or partial(
-                    default_cp,
+                    simulated_command_processor,
                     reorder_seed=reorder,
                     consulted=self.consulted,
                     shaders=replace(shaders, crash_record=crash_records(index) if crash_records else None),
@@ -192,13 +194,13 @@ class Machine:
         self.closed = False
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[DeviceFinding]:
         return [finding for gpu in self.gpus for finding in gpu.findings]
 
     # --- processes and files ---
 
     def new_process(self, memory: UserMemory | None = None, pid: int | None = None) -> Process:
-        process = Process(next(self._pids) if pid is None else pid, memory or LocalMemory())
+        process = Process(next(self._pids) if pid is None else pid, memory or InProcessMemory())
         with self.lock:
             self.processes.append(process)
         return process
@@ -243,7 +245,7 @@ class Machine:
         if process.kfd is None:
             if sum(each.kfd is not None for each in self.processes) >= MAX_PROCESSES:
                 raise OSError(errno.ENOMEM, "512 KFD processes")
-            process.kfd = KfdProcess(process, self)
+            process.kfd = KfdProcessState(process, self)
         return KfdFile(path, process)
 
     def file(self, process: Process, fd: int) -> File:
@@ -318,7 +320,7 @@ class Machine:
         layout = handler.ioctl.layout
         size = request_size_bytes(request)
         record = (layout or _EMPTY).read(bytes(arg[:size]).ljust(size, b"\0") if layout else b"")
-        call = Request(self, process, file, record)
+        call = IoctlCall(self, process, file, record)
         try:
             if handler.unlocked:
                 handler.run(call)
@@ -332,12 +334,12 @@ class Machine:
                 keep = min(len(view), len(record.raw))
                 view[:keep] = record.raw[:keep]
 
-    def _handler(self, file: File, request: int) -> Handler:
+    def _handler(self, file: File, request: int) -> IoctlHandler:
         kind, number = request_key(request)
         if isinstance(file, KfdFile):
             handler = kfd_ioctls.HANDLERS.get(number) if kind == "K" else None
             since = kfd_ioctls.SINCE_MINOR.get(number, 0)
-            if handler is None or self.kernel.kfd_minor < since:
+            if handler is None or self.linux.kfd_minor < since:
                 raise OSError(errno.ENOTTY, f"no KFD ioctl 0x{number:02x}")
             return handler
         handler = drm_ioctls.HANDLERS.get(number) if kind == "d" else None
@@ -374,23 +376,23 @@ class Machine:
                 if isinstance(file, DrmFile):
                     file.vm.discard(va, size_bytes)
 
-    def watch(self, process: Process, va: int, size_bytes: int) -> None:
+    def set_watchpoint(self, process: Process, va: int, size_bytes: int) -> None:
         """Every store of the process's waves to these bytes is to be remembered; size 0: no more."""
         for file in self._drm_files(process):
-            file.gpu.watch(file.vm, va, size_bytes)
+            file.gpu.set_watchpoint(file.vm, va, size_bytes)
 
-    def stores(self, process: Process) -> list[StoreSeen]:
-        """What `watch` asked for, dispatch after dispatch."""
-        return [each for file in self._drm_files(process) for each in file.gpu.stores(file.vm)]
+    def watchpoint_hits(self, process: Process) -> list[StoreSeen]:
+        """What stored to the watched bytes, dispatch after dispatch."""
+        return [each for file in self._drm_files(process) for each in file.gpu.watchpoint_hits(file.vm)]
 
     def _drm_files(self, process: Process) -> list[DrmFile]:
         with self.lock:
             return [file for file in process.files.values() if isinstance(file, DrmFile)]
 
-    def expect(self, process: Process, kernels: Sequence[Expected]) -> None:
+    def precompile(self, process: Process, kernels: Sequence[KernelToCompile]) -> None:
         """Kernels that the process is about to dispatch: another thing that no hardware can be told."""
         for file in self._drm_files(process):
-            file.gpu.expect(file.vm, kernels)
+            file.gpu.precompile(file.vm, kernels)
 
     def close(self) -> None:
         for process in list(self.processes):
@@ -400,4 +402,4 @@ class Machine:
             gpu.close()
 
 
-_EMPTY = Layout("no argument", 0, {})
+_EMPTY = StructLayout("no argument", 0, {})

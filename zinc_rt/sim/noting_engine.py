@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zinc_rt.sim.consulted import Consulted
-from zinc_rt.sim.shader.engine import GfxEngine
+from zinc_rt.sim.shader.run.engine import GfxEngine
 from zinc_rt.sim.shader_engine import Dispatch
 from zinc_rt.sim.tables.registers import PGM_RSRC2
 

@@ -13,7 +13,7 @@ ENOTSUPP = 524  # include/linux/errno.h; kernel-only, yet let out by amdkfd and 
 
 
 @dataclass(frozen=True, slots=True)
-class KernelProfile:
+class LinuxProfile:
     version: str
     release: str  # uname -r
     kfd_minor: int
@@ -33,7 +33,7 @@ class KernelProfile:
     kfd_open_process: bool  # 1.19: CREATE_PROCESS
 
 
-_6_12 = KernelProfile(
+_6_12 = LinuxProfile(
     version="6.12",
     release="6.12.57",
     kfd_minor=17,
@@ -82,12 +82,12 @@ _7_2 = replace(
 # before kfd_queue.c: any buffer is taken, and a wrong one faults later
 _6_8 = replace(_6_12, version="6.8", release="6.8.12", kfd_minor=15, buffer_validation=False)
 
-KERNELS: dict[str, KernelProfile] = {
+LINUX_VERSIONS: dict[str, LinuxProfile] = {
     row.version: row for row in (_6_8, _6_12, _6_16, _6_17, _6_18, _6_18_Y, _6_19, _7_0, _7_2)
 }
 
 
-def kernel(name: str) -> KernelProfile:
-    if name not in KERNELS:
-        raise ValueError(f"no kernel {name!r}; there are {', '.join(KERNELS)}")
-    return KERNELS[name]
+def linux(name: str) -> LinuxProfile:
+    if name not in LINUX_VERSIONS:
+        raise ValueError(f"no kernel {name!r}; there are {', '.join(LINUX_VERSIONS)}")
+    return LINUX_VERSIONS[name]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from zinc_rt.kmd.driver import Expected
+from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue, PageFault, Place
+from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, HardwareQueue
 from zinc_rt.sim.tables.registers import SCRATCH_BASE_HI, SCRATCH_BASE_LO, USER_DATA_0, USER_DATA_COUNT
 
 Ranges = tuple[tuple[int, int], ...]
@@ -41,7 +41,7 @@ class Report(Protocol):
     """A finding at a dispatch."""
 
     def __call__(
-        self, rule: str, sentence: str, *, place: Place | None = None, fault: PageFault | None = None
+        self, rule: str, sentence: str, *, place: CodePlace | None = None, fault: DevicePageFault | None = None
     ) -> None: ...
 
 
@@ -95,7 +95,7 @@ class ShaderEngine(Protocol):
     def abandon(self, dispatch: Dispatch) -> None:
         """The queue is gone or hung: forget a dispatch that `run` did not finish."""
 
-    def expect(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
+    def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         """Make ready what will be dispatched, so that the first dispatch does not wait. May do nothing."""
 
 
@@ -116,5 +116,5 @@ class NoShaderEngine:
     def abandon(self, dispatch: Dispatch) -> None:
         return None
 
-    def expect(self, space: AddressSpace, kernels: Sequence[Expected]) -> None:
+    def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         return None

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Graph, Node
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Sync, Temp
@@ -26,7 +26,7 @@ from zinc_rt.kernels.rows.repack import pack
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
 from zinc_rt.lower.lower import choose
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 ORDERING = "canonical-1"
 COUNTS_DWORDS = 8
@@ -50,7 +50,7 @@ class Bench:
 
     device: Device
     node: Node
-    graph: Graph
+    graph: OpGraph
     capacity: dict[str, int]
     counts: dict[str, int]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)  # live: what kernels wrote shows here

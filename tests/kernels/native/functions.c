@@ -1,5 +1,5 @@
 // The vector functions under test, over arrays: test_native_functions.py compiles it with the kernels' own flags.
-#include "../../../zinc_rt/kernels/native/activations.h"
+#include "../../../zinc_rt/kernels/native/include/activations.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

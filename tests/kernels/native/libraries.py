@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.backends.cpu.cases import cases
+from zinc_rt.backends.cpu.self_test_cases import cases
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.native import build
 from zinc_rt.object_cache import ObjectCache
@@ -105,7 +105,7 @@ def _faulty(source: str, level: str, extra: tuple[str, ...]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "planted.c"
         path.write_text(source, encoding="ascii")
-        return build.compile_library(compiler(), level, extra, (build.FOLDER / "pool.c", path))
+        return build.compile_library(compiler(), level, extra, (build.SOURCES / "pool.c", path))
 
 
 def faulty(fault: str, *extra: str) -> bytes:

@@ -107,7 +107,7 @@ def test_rows_may_lie_apart(dtype: str) -> None:
 
 
 def test_the_kernels_table_of_types_is_ggmls() -> None:
-    text = (build.FOLDER / "types.h").read_text(encoding="ascii")
+    text = (build.HEADERS / "types.h").read_text(encoding="ascii")
     rows = re.findall(r"X\((\w+), (\d+), (\d+), (\d+)\)", text)
     assert {name for name, *_ in rows} == DTYPES
     for name, number, elements, size_bytes in rows:

@@ -28,7 +28,15 @@ def dots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         pytest.skip(str(error))
     output = tmp_path_factory.mktemp("dots") / f"dots-{level}.so"
     source = Path(__file__).with_name("dots.c")
-    command = [*using.command, *build.FLAGS, f"-I{build.FOLDER}", f"-mcpu={level}", "-o", str(output), str(source)]
+    command = [
+        *using.command,
+        *build.FLAGS,
+        f"-I{build.HEADERS}",
+        f"-mcpu={level}",
+        "-o",
+        str(output),
+        str(source),
+    ]
     subprocess.run(command, check=True, env=build.environment())
     yield ctypes.CDLL(str(output))
 

@@ -24,7 +24,7 @@ CALLABLE = {"memcpy", "memset", "memmove"}  # a compiler emits calls to them its
 
 
 def exact_functions() -> set[str]:
-    headers = sorted([*build.FOLDER.glob("*.h"), *build.FOLDER.glob("*.c")])
+    headers = sorted([*build.HEADERS.glob("*.h"), *build.SOURCES.glob("*.c")])
     lists = (found for path in headers for found in EXACT.findall(path.read_text(encoding="utf-8")))
     return {name for found in lists for name in re.split(r"[, ]+", found.strip())}
 

@@ -33,13 +33,13 @@ from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.interfaces import Fault, HardwareQueue, PageFault, Place, QueueKind
-from zinc_rt.sim.memory import Bo, Borrowed, Heap
-from zinc_rt.sim.shader import run as run_module
-from zinc_rt.sim.shader.engine import GfxEngine
-from zinc_rt.sim.shader.kernel import Kernels
+from zinc_rt.sim.interfaces import CodePlace, DevicePageFault, Fault, HardwareQueue, QueueKind
+from zinc_rt.sim.memory.buffers import Bo, Borrowed, Heap
+from zinc_rt.sim.memory.vm import GpuVm
+from zinc_rt.sim.shader.run import launch_run as run_module
+from zinc_rt.sim.shader.run.engine import GfxEngine
+from zinc_rt.sim.shader.run.kernels import CompiledKernels
 from zinc_rt.sim.shader_engine import NOTHING, Dispatch
-from zinc_rt.sim.vm import GpuVm
 
 CPU_SECONDS = 30.0  # of one program, translation and compilation with it: then the kernel ends this process
 MEMORY_BYTES = 6 << 30
@@ -105,7 +105,7 @@ class Told:
         self.sentences: list[str] = []
 
     def __call__(
-        self, rule: str, sentence: str, *, place: Place | None = None, fault: PageFault | None = None
+        self, rule: str, sentence: str, *, place: CodePlace | None = None, fault: DevicePageFault | None = None
     ) -> None:
         self.rules.append(rule)
         self.sentences.append(sentence)
@@ -146,7 +146,7 @@ def outcome_of(given: Program, ground: Range) -> dict[str, Any]:
     refused = lint(given.code, target, Limits(vgprs=given.vgprs, lds_bytes=given.lds_bytes))
     told = Told()
     dispatch = dispatch_of(given, ground, told)
-    engine = GfxEngine(level=given.level, threads=1, kernels=Kernels(Nothing()))
+    engine = GfxEngine(level=given.level, threads=1, kernels=CompiledKernels(Nothing()))
     began = time.process_time()
     said = "out of fuel"
     try:

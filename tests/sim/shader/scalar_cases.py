@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from machine_words import ENDPGM, code_of, constant, move, sop2, sopc, store, v_mov
 
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 FIRST, SECOND, DESTINATION, SCC_COPY = 20, 22, 24, 26
 LANES = 32

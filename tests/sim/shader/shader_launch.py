@@ -17,8 +17,8 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import Generation, gcr
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, EventWrite, ReleaseMem, SetShReg
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.machine import Machine
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.machine import SimMachine
 
 RSRC1 = 0xF0 << 12 | 3  # FLOAT_MODE, 32 VGPRs
 INITIATOR = 0x8005  # COMPUTE_SHADER_EN, FORCE_START_AT_000, CS_W32_EN
@@ -74,7 +74,7 @@ REVERSE = code("""
 class Stage:
     """A process with a compute queue on a machine."""
 
-    def __init__(self, gpu: KfdGpu, machine: Machine | None = None) -> None:
+    def __init__(self, gpu: KfdGpu, machine: SimMachine | None = None) -> None:
         self.gpu, self.machine = gpu, machine
         self.queue = gpu.create_queue(ring_bytes=1 << 16)
         self.fence = gpu.alloc(4096, Placement.GTT, "fence")
@@ -171,15 +171,15 @@ def gpu_of(driver: Any) -> Iterator[KfdGpu]:
 
 
 @contextlib.contextmanager
-def stage(machine: Machine) -> Iterator[Stage]:
+def stage(machine: SimMachine) -> Iterator[Stage]:
     with gpu_of(SimDriver(machine)) as gpu:
         yield Stage(gpu, machine)
 
 
 @contextlib.contextmanager
-def machine(*inject: str, **options: Any) -> Iterator[Machine]:
+def machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
     options.setdefault("time_scale", 0.02)
-    made = Machine(inject=inject, **options)
+    made = SimMachine(inject=inject, **options)
     try:
         yield made
     finally:

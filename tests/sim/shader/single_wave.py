@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zinc_rt.sim.shader.blocks import Block
-from zinc_rt.sim.shader.compile import Loaded, compile_ir
 from zinc_rt.sim.shader.layout import (
     CONTEXT,
     EXEC_LO,
@@ -19,7 +17,9 @@ from zinc_rt.sim.shader.layout import (
     Status,
     new_state,
 )
-from zinc_rt.sim.shader.translate import Translation, translate
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.run.record_block import RecordBlock
+from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 PROGRAM_VA = 0x7000_0000_1000
 _Function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
@@ -60,7 +60,7 @@ class Wave:
         self.vgprs[0] = np.arange(wave)
         self.header["sgprs"][: len(user_data)] = user_data
         self.header["sgprs"][EXEC_LO : EXEC_LO + 2] = execution & 0xFFFFFFFF, execution >> 32
-        self.context = Block(CONTEXT)
+        self.context = RecordBlock(CONTEXT)
         self.findings = np.zeros(64, FINDING.dtype)
         self._sites = np.zeros(max(len(self.translation.sites), 1), SITE_STATE.dtype)
         self.trace = np.zeros(256, TRACE.dtype)

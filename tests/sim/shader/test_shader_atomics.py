@@ -11,7 +11,7 @@ import pytest
 from memory_kernels import code
 from test_shader_memory import BEGIN, registers, split
 
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 MASK = {4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 PLACE_BYTES = 64  # of one operation

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.object_cache import MAGIC, ObjectCache
-from zinc_rt.sim.shader.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
 
 IR = """
 declare double @exp2(double)

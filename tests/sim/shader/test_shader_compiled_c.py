@@ -14,7 +14,7 @@ from compiled_job import Job, Linked
 from compiled_kernels import COMMAND, SOURCES, Compiled, build, read, source_hash, wanted
 from sim.shader_model.model_device import ModelDevice
 
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
 KERNELS = read()

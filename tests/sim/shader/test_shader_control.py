@@ -21,9 +21,9 @@ from machine_words import (
 )
 from single_wave import PROGRAM_VA, Wave
 
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.emit.trace import lines, steps
 from zinc_rt.sim.shader.layout import NO_PHASE, Status
-from zinc_rt.sim.shader.trace import lines, steps
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 RESULT = 30
 # Shows s30 (and s31): a barrier that another wave never comes to saves what is read behind it.

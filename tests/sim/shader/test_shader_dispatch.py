@@ -30,8 +30,8 @@ from shader_launch import (
 
 from zinc_rt.kmd.errors import DriverError, LeakError
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.sim.client import SimClient
-from zinc_rt.sim.shader import crash
+from zinc_rt.sim.serve.client import SimClient
+from zinc_rt.sim.shader.run import crash
 
 UNMAPPED = 0x6000_0000_0000
 

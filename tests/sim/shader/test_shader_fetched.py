@@ -10,8 +10,8 @@ import pytest
 from zinc_rt.isa import target_of
 from zinc_rt.kernels.sets import kernel_set
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
-from zinc_rt.sim.interfaces import Access, Fault
-from zinc_rt.sim.shader.code import fetched
+from zinc_rt.sim.interfaces import AccessKind, Fault
+from zinc_rt.sim.shader.translate.fetched_code import fetched
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Pages:
     def fetch(self, va: int, size_bytes: int) -> bytes:
         end = round_up(self.start + len(self.content), PAGE_BYTES)
         if va + size_bytes > end:
-            raise Fault(va, Access.EXECUTE, "not present")
+            raise Fault(va, AccessKind.EXECUTE, "not present")
         return (self.content + bytes(end - self.start - len(self.content)))[va - self.start :][:size_bytes]
 
 

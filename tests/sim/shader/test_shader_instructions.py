@@ -30,7 +30,7 @@ from instruction_kernels import (
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
 
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
 KERNELS = {kernel.name: (kernel, code) for kernel, code in read()}

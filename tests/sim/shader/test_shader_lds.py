@@ -7,7 +7,7 @@ import pytest
 from memory_kernels import WAVE64, code
 from test_shader_memory import BEGIN, LEVELS, LOADS, STORES, offsets, registers, split, words
 
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 LDS_BYTES = 4096 + 16
 LDS_LOADS = {name.replace("d16_hi_u8", "u8_d16_hi").replace("d16_hi_i8", "i8_d16_hi").replace(

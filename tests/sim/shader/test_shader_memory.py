@@ -9,7 +9,7 @@ import pytest
 from memory_kernels import WAVE64, assemble, code, key, known, sources
 
 from zinc_rt.sim.interfaces import Fault
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 LEVELS = ("off", "fast", "full")
 KEPT = 0xA5A5A5A5

@@ -11,9 +11,9 @@ from shader_launch import STORE_IDS, Stage, code, halves, machine, stage, within
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, IndirectBuffer, SetShReg, WriteData
 from zinc_rt.pm4.registers import Sh
-from zinc_rt.sim.interfaces import Fault, Finding, Severity
-from zinc_rt.sim.machine import Machine
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.interfaces import DeviceFinding, Fault, Severity
+from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 NOWHERE = 0x6000_0000_0000
 SCALAR = code("f4002080 f8000000 bfc70000 bfb00000 ; s_load_b64 s[2:3], s[0:1], 0x0, s_wait_kmcnt 0x0, s_endpgm")
@@ -36,11 +36,13 @@ FLAT = code("""
 """)
 
 
-def faults(owner: Machine) -> list[Finding]:
+def faults(owner: SimMachine) -> list[DeviceFinding]:
     return [each for each in owner.findings if each.rule == "page-fault"]
 
 
-def the_fault(s: Stage, owner: Machine, program: bytes, user_data: Sequence[int], **launch: Any) -> Finding:
+def the_fault(
+    s: Stage, owner: SimMachine, program: bytes, user_data: Sequence[int], **launch: Any
+) -> DeviceFinding:
     s.launch(s.load(program), user_data, **launch)
     assert within(20, lambda: bool(faults(owner))), owner.dmesg
     [found] = faults(owner)

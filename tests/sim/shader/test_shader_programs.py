@@ -10,8 +10,8 @@ from random_programs import VGPRS, data, outputs, program
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
 
-from zinc_rt.sim.shader import group
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run import group_runner
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 
 def run(device: EngineDevice | ModelDevice, code: bytes, *, wave: int, threads: int) -> tuple[np.ndarray, list]:
@@ -47,10 +47,10 @@ def test_engine_and_model_agree(slow_counts: Counts, wave: int, threads: int, ba
 @pytest.fixture
 def little_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Waves are put aside after about 25 instructions."""
-    monkeypatch.setattr(group, "SLICE_FUEL", 25)
-    group.runners.cache_clear()
+    monkeypatch.setattr(group_runner, "SLICE_FUEL", 25)
+    group_runner.runners.cache_clear()
     yield
-    group.runners.cache_clear()
+    group_runner.runners.cache_clear()
 
 
 @pytest.mark.parametrize(("wave", "threads"), [(32, 64), (64, 70)], ids=["two waves", "wave64, one not full"])

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from shader_launch import STORE_IDS, Stage, gpu_of, halves, machine
 
-from zinc_rt.sim.client import SimClient
-from zinc_rt.sim.driver import SimDriver
-from zinc_rt.sim.interfaces import Place
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.interfaces import CodePlace
+from zinc_rt.sim.serve.client import SimClient
 
 
 def check(driver: Any) -> None:
@@ -22,7 +22,7 @@ def check(driver: Any) -> None:
         stage.run(stage.load(STORE_IDS, "store ids"), halves(va))
         [found] = driver.findings()
         assert found.rule == "out-of-bounds" and found.packet_va
-        assert found.place == Place(
+        assert found.place == CodePlace(
             found.place.kernel, 0x10, "global_store_b32 v1, v2, s[0:1]", (0, 0, 0), 0, 0xFFFF0000, va + 64
         )
         assert found.place.kernel in found.sentence

@@ -13,8 +13,8 @@ from machine_words import ENDPGM, code_of, sopp
 
 from zinc_rt.isa import decode, target_of
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.semantics import EMIT, base_mnemonic, merged
-from zinc_rt.sim.shader.translate import Translation, translate
+from zinc_rt.sim.shader.translate.semantics import EMIT, base_mnemonic, merged
+from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 Counts = Callable[[int, int], int]
 CHUNK = 150

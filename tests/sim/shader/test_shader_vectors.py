@@ -17,7 +17,7 @@ from support import Counts
 from test_shader_instructions import equal, equal64
 
 from zinc_rt.isa import Instruction, Kind, Operand, Target, decode
-from zinc_rt.sim.shader.bare import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
 WAVE32 = Target(12, 32)

@@ -1,6 +1,6 @@
 """ModelDevice: gfx12 kernels, one instruction at a time over NumPy arrays. Slow and plain: an oracle.
 
-Same interface as zinc_rt.sim.shader.bare.EngineDevice.
+Same interface as zinc_rt.sim.shader.run.engine_device.EngineDevice.
 """
 
 from __future__ import annotations

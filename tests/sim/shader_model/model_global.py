@@ -19,7 +19,7 @@ from sim.shader_model.model_memory import (
 from sim.shader_model.model_state import PRIVATE_APERTURE, SHARED_APERTURE, Wave, scalar_reader
 
 from zinc_rt.isa import Instruction, Kind
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 
 Array = np.ndarray
 Step = Callable[[Wave], None]
@@ -96,7 +96,7 @@ def _global_access(wave: Wave, addresses: Array, size: int, data: Array | None) 
 
 def scratch_access(wave: Wave, active: Array, offsets: Array, size: int, data: Array | None) -> Array:
     if len(active) and (int(offsets.min()) < 0 or int(offsets.max()) + size > wave.scratch.shape[1]):
-        raise Fault(int(offsets.max()), Access.READ if data is None else Access.WRITE, "outside scratch")
+        raise Fault(int(offsets.max()), AccessKind.READ if data is None else AccessKind.WRITE, "outside scratch")
     index = (active[:, None], offsets[:, None] + np.arange(size))
     if data is None:
         return wave.scratch[index]

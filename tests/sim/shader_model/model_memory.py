@@ -9,7 +9,7 @@ import numpy as np
 from sim.shader_model.model_state import Wave
 
 from zinc_rt.isa import Instruction
-from zinc_rt.sim.interfaces import Access, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault
 
 Array = np.ndarray
 U8, U32, U64, I64 = np.uint8, np.uint32, np.uint64, np.int64
@@ -40,20 +40,20 @@ class Memory:
         self.lows.append(low)
         return low
 
-    def find(self, va: int, size: int, access: Access) -> Range:
+    def find(self, va: int, size: int, access: AccessKind) -> Range:
         place = bisect.bisect_right(self.lows, va) - 1
         if place < 0 or va + size > self.ranges[place].high:
             raise Fault(va, access, "not present")
         found = self.ranges[place]
-        if access is Access.WRITE and not found.write:
+        if access is AccessKind.WRITE and not found.write:
             raise Fault(va, access, "read only")
         return found
 
     def read(self, va: int, size: int) -> bytes:
-        found = self.find(va, size, Access.READ)
+        found = self.find(va, size, AccessKind.READ)
         return found.data[va - found.low : va - found.low + size].tobytes()
 
-    def _by_range(self, addresses: Array, size: int, access: Access) -> list[tuple[Range, Array]]:
+    def _by_range(self, addresses: Array, size: int, access: AccessKind) -> list[tuple[Range, Array]]:
         if not len(addresses):
             return []
         first = self.find(int(addresses[0]), size, access)
@@ -71,7 +71,7 @@ class Memory:
     def load(self, addresses: Array, size: int) -> Array:
         """uint64 [n] to uint8 [n, size]. Raises Fault, for the first lane that is outside."""
         out = np.empty((len(addresses), size), U8)
-        for place, lanes in self._by_range(addresses, size, Access.READ):
+        for place, lanes in self._by_range(addresses, size, AccessKind.READ):
             at = (addresses[lanes] - U64(place.low)).astype(I64)
             out[lanes] = place.data[at[:, None] + np.arange(size)]
         return out
@@ -79,7 +79,7 @@ class Memory:
     def store(self, addresses: Array, data: Array) -> None:
         """uint8 [n, size]; of lanes that overlap the highest wins."""
         size = data.shape[1]
-        for place, lanes in self._by_range(addresses, size, Access.WRITE):
+        for place, lanes in self._by_range(addresses, size, AccessKind.WRITE):
             at = (addresses[lanes] - U64(place.low)).astype(I64)
             place.data[at[:, None] + np.arange(size)] = data[lanes]
 

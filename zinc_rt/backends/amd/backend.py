@@ -1,6 +1,6 @@
 """T1 and T2: a lowered graph as an indirect buffer in GPU memory, replayed by a few dwords in a ring.
 
-Both tiers run this code; what differs between KFD and user queues is `KernelSide`. Every stream has a queue of its
+Both tiers run this code; what differs between KFD and user queues is `KmdSide`. Every stream has a queue of its
 own, so streams run independently, and one waits for another's fence on the GPU.
 """
 
@@ -17,34 +17,34 @@ from typing import Self
 import numpy as np
 
 from zinc_rt.backends.amd.device_memory import PLACEMENTS, DeviceMemory, Storage, packed
+from zinc_rt.backends.amd.executable_builder import ExecutableBuilder
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
-from zinc_rt.backends.amd.instrument import AmdInstrument, Told
-from zinc_rt.backends.amd.kernel_code import KernelCode
-from zinc_rt.backends.amd.kernel_log import Log
-from zinc_rt.backends.amd.kernel_side import Incident, KernelSide
-from zinc_rt.backends.amd.packet_program import AmdVariant, PacketProgram
-from zinc_rt.backends.amd.page_fault import FaultSeen, seen
-from zinc_rt.backends.amd.programs import Programs
+from zinc_rt.backends.amd.hang_reporter import HangReporter
+from zinc_rt.backends.amd.instrument import AmdInstrument, QueueFinding
+from zinc_rt.backends.amd.kmd_log import KmdLog
+from zinc_rt.backends.amd.kmd_side import Incident, KmdSide
+from zinc_rt.backends.amd.loaded_kernels import LoadedKernels
+from zinc_rt.backends.amd.packet_list import AmdExecutable, PacketList
+from zinc_rt.backends.amd.page_fault import SimulatedFault, simulated_fault
 from zinc_rt.backends.amd.publish import Publish, publisher
-from zinc_rt.backends.amd.reporter import Reporter
-from zinc_rt.backends.amd.ring import AmdRing, Batch
+from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords
 from zinc_rt.backends.amd.transfer import Transfer, copies, zeros
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.spec import BackendSpec
-from zinc_rt.exec import Buffer, Fence, Joined, Stream
+from zinc_rt.exec import Buffer, Fence, JoinedFence, Stream
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.sets import BinaryKernelSet, no_kernels
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import patched
-from zinc_rt.kmd.call import PAGE_BYTES
 from zinc_rt.kmd.driver import SideChannel
+from zinc_rt.kmd.syscalls import PAGE_BYTES
 from zinc_rt.kmd.topology import arch_name
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
-from zinc_rt.lower import Program, dispatch_plan
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.lower import LoweredGraph, dispatch_plan
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.decode import decode_stream
 from zinc_rt.pm4.generation import generation_of
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import DispatchDirect, DispatchIndirect, EventWrite, IndirectBuffer, WaitRegMem64
 
 RING_BYTES = 64 << 10  # 16384 dwords: some 1,300 replays in flight
@@ -56,27 +56,27 @@ STOPPED = ("illegal", "halt")  # its rules after which a wave never ends
 TIMEOUT_SECONDS = 10.0  # for what the backend itself waits for: copies, a full ring
 
 
-class _Lane:
-    """A stream's queue, and its ready-made batches by variant."""
+class _StreamQueue:
+    """A stream's queue, and its ready dwords by executable."""
 
-    __slots__ = ("batches", "flushed", "flushing", "ring")
+    __slots__ = ("flushed", "flushing", "ready", "ring")
 
     def __init__(self, ring: AmdRing) -> None:
         self.ring = ring
         self.flushed = 0  # the host's BAR writes that this queue sees
-        self.batches: dict[AmdVariant, Batch] = {}
-        self.flushing: dict[AmdVariant, Batch] = {}  # with an HDP flush in front
+        self.ready: dict[AmdExecutable, ReadyDwords] = {}
+        self.flushing: dict[AmdExecutable, ReadyDwords] = {}  # with an HDP flush in front
 
 
 class AmdBackend:
     """A Backend over one transport. Owns every queue and buffer; a context manager.
 
-    Runs what `kernels` has kernels for, and PacketPrograms. One host thread drives a backend.
+    Runs what `kernels` has kernels for, and PacketLists. One host thread drives a backend.
     """
 
     def __init__(
         self,
-        side: KernelSide,
+        side: KmdSide,
         *,
         spec: BackendSpec,
         device: Device,
@@ -85,7 +85,7 @@ class AmdBackend:
         hang_folder: Path | None = Path("zinc-rt-hangs"),
         ring_bytes: int = RING_BYTES,
         timeout_seconds: float = TIMEOUT_SECONDS,
-        log: Log | None = None,
+        log: KmdLog | None = None,
         publish: Publish | None = None,
         debug: bool | None = None,
         channel: SideChannel | None = None,
@@ -107,12 +107,12 @@ class AmdBackend:
         self.instrument: AmdInstrument | None = None
         if channel is not None:
             self.instrument = AmdInstrument(channel, self.kernels.load, self._node_at, self.memory.name_parts)
-        self._graphs: set[AmdVariant] = set()
-        self._programs = Programs(
+        self._graphs: set[AmdExecutable] = set()
+        self._programs = ExecutableBuilder(
             self.memory,
-            KernelCode(self.kernels.load, self.memory, self._put) if self.kernels.entries else None,
+            LoadedKernels(self.kernels.load, self.memory, self._put) if self.kernels.entries else None,
             self._put,
-            self.instrument.expect if self.instrument is not None else lambda kernels: None,
+            self.instrument.precompile if self.instrument is not None else lambda kernels: None,
             self.generation,
             spec.tier,
             device,
@@ -122,7 +122,7 @@ class AmdBackend:
         self._timeout_seconds = timeout_seconds
         self._debug = debug
         self._publish = publish or publisher()
-        self._lanes: dict[Stream, _Lane] = {}
+        self._queues: dict[Stream, _StreamQueue] = {}
         self._slots: list[tuple[int, int]] = []  # free fence slots: host address, VA
         self._transfer: Transfer | None = None
         self._before_submit = False  # an allocation to settle
@@ -131,9 +131,9 @@ class AmdBackend:
         self.submissions = Submissions()
         self.owner: Callable[[], None] = lambda: None
         self._watch_at = 0.0
-        self._stopped_before = len(self._told(STOPPED))  # other backends share the device
-        self._faults_before = len(self._told(FAULTED))
-        self.reporter = Reporter(
+        self._stopped_before = len(self._queue_findings(STOPPED))  # other backends share the device
+        self._faults_before = len(self._queue_findings(FAULTED))
+        self.reporter = HangReporter(
             side,
             self.memory.addresses,
             spec.tier,
@@ -196,7 +196,7 @@ class AmdBackend:
             self._before_submit = True
             for name, offset in pool:
                 size_bytes = self._packed_bytes(arrays[name])
-                buffers[name] = self.memory.buffer(block, offset, size_bytes, Heap.DEVICE_LOCAL, name)
+                buffers[name] = self.memory.buffer(block, offset, size_bytes, BufferHeap.DEVICE_LOCAL, name)
         try:
             for name, buffer in buffers.items():
                 content = self._packed(arrays[name])  # one at a time: a model may be most of the host's memory
@@ -219,47 +219,47 @@ class AmdBackend:
 
     # Programs
 
-    def build(self, program: Program | PacketProgram, buffers: Mapping[str, Buffer]) -> AmdVariant:
+    def build(self, program: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         """An indirect buffer in GPU memory."""
         self._touched_bar()
-        variant = self._programs.build(program, buffers)
-        self._graphs.add(variant)
-        if isinstance(program, Program):
-            variant.code = partial(self._code_of, program)
-        return variant
+        executable = self._programs.build(program, buffers)
+        self._graphs.add(executable)
+        if isinstance(program, LoweredGraph):
+            executable.code = partial(self._code_of, program)
+        return executable
 
     def _put(self, gpu_va: int, content: np.ndarray) -> None:
         self._transfers().write(gpu_va, content)
         self._transfers().finish()
 
-    def unload(self, variant: AmdVariant) -> None:
-        """Give a variant's indirect buffer back. The caller has waited for its replays."""
-        for lane in self._lanes.values():
-            lane.batches.pop(variant, None)
-            lane.flushing.pop(variant, None)
-        self._graphs.discard(variant)
-        self._programs.free(variant)
+    def unload(self, executable: AmdExecutable) -> None:
+        """Give a executable's indirect buffer back. The caller has waited for its replays."""
+        for queue in self._queues.values():
+            queue.ready.pop(executable, None)
+            queue.flushing.pop(executable, None)
+        self._graphs.discard(executable)
+        self._programs.free(executable)
 
     def _node_at(self, queue_id: int, packet_va: int) -> Node | None:
         """Whose dispatch lies at that address, of the programs that are built."""
-        if queue_id not in {lane.ring.queue.queue_id for lane in self._lanes.values()}:
+        if queue_id not in {queue.ring.queue.queue_id for queue in self._queues.values()}:
             return None
-        variant, offset_dw = self._variant_at(packet_va)
-        return dict(variant.dispatched).get(offset_dw) if variant is not None else None
+        executable, offset_dw = self._variant_at(packet_va)
+        return dict(executable.dispatched).get(offset_dw) if executable is not None else None
 
-    def _variant_at(self, packet_va: int) -> tuple[AmdVariant | None, int]:
+    def _variant_at(self, packet_va: int) -> tuple[AmdExecutable | None, int]:
         """The program whose indirect buffer holds that address, and the dword."""
-        for variant in self._graphs:
-            offset_dw = (packet_va - variant.ib.gpu_va) // 4
-            if 0 <= offset_dw < len(variant.ib.words):
-                return variant, offset_dw
+        for executable in self._graphs:
+            offset_dw = (packet_va - executable.ib.gpu_va) // 4
+            if 0 <= offset_dw < len(executable.ib.words):
+                return executable, offset_dw
         return None, 0
 
-    def _fault_seen(self, queue_id: int, page_va: int) -> tuple[FaultSeen, Node | None] | None:
+    def _fault_seen(self, queue_id: int, page_va: int) -> tuple[SimulatedFault, Node | None] | None:
         """What the simulated device knows of this backend's fault in that page; other queues, with ids of their
         own, may share the device."""
-        new = self._told(FAULTED, self._faults_before)
-        ours = {lane.ring.queue.queue_id for lane in self._lanes.values()}
+        new = self._queue_findings(FAULTED, self._faults_before)
+        ours = {queue.ring.queue.queue_id for queue in self._queues.values()}
         here = [
             each
             for each in new
@@ -271,38 +271,38 @@ class AmdBackend:
         if not here:
             return None
         found = here[-1]
-        variant, offset_dw = self._variant_at(found.packet_va)
-        if variant is None:
-            return seen(found.finding, self.memory.addresses), found.finding.node
-        stream = decode_stream(variant.ib.words, self.generation)
+        executable, offset_dw = self._variant_at(found.packet_va)
+        if executable is None:
+            return simulated_fault(found.finding, self.memory.addresses), found.finding.node
+        stream = decode_stream(executable.ib.words, self.generation)
         dispatches = [each.offset for each in stream if isinstance(each.packet, DISPATCHES)]
-        code = variant.kernels().get(found.finding.kernel, b"")
-        told = seen(
+        code = executable.kernels().get(found.finding.kernel, b"")
+        told = simulated_fault(
             found.finding,
             self.memory.addresses,
-            program=variant.name,
+            program=executable.name,
             dispatch=dispatches.index(offset_dw) if offset_dw in dispatches else None,
             dispatches=len(dispatches),
             kernel_sha256=hashlib.sha256(code).hexdigest() if code else "",
         )
         return told, found.finding.node
 
-    def _code_of(self, program: Program) -> dict[str, bytes]:
+    def _code_of(self, program: LoweredGraph) -> dict[str, bytes]:
         load = self.kernels.load
         used = sorted({step.code for step in dispatch_plan(program).dispatches})
         return {name: patched(load(name), dict(patches)) for name, patches in used}
 
     # Submission
 
-    def submit(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
+    def submit(self, executable: AmdExecutable, stream: Stream) -> TimelineFence:
         """INDIRECT_BUFFER, fence, doorbell. Raises Hang where the ring stays full."""
-        lane = self._lanes.get(stream)
-        if lane is None or stream.waits or self._before_submit or lane.flushed != self._bar_writes:
-            return self._submit_with_care(variant, stream)
-        batch = lane.batches.get(variant)
-        if batch is None:
-            batch = lane.batches[variant] = self._batch(lane, variant)
-        fence = lane.ring.submit(batch)
+        queue = self._queues.get(stream)
+        if queue is None or stream.waits or self._before_submit or queue.flushed != self._bar_writes:
+            return self._submit_with_care(executable, stream)
+        ready = queue.ready.get(executable)
+        if ready is None:
+            ready = queue.ready[executable] = self._ready(queue, executable)
+        fence = queue.ring.submit(ready)
         self.submissions.fast += 1
         self.submissions.doorbells += 1
         return fence
@@ -326,19 +326,19 @@ class AmdBackend:
 
     def ring(self, stream: Stream) -> AmdRing:
         """The stream's ring, for packets of one's own. Made on first use."""
-        lane = self._lanes.get(stream)
-        if lane is None:
-            lane = self._lanes[stream] = self._new_lane(stream.name, stream.priority)
+        queue = self._queues.get(stream)
+        if queue is None:
+            queue = self._queues[stream] = self._new_queue(stream.name, stream.priority)
         self._settle()
-        return lane.ring
+        return queue.ring
 
     # What a submission is made of, for a program of its own (replay/capture.py)
 
-    def prepared(self, variant: AmdVariant, stream: Stream) -> tuple[AmdRing, Batch]:
+    def prepared(self, executable: AmdExecutable, stream: Stream) -> tuple[AmdRing, ReadyDwords]:
         """What `submit` would put into which ring next. Nothing is submitted."""
         ring = self.ring(stream)
-        lane = self._lanes[stream]
-        return ring, self._batch(lane, variant, (*self._waits(stream, ring), *self._flush(lane)))
+        queue = self._queues[stream]
+        return ring, self._ready(queue, executable, (*self._waits(stream, ring), *self._flush(queue)))
 
     def content(self, buffer: DeviceBuffer) -> bytes:
         """What an allocation holds now, as the GPU's next submission finds it. Nothing may be in flight."""
@@ -354,19 +354,19 @@ class AmdBackend:
         wrong = np.flatnonzero(got != want)
         return int(wrong[0]) if wrong.size else -1
 
-    def _submit_with_care(self, variant: AmdVariant, stream: Stream) -> TimelineFence:
+    def _submit_with_care(self, executable: AmdExecutable, stream: Stream) -> TimelineFence:
         """The first on a stream, one that waits for other streams, or one with host writes to be seen."""
         ring = self.ring(stream)
-        lane = self._lanes[stream]
-        flush = self._flush(lane)
+        queue = self._queues[stream]
+        flush = self._flush(queue)
         waits = self._waits(stream, ring)
         if waits:
-            batch = self._batch(lane, variant, (*waits, *flush))
+            ready = self._ready(queue, executable, (*waits, *flush))
         else:
-            kept = lane.flushing if flush else lane.batches
-            batch = kept.get(variant) or kept.setdefault(variant, self._batch(lane, variant, flush))
-        fence = ring.submit(batch)
-        lane.flushed = self._bar_writes
+            kept = queue.flushing if flush else queue.ready
+            ready = kept.get(executable) or kept.setdefault(executable, self._ready(queue, executable, flush))
+        fence = ring.submit(ready)
+        queue.flushed = self._bar_writes
         self.submissions.careful += 1
         self.submissions.doorbells += 1
         return fence
@@ -374,31 +374,31 @@ class AmdBackend:
     def _dma(self, name: str, packets: Iterable[Packet], stream: Stream) -> TimelineFence:
         """By the command processor, behind the stream's waves; its queue goes on when that has ended."""
         ring = self.ring(stream)
-        lane = self._lanes[stream]
-        flush = self._flush(lane)
+        queue = self._queues[stream]
+        flush = self._flush(queue)
         before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
-        batch = ring.batch((*before, *packets), name, dma=True)
+        ready = ring.encode((*before, *packets), name, dma=True)
         # DMA runs beside the stream: a wait on its own fence is what holds back who touches the bytes next
         hold = WaitRegMem64(ring.timeline.gpu_va, ring.timeline.submitted + 1)
-        ring.reserve(batch.count_dw + len(hold.words(self.generation)), self._timeout_seconds)
-        fence = ring.submit(batch)
-        lane.flushed = self._bar_writes
+        ring.reserve(ready.count_dw + len(hold.words(self.generation)), self._timeout_seconds)
+        fence = ring.submit(ready)
+        queue.flushed = self._bar_writes
         ring.run((hold,), f"the end of {name}")
         return fence
 
-    def _flush(self, lane: _Lane) -> tuple[Packet, ...]:
+    def _flush(self, queue: _StreamQueue) -> tuple[Packet, ...]:
         """What makes the host's BAR writes seen by this queue. A packet in another queue orders nothing here."""
-        return self.side.flush_hdp() if lane.flushed != self._bar_writes else ()
+        return self.side.flush_hdp() if queue.flushed != self._bar_writes else ()
 
-    def _batch(self, lane: _Lane, variant: AmdVariant, before: Iterable[Packet] = ()) -> Batch:
+    def _ready(self, queue: _StreamQueue, executable: AmdExecutable, before: Iterable[Packet] = ()) -> ReadyDwords:
         call = IndirectBuffer(
-            variant.ib.gpu_va, len(variant.ib.words), inherit_vmid=int(lane.ring.queue.inherits_vmid)
+            executable.ib.gpu_va, len(executable.ib.words), inherit_vmid=int(queue.ring.queue.inherits_vmid)
         )
-        return lane.ring.batch((*before, call), variant.name, ib=variant.ib)
+        return queue.ring.encode((*before, call), executable.name, ib=executable.ib)
 
     def _waits(self, stream: Stream, ring: AmdRing) -> list[Packet]:
         """Packets that hold this queue until other streams' fences; another backend's are waited for here."""
-        ours = {lane.ring.timeline for lane in self._lanes.values()}
+        ours = {queue.ring.timeline for queue in self._queues.values()}
         packets: list[Packet] = []
         for fence in _single(stream.waits):
             if isinstance(fence, TimelineFence) and fence.timeline in ours:
@@ -410,7 +410,7 @@ class AmdBackend:
                 fence.wait(self._timeout_seconds)
         return packets
 
-    def _new_lane(self, name: str, priority: int) -> _Lane:
+    def _new_queue(self, name: str, priority: int) -> _StreamQueue:
         slot = self._slot()
         try:
             queue = self.side.create_queue(ring_bytes=self._ring_bytes, priority=priority)
@@ -432,7 +432,7 @@ class AmdBackend:
             watch=self._watch,
             debug=self._debug,
         )
-        return _Lane(ring)
+        return _StreamQueue(ring)
 
     def _watch(self) -> None:
         """A simulated device knows at once that a wave stopped for good; hardware leaves it to the deadline."""
@@ -440,18 +440,18 @@ class AmdBackend:
         if self.instrument is None or now < self._watch_at:
             return
         self._watch_at = now + WATCH_SECONDS
-        for each in self._told(STOPPED, self._stopped_before)[:1]:
+        for each in self._queue_findings(STOPPED, self._stopped_before)[:1]:
             text = f"a wave stopped for good: {each.finding.sentence}"
             self.side.incidents.append(Incident("lost", text, node=each.finding.node))
 
-    def _told(self, rules: Collection[str], since: int = 0) -> list[Told]:
-        return self.instrument.told(rules, since) if self.instrument is not None else []
+    def _queue_findings(self, rules: Collection[str], since: int = 0) -> list[QueueFinding]:
+        return self.instrument.queue_findings(rules, since) if self.instrument is not None else []
 
     def _slot(self) -> tuple[int, int]:
         if self._closed:
             raise ValueError(f"{self.spec.tier} is closed")
         if not self._slots:
-            page = self.memory.block(SLOTS_BYTES, Placement.GTT, f"fences {len(self._lanes)}").device
+            page = self.memory.block(SLOTS_BYTES, Placement.GTT, f"fences {len(self._queues)}").device
             self.side.settle()
             starts = range(0, SLOTS_BYTES, SLOT_BYTES)
             self._slots = [(page.host.address + start, page.gpu_va + start) for start in reversed(starts)]
@@ -492,12 +492,12 @@ class AmdBackend:
         self._closed = True
         deadline = time.monotonic() + (self._timeout_seconds if drain_seconds is None else drain_seconds)
         failures: list[BaseException] = []
-        for lane in self._lanes.values():
+        for queue in self._queues.values():
             try:
-                lane.ring.close(drain_seconds=max(0.0, deadline - time.monotonic()))
+                queue.ring.close(drain_seconds=max(0.0, deadline - time.monotonic()))
             except BaseException as error:
                 failures.append(error)
-        self._lanes.clear()
+        self._queues.clear()
         failures += self.memory.close()
         for close in (self.side.close, self.reporter.close, self.owner):
             try:
@@ -527,7 +527,7 @@ class AmdBackend:
 
 def _single(fences: Iterable[Fence]) -> Iterable[Fence]:
     for fence in fences:
-        if isinstance(fence, Joined):
+        if isinstance(fence, JoinedFence):
             yield from _single(fence.fences)
         else:
             yield fence

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
-from zinc_rt.backends.amd.packet_program import PacketProgram
+from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, begins, ends
 from zinc_rt.kernels.launch import Operand, Ref, Stride, Temp
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
-from zinc_rt.lower.program import Barrier
+from zinc_rt.lower.lowered_graph import Barrier
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
 from zinc_rt.pm4.registers import WAVE32, Sh
 
@@ -48,7 +48,7 @@ def packets(
     generation: Generation,
     *,
     stamps_va: int = 0,
-) -> PacketProgram:
+) -> PacketList:
     """The command stream, to run behind a cache invalidation that includes instructions, and what each of its
     dispatches is for. `stamps_va`: where each dispatch, then run alone, leaves the counter before and after it
     (stamps.py). Raises ValueError where a kernel takes other arguments than its row gives."""
@@ -84,7 +84,7 @@ def packets(
             stream.append(DispatchDirect(*step.grid, WAVE32))
         if stamps_va:
             stream += ends(stamp)
-    return PacketProgram(tuple(stream), plan.name, dispatches)
+    return PacketList(tuple(stream), plan.name, dispatches)
 
 
 class _Registers:

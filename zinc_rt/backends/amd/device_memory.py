@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from zinc_rt.backends.amd.addresses import AddressMap, Region
 from zinc_rt.exec import Buffer
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Transport
-from zinc_rt.mem.heaps import Heap
+from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.suballocator import align_up
 
 ALIGNMENT = 256  # of suballocations: code needs it, and no two buffers share a cache line
 POOL_BYTES = 1 << 30  # larger allocations are one buffer's own
 
 PLACEMENTS: Mapping[str, tuple[Placement, Placement | None]] = {  # and where else, if refused
-    Heap.DEVICE_LOCAL: (Placement.VRAM, None),
-    Heap.BAR: (Placement.VRAM_BAR, Placement.GTT),  # a small BAR refuses
-    Heap.HOST_VISIBLE: (Placement.GTT, None),
+    BufferHeap.DEVICE_LOCAL: (Placement.VRAM, None),
+    BufferHeap.BAR: (Placement.VRAM_BAR, Placement.GTT),  # a small BAR refuses
+    BufferHeap.HOST_VISIBLE: (Placement.GTT, None),
 }
 
 
@@ -25,12 +25,12 @@ Announce = Callable[[Sequence[tuple[int, int, str]]], None]
 """(VA, size in bytes, name) each; size 0 takes it back. Hardware has no such channel (design §5)."""
 
 
-Part = tuple[int, int, str]
+NamedRange = tuple[int, int, str]
 """(VA, size in bytes, name) of an executable's buffer inside one of the backend's."""
 
 
 @dataclass(eq=False, slots=True)
-class Block:
+class MemoryBlock:
     """One allocation of the transport, given back with the last buffer in it."""
 
     device: DeviceBuffer
@@ -42,11 +42,11 @@ class Block:
 class Storage:
     """Where a Buffer of this backend lies."""
 
-    block: Block
+    block: MemoryBlock
     offset_bytes: int
     size_bytes: int
     region: Region | None = field(default=None, repr=False)  # its own name inside the block
-    parts: set[Part] = field(default_factory=set, repr=False)  # what executables call their places in it
+    parts: set[NamedRange] = field(default_factory=set, repr=False)  # what executables call their places in it
 
     @property
     def device(self) -> DeviceBuffer:
@@ -69,20 +69,22 @@ class DeviceMemory:
         self.addresses = AddressMap()
         self._announce = announce
         self._transport = transport
-        self._blocks: list[Block] = []
+        self._blocks: list[MemoryBlock] = []
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[MemoryBlock, ...]:
         """Every live allocation, oldest first."""
         return tuple(self._blocks)
 
-    def block(self, size_bytes: int, placement: Placement, name: str, fallback: Placement | None = None) -> Block:
+    def block(
+        self, size_bytes: int, placement: Placement, name: str, fallback: Placement | None = None
+    ) -> MemoryBlock:
         device = self._transport.alloc(size_bytes, placement, name, fallback=fallback)
-        block = Block(device, self.addresses.add(device.gpu_va, device.size_bytes, name))
+        block = MemoryBlock(device, self.addresses.add(device.gpu_va, device.size_bytes, name))
         self._blocks.append(block)
         return block
 
-    def buffer(self, block: Block, offset_bytes: int, size_bytes: int, heap: str, name: str) -> Buffer:
+    def buffer(self, block: MemoryBlock, offset_bytes: int, size_bytes: int, heap: str, name: str) -> Buffer:
         storage = Storage(block, offset_bytes, size_bytes)
         if name != block.region.name:
             storage.region = self.addresses.add(storage.gpu_va, size_bytes, name)
@@ -95,7 +97,7 @@ class DeviceMemory:
         if self._announce is not None:
             self._announce(rows)
 
-    def name_parts(self, buffer: Buffer, parts: Iterable[Part], *, alone: bool = False) -> None:
+    def name_parts(self, buffer: Buffer, parts: Iterable[NamedRange], *, alone: bool = False) -> None:
         """What an executable keeps where in a buffer. `alone`: nobody else's names count there any more."""
         storage: Storage = buffer.storage
         before = storage.parts if alone else set()
@@ -115,7 +117,7 @@ class DeviceMemory:
         if storage.block.users == 0:
             self.give_back(storage.block)
 
-    def give_back(self, block: Block) -> None:
+    def give_back(self, block: MemoryBlock) -> None:
         block.device.free()
         self.addresses.remove(block.region)
         self._blocks.remove(block)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.backends.amd.page_fault import UNSEEN, FaultSeen
+from zinc_rt.backends.amd.page_fault import UNSEEN, SimulatedFault
 from zinc_rt.backends.base import Device
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
@@ -64,7 +64,7 @@ class FaultState:
     va: int
     allocation: str
     submissions: tuple[str, ...]
-    seen: FaultSeen | None = None
+    seen: SimulatedFault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class HangReport:
     generation: Generation
     device: Device
     tier: str
-    kernel_log: tuple[str, ...]  # since the backend was opened
-    kernel_log_missing: str = ""  # why there is none
+    kmd_log: tuple[str, ...]  # since the backend was opened
+    kmd_log_missing: str = ""  # why there is none
     ring_words: bytes = field(default=b"", repr=False)
     ib_words: bytes = field(default=b"", repr=False)
     core_dump: bytes = field(default=b"", repr=False)
@@ -125,9 +125,9 @@ class HangReport:
         if self.ib:
             parts += ["", "indirect buffer called last", self.ib]
         parts += ["", "kernel log since start"]
-        parts += [f"  {line}" for line in self.kernel_log]
-        if not self.kernel_log:
-            parts.append(f"  {self.kernel_log_missing or 'nothing new'}")
+        parts += [f"  {line}" for line in self.kmd_log]
+        if not self.kmd_log:
+            parts.append(f"  {self.kmd_log_missing or 'nothing new'}")
         return "\n".join(parts) + "\n"
 
     def as_dict(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class HangReport:
             raise FileExistsError(f"{parent} is full of hang reports of {stamp}")
         (folder / "report.txt").write_text(self.text(), encoding="utf-8")
         (folder / "report.json").write_text(json.dumps(self.as_dict(), indent=1), encoding="utf-8")
-        log = "\n".join(self.kernel_log).encode()
+        log = "\n".join(self.kmd_log).encode()
         for name, content in (
             ("ring.bin", self.ring_words),
             ("ib.bin", self.ib_words),

@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
-from zinc_rt.backends.amd.device_memory import Part
-from zinc_rt.backends.amd.packet_program import AmdVariant
-from zinc_rt.backends.base import Finding, PageFault, Store
+from zinc_rt.backends.amd.device_memory import NamedRange
+from zinc_rt.backends.amd.packet_list import AmdExecutable
+from zinc_rt.backends.base import Finding, PageFault, StoreEvent
 from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.zrt import Zrt
-from zinc_rt.kmd.driver import Expected, SideChannel
+from zinc_rt.kmd.driver import KernelToCompile, SideChannel
 
-KERNEL = "kernel "  # as kernel_code names what it loads
+KERNEL = "kernel "  # as loaded_kernels names what it loads
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class QueueFinding:
     """`packet_va`: where the packet lies that did it, or launched what did."""
 
     queue_id: int
@@ -28,7 +28,7 @@ class Told:
 
 
 class NameParts(Protocol):
-    def __call__(self, buffer: Buffer, parts: Iterable[Part], *, alone: bool = False) -> None: ...
+    def __call__(self, buffer: Buffer, parts: Iterable[NamedRange], *, alone: bool = False) -> None: ...
 
 
 class AmdInstrument:
@@ -51,22 +51,22 @@ class AmdInstrument:
         """Each once."""
         return list(dict.fromkeys(map(self._finding, self._device.findings())))
 
-    def told(self, rules: Collection[str], since: int = 0) -> list[Told]:
+    def queue_findings(self, rules: Collection[str], since: int = 0) -> list[QueueFinding]:
         """Findings of these rules in order, of every queue of the device, but for the first `since`. Unlike
         `findings` a repeated one comes again, and nodes are looked up now: another queue of the same id may have
         had the same to say."""
         told = [each for each in self._device.findings() if each.rule in rules][since:]
-        return [Told(each.queue_id, each.packet_va, self._made(each)) for each in told]
+        return [QueueFinding(each.queue_id, each.packet_va, self._made(each)) for each in told]
 
     def consulted(self) -> Sequence[str]:
         return self._device.consulted()[1]
 
-    def watch(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
-        self._device.watch(buffer.storage.gpu_va + offset_bytes, size_bytes)
+    def set_watchpoint(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
+        self._device.set_watchpoint(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
-    def stores(self) -> list[Store]:
+    def watchpoint_hits(self) -> list[StoreEvent]:
         return [
-            Store(
+            StoreEvent(
                 _kernel(each.kernel) or each.kernel,
                 each.pc,
                 each.instruction,
@@ -75,18 +75,18 @@ class AmdInstrument:
                 each.lane,
                 each.value,
             )
-            for each in self._device.stores()
+            for each in self._device.watchpoint_hits()
         ]
 
     def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
         self._device.discard(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
-    def hand_over(self, buffer: Buffer, after: AmdVariant) -> None:
+    def hand_over(self, buffer: Buffer, after: AmdExecutable) -> None:
         self._name_parts(buffer, after.placed.get(buffer, ()), alone=True)
         self.discard(buffer, 0, buffer.size_bytes)
 
-    def expect(self, kernels: Sequence[Expected]) -> None:
-        self._device.expect(kernels)
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
+        self._device.precompile(kernels)
 
     def _finding(self, each: Any) -> Finding:
         if each not in self._known:

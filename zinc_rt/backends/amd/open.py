@@ -8,22 +8,22 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
-from zinc_rt.backends.amd.kernel_side import KfdSide, UserqSide
+from zinc_rt.backends.amd.kmd_side import KfdSide, UserqSide
 from zinc_rt.backends.base import Device
 from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
 from zinc_rt.errors import NothingRan, UnsupportedError
 from zinc_rt.kernels import sets
-from zinc_rt.kmd.discover import Answer, Gpu
+from zinc_rt.kmd.discover import Gpu, TierAnswer
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
-from zinc_rt.kmd.topology import Node, read_topology
+from zinc_rt.kmd.topology import TopologyNode, read_topology
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
 
 UNNAMED = ("", "ip discovery")  # what amdgpu calls every chip whose parts it finds by itself
 # Cards by PCI device id (libdrm data/amdgpu.ids): a gate asks which card a speed is of, and amdgpu does not say.
 CARDS = {0x7551: "Radeon AI PRO R9700", 0x7550: "Radeon RX 9070 series"}
-Check = Callable[[Driver, Gpu], Answer]  # kmd.discover's
+Check = Callable[[Driver, Gpu], TierAnswer]  # kmd.discover's
 
 
 def availability(host: Host, tier: str, check: Check) -> Availability:
@@ -38,7 +38,7 @@ def availability(host: Host, tier: str, check: Check) -> Availability:
     return Availability(best.usable, f"{best.device}: {best.why}", best.next, best.gpu, devices)
 
 
-def _on_device(answer: Answer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
+def _on_device(answer: TierAnswer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
     label = f"{gpu.name} {gpu.arch}".strip()
     if answer.usable and gpu.arch not in known:
         why = (
@@ -72,7 +72,7 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
 def open_t1(
     driver: Driver,
     *,
-    node: Node | None = None,
+    node: TopologyNode | None = None,
     interrupts: bool = False,
     after: Callable[[], None] = lambda: None,
     **options: Any,
@@ -92,7 +92,7 @@ def open_t1(
 
 
 def open_t2(
-    driver: Driver, *, node: Node | None = None, after: Callable[[], None] = lambda: None, **options: Any
+    driver: Driver, *, node: TopologyNode | None = None, after: Callable[[], None] = lambda: None, **options: Any
 ) -> AmdBackend:
     """User queues on `node`, else as open_t1. Raises UnsupportedError saying why not."""
     with ExitStack() as undo:
@@ -108,7 +108,7 @@ def open_t2(
     return backend
 
 
-def first_gpu(driver: Driver) -> Node:
+def first_gpu(driver: Driver) -> TopologyNode:
     """Raises NothingRan naming what is there instead."""
     topology = read_topology(driver)
     for node in topology.gpus:
@@ -126,7 +126,7 @@ def _channel(driver: Driver) -> SideChannel | None:
     return driver if isinstance(driver, SideChannel) else None
 
 
-def device_of(driver: Driver, node: Node) -> Device:
+def device_of(driver: Driver, node: TopologyNode) -> Device:
     release = ""
     with suppress(OSError):
         release = driver.read_file("/proc/sys/kernel/osrelease").decode().strip()

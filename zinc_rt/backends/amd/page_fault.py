@@ -21,7 +21,7 @@ UNSEEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class FaultSeen:
+class SimulatedFault:
     """`allocation` is where `va` lies by this backend's names, `near` by the device's, which knows a plan's
     buffers and what was freed. `dispatch` counts from 0 the dispatches of `program`, its indirect buffer; None
     where the packet is no dispatch. What follows is empty where the access was no wave's. `lanes` a bit each."""
@@ -83,7 +83,7 @@ class FaultSeen:
         return f"wave {self.wave} of workgroup {self.group}{said}"
 
 
-def seen(
+def simulated_fault(
     finding: Finding,
     addresses: AddressMap,
     *,
@@ -91,12 +91,12 @@ def seen(
     dispatch: int | None = None,
     dispatches: int = 0,
     kernel_sha256: str = "",
-) -> FaultSeen:
+) -> SimulatedFault:
     """Of a finding that is a page fault's."""
     fault = finding.fault
     assert fault is not None
     node: Node | None = finding.node
-    return FaultSeen(
+    return SimulatedFault(
         fault.va,
         fault.access,
         fault.why,

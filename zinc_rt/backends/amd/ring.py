@@ -14,27 +14,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.backends.amd.debug_lint import refuse_fence_without_write_back, refuse_illegal
 from zinc_rt.backends.amd.fence import Timeline, TimelineFence
-from zinc_rt.backends.amd.kernel_side import KernelSide
-from zinc_rt.backends.amd.legal import refuse_fence_without_write_back, refuse_illegal
+from zinc_rt.backends.amd.kmd_side import KmdSide
+from zinc_rt.backends.amd.polling import wait_until
 from zinc_rt.backends.amd.publish import Publish, PublishTarget
-from zinc_rt.backends.amd.waiting import wait_until
 from zinc_rt.errors import InputError
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import EncodeError, Packet
 from zinc_rt.pm4.lint import Mapped
-from zinc_rt.pm4.lint import Queue as LintQueue
+from zinc_rt.pm4.lint import QueueInterface as LintQueue
+from zinc_rt.pm4.packet import EncodeError, Packet
 from zinc_rt.pm4.packets import ReleaseMem
 
 GONE = (errno.ETIME, errno.EIO)  # DESTROY_QUEUE of a queue that hangs, which is gone all the same
 KEPT = 8  # finished submissions remembered for a hang report
 
 
-class Batch:
+class ReadyDwords:
     """Dwords ready to be copied into one ring; only the fence's value changes from one time to the next.
 
     `fence_end_dw`: how much of it has surely been read once its fence is reached. `ib`: what it calls, for
@@ -46,7 +46,7 @@ class Batch:
     def __init__(
         self, words: Sequence[int], name: str, *, fence_at: int | None, fence_end_dw: int, ib: Any
     ) -> None:
-        """`fence_at`: the dword where the fence's 64-bit value goes; None for a batch without a fence."""
+        """`fence_at`: the dword where the fence's 64-bit value goes; None for those without a fence."""
         self.words = (ctypes.c_uint32 * len(words))(*words)
         self.address = ctypes.addressof(self.words)
         self.count_dw = len(words)
@@ -58,16 +58,16 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A batch in the ring: dwords [start_dw, end_dw), fence value 0 where it has none."""
+    """Ready dwords in the ring: dwords [start_dw, end_dw), fence value 0 where it has none."""
 
     start_dw: int
     end_dw: int
     fence_value: int
-    batch: Batch
+    ready: ReadyDwords
 
     @property
     def fence_end_dw(self) -> int:
-        return self.start_dw + self.batch.fence_end_dw
+        return self.start_dw + self.ready.fence_end_dw
 
 
 MakeHang = Callable[["AmdRing", str], DeadlineMissed]
@@ -79,7 +79,7 @@ class AmdRing:
     def __init__(
         self,
         queue: Queue,
-        side: KernelSide,
+        side: KmdSide,
         *,
         name: str,
         generation: Generation,
@@ -92,7 +92,7 @@ class AmdRing:
         debug: bool = False,
     ) -> None:
         """`slot`: host address and VA of the fence's memory. `watch` is called while a fence is waited for, and
-        may add to the side's incidents. `debug`: lint every batch made for this ring."""
+        may add to the side's incidents. `debug`: lint all dwords made for this ring."""
         self.queue = queue
         self.side = side
         self.name = name
@@ -118,14 +118,14 @@ class AmdRing:
         self._reported_dw = 0  # rptr on wptr's scale; never ahead of the truth
         self._consumed_dw = 0
         self._limit_dw = self.ring_dw - 1  # wptr may advance to here without another look
-        self._submitted: deque[tuple[int, int, int, Batch]] = deque()  # Submission's fields, in order
-        self._finished: deque[tuple[int, int, int, Batch]] = deque(maxlen=KEPT)
+        self._submitted: deque[tuple[int, int, int, ReadyDwords]] = deque()  # Submission's fields, in order
+        self._finished: deque[tuple[int, int, int, ReadyDwords]] = deque(maxlen=KEPT)
 
     # Batches
 
-    def batch(
+    def encode(
         self, packets: Iterable[Packet], name: str, *, fence: bool = True, dma: bool = False, ib: Any = None
-    ) -> Batch:
+    ) -> ReadyDwords:
         """Encode once, submit often. With `dma` the fence waits for the CP's own copies too.
 
         Raises EncodeError for packets that do not fit the ring or, in debug mode, that the linter refuses."""
@@ -145,7 +145,7 @@ class AmdRing:
             refuse_illegal(words, where, self.generation, queue=self.lint_queue, mapped=self._mapped, is_ib=False)
             if fence and ib is not None:
                 refuse_fence_without_write_back(self.fence_packet(), where, self.generation)
-        return Batch(words, name, fence_at=fence_at, fence_end_dw=fence_end, ib=ib)
+        return ReadyDwords(words, name, fence_at=fence_at, fence_end_dw=fence_end, ib=ib)
 
     def fence_packet(self, value: int = 0, *, dma: bool = False) -> ReleaseMem:
         """After all earlier work: caches written back, then 64 bits of this timeline."""
@@ -154,36 +154,36 @@ class AmdRing:
 
     # Submission
 
-    def submit(self, batch: Batch) -> TimelineFence:
-        """Publish a batch made by this ring. Raises Hang where the ring stays full."""
+    def submit(self, ready: ReadyDwords) -> TimelineFence:
+        """Publish dwords made by this ring. Raises Hang where the ring stays full."""
         timeline = self.timeline
         wptr = self.wptr_dw
-        if wptr + batch.count_dw > self._limit_dw or timeline.error is not None or self.closed:
-            self.reserve(batch.count_dw, self.full_seconds)
+        if wptr + ready.count_dw > self._limit_dw or timeline.error is not None or self.closed:
+            self.reserve(ready.count_dw, self.full_seconds)
         value = timeline.submitted + 1
-        cell = batch.fence_value
+        cell = ready.fence_value
         if cell is None:
-            raise ValueError(f"{self.name}: {batch.name} has no fence; `run` it")
+            raise ValueError(f"{self.name}: {ready.name} has no fence; `run` it")
         cell.value = value
         try:
-            self.wptr_dw = end = self._publish(self._target_address, wptr, batch.address, batch.count_dw)
+            self.wptr_dw = end = self._publish(self._target_address, wptr, ready.address, ready.count_dw)
             timeline.submitted = value
-            self._submitted.append((wptr, end, value, batch))
+            self._submitted.append((wptr, end, value, ready))
         except BaseException:
-            self._recall(wptr, value, batch)
+            self._recall(wptr, value, ready)
             raise
         return TimelineFence(timeline, value)
 
     def run(self, packets: Iterable[Packet], name: str) -> None:
         """Publish packets without a fence: only rptr tells that they were read."""
-        batch = self.batch(packets, name, fence=False)
-        self.reserve(batch.count_dw, self.full_seconds)
+        ready = self.encode(packets, name, fence=False)
+        self.reserve(ready.count_dw, self.full_seconds)
         wptr = self.wptr_dw
         try:
-            self.wptr_dw = end = self._publish(self._target_address, wptr, batch.address, batch.count_dw)
-            self._submitted.append((wptr, end, 0, batch))
+            self.wptr_dw = end = self._publish(self._target_address, wptr, ready.address, ready.count_dw)
+            self._submitted.append((wptr, end, 0, ready))
         except BaseException:
-            self._recall(wptr, 0, batch)
+            self._recall(wptr, 0, ready)
             raise
 
     def reserve(self, count_dw: int, timeout_seconds: float) -> None:
@@ -240,10 +240,10 @@ class AmdRing:
         if self.timeline.error is None:
             waiting = self._submitted
             while waiting and (waiting[0][2] <= seen and (waiting[0][2] or waiting[0][1] <= consumed)):
-                start, _, value, batch = entry = waiting.popleft()
+                start, _, value, ready = entry = waiting.popleft()
                 self._finished.append(entry)
                 if value:
-                    consumed = max(consumed, start + batch.fence_end_dw)
+                    consumed = max(consumed, start + ready.fence_end_dw)
         self._consumed_dw = max(self._consumed_dw, consumed)
         self._limit_dw = self._consumed_dw + self.ring_dw - 1
 
@@ -315,14 +315,14 @@ class AmdRing:
     def lint_queue(self) -> LintQueue:
         return "userq" if self.queue.inherits_vmid else "kfd"
 
-    def _recall(self, wptr_dw: int, value: int, batch: Batch) -> None:
-        """Ctrl-C came between the stores and the notes on them: memory knows whether the batch went out."""
-        end = wptr_dw + batch.count_dw
+    def _recall(self, wptr_dw: int, value: int, ready: ReadyDwords) -> None:
+        """Ctrl-C came between the stores and the notes on them: memory knows whether the dwords went out."""
+        end = wptr_dw + ready.count_dw
         if ctypes.c_uint64.from_address(self.queue.wptr.host.address).value == end:
             self.wptr_dw = end
             self.timeline.submitted = max(self.timeline.submitted, value)
             if not self._submitted or self._submitted[-1][1] != end:
-                self._submitted.append((wptr_dw, end, value, batch))
+                self._submitted.append((wptr_dw, end, value, ready))
 
     def _stuck(self, what: str) -> None:
         """Raise the hang; after an incident the whole timeline is lost."""

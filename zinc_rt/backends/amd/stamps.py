@@ -11,10 +11,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from zinc_rt.backends.amd.device_memory import Block
+from zinc_rt.backends.amd.device_memory import MemoryBlock
 from zinc_rt.backends.times import Timed, Times
 from zinc_rt.ir.graph import Node
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import CopyData, EventWrite
 
 STAMPS_BYTES = 16  # two 64-bit readings a dispatch
@@ -37,9 +37,9 @@ def ends(va: int) -> tuple[Packet, ...]:
 
 @dataclass(slots=True)
 class Stamps:
-    """Where a variant's readings lie: memory that the host reaches. `dispatches`: whose they are."""
+    """Where a executable's readings lie: memory that the host reaches. `dispatches`: whose they are."""
 
-    block: Block
+    block: MemoryBlock
     simulated: bool
     dispatches: Sequence[tuple[Node | None, str]] = field(default_factory=tuple)
 

@@ -14,7 +14,7 @@ import numpy as np
 from zinc_rt.backends.amd.fence import TimelineFence
 from zinc_rt.backends.amd.ring import AmdRing
 from zinc_rt.kmd.transport import DeviceBuffer
-from zinc_rt.pm4.layout import Packet
+from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import DmaData
 
 PACKET_BYTES = 32 << 20  # byte_count has 26 bits
@@ -54,12 +54,12 @@ class Transfer:
             offset = self._take_half()
             self._staging.host.view[offset : offset + piece.nbytes] = piece.data
             copy = DmaData(self._staging.gpu_va + offset, gpu_va + start, piece.nbytes, src_sel=FROM_ADDRESS)
-            self._busy[self._half] = self._ring.submit(self._ring.batch((copy,), "upload", dma=True))
+            self._busy[self._half] = self._ring.submit(self._ring.encode((copy,), "upload", dma=True))
 
     def fill(self, gpu_va: int, size_bytes: int) -> None:
         """Zeros. Returns when they are there."""
         for packet in zeros(gpu_va, size_bytes):
-            self._ring.submit(self._ring.batch((packet,), "fill", dma=True))
+            self._ring.submit(self._ring.encode((packet,), "fill", dma=True))
         self.finish()
 
     def read(self, gpu_va: int, size_bytes: int) -> bytes:
@@ -69,7 +69,7 @@ class Transfer:
             piece = min(self._half_bytes, size_bytes - start)
             offset = self._take_half()
             copy = DmaData(gpu_va + start, self._staging.gpu_va + offset, piece, src_sel=FROM_ADDRESS)
-            self._ring.submit(self._ring.batch((copy,), "download", dma=True)).wait(self._timeout_seconds)
+            self._ring.submit(self._ring.encode((copy,), "download", dma=True)).wait(self._timeout_seconds)
             content += self._staging.host.view[offset : offset + piece]
         return bytes(content)
 

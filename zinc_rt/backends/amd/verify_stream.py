@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.backends.amd.kernel_code import KernelKey, LoadedKernel
+from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.kernels.launch import Ref, Temp
 from zinc_rt.kernels.rsrc import LDS_UNIT_BYTES, USER_SGPRS, VGPR_UNIT
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.lower.dispatch_plan import Dispatch, GridInBlock
 from zinc_rt.pm4.bits import Bits
-from zinc_rt.pm4.decode import Bad, Item, decode_stream
+from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.layout import EncodeError
 from zinc_rt.pm4.lint_dispatches import DispatchState
+from zinc_rt.pm4.packet import EncodeError
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite
 from zinc_rt.pm4.packets.sync import CS_PARTIAL_FLUSH
 from zinc_rt.pm4.registers import DISPATCH_INITIATOR, PGM_RSRC1, PGM_RSRC2, Sh
@@ -50,7 +50,7 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
     left = dict(sorted(dispatches.items()))
     for item in items:
         packet = item.packet
-        if isinstance(packet, Bad):
+        if isinstance(packet, BadPacket):
             break  # the linter says what it is
         if isinstance(packet, DispatchDirect | DispatchIndirect):
             if not left:
@@ -68,7 +68,7 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
         raise EncodeError(f"{name}: {_who(step)} is never dispatched", next="emit it")
 
 
-def _wrong(name: str, item: Item, text: str, advice: str) -> EncodeError:
+def _wrong(name: str, item: DecodedPacket, text: str, advice: str) -> EncodeError:
     return EncodeError(f"{name}, dword {item.offset}: {text}", next=advice)
 
 

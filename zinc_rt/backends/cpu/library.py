@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 from zinc_rt.kernels.native import build
 from zinc_rt.object_cache import ObjectCache
 
 SELF_TEST_SECONDS = 120.0
 WRONG_BITS = 3  # the self-test's exit
+FAILED_TEST = " failed its self-test ("
 FAILED = ".failed"  # behind a key: why its library is not used
 
 
@@ -82,7 +83,20 @@ def first_good(
             continue
         content, cached = found
         return Library(load(content), level, using.version, tuple(notes), cached)
-    raise UnsupportedError("no native kernels: " + "; ".join(notes))
+    alike = _alike(notes)
+    if not alike:
+        raise UnsupportedError("no native kernels: " + "; ".join(notes))
+    raise UnsupportedError(
+        f"no native kernels: every build ({', '.join(levels)}) failed its self-test in the same way ({alike}): "
+        "suspect the oracle, which is held against the goldens next, or the kernel's C source",
+        next="zinc-rt validate --tiers t_cpu",
+    )
+
+
+def _alike(notes: Sequence[str]) -> str:
+    """What several builds got wrong, where all of them got the same wrong: then no compiler and no CPU did it."""
+    wrong = {note.partition(FAILED_TEST)[2].removesuffix(")") for note in notes}
+    return wrong.pop() if len(notes) > 1 and len(wrong) == 1 else ""
 
 
 def _good(
@@ -106,7 +120,7 @@ def _good(
         return str(error)
     problem = check(content)
     if problem:
-        line = f"the {level} build failed its self-test ({problem})"
+        line = f"the {level} build{FAILED_TEST}{problem})"
         cache.store(key + FAILED, line.encode())
         return line
     cache.store(key, content)

@@ -22,7 +22,7 @@ from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Ope
 from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
 from zinc_rt.kernels.native.table import KERNELS, ORDERINGS
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 
 # Why a kernel refused: task.h's numbers.
 REFUSALS = {
@@ -93,7 +93,7 @@ class NativeBackend(HostMemory):
         self._read_ahead = read_ahead or ReadAhead()
         self._helpers = Helpers(code.handle, threads, affinity)
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
         made = tasks.build(program, buffers, self._code.address, self._splitting)
         return replace(made, followed=self._read_ahead.add(program, buffers, [node for node, _ in made.tasks]))
 

@@ -12,10 +12,10 @@ from zinc_rt.errors import UnsupportedError
 from zinc_rt.exec import Buffer, Stream
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 from zinc_rt.lower.lower import choose
+from zinc_rt.lower.lowered_graph import Call
 from zinc_rt.lower.one_node import Operand, Place, one_node
-from zinc_rt.lower.program import Call
 
 
 def run_node(
@@ -38,7 +38,7 @@ def run_node(
         name: Buffer(name, array.nbytes, "host", storage=array if isinstance(array, Weight) else _bytes(array))
         for name, array in made.arrays.items()
     }
-    program = Program(made.graph, made.apart(), backend.ordering, (Call(made.node, entry),))
+    program = LoweredGraph(made.graph, made.apart(), backend.ordering, (Call(made.node, entry),))
     executable = backend.build(program, buffers)
     backend.wait(backend.submit(executable, Stream("node")), 600)
     backend.unload(executable)

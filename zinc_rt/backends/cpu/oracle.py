@@ -5,9 +5,11 @@ from __future__ import annotations
 import platform
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -21,11 +23,13 @@ from zinc_rt.errors import ZincError
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, most
 from zinc_rt.ir.op import OPS
+from zinc_rt.kernels import reference
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
 from zinc_rt.kernels.reference.table import KERNELS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 
+REFERENCE = Path(reference.__file__).parent
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 
 
@@ -44,6 +48,12 @@ class Stopped(ZincError):
     """The backend was closed while a replay was running."""
 
     exit_code = 130
+
+
+class NodeFailed(ZincError):
+    """The function of an opcode raised: the function, or what it was given, is wrong."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,7 @@ class BoundCall:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuVariant:
+class CpuExecutable:
     """`seen_ns`: two readings a call of the last replay; None where it is not timed."""
 
     calls: tuple[BoundCall, ...]
@@ -113,7 +123,7 @@ class CpuBackend(HostMemory):
         self.submissions = Submissions()
         self._stopping = threading.Event()
 
-    def build(self, program: Program, buffers: Mapping[str, Buffer]) -> CpuVariant:
+    def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         bind = partial(_operand, program, buffers)
         calls = []
         for call in program.calls:
@@ -127,12 +137,12 @@ class CpuBackend(HostMemory):
                     tuple(_array(bind(name)) for port, name in outputs if port.inplace is None and name != ABSENT),
                 )
             )
-        return CpuVariant(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
+        return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if program.timed else None)
 
-    def unload(self, variant: CpuVariant) -> None:
+    def unload(self, variant: CpuExecutable) -> None:
         """It holds nothing of its own."""
 
-    def submit(self, variant: CpuVariant, stream: Stream) -> HostFence:
+    def submit(self, variant: CpuExecutable, stream: Stream) -> HostFence:
         self.submissions.fast += 1
         return self._executor.submit(partial(self._run, variant), stream)
 
@@ -140,7 +150,7 @@ class CpuBackend(HostMemory):
         self._stopping.set()
         self._executor.close()
 
-    def _run(self, variant: CpuVariant) -> None:
+    def _run(self, variant: CpuExecutable) -> None:
         counts, seen = variant.counts, variant.seen_ns
         if seen is not None:
             seen.clear()
@@ -153,7 +163,10 @@ class CpuBackend(HostMemory):
                 operand.now(counts) if isinstance(operand, BoundOperand) else operand for operand in call.inputs
             )
             with np.errstate(all="ignore"):  # overflow and NaN are results to report, not warnings
-                results = call.code(self.math, *inputs, **call.node.attrs)
+                try:
+                    results = call.code(self.math, *inputs, **call.node.attrs)
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                    raise _failed(self.spec.tier, call.node, error) from error
             if not isinstance(results, tuple):
                 results = (results,)
             for output, result in zip(call.outputs, results, strict=False):
@@ -162,7 +175,21 @@ class CpuBackend(HostMemory):
                 seen.append(self._clock_ns())
 
 
-def _operand(program: Program, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
+def _failed(tier: str, node: Node, error: Exception) -> NodeFailed:
+    """Names the node, and the deepest line of the oracle's own that the error came through."""
+    lines = [
+        f"kernels/reference/{path.relative_to(REFERENCE)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if (path := Path(frame.filename)).is_relative_to(REFERENCE)
+    ]
+    where = f", at {lines[-1]}" if lines else ""
+    return NodeFailed(
+        f"{tier}: node {node.label} ({node.op.name}) raises {type(error).__name__}: {error}{where}: "
+        "suspect the oracle's function, or the inputs of this node"
+    )
+
+
+def _operand(program: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
     spec = program.graph.buffers[name]
     if spec.role in ("weight", "constant"):
         weight: Weight = buffers[name].storage

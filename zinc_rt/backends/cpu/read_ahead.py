@@ -25,7 +25,7 @@ from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import ABSENT, Node
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 from zinc_rt.mem.traffic import PARTLY_READ
 
 BUDGET_BYTES = 1 << 30
@@ -39,7 +39,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class PageRange:
     """Of this process's memory, whole pages."""
 
     address: int
@@ -47,21 +47,23 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class WeightGroup:
     """The weights that neighbouring nodes of one layer read whole, in the order they are first read."""
 
     layer: int | None
-    ranges: tuple[Range, ...]
+    ranges: tuple[PageRange, ...]
 
     @property
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in self.ranges)
 
 
-def groups_of(program: Program, buffers: Mapping[str, Buffer]) -> tuple[tuple[Group, ...], dict[int, int]]:
+def groups_of(
+    program: LoweredGraph, buffers: Mapping[str, Buffer]
+) -> tuple[tuple[WeightGroup, ...], dict[int, int]]:
     """The groups of a program, and which one each node is in, by id(node). A weight is in the first that reads
     it."""
-    found: list[tuple[int | None, list[Range]]] = []
+    found: list[tuple[int | None, list[PageRange]]] = []
     where: dict[int, int] = {}
     seen: set[str] = set()
     for call in program.calls:
@@ -75,10 +77,10 @@ def groups_of(program: Program, buffers: Mapping[str, Buffer]) -> tuple[tuple[Gr
             if name not in seen:
                 seen.add(name)
                 found[-1][1].extend(_pages(buffers[name].storage))
-    return tuple(Group(layer, tuple(ranges)) for layer, ranges in found), where
+    return tuple(WeightGroup(layer, tuple(ranges)) for layer, ranges in found), where
 
 
-def _read_whole(node: Node, program: Program) -> Iterator[str]:
+def _read_whole(node: Node, program: LoweredGraph) -> Iterator[str]:
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
         if name == ABSENT or program.graph.buffers[name].role != "weight":
             continue
@@ -86,7 +88,7 @@ def _read_whole(node: Node, program: Program) -> Iterator[str]:
             yield name
 
 
-def _pages(weight: Weight) -> Iterator[Range]:
+def _pages(weight: Weight) -> Iterator[PageRange]:
     """One range, or one for each of a weight's parts that lie apart (a slice of a merged tensor)."""
     raw = weight.raw
     if raw.ndim > 2 and not raw.flags.c_contiguous:
@@ -95,10 +97,10 @@ def _pages(weight: Weight) -> Iterator[Range]:
         return
     low, high = np.lib.array_utils.byte_bounds(raw)
     start = low // mmap.PAGESIZE * mmap.PAGESIZE
-    yield Range(start, -(-(high - start) // mmap.PAGESIZE) * mmap.PAGESIZE)
+    yield PageRange(start, -(-(high - start) // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
-def next_groups(groups: Sequence[Group], at: int, budget_bytes: int = BUDGET_BYTES) -> list[int]:
+def next_groups(groups: Sequence[WeightGroup], at: int, budget_bytes: int = BUDGET_BYTES) -> list[int]:
     """Which to ask for while `at` runs: those behind it, round to the first, as far as the budget reaches; one at
     least."""
     found: list[int] = []
@@ -125,7 +127,7 @@ def memory_bytes() -> int:
     return most
 
 
-def advise(wanted: Range) -> None:
+def advise(wanted: PageRange) -> None:
     """Has a range read, and returns when it is there: MADV_POPULATE_READ reads as a page fault does, in large
     folios and long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts reading and whose
     pages are small: a token then took four times as long where memory is short (Linux 6.18, virtio disk)."""
@@ -144,11 +146,11 @@ def _libc() -> ctypes.CDLL | None:
 
 
 @dataclass(eq=False, slots=True)
-class Followed:
+class FollowedGraph:
     """One program: its groups, and which of them each of its tasks is in (-1 for none). `room_bytes`: more than
     that asked for ahead would push out what was asked for before."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[WeightGroup, ...]
     task_group: np.ndarray
     room_bytes: int = BUDGET_BYTES
 
@@ -164,7 +166,7 @@ class ReadAhead:
         self,
         *,
         memory: Callable[[], int] = memory_bytes,
-        advise: Callable[[Range], None] = advise,
+        advise: Callable[[PageRange], None] = advise,
         budget_bytes: int = BUDGET_BYTES,
         least_bytes: int = LEAST_BYTES,
         look_seconds: float = LOOK_SECONDS,
@@ -174,16 +176,16 @@ class ReadAhead:
         self._budget_bytes = budget_bytes
         self._least_bytes = least_bytes
         self._look_seconds = look_seconds
-        self._asked: set[Range] = set()
+        self._asked: set[PageRange] = set()
         self._whole: threading.Thread | None = None
 
     def add(
-        self, program: Program, buffers: Mapping[str, Buffer], nodes: Sequence[Node | None]
-    ) -> Followed | None:
+        self, program: LoweredGraph, buffers: Mapping[str, Buffer], nodes: Sequence[Node | None]
+    ) -> FollowedGraph | None:
         """`nodes`: whose task each is. None where all of its weights fit memory: they are asked for here, once."""
         groups, where = groups_of(program, buffers)
         of_tasks = [where.get(id(node), -1) for node in nodes]
-        followed = Followed(groups, np.array(of_tasks, np.int32))
+        followed = FollowedGraph(groups, np.array(of_tasks, np.int32))
         if followed.size_bytes < self._least_bytes:
             return None
         memory = self._memory()
@@ -193,16 +195,16 @@ class ReadAhead:
         fresh = [each for group in groups for each in group.ranges if each not in self._asked]
         self._asked.update(fresh)
         if fresh:
-            self._whole = threading.Thread(target=self._ask, args=(Group(None, tuple(fresh)),), daemon=True)
+            self._whole = threading.Thread(target=self._ask, args=(WeightGroup(None, tuple(fresh)),), daemon=True)
             self._whole.start()
         return None
 
-    def _ask(self, whole: Group) -> None:
+    def _ask(self, whole: WeightGroup) -> None:
         for piece in _cut(whole):
             self._advise(piece)
 
     @contextmanager
-    def following(self, followed: Followed | None, running: Callable[[], int]) -> Iterator[None]:
+    def following(self, followed: FollowedGraph | None, running: Callable[[], int]) -> Iterator[None]:
         """While the body runs a program; `running`: the task that it is at."""
         if followed is None or not followed.groups:
             yield
@@ -216,8 +218,8 @@ class ReadAhead:
             ended.set()
             thread.join()
 
-    def _follow(self, followed: Followed, running: Callable[[], int], ended: threading.Event) -> None:
-        last, wanted, pieces = -1, list[int](), list[Range]()
+    def _follow(self, followed: FollowedGraph, running: Callable[[], int], ended: threading.Event) -> None:
+        last, wanted, pieces = -1, list[int](), list[PageRange]()
         while not ended.wait(0 if pieces else self._look_seconds):
             group = int(followed.task_group[min(running(), len(followed.task_group) - 1)])
             if group >= 0 and group != last:
@@ -230,7 +232,7 @@ class ReadAhead:
                 self._advise(pieces.pop(0))
 
 
-def _cut(group: Group) -> Iterator[Range]:
+def _cut(group: WeightGroup) -> Iterator[PageRange]:
     for each in group.ranges:
         for at in range(0, each.size_bytes, PIECE_BYTES):
-            yield Range(each.address + at, min(PIECE_BYTES, each.size_bytes - at))
+            yield PageRange(each.address + at, min(PIECE_BYTES, each.size_bytes - at))

@@ -15,9 +15,9 @@ import numpy as np
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.cpu import library
-from zinc_rt.backends.cpu.cases import cases
 from zinc_rt.backends.cpu.native import NativeBackend
 from zinc_rt.backends.cpu.one_node import run_node
+from zinc_rt.backends.cpu.self_test_cases import cases
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.kernels.reference.arithmetic import arithmetic

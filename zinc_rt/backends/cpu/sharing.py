@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.launch import Launch, Temp
 from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, TEMP_ALIGNMENT, Dispatch, DispatchPlan
-from zinc_rt.lower.program import Barrier
+from zinc_rt.lower.lowered_graph import Barrier
 from zinc_rt.mem.arena import Lifetime, pack
 from zinc_rt.mem.suballocator import align_up
 
@@ -22,7 +22,7 @@ SHARED_KERNELS = frozenset({"quantise32", "quantise256", "dequantise"})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NativeStep:
     """A dispatch; `barrier`: all before it must have ended."""
 
     barrier: bool
@@ -45,7 +45,7 @@ class _Sharing:
     all: list[_Shared] = field(default_factory=list)
 
 
-def share(plan: DispatchPlan, graph: Graph) -> tuple[list[Step], int]:
+def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
     """The plan's dispatches, each shared one once, and how large the block is with what they keep.
 
     Grids that are data need no dispatch here: whoever walks the steps reads the counts."""
@@ -53,7 +53,7 @@ def share(plan: DispatchPlan, graph: Graph) -> tuple[list[Step], int]:
     changed = _changed_in_place(graph)
     sharing = _Sharing()
     group = 0
-    kept: list[tuple[int, Step]] = []
+    kept: list[tuple[int, NativeStep]] = []
     gone: set[int] = set()  # nodes of which nothing is kept so far
     pending = False
     last_node = None
@@ -80,27 +80,27 @@ def share(plan: DispatchPlan, graph: Graph) -> tuple[list[Step], int]:
             if isinstance(buffer, Temp) and (id(node), buffer.name) in sharing.read:
                 sharing.read[id(node), buffer.name].last = group
         gone.discard(id(node))
-        kept.append((id(node), Step(pending, step.dispatch)))
+        kept.append((id(node), NativeStep(pending, step.dispatch)))
         pending = False
     base = align_up(plan.size_bytes, TEMP_ALIGNMENT)
     offsets = pack([Lifetime(each.first, each.last, each.size_bytes) for each in sharing.all])
     places = {id(each): base + offset for each, offset in zip(sharing.all, offsets, strict=True)}
     end = max((places[id(each)] + each.size_bytes for each in sharing.all), default=plan.size_bytes)
-    moved = [Step(step.barrier, _moved(step.dispatch, node, sharing, places)) for node, step in kept]
+    moved = [NativeStep(step.barrier, _moved(step.dispatch, node, sharing, places)) for node, step in kept]
     return moved, end
 
 
-def _steps(plan: DispatchPlan) -> Iterable[Step]:
+def _steps(plan: DispatchPlan) -> Iterable[NativeStep]:
     barrier = False
     for step in plan.steps:
         if isinstance(step, Barrier):
             barrier = True
         elif not (step.node is None and step.launch.kernel == GRIDS_KERNEL):
-            yield Step(barrier, step)
+            yield NativeStep(barrier, step)
             barrier = False
 
 
-def _changed_in_place(graph: Graph) -> frozenset[str]:
+def _changed_in_place(graph: OpGraph) -> frozenset[str]:
     """Buffers that a node writes: they have another value later under the same name."""
     return frozenset(
         name

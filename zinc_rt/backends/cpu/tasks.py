@@ -1,4 +1,4 @@
-"""A dispatch plan as the task list that kernels/native/pool.c walks. The structs are task.h's."""
+"""A dispatch plan as the task list that kernels/native/c/pool.c walks. The structs are task.h's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from zinc_rt.backends.cpu.host_memory import aligned
-from zinc_rt.backends.cpu.read_ahead import Followed
+from zinc_rt.backends.cpu.read_ahead import FollowedGraph
 from zinc_rt.backends.cpu.sharing import share
 from zinc_rt.backends.times import Timed, Times
 from zinc_rt.exec import Buffer
@@ -18,7 +18,7 @@ from zinc_rt.ir.graph import SYMBOLS, Node
 from zinc_rt.kernels.launch import COUNTS, Operand, Ref, Stride, Temp
 from zinc_rt.kernels.native.task import ANY, Task
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.lower import Program
+from zinc_rt.lower import LoweredGraph
 from zinc_rt.lower.dispatch_plan import RESIDENT, Dispatch, GridInBlock, dispatch_plan
 
 IS_COUNT = 1 << 31
@@ -75,7 +75,7 @@ class NativeExecutable:
     tasks: tuple[tuple[Node | None, str], ...]
     keeps: tuple[object, ...]
     cells: np.ndarray  # u8 [tasks, LINE_BYTES]: task.h's `cell`
-    followed: Followed | None = None  # where its weights do not fit memory
+    followed: FollowedGraph | None = None  # where its weights do not fit memory
     seen: np.ndarray | None = None  # u64 [2 + 2 tasks]: task.h's, of a timed program
     host_ns: list[int] = field(default_factory=list)  # before and after its last call
 
@@ -110,7 +110,7 @@ class NativeExecutable:
 
 
 def build(
-    program: Program, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: Splitting
+    program: LoweredGraph, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: Splitting
 ) -> NativeExecutable:
     """`kernel` gives a kernel's address by its name. Raises UnsupportedError for a grid that none can have."""
     steps, block_bytes = share(dispatch_plan(program), program.graph)
@@ -156,7 +156,7 @@ def _claims(step: Dispatch, splitting: Splitting) -> tuple[int, int]:
 class _Addresses:
     """Where a launch's operands lie."""
 
-    def __init__(self, program: Program, buffers: Mapping[str, Buffer], block: int) -> None:
+    def __init__(self, program: LoweredGraph, buffers: Mapping[str, Buffer], block: int) -> None:
         self._program = program
         self._buffers = buffers
         self._block = block

@@ -21,10 +21,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.folders import cache_folder
+from zinc_rt.files import cache_folder
 from zinc_rt.kernels.native import grids
 
-FOLDER = Path(__file__).parent
+SOURCES = Path(__file__).parent / "c"
+HEADERS = Path(__file__).parent / "include"
 FLAGS = (
     "-O3",
     "-std=c23",
@@ -104,7 +105,7 @@ def _said(command: tuple[str, ...], problem: str, advice: str) -> str:
 
 def sources() -> tuple[Path, ...]:
     """Every C file, in a fixed order."""
-    return tuple(sorted(FOLDER.glob("*.c")))
+    return tuple(sorted(SOURCES.glob("*.c")))
 
 
 def generated() -> dict[str, str]:
@@ -115,7 +116,7 @@ def generated() -> dict[str, str]:
 def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
     """Of the library that `compile_library` would give: its sources, flags, compiler, and this CPU's features."""
     digest = hashlib.sha256()
-    for path in sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")]):
+    for path in sorted([*SOURCES.glob("*.c"), *HEADERS.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     for name, text in generated().items():
         digest.update(f"{name}\0{text}\0".encode())
@@ -136,7 +137,7 @@ def compile_library(
         output = Path(folder) / "kernels.so"
         if files is None:
             files = (*sources(), *_write_generated(Path(folder)))
-        headers = f"-I{FOLDER}"
+        headers = f"-I{HEADERS}"
         command = [*using.command, *FLAGS, *extra, target, headers, "-o", str(output), *map(str, files)]
         try:
             done = subprocess.run(

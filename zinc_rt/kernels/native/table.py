@@ -6,17 +6,17 @@ import re
 from functools import cache
 
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.native import (
-    attention_rows,
-    build,
-    embed_rows,
-    mla_rows,
-    moe_rows,
-    projections_rows,
-    recurrent_rows,
-    rope_rows,
-    sample_rows,
-    table_rows,
+from zinc_rt.kernels.native import build
+from zinc_rt.kernels.native.rows import (
+    attention,
+    embed,
+    mla,
+    moe,
+    projections,
+    recurrent,
+    rope,
+    sample,
+    table_store,
 )
 from zinc_rt.kernels.native.vectors import any_vectors
 from zinc_rt.kernels.rows import elementwise, norm, sampling
@@ -60,15 +60,15 @@ TUNING = Tuning(
 # device; a shared row is taken for an opcode that they do not have. Rows of float32 vectors take other types too:
 # vectors.py dequantises them first.
 OWN = (
-    embed_rows,
-    projections_rows,
-    attention_rows,
-    mla_rows,
-    moe_rows,
-    recurrent_rows,
-    rope_rows,
-    sample_rows,
-    table_rows,
+    embed,
+    projections,
+    attention,
+    mla,
+    moe,
+    recurrent,
+    rope,
+    sample,
+    table_store,
 )
 SHARED = (norm, elementwise, sampling)
 

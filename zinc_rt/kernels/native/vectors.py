@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from zinc_rt.ir.dtypes import INDEX
-from zinc_rt.ir.graph import ABSENT, BufferSpec, Graph, Node
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Stride, Sync, Temp
 from zinc_rt.kernels.native.types import type_number, type_refusal
@@ -20,7 +20,7 @@ from zinc_rt.kernels.native.types import type_number, type_refusal
 F32_BYTES = 4
 
 
-def as_f32(node: Node, graph: Graph, launches: Iterable[Launch | Sync]) -> Iterator[Launch | Sync]:
+def as_f32(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterator[Launch | Sync]:
     """Every weight that is not float32 becomes a temporary of packed float32 rows, but those of which a launch
     takes a Stride: their kernels read any type themselves."""
     steps = list(launches)
@@ -36,22 +36,22 @@ def as_f32(node: Node, graph: Graph, launches: Iterable[Launch | Sync]) -> Itera
 def any_vectors(entry: Entry) -> Entry:
     """The row with its code's launches through as_f32."""
 
-    def code(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    def code(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
         return as_f32(node, graph, entry.code(node, graph, capacity))
 
-    def rejects(node: Node, graph: Graph) -> str | None:
+    def rejects(node: Node, graph: OpGraph) -> str | None:
         return entry.rejects(node, graph) or vector_refusal(node, graph)
 
     return replace(entry, code=code, weight_dtypes=None, rejects=rejects)
 
 
-def matrix(graph: Graph, name: str) -> tuple[Ref, Stride | None]:
+def matrix(graph: OpGraph, name: str) -> tuple[Ref, Stride | None]:
     """Two operands of a kernel that reads float32 rows: where the file has them, with their stride; of another
     type packed by as_f32, with none."""
     return Ref(name), Stride(name, -2) if graph.buffers[name].dtype == "f32" else None
 
 
-def vector_refusal(node: Node, graph: Graph, *others: str) -> str | None:
+def vector_refusal(node: Node, graph: OpGraph, *others: str) -> str | None:
     """Of the node's weights but `others`, which are matrices that their kernels read themselves."""
     for name in node.inputs:
         spec = None if name == ABSENT or name in others else graph.buffers[name]
@@ -64,7 +64,7 @@ def vector_refusal(node: Node, graph: Graph, *others: str) -> str | None:
     return None
 
 
-def _quantised(graph: Graph, steps: list[Launch | Sync]) -> dict[str, BufferSpec]:
+def _quantised(graph: OpGraph, steps: list[Launch | Sync]) -> dict[str, BufferSpec]:
     buffers = [buffer for step in steps if isinstance(step, Launch) for buffer in step.buffers]
     strided = {buffer.name for buffer in buffers if isinstance(buffer, Stride)}
     names = dict.fromkeys(buffer.name for buffer in buffers if isinstance(buffer, Ref))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
@@ -67,7 +67,7 @@ def kv_write_launch(
     )
 
 
-def rope(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, position, cos, sin = (Ref(name) for name in node.inputs)
     tokens, columns = row_shape(graph, node.inputs[0])
     yield rope_launch(
@@ -85,7 +85,7 @@ def rope(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Laun
     )
 
 
-def kv_write(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def kv_write(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     k, v, position, slot, page_table, kv_k, kv_v = (Ref(name) for name in node.inputs)
     tokens, k_columns = row_shape(graph, node.inputs[0])
     yield kv_write_launch(
@@ -104,7 +104,9 @@ def kv_write(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, in
     )
 
 
-def norm_rope_kv_write(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def norm_rope_kv_write(
+    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+) -> Iterator[Launch]:
     q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
     head_dim, page_tokens = int(node.attrs["head_dim"]), _page_tokens(node)
     pairs = last_dim(graph, cos)
@@ -132,7 +134,7 @@ def norm_rope_kv_write(tuning: Tuning, node: Node, graph: Graph, capacity: Mappi
     )
 
 
-def flash_attn(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     q, kv_k, kv_v, position, slot, page_table = (Ref(name) for name in node.inputs)
     heads, kv_heads, head_dim, value_dim = (
         int(node.attrs[name]) for name in ("heads", "kv_heads", "head_dim", "value_dim")
@@ -160,14 +162,14 @@ def _page_tokens(node: Node) -> int:
     return int(node.attrs.get("page_tokens", PAGE_TOKENS))
 
 
-def page_refusal(node: Node, graph: Graph) -> str | None:
+def page_refusal(node: Node, graph: OpGraph) -> str | None:
     page_tokens = _page_tokens(node)
     if page_tokens & (page_tokens - 1):
         return f"page_tokens is {page_tokens}, wanted a power of two"
     return None
 
 
-def flash_refusal(tuning: Tuning, node: Node, graph: Graph) -> str | None:
+def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     if head_dim % 4 or value_dim % 4 or not 0 < max(head_dim, value_dim) <= tuning.flash_widths[-1]:
         return f"head_dim {head_dim}, value_dim {value_dim}: wanted multiples of 4 up to {tuning.flash_widths[-1]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
@@ -44,50 +44,50 @@ def sigmoid_mul_launch(tuning: Tuning, x: Buffer, gate: Buffer, y: Buffer, *, ro
     return rowwise(tuning, "sigmoid_mul", (x, gate, y), rows, columns)
 
 
-def _binary(tuning: Tuning, kernel: str, node: Node, graph: Graph) -> Iterator[Launch]:
+def _binary(tuning: Tuning, kernel: str, node: Node, graph: OpGraph) -> Iterator[Launch]:
     a, b = (Ref(name) for name in node.inputs)
     yield rowwise(tuning, kernel, (a, b, Ref(node.outputs[0])), *row_shape(graph, node.inputs[0]))
 
 
-def swiglu(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def swiglu(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     yield from _binary(tuning, "swiglu", node, graph)
 
 
-def geglu(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def geglu(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     yield from _binary(tuning, "geglu", node, graph)
 
 
-def moe_swiglu(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def moe_swiglu(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     yield from _binary(tuning, ACTIVATIONS[str(node.attrs.get("activation", "silu"))], node, graph)
 
 
-def sigmoid_mul(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def sigmoid_mul(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     yield from _binary(tuning, "sigmoid_mul", node, graph)
 
 
-def add(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def add(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     yield from _binary(tuning, "add", node, graph)
 
 
-def scale(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def scale(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, weight = node.inputs
     buffers = (Ref(x), Ref(node.outputs[0]), None if weight == ABSENT else Ref(weight))
     yield rowwise(tuning, "scale", buffers, *row_shape(graph, x), float(node.attrs.get("factor", 1.0)))
 
 
-def row_scale(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def row_scale(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, position, table = node.inputs
     buffers = (Ref(x), Ref(node.outputs[0]), Ref(position), Ref(table))
     yield rowwise(tuning, "row_scale", buffers, *row_shape(graph, x))
 
 
-def softcap(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def softcap(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     (x,) = node.inputs
     buffers = (Ref(x), Ref(node.outputs[0]))
     yield rowwise(tuning, "softcap", buffers, *row_shape(graph, x), float(node.attrs["cap"]))
 
 
-def slice_columns(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def slice_columns(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     (x,), (y,) = node.inputs, node.outputs
     group, offset, size = (int(node.attrs[name]) for name in ("group", "offset", "size"))
     rows, columns = row_shape(graph, x)

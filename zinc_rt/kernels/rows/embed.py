@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
-from zinc_rt.kernels.rows.matvec import PLAIN_DTYPES, plane_constants, weight_refusal
-from zinc_rt.kernels.rows.repack import GROUP, layout
+from zinc_rt.kernels.rows.matvec import plane_constants, weight_refusal
+from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, layout
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def _embed(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def _embed(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     token_id, table = node.inputs
     spec = graph.buffers[table]
     rows, k = (int(dim) for dim in spec.shape)
@@ -28,7 +28,7 @@ def _embed(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
     )
 
 
-def _rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
+def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     return weight_refusal(tuning, graph, node.inputs[1])
 
 

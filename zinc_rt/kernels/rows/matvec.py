@@ -7,24 +7,23 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.elementwise import swiglu_launch
 from zinc_rt.kernels.rows.norm import norm_launch
 from zinc_rt.kernels.rows.operands import Buffer, last_dim
-from zinc_rt.kernels.rows.repack import Plane, layout
+from zinc_rt.kernels.rows.repack import PLAIN_DTYPES, Plane, layout
 from zinc_rt.kernels.rows.tuning import Tuning
 
-PLAIN_DTYPES = ("f32", "f16", "bf16")  # of biases and scales; the index is the kernels' code for it
 PLANES = 3
 _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
 
 
 def projection(
     tuning: Tuning,
-    graph: Graph,
+    graph: OpGraph,
     x: Buffer,
     weight: str,
     out: Buffer,
@@ -60,7 +59,7 @@ def projection(
 
 def tiled_projection(
     tuning: Tuning,
-    graph: Graph,
+    graph: OpGraph,
     x: Buffer,
     weight: str,
     out: Buffer,
@@ -82,7 +81,7 @@ def tiled_projection(
     )
 
 
-def _plain_types(graph: Graph, scale: str | None, bias: str | None) -> int:
+def _plain_types(graph: OpGraph, scale: str | None, bias: str | None) -> int:
     """The flags' part that tells of what types scale and bias are."""
     flags = PLAIN_DTYPES.index(graph.buffers[scale].dtype) if scale else 0
     return flags | (PLAIN_DTYPES.index(graph.buffers[bias].dtype) if bias else 0) << _BIAS_SHIFT
@@ -94,7 +93,7 @@ def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
     return (*(value for plane in planes for value in (plane.offset_bytes, plane.row_bytes)), *(0, 0) * missing)
 
 
-def weight_refusal(tuning: Tuning, graph: Graph, name: str) -> str | None:
+def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     """Why no projection by weight `name` is possible."""
     spec = graph.buffers[name]
     if spec.dtype not in tuning.weight_dtypes:
@@ -109,24 +108,24 @@ def weight_refusal(tuning: Tuning, graph: Graph, name: str) -> str | None:
     return None
 
 
-def plain_refusal(graph: Graph, name: str) -> str | None:
+def plain_refusal(graph: OpGraph, name: str) -> str | None:
     """Why bias or scale `name` cannot be read; ABSENT can."""
     if name == ABSENT or graph.buffers[name].dtype in PLAIN_DTYPES:
         return None
     return f"{name} is {graph.buffers[name].dtype}; biases and scales are {', '.join(PLAIN_DTYPES)}"
 
 
-def _matmul(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _matmul(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, w, bias, scale = node.inputs
     yield _of_tokens(tuning, graph, capacity, Ref(x), w, Ref(node.outputs[0]), bias=bias, scale=scale)
 
 
-def _lm_head(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _lm_head(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, w, row, bias = node.inputs
     yield _plain(tuning, graph, Ref(x), w, Ref(node.outputs[0]), tokens="rows", bias=bias, row=Ref(row))
 
 
-def _norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> tuple[Launch, Temp]:
+def _norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> tuple[Launch, Temp]:
     """The norm at the head of a fused node, and where its result lies."""
     x, weight = node.inputs[:2]
     k = last_dim(graph, x)
@@ -135,7 +134,7 @@ def _norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> tuple[Launch
     return norm_launch(Ref(x), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=eps), normed
 
 
-def _fused_qkv(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _fused_qkv(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     norm, normed = _norm(node, graph, capacity)
     yield norm
     yield SYNC
@@ -144,7 +143,7 @@ def _fused_qkv(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, 
 
 
 def _fused_gate_up(
-    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     norm, normed = _norm(node, graph, capacity)
     yield norm
@@ -153,7 +152,9 @@ def _fused_gate_up(
         yield _of_tokens(tuning, graph, capacity, normed, w, Ref(out))
 
 
-def _moe_gate_up(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def _moe_gate_up(
+    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+) -> Iterator[Launch | Sync]:
     x, gate_w, up_w, ids, gate_scale, up_scale = node.inputs
     choices = last_dim(graph, ids)
     for w, scale, out in zip((gate_w, up_w), (gate_scale, up_scale), node.outputs, strict=True):
@@ -161,7 +162,7 @@ def _moe_gate_up(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str
 
 
 def _moe_down_acc(
-    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     x, down_w, ids, weights, expert_scale, hidden = node.inputs
     choices, width = last_dim(graph, ids), int(graph.buffers[down_w].shape[1])
@@ -182,7 +183,7 @@ def _moe_down_acc(
 
 
 def _shared_expert(
-    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     x, gate_w, up_w, down_w, gate_inp, hidden, gate_scale, up_scale, down_scale = node.inputs
     tokens = capacity["tokens"]
@@ -230,7 +231,14 @@ def expert_gate_launch(
 
 
 def _plain(
-    tuning: Tuning, graph: Graph, x: Buffer, weight: str, out: Buffer, *, tokens: int | str = "tokens", **more: Any
+    tuning: Tuning,
+    graph: OpGraph,
+    x: Buffer,
+    weight: str,
+    out: Buffer,
+    *,
+    tokens: int | str = "tokens",
+    **more: Any,
 ) -> Launch:
     """`projection` by all of a weight: (rows, k), (experts, rows, k), or (k,) for one row."""
     shape = tuple(int(dim) for dim in graph.buffers[weight].shape)
@@ -240,7 +248,7 @@ def _plain(
 
 def _of_tokens(
     tuning: Tuning,
-    graph: Graph,
+    graph: OpGraph,
     capacity: Mapping[str, int],
     x: Buffer,
     weight: str,
@@ -257,7 +265,7 @@ def _of_tokens(
     return tiled_projection(tuning, graph, x, weight, out, rows=rows, k=k, capacity=tokens, bias=bias, scale=scale)
 
 
-def _rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
+def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     """By port: matrices must be of a type with a kernel, biases and scales plain."""
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
         if port.kind != "weight" or name == ABSENT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
@@ -13,7 +13,7 @@ from zinc_rt.kernels.rows.matvec import projection, weight_refusal
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def gate_topk(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def gate_topk(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, gate_w, bias = node.inputs
     logits, ids, weights = (Ref(name) for name in node.outputs)
     experts, k = (int(dim) for dim in graph.buffers[gate_w].shape)
@@ -28,7 +28,7 @@ def gate_topk(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, i
     )
 
 
-def _rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
+def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     _, gate_w, bias = node.inputs
     experts, k = int(graph.buffers[gate_w].shape[0]), int(node.attrs["k"])
     if node.attrs.get("gating", "softmax") != "softmax":

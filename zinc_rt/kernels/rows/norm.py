@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
@@ -34,7 +34,7 @@ def residual_norm_launch(
     return Launch("residual_rms_norm", (x, residual, weight, y, hidden), (columns, float(eps)), (1, rows, 1))
 
 
-def rms_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def rms_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, weight = node.inputs
     rows, columns = row_shape(graph, x)
     yield norm_launch(
@@ -48,7 +48,7 @@ def rms_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[
     )
 
 
-def residual_rms_norm(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def residual_rms_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, residual, weight = (Ref(name) for name in node.inputs)
     hidden, y = (Ref(name) for name in node.outputs)
     rows, columns = row_shape(graph, node.inputs[0])

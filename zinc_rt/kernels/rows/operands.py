@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.kernels.launch import Ref, Temp
 
 Buffer = Ref | Temp
@@ -12,11 +12,11 @@ Count = int | str
 F32 = frozenset({"f32"})
 
 
-def row_shape(graph: Graph, name: str) -> tuple[Count, int]:
+def row_shape(graph: OpGraph, name: str) -> tuple[Count, int]:
     """(rows: a number or a symbol, columns) of a buffer seen as a matrix: the first dimension by all others."""
     first, *others = graph.buffers[name].shape
     return first, prod(int(dim) for dim in others)
 
 
-def last_dim(graph: Graph, name: str) -> int:
+def last_dim(graph: OpGraph, name: str) -> int:
     return int(graph.buffers[name].shape[-1])

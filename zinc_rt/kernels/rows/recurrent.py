@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod, sqrt
 
-from zinc_rt.ir.graph import ABSENT, Graph, Node
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
@@ -31,7 +31,7 @@ class _State:
 def _state(
     tuning: Tuning,
     node: Node,
-    graph: Graph,
+    graph: OpGraph,
     capacity: Mapping[str, int],
     state: str,
     source: str = "",
@@ -56,7 +56,7 @@ def rows_launch(tuning: Tuning, kernel: str, a: Buffer, ids: str, b: Buffer, dwo
     return Launch(kernel, (a, Ref(ids), b), (dwords,), (-(-dwords // tuning.state_columns), "sequences", 1))
 
 
-def conv1d(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, weight, state, sequence, *ids, bias = node.inputs
     channels = row_shape(graph, x)[1]
     place = _state(tuning, node, graph, capacity, state, *ids)
@@ -82,7 +82,7 @@ def conv1d(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
         yield place.scatter
 
 
-def delta_net(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     conv_out, beta, alpha, dt_bias, a, state, sequence, *ids = node.inputs
     k_heads, v_heads, d = (int(node.attrs[name]) for name in ("k_heads", "v_heads", "head_dim"))
     tokens, row = capacity["tokens"], row_shape(graph, conv_out)[1]
@@ -123,7 +123,7 @@ def delta_net(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, i
         yield place.scatter
 
 
-def gated_norm(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def gated_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, z, weight = node.inputs
     rows, columns = row_shape(graph, x)
     size = int(graph.buffers[weight].shape[0])
@@ -135,20 +135,20 @@ def gated_norm(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, 
 
 
 def load_request_state(
-    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     table, slot = node.inputs
     yield rows_launch(tuning, "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
 
 
 def store_request_state(
-    tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
+    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     value, slot, table = node.inputs
     yield rows_launch(tuning, "store_rows", Ref(value), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
 
 
-def _conv_rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
+def _conv_rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     taps = graph.buffers[node.inputs[1]].shape[1]
     return (
         None
@@ -157,7 +157,7 @@ def _conv_rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
     )
 
 
-def _delta_rejects(tuning: Tuning, node: Node, graph: Graph) -> str | None:
+def _delta_rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     d = int(node.attrs["head_dim"])
     if d % 4 or d > tuning.delta_head_maximum:
         return f"heads of {d}; the kernel takes multiples of 4 up to {tuning.delta_head_maximum}"

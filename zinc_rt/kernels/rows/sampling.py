@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
@@ -15,14 +15,14 @@ from zinc_rt.kernels.rows.tuning import Tuning
 PAIR_BYTES = 8  # key and id
 
 
-def argmax(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def argmax(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     """A second output, where the first logit lies that is no number, is one that older graphs do not ask for."""
     rows, vocab = row_shape(graph, node.inputs[0])
     token, nonfinite = (*(Ref(name) if name else None for name in node.outputs), None)[:2]
     yield Launch("argmax", (Ref(node.inputs[0]), token, nonfinite), (vocab,), (rows, 1, 1))
 
 
-def sample(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def sample(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     """Rows that are greedy have argmax's token, which the last kernel replaces in the others."""
     logits, seed, sampling, choice, position = map(Ref, node.inputs)
     token = Ref(node.outputs[0])
@@ -41,7 +41,7 @@ def sample(tuning: Tuning, node: Node, graph: Graph, capacity: Mapping[str, int]
     yield Launch("sample_draw", (pairs, sampling, spare, seed, choice, position, token), sizes, (rows, 1, 1))
 
 
-def _vocabulary(tuning: Tuning, node: Node, graph: Graph) -> str | None:
+def _vocabulary(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     """Why SAMPLE does not take the node."""
     _, vocab = row_shape(graph, node.inputs[0])
     if vocab <= tuning.vocabulary_maximum:
@@ -49,17 +49,17 @@ def _vocabulary(tuning: Tuning, node: Node, graph: Graph) -> str | None:
     return f"{node.inputs[0]} has rows of {vocab} logits; the sort takes up to {tuning.vocabulary_maximum}"
 
 
-def stream_out(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def stream_out(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     token, out_slot, ring, cursor = node.inputs
     room = int(graph.buffers[ring].shape[0])
     yield Launch("stream_out", tuple(map(Ref, (token, out_slot, ring, cursor, COUNTS))), (room,))
 
 
-def table_store(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     yield Launch("table_store", tuple(map(Ref, (*node.inputs, COUNTS))))
 
 
-def verify_k(node: Node, graph: Graph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+def verify_k(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     sequences, drafted = row_shape(graph, node.inputs[0])
     yield Launch("verify_k", tuple(map(Ref, (*node.inputs, *node.outputs))), (drafted,), (sequences, 1, 1))
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from zinc_rt.errors import UnsupportedError
 from zinc_rt.ir.dtypes import ACTIVATION
 from zinc_rt.ir.op import Op
-from zinc_rt.model.blocks import Experts, Heads, attend, dense_ffn, moe_ffn, shared_expert, write_kv
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.blocks import AttentionHeads, Experts, attend, dense_ffn, moe_ffn, shared_expert, write_kv
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.rope import RopeScaling, read_scaling, rope_tables
 
 GATING = {1: "softmax", 2: "sigmoid"}  # LLAMA_EXPERT_GATING_FUNC_TYPE_*
@@ -30,7 +30,7 @@ class Mla:
     scale: float
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     # The converter stores 0.1 * mscale_all_dim.
     scaling = read_scaling(e.hyper, log_multiplier_unit=0.1)
     mla = _read_mla(e, scaling)
@@ -63,7 +63,7 @@ def emit(e: Emitter) -> None:
     e.head(x)
 
 
-def _read_mla(e: Emitter, scaling: RopeScaling) -> Mla:
+def _read_mla(e: ModelBuilder, scaling: RopeScaling) -> Mla:
     rope = e.hyper.positive("rope.dimension_count")
     absorbed = e.hyper.has("attention.key_length_mla") and e.hyper.has("attention.value_length_mla")
     suffix = "_mla" if absorbed else ""
@@ -81,7 +81,7 @@ def _read_mla(e: Emitter, scaling: RopeScaling) -> Mla:
     )
 
 
-def _read_experts(e: Emitter) -> Experts:
+def _read_experts(e: ModelBuilder) -> Experts:
     gating = e.hyper.integer("expert_gating_func", 1) or 1
     if gating not in GATING:
         raise UnsupportedError(f"{e.hyper.source}: expert_gating_func {gating}; built: {GATING}")
@@ -97,7 +97,7 @@ def _read_experts(e: Emitter) -> Experts:
     )
 
 
-def attention(e: Emitter, h: str, layer: int, mla: Mla, tables: tuple[str, str]) -> str:
+def attention(e: ModelBuilder, h: str, layer: int, mla: Mla, tables: tuple[str, str]) -> str:
     at, query_dim = f"blk.{layer}", mla.nope + mla.rope
     if e.has_weight(f"{at}.attn_q_a.weight"):
         q = e.linear(h, f"{at}.attn_q_a", e.hyper.positive("attention.q_lora_rank"), f"q_a-{layer}")
@@ -116,7 +116,7 @@ def attention(e: Emitter, h: str, layer: int, mla: Mla, tables: tuple[str, str])
     return (_absorbed if mla.absorbed else _expanded)(e, q, latent, k_pe, layer, mla)
 
 
-def _absorbed(e: Emitter, q: str, latent: str, k_pe: str, layer: int, mla: Mla) -> str:
+def _absorbed(e: ModelBuilder, q: str, latent: str, k_pe: str, layer: int, mla: Mla) -> str:
     k_b = e.weight(f"blk.{layer}.attn_k_b.weight", (mla.heads, mla.latent, mla.nope))
     v_b = e.weight(f"blk.{layer}.attn_v_b.weight", (mla.heads, mla.value_dim, mla.latent))
     q = e.value(
@@ -144,7 +144,7 @@ def _absorbed(e: Emitter, q: str, latent: str, k_pe: str, layer: int, mla: Mla) 
     )
 
 
-def _expanded(e: Emitter, q: str, latent: str, k_pe: str, layer: int, mla: Mla) -> str:
+def _expanded(e: ModelBuilder, q: str, latent: str, k_pe: str, layer: int, mla: Mla) -> str:
     kv = e.linear(latent, f"blk.{layer}.attn_kv_b", mla.heads * (mla.nope + mla.value_dim), f"kv-{layer}")
     key_dim = mla.nope + mla.rope
     k, v = e.values(
@@ -159,5 +159,5 @@ def _expanded(e: Emitter, q: str, latent: str, k_pe: str, layer: int, mla: Mla) 
         rope=mla.rope,
         value_dim=mla.value_dim,
     )
-    spec = Heads(mla.heads, mla.heads, key_dim, mla.value_dim, mla.scale)
+    spec = AttentionHeads(mla.heads, mla.heads, key_dim, mla.value_dim, mla.scale)
     return attend(e, q, write_kv(e, k, v, layer), layer, spec)

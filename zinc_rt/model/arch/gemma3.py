@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from zinc_rt.ir.op import Op
 from zinc_rt.model.blocks import attend, dense_ffn, qkv, read_heads, write_kv
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.rope import read_scaling, rope_tables
 
 LAYERS_27B = 62  # the one size whose query scale is 1 / sqrt(width / heads)
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     n_rot = e.hyper.positive("rope.dimension_count", read_heads(e, 0).head_dim)
     wide = rope_tables(
         ctx=e.limits.ctx,
@@ -54,7 +54,7 @@ def emit(e: Emitter) -> None:
     e.head(x, softcap=e.hyper.real("final_logit_softcapping", 0.0))
 
 
-def is_sliding(e: Emitter, layer: int) -> bool:
+def is_sliding(e: ModelBuilder, layer: int) -> bool:
     """The pattern key is an array of flags, or a period whose last layer is global."""
     if e.hyper.is_array("attention.sliding_window_pattern"):
         return bool(e.hyper.integer("attention.sliding_window_pattern", layer=layer))

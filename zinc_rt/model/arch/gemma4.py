@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from zinc_rt.errors import InputError
 from zinc_rt.ir.op import Op
-from zinc_rt.model.blocks import Experts, Heads, attend, dense_ffn, route, run_experts, write_kv
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.blocks import AttentionHeads, Experts, attend, dense_ffn, route, run_experts, write_kv
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.rope import read_scaling, rope_tables
 
 
@@ -22,7 +22,7 @@ class Attention:
     tables: tuple[str, str]
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     if not e.hyper.is_array("attention.sliding_window_pattern"):
         raise InputError(f"{e.hyper.source}: gemma4.attention.sliding_window_pattern must be an array of flags")
     wide, near = _attention(e, sliding=False), _attention(e, sliding=True)
@@ -62,7 +62,7 @@ def emit(e: Emitter) -> None:
     e.head(x, softcap=e.hyper.real("final_logit_softcapping", 0.0))
 
 
-def _attention(e: Emitter, *, sliding: bool) -> Attention:
+def _attention(e: ModelBuilder, *, sliding: bool) -> Attention:
     suffix = "_swa" if sliding else ""
     head_dim = e.hyper.positive(f"attention.key_length{suffix}", e.hyper.positive("attention.key_length"))
     n_rot = e.hyper.positive(f"rope.dimension_count{suffix}", head_dim)
@@ -80,11 +80,11 @@ def _attention(e: Emitter, *, sliding: bool) -> Attention:
     return Attention(head_dim, tables)
 
 
-def _heads(e: Emitter, layer: int, sliding: bool) -> Heads:
+def _heads(e: ModelBuilder, layer: int, sliding: bool) -> AttentionHeads:
     suffix = "_swa" if sliding else ""
     heads = e.hyper.positive("attention.head_count", layer=layer)
     head_dim = e.hyper.positive(f"attention.key_length{suffix}", e.hyper.positive("attention.key_length"))
-    return Heads(
+    return AttentionHeads(
         heads=heads,
         kv_heads=e.hyper.positive("attention.head_count_kv", heads, layer=layer),
         head_dim=head_dim,
@@ -94,7 +94,7 @@ def _heads(e: Emitter, layer: int, sliding: bool) -> Heads:
     )
 
 
-def keys_values(e: Emitter, h: str, layer: int, spec: Heads, kind: Attention) -> tuple[str, str]:
+def keys_values(e: ModelBuilder, h: str, layer: int, spec: AttentionHeads, kind: Attention) -> tuple[str, str]:
     """Keys are normed and rotated; values are normed without a weight. Without attn_v, values are the raw keys."""
     at, hd = f"blk.{layer}", spec.head_dim
     raw = e.linear(h, f"{at}.attn_k", spec.kv_heads * hd, f"Kcur-{layer}")
@@ -106,7 +106,9 @@ def keys_values(e: Emitter, h: str, layer: int, spec: Heads, kind: Attention) ->
     return write_kv(e, k, v, layer)
 
 
-def attention(e: Emitter, h: str, layer: int, spec: Heads, kind: Attention, cache: tuple[str, str]) -> str:
+def attention(
+    e: ModelBuilder, h: str, layer: int, spec: AttentionHeads, kind: Attention, cache: tuple[str, str]
+) -> str:
     at, hd = f"blk.{layer}", spec.head_dim
     q = e.linear(h, f"{at}.attn_q", spec.heads * hd, f"Qcur-{layer}")
     q = e.norm(q, f"{at}.attn_q_norm.weight", f"Qcur_normed-{layer}", size=hd)
@@ -115,7 +117,7 @@ def attention(e: Emitter, h: str, layer: int, spec: Heads, kind: Attention, cach
     return e.linear(y, f"{at}.attn_output", e.width, f"attn_proj-{layer}")
 
 
-def feed_forward(e: Emitter, a: str, layer: int) -> str:
+def feed_forward(e: ModelBuilder, a: str, layer: int) -> str:
     at = f"blk.{layer}"
     h = e.norm(a, f"{at}.ffn_norm.weight", f"ffn_norm-{layer}")
     width = e.hyper.positive("feed_forward_length", layer=layer)
@@ -140,7 +142,7 @@ def feed_forward(e: Emitter, a: str, layer: int) -> str:
     return e.add(m1, m2, f"ffn_moe_combined-{layer}")
 
 
-def per_layer_inputs(e: Emitter, x0: str, ple: int) -> str:
+def per_layer_inputs(e: ModelBuilder, x0: str, ple: int) -> str:
     """Once a token: (embedding row * sqrt(P) + normed projection of x0 / sqrt(D)) / sqrt(2), [L * P]."""
     wide = e.layers * ple
     table = e.weight("per_layer_token_embd.weight", (e.vocab, wide))
@@ -152,7 +154,7 @@ def per_layer_inputs(e: Emitter, x0: str, ple: int) -> str:
     return e.scale(e.add(b, a, "inp_per_layer_sum"), 2**-0.5, "inp_per_layer")
 
 
-def per_layer_embedding(e: Emitter, x: str, per_layer: str, layer: int, ple: int) -> str:
+def per_layer_embedding(e: ModelBuilder, x: str, per_layer: str, layer: int, ple: int) -> str:
     at = f"blk.{layer}"
     gate = e.linear(x, f"{at}.inp_gate", ple, f"per_layer_gate-{layer}")
     mine = e.slice(per_layer, f"inp_per_layer_slice-{layer}", group=e.layers * ple, offset=layer * ple, size=ple)

@@ -6,11 +6,11 @@ Facts: llama.cpp src/models/llama.cpp.
 from __future__ import annotations
 
 from zinc_rt.model.blocks import attend, dense_ffn, moe_ffn, qkv, read_heads, softmax_experts, write_kv
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.rope import read_scaling, rope_tables
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     heads = read_heads(e, 0)
     factors = e.gguf.tensors.get("rope_freqs.weight")
     cos, sin = rope_tables(

@@ -6,11 +6,11 @@ Facts: llama.cpp src/models/mamba.cpp and mamba-base.cpp.
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.recurrent import CONV, SCAN, recurrent
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     kernel = e.hyper.positive("ssm.conv_kernel")
     inner = e.hyper.positive("ssm.inner_size")
     n = e.hyper.positive("ssm.state_size")
@@ -44,6 +44,6 @@ def emit(e: Emitter) -> None:
     e.head(x)
 
 
-def _rows(e: Emitter, x: str, name: str, start: int, size: int, part: str, layer: int) -> str:
+def _rows(e: ModelBuilder, x: str, name: str, start: int, size: int, part: str, layer: int) -> str:
     """A run of rows of a merged projection, as a projection of its own."""
     return e.linear(x, name, size, f"{part}-{layer}", take=(slice(start, start + size),), part=f"{name}_{part}")

@@ -9,11 +9,11 @@ import numpy as np
 
 from zinc_rt.ir.op import Op
 from zinc_rt.model.blocks import attend, dense_ffn, moe_ffn, qkv, read_heads, softmax_experts, write_kv
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.rope import read_scaling, rope_tables
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     scaling = read_scaling(e.hyper, betas=True)
     cos, sin = rope_tables(
         ctx=e.limits.ctx,

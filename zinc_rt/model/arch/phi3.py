@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from zinc_rt.errors import InputError
 from zinc_rt.model.blocks import attend, dense_ffn, qkv, read_heads, write_kv
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.rope import read_scaling, rope_tables
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     scaling = read_scaling(e.hyper)
     n_rot = e.hyper.positive("rope.dimension_count", read_heads(e, 0).head_dim)
     # By the size of the context asked for, not by the position reached.

@@ -6,11 +6,11 @@ Facts: llama.cpp src/models/{qwen2,qwen3,qwen3moe}.cpp.
 from __future__ import annotations
 
 from zinc_rt.model.blocks import attend, dense_ffn, moe_ffn, qkv, read_heads, softmax_experts, write_kv
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.rope import read_scaling, rope_tables
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     cos, sin = rope_tables(
         ctx=e.limits.ctx,
         n_rot=e.hyper.positive("rope.dimension_count", read_heads(e, 0).head_dim),

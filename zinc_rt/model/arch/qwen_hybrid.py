@@ -11,7 +11,7 @@ from zinc_rt.errors import InputError
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.ir.op import Op
 from zinc_rt.model.blocks import (
-    Heads,
+    AttentionHeads,
     attend,
     dense_ffn,
     moe_ffn,
@@ -20,7 +20,7 @@ from zinc_rt.model.blocks import (
     softmax_experts,
     write_kv,
 )
-from zinc_rt.model.emitter import Emitter
+from zinc_rt.model.builder import ModelBuilder
 from zinc_rt.model.recurrent import CONV, DELTA, recurrent
 from zinc_rt.model.rope import read_scaling, rope_tables
 
@@ -41,7 +41,7 @@ class DeltaNet:
         return 2 * self.k_heads * self.head_dim + self.value_width
 
 
-def emit(e: Emitter) -> None:
+def emit(e: ModelBuilder) -> None:
     heads = read_heads(e, 0)
     n_rot = e.hyper.positive("rope.dimension_count", heads.head_dim)
     sections = e.hyper.array("rope.dimension_sections")
@@ -70,14 +70,14 @@ def emit(e: Emitter) -> None:
     e.head(x)
 
 
-def is_recurrent(e: Emitter, layer: int) -> bool:
+def is_recurrent(e: ModelBuilder, layer: int) -> bool:
     listed = e.hyper.array("attention.recurrent_layers")
     if listed is not None:
         return bool(listed[layer])
     return (layer + 1) % e.hyper.positive("full_attention_interval", 4) != 0
 
 
-def read_delta_net(e: Emitter) -> DeltaNet:
+def read_delta_net(e: ModelBuilder) -> DeltaNet:
     delta = DeltaNet(
         conv_kernel=e.hyper.positive("ssm.conv_kernel"),
         head_dim=e.hyper.positive("ssm.state_size"),
@@ -94,7 +94,7 @@ def read_delta_net(e: Emitter) -> DeltaNet:
     return delta
 
 
-def gated_attention(e: Emitter, h: str, layer: int, spec: Heads, tables: tuple[str, str]) -> str:
+def gated_attention(e: ModelBuilder, h: str, layer: int, spec: AttentionHeads, tables: tuple[str, str]) -> str:
     """Full attention whose query projection also yields an output gate, head by head [q | gate]."""
     at, hd = f"blk.{layer}", spec.head_dim
     both = e.linear(h, f"{at}.attn_q", spec.heads * 2 * hd, f"Qcur_full-{layer}")
@@ -111,7 +111,7 @@ def gated_attention(e: Emitter, h: str, layer: int, spec: Heads, tables: tuple[s
     return e.linear(y, f"{at}.attn_output", e.width, f"attn_output-{layer}")
 
 
-def delta_mixer(e: Emitter, h: str, layer: int, delta: DeltaNet) -> str:
+def delta_mixer(e: ModelBuilder, h: str, layer: int, delta: DeltaNet) -> str:
     at, hv = f"blk.{layer}", delta.v_heads
     u = e.linear(h, f"{at}.attn_qkv", delta.channels, f"linear_attn_qkv_mixed-{layer}")
     z = e.linear(h, f"{at}.attn_gate", delta.value_width, f"z-{layer}")
@@ -150,7 +150,7 @@ def delta_mixer(e: Emitter, h: str, layer: int, delta: DeltaNet) -> str:
     return e.linear(y, f"{at}.ssm_out", e.width, f"linear_attn_out-{layer}")
 
 
-def feed_forward(e: Emitter, h: str, layer: int) -> str:
+def feed_forward(e: ModelBuilder, h: str, layer: int) -> str:
     if e.hyper.architecture == "qwen35":
         return dense_ffn(e, h, layer, e.hyper.positive("feed_forward_length", layer=layer))
     experts = softmax_experts(e)

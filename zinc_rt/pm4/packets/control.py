@@ -12,8 +12,8 @@ from typing import ClassVar, Self
 
 from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import BOTH, GFX12, Generation
-from zinc_rt.pm4.layout import EncodeError, Field, Packet, Place, Span, address, bits, pair
-from zinc_rt.pm4.opcodes import Op
+from zinc_rt.pm4.opcodes import Opcode
+from zinc_rt.pm4.packet import EncodeError, Field, Packet, Place, Span, address, bits, pair
 from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 ONE_DWORD_NOP = 0xFFFF1000
@@ -28,7 +28,7 @@ class Nop(Packet):
         default=(), metadata={"place": Place((Span(1, 31, 0),), payload="values")}
     )
 
-    OP: ClassVar[Op] = Op.NOP
+    OP: ClassVar[Opcode] = Opcode.NOP
     NAME: ClassVar[str] = "NOP"
     ON: ClassVar[tuple[Generation, ...]] = BOTH
     DWORDS: ClassVar[tuple[int, ...]] = (1,)
@@ -52,7 +52,7 @@ class Nop(Packet):
         return cls(tuple(words[offset + 1 : offset + length]), reserved=((0, low),) if low else ())
 
 
-@packet(Op.INDIRECT_BUFFER, dwords=4)
+@packet(Opcode.INDIRECT_BUFFER, dwords=4)
 class IndirectBuffer(Packet):
     """Run `size_dw` dwords at `address`, then go on here; with `chain`, never come back."""
 
@@ -69,7 +69,7 @@ class IndirectBuffer(Packet):
     priv: int = bits(3, 31, default=0)
 
 
-@packet(Op.INDIRECT_BUFFER_PASID, dwords=5)
+@packet(Opcode.INDIRECT_BUFFER_PASID, dwords=5)
 class IndirectBufferPasid(Packet):
     """INDIRECT_BUFFER in another process's address space: the kernel's, not ours."""
 
@@ -82,7 +82,7 @@ class IndirectBufferPasid(Packet):
     cache_policy: int = bits(3, 29, 28, default=0, values=CACHE, labels=CACHE_LABELS)
 
 
-@packet(Op.INDIRECT_BUFFER, dwords=14, name="COND_INDIRECT_BUFFER")
+@packet(Opcode.INDIRECT_BUFFER, dwords=14, name="COND_INDIRECT_BUFFER")
 class CondIndirectBuffer(Packet):
     """Run buffer 1 if (memory & mask) FUNCTION reference, else buffer 2 where mode says so."""
 
@@ -99,7 +99,7 @@ class CondIndirectBuffer(Packet):
     cache_policy_2: int = bits(13, 29, 28, default=0, values=CACHE, labels=("cache_policy_2", "temporal_2"))
 
 
-@packet(Op.COND_EXEC, dwords=5)
+@packet(Opcode.COND_EXEC, dwords=5)
 class CondExec(Packet):
     """Skip the next `exec_count` dwords if the dword at `address` is 0."""
 
@@ -108,7 +108,7 @@ class CondExec(Packet):
     cache_policy: int = bits(3, 26, 25, default=0, values=CACHE, labels=CACHE_LABELS)
 
 
-@packet(Op.PRED_EXEC, dwords=2)
+@packet(Opcode.PRED_EXEC, dwords=2)
 class PredExec(Packet):
     """Run the next `exec_count` dwords on the selected compute dies only.
 
@@ -119,7 +119,7 @@ class PredExec(Packet):
     xcc_select: int = bits(1, 31, 24, default=0)
 
 
-@packet(Op.REWIND, dwords=2)
+@packet(Opcode.REWIND, dwords=2)
 class Rewind(Packet):
     """Read the rest of the buffer again until `valid` is set in memory."""
 
@@ -127,6 +127,6 @@ class Rewind(Packet):
     offload_enable: int = bits(1, 24, default=0)
 
 
-@packet(Op.CLEANER_SHADER, dwords=2, on=GFX12)
+@packet(Opcode.CLEANER_SHADER, dwords=2, on=GFX12)
 class CleanerShader(Packet):
     """Run the kernel's LDS and register cleaning shader."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.layout import Packet, address, bits, pair, payload, word
-from zinc_rt.pm4.opcodes import Op
+from zinc_rt.pm4.opcodes import Opcode
+from zinc_rt.pm4.packet import Packet, address, bits, pair, payload, word
 from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 SRC_LABELS = ("src_cache_policy", "src_temporal")
@@ -17,7 +17,7 @@ DST_LABELS = ("dst_cache_policy", "dst_temporal")
 WRITE_DESTINATIONS = {0: "register", 2: "l2", 5: "memory", 6: "adc_persistent_state"}
 
 
-@packet(Op.WRITE_DATA, dwords=5, group=1)
+@packet(Opcode.WRITE_DATA, dwords=5, group=1)
 class WriteData(Packet):
     """Write dwords to memory (by default) or to registers, whose dword address `address` then is."""
 
@@ -45,7 +45,7 @@ COPY_SOURCES_GFX11 = COPY_SOURCES | {3: "gds", 7: "gds_atomic_return_0", 8: "gds
 COPY_DESTINATIONS = {0: "register", 2: "l2", 4: "perf_counter", 5: "l2_obsolete", 6: "register_dc"}
 
 
-@packet(Op.COPY_DATA, dwords=6)
+@packet(Opcode.COPY_DATA, dwords=6)
 class CopyData(Packet):
     """Copy 32 or 64 bits. `src` and `dst` are VAs, registers' dword addresses or an immediate, as selected."""
 
@@ -66,7 +66,7 @@ DMA_SOURCES = {0: "address", 2: "data", 3: "address_l2"}
 DMA_DESTINATIONS = {0: "address", 2: "nowhere", 3: "address_l2"}
 
 
-@packet(Op.DMA_DATA, dwords=7)
+@packet(Opcode.DMA_DATA, dwords=7)
 class DmaData(Packet):
     """Copy `byte_count` bytes, or fill them with the lower dword of `src`: a copy without a shader."""
 
@@ -85,7 +85,7 @@ class DmaData(Packet):
     dst_fixed: int = bits(6, 29, default=0)
 
 
-@packet(Op.DMA_DATA_FILL_MULTI, dwords=7)
+@packet(Opcode.DMA_DATA_FILL_MULTI, dwords=7)
 class DmaDataFillMulti(Packet):
     """Fill `dma_count` pieces of `byte_count` bytes, `byte_stride` apart."""
 
@@ -124,7 +124,7 @@ ATOMICS = {
 } | {0: "read", 26: "clamp_sub_rtn_32", 27: "cond_sub_rtn_32", 32: "write", 91: "nop_rtn0", 123: "nop_ack"}
 
 
-@packet(Op.ATOMIC_MEM, dwords=9)
+@packet(Opcode.ATOMIC_MEM, dwords=9)
 class AtomicMem(Packet):
     """One GL2 atomic, or one repeated until its compare is satisfied. System memory needs PCIe atomics."""
 
@@ -143,7 +143,7 @@ class AtomicMem(Packet):
     cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=CACHE_LABELS)
 
 
-@packet(Op.COND_WRITE, dwords=9)
+@packet(Opcode.COND_WRITE, dwords=9)
 class CondWrite(Packet):
     """Write `data` if (value at `poll_address` & mask) FUNCTION reference."""
 
@@ -158,7 +158,7 @@ class CondWrite(Packet):
     wr_confirm: int = bits(1, 20, default=0)
 
 
-@packet(Op.TIMESTAMP, dwords=6)
+@packet(Opcode.TIMESTAMP, dwords=6)
 class Timestamp(Packet):
     """Write 64-bit timestamps: at the top of the pipe, at its bottom, or both."""
 

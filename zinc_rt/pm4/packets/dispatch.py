@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.layout import Packet, address, bits, word
-from zinc_rt.pm4.opcodes import Op
+from zinc_rt.pm4.opcodes import Opcode
+from zinc_rt.pm4.packet import Packet, address, bits, word
 
 
-@packet(Op.DISPATCH_DIRECT, dwords=5)
+@packet(Opcode.DISPATCH_DIRECT, dwords=5)
 class DispatchDirect(Packet):
     """Launch x * y * z workgroups, or threads where the initiator says USE_THREAD_DIMENSIONS."""
 
@@ -21,7 +21,7 @@ class DispatchDirect(Packet):
     initiator: int = word(4)
 
 
-@packet(Op.DISPATCH_INDIRECT, dwords=4)
+@packet(Opcode.DISPATCH_INDIRECT, dwords=4)
 class DispatchIndirect(Packet):
     """The compute engine's form: x, y, z are three dwords at `address`, a whole VA."""
 
@@ -29,14 +29,14 @@ class DispatchIndirect(Packet):
     initiator: int = word(3)
 
 
-@packet(Op.DISPATCH_TASK_STATE_INIT, dwords=3)
+@packet(Opcode.DISPATCH_TASK_STATE_INIT, dwords=3)
 class DispatchTaskStateInit(Packet):
     """Where the task ring's control buffer is; 256-byte aligned."""
 
     control_address: int = address(1)
 
 
-@packet(Op.DISPATCH_TASKMESH_DIRECT_ACE, dwords=6)
+@packet(Opcode.DISPATCH_TASKMESH_DIRECT_ACE, dwords=6)
 class DispatchTaskmeshDirectAce(Packet):
     """Launch task shaders for a graphics queue."""
 
@@ -47,7 +47,7 @@ class DispatchTaskmeshDirectAce(Packet):
     ring_entry_register: int = bits(5, 15, 0)
 
 
-@packet(Op.DISPATCH_TASKMESH_INDIRECT_MULTI_ACE, dwords=11)
+@packet(Opcode.DISPATCH_TASKMESH_INDIRECT_MULTI_ACE, dwords=11)
 class DispatchTaskmeshIndirectMultiAce(Packet):
     """Launch task shaders for a graphics queue, as often and as large as memory says."""
 
@@ -65,7 +65,7 @@ class DispatchTaskmeshIndirectMultiAce(Packet):
     dims_enable: int = bits(4, 3, default=0)
 
 
-@packet(Op.EXECUTE_INDIRECT_V2, dwords=13, on=GFX12)
+@packet(Opcode.EXECUTE_INDIRECT_V2, dwords=13, on=GFX12)
 class ExecuteIndirectV2(Packet):
     """Up to `max_count` dispatches described in memory."""
 

@@ -9,13 +9,13 @@ from typing import Self
 
 from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.layout import Packet, address, bits, payload
-from zinc_rt.pm4.opcodes import Op
+from zinc_rt.pm4.opcodes import Opcode
+from zinc_rt.pm4.packet import Packet, address, bits, payload
 
 INDICES = {0: "default", 1: "insert_vmid"}
 
 
-@packet(Op.SET_SH_REG, dwords=3, group=1)
+@packet(Opcode.SET_SH_REG, dwords=3, group=1)
 class SetShReg(Packet):
     """Set consecutive SH registers from 0x2C00 + `register` on. They keep their values; nothing launches."""
 
@@ -25,7 +25,7 @@ class SetShReg(Packet):
     vmid_shift: int = bits(1, 27, 23, default=0)
 
 
-@packet(Op.SET_SH_REG_INDEX, dwords=3, group=1)
+@packet(Opcode.SET_SH_REG_INDEX, dwords=3, group=1)
 class SetShRegIndex(Packet):
     """SET_SH_REG in a special way: index 3 combines a CU mask with the kernel's."""
 
@@ -35,7 +35,7 @@ class SetShRegIndex(Packet):
     vmid_shift: int = bits(1, 27, 23, default=0)
 
 
-@packet(Op.SET_UCONFIG_REG, dwords=3, group=1)
+@packet(Opcode.SET_UCONFIG_REG, dwords=3, group=1)
 class SetUconfigReg(Packet):
     """Set consecutive UCONFIG registers from 0xC000 + `register` on."""
 
@@ -43,7 +43,7 @@ class SetUconfigReg(Packet):
     values: tuple[int, ...] = payload(2)
 
 
-@packet(Op.SET_CONFIG_REG, dwords=3, group=1)
+@packet(Opcode.SET_CONFIG_REG, dwords=3, group=1)
 class SetConfigReg(Packet):
     """Set consecutive CONFIG registers from 0x2000 + `register` on: privileged on these chips."""
 
@@ -53,7 +53,7 @@ class SetConfigReg(Packet):
     vmid_shift: int = bits(1, 27, 23, default=0)
 
 
-@packet(Op.SET_QUEUE_REG, dwords=3, group=1)
+@packet(Opcode.SET_QUEUE_REG, dwords=3, group=1)
 class SetQueueReg(Packet):
     """Set registers of a hardware queue: the kernel's, not ours."""
 
@@ -63,21 +63,21 @@ class SetQueueReg(Packet):
     queue: int = bits(1, 25, 16, default=0)
 
 
-@packet(Op.SET_SH_REG_PAIRS, dwords=3, group=2, on=GFX12)
+@packet(Opcode.SET_SH_REG_PAIRS, dwords=3, group=2, on=GFX12)
 class SetShRegPairs(Packet):
     """Set SH registers that are not consecutive: (register, value) each."""
 
     writes: tuple[tuple[int, int], ...] = payload(1, "pairs")
 
 
-@packet(Op.SET_UCONFIG_REG_PAIRS, dwords=3, group=2, on=GFX12)
+@packet(Opcode.SET_UCONFIG_REG_PAIRS, dwords=3, group=2, on=GFX12)
 class SetUconfigRegPairs(Packet):
     """Set UCONFIG registers that are not consecutive: (register, value) each."""
 
     writes: tuple[tuple[int, int], ...] = payload(1, "pairs")
 
 
-@packet(Op.SET_SH_REG_PAIRS_PACKED, dwords=5, group=3)
+@packet(Opcode.SET_SH_REG_PAIRS_PACKED, dwords=5, group=3)
 class SetShRegPairsPacked(Packet):
     """SET_SH_REG_PAIRS with two registers a dword, so `writes` is even; `of` repeats one to make it so."""
 
@@ -90,7 +90,7 @@ class SetShRegPairsPacked(Packet):
         return cls(len(padded), padded)
 
 
-@packet(Op.SET_SH_REG_PAIRS_PACKED_N, dwords=5, group=3)
+@packet(Opcode.SET_SH_REG_PAIRS_PACKED_N, dwords=5, group=3)
 class SetShRegPairsPackedN(Packet):
     """SET_SH_REG_PAIRS_PACKED for few registers."""
 
@@ -103,7 +103,7 @@ class SetShRegPairsPackedN(Packet):
         return cls(len(padded), padded)
 
 
-@packet(Op.LOAD_SH_REG_INDEX, dwords=5)
+@packet(Opcode.LOAD_SH_REG_INDEX, dwords=5)
 class LoadShRegIndex(Packet):
     """Load SH registers from memory. The lowest bits of the address dword hold `index`."""
 
@@ -120,7 +120,7 @@ class LoadShRegIndex(Packet):
         return self.address_dw << 2 | self.address_hi << 32
 
 
-@packet(Op.SET_BASE, dwords=4, on=GFX12)
+@packet(Opcode.SET_BASE, dwords=4, on=GFX12)
 class SetBase(Packet):
     """Set the base address that EXECUTE_INDIRECT_V2 counts from."""
 

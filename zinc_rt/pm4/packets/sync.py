@@ -9,8 +9,8 @@ from typing import Self
 
 from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.generation import GFX11
-from zinc_rt.pm4.layout import Packet, address, bits, pair, word
-from zinc_rt.pm4.opcodes import Op
+from zinc_rt.pm4.opcodes import Opcode
+from zinc_rt.pm4.packet import Packet, address, bits, pair, word
 from zinc_rt.pm4.packets.names import CACHE, CACHE_LABELS, FUNCTIONS
 
 EVERYTHING_256B = (1 << 40) - 1
@@ -38,7 +38,7 @@ EVENT_INDICES = {0: "other", 2: "sample_pipelinestat", 4: "cs_partial_flush"}
 EVENT_INDICES_GFX11 = EVENT_INDICES | {index: f"sample_streamoutstats_{index - 8}" for index in (8, 9, 10, 11)}
 
 
-@packet(Op.ACQUIRE_MEM, dwords=8)
+@packet(Opcode.ACQUIRE_MEM, dwords=8)
 class AcquireMem(Packet):
     """Cache operations over a range, by default all of memory, before what follows.
 
@@ -64,7 +64,7 @@ INTERRUPT_SELECTS = {
 }
 
 
-@packet(Op.RELEASE_MEM, dwords=8)
+@packet(Opcode.RELEASE_MEM, dwords=8)
 class ReleaseMem(Packet):
     """At the end of all earlier work: cache operations, then `data` to `address`, then perhaps an interrupt.
 
@@ -98,7 +98,7 @@ SPACES = {0: "register", 1: "memory"}
 WAIT_OPERATIONS = {0: "wait", 1: "write_wait_write", 3: "wait_preemptable"}
 
 
-@packet(Op.WAIT_REG_MEM, dwords=7)
+@packet(Opcode.WAIT_REG_MEM, dwords=7)
 class WaitRegMem(Packet):
     """Stall the queue until (value at `address` & mask) FUNCTION reference, unsigned. There is no time-out.
 
@@ -124,7 +124,7 @@ class WaitRegMem(Packet):
         return cls(write | poll << 32, value, mask, mem_space=0, operation=1)
 
 
-@packet(Op.WAIT_REG_MEM64, dwords=9)
+@packet(Opcode.WAIT_REG_MEM64, dwords=9)
 class WaitRegMem64(Packet):
     """WAIT_REG_MEM over 64 bits: what waits on a user-queue fence (va, value)."""
 
@@ -141,7 +141,7 @@ class WaitRegMem64(Packet):
     mes_action: int = bits(1, 24, default=0)
 
 
-@packet(Op.EVENT_WRITE, dwords=(2, 4))
+@packet(Opcode.EVENT_WRITE, dwords=(2, 4))
 class EventWrite(Packet):
     """Send an event down the pipe. Two dwords, or four with the address that a sample event writes to."""
 
@@ -157,14 +157,14 @@ class EventWrite(Packet):
         return cls(CS_PARTIAL_FLUSH, 4)
 
 
-@packet(Op.HDP_FLUSH, dwords=2)
+@packet(Opcode.HDP_FLUSH, dwords=2)
 class HdpFlush(Packet):
     """Push what the CPU wrote through the BAR out to VRAM."""
 
     dummy: int = word(1, default=0)
 
 
-@packet(Op.ATOMIC_GDS, dwords=11, on=GFX11)
+@packet(Opcode.ATOMIC_GDS, dwords=11, on=GFX11)
 class AtomicGds(Packet):
     """An atomic on the global data share, which gfx12 no longer has."""
 

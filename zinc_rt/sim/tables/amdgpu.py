@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sim.tables.structs import Array, Ioctl, Layout, by_key, s32, u16, u32, u64
+from zinc_rt.sim.tables.structs import Array, IoctlRow, StructLayout, by_key, s32, u16, u32, u64
 
 AMDGPU_GEM_DOMAIN_CPU = 1
 AMDGPU_GEM_DOMAIN_GTT = 2
@@ -71,7 +71,7 @@ AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST = 2
 AMDGPU_CTX_QUERY2_FLAGS_GUILTY = 4
 AMDGPU_CTX_QUERY2_FLAGS_RESET_IN_PROGRESS = 0x20
 
-GEM_CREATE = Layout(
+GEM_CREATE = StructLayout(
     "union drm_amdgpu_gem_create",
     32,
     {
@@ -82,7 +82,7 @@ GEM_CREATE = Layout(
         "handle": u32(0, "out.handle"),
     },
 )
-GEM_MMAP = Layout(
+GEM_MMAP = StructLayout(
     "union drm_amdgpu_gem_mmap",
     8,
     {
@@ -90,7 +90,7 @@ GEM_MMAP = Layout(
         "addr_ptr": u64(0, "out.addr_ptr"),
     },
 )
-GEM_USERPTR = Layout(
+GEM_USERPTR = StructLayout(
     "struct drm_amdgpu_gem_userptr",
     24,
     {
@@ -100,7 +100,7 @@ GEM_USERPTR = Layout(
         "handle": u32(20),
     },
 )
-GEM_VA = Layout(
+GEM_VA = StructLayout(
     "struct drm_amdgpu_gem_va",
     64,
     {
@@ -118,7 +118,7 @@ GEM_VA = Layout(
     },
     (Array("input_fence_syncobj_handles", "num_syncobj_handles", 4, "in"),),
 )
-GEM_OP = Layout(
+GEM_OP = StructLayout(
     "struct drm_amdgpu_gem_op",
     24,
     {
@@ -129,7 +129,7 @@ GEM_OP = Layout(
         "padding": u32(20),
     },
 )
-CTX = Layout(
+CTX = StructLayout(
     "union drm_amdgpu_ctx",
     16,
     {
@@ -143,7 +143,7 @@ CTX = Layout(
         "reset_status": u32(12, "out.state.reset_status"),
     },
 )
-CS = Layout(
+CS = StructLayout(
     "union drm_amdgpu_cs",
     24,
     {
@@ -154,7 +154,7 @@ CS = Layout(
         "chunks": u64(16, "in.chunks"),
     },
 )
-INFO = Layout(
+INFO = StructLayout(
     "struct drm_amdgpu_info",
     32,
     {
@@ -170,7 +170,7 @@ INFO = Layout(
     },
     (Array("return_pointer", "return_size", 1, "both"),),
 )
-INFO_FIRMWARE = Layout(
+INFO_FIRMWARE = StructLayout(
     "struct drm_amdgpu_info_firmware",
     8,
     {
@@ -178,7 +178,7 @@ INFO_FIRMWARE = Layout(
         "feature": u32(4),
     },
 )
-INFO_HW_IP = Layout(
+INFO_HW_IP = StructLayout(
     "struct drm_amdgpu_info_hw_ip",
     40,
     {
@@ -192,7 +192,7 @@ INFO_HW_IP = Layout(
         "userq_num_slots": u32(32),
     },
 )
-INFO_DEVICE = Layout(
+INFO_DEVICE = StructLayout(
     "struct drm_amdgpu_info_device",
     448,
     {
@@ -263,7 +263,7 @@ INFO_DEVICE = Layout(
         "pad": u32(440),
     },
 )
-INFO_MEMORY = Layout(
+INFO_MEMORY = StructLayout(
     "struct drm_amdgpu_memory_info",
     96,
     {
@@ -281,7 +281,7 @@ INFO_MEMORY = Layout(
         "gtt.max_allocation": u64(88),
     },
 )
-INFO_GPUVM_FAULT = Layout(
+INFO_GPUVM_FAULT = StructLayout(
     "struct drm_amdgpu_info_gpuvm_fault",
     16,
     {
@@ -290,7 +290,7 @@ INFO_GPUVM_FAULT = Layout(
         "vmhub": u32(12),
     },
 )
-INFO_UQ_METADATA = Layout(
+INFO_UQ_METADATA = StructLayout(
     "struct drm_amdgpu_info_uq_metadata",
     16,
     {
@@ -302,14 +302,14 @@ INFO_UQ_METADATA = Layout(
         "eop_alignment": u32(4, "compute.eop_alignment"),
     },
 )
-USERQ_MQD_COMPUTE = Layout(
+USERQ_MQD_COMPUTE = StructLayout(
     "struct drm_amdgpu_userq_mqd_compute_gfx11",
     8,
     {
         "eop_va": u64(0),
     },
 )
-USERQ = Layout(
+USERQ = StructLayout(
     "union drm_amdgpu_userq",
     72,
     {
@@ -329,7 +329,7 @@ USERQ = Layout(
     },
     (Array("mqd", "mqd_size", 1, "in"),),
 )
-USERQ_SIGNAL = Layout(
+USERQ_SIGNAL = StructLayout(
     "struct drm_amdgpu_userq_signal",
     48,
     {
@@ -350,7 +350,7 @@ USERQ_SIGNAL = Layout(
         Array("bo_write_handles", "num_bo_write_handles", 4, "in"),
     ),
 )
-USERQ_FENCE_INFO = Layout(
+USERQ_FENCE_INFO = StructLayout(
     "struct drm_amdgpu_userq_fence_info",
     16,
     {
@@ -358,7 +358,7 @@ USERQ_FENCE_INFO = Layout(
         "value": u64(8),
     },
 )
-USERQ_WAIT = Layout(
+USERQ_WAIT = StructLayout(
     "struct drm_amdgpu_userq_wait",
     72,
     {
@@ -387,16 +387,16 @@ USERQ_WAIT = Layout(
     ),
 )
 
-IOCTL_GEM_CREATE = Ioctl("DRM_IOCTL_AMDGPU_GEM_CREATE", "d", 0x40, "rw", GEM_CREATE)
-IOCTL_GEM_MMAP = Ioctl("DRM_IOCTL_AMDGPU_GEM_MMAP", "d", 0x41, "rw", GEM_MMAP)
-IOCTL_CTX = Ioctl("DRM_IOCTL_AMDGPU_CTX", "d", 0x42, "rw", CTX)
-IOCTL_CS = Ioctl("DRM_IOCTL_AMDGPU_CS", "d", 0x44, "rw", CS)
-IOCTL_INFO = Ioctl("DRM_IOCTL_AMDGPU_INFO", "d", 0x45, "w", INFO)
-IOCTL_GEM_VA = Ioctl("DRM_IOCTL_AMDGPU_GEM_VA", "d", 0x48, "w", GEM_VA)
-IOCTL_GEM_OP = Ioctl("DRM_IOCTL_AMDGPU_GEM_OP", "d", 0x50, "rw", GEM_OP)
-IOCTL_GEM_USERPTR = Ioctl("DRM_IOCTL_AMDGPU_GEM_USERPTR", "d", 0x51, "rw", GEM_USERPTR)
-IOCTL_USERQ = Ioctl("DRM_IOCTL_AMDGPU_USERQ", "d", 0x56, "rw", USERQ)
-IOCTL_USERQ_SIGNAL = Ioctl("DRM_IOCTL_AMDGPU_USERQ_SIGNAL", "d", 0x57, "rw", USERQ_SIGNAL)
-IOCTL_USERQ_WAIT = Ioctl("DRM_IOCTL_AMDGPU_USERQ_WAIT", "d", 0x58, "rw", USERQ_WAIT)
+IOCTL_GEM_CREATE = IoctlRow("DRM_IOCTL_AMDGPU_GEM_CREATE", "d", 0x40, "rw", GEM_CREATE)
+IOCTL_GEM_MMAP = IoctlRow("DRM_IOCTL_AMDGPU_GEM_MMAP", "d", 0x41, "rw", GEM_MMAP)
+IOCTL_CTX = IoctlRow("DRM_IOCTL_AMDGPU_CTX", "d", 0x42, "rw", CTX)
+IOCTL_CS = IoctlRow("DRM_IOCTL_AMDGPU_CS", "d", 0x44, "rw", CS)
+IOCTL_INFO = IoctlRow("DRM_IOCTL_AMDGPU_INFO", "d", 0x45, "w", INFO)
+IOCTL_GEM_VA = IoctlRow("DRM_IOCTL_AMDGPU_GEM_VA", "d", 0x48, "w", GEM_VA)
+IOCTL_GEM_OP = IoctlRow("DRM_IOCTL_AMDGPU_GEM_OP", "d", 0x50, "rw", GEM_OP)
+IOCTL_GEM_USERPTR = IoctlRow("DRM_IOCTL_AMDGPU_GEM_USERPTR", "d", 0x51, "rw", GEM_USERPTR)
+IOCTL_USERQ = IoctlRow("DRM_IOCTL_AMDGPU_USERQ", "d", 0x56, "rw", USERQ)
+IOCTL_USERQ_SIGNAL = IoctlRow("DRM_IOCTL_AMDGPU_USERQ_SIGNAL", "d", 0x57, "rw", USERQ_SIGNAL)
+IOCTL_USERQ_WAIT = IoctlRow("DRM_IOCTL_AMDGPU_USERQ_WAIT", "d", 0x58, "rw", USERQ_WAIT)
 
-IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, Ioctl)))
+IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, IoctlRow)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sim.tables.structs import Array, Ioctl, Layout, by_key, s32, s64, u32, u64
+from zinc_rt.sim.tables.structs import Array, IoctlRow, StructLayout, by_key, s32, s64, u32, u64
 
 DRM_CAP_SYNCOBJ = 19
 DRM_CAP_SYNCOBJ_TIMELINE = 20
@@ -13,7 +13,7 @@ DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE = 4
 DRM_SYNCOBJ_WAIT_FLAGS_WAIT_DEADLINE = 8
 DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED = 1
 
-VERSION = Layout(
+VERSION = StructLayout(
     "struct drm_version",
     64,
     {
@@ -33,7 +33,7 @@ VERSION = Layout(
         Array("desc", "desc_len", 1, "out"),
     ),
 )
-GEM_CLOSE = Layout(
+GEM_CLOSE = StructLayout(
     "struct drm_gem_close",
     8,
     {
@@ -41,7 +41,7 @@ GEM_CLOSE = Layout(
         "pad": u32(4),
     },
 )
-GET_CAP = Layout(
+GET_CAP = StructLayout(
     "struct drm_get_cap",
     16,
     {
@@ -49,7 +49,7 @@ GET_CAP = Layout(
         "value": u64(8),
     },
 )
-PRIME_HANDLE = Layout(
+PRIME_HANDLE = StructLayout(
     "struct drm_prime_handle",
     12,
     {
@@ -58,7 +58,7 @@ PRIME_HANDLE = Layout(
         "fd": s32(8),
     },
 )
-SYNCOBJ_CREATE = Layout(
+SYNCOBJ_CREATE = StructLayout(
     "struct drm_syncobj_create",
     8,
     {
@@ -66,7 +66,7 @@ SYNCOBJ_CREATE = Layout(
         "flags": u32(4),
     },
 )
-SYNCOBJ_DESTROY = Layout(
+SYNCOBJ_DESTROY = StructLayout(
     "struct drm_syncobj_destroy",
     8,
     {
@@ -74,7 +74,7 @@ SYNCOBJ_DESTROY = Layout(
         "pad": u32(4),
     },
 )
-SYNCOBJ_WAIT = Layout(
+SYNCOBJ_WAIT = StructLayout(
     "struct drm_syncobj_wait",
     40,
     {
@@ -88,7 +88,7 @@ SYNCOBJ_WAIT = Layout(
     },
     (Array("handles", "count_handles", 4, "in"),),
 )
-SYNCOBJ_TIMELINE_WAIT = Layout(
+SYNCOBJ_TIMELINE_WAIT = StructLayout(
     "struct drm_syncobj_timeline_wait",
     48,
     {
@@ -106,7 +106,7 @@ SYNCOBJ_TIMELINE_WAIT = Layout(
         Array("points", "count_handles", 8, "in"),
     ),
 )
-SYNCOBJ_ARRAY = Layout(
+SYNCOBJ_ARRAY = StructLayout(
     "struct drm_syncobj_array",
     16,
     {
@@ -116,7 +116,7 @@ SYNCOBJ_ARRAY = Layout(
     },
     (Array("handles", "count_handles", 4, "in"),),
 )
-SYNCOBJ_TIMELINE_SIGNAL = Layout(
+SYNCOBJ_TIMELINE_SIGNAL = StructLayout(
     "struct drm_syncobj_timeline_array",
     24,
     {
@@ -130,7 +130,7 @@ SYNCOBJ_TIMELINE_SIGNAL = Layout(
         Array("points", "count_handles", 8, "in"),
     ),
 )
-SYNCOBJ_QUERY = Layout(
+SYNCOBJ_QUERY = StructLayout(
     "struct drm_syncobj_timeline_array",
     24,
     {
@@ -145,20 +145,20 @@ SYNCOBJ_QUERY = Layout(
     ),
 )
 
-IOCTL_VERSION = Ioctl("DRM_IOCTL_VERSION", "d", 0x00, "rw", VERSION)
-IOCTL_GEM_CLOSE = Ioctl("DRM_IOCTL_GEM_CLOSE", "d", 0x09, "w", GEM_CLOSE)
-IOCTL_GET_CAP = Ioctl("DRM_IOCTL_GET_CAP", "d", 0x0C, "rw", GET_CAP)
-IOCTL_PRIME_HANDLE_TO_FD = Ioctl("DRM_IOCTL_PRIME_HANDLE_TO_FD", "d", 0x2D, "rw", PRIME_HANDLE)
-IOCTL_PRIME_FD_TO_HANDLE = Ioctl("DRM_IOCTL_PRIME_FD_TO_HANDLE", "d", 0x2E, "rw", PRIME_HANDLE)
-IOCTL_SYNCOBJ_CREATE = Ioctl("DRM_IOCTL_SYNCOBJ_CREATE", "d", 0xBF, "rw", SYNCOBJ_CREATE)
-IOCTL_SYNCOBJ_DESTROY = Ioctl("DRM_IOCTL_SYNCOBJ_DESTROY", "d", 0xC0, "rw", SYNCOBJ_DESTROY)
-IOCTL_SYNCOBJ_WAIT = Ioctl("DRM_IOCTL_SYNCOBJ_WAIT", "d", 0xC3, "rw", SYNCOBJ_WAIT)
-IOCTL_SYNCOBJ_RESET = Ioctl("DRM_IOCTL_SYNCOBJ_RESET", "d", 0xC4, "rw", SYNCOBJ_ARRAY)
-IOCTL_SYNCOBJ_SIGNAL = Ioctl("DRM_IOCTL_SYNCOBJ_SIGNAL", "d", 0xC5, "rw", SYNCOBJ_ARRAY)
-IOCTL_SYNCOBJ_TIMELINE_WAIT = Ioctl("DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT", "d", 0xCA, "rw", SYNCOBJ_TIMELINE_WAIT)
-IOCTL_SYNCOBJ_QUERY = Ioctl("DRM_IOCTL_SYNCOBJ_QUERY", "d", 0xCB, "rw", SYNCOBJ_QUERY)
-IOCTL_SYNCOBJ_TIMELINE_SIGNAL = Ioctl(
+IOCTL_VERSION = IoctlRow("DRM_IOCTL_VERSION", "d", 0x00, "rw", VERSION)
+IOCTL_GEM_CLOSE = IoctlRow("DRM_IOCTL_GEM_CLOSE", "d", 0x09, "w", GEM_CLOSE)
+IOCTL_GET_CAP = IoctlRow("DRM_IOCTL_GET_CAP", "d", 0x0C, "rw", GET_CAP)
+IOCTL_PRIME_HANDLE_TO_FD = IoctlRow("DRM_IOCTL_PRIME_HANDLE_TO_FD", "d", 0x2D, "rw", PRIME_HANDLE)
+IOCTL_PRIME_FD_TO_HANDLE = IoctlRow("DRM_IOCTL_PRIME_FD_TO_HANDLE", "d", 0x2E, "rw", PRIME_HANDLE)
+IOCTL_SYNCOBJ_CREATE = IoctlRow("DRM_IOCTL_SYNCOBJ_CREATE", "d", 0xBF, "rw", SYNCOBJ_CREATE)
+IOCTL_SYNCOBJ_DESTROY = IoctlRow("DRM_IOCTL_SYNCOBJ_DESTROY", "d", 0xC0, "rw", SYNCOBJ_DESTROY)
+IOCTL_SYNCOBJ_WAIT = IoctlRow("DRM_IOCTL_SYNCOBJ_WAIT", "d", 0xC3, "rw", SYNCOBJ_WAIT)
+IOCTL_SYNCOBJ_RESET = IoctlRow("DRM_IOCTL_SYNCOBJ_RESET", "d", 0xC4, "rw", SYNCOBJ_ARRAY)
+IOCTL_SYNCOBJ_SIGNAL = IoctlRow("DRM_IOCTL_SYNCOBJ_SIGNAL", "d", 0xC5, "rw", SYNCOBJ_ARRAY)
+IOCTL_SYNCOBJ_TIMELINE_WAIT = IoctlRow("DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT", "d", 0xCA, "rw", SYNCOBJ_TIMELINE_WAIT)
+IOCTL_SYNCOBJ_QUERY = IoctlRow("DRM_IOCTL_SYNCOBJ_QUERY", "d", 0xCB, "rw", SYNCOBJ_QUERY)
+IOCTL_SYNCOBJ_TIMELINE_SIGNAL = IoctlRow(
     "DRM_IOCTL_SYNCOBJ_TIMELINE_SIGNAL", "d", 0xCD, "rw", SYNCOBJ_TIMELINE_SIGNAL
 )
 
-IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, Ioctl)))
+IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, IoctlRow)))

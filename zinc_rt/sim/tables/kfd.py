@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sim.tables.structs import Array, Ioctl, Layout, by_key, s32, u32, u64
+from zinc_rt.sim.tables.structs import Array, IoctlRow, StructLayout, by_key, s32, u32, u64
 
 KFD_IOC_QUEUE_TYPE_COMPUTE = 0
 KFD_IOC_QUEUE_TYPE_SDMA = 1
@@ -39,7 +39,7 @@ KFD_HW_EXCEPTION_PER_ENGINE_RESET = 1
 KFD_HW_EXCEPTION_GPU_HANG = 0
 KFD_RUNTIME_ENABLE_MODE_ENABLE_MASK = 1
 
-GET_VERSION = Layout(
+GET_VERSION = StructLayout(
     "struct kfd_ioctl_get_version_args",
     8,
     {
@@ -47,7 +47,7 @@ GET_VERSION = Layout(
         "minor_version": u32(4),
     },
 )
-CREATE_QUEUE = Layout(
+CREATE_QUEUE = StructLayout(
     "struct kfd_ioctl_create_queue_args",
     96,
     {
@@ -70,7 +70,7 @@ CREATE_QUEUE = Layout(
         "metadata_ring_size": u32(92),
     },
 )
-DESTROY_QUEUE = Layout(
+DESTROY_QUEUE = StructLayout(
     "struct kfd_ioctl_destroy_queue_args",
     8,
     {
@@ -78,7 +78,7 @@ DESTROY_QUEUE = Layout(
         "pad": u32(4),
     },
 )
-UPDATE_QUEUE = Layout(
+UPDATE_QUEUE = StructLayout(
     "struct kfd_ioctl_update_queue_args",
     24,
     {
@@ -89,7 +89,7 @@ UPDATE_QUEUE = Layout(
         "queue_priority": u32(20),
     },
 )
-SET_CU_MASK = Layout(
+SET_CU_MASK = StructLayout(
     "struct kfd_ioctl_set_cu_mask_args",
     16,
     {
@@ -99,7 +99,7 @@ SET_CU_MASK = Layout(
     },
     (Array("cu_mask_ptr", "num_cu_mask", 4, "in", per=32),),
 )
-GET_QUEUE_WAVE_STATE = Layout(
+GET_QUEUE_WAVE_STATE = StructLayout(
     "struct kfd_ioctl_get_queue_wave_state_args",
     24,
     {
@@ -110,7 +110,7 @@ GET_QUEUE_WAVE_STATE = Layout(
         "pad": u32(20),
     },
 )
-GET_AVAILABLE_MEMORY = Layout(
+GET_AVAILABLE_MEMORY = StructLayout(
     "struct kfd_ioctl_get_available_memory_args",
     16,
     {
@@ -119,7 +119,7 @@ GET_AVAILABLE_MEMORY = Layout(
         "pad": u32(12),
     },
 )
-SET_MEMORY_POLICY = Layout(
+SET_MEMORY_POLICY = StructLayout(
     "struct kfd_ioctl_set_memory_policy_args",
     32,
     {
@@ -131,7 +131,7 @@ SET_MEMORY_POLICY = Layout(
         "misc_process_flag": u32(28),
     },
 )
-GET_CLOCK_COUNTERS = Layout(
+GET_CLOCK_COUNTERS = StructLayout(
     "struct kfd_ioctl_get_clock_counters_args",
     40,
     {
@@ -143,7 +143,7 @@ GET_CLOCK_COUNTERS = Layout(
         "pad": u32(36),
     },
 )
-PROCESS_DEVICE_APERTURES = Layout(
+PROCESS_DEVICE_APERTURES = StructLayout(
     "struct kfd_process_device_apertures",
     56,
     {
@@ -157,12 +157,12 @@ PROCESS_DEVICE_APERTURES = Layout(
         "pad": u32(52),
     },
 )
-GET_PROCESS_APERTURES = Layout(
+GET_PROCESS_APERTURES = StructLayout(
     "struct kfd_ioctl_get_process_apertures_args",
     400,
     {"num_of_nodes": u32(392), "pad": u32(396)},  # before them 7 of the structs above
 )
-GET_PROCESS_APERTURES_NEW = Layout(
+GET_PROCESS_APERTURES_NEW = StructLayout(
     "struct kfd_ioctl_get_process_apertures_new_args",
     16,
     {
@@ -172,7 +172,7 @@ GET_PROCESS_APERTURES_NEW = Layout(
     },
     (Array("kfd_process_device_apertures_ptr", "num_of_nodes", 56, "out"),),
 )
-CREATE_EVENT = Layout(
+CREATE_EVENT = StructLayout(
     "struct kfd_ioctl_create_event_args",
     32,
     {
@@ -185,7 +185,7 @@ CREATE_EVENT = Layout(
         "event_slot_index": u32(28),
     },
 )
-DESTROY_EVENT = Layout(
+DESTROY_EVENT = StructLayout(
     "struct kfd_ioctl_destroy_event_args",
     8,
     {
@@ -193,7 +193,7 @@ DESTROY_EVENT = Layout(
         "pad": u32(4),
     },
 )
-SET_EVENT = Layout(
+SET_EVENT = StructLayout(
     "struct kfd_ioctl_set_event_args",
     8,
     {
@@ -201,7 +201,7 @@ SET_EVENT = Layout(
         "pad": u32(4),
     },
 )
-RESET_EVENT = Layout(
+RESET_EVENT = StructLayout(
     "struct kfd_ioctl_reset_event_args",
     8,
     {
@@ -209,7 +209,7 @@ RESET_EVENT = Layout(
         "pad": u32(4),
     },
 )
-EVENT_DATA = Layout(
+EVENT_DATA = StructLayout(
     "struct kfd_event_data",
     48,
     {
@@ -230,7 +230,7 @@ EVENT_DATA = Layout(
         "pad": u32(44),
     },
 )
-WAIT_EVENTS = Layout(
+WAIT_EVENTS = StructLayout(
     "struct kfd_ioctl_wait_events_args",
     24,
     {
@@ -242,7 +242,7 @@ WAIT_EVENTS = Layout(
     },
     (Array("events_ptr", "num_events", 48, "both"),),
 )
-SET_SCRATCH_BACKING_VA = Layout(
+SET_SCRATCH_BACKING_VA = StructLayout(
     "struct kfd_ioctl_set_scratch_backing_va_args",
     16,
     {
@@ -251,7 +251,7 @@ SET_SCRATCH_BACKING_VA = Layout(
         "pad": u32(12),
     },
 )
-GET_TILE_CONFIG = Layout(
+GET_TILE_CONFIG = StructLayout(
     "struct kfd_ioctl_get_tile_config_args",
     40,
     {
@@ -269,7 +269,7 @@ GET_TILE_CONFIG = Layout(
         Array("macro_tile_config_ptr", "num_macro_tile_configs", 4, "out"),
     ),
 )
-SET_TRAP_HANDLER = Layout(
+SET_TRAP_HANDLER = StructLayout(
     "struct kfd_ioctl_set_trap_handler_args",
     24,
     {
@@ -279,7 +279,7 @@ SET_TRAP_HANDLER = Layout(
         "pad": u32(20),
     },
 )
-ACQUIRE_VM = Layout(
+ACQUIRE_VM = StructLayout(
     "struct kfd_ioctl_acquire_vm_args",
     8,
     {
@@ -287,7 +287,7 @@ ACQUIRE_VM = Layout(
         "gpu_id": u32(4),
     },
 )
-ALLOC_MEMORY_OF_GPU = Layout(
+ALLOC_MEMORY_OF_GPU = StructLayout(
     "struct kfd_ioctl_alloc_memory_of_gpu_args",
     40,
     {
@@ -299,14 +299,14 @@ ALLOC_MEMORY_OF_GPU = Layout(
         "flags": u32(36),
     },
 )
-FREE_MEMORY_OF_GPU = Layout(
+FREE_MEMORY_OF_GPU = StructLayout(
     "struct kfd_ioctl_free_memory_of_gpu_args",
     8,
     {
         "handle": u64(0),
     },
 )
-MAP_MEMORY_TO_GPU = Layout(
+MAP_MEMORY_TO_GPU = StructLayout(
     "struct kfd_ioctl_map_memory_to_gpu_args",
     24,
     {
@@ -317,7 +317,7 @@ MAP_MEMORY_TO_GPU = Layout(
     },
     (Array("device_ids_array_ptr", "n_devices", 4, "in"),),
 )
-UNMAP_MEMORY_FROM_GPU = Layout(
+UNMAP_MEMORY_FROM_GPU = StructLayout(
     "struct kfd_ioctl_unmap_memory_from_gpu_args",
     24,
     {
@@ -328,7 +328,7 @@ UNMAP_MEMORY_FROM_GPU = Layout(
     },
     (Array("device_ids_array_ptr", "n_devices", 4, "in"),),
 )
-ALLOC_QUEUE_GWS = Layout(
+ALLOC_QUEUE_GWS = StructLayout(
     "struct kfd_ioctl_alloc_queue_gws_args",
     16,
     {
@@ -338,7 +338,7 @@ ALLOC_QUEUE_GWS = Layout(
         "pad": u32(12),
     },
 )
-GET_DMABUF_INFO = Layout(
+GET_DMABUF_INFO = StructLayout(
     "struct kfd_ioctl_get_dmabuf_info_args",
     32,
     {
@@ -351,7 +351,7 @@ GET_DMABUF_INFO = Layout(
     },
     (Array("metadata_ptr", "metadata_size", 1, "out"),),
 )
-IMPORT_DMABUF = Layout(
+IMPORT_DMABUF = StructLayout(
     "struct kfd_ioctl_import_dmabuf_args",
     24,
     {
@@ -361,7 +361,7 @@ IMPORT_DMABUF = Layout(
         "dmabuf_fd": u32(20),
     },
 )
-EXPORT_DMABUF = Layout(
+EXPORT_DMABUF = StructLayout(
     "struct kfd_ioctl_export_dmabuf_args",
     16,
     {
@@ -370,7 +370,7 @@ EXPORT_DMABUF = Layout(
         "dmabuf_fd": u32(12),
     },
 )
-SMI_EVENTS = Layout(
+SMI_EVENTS = StructLayout(
     "struct kfd_ioctl_smi_events_args",
     8,
     {
@@ -378,14 +378,14 @@ SMI_EVENTS = Layout(
         "anon_fd": u32(4),
     },
 )
-SET_XNACK_MODE = Layout(
+SET_XNACK_MODE = StructLayout(
     "struct kfd_ioctl_set_xnack_mode_args",
     4,
     {
         "xnack_enabled": s32(0),
     },
 )
-RUNTIME_ENABLE = Layout(
+RUNTIME_ENABLE = StructLayout(
     "struct kfd_ioctl_runtime_enable_args",
     16,
     {
@@ -394,7 +394,7 @@ RUNTIME_ENABLE = Layout(
         "capabilities_mask": u32(12),
     },
 )
-DBG_REGISTER = Layout(
+DBG_REGISTER = StructLayout(
     "struct kfd_ioctl_dbg_register_args",
     8,
     {
@@ -402,7 +402,7 @@ DBG_REGISTER = Layout(
         "pad": u32(4),
     },
 )
-DBG_UNREGISTER = Layout(
+DBG_UNREGISTER = StructLayout(
     "struct kfd_ioctl_dbg_unregister_args",
     8,
     {
@@ -410,7 +410,7 @@ DBG_UNREGISTER = Layout(
         "pad": u32(4),
     },
 )
-DBG_ADDRESS_WATCH = Layout(
+DBG_ADDRESS_WATCH = StructLayout(
     "struct kfd_ioctl_dbg_address_watch_args",
     16,
     {
@@ -419,7 +419,7 @@ DBG_ADDRESS_WATCH = Layout(
         "buf_size_in_bytes": u32(12),
     },
 )
-DBG_WAVE_CONTROL = Layout(
+DBG_WAVE_CONTROL = StructLayout(
     "struct kfd_ioctl_dbg_wave_control_args",
     16,
     {
@@ -428,7 +428,7 @@ DBG_WAVE_CONTROL = Layout(
         "buf_size_in_bytes": u32(12),
     },
 )
-SVM = Layout(
+SVM = StructLayout(
     "struct kfd_ioctl_svm_args",
     24,
     {
@@ -438,7 +438,7 @@ SVM = Layout(
         "nattr": u32(20),
     },
 )
-CRIU = Layout(
+CRIU = StructLayout(
     "struct kfd_ioctl_criu_args",
     56,
     {
@@ -453,7 +453,7 @@ CRIU = Layout(
         "op": u32(48),
     },
 )
-DBG_TRAP = Layout(
+DBG_TRAP = StructLayout(
     "struct kfd_ioctl_dbg_trap_args",
     32,
     {
@@ -461,7 +461,7 @@ DBG_TRAP = Layout(
         "op": u32(4),
     },
 )
-PROFILER = Layout(
+PROFILER = StructLayout(
     "struct kfd_ioctl_profiler_args",
     16,
     {
@@ -469,47 +469,47 @@ PROFILER = Layout(
     },
 )
 
-IOC_GET_VERSION = Ioctl("AMDKFD_IOC_GET_VERSION", "K", 0x01, "r", GET_VERSION)
-IOC_CREATE_QUEUE = Ioctl("AMDKFD_IOC_CREATE_QUEUE", "K", 0x02, "rw", CREATE_QUEUE)
-IOC_DESTROY_QUEUE = Ioctl("AMDKFD_IOC_DESTROY_QUEUE", "K", 0x03, "rw", DESTROY_QUEUE)
-IOC_SET_MEMORY_POLICY = Ioctl("AMDKFD_IOC_SET_MEMORY_POLICY", "K", 0x04, "w", SET_MEMORY_POLICY)
-IOC_GET_CLOCK_COUNTERS = Ioctl("AMDKFD_IOC_GET_CLOCK_COUNTERS", "K", 0x05, "rw", GET_CLOCK_COUNTERS)
-IOC_GET_PROCESS_APERTURES = Ioctl("AMDKFD_IOC_GET_PROCESS_APERTURES", "K", 0x06, "r", GET_PROCESS_APERTURES)
-IOC_UPDATE_QUEUE = Ioctl("AMDKFD_IOC_UPDATE_QUEUE", "K", 0x07, "w", UPDATE_QUEUE)
-IOC_CREATE_EVENT = Ioctl("AMDKFD_IOC_CREATE_EVENT", "K", 0x08, "rw", CREATE_EVENT)
-IOC_DESTROY_EVENT = Ioctl("AMDKFD_IOC_DESTROY_EVENT", "K", 0x09, "w", DESTROY_EVENT)
-IOC_SET_EVENT = Ioctl("AMDKFD_IOC_SET_EVENT", "K", 0x0A, "w", SET_EVENT)
-IOC_RESET_EVENT = Ioctl("AMDKFD_IOC_RESET_EVENT", "K", 0x0B, "w", RESET_EVENT)
-IOC_WAIT_EVENTS = Ioctl("AMDKFD_IOC_WAIT_EVENTS", "K", 0x0C, "rw", WAIT_EVENTS)
-IOC_DBG_REGISTER = Ioctl("AMDKFD_IOC_DBG_REGISTER_DEPRECATED", "K", 0x0D, "w", DBG_REGISTER)
-IOC_DBG_UNREGISTER = Ioctl("AMDKFD_IOC_DBG_UNREGISTER_DEPRECATED", "K", 0x0E, "w", DBG_UNREGISTER)
-IOC_DBG_ADDRESS_WATCH = Ioctl("AMDKFD_IOC_DBG_ADDRESS_WATCH_DEPRECATED", "K", 0x0F, "w", DBG_ADDRESS_WATCH)
-IOC_DBG_WAVE_CONTROL = Ioctl("AMDKFD_IOC_DBG_WAVE_CONTROL_DEPRECATED", "K", 0x10, "w", DBG_WAVE_CONTROL)
-IOC_SET_SCRATCH_BACKING_VA = Ioctl("AMDKFD_IOC_SET_SCRATCH_BACKING_VA", "K", 0x11, "rw", SET_SCRATCH_BACKING_VA)
-IOC_GET_TILE_CONFIG = Ioctl("AMDKFD_IOC_GET_TILE_CONFIG", "K", 0x12, "rw", GET_TILE_CONFIG)
-IOC_SET_TRAP_HANDLER = Ioctl("AMDKFD_IOC_SET_TRAP_HANDLER", "K", 0x13, "w", SET_TRAP_HANDLER)
-IOC_GET_PROCESS_APERTURES_NEW = Ioctl(
+IOC_GET_VERSION = IoctlRow("AMDKFD_IOC_GET_VERSION", "K", 0x01, "r", GET_VERSION)
+IOC_CREATE_QUEUE = IoctlRow("AMDKFD_IOC_CREATE_QUEUE", "K", 0x02, "rw", CREATE_QUEUE)
+IOC_DESTROY_QUEUE = IoctlRow("AMDKFD_IOC_DESTROY_QUEUE", "K", 0x03, "rw", DESTROY_QUEUE)
+IOC_SET_MEMORY_POLICY = IoctlRow("AMDKFD_IOC_SET_MEMORY_POLICY", "K", 0x04, "w", SET_MEMORY_POLICY)
+IOC_GET_CLOCK_COUNTERS = IoctlRow("AMDKFD_IOC_GET_CLOCK_COUNTERS", "K", 0x05, "rw", GET_CLOCK_COUNTERS)
+IOC_GET_PROCESS_APERTURES = IoctlRow("AMDKFD_IOC_GET_PROCESS_APERTURES", "K", 0x06, "r", GET_PROCESS_APERTURES)
+IOC_UPDATE_QUEUE = IoctlRow("AMDKFD_IOC_UPDATE_QUEUE", "K", 0x07, "w", UPDATE_QUEUE)
+IOC_CREATE_EVENT = IoctlRow("AMDKFD_IOC_CREATE_EVENT", "K", 0x08, "rw", CREATE_EVENT)
+IOC_DESTROY_EVENT = IoctlRow("AMDKFD_IOC_DESTROY_EVENT", "K", 0x09, "w", DESTROY_EVENT)
+IOC_SET_EVENT = IoctlRow("AMDKFD_IOC_SET_EVENT", "K", 0x0A, "w", SET_EVENT)
+IOC_RESET_EVENT = IoctlRow("AMDKFD_IOC_RESET_EVENT", "K", 0x0B, "w", RESET_EVENT)
+IOC_WAIT_EVENTS = IoctlRow("AMDKFD_IOC_WAIT_EVENTS", "K", 0x0C, "rw", WAIT_EVENTS)
+IOC_DBG_REGISTER = IoctlRow("AMDKFD_IOC_DBG_REGISTER_DEPRECATED", "K", 0x0D, "w", DBG_REGISTER)
+IOC_DBG_UNREGISTER = IoctlRow("AMDKFD_IOC_DBG_UNREGISTER_DEPRECATED", "K", 0x0E, "w", DBG_UNREGISTER)
+IOC_DBG_ADDRESS_WATCH = IoctlRow("AMDKFD_IOC_DBG_ADDRESS_WATCH_DEPRECATED", "K", 0x0F, "w", DBG_ADDRESS_WATCH)
+IOC_DBG_WAVE_CONTROL = IoctlRow("AMDKFD_IOC_DBG_WAVE_CONTROL_DEPRECATED", "K", 0x10, "w", DBG_WAVE_CONTROL)
+IOC_SET_SCRATCH_BACKING_VA = IoctlRow("AMDKFD_IOC_SET_SCRATCH_BACKING_VA", "K", 0x11, "rw", SET_SCRATCH_BACKING_VA)
+IOC_GET_TILE_CONFIG = IoctlRow("AMDKFD_IOC_GET_TILE_CONFIG", "K", 0x12, "rw", GET_TILE_CONFIG)
+IOC_SET_TRAP_HANDLER = IoctlRow("AMDKFD_IOC_SET_TRAP_HANDLER", "K", 0x13, "w", SET_TRAP_HANDLER)
+IOC_GET_PROCESS_APERTURES_NEW = IoctlRow(
     "AMDKFD_IOC_GET_PROCESS_APERTURES_NEW", "K", 0x14, "rw", GET_PROCESS_APERTURES_NEW
 )
-IOC_ACQUIRE_VM = Ioctl("AMDKFD_IOC_ACQUIRE_VM", "K", 0x15, "w", ACQUIRE_VM)
-IOC_ALLOC_MEMORY_OF_GPU = Ioctl("AMDKFD_IOC_ALLOC_MEMORY_OF_GPU", "K", 0x16, "rw", ALLOC_MEMORY_OF_GPU)
-IOC_FREE_MEMORY_OF_GPU = Ioctl("AMDKFD_IOC_FREE_MEMORY_OF_GPU", "K", 0x17, "w", FREE_MEMORY_OF_GPU)
-IOC_MAP_MEMORY_TO_GPU = Ioctl("AMDKFD_IOC_MAP_MEMORY_TO_GPU", "K", 0x18, "rw", MAP_MEMORY_TO_GPU)
-IOC_UNMAP_MEMORY_FROM_GPU = Ioctl("AMDKFD_IOC_UNMAP_MEMORY_FROM_GPU", "K", 0x19, "rw", UNMAP_MEMORY_FROM_GPU)
-IOC_SET_CU_MASK = Ioctl("AMDKFD_IOC_SET_CU_MASK", "K", 0x1A, "w", SET_CU_MASK)
-IOC_GET_QUEUE_WAVE_STATE = Ioctl("AMDKFD_IOC_GET_QUEUE_WAVE_STATE", "K", 0x1B, "rw", GET_QUEUE_WAVE_STATE)
-IOC_GET_DMABUF_INFO = Ioctl("AMDKFD_IOC_GET_DMABUF_INFO", "K", 0x1C, "rw", GET_DMABUF_INFO)
-IOC_IMPORT_DMABUF = Ioctl("AMDKFD_IOC_IMPORT_DMABUF", "K", 0x1D, "rw", IMPORT_DMABUF)
-IOC_ALLOC_QUEUE_GWS = Ioctl("AMDKFD_IOC_ALLOC_QUEUE_GWS", "K", 0x1E, "rw", ALLOC_QUEUE_GWS)
-IOC_SMI_EVENTS = Ioctl("AMDKFD_IOC_SMI_EVENTS", "K", 0x1F, "rw", SMI_EVENTS)
-IOC_SVM = Ioctl("AMDKFD_IOC_SVM", "K", 0x20, "rw", SVM)
-IOC_SET_XNACK_MODE = Ioctl("AMDKFD_IOC_SET_XNACK_MODE", "K", 0x21, "rw", SET_XNACK_MODE)
-IOC_CRIU_OP = Ioctl("AMDKFD_IOC_CRIU_OP", "K", 0x22, "rw", CRIU)
-IOC_AVAILABLE_MEMORY = Ioctl("AMDKFD_IOC_AVAILABLE_MEMORY", "K", 0x23, "rw", GET_AVAILABLE_MEMORY)
-IOC_EXPORT_DMABUF = Ioctl("AMDKFD_IOC_EXPORT_DMABUF", "K", 0x24, "rw", EXPORT_DMABUF)
-IOC_RUNTIME_ENABLE = Ioctl("AMDKFD_IOC_RUNTIME_ENABLE", "K", 0x25, "rw", RUNTIME_ENABLE)
-IOC_DBG_TRAP = Ioctl("AMDKFD_IOC_DBG_TRAP", "K", 0x26, "rw", DBG_TRAP)
-IOC_CREATE_PROCESS = Ioctl("AMDKFD_IOC_CREATE_PROCESS", "K", 0x27, "")
-IOC_PROFILER = Ioctl("AMDKFD_IOC_PROFILER", "K", 0x28, "rw", PROFILER)
+IOC_ACQUIRE_VM = IoctlRow("AMDKFD_IOC_ACQUIRE_VM", "K", 0x15, "w", ACQUIRE_VM)
+IOC_ALLOC_MEMORY_OF_GPU = IoctlRow("AMDKFD_IOC_ALLOC_MEMORY_OF_GPU", "K", 0x16, "rw", ALLOC_MEMORY_OF_GPU)
+IOC_FREE_MEMORY_OF_GPU = IoctlRow("AMDKFD_IOC_FREE_MEMORY_OF_GPU", "K", 0x17, "w", FREE_MEMORY_OF_GPU)
+IOC_MAP_MEMORY_TO_GPU = IoctlRow("AMDKFD_IOC_MAP_MEMORY_TO_GPU", "K", 0x18, "rw", MAP_MEMORY_TO_GPU)
+IOC_UNMAP_MEMORY_FROM_GPU = IoctlRow("AMDKFD_IOC_UNMAP_MEMORY_FROM_GPU", "K", 0x19, "rw", UNMAP_MEMORY_FROM_GPU)
+IOC_SET_CU_MASK = IoctlRow("AMDKFD_IOC_SET_CU_MASK", "K", 0x1A, "w", SET_CU_MASK)
+IOC_GET_QUEUE_WAVE_STATE = IoctlRow("AMDKFD_IOC_GET_QUEUE_WAVE_STATE", "K", 0x1B, "rw", GET_QUEUE_WAVE_STATE)
+IOC_GET_DMABUF_INFO = IoctlRow("AMDKFD_IOC_GET_DMABUF_INFO", "K", 0x1C, "rw", GET_DMABUF_INFO)
+IOC_IMPORT_DMABUF = IoctlRow("AMDKFD_IOC_IMPORT_DMABUF", "K", 0x1D, "rw", IMPORT_DMABUF)
+IOC_ALLOC_QUEUE_GWS = IoctlRow("AMDKFD_IOC_ALLOC_QUEUE_GWS", "K", 0x1E, "rw", ALLOC_QUEUE_GWS)
+IOC_SMI_EVENTS = IoctlRow("AMDKFD_IOC_SMI_EVENTS", "K", 0x1F, "rw", SMI_EVENTS)
+IOC_SVM = IoctlRow("AMDKFD_IOC_SVM", "K", 0x20, "rw", SVM)
+IOC_SET_XNACK_MODE = IoctlRow("AMDKFD_IOC_SET_XNACK_MODE", "K", 0x21, "rw", SET_XNACK_MODE)
+IOC_CRIU_OP = IoctlRow("AMDKFD_IOC_CRIU_OP", "K", 0x22, "rw", CRIU)
+IOC_AVAILABLE_MEMORY = IoctlRow("AMDKFD_IOC_AVAILABLE_MEMORY", "K", 0x23, "rw", GET_AVAILABLE_MEMORY)
+IOC_EXPORT_DMABUF = IoctlRow("AMDKFD_IOC_EXPORT_DMABUF", "K", 0x24, "rw", EXPORT_DMABUF)
+IOC_RUNTIME_ENABLE = IoctlRow("AMDKFD_IOC_RUNTIME_ENABLE", "K", 0x25, "rw", RUNTIME_ENABLE)
+IOC_DBG_TRAP = IoctlRow("AMDKFD_IOC_DBG_TRAP", "K", 0x26, "rw", DBG_TRAP)
+IOC_CREATE_PROCESS = IoctlRow("AMDKFD_IOC_CREATE_PROCESS", "K", 0x27, "")
+IOC_PROFILER = IoctlRow("AMDKFD_IOC_PROFILER", "K", 0x28, "rw", PROFILER)
 
-IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, Ioctl)))
+IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, IoctlRow)))

@@ -27,7 +27,7 @@ _PLACE = re.compile(r"(\d+)(?:\+\d+(?:/(\d+))?|\[(\d+)(?::(\d+))?\])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TableField:
     """`width` bits from `low` on in `dword`, going on in the next one; with `group`: the rest of the packet."""
 
     name: str
@@ -45,14 +45,14 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PacketRow:
     """`grows`: dwords that a longer one has more, 0 where `sizes` are all."""
 
     name: str
     opcode: int
     sizes: tuple[int, ...]
     grows: int
-    fields: tuple[Field, ...]
+    fields: tuple[TableField, ...]
     on: tuple[Generation, ...]
 
     def takes(self, length_dw: int) -> bool:
@@ -69,18 +69,18 @@ class Row:
         return f"{text} or more" if self.grows == 1 else f"{text} + a multiple of {self.grows}"
 
 
-def row(name: str, opcode: int, sizes: str, fields: str, *, on: tuple[Generation, ...] = BOTH) -> Row:
+def row(name: str, opcode: int, sizes: str, fields: str, *, on: tuple[Generation, ...] = BOTH) -> PacketRow:
     size, _, grows = sizes.partition("+")
     found = [_field(text) for text in fields.split(";") if text.strip()]
-    return Row(name, opcode, tuple(map(int, size.split())), int(grows or 0), tuple(found), on)
+    return PacketRow(name, opcode, tuple(map(int, size.split())), int(grows or 0), tuple(found), on)
 
 
-def _field(text: str) -> Field:
+def _field(text: str) -> TableField:
     gfx12_only = "@12" in text
     head, mark, values = re.split(r"([=~])|$", text.replace("@12", ""), maxsplit=1)
     name, *place = head.split()
     if len(place) == 2:
-        return Field(name, int(place[1].removesuffix("..")), 0, 0, group=place[0])
+        return TableField(name, int(place[1].removesuffix("..")), 0, 0, group=place[0])
     match = _PLACE.fullmatch(place[0])
     assert match is not None, text
     dword, total, high, low = match.groups()
@@ -91,15 +91,15 @@ def _field(text: str) -> Field:
         bit, width = int(low or high), int(high) - int(low or high) + 1
     else:
         bit, width = 0, int(total or 64) if "+" in place[0] else 32
-    return Field(name, int(dword), bit, width, "", allowed, allowed_gfx11, mark != "~", gfx12_only)
+    return TableField(name, int(dword), bit, width, "", allowed, allowed_gfx11, mark != "~", gfx12_only)
 
 
-Make = Callable[[Sequence[int], int], Any]
+MakeView = Callable[[Sequence[int], int], Any]
 """(words, index of the header) -> a view: its row's fields as attributes (None where the size leaves one out),
 `name`, `dwords`, and `odd` where reserved bits are set or values have no meaning. All dwords must be there."""
 
 
-def reserved(of: Row, length_dw: int, generation: Generation) -> dict[int, int]:
+def reserved(of: PacketRow, length_dw: int, generation: Generation) -> dict[int, int]:
     """Bits that no field has, by dword; the header's are those below the opcode."""
     named = [0xFFFFFF00] + [0] * (length_dw - 1)
     for field in _present(of, length_dw, generation):
@@ -113,12 +113,12 @@ def reserved(of: Row, length_dw: int, generation: Generation) -> dict[int, int]:
     return {dword: ~mask & U32 for dword, mask in enumerate(named) if mask != U32}
 
 
-def _present(of: Row, length_dw: int, generation: Generation) -> list[Field]:
+def _present(of: PacketRow, length_dw: int, generation: Generation) -> list[TableField]:
     here = [field for field in of.fields if not (field.gfx12_only and generation is not Generation.GFX12)]
     return [field for field in here if field.dword < length_dw or field.group]
 
 
-def view(of: Row, length_dw: int, generation: Generation) -> Make:
+def view(of: PacketRow, length_dw: int, generation: Generation) -> MakeView:
     """The class that reads a packet of this size."""
     present = _present(of, length_dw, generation)
     used = [field.name for field in of.fields]
@@ -143,11 +143,11 @@ def view(of: Row, length_dw: int, generation: Generation) -> Make:
     lines += [f"  self.{name} = None" for name in used if name not in {field.name for field in present}]
     lines.append(f"  self.odd = {' or '.join(odd) or 'False'}")
     exec(compile("\n".join(lines), f"<view of {of.name}>", "exec"), scope)
-    made: Make = scope["View"]
+    made: MakeView = scope["View"]
     return made
 
 
-def _expression(field: Field, length_dw: int) -> str:
+def _expression(field: TableField, length_dw: int) -> str:
     if field.group:
         return _GROUPS[field.group].format(first=f"index + {field.dword}", end=f"index + {length_dw}")
     low = f"w{field.dword} >> {field.low}" if field.low else f"w{field.dword}"

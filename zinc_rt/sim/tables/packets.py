@@ -2,7 +2,7 @@
 
 Sources, for every row that names no other: PAL (GPUOpen-Drivers/pal, c5e80007 of April 2025), opcodes from
 gfx12_merged_pm4_it_opcodes.h, fields from gfx12_merged_f32_mec_pm4_packets.h, behind `|` the values of gfx11 from
-gfx9_plus_merged_f32_mec_pm4_packets.h. Fields are named as the functions in sim/execute use them.
+gfx9_plus_merged_f32_mec_pm4_packets.h. Fields are named as the functions in sim/cp/execute use them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zinc_rt.pm4.generation import GFX11, GFX12
-from zinc_rt.sim.tables.layout import Row, row
+from zinc_rt.sim.tables.layout import PacketRow, row
 
 # VGT_EVENT_TYPE of gfx12_merged_enum.h: the events that shipped software sends to the compute engine
 CS_PARTIAL_FLUSH = 0x07
@@ -41,7 +41,7 @@ _ATOMICS = """
 
 _FUNCTION = "0 1 2 3 4 5 6"
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[PacketRow, ...] = (
     row("NOP", 0x10, "1+1", "body values 1.."),
     row("SET_BASE", 0x11, "4", "base_index 1[3:0] = 6; address 2+3", on=GFX12),
     row("DISPATCH_DIRECT", 0x15, "5", "dim_x 1; dim_y 2; dim_z 3; initiator 4"),

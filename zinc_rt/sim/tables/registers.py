@@ -15,7 +15,7 @@ from zinc_rt.pm4.generation import Generation
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class RegisterSpace:
     """Registers [base, end) that one SET packet reaches, as absolute dword addresses."""
 
     name: str
@@ -23,9 +23,9 @@ class Space:
     end: int
 
 
-SH = Space("SH", 0x2C00, 0x3000)
-UCONFIG = Space("UCONFIG", 0xC000, 0x10000)
-CONFIG = Space("CONFIG", 0x2000, 0x2C00)  # privileged on these chips
+SH = RegisterSpace("SH", 0x2C00, 0x3000)
+UCONFIG = RegisterSpace("UCONFIG", 0xC000, 0x10000)
+CONFIG = RegisterSpace("CONFIG", 0x2000, 0x2C00)  # privileged on these chips
 
 # Offsets from SH's base that the device itself reads
 DISPATCH_INITIATOR = 0x200
@@ -41,7 +41,7 @@ CU_MASKS = (0x216, 0x217, 0x219, 0x21A, 0x22B, 0x22C, 0x22D, 0x22E, 0x223)  # ST
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class RegisterRow:
     """`bits`: those that have a field, by generation; a generation that lacks the register has no entry."""
 
     name: str
@@ -145,21 +145,21 @@ _TABLE = """
 """
 
 
-def _rows(text: str) -> dict[int, Register]:
+def _rows(text: str) -> dict[int, RegisterRow]:
     found = {}
     for line in text.split("\n"):
         if line:
             address, name, gfx12, gfx11, *privileged = line.split()
             pairs = ((Generation.GFX12, gfx12), (Generation.GFX11, gfx11))
             bits = {generation: int(mask, 0) for generation, mask in pairs if mask != "-"}
-            found[int(address, 0)] = Register(name, int(address, 0), bits, bool(privileged))
+            found[int(address, 0)] = RegisterRow(name, int(address, 0), bits, bool(privileged))
     return found
 
 
-BY_ADDRESS: Mapping[int, Register] = _rows(_TABLE)
+BY_ADDRESS: Mapping[int, RegisterRow] = _rows(_TABLE)
 
 
-def register_at(address: int, generation: Generation) -> Register | None:
+def register_at(address: int, generation: Generation) -> RegisterRow | None:
     found = BY_ADDRESS.get(address)
     return found if found is not None and generation in found.bits else None
 

@@ -55,7 +55,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Pointed:
+class CarriedArray:
     """One array of one call: `size_bytes` at `address` in the caller's process."""
 
     array: Array
@@ -64,7 +64,7 @@ class Pointed:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StructLayout:
     c_name: str
     size_bytes: int
     fields: Mapping[str, Member]
@@ -81,13 +81,13 @@ class Layout:
         """A copy; what `raw` lacks is zero, what it has beyond this struct is dropped."""
         return Fields(self, bytearray(raw[: self.size_bytes]).ljust(self.size_bytes, b"\0"))
 
-    def pointed(self, fields: Fields) -> list[Pointed]:
+    def pointed(self, fields: Fields) -> list[CarriedArray]:
         """The arrays that a call points to, by the counts it carries now; null and empty ones are none."""
         found = []
         for array in self.arrays:
             size_bytes = fields[array.count] // array.per * array.element_bytes
             if fields[array.pointer] and size_bytes:
-                found.append(Pointed(array, fields[array.pointer], size_bytes))
+                found.append(CarriedArray(array, fields[array.pointer], size_bytes))
         return found
 
 
@@ -96,7 +96,7 @@ class Fields:
 
     __slots__ = ("layout", "raw")
 
-    def __init__(self, layout: Layout, raw: bytearray) -> None:
+    def __init__(self, layout: StructLayout, raw: bytearray) -> None:
         self.layout = layout
         self.raw = raw
 
@@ -117,14 +117,14 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Ioctl:
+class IoctlRow:
     """`direction` is the caller's: "w" it passes the argument, "r" it gets it back."""
 
     name: str
     type_: str
     number: int
     direction: str
-    layout: Layout | None = None
+    layout: StructLayout | None = None
 
     @property
     def writes(self) -> bool:
@@ -143,5 +143,5 @@ def request_size_bytes(request: int) -> int:
     return request >> 16 & 0x3FFF
 
 
-def by_key(*ioctls: Ioctl) -> dict[tuple[str, int], Ioctl]:
+def by_key(*ioctls: IoctlRow) -> dict[tuple[str, int], IoctlRow]:
     return {(each.type_, each.number): each for each in ioctls}

@@ -8,7 +8,7 @@ from zinc_rt.kernels.reference.arithmetic import activations, exp_log
 from zinc_rt.kernels.reference.arithmetic.attention import attend
 from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
 from zinc_rt.kernels.reference.arithmetic.dot import dot
-from zinc_rt.kernels.reference.arithmetic.rows import Rows, tokens_of
+from zinc_rt.kernels.reference.arithmetic.rows import RowBlocks, tokens_of
 from zinc_rt.kernels.weight import Weight
 
 
@@ -16,7 +16,7 @@ class Canonical1:
     name = "canonical-1"
 
     def __init__(self, threads: int = 1) -> None:
-        self._rows = Rows(threads)
+        self._rows = RowBlocks(threads)
 
     dequantise = staticmethod(dequantise)
     dot = staticmethod(dot)

@@ -11,7 +11,7 @@ BLOCK_ELEMENTS = 1 << 20  # 4 MiB of float32; smaller blocks leave threads waiti
 BLOCK_ROWS = 1024  # 512 KiB of accumulators for the one token in work
 
 
-class Rows:
+class RowBlocks:
     """Calls work(first, last) for blocks of rows; with several threads, blocks run side by side."""
 
     def __init__(self, threads: int = 1) -> None:

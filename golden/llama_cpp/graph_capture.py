@@ -1,0 +1,89 @@
+"""Values of llama.cpp's graph, taken by its eval callback while it runs."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Container
+from types import ModuleType
+
+import numpy as np
+from gguf.constants import GGMLQuantizationType
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.golden.llama_cpp.gelu import ExactGelu
+
+CAPTURED = re.compile(r"l_out-\d+|result_norm|ffn_moe_topk-\d+")
+
+
+class _Tensor(ctypes.Structure):
+    """The front of struct ggml_tensor (ggml/include/ggml.h); the rest is read through functions."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("buffer", ctypes.c_void_p),
+        ("ne", ctypes.c_int64 * 4),
+        ("nb", ctypes.c_size_t * 4),
+    )
+
+
+DTYPES = {GGMLQuantizationType.F32: np.dtype(np.float32), GGMLQuantizationType.I32: np.dtype(np.int32)}
+
+
+class GraphCapture:
+    """Copies the graph nodes whose names match CAPTURED, or are in `labels`, while `on`; `seen` has every name."""
+
+    def __init__(self, llama: ModuleType, labels: Container[str], *, exact_gelu: bool) -> None:
+        from llama_cpp._ggml import libggml
+
+        self.arrays: dict[str, np.ndarray] = {}
+        self.labels = labels
+        self.seen: dict[str, list[tuple[str, np.ndarray]]] = {}
+        self.on = True
+        self.error: Exception | None = None
+        self.lib = libggml
+        self.lib.ggml_get_name.argtypes = [ctypes.c_void_p]
+        self.lib.ggml_get_name.restype = ctypes.c_char_p
+        self.lib.ggml_op_desc.argtypes = [ctypes.c_void_p]
+        self.lib.ggml_op_desc.restype = ctypes.c_char_p
+        self.lib.ggml_nbytes.argtypes = [ctypes.c_void_p]
+        self.lib.ggml_nbytes.restype = ctypes.c_size_t
+        size_t = ctypes.c_size_t
+        self.lib.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, size_t, size_t]
+        self.lib.ggml_backend_tensor_get.restype = None
+        self.gelu = ExactGelu(self.lib, self._read) if exact_gelu else None
+        self.callback = llama.ggml_backend_sched_eval_callback(self._seen)  # must outlive the context
+
+    def _seen(self, tensor: int, ask: bool, _user_data: object) -> bool:
+        """llama.cpp asks whether a node is wanted, and calls again once it is computed."""
+        try:
+            name = self.lib.ggml_get_name(tensor).decode()
+            wanted = self.on and (name in self.labels or CAPTURED.fullmatch(name) is not None)
+            if self.gelu is not None:
+                (self.gelu.before if ask else self.gelu.after)(tensor)
+            if self.on and ask:
+                self.seen.setdefault(name, [])
+            if wanted and not ask:
+                self.arrays[name] = self._read(tensor)
+                self.seen[name].append((self.lib.ggml_op_desc(tensor).decode(), self.arrays[name]))
+        except Exception as error:  # must not cross the C frames above; raised again by check()
+            self.error = error
+            return False
+        return wanted or self.gelu is not None if ask else True
+
+    def _read(self, address: int) -> np.ndarray:
+        tensor = _Tensor.from_address(address)
+        dtype = DTYPES[GGMLQuantizationType(tensor.type)]
+        raw = np.empty(self.lib.ggml_nbytes(address), np.uint8)
+        self.lib.ggml_backend_tensor_get(address, raw.ctypes.data, 0, raw.nbytes)
+        strided = np.lib.stride_tricks.as_strided(
+            raw.view(dtype), shape=tuple(tensor.ne)[::-1], strides=tuple(tensor.nb)[::-1]
+        )
+        single = tuple(axis for axis in (0, 1) if strided.shape[axis] == 1)
+        return strided.squeeze(single).copy()  # (tokens, width), or more where there is more
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+        if self.gelu is not None and not self.gelu.replaced:
+            raise UnsupportedError("llama.cpp's graph has no GELU node: its operations have changed")

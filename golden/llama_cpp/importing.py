@@ -1,0 +1,330 @@
+"""Goldens from llama.cpp itself: its logits and chosen graph nodes for one prompt, through llama-cpp-python.
+
+The settings make it comparable: KV cache in F32, no flash attention, no repacked weights, one thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf.constants import GGMLQuantizationType, GGUFValueType
+
+from zinc_rt.errors import InputError, UnsupportedError, UsageError
+from zinc_rt.golden.draws import record
+from zinc_rt.golden.format import write_golden
+from zinc_rt.golden.llama_cpp.graph_capture import GraphCapture
+from zinc_rt.golden.llama_cpp.nodes import NodeValue, matched, values_here
+from zinc_rt.golden.llama_cpp.tokenizer_texts import tokenized
+from zinc_rt.model.gguf import digest, read_gguf
+
+LAYER = re.compile(r"-\d+$")
+GELU_ARCHITECTURES = ("gemma",)
+Arrays = dict[str, np.ndarray]
+
+
+def import_llama_cpp(
+    model: str | os.PathLike[str],
+    tokens: Sequence[int],
+    out_npz: str | os.PathLike[str],
+    *,
+    steps: int = 8,
+    context: int = 256,
+    dequantised: bool = False,
+    rows: Sequence[int] = (),
+    whole: bool = True,
+    command: str | None = None,
+) -> Arrays:
+    """Run `tokens` through llama.cpp, continue greedily for `steps`, write the arrays to `out_npz`, return them.
+
+    ids int32 [T], logits f32 [T, V], greedy_tokens int32 [steps], greedy_margin f32 [steps] (best minus second
+    where the token was chosen), greedy_logits f32 [steps, V] (after each token), l_out f32 [L, T, D],
+    result_norm f32 [T, D], ffn_moe_topk-N int32 [T, k]. `dequantised` adds logits_deq and so on, all but ids and
+    greedy_margin: the same weights in F32. `context` is llama.cpp's n_ctx. A model with GELU gets these as
+    *_exactgelu too, or its *_deq in exact GELU: gelu.py says why.
+    `rows`, rising positions of the prompt, adds LABEL-N f32 [R, ...] of every value that llama.cpp names as this
+    runtime does, of the weights and the GELU that compare tightly; with `whole` False the other arrays keep these
+    tokens alone, too. meta gets what llama.cpp's tokenizer makes of TEXTS, and draws from its logits.
+    `command`, where given, is kept in meta: what made the file.
+
+    UnsupportedError: llama-cpp-python is missing, or cannot load the model. OutputError: cannot write `out_npz`.
+    """
+    model, out_npz = Path(model), Path(out_npz)
+    llama = _llama_cpp()
+    gguf_file = read_gguf(model)  # refuses what would bring llama.cpp down
+    architecture = gguf_file.architecture
+    kept = KeptPositions(sorted(rows), whole)
+    kept.check(len(tokens))
+    values = values_here(gguf_file, context) if rows else []
+    exact_gelu = architecture.startswith(GELU_ARCHITECTURES)
+    suffix = "_deq" if dequantised else "_exactgelu" if exact_gelu else ""
+    arrays, about = _run(llama, model, tokens, steps, context, kept, values if not suffix else [])
+    if suffix:
+        with tempfile.TemporaryDirectory() as folder:
+            plain = model
+            if dequantised:
+                write_dequantised(model, plain := Path(folder, "f32.gguf"))
+            tight, about = _run(llama, plain, tokens, steps, context, kept, values, exact_gelu=exact_gelu)
+            arrays |= _variant(tight, suffix)
+    if rows:
+        arrays["rows"] = np.array(kept.rows, np.int32)
+    meta = {
+        "source": "llama-cpp",
+        "llama_cpp": _version(llama),
+        "arch": architecture,
+        "model": model.name,
+        "model_digest": digest(gguf_file),
+        "n_ctx": context,
+        "settings": f"cpu, n_ctx={context}, kv f32, flash_attn off, repack off, 1 thread",
+        "logit_std": float(arrays["logits"].std()),
+        "min_greedy_margin": float(arrays["greedy_margin"].min()) if steps else None,
+        **about,
+    }
+    if command is not None:
+        meta["command"] = command
+    write_golden(out_npz, arrays, meta)
+    return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPositions:
+    """Positions of the prompt whose named values are kept; unless `whole`, nothing is kept of the others."""
+
+    rows: Sequence[int]
+    whole: bool
+
+    def check(self, tokens: int) -> None:
+        """Raises UsageError for positions outside the prompt."""
+        if len(set(self.rows)) < len(self.rows) or not all(0 <= row < tokens for row in self.rows):
+            raise UsageError(
+                f"rows {', '.join(map(str, self.rows))}: wanted different positions of {tokens} tokens"
+            )
+        if len(self.rows) == tokens:
+            raise UsageError(f"rows of all {tokens} tokens", next="leave at least one out")
+        if not (self.rows or self.whole):
+            raise UsageError("nothing would be kept", next="name the rows to keep")
+
+    def of(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
+        return array if self.whole else np.ascontiguousarray(np.take(array, self.rows, axis))
+
+
+def _variant(arrays: Arrays, suffix: str) -> Arrays:
+    return {f"{name}{suffix}": array for name, array in arrays.items() if name not in ("ids", "greedy_margin")}
+
+
+def write_dequantised(model: Path, out: Path) -> None:
+    """The model at `model` with every quantised or half tensor as F32; metadata as it was."""
+    reader = gguf.GGUFReader(model)
+    architecture = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(out, architecture)
+    for key, field in reader.fields.items():
+        if key == "general.architecture" or key.startswith("GGUF."):
+            continue
+        item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+        writer.add_key_value(key, field.contents(), field.types[0], item)
+    for tensor in reader.tensors:
+        plain = tensor.tensor_type in (GGMLQuantizationType.F32, GGMLQuantizationType.I32)
+        writer.add_tensor(
+            tensor.name, tensor.data if plain else gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _llama_cpp() -> ModuleType:
+    try:
+        import llama_cpp
+    except ImportError as error:
+        raise UnsupportedError(
+            "goldens from llama.cpp need llama-cpp-python", next="pip install zinc-rt[llama-cpp]"
+        ) from error
+    return llama_cpp
+
+
+def _version(llama: ModuleType) -> str:
+    ask = getattr(llama, "llama_version", None)  # newer than the oldest llama-cpp-python we accept
+    own = f"llama-cpp-python {llama.__version__}"
+    return own if ask is None else f"{ask().decode()} ({_commit()}), {own}"
+
+
+def _commit() -> str:
+    """Of the ggml that computes, which is llama.cpp's own."""
+    from llama_cpp._ggml import libggml
+
+    libggml.ggml_commit.restype = ctypes.c_char_p
+    return str(libggml.ggml_commit().decode())
+
+
+@contextmanager
+def _quiet(llama: ModuleType) -> Iterator[list[str]]:
+    """Keeps llama.cpp's log out of the terminal and in the list."""
+    lines: list[str] = []
+
+    def keep(_level: int, text: bytes, _user_data: object) -> None:
+        lines.append(text.decode(errors="replace"))
+
+    callback = llama.llama_log_callback(keep)
+    llama.llama_log_set(callback, ctypes.c_void_p(0))
+    try:
+        yield lines
+    finally:
+        llama.llama_log_set(_silence(llama), ctypes.c_void_p(0))
+
+
+@cache
+def _silence(llama: ModuleType) -> Callable[..., None]:
+    """llama.cpp holds the last log callback until the process ends, so this one does too."""
+    silence: Callable[..., None] = llama.llama_log_callback(lambda *_: None)
+    return silence
+
+
+def _run(
+    llama: ModuleType,
+    model: Path,
+    tokens: Sequence[int],
+    steps: int,
+    context: int,
+    kept: KeptPositions,
+    values: Sequence[NodeValue],
+    *,
+    exact_gelu: bool = False,
+) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays, and what meta says of them. `values`: what else to keep of the rows."""
+    with ExitStack() as stack:
+        lines = stack.enter_context(_quiet(llama))
+        llama.llama_backend_init()
+        model_settings = llama.llama_model_default_params()
+        model_settings.n_gpu_layers = 0
+        model_settings.use_extra_bufts = False
+        loaded = llama.llama_model_load_from_file(str(model).encode(), model_settings)
+        if not loaded:
+            raise UnsupportedError(f"{model}: llama.cpp cannot load it: {_reason(lines)}")
+        stack.callback(llama.llama_model_free, loaded)
+        vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(loaded))
+        _check(model, tokens, steps, context, vocab)
+        capture = GraphCapture(llama, {value.label for value in values}, exact_gelu=exact_gelu)
+        session = llama.llama_init_from_model(loaded, _context_settings(llama, context, capture))
+        if not session:
+            raise UnsupportedError(f"{model}: llama.cpp made no context: {_reason(lines)}")
+        stack.callback(llama.llama_free, session)
+
+        def decode(ids: Sequence[int], first: int) -> np.ndarray:
+            return _decode(llama, session, ids, first, vocab)
+
+        logits = decode(tokens, 0)
+        capture.check()
+        capture.on = False
+        arrays: Arrays = {"ids": np.array(tokens, np.int32), "logits": kept.of(logits)}
+        arrays |= _continue(logits[-1], len(tokens), steps, decode)
+        capture.check()
+        arrays |= _named(capture.arrays, llama.llama_model_n_layer(loaded), kept)
+        nodes, apart = matched(values, capture.seen, len(tokens), kept.rows)
+        drawn = list(kept.rows) or [len(tokens) - 1]
+        return arrays | nodes, {
+            "tokenizer": tokenized(llama, llama.llama_model_get_vocab(loaded)),
+            "draws": [draw.as_dict() for draw in record(llama, logits[drawn], drawn)],
+            **(_about(nodes, apart) if values else {}),
+        }
+
+
+def _about(nodes: Arrays, apart: dict[str, list[str]]) -> dict[str, Any]:
+    return {
+        "nodes_without_layer": sorted(name for name in nodes if not LAYER.search(name)),
+        "nodes_not_compared": apart,
+    }
+
+
+def _context_settings(llama: ModuleType, context: int, capture: GraphCapture) -> ctypes.Structure:
+    settings: ctypes.Structure = llama.llama_context_default_params()
+    for name, value in {
+        "n_ctx": context,
+        "n_batch": context,
+        "n_ubatch": context,
+        "n_seq_max": 1,
+        "n_threads": 1,
+        "n_threads_batch": 1,
+        "type_k": llama.GGML_TYPE_F32,
+        "type_v": llama.GGML_TYPE_F32,
+        "flash_attn_type": llama.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        "offload_kqv": False,
+        "cb_eval": capture.callback,
+    }.items():
+        setattr(settings, name, value)
+    return settings
+
+
+def _check(model: Path, tokens: Sequence[int], steps: int, context: int, vocab: int) -> None:
+    if not tokens or steps < 0 or len(tokens) + steps > context:
+        raise UsageError(f"{len(tokens)} tokens and {steps} steps do not fit into a context of {context}")
+    if min(tokens) < 0 or max(tokens) >= vocab:
+        raise InputError(f"{model}: token ids run to {vocab - 1}, the prompt holds {min(tokens)}..{max(tokens)}")
+
+
+def _decode(llama: ModuleType, session: object, ids: Sequence[int], first: int, vocab: int) -> np.ndarray:
+    """Logits float32 (len(ids), vocab)."""
+    batch = llama.llama_batch_init(len(ids), 0, 1)
+    try:
+        batch.n_tokens = len(ids)
+        for index, token in enumerate(ids):
+            batch.token[index] = int(token)
+            batch.pos[index] = first + index
+            batch.n_seq_id[index] = 1
+            batch.seq_id[index][0] = 0
+            batch.logits[index] = 1
+        status = llama.llama_decode(session, batch)
+        if status:
+            raise UnsupportedError(
+                f"llama.cpp could not decode tokens {first}..{first + len(ids)} (status {status})"
+            )
+        logits = llama.llama_get_logits(session)
+        return np.ctypeslib.as_array(logits, shape=(len(ids), vocab)).copy()
+    finally:
+        llama.llama_batch_free(batch)
+
+
+def _continue(
+    logits: np.ndarray, position: int, steps: int, decode: Callable[[Sequence[int], int], np.ndarray]
+) -> Arrays:
+    chosen, margins, after = [], [], []
+    for step in range(steps):
+        second, best = np.sort(logits)[-2:]
+        chosen.append(int(logits.argmax()))
+        margins.append(best - second)
+        logits = decode([chosen[-1]], position + step)[0]
+        after.append(logits)
+    return {
+        "greedy_tokens": np.array(chosen, np.int32),
+        "greedy_margin": np.array(margins, np.float32),
+        "greedy_logits": np.array(after, np.float32),
+    }
+
+
+def _named(captured: Arrays, layers: int, kept: KeptPositions) -> Arrays:
+    missing = [
+        name for name in (*(f"l_out-{layer}" for layer in range(layers)), "result_norm") if name not in captured
+    ]
+    if missing:
+        raise UnsupportedError(f"llama.cpp's graph has no {', '.join(missing)}: its node names have changed")
+    topk = {n: kept.of(values) for n, values in sorted(captured.items()) if n.startswith("ffn_moe_topk-")}
+    l_out = np.stack([captured[f"l_out-{layer}"] for layer in range(layers)])
+    return {"l_out": kept.of(l_out, axis=1), "result_norm": kept.of(captured["result_norm"]), **topk}
+
+
+def _reason(lines: list[str]) -> str:
+    said = [
+        line.strip() for line in "".join(lines).splitlines() if "error" in line.lower() or "fail" in line.lower()
+    ]
+    return said[0] if said else "it gave no reason"

@@ -1,0 +1,51 @@
+"""The architectures tiny models are written in: one row each, whose function gives metadata and tensors.
+
+Names and shapes follow llama.cpp's loaders (src/models/*.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zinc_rt.golden.tiny_models.deepseek import deepseek2, deepseek2lite
+from zinc_rt.golden.tiny_models.gemma import gemma3, gemma4, gemma4moe
+from zinc_rt.golden.tiny_models.llama import llama, mistral, mistral3, mixtral, phi3, phi3long
+from zinc_rt.golden.tiny_models.mamba import mamba
+from zinc_rt.golden.tiny_models.parts import Metadata, Sizes
+from zinc_rt.golden.tiny_models.qwen import qwen2, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe
+from zinc_rt.golden.tiny_models.weights import RandomWeights
+
+
+@dataclass(frozen=True, slots=True)
+class TinyArchitecture:
+    architecture: str  # general.architecture
+    vocabulary: str  # a row of vocabulary.VOCABULARIES
+    build: Callable[[Sizes, RandomWeights], Metadata]
+    layers: int  # unless asked otherwise: enough to meet every kind of layer
+    head_factor: int = 1  # head width as a multiple of hidden / heads
+    epsilon: float = 1e-6
+    fewest_layers: int = 1
+    fixed_head_dim: bool = False  # llama.cpp takes hidden / heads, whatever key_length says
+
+
+ARCHITECTURES = {
+    "llama": TinyArchitecture("llama", "llama-bpe", llama, 3, epsilon=1e-5),
+    "mistral": TinyArchitecture("llama", "llama", mistral, 2, head_factor=2, epsilon=1e-5),
+    "mixtral": TinyArchitecture("llama", "llama", mixtral, 2, epsilon=1e-5),
+    "mistral3": TinyArchitecture("mistral3", "tekken", mistral3, 3, epsilon=1e-5),
+    "qwen2": TinyArchitecture("qwen2", "qwen2", qwen2, 3, fixed_head_dim=True),
+    "qwen3": TinyArchitecture("qwen3", "qwen2", qwen3, 3, head_factor=2),
+    "qwen3moe": TinyArchitecture("qwen3moe", "qwen2", qwen3moe, 2, head_factor=2),
+    "qwen3next": TinyArchitecture("qwen3next", "qwen2", qwen3next, 4, head_factor=2, fewest_layers=4),
+    "qwen35": TinyArchitecture("qwen35", "qwen35", qwen35, 4, head_factor=2, fewest_layers=4),
+    "qwen35moe": TinyArchitecture("qwen35moe", "qwen35", qwen35moe, 4, head_factor=2, fewest_layers=4),
+    "gemma3": TinyArchitecture("gemma3", "gemma", gemma3, 7, head_factor=2),
+    "gemma4": TinyArchitecture("gemma4", "gemma4", gemma4, 6, head_factor=2, fewest_layers=2),
+    "gemma4moe": TinyArchitecture("gemma4", "gemma4", gemma4moe, 3, head_factor=2, fewest_layers=2),
+    "phi3": TinyArchitecture("phi3", "llama", phi3, 3, epsilon=1e-5, fixed_head_dim=True),
+    "phi3long": TinyArchitecture("phi3", "llama", phi3long, 3, epsilon=1e-5, fixed_head_dim=True),
+    "deepseek2": TinyArchitecture("deepseek2", "deepseek-v3", deepseek2, 3),
+    "deepseek2lite": TinyArchitecture("deepseek2", "deepseek-v3", deepseek2lite, 3),
+    "mamba": TinyArchitecture("mamba", "gpt-2", mamba, 3, epsilon=1e-5),
+}

@@ -1,0 +1,110 @@
+"""Tensors and metadata of llama, mistral, mixtral, mistral3 and phi3 files."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.golden.tiny_models.parts import (
+    Metadata,
+    Sizes,
+    attention,
+    blocks,
+    dense,
+    ends,
+    expert_counts,
+    experts,
+    router,
+    wide_heads,
+)
+from zinc_rt.golden.tiny_models.weights import RandomWeights
+
+
+def llama(s: Sizes, w: RandomWeights) -> Metadata:
+    """With Llama 3's rope frequency factors."""
+    ends(w, s)
+    w.put("rope_freqs.weight", np.geomspace(1, 8, s.head_dim // 2))
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        attention(w, blk, s)
+        w.norm(f"{blk}.ffn_norm", s.hidden)
+        dense(w, blk, s)
+    return wide_heads(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}
+
+
+def mistral(s: Sizes, w: RandomWeights) -> Metadata:
+    """Heads wider than hidden / heads, and linear rope scaling."""
+    ends(w, s)
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        attention(w, blk, s)
+        w.norm(f"{blk}.ffn_norm", s.hidden)
+        dense(w, blk, s)
+    return wide_heads(s) | {
+        "rope.freq_base": 1e6,
+        "rope.dimension_count": s.head_dim,
+        "rope.scaling.type": "linear",
+        "rope.scaling.factor": 2.0,
+    }
+
+
+def mixtral(s: Sizes, w: RandomWeights) -> Metadata:
+    ends(w, s)
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        attention(w, blk, s)
+        w.norm(f"{blk}.ffn_norm", s.hidden)
+        router(w, blk, s)
+        experts(w, blk, s, width=s.ffn)
+    rope: Metadata = {"rope.freq_base": 1e6, "rope.dimension_count": s.head_dim}
+    return wide_heads(s) | expert_counts(s) | rope
+
+
+def mistral3(s: Sizes, w: RandomWeights) -> Metadata:
+    """YaRN with its betas, and queries that grow with the position past a quarter of the context."""
+    ends(w, s)
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        attention(w, blk, s)
+        w.norm(f"{blk}.ffn_norm", s.hidden)
+        dense(w, blk, s)
+    return wide_heads(s) | {
+        "rope.freq_base": 10000.0,
+        "rope.dimension_count": s.head_dim,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": max(1, s.context // 16),
+        "rope.scaling.yarn_beta_fast": 4.0,
+        "rope.scaling.yarn_beta_slow": 0.05,
+        "rope.scaling.yarn_log_multiplier": 1.0,
+        "attention.temperature_scale": 0.1,
+    }
+
+
+def phi3_with(s: Sizes, w: RandomWeights, original_context: int) -> Metadata:
+    """Rotation of three quarters of the head; long and short factors, chosen by the allocated context."""
+    turning = s.head_dim * 3 // 8 * 2
+    ends(w, s)
+    w.put("rope_factors_long.weight", np.linspace(1.2, 6, turning // 2))
+    w.put("rope_factors_short.weight", np.linspace(1, 1.5, turning // 2))
+    for blk in blocks(s):
+        w.norm(f"{blk}.attn_norm", s.hidden)
+        w.matrix(f"{blk}.attn_qkv", (s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden, gain=1.5)
+        w.matrix(f"{blk}.attn_output", s.hidden, s.heads * s.head_dim)
+        w.norm(f"{blk}.ffn_norm", s.hidden)
+        w.matrix(f"{blk}.ffn_up", 2 * s.ffn, s.hidden, gain=1.5)
+        w.matrix(f"{blk}.ffn_down", s.hidden, s.ffn)
+    return wide_heads(s) | {
+        "rope.freq_base": 10000.0,
+        "rope.dimension_count": turning,
+        "rope.scaling.original_context_length": original_context,
+        "rope.scaling.attn_factor": 1.19,
+        "attention.sliding_window": 0,
+    }
+
+
+def phi3(s: Sizes, w: RandomWeights) -> Metadata:
+    return phi3_with(s, w, 4096)
+
+
+def phi3long(s: Sizes, w: RandomWeights) -> Metadata:
+    return phi3_with(s, w, max(1, s.context // 4))

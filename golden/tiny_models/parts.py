@@ -1,0 +1,125 @@
+"""Sizes of a tiny model, and the tensors that several architectures share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.errors import UsageError
+from zinc_rt.golden.tiny_models.weights import RandomWeights
+
+Metadata = dict[str, object]
+WINDOW = 8  # of sliding attention
+CONV_TAPS = 4  # of the short convolution in state-space layers
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    hidden: int
+    layers: int
+    vocab: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    experts: int
+    experts_used: int
+    context: int
+    delta_heads: int | None = None  # of linear attention, where they are not `heads` and `kv_heads`
+    delta_kv_heads: int | None = None
+    router_rows: int | None = None  # distinct ones: experts this far apart tie exactly, in every token
+    window: int | None = None  # of sliding attention, where it is not WINDOW
+
+    def check(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)}, at least 1 is needed")
+        if self.heads % self.kv_heads:
+            raise UsageError(f"{self.heads} heads cannot share {self.kv_heads} kv heads evenly")
+        if self.head_dim % 8 or self.hidden % 8:
+            raise UsageError(f"hidden {self.hidden} and head_dim {self.head_dim} must be multiples of 8")
+        if self.experts_used > self.experts:
+            raise UsageError(f"{self.experts_used} of {self.experts} experts cannot be used")
+
+    @property
+    def expert_ffn(self) -> int:
+        return self.ffn // 2
+
+    @property
+    def linear_heads(self) -> tuple[int, int]:
+        """Value heads and key heads of linear attention."""
+        return self.delta_heads or self.heads, self.delta_kv_heads or self.kv_heads
+
+
+def ends(w: RandomWeights, s: Sizes, *, tied: bool = False, scaled: bool = False) -> None:
+    """Embedding and output. `scaled`: the model multiplies the embedding by sqrt(hidden), so it starts small."""
+    spread = 1.0 if scaled else 1.2 if tied else s.hidden**0.5
+    w.normal("token_embd.weight", (s.vocab, s.hidden), std=spread / s.hidden**0.5)
+    w.norm("output_norm", s.hidden)
+    if not tied and not scaled:
+        w.matrix("output", s.vocab, s.hidden, gain=2)
+
+
+def attention(
+    w: RandomWeights,
+    blk: str,
+    s: Sizes,
+    *,
+    bias: bool = False,
+    head_norms: bool = False,
+    gain: float = 1.5,
+    v: bool = True,
+) -> None:
+    q_out, kv_out = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    w.matrix(f"{blk}.attn_q", q_out, s.hidden, gain=gain)
+    w.matrix(f"{blk}.attn_k", kv_out, s.hidden, gain=gain)
+    if v:
+        w.matrix(f"{blk}.attn_v", kv_out, s.hidden)
+    w.matrix(f"{blk}.attn_output", s.hidden, q_out)
+    if bias:
+        for name, size in (("q", q_out), ("k", kv_out), ("v", kv_out)):
+            w.normal(f"{blk}.attn_{name}.bias", (size,), std=0.2)
+    if head_norms:
+        w.norm(f"{blk}.attn_q_norm", s.head_dim)
+        w.norm(f"{blk}.attn_k_norm", s.head_dim)
+
+
+def dense(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, suffix: str = "") -> None:
+    width = width or s.ffn
+    w.matrix(f"{blk}.ffn_gate{suffix}", width, s.hidden, gain=1.5)
+    w.matrix(f"{blk}.ffn_up{suffix}", width, s.hidden, gain=1.5)
+    w.matrix(f"{blk}.ffn_down{suffix}", s.hidden, width)
+
+
+def experts(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, fused: bool = False) -> None:
+    width = width or s.expert_ffn
+    if fused:
+        w.matrix(f"{blk}.ffn_gate_up_exps", 2 * width, s.hidden, gain=1.5, stack=(s.experts,))
+    else:
+        w.matrix(f"{blk}.ffn_gate_exps", width, s.hidden, gain=1.5, stack=(s.experts,))
+        w.matrix(f"{blk}.ffn_up_exps", width, s.hidden, gain=1.5, stack=(s.experts,))
+    w.matrix(f"{blk}.ffn_down_exps", s.hidden, width, stack=(s.experts,))
+
+
+def router(w: RandomWeights, blk: str, s: Sizes) -> None:
+    router_rows(w, blk, s, std=3 / s.hidden**0.5)
+
+
+def router_rows(w: RandomWeights, blk: str, s: Sizes, *, std: float) -> None:
+    distinct = min(s.router_rows or s.experts, s.experts)
+    name = f"{blk}.ffn_gate_inp.weight"
+    rows = std * w.random(name).standard_normal((distinct, s.hidden))
+    w.put(name, np.resize(rows, (s.experts, s.hidden)))
+
+
+def wide_heads(s: Sizes) -> Metadata:
+    return {"attention.key_length": s.head_dim, "attention.value_length": s.head_dim}
+
+
+def expert_counts(s: Sizes) -> Metadata:
+    return {"expert_count": s.experts, "expert_used_count": s.experts_used}
+
+
+def blocks(s: Sizes) -> list[str]:
+    return [f"blk.{layer}" for layer in range(s.layers)]

@@ -1,0 +1,37 @@
+"""Random weights by name, scaled so that logits spread over 1 to 2.5 whatever the size."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass
+class RandomWeights:
+    """Collects float32 tensors in file order. A tensor's values depend on the seed and its own name only."""
+
+    seed: int
+    tensors: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def random(self, name: str) -> np.random.Generator:
+        return np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+
+    def put(self, name: str, values: np.ndarray) -> None:
+        assert name not in self.tensors, name
+        self.tensors[name] = np.ascontiguousarray(values, np.float32)
+
+    def normal(self, name: str, shape: tuple[int, ...], *, std: float, mean: float = 0.0) -> None:
+        self.put(name, mean + std * self.random(name).standard_normal(shape))
+
+    def uniform(self, name: str, shape: tuple[int, ...], low: float, high: float) -> None:
+        self.put(name, self.random(name).uniform(low, high, shape))
+
+    def matrix(self, name: str, out: int, into: int, *, gain: float = 1.0, stack: tuple[int, ...] = ()) -> None:
+        """(*stack, out, into): inputs of variance 1 come out with standard deviation `gain`."""
+        self.normal(f"{name}.weight", (*stack, out, into), std=gain / into**0.5)
+
+    def norm(self, name: str, size: int) -> None:
+        values = 1 + 0.25 * self.random(name).standard_normal(size)
+        self.put(f"{name}.weight", np.clip(values, 0.2, 1.8))

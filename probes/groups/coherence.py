@@ -1,0 +1,230 @@
+"""When the GPU sees what the host wrote, and the other way round: P40 code, P41 data."""
+
+from __future__ import annotations
+
+from zinc_rt.backends.amd.packet_list import ACQUIRE_CACHES
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.packets import CopyData, ReleaseMem
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
+from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer, pattern
+from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, Stuck, passed, symptom
+from zinc_rt.probes.probe_queue import FREE_AT
+from zinc_rt.probes.shaders import ShaderBench, on_gfx12
+
+FIRST, SECOND, THIRD = 0x0000_A0A0, 0x0000_B0B0, 0x0000_C0C0
+GLI_FIELD = 0b11  # of GCR_CNTL: instruction cache
+ROUNDS = 1000
+SIMULATED_ROUNDS = 25  # each is like the others there
+CELL_BYTES = 128  # one workgroup of the copy kernel: a cache line
+THROUGH_L2 = 2  # src_sel of COPY_DATA: tc_l2
+WRITE_BACK = {  # and no invalidation
+    Generation.GFX11: gcr.release(Generation.GFX11, GL2_WB=1, SEQ=1),
+    Generation.GFX12: gcr.release(Generation.GFX12, GL2_WB=1, SEQ=1),
+}
+PLACEMENTS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
+
+
+# --- P40 ---
+
+
+@on_gfx12
+def code_replacement(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    caches = ACQUIRE_CACHES[bench.queue.generation]
+    program = bench.load("store", VALUE=FIRST)
+    at = program.offset
+
+    def stores(value: int, acquire: int) -> int:
+        """What the kernel stores once `value` stands in its code."""
+        bench.load("store", at=at, VALUE=value)
+        out = result(bench, 64)
+        bench.run(program, [out], acquire=acquire)
+        return out.u32(0)
+
+    got = [stores(FIRST, caches), stores(SECOND, caches)]
+    if got != [FIRST, SECOND]:
+        word = "stale-code" if got[1] == FIRST else "wrong-code"
+        raise Failed(
+            word,
+            f"the replaced kernel stored {got[1]:#x}, not {SECOND:#x}, behind an ACQUIRE_MEM with GLI_INV",
+            evidence=bench.queue.evidence(),
+        )
+    without = stores(THIRD, caches & ~GLI_FIELD)
+    return passed(replaced=hex(SECOND), without_invalidate="fresh" if without == THIRD else "stale")
+
+
+# --- P41 ---
+
+
+@on_gfx12
+def matrix(c: ProbeContext) -> Outcome:
+    """The recipes that must hold, every time; and how often it works without them, which is only told."""
+    bench = ShaderBench(c)
+    rounds = SIMULATED_ROUNDS if c.driver.simulated else ROUNDS
+    seen: dict[str, str] = {}
+    for placement in PLACEMENTS:
+        try:
+            memory = c.memory(4096, f"coherence in {placement.value}", placement)
+        except DriverError as error:
+            if placement is Placement.GTT:
+                raise
+            seen[placement.value] = f"not available: {error.why}"
+            continue
+        bar = placement is Placement.VRAM_BAR
+        if placement is Placement.GTT:
+            seen["gtt without cache packets"] = without_cache_packets(bench, memory)
+        for name, word, count in (
+            ("cpu to gpu", "stale-hdp" if bar else "gpu-stale", host_to_gpu(bench, memory, rounds, hdp=bar)),
+            (
+                "gpu to cpu",
+                "host-stale" if placement is Placement.GTT else "no-write-back",
+                gpu_to_host(bench, memory, rounds, write_back=True),
+            ),
+        ):
+            seen[f"{placement.value} {name}"] = f"{count}/{rounds}"
+            if count != rounds:
+                where = f"{placement.value}, {name}: {count} of {rounds} rounds saw what was written"
+                raise Failed(word, where, measure=dict(seen), evidence=bench.queue.evidence())
+        if bar:
+            seen["without hdp flush"] = f"{host_to_gpu(bench, memory, rounds, hdp=False)}/{rounds}"
+            seen["without gl2 write-back"] = f"{gpu_to_host(bench, memory, rounds, write_back=False)}/{rounds}"
+    return passed(**seen)
+
+
+def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
+    """What the host writes between two reads of the command processor, with no invalidation between them."""
+    queue = bench.queue
+    read = []
+    for number in (1, 2):
+        memory.put32(0, number)
+        at = FREE_AT + 8 * number
+        packets = [
+            CopyData(memory.gpu_va, queue.memory.gpu_va + at, src_sel=THROUGH_L2, wr_confirm=1),
+            ReleaseMem(queue.memory.gpu_va + FREE_AT, number, WRITE_BACK[queue.generation]),
+        ]
+        queue.memory.put32(FREE_AT, POISON32)
+        queue.run(packets, "a read without an invalidation")
+        try:
+            queue.value32(FREE_AT, number, "the fence that only writes back is not written", bench.seconds)
+        except Stuck as stuck:
+            ring = "gtt: the ring lies there too, and it seems that lines from before are read of it"
+            raise Failed("gtt-cached", f"{ring}: {stuck}", evidence=stuck.outcome.evidence) from stuck
+        read.append(queue.memory.u32(at))
+    if read != [1, 2]:
+        raise Failed(
+            "gtt-cached",
+            f"gtt: the command processor read {read[1]:#x} where the host had written 0x2: a line from before, "
+            "with no invalidation between",
+            evidence=queue.evidence(),
+        )
+    return "fresh"
+
+
+def host_to_gpu(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: bool) -> int:
+    """Rounds in which waves read what the host had just written to `memory`."""
+    out = result(bench, CELL_BYTES)
+    program = bench.load("copy")
+    fresh = 0
+    for number in range(rounds):
+        want = pattern(CELL_BYTES, number + 1)
+        memory.put(0, want)
+        flush = bench.context.side.flush_hdp() if hdp else ()
+        bench.finish([*flush, *bench.launch(program, [memory, out])], "host to GPU")
+        fresh += out.read(0, CELL_BYTES) == want
+    return fresh
+
+
+def gpu_to_host(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, write_back: bool) -> int:
+    """Rounds in which the host read what waves had just written to `memory`."""
+    queue = bench.queue
+    source = result(bench, CELL_BYTES, "source")
+    program = bench.load("copy")
+    fresh = 0
+    for number in range(rounds):
+        want = pattern(CELL_BYTES, -number - 1)
+        source.put(0, want)
+        packets = bench.launch(program, [source, memory])
+        if write_back:
+            bench.finish(packets, "GPU to host")
+        else:
+            queue.memory.put32(FREE_AT, POISON32)
+            queue.run([*packets, ReleaseMem(queue.memory.gpu_va + FREE_AT, number, 0)], "no write-back")
+            queue.value32(FREE_AT, number, "the fence without a write-back is not written", bench.seconds)
+        fresh += memory.read(0, CELL_BYTES) == want
+    return fresh
+
+
+PROBES = (
+    Probe(
+        "P40",
+        "code replacement",
+        (T1, T2),
+        1,
+        "other code at the same address is what runs, once the instruction cache was invalidated",
+        "the second kernel's value behind ACQUIRE_MEM with GLI_INV; without it is only told",
+        code_replacement,
+        needs=("P33",),
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("stale-code"),
+                "the instruction cache still holds the old code: GLI_INV was ignored, or the new code had "
+                "not left "
+                "the host (HDP)",
+                "-k P41 tells the two apart; load code only at addresses that never held any until this passes",
+            ),
+            Signature(
+                symptom("wrong-code"), "neither kernel's value: half of the new code was seen", "-k P41; then P33"
+            ),
+        ),
+    ),
+    Probe(
+        "P41",
+        "coherence matrix",
+        (T1, T2),
+        1,
+        "what must be flushed so that GPU and host see each other's stores, in each kind of memory",
+        f"uncached and cached host memory, and VRAM through the BAR: {ROUNDS} of {ROUNDS} with the "
+        f"documented recipe",
+        matrix,
+        needs=("P33",),
+        seconds=60.0,
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("stale-hdp"),
+                "host stores through the BAR stay in HDP: the flush did nothing",
+                "T1 writes the remapped HDP register, T2 sends HDP_FLUSH; until it works the runtime must stage "
+                "uploads in host memory (P24's DMA_DATA)",
+            ),
+            Signature(
+                symptom("no-write-back"),
+                "GPU stores stay in GL2: GL2_WB of the fence's RELEASE_MEM did nothing",
+                "compare the packet's cache bits with P20's; until it works results must be copied to host memory",
+            ),
+            Signature(
+                symptom("gtt-cached"),
+                "host memory that was asked for uncached is cached by the GPU: rings, fences and step blocks lie "
+                "there, and nothing invalidates them",
+                "compare the flags of ALLOC_MEMORY_OF_GPU (COHERENT, UNCACHED; zinc_rt/kmd/kfd_memory.py) or of "
+                "GEM_CREATE and GEM_VA (zinc_rt/kmd/userq.py) with kfd_ioctl.h and amdgpu_drm.h; on a card also "
+                "`dmesg | grep -i iommu`",
+            ),
+            Signature(
+                symptom("gpu-stale"),
+                "waves read old host memory: it is cached although it was asked for uncached, or an IOMMU "
+                "is between",
+                "boot with iommu=pt; `dmesg | grep -i iommu`",
+            ),
+            Signature(
+                symptom("host-stale"),
+                "the host reads its memory before the GPU's stores are there: the fence overtook them",
+                "P20's fence is of type 0x14 at the end of the pipe with GL2_WB; boot with iommu=pt",
+            ),
+        ),
+    ),
+)

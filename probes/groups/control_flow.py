@@ -1,0 +1,152 @@
+"""The command processor waits, calls and skips: P26 WAIT_REG_MEM, P27 INDIRECT_BUFFER, P28 COND_EXEC."""
+
+from __future__ import annotations
+
+import time
+
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4.packets import CondExec, IndirectBuffer, Nop, WaitRegMem, WriteData
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
+from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, said, symptom
+from zinc_rt.probes.probe_queue import FREE_AT
+
+FLAG = FREE_AT
+HELD_SECONDS = 0.05
+# function code, reference, value for which (value & mask) FUNCTION reference holds
+_TRUE = ((0, 9, 1), (1, 9, 8), (2, 9, 9), (3, 9, 9), (4, 9, 8), (5, 9, 9), (6, 9, 10))
+
+
+def waits(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    va, flag = queue.memory.gpu_va + FLAG, FLAG
+    for function, reference, value in _TRUE:
+        queue.memory.put32(flag, 0xAB00_0000 | value)
+        queue.finish([WaitRegMem(va, reference, mask=0xFF, function=function)], f"wait, function {function}")
+    queue.memory.put32(flag, 0)
+    fence = queue.submit([WaitRegMem(va, 1)], "wait for the CPU")
+    time.sleep(HELD_SECONDS)
+    check(not fence.done(), "early", "a wait for 1 passed while memory held 0")
+    queue.memory.put32(flag, 1)
+    fence.wait(c.poll_seconds)
+    queue.memory.put32(flag, 0x10)
+    fence = queue.submit([WaitRegMem(va, 0x20, mask=0xF0, function=5)], "wait for a masked value")
+    time.sleep(HELD_SECONDS)
+    check(not fence.done(), "early", "a wait for >= 0x20 passed while memory held 0x10")
+    queue.memory.put32(flag, 0x2F)
+    began = time.perf_counter()
+    fence.wait(c.poll_seconds)
+    return passed(functions=len(_TRUE), released_microseconds=round((time.perf_counter() - began) * 1e6, 1))
+
+
+def indirect_buffers(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    code = c.memory(1 << 16, "ib", Placement.GTT)
+    va = queue.memory.gpu_va + FREE_AT
+
+    def mark(index: int, value: int) -> WriteData:
+        return WriteData(va + 4 * index, (value,), wr_confirm=1)
+
+    one = queue.call(code, [mark(0, 1), *[Nop()] * 3])
+    queue.finish([one, mark(1, 2)], "one IB")
+    expect(queue, FREE_AT, (1, 2, POISON32), "one IB, then the ring")
+    two = queue.call(code, [mark(2, 3), mark(3, 4), *[Nop()] * 6], 4096)
+    three = queue.call(code, [mark(3, 5), *[Nop()] * 3], 8192)
+    queue.finish([two, three, mark(4, 6)], "two IBs")
+    expect(queue, FREE_AT + 8, (3, 5, 6, POISON32), "two IBs in order")
+    last = queue.call(code, [mark(5, 7), *[Nop()] * 3], 12288)
+    chained = IndirectBuffer(last.address, last.size_dw, inherit_vmid=last.inherit_vmid, chain=1)
+    first = queue.call(code, [mark(6, 8), *[Nop()] * 7, chained], 16384)
+    queue.finish([first, mark(7, 9)], "a chained IB")
+    expect(queue, FREE_AT + 20, (7, 8, 9, POISON32), "a chained IB")
+    return passed(buffers=5)
+
+
+def conditional(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    flag, va = queue.memory.gpu_va + FLAG, queue.memory.gpu_va + FREE_AT + 64
+    body = WriteData(va, (1,), wr_confirm=1)
+    count = len(body.words(queue.generation))
+    for value, wanted in ((0, POISON32), (1, 1), (0x8000_0000, 1)):
+        queue.memory.put32(FLAG, value)
+        queue.memory.put32(FREE_AT + 64, POISON32)
+        queue.memory.put32(FREE_AT + 68, POISON32)
+        queue.finish([CondExec(flag, count), body, WriteData(va + 4, (2,), wr_confirm=1)], f"COND_EXEC of {value}")
+        expect(queue, FREE_AT + 64, (wanted, 2), f"flag {value:#x}")
+    return passed(skipped_dw=count)
+
+
+_SHARED = (NOT_FETCHED, FAULTED)
+
+PROBES = (
+    Probe(
+        "P26",
+        "WAIT_REG_MEM",
+        (T1, T2),
+        1,
+        "the CP waits for memory, and goes on when the CPU stores",
+        "seven functions that hold at once; two that hold only after the CPU's store, 50 ms later",
+        waits,
+        needs=("P23",),
+        signatures=(
+            *_SHARED,
+            Signature(
+                symptom("early"), "mask or function is read otherwise", "compare dword 1 with the chip's headers"
+            ),
+            Signature(
+                symptom("rptr-stopped", "no-fence"),
+                "the condition never came true for the CP: the CPU's store is not visible (cached memory), or "
+                "another "
+                "function code",
+                "the flag must lie in uncached GTT; the packet at rptr is in the report",
+            ),
+        ),
+    ),
+    Probe(
+        "P27",
+        "INDIRECT_BUFFER",
+        (T1, T2),
+        1,
+        "the CP runs code in a buffer and comes back",
+        "one, two and a chained buffer: every mark in order",
+        indirect_buffers,
+        needs=("P23",),
+        signatures=(
+            Signature(
+                said("page fault"),
+                "the buffer is not mapped (or not executable) in the address space it ran in; on T2 bit 30 is "
+                "missing",
+                "on T2 see P51; else the fault's address and its allocation are in the report",
+            ),
+            NOT_FETCHED,
+            Signature(
+                symptom("rptr-stopped", "no-fence"),
+                "the call does not return: valid bit 23, the size field, or an unaligned buffer",
+                "buffers start at 32 bytes and are multiples of 8 dwords",
+            ),
+            Signature(
+                symptom("nothing-written", "wrong-data"), "buffers run out of order, or not at all", "see dwords"
+            ),
+        ),
+    ),
+    Probe(
+        "P28",
+        "COND_EXEC",
+        (T1, T2),
+        1,
+        "the CP skips exactly the dwords it is told to",
+        "flag 0 skips, any other runs, and what follows always runs",
+        conditional,
+        needs=("P23",),
+        signatures=(
+            *_SHARED,
+            Signature(
+                symptom("wrong-data", "nothing-written", "rptr-stopped"),
+                "exec_count is off by one, or the flag is read otherwise",
+                "compare dword 4 with the chip's headers",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,272 @@
+"""The command processor reads, and writes a fence: P18 to P22."""
+
+from __future__ import annotations
+
+import time
+
+from zinc_rt.kmd.events import UNSIGNALLED, EventKind
+from zinc_rt.pm4.packets import Nop
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.mapped_buffer import POISON32, POISON64
+from zinc_rt.probes.probe import (
+    T1,
+    T2,
+    Failed,
+    Outcome,
+    Probe,
+    Signature,
+    check,
+    gone,
+    passed,
+    said,
+    symptom,
+)
+from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
+
+NOPS = 16
+ILLEGAL_LOOKING = 0xC000F200  # opcode 0xF2, which no chip has: as a NOP's body it must be skipped
+COUNTER_HZ = 100e6
+RATE_SECONDS = 0.1
+RATE_LIMIT = 0.01
+
+
+def nops(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    queue.run([Nop()] * NOPS, "one-dword NOPs")
+    queue.parsed()
+    return passed(wptr=queue.ring.wptr_dw, rptr=queue.ring.rptr_dw)
+
+
+def sized_nops(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    for size_dw in (2, 3, 17):
+        queue.run([Nop((ILLEGAL_LOOKING,) * (size_dw - 1)), Nop()], f"NOP of {size_dw} dwords")
+        queue.parsed()
+    return passed(sizes="2, 3, 17")
+
+
+def fence32(c: ProbeContext) -> Outcome:
+    return one_fence(c.queue())
+
+
+def one_fence(queue: ProbeQueue) -> Outcome:
+    """A 32-bit fence between poison: the test that a queue is alive."""
+    at, want = FREE_AT + 4, 0x0000_F20C
+    began = time.perf_counter()
+    queue.run([queue.release(queue.memory.gpu_va + at, want)], "32-bit fence")
+    queue.value32(at, want, "the 32-bit fence is not written")
+    micros = (time.perf_counter() - began) * 1e6
+    queue.parsed()
+    around = queue.memory.u32(at - 4), queue.memory.u32(at + 4)
+    check(around == (POISON32, POISON32), "neighbours", f"beside the fence: {around[0]:#x}, {around[1]:#x}")
+    return passed(fence=hex(want), microseconds=round(micros, 1))
+
+
+def fence64(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    base, want = queue.memory.gpu_va, 0x1234_5678_9ABC_DEF0
+    wide, times, many = FREE_AT, FREE_AT + 64, FREE_AT + 1024
+    queue.finish([queue.release(base + wide, want, data_sel=2)], "64-bit fence")
+    got = queue.memory.u64(wide)
+    check(got == want, "wrong-fence", f"the 64-bit fence holds {got:#x}, not {want:#x}")
+
+    queue.finish([queue.release(base + times, 0, data_sel=3)], "timestamp")
+    began = time.perf_counter()
+    time.sleep(RATE_SECONDS)
+    queue.finish([queue.release(base + times + 8, 0, data_sel=3)], "timestamp")
+    seconds = time.perf_counter() - began
+    first, second = queue.memory.u64(times), queue.memory.u64(times + 8)
+    check(POISON64 not in (first, second) and second > first, "wrong-rate", f"timestamps {first:#x}, {second:#x}")
+
+    queue.finish([queue.release(base + many + 8 * i, i + 1, data_sel=2) for i in range(20)], "twenty fences")
+    values = [queue.memory.u64(many + 8 * i) for i in range(20)]
+    check(values == list(range(1, 21)), "wrong-fence", f"twenty fences hold {values}")
+
+    queue.finish([queue.release(base + times + 16 + 8 * i, 0, data_sel=3) for i in range(20)], "twenty timestamps")
+    stamps = [queue.memory.u64(times + 16 + 8 * i) for i in range(20)]
+    check(stamps == sorted(stamps), "wrong-order", f"timestamps of twenty fences fall: {stamps}")
+    hz = _rate(c, queue, times, second - first, seconds)
+    return passed(counter_mhz=round(hz / 1e6, 3), limit_percent=100 * RATE_LIMIT)
+
+
+def _rate(c: ProbeContext, queue: ProbeQueue, at: int, ticks: int, seconds: float) -> float:
+    """The counter against this host's clock. A busy host is late on one side: the best of a few tries counts."""
+    best = ticks / seconds
+    for _ in range(4):
+        if abs(best / COUNTER_HZ - 1) <= RATE_LIMIT:
+            return best
+        marks = []
+        for index in (0, 1):
+            before = time.perf_counter()
+            queue.finish([queue.release(queue.memory.gpu_va + at + 8 * index, 0, data_sel=3)], "timestamp")
+            marks.append((queue.memory.u64(at + 8 * index), (before + time.perf_counter()) / 2))
+            time.sleep(RATE_SECONDS)
+        found = (marks[1][0] - marks[0][0]) / (marks[1][1] - marks[0][1])
+        best = min(best, found, key=lambda hz: abs(hz / COUNTER_HZ - 1))
+    if abs(best / COUNTER_HZ - 1) > RATE_LIMIT:
+        raise Failed(
+            "wrong-rate",
+            f"the GPU counter runs at {best / 1e6:.3f} MHz",
+            measure={"counter_mhz": best / 1e6},
+            limit={"counter_mhz": 100, "relative": RATE_LIMIT},
+        )
+    return best
+
+
+def interrupt(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    events = c.process.events
+    event = events.create(EventKind.SIGNAL)
+    queue.run(
+        [queue.release(event.slot_va, event.trigger, data_sel=2, int_sel=2, int_ctxid=event.event_id)], "interrupt"
+    )
+    began = time.perf_counter()
+    fired = events.wait([event], c.poll_seconds)
+    page = c.process.event_page
+    assert page is not None
+    slot = int.from_bytes(page.host.view[event.slot_va - page.gpu_va :][:8], "little")
+    if not fired:
+        raise queue.stuck(
+            f"no event within {c.poll_seconds:g} s",
+            fence=f"slot {slot:#x}",
+            symptom="slot-untouched" if slot == UNSIGNALLED else "no-interrupt",
+        )
+    check(slot == UNSIGNALLED, "slot-kept", f"the kernel left {slot:#x} in the event's slot")
+    micros = (time.perf_counter() - began) * 1e6
+    event.destroy()
+    return passed(event_id=event.event_id, microseconds=round(micros, 1))
+
+
+NOT_FETCHED = Signature(
+    lambda outcome: outcome.symptom == "rptr-stuck" and not outcome.faults,
+    "the doorbell does not reach the command processor (wrong offset, a 32-bit store, wptr not stored before "
+    "it), or "
+    "the queue is not on the hardware",
+    "compare with P17 and `dmesg | grep -iE 'evict|mes'`; on T2 the doorbell's index counts 8 bytes (P48)",
+)
+GONE = Signature(
+    gone,
+    "the device vanished when the doorbell was rung: fallen off the bus, or its process ended",
+    "`dmesg | grep -iE 'amdgpu|pcie'`; reseat or power-cycle the card, then run P01 again",
+)
+FAULTED = Signature(
+    said("page fault"),
+    "the GPU used an address that is not mapped for it",
+    "the fault's address and its allocation are in the report; P42 tests faults on purpose",
+)
+_NEEDS = ("P15", "P17", "P48")
+
+PROBES = (
+    Probe(
+        "P18",
+        "one-dword NOPs",
+        (T1, T2),
+        1,
+        "the command processor hears the doorbell and reads the ring",
+        f"rptr == wptr after {NOPS} NOPs of one dword",
+        nops,
+        needs=_NEEDS,
+        signatures=(
+            GONE,
+            FAULTED,
+            NOT_FETCHED,
+            Signature(
+                symptom("rptr-stopped"),
+                "a NOP of one dword (0xFFFF1000) is not skipped: the chip reads its count as a length",
+                "P19 tries NOPs of other sizes; pad with those of two dwords",
+            ),
+        ),
+    ),
+    Probe(
+        "P19",
+        "sized NOPs",
+        (T1, T2),
+        1,
+        "counts are what we think: a body is skipped, whatever it looks like",
+        "rptr == wptr after NOPs of 2, 3 and 17 dwords with bodies like illegal packets",
+        sized_nops,
+        needs=("P18",),
+        signatures=(
+            GONE,
+            NOT_FETCHED,
+            Signature(
+                symptom("rptr-stopped"),
+                "a body was taken for a packet: the count is off by one on this chip",
+                "compare the packet at rptr with docs of its generation",
+            ),
+        ),
+    ),
+    Probe(
+        "P20",
+        "32-bit fence (alive)",
+        (T1, T2),
+        1,
+        "the end of the pipe writes memory: the queue is alive",
+        "the value in time, the dwords beside it intact",
+        fence32,
+        needs=("P18",),
+        signatures=(
+            GONE,
+            NOT_FETCHED,
+            Signature(
+                said("page fault"),
+                "RELEASE_MEM faulted: the queue has no EOP buffer, or the fence's address is not mapped",
+                "the EOP buffer is 4096 bytes on T1, 2048 on T2, mapped before the queue is made; the fault's "
+                "address says which of the two it was",
+            ),
+            Signature(
+                symptom("no-fence"),
+                "everything was read, and no fence came: the end of the pipe does not write (EOP buffer, cache "
+                "policy), or never ends",
+                "`dmesg | grep -iE 'page fault|ring'`; -k P21 tries other widths",
+            ),
+            Signature(symptom("neighbours"), "the write is wider than asked", "compare data_sel with P21"),
+        ),
+    ),
+    Probe(
+        "P21",
+        "64-bit fence, timestamps, order",
+        (T1, T2),
+        1,
+        "fences of 64 bits and timestamps are exact and in order",
+        "value exact; counters rise at 100 MHz ±1 %; twenty fences in sequence",
+        fence64,
+        needs=("P20",),
+        signatures=(
+            Signature(
+                symptom("wrong-fence"),
+                "half a value: data_sel 1 (32 bits) where 2 was asked for",
+                "compare the packet's second dword with the disassembly in the report",
+            ),
+            Signature(
+                symptom("wrong-rate"),
+                "another clock than the 100 MHz reference: data_sel 4 (system clock), or a busy host",
+                "run it again on an idle host; 4 in data_sel is the system clock",
+            ),
+        ),
+    ),
+    Probe(
+        "P22",
+        "interrupt event",
+        (T1,),
+        1,
+        "an end-of-pipe interrupt ends a host's wait",
+        "the event fires and the kernel clears its slot",
+        interrupt,
+        needs=("P13", "P20"),
+        signatures=(
+            Signature(
+                symptom("no-interrupt"),
+                "the slot was written, but no interrupt came: int_sel, message-signalled interrupts, or a full "
+                "interrupt ring",
+                "boot with amdgpu.msi=1; `grep amdgpu /proc/interrupts` must count; polling works without it",
+            ),
+            Signature(
+                symptom("slot-untouched"),
+                "the event page is not mapped for the GPU, or RELEASE_MEM did not run",
+                "P13 and P20 tell the two apart",
+            ),
+            Signature(symptom("slot-kept"), "a kernel that does not clear slots", "please report the kernel"),
+        ),
+    ),
+)

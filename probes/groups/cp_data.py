@@ -1,0 +1,217 @@
+"""The command processor moves data: P23 WRITE_DATA, P24 COPY_DATA and DMA_DATA, P25 ATOMIC_MEM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, WriteData
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
+from zinc_rt.probes.mapped_buffer import POISON32, first_difference, pattern
+from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, check, passed, symptom
+from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
+
+FILL_BYTES = 4096
+COPY_BYTES = (64 << 10) + 12
+_ADD32, _CMPSWAP32, _SWAP32, _ADD64, _CMPSWAP64 = 15, 8, 7, 47, 40  # returning; +64 does not return
+
+
+def write_data(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    va, at = queue.memory.gpu_va, FREE_AT
+    words = tuple(0x1111_0000 + i for i in range(8))
+    packets = [
+        WriteData(va + at, (0x5EED_0001,), wr_confirm=1),
+        WriteData(va + at + 64, words, wr_confirm=1),
+        WriteData(va + at + 128, words, wr_confirm=1, same_address=1),
+    ]
+    queue.finish(packets, "WRITE_DATA")
+    memory = queue.memory
+    expect(queue, at, (0x5EED_0001, POISON32), "one dword")
+    expect(queue, at + 64 - 4, (POISON32, *words, POISON32), "eight dwords")
+    expect(queue, at + 128, (words[-1], POISON32), "eight dwords to one address")
+    return passed(written_dw=1 + 8 + 8, bytes=memory.size_bytes)
+
+
+def expect(queue: ProbeQueue, offset: int, want: tuple[int, ...], what: str) -> None:
+    got = tuple(queue.memory.u32(offset + 4 * i) for i in range(len(want)))
+    if got == want:
+        return
+    untouched = all(each == POISON32 for each in got)
+    word = "nothing-written" if untouched else "wrong-data"
+    place = next(i for i, (a, b) in enumerate(zip(got, want, strict=True)) if a != b)
+    raise Failed(
+        word,
+        f"{what}: dword {place} holds {got[place]:#x}, not {want[place]:#x}",
+        measure={"got": [hex(each) for each in got], "want": [hex(each) for each in want]},
+        evidence=queue.evidence(),
+    )
+
+
+def copies(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    va, at = queue.memory.gpu_va, FREE_AT
+    queue.memory.put64(at, 0x0123_4567_89AB_CDEF)
+    packets: list[Packet] = [
+        CopyData(va + at, va + at + 16, wr_confirm=1),
+        CopyData(va + at, va + at + 32, count_sel=1, wr_confirm=1),
+        CopyData(0xFEED_F00D, va + at + 48, src_sel=5, wr_confirm=1),
+        CopyData(0, va + at + 64, src_sel=9, count_sel=1, wr_confirm=1),
+    ]
+    queue.finish(packets, "COPY_DATA")
+    expect(queue, at + 16, (0x89AB_CDEF, POISON32), "memory to memory, 32 bits")
+    expect(queue, at + 32, (0x89AB_CDEF, 0x0123_4567, POISON32), "memory to memory, 64 bits")
+    expect(queue, at + 48, (0xFEED_F00D, POISON32), "immediate to memory")
+    clock = queue.memory.u64(at + 64)
+    check(clock not in (0, POISON32 << 32 | POISON32), "wrong-data", f"the clock copied is {clock:#x}")
+
+    source, target = c.memory(COPY_BYTES, "dma source"), c.memory(COPY_BYTES, "dma target")
+    want = pattern(COPY_BYTES, 7)
+    source.put(0, want)
+    target.poison()
+    queue.finish([DmaData(source.gpu_va, target.gpu_va, COPY_BYTES, raw_wait=0)], "DMA_DATA copy")
+    bad = first_difference(target.read(0, COPY_BYTES), want)
+    check(bad is None, "wrong-data", f"DMA_DATA copy of {COPY_BYTES} bytes differs from byte {bad}")
+    after = target.read(COPY_BYTES, 4)
+    check(after == POISON32.to_bytes(4, "little"), "wrong-data", "DMA_DATA copied beyond its end")
+    target.poison()
+    queue.finish([DmaData(0xA5A5_5A5A, target.gpu_va, FILL_BYTES, src_sel=2)], "DMA_DATA fill")
+    bad = first_difference(target.read(0, FILL_BYTES), 0xA5A5_5A5A.to_bytes(4, "little") * (FILL_BYTES // 4))
+    check(bad is None, "wrong-data", f"DMA_DATA fill of {FILL_BYTES} bytes differs from byte {bad}")
+    check(target.u32(FILL_BYTES) == POISON32, "wrong-data", "DMA_DATA filled beyond its end")
+    return passed(copied_bytes=COPY_BYTES, filled_bytes=FILL_BYTES)
+
+
+def atomics(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    notes = []
+    for placement in (Placement.VRAM, Placement.GTT):
+        buffer = c.transport.alloc(4096, placement, f"atomics in {placement.value}")
+        c.side.settle()
+        wrong = _atomics_at(queue, buffer.gpu_va)
+        if wrong and placement is Placement.GTT:
+            raise Failed("gtt-atomics", f"in {placement.value}: {wrong}; in VRAM all were right")
+        check(not wrong, "wrong-data", f"in {placement.value}: {wrong}")
+        notes.append(placement.value)
+    return passed(checked=len(_EXPECTED), placements=" ".join(notes))
+
+
+# offset, bits, wanted afterwards; the packets are below
+_EXPECTED = (
+    (0, 32, 105),
+    (8, 64, (1 << 33) + 5),
+    (16, 32, 77),
+    (20, 32, 20),
+    (24, 64, 9),
+    (32, 32, 300),
+    (40, 64, 44),
+)
+
+
+def _atomics_at(queue: ProbeQueue, va: int) -> str:
+    """What came out wrong; empty where all is right. The CP carries the values: VRAM has no host side."""
+    start = {0: 100, 8: 1 << 33, 16: 7, 20: 20, 24: 8, 32: 299, 40: 4}
+
+    def setup() -> Iterable[Packet]:
+        for offset, bits, _ in _EXPECTED:
+            value = start[offset]
+            data = (value & 0xFFFFFFFF, value >> 32) if bits == 64 else (value,)
+            yield WriteData(va + offset, data, wr_confirm=1)
+
+    queue.finish(setup(), "atomics' start")
+    queue.finish(
+        [
+            AtomicMem(va, 5, _ADD32 + 64),
+            AtomicMem(va + 8, 5, _ADD64 + 64),
+            AtomicMem(va + 16, 77, _CMPSWAP32 + 64, compare=7),
+            AtomicMem(va + 20, 77, _CMPSWAP32 + 64, compare=7),
+            AtomicMem(va + 24, 9, _CMPSWAP64 + 64, compare=8),
+            AtomicMem(va + 32, 1, _ADD32),
+            AtomicMem(va + 40, 44, _SWAP32 + 32),
+        ],
+        "atomics",
+    )
+    base = queue.memory.gpu_va + FREE_AT + 4096
+    queue.finish(
+        [
+            CopyData(va + offset, base + offset, count_sel=int(bits == 64), wr_confirm=1)
+            for offset, bits, _ in _EXPECTED
+        ],
+        "atomics' results",
+    )
+    for offset, bits, want in _EXPECTED:
+        at = FREE_AT + 4096 + offset
+        got = queue.memory.u64(at) if bits == 64 else queue.memory.u32(at)
+        if got != want:
+            return f"the {bits} bits at {offset} are {got}, not {want}"
+    return ""
+
+
+_SHARED = (NOT_FETCHED, FAULTED)
+
+PROBES = (
+    Probe(
+        "P23",
+        "WRITE_DATA",
+        (T1, T2),
+        1,
+        "the CP writes dwords where it is told",
+        "1 and 8 dwords exact, with and without a constant address",
+        write_data,
+        needs=("P20",),
+        signatures=(
+            *_SHARED,
+            Signature(
+                symptom("nothing-written"),
+                "dst_sel: this chip's memory is another value than 5",
+                "compare the packet's layout with the chip's headers",
+            ),
+            Signature(
+                symptom("wrong-data"),
+                "an unaligned address rounded down, or addr_incr read otherwise",
+                "see dwords",
+            ),
+        ),
+    ),
+    Probe(
+        "P24",
+        "COPY_DATA, DMA_DATA",
+        (T1, T2),
+        1,
+        "the CP copies and fills without a shader",
+        f"32 and 64 bits, immediate, clock; DMA of {COPY_BYTES} bytes and a fill of {FILL_BYTES}, to the byte",
+        copies,
+        needs=("P23",),
+        signatures=(
+            *_SHARED,
+            Signature(
+                symptom("nothing-written", "wrong-data"),
+                "src_sel (2 is memory, 1 is obsolete), the width of byte_count, or DMA not waited for",
+                "DMA runs beside the CP: a fence waits for it, rptr does not",
+            ),
+        ),
+    ),
+    Probe(
+        "P25",
+        "ATOMIC_MEM",
+        (T1, T2),
+        1,
+        "atomics of 32 and 64 bits work in VRAM and in host memory",
+        "add, swap, compare-and-swap, returning or not: every result right",
+        atomics,
+        needs=("P24",),
+        signatures=(
+            *_SHARED,
+            Signature(
+                symptom("gtt-atomics"),
+                "the path to host memory has no PCIe atomics (root complex or a switch)",
+                "another slot; `lspci -vv | grep -i atomic`; until then no atomics on host memory",
+            ),
+            Signature(
+                symptom("wrong-data"), "the operation codes are another chip's", "see the result in the message"
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,155 @@
+"""Long streams and state: P29 ring wrap, P30 EVENT_WRITE and ACQUIRE_MEM, P31 SET_SH_REG."""
+
+from __future__ import annotations
+
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.packets import AcquireMem, CopyData, EventWrite, Nop, SetShReg
+from zinc_rt.pm4.registers import SH, USER_DATA_COUNT, Sh
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
+from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, skipped, symptom
+from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
+
+RING_BYTES = 4096
+LAPS = 9
+_ALL = {
+    Generation.GFX11: gcr.acquire(
+        Generation.GFX11, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL1_INV=1, GL2_INV=1, GL2_WB=1
+    ),
+    Generation.GFX12: gcr.acquire(Generation.GFX12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1, GL2_WB=1),
+}
+
+
+def ring_wrap(c: ProbeContext) -> Outcome:
+    queue = c.queue(ring_bytes=RING_BYTES)
+    straddling = _laps(queue, pad=False)
+    padded = _laps(queue, pad=True)
+    queue.parsed()  # the fence comes before rptr is told
+    rptr = queue.ring.rptr_dw % queue.ring.ring_dw
+    place = queue.ring.wptr_dw % queue.ring.ring_dw
+    check(rptr == place, "wrong-rptr", f"rptr {rptr}, wptr modulo the ring {place}", evidence=queue.evidence())
+    return passed(laps=2 * LAPS, fences=straddling + padded, wptr=queue.ring.wptr_dw)
+
+
+def _laps(queue: ProbeQueue, *, pad: bool) -> int:
+    """Fences whose packets straddle the ring's end, or are padded up to it; each must hold its number."""
+    ring, at = queue.ring, FREE_AT
+    start, count = ring.wptr_dw, 0
+    while ring.wptr_dw - start < LAPS * ring.ring_dw:
+        room = ring.ring_dw - ring.wptr_dw % ring.ring_dw
+        size = 3 + 8 + 8 + 2  # NOP, our fence, the ring's fence and what may follow it
+        if pad and room < size:
+            queue.run([Nop()] * room, "padding to the end")
+        count += 1
+        packets = [Nop((count, count)), queue.release(queue.memory.gpu_va + at, count, data_sel=2)]
+        queue.finish(packets, f"fence {count}")
+        got = queue.memory.u64(at)
+        check(got == count, "wrong-order", f"fence {count} holds {got}", evidence=queue.evidence())
+    return count
+
+
+def events_and_caches(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    everything = _ALL[queue.generation]
+    queue.finish([EventWrite.cs_partial_flush()], "CS_PARTIAL_FLUSH")
+    queue.finish([AcquireMem(everything)], "ACQUIRE_MEM of everything")
+    base = queue.memory.gpu_va >> 8
+    queue.finish(
+        [AcquireMem(everything, base_256b=base, size_256b=queue.memory.size_bytes >> 8)], "ACQUIRE_MEM of a range"
+    )
+    queue.finish([EventWrite.cs_partial_flush(), AcquireMem(everything)], "both")
+    return passed(packets=5)
+
+
+def registers(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    values = tuple(0x5A00_0000 | i * 0x0101 for i in range(USER_DATA_COUNT))
+    va = queue.memory.gpu_va + FREE_AT
+    queue.finish([SetShReg(Sh.USER_DATA_0, values)], "SET_SH_REG")
+    queue.finish(
+        [
+            CopyData(SH.base + Sh.USER_DATA_0 + i, va + 4 * i, src_sel=0, wr_confirm=1)
+            for i in range(USER_DATA_COUNT)
+        ],
+        "registers to memory",
+    )
+    got = [queue.memory.u32(FREE_AT + 4 * i) for i in range(USER_DATA_COUNT)]
+    if set(got) <= {0, POISON32}:
+        return skipped(
+            "unverifiable: this chip does not let a queue read registers back; P34 sees the values in a shader",
+            cause="register reads are blocked for user queues",
+            advice="nothing to do",
+        )
+    expect(queue, FREE_AT, values, "USER_DATA_0 to 15")
+    return passed(registers=USER_DATA_COUNT)
+
+
+PROBES = (
+    Probe(
+        "P29",
+        "ring wrap",
+        (T1, T2),
+        1,
+        "the ring's end is where both sides think it is",
+        f"a ring of {RING_BYTES} bytes, {2 * LAPS} laps, packets across the end or padded up to it: fences in "
+        "order",
+        ring_wrap,
+        needs=("P20",),
+        seconds=60.0,
+        signatures=(
+            Signature(
+                lambda o: (
+                    o.evidence is not None
+                    and o.evidence.wptr >= o.evidence.ring_dw // 8
+                    and o.symptom
+                    in ("rptr-stuck", "rptr-stopped", "no-fence", "wrong-order", "wrong-rptr", "errno")
+                ),
+                "the hardware's ring has another size than ours (MQD: log2 of dwords, less one; bytes for "
+                "dwords), or "
+                "wptr was wrapped by software",
+                "queue_size is the mapping's exact power of two in bytes; wptr is never wrapped",
+            ),
+            NOT_FETCHED,
+            FAULTED,
+        ),
+    ),
+    Probe(
+        "P30",
+        "EVENT_WRITE, ACQUIRE_MEM",
+        (T1, T2),
+        1,
+        "flushes and cache operations end when nothing runs",
+        "CS_PARTIAL_FLUSH, ACQUIRE_MEM of everything and of a range: a fence behind each",
+        events_and_caches,
+        needs=("P20",),
+        signatures=(
+            NOT_FETCHED,
+            Signature(
+                symptom("rptr-stopped", "no-fence"),
+                "ACQUIRE_MEM in the length of another generation (gfx9 has a dword less)",
+                "count 6, GCR_CNTL last, on gfx10 and later",
+            ),
+        ),
+    ),
+    Probe(
+        "P31",
+        "SET_SH_REG readback",
+        (T1, T2),
+        1,
+        "registers hold what SET_SH_REG gave them",
+        "USER_DATA_0 to 15 copied to memory are equal; where reads are blocked: unverifiable",
+        registers,
+        needs=("P24",),
+        signatures=(
+            NOT_FETCHED,
+            Signature(
+                symptom("wrong-data", "nothing-written"),
+                "an absolute register address where the packet wants the offset from 0x2C00",
+                "USER_DATA_0 is offset 0x240",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,95 @@
+"""Queues that may use some compute units only: P47."""
+
+from __future__ import annotations
+
+import errno
+
+from zinc_rt.kmd.errors import errno_name
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.host_memory import HostArray
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
+from zinc_rt.probes.probe import T1, Outcome, Probe, Signature, check, failed_call, passed, symptom
+from zinc_rt.probes.refusals import Refusal, compare, number
+from zinc_rt.probes.shaders import ShaderBench, dwords, on_gfx12
+
+GROUPS = 512
+WGP_BITS = 0b1111 << 10 | 1 << 16 | 0b111 << 18  # HW_ID1: WGP_ID, SA_ID, SE_ID
+ONE_PAIR, OTHER_PAIR, FOUR_PAIRS = 0b11, 0b1100, 0xFF
+
+
+@on_gfx12
+def cu_mask(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    queue = bench.queue.kmd_queue
+    words = -(-c.node.compute_units // 32)
+
+    def mask(bits: int) -> tuple[int, ...]:
+        return tuple(bits >> 32 * index & 0xFFFFFFFF for index in range(words))
+
+    def ask(queue_id: int, bits: int) -> None:
+        given = HostArray(b"".join(word.to_bytes(4, "little") for word in mask(bits)))
+        request = kfd.SET_CU_MASK.new(queue_id=queue_id, num_cu_mask=32 * words, cu_mask_ptr=given.address)
+        c.process.ioctl(kfd.IOC_SET_CU_MASK, request, f"mask {bits:#x}")
+
+    split = number(lambda: ask(queue.queue_id, 0b01))
+    check(split == errno.EINVAL, "split-accepted", f"half a pair of compute units as a mask: {errno_name(split)}")
+    every = (1 << c.node.compute_units) - 1
+    refusals = compare([Refusal("a mask for an unknown queue", lambda: ask(4242, every), (errno.EFAULT,))])
+    program = bench.load("hw_id")
+    used = {}
+    for name, bits in (("all", every), ("one", ONE_PAIR), ("other", OTHER_PAIR), ("four", FOUR_PAIRS)):
+        c.gpu.set_cu_mask(queue, mask(bits))
+        out = result(bench, 8 * GROUPS)
+        bench.run(program, [out], groups=(GROUPS, 1, 1))
+        used[name] = {word & WGP_BITS for word in dwords(out, 2 * GROUPS)[::2]}
+    found = {name: len(each) for name, each in used.items()}
+    for name, most in (("one", 1), ("other", 1), ("four", 4)):
+        check(
+            found[name] <= most,
+            "mask-ignored",
+            f"{found[name]} workgroup processors ran waves, the mask has {most}",
+            measure=found,
+        )
+    check(
+        not used["one"] & used["other"], "mask-ignored", "two masks without a common bit used the same processor"
+    )
+    check(found["all"] > found["four"], "one-processor", f"with every bit set {found['all']} processors ran waves")
+    return passed(**{f"processors_{name}": count for name, count in found.items()}, **refusals.measure)
+
+
+PROBES = (
+    Probe(
+        "P47",
+        "CU mask",
+        (T1,),
+        1,
+        "a queue's waves stay on the compute units its mask names",
+        "half a pair EINVAL, an unknown queue EFAULT; one pair is one workgroup processor, other pairs are others",
+        cu_mask,
+        needs=("P33", "P15"),
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("split-accepted"),
+                "compute units are not masked in pairs here: a chip before RDNA, or a kernel that does not check",
+                "masks of whole pairs are right everywhere",
+            ),
+            Signature(
+                failed_call("SET_CU_MASK"),
+                "the kernel refuses the mask: its length is not whole dwords, or a debugger holds it",
+                "`dmesg | grep -i kfd`",
+            ),
+            Signature(
+                symptom("mask-ignored"),
+                "the mask did not reach the queue's MQD, or HW_ID1 has its fields elsewhere on this chip",
+                "`zinc-rt-pm4-test --learn F` records which bits of HW_ID1 differ between waves",
+            ),
+            Signature(
+                symptom("one-processor"),
+                "every wave ran in one place: the dispatch was too short to spread, or another mask is in force",
+                "run it again on an idle GPU; HSA_CU_MASK must not be set",
+            ),
+        ),
+    ),
+)

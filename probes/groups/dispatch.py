@@ -1,0 +1,360 @@
+"""Waves start, and know who they are: P32 to P35, P38."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
+from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer
+from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, check, gone, passed, said, symptom
+from zinc_rt.probes.shaders import TGID_FIELD, ShaderBench, Triple, dwords, on_gfx12
+
+VALUE = 0x1234_5678
+GRID, GROUP = (5, 3, 2), (8, 4, 2)
+START, COUNT = (2, 1, 1), (3, 2, 1)
+LANE_GROUPS = 4
+USER_DATA = tuple(0xD0D0_0000 + index for index in range(2, 16))
+Ids = Counter[tuple[Triple, Triple]]
+"""(workgroup, work-item) -> how many said so."""
+
+
+# --- P32 ---
+
+
+@on_gfx12
+def empty(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    for wave in (32, 64):
+        bench.run(bench.load("empty", wave=wave))
+    return passed(waves="wave32, wave64")
+
+
+# --- P33 ---
+
+
+@on_gfx12
+def store(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    got = struct.unpack("<2I", stored(bench))
+    return passed(stored=hex(got[0]))
+
+
+def stored(bench: ShaderBench) -> bytes:
+    out = result(bench, 64)
+    bench.run(bench.load("store", VALUE=VALUE), [out])
+    got = dwords(out, 2)
+    check(
+        got[0] == VALUE,
+        "nothing-stored" if got[0] == POISON32 else "wrong-value",
+        f"the lane's dword holds {got[0]:#x}, not {VALUE:#x}",
+        evidence=bench.queue.evidence(),
+    )
+    check(got[1] == POISON32, "neighbours", f"behind the stored dword stands {got[1]:#x}")
+    return out.read(0, 8)
+
+
+def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuffer:
+    memory = bench.context.memory(-(-size_bytes // 4096) * 4096, name)
+    memory.poison()
+    return memory
+
+
+# --- P34 ---
+
+
+@on_gfx12
+def user_data_and_ids(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    user_data(bench)
+    found = ids_of(bench, GRID, GROUP)
+    expect_ids(found, product(GRID), product(GROUP))
+    return passed(user_sgprs=16, ids=sum(found.values()), without_enables=without_enables(bench))
+
+
+def user_data(bench: ShaderBench) -> bytes:
+    out = result(bench, 64)
+    va = out.gpu_va
+    want = (va & 0xFFFFFFFF, va >> 32, *USER_DATA)
+    bench.run(bench.load("user_data"), user_data=want)
+    got = dwords(out, 16)
+    if got != want:
+        place = next(i for i in range(16) if got[i] != want[i])
+        word = "nothing-stored" if set(got) == {POISON32} else "wrong-user-data"
+        raise Failed(word, f"s{place} holds {got[place]:#x}, USER_DATA_{place} was {want[place]:#x}")
+    return out.read(8, 56)
+
+
+def ids_of(bench: ShaderBench, groups: Triple, threads: Triple, **more: Any) -> Ids:
+    """What every work-item says it is. The grid must not have more than RECORDS of them."""
+    taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
+    taken.put32(0, 0)
+    bench.run(bench.load("ids"), [taken, records], [RECORDS], groups=groups, threads=threads, **more)
+    count = taken.u32(0)
+    check(count <= RECORDS, "wrong-ids", f"{count} work-items ran, at most {RECORDS} were asked for")
+    found: Ids = Counter()
+    for index in range(count):
+        group_x, group_yz, item, _ = struct.unpack("<4I", records.read(16 * index, 16))
+        found[(group_x, group_yz & 0xFFFF, group_yz >> 16), unpacked(item)] += 1
+    return found
+
+
+RECORDS = 4096
+
+
+def unpacked(item: int) -> Triple:
+    return item & 0x3FF, item >> 10 & 0x3FF, item >> 20
+
+
+def product(sizes: Triple, start: Triple = (0, 0, 0)) -> list[Triple]:
+    x, y, z = (range(first, first + size) for first, size in zip(start, sizes, strict=True))
+    return [(i, j, k) for i in x for j in y for k in z]
+
+
+def expect_ids(found: Ids, groups: Iterable[Triple], items: list[Triple]) -> None:
+    """Every id once. Says in what way they are wrong: that tells one cause from another."""
+    want: Ids = Counter((group, item) for group in groups for item in items)
+    if found == want:
+        return
+    total, wanted = sum(found.values()), sum(want.values())
+    seen_groups, seen_items = {group for group, _ in found}, {item for _, item in found}
+    wanted_groups = {group for group, _ in want}
+    measure = {"ran": total, "wanted": wanted, "groups": len(seen_groups), "items": len(seen_items)}
+    if total != wanted:
+        word, how = "wrong-count", f"{total} work-items ran, not {wanted}"
+    elif seen_groups == {(0, 0, 0)}:
+        word, how = "ids-zero", "every workgroup says it is (0, 0, 0)"
+    elif seen_groups == {(x, z, y) for x, y, z in wanted_groups}:
+        word, how = "ids-swapped", "y and z of the workgroup are swapped"
+    elif seen_groups == wanted_groups:
+        word, how = "wrong-items", f"{len(seen_items)} different work-item ids, not {len(set(items))}"
+    else:
+        extra = sorted(seen_groups - wanted_groups)[:1] or sorted(wanted_groups - seen_groups)[:1]
+        word, how = (
+            "wrong-ids",
+            f"workgroup ids are not those of the grid, as {extra[0] if extra else 'one'} shows",
+        )
+    raise Failed(word, how, measure=measure)
+
+
+def without_enables(bench: ShaderBench) -> str:
+    """What the workgroup ids are where RSRC2 does not enable them: filled, zero, or other. Informative."""
+    taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
+    taken.put32(0, 0)
+    program = bench.load("ids")
+    bench.run(program, [taken, records], [RECORDS], groups=GRID, threads=(1, 1, 1), clear=TGID_FIELD)
+    count = min(taken.u32(0), RECORDS)
+    rows = [struct.unpack("<2I", records.read(16 * index, 8)) for index in range(count)]
+    seen = {(x, yz & 0xFFFF, yz >> 16) for x, yz in rows}
+    if seen == set(product(GRID)):
+        return "filled"
+    return "zero" if seen == {(0, 0, 0)} else "other"
+
+
+# --- P35 ---
+
+
+@on_gfx12
+def lanes(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    for wave in (32, 64):
+        lanes_of(bench, wave)
+    return passed(waves="wave32, wave64", work_items=2 * LANE_GROUPS * 64)
+
+
+def lanes_of(bench: ShaderBench, wave: int) -> bytes:
+    out = result(bench, 8 * 64 * LANE_GROUPS)
+    bench.run(bench.load("lanes", wave=wave), [out], groups=(LANE_GROUPS, 1, 1))
+    got = dwords(out, 2 * 64 * LANE_GROUPS)
+    widths, numbers = got[::2], got[1::2]
+    check(POISON32 not in widths, "nothing-stored", "not every work-item has stored its lane")
+    wrong = sorted({each for each in widths if each != wave})
+    check(not wrong, "wrong-width", f"EXEC is {wrong[:1]} lanes wide in a launch of wave{wave}")
+    want = tuple(index % wave for index in range(len(numbers)))
+    check(numbers == want, "wrong-lane", f"lane numbers of wave{wave} are not 0 to {wave - 1} in order")
+    return out.read(0, 4 * len(got))
+
+
+# --- P38 ---
+
+
+@on_gfx12
+def indirect_and_start(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    dims = c.memory(4096, "dims")
+    dims.put(0, struct.pack("<3I", *GRID))
+    expect_ids(ids_of(bench, GRID, GROUP, dims_va=dims.gpu_va), product(GRID), product(GROUP))
+    end = tuple(first + count for first, count in zip(START, COUNT, strict=True))
+    seen = ids_of(bench, (end[0], end[1], end[2]), (4, 1, 1), start=START)
+    meaning = start_means({group for group, _ in seen})
+    groups = product(COUNT, START) if meaning == "end" else product((end[0], end[1], end[2]), START)
+    expect_ids(seen, groups, product((4, 1, 1)))
+    return passed(dims_with_start=meaning)
+
+
+def start_means(groups: set[Triple]) -> str:
+    """Where START is used, the packet's dims are the end of the ids, or still their count: sources differ."""
+    first = tuple(min((group[axis] for group in groups), default=-1) for axis in range(3))
+    check(first == START, "start-ignored", f"the first workgroup is {first}, START says {START}")
+    return "end" if len(groups) == COUNT[0] * COUNT[1] * COUNT[2] else "count"
+
+
+_CACHES = Signature(
+    symptom("nothing-stored"),
+    "the wave ran and its store did not arrive: user data not loaded (its address was another), or L2 not written "
+    "back before the host read",
+    "the fence must write back GL2 (GL2_WB, P41); USER_DATA and USER_SGPR must agree (P34)",
+)
+_GONE = Signature(
+    gone,
+    "the device vanished as waves started: a crash of the card, or of a simulated device's process",
+    "`dmesg | grep -iE 'amdgpu|pcie'`; a simulated device leaves a crash record: send it with --bundle",
+)
+SHADER_SHARED = (_GONE, FAULTED, NOT_FETCHED)
+
+PROBES = (
+    Probe(
+        "P32",
+        "empty dispatch",
+        (T1, T2),
+        1,
+        "waves start and end",
+        "a fence behind a kernel of one instruction, in wave32 and wave64",
+        empty,
+        needs=("P20", "P30"),
+        signatures=(
+            _GONE,
+            Signature(
+                said("page fault"),
+                "the code's address is wrong: PGM_LO and PGM_HI hold it shifted right by 8, and its "
+                "memory must be "
+                "executable",
+                "compare the fault's address with the code's in the report",
+            ),
+            NOT_FETCHED,
+            Signature(
+                symptom("no-fence", "rptr-stopped"),
+                "the launch never ends: COMPUTE_SHADER_EN (initiator bit 0), RSRC words, code that is not "
+                "256-byte "
+                "aligned, or a stale instruction cache",
+                "-k P31 tests the registers; GLI_INV must stand before the first launch; `dmesg | grep -i amdgpu`",
+            ),
+        ),
+    ),
+    Probe(
+        "P33",
+        "store constant",
+        (T1, T2),
+        1,
+        "a lane's store reaches memory, with an argument and a constant patched into its code",
+        f"{VALUE:#x} in its dword, the one behind it untouched",
+        store,
+        needs=("P32",),
+        signatures=(
+            _GONE,
+            Signature(
+                said("page fault"),
+                "the pointer's halves are swapped, or it was read before the scalar load was waited for",
+                "the fault's address beside the argument's in the report tells which",
+            ),
+            NOT_FETCHED,
+            _CACHES,
+            Signature(
+                symptom("wrong-value"),
+                "other code ran than was loaded: a stale instruction cache, or the constant was patched elsewhere",
+                "-k P40; `zinc-rt isa disasm --zrt probes/kernels/store.zrt` shows the slot",
+            ),
+            Signature(
+                symptom("neighbours"), "more than one lane stored", "EXEC is not as the code set it: -k P35"
+            ),
+        ),
+    ),
+    Probe(
+        "P34",
+        "user SGPRs and ids",
+        (T1, T2),
+        1,
+        "waves find their arguments and know which part of a 3-D grid they are",
+        f"s0 to s15 as written; every id of a {GRID} grid of {GROUP} workgroups exactly once",
+        user_data_and_ids,
+        needs=("P33",),
+        signatures=(
+            *SHADER_SHARED,
+            _CACHES,
+            Signature(
+                symptom("wrong-user-data"),
+                "USER_SGPR of RSRC2 counts fewer registers than were written, or the offset of "
+                "USER_DATA_0 differs",
+                "-k P31 reads the registers back",
+            ),
+            Signature(
+                symptom("ids-zero"),
+                "on gfx12 the ids are in ttmp9 and ttmp7 and need TGID_X_EN to TGID_Z_EN; on gfx11 in "
+                "SGPRs behind "
+                "the user data",
+                "RSRC2 bits 7 to 9; the note `without enables` says what this chip does without them",
+            ),
+            Signature(
+                symptom("ids-swapped"), "y is ttmp7[15:0], z is ttmp7[31:16]", "this chip has them the other way"
+            ),
+            Signature(
+                symptom("wrong-items"),
+                "v0 is packed on gfx11 and later (x 9:0, y 19:10, z 29:20), and needs TIDIG_COMP_CNT 2",
+                "RSRC2 bits 12:11",
+            ),
+            Signature(
+                symptom("wrong-count", "wrong-ids"),
+                "the grid is another than asked: the order of DIM or NUM_THREAD registers",
+                "-k P31; NUM_THREAD stands behind START in one SET_SH_REG",
+            ),
+        ),
+    ),
+    Probe(
+        "P35",
+        "wave32 and wave64",
+        (T1, T2),
+        1,
+        "the initiator chooses the wave's width, and lanes are numbered",
+        "EXEC is 32 and 64 lanes wide for the same code; lanes 0 to 31, 0 to 63",
+        lanes,
+        needs=("P33",),
+        signatures=(
+            *SHADER_SHARED,
+            _CACHES,
+            Signature(
+                symptom("wrong-width"),
+                "initiator bit 15 (CS_W32_EN) and the code disagree about the wave's width",
+                "0x8005 launches wave32, 0x0005 wave64; RSRC1 counts VGPRs in units of 8 and 4",
+            ),
+            Signature(
+                symptom("wrong-lane"), "v0 or mbcnt counts otherwise in this mode", "please report the chip"
+            ),
+        ),
+    ),
+    Probe(
+        "P38",
+        "DISPATCH_INDIRECT, START",
+        (T1, T2),
+        1,
+        "the grid can come from memory, and begin elsewhere than at 0",
+        f"the ids of {GRID} read from memory; ids from {START} on",
+        indirect_and_start,
+        needs=("P34",),
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("start-ignored"),
+                "START is not used: FORCE_START_AT_000 (initiator bit 2) is set, or the registers' order differs",
+                "initiator 0x8001 with START_X to START_Z before NUM_THREAD",
+            ),
+            Signature(
+                symptom("wrong-count", "wrong-ids", "wrong-items", "ids-zero", "ids-swapped"),
+                "the packet was read as the graphics engine's form (three dwords, an offset to SET_BASE)",
+                "the compute form has four dwords with a whole address; compare the packet in the report",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,68 @@
+"""KFD events without a GPU's help: P13."""
+
+from __future__ import annotations
+
+import errno
+
+from zinc_rt.kmd.events import EventKind
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.probe import T1, Outcome, Probe, Signature, check, failed_call, passed, symptom
+from zinc_rt.probes.refusals import number
+
+
+def event_page(c: ProbeContext) -> Outcome:
+    events = (c.gpu, c.process.events)[1]
+    signal = events.create(EventKind.SIGNAL)
+    check(not events.wait([signal], 0.0), "early", "a new event is signalled")
+    check(not events.wait([signal], 0.01), "early", "a new event is signalled within 10 ms")
+    events.set(signal)
+    check(bool(events.wait([signal], 1.0)), "no-event", "SET_EVENT does not end a wait")
+    check(not events.wait([signal], 0.0), "not-consumed", "a wait does not clear an auto-reset event")
+    kept = events.create(EventKind.SIGNAL, auto_reset=False)
+    events.set(kept)
+    check(
+        bool(events.wait([kept], 1.0)) and bool(events.wait([kept], 0.0)),
+        "no-event",
+        "an event without auto-reset does not stay set",
+    )
+    events.reset(kept)
+    check(not events.wait([kept], 0.0), "not-consumed", "RESET_EVENT does not clear an event")
+    memory, reset = events.create(EventKind.MEMORY), events.create(EventKind.HW_EXCEPTION)
+    check(not events.wait([memory, reset], 0.0), "early", "a MEMORY or HW_EXCEPTION event is signalled")
+    for each in (reset, memory, kept, signal):
+        each.destroy()
+    unknown = number(lambda: events.wait([signal], 0.0))
+    check(unknown == errno.EINVAL, "wrong-errno", f"a wait for a destroyed event: errno {unknown}, not EINVAL")
+    return passed(kinds=3)
+
+
+PROBES = (
+    Probe(
+        "P13",
+        "event page",
+        (T1,),
+        0,
+        "events of all kinds can be made, set, waited for and destroyed",
+        "a wait times out before SET_EVENT and ends after it, auto-reset clears, an unknown id is EINVAL",
+        event_page,
+        needs=("P09",),
+        signatures=(
+            Signature(
+                failed_call("CREATE_EVENT", errno.EINVAL),
+                "the kernel refuses the event page: its handle is no mapped GTT buffer, or the process gave one "
+                "before",
+                "one KFD user a process; else compare the kernel with those docs/probes.md names",
+            ),
+            Signature(
+                failed_call("CREATE_EVENT", errno.ENOSPC),
+                "all 4095 event slots are used",
+                "close other users of KFD",
+            ),
+            Signature(
+                symptom("early", "no-event", "not-consumed", "wrong-errno"),
+                "this kernel's events behave otherwise than documented",
+                "completion by polled fences does not need them; please report kernel and message",
+            ),
+        ),
+    ),
+)

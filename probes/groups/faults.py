@@ -1,0 +1,534 @@
+"""Faults and hangs on purpose through KFD: P42 to P45; and many queues at once: P46."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from zinc_rt.backends.amd.fence import TimelineFence
+from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
+from zinc_rt.kmd.errors import DriverError, errno_name
+from zinc_rt.kmd.render_node import RenderNode
+from zinc_rt.kmd.syscalls import KFD_PATH
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.pm4 import BAD_OPCODE
+from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
+from zinc_rt.probes.context import ProbeContext, until
+from zinc_rt.probes.groups.cp_basic import NOT_FETCHED
+from zinc_rt.probes.mapped_buffer import MappedBuffer
+from zinc_rt.probes.probe import (
+    T1,
+    Failed,
+    Outcome,
+    Probe,
+    Signature,
+    Stuck,
+    check,
+    failed_call,
+    gone,
+    passed,
+    skipped,
+    symptom,
+)
+from zinc_rt.probes.probe_queue import FREE_AT, ProbeQueue
+from zinc_rt.probes.shaders import ShaderBench, generation_apart, no_kernels
+
+FAULT_SECONDS = 5.0
+RESET_SECONDS = 15.0
+FROZEN_SECONDS = 0.5  # a packet that stops a queue has done so by then
+DESTROY_SECONDS = 2.0
+HELD_SECONDS = 5.0
+BAD_HEADER = 0xC000_0000 | BAD_OPCODE << 8
+RELEASE_MEM_TOO_LONG = (
+    0xC007_4900  # RELEASE_MEM with count + 1: the next packet's header becomes its body (kfdtest)
+)
+QUEUES = (2, 8, 32)
+Case = Callable[[ProbeContext], dict[str, Any]]
+FENCES_EACH = 20
+
+
+def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> Outcome:
+    """Each case in a process of its own: a queue that faulted or hung takes the process's others with it."""
+    measure: dict[str, Any] = {}
+    notes: list[str] = []
+    log: list[str] = []
+    for name, case in cases.items():
+        ended = c.apart(partial(_settled, case), seconds)
+        if ended.how != "returned":
+            words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
+            last = ended.text.strip().splitlines()[-1]
+            raise Failed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
+        outcome: Outcome = ended.value
+        if outcome.status == "fail":
+            raise Stuck(replace(outcome, reason=f"{name}: {outcome.reason}", measure=measure | outcome.measure))
+        measure |= {f"{name} {key}": value for key, value in outcome.measure.items()}
+        notes += outcome.notes
+        log += outcome.log
+    return Outcome("pass", measure=measure, notes=tuple(notes), log=tuple(log))
+
+
+def _settled(case: Case, c: ProbeContext) -> Outcome:
+    from zinc_rt.probes.runner import run_in
+
+    return run_in(c, lambda context: passed(**case(context)))
+
+
+# --- P42 ---
+
+
+def memory_fault(c: ProbeContext) -> Outcome:
+    cases: dict[str, Case] = {"unmapped": _unmapped, "read-only": _read_only}
+    if not no_kernels(generation_apart(c)):
+        cases |= {"unmapped, by a wave": _unmapped_by_wave, "read-only, by a wave": _read_only_by_wave}
+    return in_processes(c, cases, 3 * FAULT_SECONDS)
+
+
+def _unmapped(c: ProbeContext) -> dict[str, Any]:
+    return _fault(c, _unmapped_va(c), "not_present", by_wave=False)
+
+
+def _unmapped_by_wave(c: ProbeContext) -> dict[str, Any]:
+    return _fault(c, _unmapped_va(c), "not_present", by_wave=True)
+
+
+def _read_only(c: ProbeContext) -> dict[str, Any]:
+    return _fault(c, _read_only_va(c), "read_only", by_wave=False)
+
+
+def _read_only_by_wave(c: ProbeContext) -> dict[str, Any]:
+    return _fault(c, _read_only_va(c), "read_only", by_wave=True)
+
+
+def _unmapped_va(c: ProbeContext) -> int:
+    return c.driver.mmap(ANONYMOUS, 16 * 4096, 0, PROT_NONE).address + 4096 + 64
+
+
+def _read_only_va(c: ProbeContext) -> int:
+    return c.gpu.alloc(4096, Placement.GTT, "read-only page", writable=False).gpu_va + 64
+
+
+def _fault(c: ProbeContext, va: int, kind: str, *, by_wave: bool) -> dict[str, Any]:
+    """A write to `va` faults, and the kernel says so with the page's address."""
+    c.expected.add("page-fault")
+    queue = c.queue()
+    write: list[Packet] = [Nop(), WriteData(va, (0xBAD,), wr_confirm=1)]
+    if by_wave:
+        bench = ShaderBench(c, queue=queue)
+        bench.finish(bench.launch(bench.load("store"), [queue.memory.gpu_va + FREE_AT + 64]), "good write")
+        write = bench.launch(bench.load("store"), [va])
+    began = time.monotonic()
+    queue.run([*write, queue.release(queue.memory.gpu_va + FREE_AT, 1)], "bad write")
+    side = c.side
+
+    def told() -> bool:
+        side.look()
+        return bool(side.incidents)
+
+    seconds = c.scaled(FAULT_SECONDS)
+    until(told, seconds, 0.01)
+    faults = [each.fault for each in side.incidents if each.fault is not None]
+    if not faults:
+        resets = [each.text for each in side.incidents]
+        check(not resets, "whole-reset", f"no MEMORY event, but {'; '.join(resets)}")
+        raise queue.stuck(f"no MEMORY event within {seconds:g} s of a write to {va:#x}", symptom="no-event")
+    fault = faults[0]
+    check(fault.va == va & -4096, "wrong-page", f"the fault names {fault.va:#x}, the write went to {va:#x}")
+    check(getattr(fault, kind), "wrong-kind", f"the fault at {va:#x} is not marked {kind}: {fault}")
+    found = {"page": hex(fault.va), "milliseconds": round((time.monotonic() - began) * 1e3)}
+    try:
+        queue.close()
+    except DriverError as error:  # the queue is gone all the same; P20 says whether the GPU minded
+        found["destroy"] = errno_name(error.errno)
+        back(c)
+    return found
+
+
+# --- P43 ---
+
+
+def illegal_instruction(c: ProbeContext) -> Outcome:
+    reason = no_kernels(generation_apart(c))
+    return skipped(reason) if reason else in_processes(c, {"illegal": _illegal}, RESET_SECONDS * 2)
+
+
+def _illegal(c: ProbeContext) -> dict[str, Any]:
+    c.expected.add("illegal")
+    queue = c.queue()
+    bench = ShaderBench(c, queue=queue)
+    out = queue.memory.gpu_va + FREE_AT
+    queue.memory.put32(FREE_AT, 0)
+    bench.finish(bench.launch(bench.load("empty")), "before")
+    fence = queue.submit(bench.launch(bench.load("illegal"), [out]), "illegal instruction")
+    came = until(fence.reached, FROZEN_SECONDS, 0.01)
+    evidence = queue.evidence()
+    check(
+        queue.memory.u32(FREE_AT) == 0,
+        "ran-on",
+        "what stands behind the illegal instruction ran",
+        evidence=evidence,
+    )
+    check(not came, "accepted", "the wave ended as if nothing had happened", evidence=evidence)
+    return {"rptr": evidence.rptr, **preempted(c, queue, "a queue with a dead wave")}
+
+
+# --- P44 ---
+
+
+def bad_packet(c: ProbeContext) -> Outcome:
+    cases = {"opcode 0xf2": _bad_opcode, "RELEASE_MEM too long": _too_long}
+    return in_processes(c, cases, RESET_SECONDS * 2)
+
+
+def _bad_opcode(c: ProbeContext) -> dict[str, Any]:
+    return _hang(c, [BAD_HEADER, 0])
+
+
+def _too_long(c: ProbeContext) -> dict[str, Any]:
+    lane_va = 0  # data_sel 0: it would write nothing
+    return _hang(c, [RELEASE_MEM_TOO_LONG, 0x514, 0, lane_va, 0, 0, 0, 0])
+
+
+def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
+    """The queue freezes, goes away when told to, and the GPU is there afterwards."""
+    queue = c.queue()
+    at = FREE_AT
+    queue.finish([Nop()], "before")
+    queue.raw(words, "bad packet")
+    queue.run([queue.release(queue.memory.gpu_va + at, 1), *[Nop()] * 16], "behind it")
+    accepted = until(lambda: queue.memory.u32(at) == 1, FROZEN_SECONDS, 0.01)
+    evidence = queue.evidence(f"{queue.memory.u32(at):#x}")
+    check(
+        not accepted,
+        "accepted",
+        "the bad packet did not stop the queue: the fence behind it came",
+        evidence=evidence,
+    )
+    return {"rptr": evidence.rptr, **destroyed(c, queue)}
+
+
+def destroyed(c: ProbeContext, queue: ProbeQueue) -> dict[str, Any]:
+    """DESTROY returns; where that took a reset, the process hears of it and the GPU comes back."""
+    began = time.monotonic()
+    trouble = ""
+    try:
+        queue.close()
+    except DriverError as error:
+        trouble = str(error).splitlines()[0]
+    seconds = time.monotonic() - began
+    check(
+        seconds < RESET_SECONDS,
+        "slow-destroy",
+        f"DESTROY took {seconds:.1f} s: {trouble}",
+        measure={"seconds": seconds},
+    )
+    said_: dict[str, Any] = {"destroy_ms": round(seconds * 1e3)}
+    if trouble:
+        resets = _resets(c, c.scaled(RESET_SECONDS))
+        check(bool(resets), "no-exception", f"{trouble}, and no HW_EXCEPTION event within {RESET_SECONDS:g} s")
+        said_["reset"] = resets[0]
+        back(c)
+    return said_
+
+
+def _resets(c: ProbeContext, seconds: float) -> list[str]:
+    side = c.side
+
+    def found() -> list[str]:
+        side.look()
+        return [each.text for each in side.incidents if each.kind == "reset"]
+
+    until(lambda: bool(found()), seconds, 0.01)
+    return found()
+
+
+def back(c: ProbeContext) -> None:
+    """After a reset: the nodes open and the GPU answers again."""
+    last = ""
+
+    def answers() -> bool:
+        nonlocal last
+        try:
+            c.driver.close(c.driver.open(KFD_PATH, os.O_RDWR))
+            node = RenderNode(c.driver, c.render_path)
+            node.device()
+            node.close()
+            return True
+        except (DriverError, OSError) as error:
+            last = str(error).splitlines()[0]
+            return False
+
+    check(
+        until(answers, c.scaled(RESET_SECONDS), 0.05),
+        "not-back",
+        f"after the reset the GPU does not answer: {last}",
+    )
+
+
+# --- P45 ---
+
+
+def endless_wait(c: ProbeContext) -> Outcome:
+    cases: dict[str, Case] = {"released": _released, "destroyed": _destroyed_while_waiting}
+    no_shaders = no_kernels(generation_apart(c))
+    if not no_shaders:
+        cases |= {"spinning, released": _spinning_released, "spinning, destroyed": _destroyed_while_spinning}
+    outcome = in_processes(c, cases, HELD_SECONDS + RESET_SECONDS + 5)
+    return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
+
+
+def _released(c: ProbeContext) -> dict[str, Any]:
+    queue = c.queue()
+    held = c.scaled(HELD_SECONDS)
+    queue.memory.put32(FREE_AT, 0)
+    fence = queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "endless wait")
+    time.sleep(held)
+    check(
+        not fence.done(),
+        "early",
+        f"a wait that cannot be true passed within {held:g} s",
+        evidence=queue.evidence(),
+    )
+    queue.memory.put32(FREE_AT, 1)
+    fence.wait(c.poll_seconds)
+    return {"seconds": held}
+
+
+def _destroyed_while_waiting(c: ProbeContext) -> dict[str, Any]:
+    queue = c.queue()
+    queue.memory.put32(FREE_AT, 0)
+    queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "endless wait")
+    time.sleep(0.1)
+    return preempted(c, queue, "a waiting queue")
+
+
+def preempted(c: ProbeContext, queue: ProbeQueue, what: str) -> dict[str, Any]:
+    """DESTROY takes the queue off the hardware, and no reset was needed for that."""
+    began = time.monotonic()
+    try:
+        queue.close()
+    except DriverError as error:
+        raise Failed(
+            "not-preempted",
+            f"DESTROY of {what}: {str(error).splitlines()[0]}",
+            call=error.call,
+            errno=error.errno,
+            faults=tuple(_resets(c, 1.0)),
+        ) from error
+    seconds = time.monotonic() - began
+    check(seconds < DESTROY_SECONDS, "slow-destroy", f"DESTROY of {what} took {seconds:.1f} s")
+    resets = _resets(c, 0.2)
+    check(not resets, "not-preempted", f"DESTROY of {what} needed a reset: {resets}")
+    return {"milliseconds": round(seconds * 1e3)}
+
+
+def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffer]:
+    """A wave that runs until the dword at FREE_AT of the queue's memory is not 0; it says so in the one behind."""
+    bench = ShaderBench(c, queue=queue)
+    stop, out = queue.memory.gpu_va + FREE_AT, queue.memory.gpu_va + FREE_AT + 64
+    queue.memory.put32(FREE_AT, 0)
+    queue.memory.put32(FREE_AT + 64, 0)
+    fence = queue.submit(bench.launch(bench.load("spin"), [stop, out]), "endless shader")
+    started = until(lambda: queue.memory.u32(FREE_AT + 64) == 1, bench.seconds, 0.005)
+    if not started:
+        raise queue.stuck(f"the wave does not say that it runs within {bench.seconds:g} s", symptom="not-started")
+    return fence, queue.memory
+
+
+def _spinning_released(c: ProbeContext) -> dict[str, Any]:
+    queue = c.queue()
+    fence, memory = spin(c, queue)
+    held = c.scaled(HELD_SECONDS)
+    time.sleep(held)
+    check(not fence.done(), "early", f"a wave that should spin ended within {held:g} s", evidence=queue.evidence())
+    memory.put32(FREE_AT, 1)
+    fence.wait(c.poll_seconds)
+    check(
+        memory.u32(FREE_AT + 64) == 2, "lost-store", f"at its end the wave left {memory.u32(FREE_AT + 64)}, not 2"
+    )
+    return {"seconds": held}
+
+
+def _destroyed_while_spinning(c: ProbeContext) -> dict[str, Any]:
+    queue = c.queue()
+    spin(c, queue)
+    return preempted(c, queue, "a spinning queue")
+
+
+# --- P46 ---
+
+
+def many_queues(c: ProbeContext) -> Outcome:
+    measure: dict[str, Any] = {}
+    waiting = c.queue("waiting", ring_bytes=4096)
+    waiting.memory.put32(FREE_AT, 0)
+    held = waiting.submit([WaitRegMem(waiting.memory.gpu_va + FREE_AT, 1)], "held back")
+    queues: list[ProbeQueue] = []
+    for count in QUEUES:
+        while len(queues) < count - 1:
+            queues.append(c.queue(f"queue {len(queues)}", ring_bytes=4096, priority=(0, -7, 8)[len(queues) % 3]))
+        began = time.monotonic()
+        for number in range(1, FENCES_EACH + 1):
+            for queue in queues:
+                queue.submit(
+                    [WriteData(queue.memory.gpu_va + FREE_AT, (number,), wr_confirm=1)], f"counter {number}"
+                )
+        for queue in queues:
+            queue.ring.idle(c.poll_seconds * 5)
+            got = queue.memory.u32(FREE_AT)
+            check(
+                got == FENCES_EACH, "starved", f"{queue.ring.name} of {count} counted to {got}, not {FENCES_EACH}"
+            )
+        measure[f"{count}_queues_ms"] = round((time.monotonic() - began) * 1e3)
+        check(not held.done(), "early", "the queue that waits did not")
+    waiting.memory.put32(FREE_AT, 1)
+    held.wait(c.poll_seconds)
+    return passed(**measure)
+
+
+_MES = "update linux-firmware; `dmesg | grep -i mes`"
+_RESET_LATE = Signature(
+    symptom("not-back"),
+    "the reset failed: the GPU stays lost",
+    "boot again; amdgpu.gpu_recovery=1 and newer firmware; keep --hazard 1 on this machine until then",
+)
+
+PROBES = (
+    Probe(
+        "P42",
+        "memory fault",
+        (T1,),
+        2,
+        "a wrong address is reported, not swallowed",
+        f"a MEMORY event within {FAULT_SECONDS:g} s with the page's address: NotPresent, ReadOnly; P20 passes "
+        "after it",
+        memory_fault,
+        needs=("P22", "P23"),
+        seconds=60.0,
+        signatures=(
+            Signature(
+                symptom("no-event"),
+                "the fault was not delivered: retry faults (amdgpu.noretry), XNACK, or a dropped interrupt",
+                "boot with amdgpu.noretry=1; without the event a wrong address shows only as a fence that never "
+                "comes",
+            ),
+            Signature(
+                symptom("whole-reset"),
+                "the driver reset the whole GPU for a page fault",
+                "newer kernel and firmware",
+            ),
+            Signature(
+                symptom("wrong-page", "wrong-kind"),
+                "the kernel decodes the fault otherwise",
+                "please report the kernel",
+            ),
+            NOT_FETCHED,
+        ),
+    ),
+    Probe(
+        "P43",
+        "illegal instruction",
+        (T1,),
+        2,
+        "a wave that cannot go on harms its queue only",
+        f"its fence never comes, DESTROY takes the queue away in under {DESTROY_SECONDS:g} s; P20 passes after it",
+        illegal_instruction,
+        needs=("P33", "P13"),
+        seconds=90.0,
+        signatures=(
+            Signature(
+                symptom("accepted", "ran-on"),
+                "this chip knows the instruction, or skips what it does not know",
+                "0xbfff0000 is no test of illegal instructions here; please report the chip",
+            ),
+            Signature(
+                symptom("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel"),
+                "a dead wave cannot be saved: MES did not answer, and the driver had to reset (ETIME)",
+                _MES,
+            ),
+            Signature(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice),
+            NOT_FETCHED,
+        ),
+    ),
+    Probe(
+        "P44",
+        "bad packet",
+        (T1,),
+        2,
+        "an illegal packet stops one queue, not the machine",
+        f"rptr freezes, DESTROY returns, a reset is told by HW_EXCEPTION within {RESET_SECONDS:g} s; P20 passes "
+        "after it",
+        bad_packet,
+        needs=("P20", "P13"),
+        seconds=120.0,
+        signatures=(
+            _RESET_LATE,
+            Signature(gone, "the GPU was lost in the reset", _RESET_LATE.advice),
+            Signature(
+                symptom("accepted"),
+                "this chip knows the packet",
+                "it is no test of illegal packets here; use 0xCC",
+            ),
+            Signature(
+                symptom("no-exception"),
+                "a reset that no process hears of",
+                "newer kernel; amdgpu.gpu_recovery must not be 0",
+            ),
+            Signature(
+                symptom("slow-destroy", "deadline", "stuck-in-kernel"), "MES does not let go of the queue", _MES
+            ),
+            Signature(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice),
+        ),
+    ),
+    Probe(
+        "P45",
+        "endless wait, endless shader",
+        (T1,),
+        2,
+        "a queue that waits or spins can be released and can be taken off the hardware (CWSR)",
+        f"held {HELD_SECONDS:g} s, then released; DESTROY while waiting and while spinning in under "
+        f"{DESTROY_SECONDS:g} s without a reset",
+        endless_wait,
+        needs=("P26",),
+        seconds=120.0,
+        signatures=(
+            Signature(
+                lambda o: (
+                    o.symptom in ("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel")
+                    or failed_call("DESTROY_QUEUE", errno.ETIME, errno.EIO)(o)
+                ),
+                "MES failed to respond to REMOVE_QUEUE: the queue was not saved, it was reset",
+                f"{_MES}; gfx11 needs the PRIV workaround in RSRC1 for shaders",
+            ),
+            Signature(symptom("early"), "see P26, and P33 for the shader", "-k P26,P33"),
+            Signature(
+                symptom("not-started", "lost-store"),
+                "the wave's stores of system scope do not reach the host while it runs",
+                "-k P41: host memory must be uncached for the GPU",
+            ),
+        ),
+    ),
+    Probe(
+        "P46",
+        "many queues",
+        (T1,),
+        1,
+        "more queues than hardware has make progress together, one of them waiting",
+        f"{', '.join(map(str, QUEUES))} queues of three priorities: every counter reaches {FENCES_EACH}",
+        many_queues,
+        needs=("P26",),
+        seconds=90.0,
+        signatures=(
+            Signature(
+                symptom("starved", "rptr-stuck", "rptr-stopped", "no-fence"),
+                "starvation: a queue that waits is not preempted (CWSR off), or the scheduler's policy",
+                "amdgpu.cwsr_enable=1 and amdgpu.sched_policy=0; `dmesg | grep -i mes`",
+            ),
+        ),
+    ),
+)

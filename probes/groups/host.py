@@ -1,0 +1,205 @@
+"""Host and driver, before any GPU is touched: P01, P02, P04, P14."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+from pathlib import Path
+
+from zinc_rt.kmd.cwsr import cwsr_sizes
+from zinc_rt.kmd.errors import advice
+from zinc_rt.kmd.syscalls import KFD_PATH
+from zinc_rt.kmd.topology import read_topology
+from zinc_rt.probes.context import SUPPORTED, ProbeContext, render_nodes
+from zinc_rt.probes.device import AMD, PCI, amd_gpus, names, read
+from zinc_rt.probes.probe import (
+    HOST,
+    T1,
+    Failed,
+    Outcome,
+    Probe,
+    Signature,
+    check,
+    passed,
+    symptom,
+)
+
+MODULE = "/sys/module/amdgpu"
+
+
+def platform_(c: ProbeContext) -> Outcome:
+    driver = c.driver
+    release = read(driver, "/proc/sys/kernel/osrelease") or ""
+    check(read(driver, "/proc/sys/kernel/ostype") == "Linux", "no-linux", "this is not Linux")
+    check(platform.machine() in ("x86_64", "AMD64"), "no-x86", f"a {platform.machine()} machine: wanted x86-64")
+    gpus = amd_gpus(driver)
+    check(bool(gpus), "no-gpu", f"no PCI display device of vendor {AMD}")
+    check(bool(names(driver, MODULE)), "no-module", f"{MODULE} is not there: amdgpu is not loaded")
+    bound = {each: _driver_of(read(driver, f"{PCI}/{each}/uevent") or "") for each in gpus}
+    check("amdgpu" in bound.values(), "not-bound", f"no AMD GPU is bound to amdgpu: {bound}")
+    ids = {each: read(driver, f"{PCI}/{each}/device") or "" for each in gpus}
+    return passed(kernel=release, gpus=", ".join(f"{each} 1002:{ids[each][2:]} {bound[each]}" for each in gpus))
+
+
+def _driver_of(uevent: str) -> str:
+    return next((line[7:] for line in uevent.splitlines() if line.startswith("DRIVER=")), "none")
+
+
+def nodes(c: ProbeContext) -> Outcome:
+    wanted = [KFD_PATH] if T1 in c.options.tiers else []
+    wanted += [c.spec.render_path] if c.spec.render_path else render_nodes(c.driver)
+    check(len(wanted) > (T1 in c.options.tiers), "errno", "/dev/dri has no render node", errno=errno.ENOENT)
+    for path in wanted:
+        try:
+            c.driver.close(c.driver.open(path, os.O_RDWR))
+        except OSError as error:
+            call = f"open {path}" if path == KFD_PATH else "open render node"
+            number = error.errno or 0
+            known = advice(call, number)
+            raise Failed(
+                "errno",
+                f"{path} cannot be opened: {os.strerror(number)}",
+                call=call,
+                errno=number,
+                cause=known.why,
+                advice=known.next,
+            ) from error
+    return passed(opened=", ".join(wanted))
+
+
+def topology(c: ProbeContext) -> Outcome:
+    found = read_topology(c.driver)
+    if not found.gpus:
+        hidden = "; ".join(found.hidden)
+        check(not hidden, "hidden", f"no GPU node can be read: {hidden}")
+        raise Failed("cpu-only", "KFD lists only CPU nodes")
+    unknown = [node.arch for node in found.gpus if node.generation not in SUPPORTED]
+    check(len(unknown) < len(found.gpus), "unknown-target", f"KFD lists only {', '.join(unknown)}")
+    node, render_path = c.chosen
+    check(node is not None, "no-node", f"KFD has no node for {render_path}")
+    assert node is not None
+    check(node.compute_units > 0, "inconsistent", f"{node.arch} with {node['simd_count']} SIMDs")
+    known = render_nodes(c.driver)
+    check(render_path in known, "inconsistent", f"the node says {render_path}, /dev/dri has {', '.join(known)}")
+    location = node.properties.get("location_id", 0)
+    wanted = f"{node.properties.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
+    uevent = read(c.driver, f"/sys/class/drm/{Path(render_path).name}/device/uevent") or ""
+    at = next((line[14:] for line in uevent.splitlines() if line.startswith("PCI_SLOT_NAME=")), wanted)
+    check(at.lower() == wanted, "inconsistent", f"KFD says PCI {wanted}, {render_path} is {at}")
+    notes = [f"also {', '.join(unknown)}, which this version does not support"] if unknown else []
+    return passed(
+        *notes, *found.hidden, arch=node.arch, gpu_id=f"{node.gpu_id:#x}", cus=node.compute_units, pci=at
+    )
+
+
+def save_area(c: ProbeContext) -> Outcome:
+    node = c.node
+    shown = [node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size")]
+    bare = {name: value for name, value in node.properties.items() if name not in ("ctl_stack_size", "cwsr_size")}
+    computed = cwsr_sizes(type(node)(node.index, node.gpu_id, node.name, bare, node.heaps))
+    if not all(shown):
+        sizes = computed[0]
+        return passed("this kernel does not show its sizes (Linux 6.19 does)", buffer_bytes=sizes.buffer_bytes)
+    match = [each for each in computed if [each.control_stack_bytes, each.save_bytes] == shown]
+    check(
+        bool(match),
+        "cwsr-mismatch",
+        f"the node says control stack {shown[0]:#x}, save area {shown[1]:#x}; computed "
+        + " or ".join(f"{each.control_stack_bytes:#x}, {each.save_bytes:#x}" for each in computed),
+    )
+    return passed(control_stack=hex(shown[0]), save_area=hex(shown[1]), buffer_bytes=match[0].buffer_bytes)
+
+
+_RENDER_FIRST = "for T2 only the render node is needed"
+
+PROBES = (
+    Probe(
+        "P01",
+        "platform",
+        (HOST,),
+        0,
+        "Linux on x86-64 with an AMD GPU bound to amdgpu",
+        "an AMD display device is bound to amdgpu",
+        platform_,
+        signatures=(
+            Signature(
+                symptom("no-module"),
+                "amdgpu is not loaded: blacklisted, nomodeset, or a container without /sys",
+                "`sudo modprobe amdgpu`, then `dmesg | grep amdgpu`; missing firmware: update linux-firmware",
+            ),
+            Signature(
+                symptom("not-bound"),
+                "another driver holds the GPU (vfio-pci), or amdgpu refused it",
+                "`dmesg | grep amdgpu`: `failed to load ... .bin` asks for a newer linux-firmware",
+            ),
+            Signature(symptom("no-gpu"), "no AMD GPU, or /sys is hidden from here", "--device sim needs none"),
+        ),
+    ),
+    Probe(
+        "P02",
+        "node access",
+        (HOST,),
+        0,
+        "this user may open /dev/kfd and the render nodes",
+        "every node opens; no capability and no root is needed",
+        nodes,
+        needs=("P01",),
+        signatures=(
+            Signature(
+                lambda o: o.symptom == "errno" and not o.call,
+                "amdgpu made no render node, or the container has none",
+                f"load amdgpu; in a container add --device=/dev/dri ({_RENDER_FIRST})",
+            ),
+        ),
+    ),
+    Probe(
+        "P04",
+        "topology and allow-list",
+        (T1,),
+        0,
+        "KFD lists a GPU this version supports, and DRM knows the same one",
+        "a node with a known gfx_target_version whose render node and PCI address agree with DRM",
+        topology,
+        needs=("P02",),
+        signatures=(
+            Signature(
+                symptom("hidden"),
+                "the device cgroup of a container hides the GPU's topology node",
+                "run it outside, or pass --device=/dev/kfd --device=/dev/dri to the container",
+            ),
+            Signature(
+                symptom("cpu-only"),
+                "KFD left the GPU out: switched off for that chip, or PCIe atomics are missing",
+                "`dmesg | grep 'kfd'` says why it skipped the device",
+            ),
+            Signature(
+                symptom("unknown-target"),
+                "a chip this version has no packets for",
+                "--device /dev/dri/renderDN takes it all the same, at your own risk",
+            ),
+            Signature(
+                symptom("inconsistent", "no-node"),
+                "KFD and DRM mean different GPUs (more than one, or an integrated one)",
+                "name the one you mean: --device /dev/dri/renderDN",
+            ),
+        ),
+    ),
+    Probe(
+        "P14",
+        "context save area arithmetic",
+        (T1,),
+        0,
+        "our sizes of the context save area are the kernel's",
+        "the computed sizes equal cwsr_size and ctl_stack_size of the topology node, where it has them",
+        save_area,
+        needs=("P04",),
+        signatures=(
+            Signature(
+                symptom("cwsr-mismatch"),
+                "the kernel counts VGPRs of this chip otherwise (gfx1151 differs between kernels)",
+                "queues take the node's figures, so they work; please report chip, kernel and both figures",
+            ),
+        ),
+    ),
+)

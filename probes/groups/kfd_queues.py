@@ -1,0 +1,259 @@
+"""KFD queue objects: P15 makes them, P16 makes them wrongly, P17 maps their doorbells."""
+
+from __future__ import annotations
+
+import errno
+
+from zinc_rt.kmd.cwsr import cwsr_sizes
+from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE
+from zinc_rt.kmd.errors import ENOTSUPP
+from zinc_rt.kmd.kfd import DOORBELL_BYTES
+from zinc_rt.kmd.kfd_queue import EOP_BYTES
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.uapi.structs import StructBytes
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.probe import (
+    T1,
+    Outcome,
+    Probe,
+    Signature,
+    check,
+    failed_call,
+    passed,
+    said,
+    symptom,
+)
+from zinc_rt.probes.queue_rules import refusals_explained
+from zinc_rt.probes.refusals import Refusal, compare, number
+
+ROUNDS = 10
+RING_BYTES = 1 << 16
+_PAGE = 4096
+
+
+class KfdQueueBuffers:
+    """The buffers of a queue, and CREATE_QUEUE requests over them."""
+
+    def __init__(self, c: ProbeContext) -> None:
+        self.c = c
+        gpu = c.gpu
+        self.sizes = cwsr_sizes(c.node)[0]
+        self.ring = gpu.alloc(RING_BYTES, Placement.GTT, "ring")
+        self.rptr = gpu.alloc(_PAGE, Placement.GTT, "rptr")
+        self.wptr = gpu.alloc(_PAGE, Placement.GTT, "wptr")
+        self.eop = gpu.alloc(EOP_BYTES, Placement.VRAM, "eop")
+        self.area = gpu.alloc(self.sizes.buffer_bytes, Placement.GTT, "save area")
+
+    def request(self, **changed: int) -> StructBytes:
+        fields = {
+            "ring_base_address": self.ring.gpu_va,
+            "write_pointer_address": self.wptr.gpu_va,
+            "read_pointer_address": self.rptr.gpu_va,
+            "ring_size": RING_BYTES,
+            "gpu_id": self.c.node.gpu_id,
+            "queue_type": kfd.KFD_IOC_QUEUE_TYPE_COMPUTE,
+            "queue_percentage": 100,
+            "queue_priority": 7,
+            "eop_buffer_address": self.eop.gpu_va,
+            "eop_buffer_size": EOP_BYTES,
+            "ctx_save_restore_address": self.area.gpu_va,
+            "ctx_save_restore_size": self.sizes.save_bytes,
+            "ctl_stack_size": self.sizes.control_stack_bytes,
+        }
+        return kfd.CREATE_QUEUE.new(**{**fields, **changed})
+
+    def create(self, **changed: int) -> StructBytes:
+        return self.c.process.ioctl(kfd.IOC_CREATE_QUEUE, self.request(**changed))
+
+    def destroy(self, queue_id: int) -> None:
+        self.c.process.ioctl(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
+
+    def attempt(self, **changed: int) -> None:
+        """Make it and, where that works against all expectation, give it back."""
+        self.destroy(self.create(**changed)["queue_id"])
+
+
+def create_destroy(c: ProbeContext) -> Outcome:
+    """As the runtime makes them; what is refused is taken apart."""
+    ids = []
+    with refusals_explained(c):
+        for _ in range(ROUNDS):
+            with c.gpu.create_queue(ring_bytes=RING_BYTES) as queue:
+                check(queue.doorbell_address % 8 == 0, "doorbell", f"doorbell at {queue.doorbell_address:#x}")
+                ids.append(queue.queue_id)
+    check(len(set(ids)) == 1, "leak", f"queue ids {ids}: destroyed queues keep theirs")
+    parts = KfdQueueBuffers(c)
+    made = parts.create()
+    parts.destroy(made["queue_id"])
+    return passed(rounds=ROUNDS, queue_id=ids[0], doorbell_offset=hex(made["doorbell_offset"]))
+
+
+def negatives(c: ProbeContext) -> Outcome:
+    parts = KfdQueueBuffers(c)
+    gpu = c.gpu
+    small = gpu.alloc(_PAGE, Placement.VRAM_BAR, "vram page", fallback=Placement.VRAM)
+    double = gpu.alloc(2 * EOP_BYTES, Placement.VRAM, "large eop")
+    unmapped = parts.area.gpu_va + parts.area.size_bytes + (64 << 20)
+    old = 0  # kernels before 6.12 take any buffer
+
+    def refuses(what: str, *wanted: int, **changed: int) -> Refusal:
+        return Refusal(f"CREATE with {what}", lambda: parts.attempt(**changed), wanted)
+
+    def update(queue_id: int) -> None:
+        request = kfd.UPDATE_QUEUE.new(
+            ring_base_address=parts.ring.gpu_va,
+            queue_id=queue_id,
+            ring_size=RING_BYTES,
+            queue_percentage=100,
+            queue_priority=7,
+        )
+        c.process.ioctl(kfd.IOC_UPDATE_QUEUE, request)
+
+    stack = parts.sizes.control_stack_bytes
+    return compare(
+        [
+            refuses("priority 16", errno.EINVAL, queue_priority=16),
+            refuses("percentage 101", errno.EINVAL, queue_percentage=101),
+            refuses("a ring of 3000 bytes", errno.EINVAL, ring_size=3000),
+            refuses("a ring that is not mapped", errno.EINVAL, old, ring_base_address=unmapped),
+            refuses("a ring twice its mapping", errno.EINVAL, old, ring_size=2 * RING_BYTES),
+            refuses(
+                "EOP of 8192 bytes",
+                errno.EINVAL,
+                old,
+                eop_buffer_address=double.gpu_va,
+                eop_buffer_size=2 * EOP_BYTES,
+            ),
+            refuses("a control stack a page too large", errno.EINVAL, old, ctl_stack_size=stack + _PAGE),
+            refuses("wptr in VRAM", errno.EINVAL, write_pointer_address=small.gpu_va),
+            refuses("an unknown GPU", errno.EINVAL, gpu_id=0xFFFF),
+            refuses("an unknown type", ENOTSUPP, errno.EINVAL, queue_type=99),
+            refuses("rptr at a kernel address", errno.EFAULT, read_pointer_address=0xFFFF_8000_0000_0000),
+            Refusal("DESTROY of an unknown queue", lambda: parts.destroy(1000), (errno.EINVAL,)),
+            Refusal("UPDATE of an unknown queue", lambda: update(1000), (errno.EFAULT,)),
+        ]
+    )
+
+
+def doorbells(c: ProbeContext) -> Outcome:
+    parts = KfdQueueBuffers(c)
+    made = parts.create()
+    offset = made["doorbell_offset"]
+    slice_offset = offset & -DOORBELL_BYTES
+
+    def view(size_bytes: int, at: int = slice_offset) -> None:
+        c.driver.munmap(c.driver.mmap(c.process.fd, size_bytes, at, PROT_READ | PROT_WRITE))
+
+    try:
+        first = number(lambda: view(DOORBELL_BYTES))
+        check(
+            first == 0,
+            "doorbell-map",
+            f"mmap of the doorbells at {slice_offset:#x}: errno {first}",
+            errno=first,
+            call="mmap doorbell",
+        )
+        one = c.driver.mmap(c.process.fd, DOORBELL_BYTES, slice_offset, PROT_READ | PROT_WRITE)
+        second = number(lambda: view(DOORBELL_BYTES))
+        c.driver.munmap(one)
+        check(second == 0, "doorbell-map", f"a second mapping: errno {second}", errno=second, call="mmap doorbell")
+        return compare(
+            [
+                Refusal("mmap of half the slice", lambda: view(DOORBELL_BYTES // 2), (errno.EINVAL,)),
+                Refusal("mmap of two slices", lambda: view(2 * DOORBELL_BYTES), (errno.EINVAL,)),
+            ]
+        )
+    finally:
+        parts.destroy(made["queue_id"])
+
+
+_FIRMWARE = "`dmesg | grep -i mes`; update linux-firmware and boot again"
+DOORBELL_REFUSED = Signature(
+    lambda o: o.call == "mmap doorbell",
+    "the doorbell's offset did not reach the kernel as it gave it (mangled sign or low bits), or names another "
+    "GPU",
+    "the offset is used raw, masked with ~0x1fff; a 32-bit or seccomp layer in between changes it",
+)
+
+PROBES = (
+    Probe(
+        "P15",
+        "create and destroy a queue",
+        (T1,),
+        1,
+        "the kernel and MES take a PM4 compute queue and give it back",
+        f"{ROUNDS} times: a queue id, a doorbell offset, no id lost",
+        create_destroy,
+        needs=("P08", "P09", "P13"),
+        seconds=60.0,
+        signatures=(
+            Signature(
+                said("the context save area:", "queue-rule"),
+                "this kernel sizes the context save area otherwise than it shows (gfx1151, ROCm issue 5151), or "
+                "an "
+                "old kernel has another table of VGPR sizes",
+                "update the kernel; compare cwsr_size and ctl_stack_size of the topology node with P14",
+            ),
+            Signature(
+                symptom("queue-rule"),
+                "a part of the request is not exactly as the kernel wants it: the message names it, found by "
+                "putting each part into a request that is taken",
+                "compare zinc_rt/kmd/kfd_queue.py with amdkfd/kfd_queue.c of this kernel; P16 tries each rule",
+            ),
+            DOORBELL_REFUSED,
+            Signature(
+                failed_call("CREATE_QUEUE", errno.EIO, errno.ETIME, errno.ETIMEDOUT),
+                "the MES firmware refused or did not answer ADD_QUEUE",
+                _FIRMWARE,
+            ),
+            Signature(
+                failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not answer REMOVE_QUEUE", _FIRMWARE
+            ),
+            Signature(
+                failed_call("CREATE_QUEUE", errno.ESRCH),
+                "no GPU address space is bound",
+                "P07 looks at that alone",
+            ),
+            Signature(
+                failed_call("CREATE_QUEUE", ENOTSUPP),
+                "the kernel has no PM4 queues (type 0)",
+                "use a newer kernel",
+            ),
+            Signature(
+                failed_call("CREATE_QUEUE", errno.EPERM, errno.ENOSPC),
+                "queues or hardware slots are used up, and the scheduler may not oversubscribe",
+                "boot without amdgpu.sched_policy; close other programs that use this GPU",
+            ),
+        ),
+    ),
+    Probe(
+        "P16",
+        "queue negatives",
+        (T1,),
+        0,
+        "the kernel refuses wrong queues as documented",
+        "the errno of each; a deviation is a kernel's variant (before 6.12 buffers are not checked)",
+        negatives,
+        needs=("P15",),
+        seconds=60.0,
+    ),
+    Probe(
+        "P17",
+        "doorbell map",
+        (T1,),
+        0,
+        "the doorbells of this process can be mapped, and only exactly",
+        "8192 bytes map, twice over; 4096 and 16384 are refused",
+        doorbells,
+        needs=("P15",),
+        signatures=(
+            DOORBELL_REFUSED,
+            Signature(
+                said("mmap of"),
+                "a kernel that maps other sizes",
+                "nothing depends on it; please report the kernel",
+            ),
+        ),
+    ),
+)

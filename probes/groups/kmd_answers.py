@@ -1,0 +1,266 @@
+"""What the kernel driver says of itself and of the GPU: P03, P05, P06, P07, P08."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from itertools import pairwise
+from typing import Any
+
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.kfd import NEEDED
+from zinc_rt.kmd.render_node import FIRMWARE, ip_version
+from zinc_rt.kmd.syscalls import send_ioctl
+from zinc_rt.kmd.topology import arch_name
+from zinc_rt.kmd.uapi import kfd
+from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
+from zinc_rt.probes.context import SUPPORTED, ProbeContext
+from zinc_rt.probes.probe import (
+    T1,
+    T2,
+    Failed,
+    Outcome,
+    Probe,
+    Signature,
+    check,
+    failed_call,
+    gone,
+    passed,
+    skipped,
+    symptom,
+)
+
+AMDGPU_NEEDED = (3, 64)  # user queues' INFO queries, Linux 6.16
+_CLOCKS_APART_SECONDS = 0.05
+
+
+def kfd_version(c: ProbeContext) -> Outcome:
+    fd = c.driver.open("/dev/kfd", os.O_RDWR)
+    try:
+        version = send_ioctl(c.driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
+    finally:
+        c.driver.close(fd)
+    found = version["major_version"], version["minor_version"]
+    check(
+        found[0] == NEEDED[0] and found >= NEEDED,
+        "old-kfd",
+        f"KFD interface {found[0]}.{found[1]}: wanted {NEEDED[0]}.{NEEDED[1]} or later",
+    )
+    return passed(version=f"{found[0]}.{found[1]}")
+
+
+def drm_identity(c: ProbeContext) -> Outcome:
+    node = c.render
+    check(node.driver_name == "amdgpu", "wrong-driver", f"{node.path} is driven by {node.driver_name}")
+    if node.version[:2] < AMDGPU_NEEDED:
+        found, wanted = (".".join(map(str, each[:2])) for each in (node.version, AMDGPU_NEEDED))
+        return unavailable(
+            c,
+            f"amdgpu {found}: wanted {wanted} or later",
+            "use Linux 6.17 or newer; --tiers t1 needs none of this",
+        )
+    device, compute = node.device(), node.compute_ip()
+    generation = ip_version(compute)
+    check(generation in SUPPORTED, "unknown-target", f"{arch_name(generation)} is not supported")
+    low, high = device["virtual_address_offset"], device["virtual_address_max"]
+    check(low < high and low % 4096 == 0, "inconsistent", f"GPU addresses {low:#x} to {high:#x}")
+    known = c.chosen[0]
+    if known is not None:
+        same = known.generation == generation
+        check(same, "other-gpu", f"DRM says {arch_name(generation)}, KFD's node of {node.path} {known.arch}")
+        check(
+            known.compute_units == device["cu_active_number"],
+            "other-gpu",
+            f"DRM says {device['cu_active_number']} CUs, KFD's node of {node.path} {known.compute_units}",
+        )
+    firmware = node.firmware()
+    missing = [name for name in FIRMWARE if name not in firmware]
+    check(len(missing) < len(FIRMWARE), "no-firmware", "the kernel tells no firmware version")
+    notes = [f"no version of {', '.join(missing)}"] if missing else []
+    return passed(
+        *notes,
+        amdgpu=".".join(map(str, node.version)),
+        arch=arch_name(generation),
+        cus=device["cu_active_number"],
+        firmware=" ".join(f"{name} {each.version}" for name, each in firmware.items()),
+    )
+
+
+def user_queue_availability(c: ProbeContext) -> Outcome:
+    found = userq_availability(c.driver, c.render)
+    facts = found.facts
+    measure: dict[str, Any] = {"parameter": facts.parameter, "slots": facts.slots, "ip_mask": facts.ip_mask}
+    if found.usable:
+        return passed(**measure, why=found.why)
+    if facts.too_old:
+        measure["minima"] = str(MINIMA.get(facts.generation, {}))
+    return unavailable(c, found.why, found.next, **measure)
+
+
+def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outcome:
+    """No error, unless the tier was asked for by name."""
+    reason = f"tier t2 is unavailable: {why}"
+    if c.options.forced:
+        raise Failed("unavailable", reason, cause=why, advice=advice, measure=measure)
+    return skipped(reason, cause=why, advice=advice, **measure)
+
+
+def vm_acquisition(c: ProbeContext) -> Outcome:
+    """The first call by the transport; then the same and a second fd, and a bad GPU."""
+    gpu = c.gpu
+
+    def acquire(fd: int, gpu_id: int) -> int:
+        try:
+            c.process.ioctl(kfd.IOC_ACQUIRE_VM, kfd.ACQUIRE_VM.new(drm_fd=fd, gpu_id=gpu_id))
+        except DriverError as error:
+            return error.errno
+        return 0
+
+    other = c.driver.open(gpu.node.render_path, os.O_RDWR)
+    try:
+        rows = (
+            ("the same fd again", acquire(gpu.render_fd, gpu.node.gpu_id), 0),
+            ("a second fd of the node", acquire(other, gpu.node.gpu_id), errno.EBUSY),
+            ("an unknown GPU", acquire(gpu.render_fd, 0xFFFF), errno.EINVAL),
+        )
+    finally:
+        c.driver.close(other)
+    wrong = [f"{what}: {_name(got)}, not {_name(want)}" for what, got, want in rows if got != want]
+    check(not wrong, "wrong-errno", "; ".join(wrong))
+    return passed(checked=len(rows))
+
+
+def _name(number: int) -> str:
+    return errno.errorcode.get(number, str(number)) if number else "success"
+
+
+def apertures(c: ProbeContext) -> Outcome:
+    gpu = c.gpu
+    windows = gpu.apertures
+    spans = sorted([windows.lds, windows.scratch, windows.gpuvm])
+    overlap = [f"{a[1]:#x} >= {b[0]:#x}" for a, b in pairwise(spans) if a[1] >= b[0]]
+    check(not overlap, "overlap", f"the windows overlap: {overlap}")
+    first = gpu.clocks()
+    began = time.monotonic()
+    time.sleep(_CLOCKS_APART_SECONDS)
+    second = gpu.clocks()
+    seconds = time.monotonic() - began
+    check(second.gpu != (1 << 64) - 1, "gpu-gone", "the GPU counter reads all ones")
+    check(second.gpu > first.gpu, "counter-stuck", f"the GPU counter stands at {second.gpu}")
+    check(second.cpu > first.cpu and second.system > first.system, "counter-stuck", "the CPU's clocks stand")
+    mhz = (second.gpu - first.gpu) / seconds / 1e6
+    check(50 < mhz < 200, "wrong-rate", f"the GPU counter runs at {mhz:.1f} MHz", limit={"mhz": "50 to 200"})
+    memory = gpu.available_memory()
+    check(memory > 0, "no-memory", "no VRAM is available")
+    return passed(gpu_mhz=round(mhz, 2), system_hz=second.system_hz, available_mib=memory >> 20)
+
+
+_BUSY = "this process, or a library in it (ROCr, HIP, PyTorch), already uses KFD on that GPU through another fd"
+
+PROBES = (
+    Probe(
+        "P03",
+        "KFD version",
+        (T1,),
+        0,
+        "/dev/kfd is KFD, of an interface this version was written for",
+        f"major 1, minor {NEEDED[1]} or more",
+        kfd_version,
+        needs=("P02",),
+        signatures=(
+            Signature(
+                symptom("old-kfd"),
+                "the kernel is older than event ages and RUNTIME_ENABLE (KFD 1.14)",
+                "use Linux 6.6 or newer",
+            ),
+            Signature(
+                failed_call("GET_VERSION", errno.ENOTTY), "the node is not KFD's", "look at what made /dev/kfd"
+            ),
+        ),
+    ),
+    Probe(
+        "P05",
+        "DRM identity",
+        (T2,),
+        0,
+        "the render node is amdgpu's and means the GPU KFD means",
+        "amdgpu 3.64 or later; family, CUs and firmware answer, and agree with KFD's node",
+        drm_identity,
+        needs=("P01",),
+        signatures=(
+            Signature(
+                symptom("other-gpu", "wrong-driver"),
+                "the render node of another GPU (an integrated one is present)",
+                "name the right one: --device /dev/dri/renderDN",
+            ),
+            Signature(
+                symptom("unknown-target"),
+                "a chip this version has no packets for",
+                "--tiers t1 may know more of it",
+            ),
+        ),
+    ),
+    Probe(
+        "P06",
+        "user-queue availability",
+        (T2,),
+        0,
+        "the kernel offers compute user queues",
+        "DEV_INFO.userq_ip_mask has bit 1; else tier t2 is unavailable, with the reason",
+        user_queue_availability,
+        needs=("P05",),
+    ),
+    Probe(
+        "P07",
+        "VM acquisition",
+        (T1,),
+        0,
+        "the GPU's address space binds to this process, once",
+        "same fd again succeeds, a second fd EBUSY, an unknown GPU EINVAL",
+        vm_acquisition,
+        needs=("P03", "P04"),
+        signatures=(
+            Signature(gone, "the GPU is gone: it does not answer its driver", "see P08; else boot again"),
+            Signature(
+                failed_call("ACQUIRE_VM", errno.EBUSY), _BUSY, "do not load ROCm into the process that runs this"
+            ),
+            Signature(
+                failed_call("ACQUIRE_VM", errno.EINVAL),
+                "the render node belongs to another GPU",
+                "compare drm_render_minor of the topology node with /dev/dri",
+            ),
+            Signature(
+                symptom("wrong-errno"),
+                "a kernel that differs from those this was written for",
+                "note kernel and errnos; queues may work all the same (-k P15)",
+            ),
+        ),
+    ),
+    Probe(
+        "P08",
+        "apertures, clocks, memory",
+        (T1,),
+        0,
+        "the GPU answers: its clock runs, it has memory",
+        "windows do not overlap, clocks rise, the counter runs near 100 MHz, memory is available",
+        apertures,
+        needs=("P03", "P04"),
+        signatures=(
+            Signature(
+                gone,
+                "the GPU is gone: fallen off the bus, or lost in a reset",
+                "`dmesg | grep -i amdgpu`; reseat or power-cycle it; /sys/bus/pci/rescan finds it again",
+            ),
+            Signature(
+                symptom("counter-stuck"),
+                "the GPU is suspended (runtime power management) or dead",
+                "boot with amdgpu.runpm=0 and look at `dmesg | grep -i amdgpu`",
+            ),
+            Signature(symptom("no-memory"), "all VRAM is taken", "close other programs that use this GPU"),
+            Signature(
+                symptom("wrong-rate"), "not the 100 MHz reference counter", "P21 measures it again by packets"
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,277 @@
+"""GPU memory, made and given back: P09, P10, P11 through KFD, P12 through DRM."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
+from zinc_rt.kmd.kfd import KfdGpu
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.kmd.uapi import amdgpu, drm, kfd
+from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.gpu_access import GpuAccess
+from zinc_rt.probes.mapped_buffer import MappedBuffer, first_difference, pattern
+from zinc_rt.probes.probe import (
+    T1,
+    T2,
+    Failed,
+    Outcome,
+    Probe,
+    Signature,
+    check,
+    failed_call,
+    gone,
+    passed,
+    symptom,
+)
+from zinc_rt.probes.refusals import Refusal, compare
+
+SIZE_BYTES = 256 << 10
+_PAGE = 4096
+_BASE = kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
+_GTT = _BASE | kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT
+_WRONG_DATA = Signature(
+    symptom("wrong-data"),
+    "what the CPU wrote does not come back: another buffer's pages, or a mapping of the wrong offset",
+    "`dmesg | grep -iE 'amdgpu|iommu'`; try iommu=pt on the kernel command line",
+)
+
+
+def write_and_read(memory: MappedBuffer, name: str) -> None:
+    """A pattern over the whole buffer, and a second one, so that old content does not pass."""
+    for seed in (1, 2):
+        want = pattern(memory.size_bytes, seed)
+        memory.put(0, want)
+        bad = first_difference(memory.read(0, memory.size_bytes), want)
+        check(bad is None, "wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
+
+
+def nothing_left(c: ProbeContext, before: dict[str, int]) -> None:
+    after = c.transport.resources()
+    check(after == before, "leak", f"held before {before}, afterwards {after}")
+
+
+def gtt(c: ProbeContext) -> Outcome:
+    c.side.settle()
+    before = c.transport.resources()
+    for size_bytes in (_PAGE, SIZE_BYTES, 4 << 20):
+        memory = c.memory(size_bytes, f"gtt {size_bytes}")
+        write_and_read(memory, f"{size_bytes} bytes")
+        memory.free()
+    nothing_left(c, before)
+    return passed(largest_bytes=4 << 20)
+
+
+def vram(c: ProbeContext) -> Outcome:
+    """From the CPU where it reaches, from the GPU everywhere."""
+    gpu = GpuAccess(c)
+    c.side.settle()
+    before = c.transport.resources()
+    hidden = c.transport.alloc(SIZE_BYTES, Placement.VRAM, "vram")
+    c.side.settle()
+    gpu.check_all(hidden.gpu_va, SIZE_BYTES, "VRAM that the CPU does not map")
+    hidden.free()
+    try:
+        visible = c.memory(SIZE_BYTES, "visible vram", Placement.VRAM_BAR)
+    except Exception as error:
+        if getattr(error, "errno", 0) == errno.EINVAL:
+            raise Failed(
+                "small-bar", "CPU-visible VRAM is refused (EINVAL), ordinary VRAM works", errno=errno.EINVAL
+            ) from error
+        raise
+    write_and_read(visible, "VRAM through the BAR")
+    want = pattern(SIZE_BYTES, 5)
+    visible.put(0, want)
+    bad = first_difference(gpu.read(visible.gpu_va, SIZE_BYTES), want)
+    check(
+        bad is None, "bar-differs", f"the GPU reads other bytes than the CPU wrote through the BAR, from {bad} on"
+    )
+    want = pattern(SIZE_BYTES, 6)
+    gpu.write(visible.gpu_va, want)
+    bad = first_difference(visible.read(0, SIZE_BYTES), want)
+    check(
+        bad is None, "bar-differs", f"through the BAR the CPU reads other bytes than the GPU wrote, from {bad} on"
+    )
+    visible.free()
+    c.side.settle()
+    nothing_left(c, before)
+    return passed(bytes=SIZE_BYTES, small_bar=str(c.node.small_bar))
+
+
+def negatives(c: ProbeContext) -> Outcome:
+    gpu = c.gpu
+    aside = c.driver.mmap(ANONYMOUS, 16 * _PAGE, 0, PROT_NONE)
+    try:
+        return compare(_refusals(gpu, aside.address))
+    finally:
+        c.driver.munmap(aside)
+
+
+def _alloc(gpu: KfdGpu, va: int, flags: int = _GTT, size: int = _PAGE, gpu_id: int | None = None) -> int:
+    request = kfd.ALLOC_MEMORY_OF_GPU.new(
+        va_addr=va, size=size, gpu_id=gpu.node.gpu_id if gpu_id is None else gpu_id, flags=flags
+    )
+    return gpu.process.ioctl(kfd.IOC_ALLOC_MEMORY_OF_GPU, request)["handle"]
+
+
+def _map(gpu: KfdGpu, handle: int, *, unmap: bool = False, n: int = 1) -> None:
+    ids = u32_array([gpu.node.gpu_id])
+    struct = kfd.UNMAP_MEMORY_FROM_GPU if unmap else kfd.MAP_MEMORY_TO_GPU
+    command = kfd.IOC_UNMAP_MEMORY_FROM_GPU if unmap else kfd.IOC_MAP_MEMORY_TO_GPU
+    gpu.process.ioctl(command, struct.new(handle=handle, device_ids_array_ptr=ids.address, n_devices=n))
+
+
+def _free(gpu: KfdGpu, handle: int) -> None:
+    gpu.process.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=handle))
+
+
+def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
+    """In this order: the last rows work on one buffer, step by step."""
+    held: list[int] = []
+
+    def on(step: Callable[[int], None]) -> Callable[[], None]:
+        return lambda: step(held[0])
+
+    return [
+        Refusal("ALLOC of 0 bytes", lambda: _alloc(gpu, va, size=0), (errno.EINVAL,)),
+        Refusal("ALLOC without a domain", lambda: _alloc(gpu, va, flags=_BASE), (errno.EINVAL,)),
+        Refusal("ALLOC on an unknown GPU", lambda: _alloc(gpu, va, gpu_id=0xFFFF), (errno.EINVAL,)),
+        Refusal("FREE of an unknown handle", lambda: _free(gpu, gpu.node.gpu_id << 32 | 0xFFFF), (errno.EINVAL,)),
+        Refusal(
+            "MAP of an unknown handle",
+            lambda: _map(gpu, gpu.node.gpu_id << 32 | 0xFFFF),
+            (errno.ENOMEM, errno.EINVAL),
+        ),
+        Refusal("ALLOC", lambda: held.append(_alloc(gpu, va)), (0,)),
+        Refusal("UNMAP before MAP", on(lambda handle: _map(gpu, handle, unmap=True)), (errno.EINVAL,)),
+        Refusal("MAP to no device", on(lambda handle: _map(gpu, handle, n=0)), (errno.EINVAL,)),
+        Refusal("MAP", on(lambda handle: _map(gpu, handle)), (0,)),
+        Refusal("MAP twice", on(lambda handle: _map(gpu, handle)), (0,)),
+        Refusal("FREE while mapped", on(lambda handle: _free(gpu, handle)), (errno.EBUSY,)),
+        Refusal("UNMAP", on(lambda handle: _map(gpu, handle, unmap=True)), (0,)),
+        Refusal("UNMAP twice", on(lambda handle: _map(gpu, handle, unmap=True)), (errno.EINVAL,)),
+        Refusal("FREE", on(lambda handle: _free(gpu, handle)), (0,)),
+        Refusal("FREE twice", on(lambda handle: _free(gpu, handle)), (errno.EINVAL,)),
+    ]
+
+
+def drm_memory(c: ProbeContext) -> Outcome:
+    gpu = c.userq
+    before = gpu.resources()
+    for placement in (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR):
+        memory = c.memory(SIZE_BYTES, placement.value, placement)
+        write_and_read(memory, placement.value)
+        memory.free()
+    gpu.alloc(SIZE_BYTES, Placement.VRAM, "vram").free()
+    gpu.settle()
+    request = amdgpu.GEM_CREATE.new(
+        bo_size=_PAGE, alignment=_PAGE, domains=amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, domain_flags=0
+    )
+    handle = gpu.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, "doorbell domain")["handle"]
+    gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), "doorbell")
+    nothing_left(c, before)
+    return passed(placements=3, doorbell="made")
+
+
+_VRAM_TAKEN = Signature(
+    lambda o: o.errno == errno.ENOMEM,
+    "memory is taken by other clients, or a limit is reached",
+    "close other programs that use this GPU; `cat /sys/class/drm/card*/device/mem_info_vram_used`",
+)
+
+PROBES = (
+    Probe(
+        "P09",
+        "GTT buffer",
+        (T1,),
+        0,
+        "host memory can be made, mapped for CPU and GPU, and given back",
+        "two patterns come back, and nothing is held afterwards",
+        gtt,
+        needs=("P07",),
+        signatures=(
+            _VRAM_TAKEN,
+            Signature(
+                failed_call("mmap buffer", errno.EINVAL),
+                "the offset is not the one ALLOC gave, or /dev/kfd was mapped instead of the render node",
+                "the kernel refuses to show the buffer: `dmesg | grep -i amdgpu`",
+            ),
+            Signature(
+                failed_call("ALLOC_MEMORY_OF_GPU", errno.EADDRINUSE),
+                "the address range is taken by shared memory (SVM) of a library in this process",
+                "run it in a process without ROCm",
+            ),
+            _WRONG_DATA,
+        ),
+    ),
+    Probe(
+        "P10",
+        "VRAM buffer and BAR",
+        (T1,),
+        1,
+        "VRAM can be made, the GPU holds what is written there, and the CPU sees the same bytes",
+        "patterns by DMA_DATA over ordinary VRAM come back; through the BAR CPU and GPU read each other's",
+        vram,
+        needs=("P09", "P24"),
+        seconds=60.0,
+        signatures=(
+            Signature(
+                symptom("gpu-wrong-data"),
+                "VRAM does not hold what the GPU wrote: another buffer's pages, a mapping of the wrong size, or "
+                "defective memory",
+                "`dmesg | grep -iE 'amdgpu|ras|ecc'`; zinc-rt mem-test goes over more of it",
+            ),
+            Signature(
+                symptom("bar-differs"),
+                "CPU and GPU reach other pages at the same buffer, or one sees the other's writes too late (HDP, "
+                "GL2)",
+                "P41 tells stale from wrong; `dmesg | grep -iE 'amdgpu|iommu'`",
+            ),
+            Signature(
+                symptom("small-bar"),
+                "a small BAR: the CPU reaches only 256 MiB of VRAM",
+                "enable Resizable BAR and Above-4G decoding in the firmware set-up; until then ZINC_RT stages "
+                "through GTT",
+            ),
+            _VRAM_TAKEN,
+            _WRONG_DATA,
+        ),
+    ),
+    Probe(
+        "P11",
+        "allocation negatives",
+        (T1,),
+        0,
+        "the kernel refuses wrong calls as documented",
+        "the errno of each; a deviation is a kernel's variant, named and no failure",
+        negatives,
+        needs=("P09",),
+        signatures=(Signature(gone, "the GPU is gone", "see P08"),),
+    ),
+    Probe(
+        "P12",
+        "DRM memory",
+        (T2,),
+        0,
+        "GEM buffers of all domains user queues need, at addresses of our choice",
+        "patterns in GTT and VRAM come back once the page tables' timeline is reached; a doorbell page is made",
+        drm_memory,
+        needs=("P05", "P06"),
+        signatures=(
+            Signature(
+                lambda o: failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" in o.reason,
+                "the kernel has no doorbell domain: older than 6.16",
+                "use Linux 6.17 or newer, or --tiers t1",
+            ),
+            _VRAM_TAKEN,
+            Signature(
+                failed_call("GEM_VA", errno.EINVAL),
+                "the address lies in a hole or a reserved range, or is not aligned to pages",
+                "note the address in the message and the ranges P05 shows; please report it",
+            ),
+            _WRONG_DATA,
+        ),
+    ),
+)

@@ -1,0 +1,107 @@
+"""User queues compute what KFD's queues compute: P54."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from zinc_rt.probes.child import run_apart
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.dispatch import (
+    GRID,
+    GROUP,
+    SHADER_SHARED,
+    expect_ids,
+    ids_of,
+    lanes_of,
+    product,
+    stored,
+    user_data,
+)
+from zinc_rt.probes.groups.shader_memory import LDS_SIZES, lds_of, spilled
+from zinc_rt.probes.mapped_buffer import first_difference
+from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, passed, skipped, symptom
+from zinc_rt.probes.runner import outcome_of, run_in
+from zinc_rt.probes.shaders import ShaderBench, generation_apart, kernel, no_kernels, scratch_for
+
+SECONDS = 60.0  # of one tier's kernels
+
+
+def parity(c: ProbeContext) -> Outcome:
+    """Each tier in a process of its own: this one opens nothing."""
+    reason = no_kernels(generation_apart(c))
+    if reason:
+        return skipped(reason)
+    outcomes = {tier: _run(c, tier) for tier in (T2, T1)}
+    for tier, outcome in outcomes.items():
+        if outcome.status == "fail" and tier == T1 and outcome.symptom in ("errno", "unsupported"):
+            return skipped(f"t1 is not available to compare with: {outcome.reason}")
+        if outcome.status == "fail":
+            raise Failed(
+                outcome.symptom, f"{tier}: {outcome.reason}", measure=outcome.measure, report=outcome.report
+            )
+    bytes_compared = 0
+    for name, wanted in outcomes[T1].measure.items():
+        got = outcomes[T2].measure[name]
+        place = first_difference(got, wanted)
+        if place is not None:
+            raise Failed("differs", f"{name}: byte {place} is {got[place]:#x} on t2 and {wanted[place]:#x} on t1")
+        bytes_compared += len(wanted)
+    log = tuple(line for outcome in outcomes.values() for line in outcome.log)
+    notes = tuple(note for outcome in outcomes.values() for note in outcome.notes)
+    return Outcome(
+        "pass", measure={"kernels": len(outcomes[T1].measure), "bytes": bytes_compared}, notes=notes, log=log
+    )
+
+
+def _run(c: ProbeContext, tier: str) -> Outcome:
+    return outcome_of(run_apart(partial(_in_tier, ProbeContext(c.spec, tier, c.options)), SECONDS))
+
+
+def _in_tier(c: ProbeContext) -> Outcome:
+    return run_in(c, lambda context: passed(**results(ShaderBench(context))))
+
+
+def results(bench: ShaderBench) -> dict[str, Any]:
+    """What the kernels of P33 to P37 write, checked, where it does not depend on the order of waves."""
+    found = ids_of(bench, GRID, GROUP)
+    expect_ids(found, product(GRID), product(GROUP))
+    room = scratch_for(bench.context, kernel("scratch"))
+    return {
+        "store": stored(bench),
+        "user_data": user_data(bench),
+        "ids": repr(sorted(found.items())).encode(),
+        **{f"lanes{wave}": lanes_of(bench, wave) for wave in (32, 64)},
+        **{f"lds{size}": lds_of(bench, size) for size in LDS_SIZES},
+        "scratch": spilled(bench, room),
+    }
+
+
+PROBES = (
+    Probe(
+        "P54",
+        "dispatch, and parity with t1",
+        (T2,),
+        1,
+        "the kernels of P33 to P37 do the same on user queues, byte for byte",
+        "every result right, and equal to that of a KFD queue",
+        parity,
+        needs=("P33", "P34", "P35", "P36", "P37"),
+        seconds=2 * SECONDS + 30,
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("differs"),
+                "the tiers do not see the same memory or state: cache bits of the fence (GL2 write-back), "
+                "scratch, or "
+                "the EOP buffer of user queues",
+                "-k P41 and -k P37 on both tiers tell which",
+            ),
+            Signature(
+                symptom("nothing-stored", "mixed", "wrong-ids", "wrong-count"),
+                "a kernel that is right on its own is wrong here",
+                "run that tier's P33 to P37; they passed before this probe",
+            ),
+        ),
+    ),
+)

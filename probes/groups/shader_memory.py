@@ -1,0 +1,230 @@
+"""What a workgroup and a wave have for themselves: P36 LDS, P37 scratch, P39 registers and occupancy."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from zinc_rt.isa.occupancy import waves_per_simd
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
+from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, Signature, check, passed, symptom
+from zinc_rt.probes.shaders import Scratch, ShaderBench, compute_units, kernel, on_gfx12, scratch_for
+
+LDS_SIZES = (512, 32 << 10, 64 << 10)
+LDS_GROUPS = 8
+LDS_SEED = 0x5A17_ED00
+SCRATCH_GROUPS = 512  # of two waves each
+SCRATCH_DW = 64
+SPILL_ITEM, SPILL_DWORD = 0x9E37_79B1, 0x85EB_CA6B
+VGPR_COUNTS = (8, 32, 96, 192, 256)
+VGPR_STEP = 0x0100_0193
+SIMDS_PER_CU = 2
+LIMIT_WAVES = 1  # RESOURCE_LIMITS.WAVES_PER_SH, in units of 16 waves on gfx10 and later (PAL)
+
+
+# --- P36 ---
+
+
+@on_gfx12
+def lds(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    for size_bytes in LDS_SIZES:
+        lds_of(bench, size_bytes)
+    return passed(sizes=", ".join(map(str, LDS_SIZES)), workgroups=LDS_GROUPS)
+
+
+def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
+    count = size_bytes // 4
+    out = result(bench, 4 * count * LDS_GROUPS)
+    bench.run(bench.load("lds"), [out], [count], groups=(LDS_GROUPS, 1, 1), lds_bytes=size_bytes)
+    raw = out.read(0, 4 * count * LDS_GROUPS)
+    got = np.frombuffer(raw, np.uint32).reshape(LDS_GROUPS, count)
+    want = np.arange(count - 1, -1, -1, dtype=np.uint32) ^ np.uint32(LDS_SEED)
+    wrong = np.argwhere(got != want)
+    if len(wrong):
+        group, element = (int(each) for each in wrong[0])
+        value = int(got[group, element])
+        word = {0: "lds-zero", POISON32: "nothing-stored"}.get(value, "lds-mixed")
+        raise Failed(
+            word,
+            f"{size_bytes} bytes: element {element} of workgroup {group} is {value:#x}, not "
+            f"{int(want[element]):#x}; "
+            f"{len(wrong)} of {got.size} are wrong",
+            measure={"size_bytes": size_bytes, "wrong": len(wrong)},
+        )
+    return raw
+
+
+# --- P37 ---
+
+
+@on_gfx12
+def scratch(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    room = scratch_for(c, kernel("scratch"))
+    spilled(bench, room)
+    return passed(work_items=64 * SCRATCH_GROUPS, waves_of_an_engine=room.waves, wave_units=room.wave_units)
+
+
+def spilled(bench: ShaderBench, room: Scratch) -> bytes:
+    program = bench.load("scratch")
+    items = program.threads * SCRATCH_GROUPS
+    out = result(bench, 4 * items)
+    bench.run(program, [out], groups=(SCRATCH_GROUPS, 1, 1), scratch=room)
+    raw = out.read(0, 4 * items)
+    got = np.frombuffer(raw, np.uint32)
+    item = np.arange(items, dtype=np.uint32)
+    dword = item * np.uint32(SPILL_ITEM)
+    want = np.zeros(items, np.uint32)
+    for _ in range(SCRATCH_DW):
+        want = want * np.uint32(31) + dword
+        dword = dword + np.uint32(SPILL_DWORD)
+    wrong = np.flatnonzero(got != want)
+    if len(wrong):
+        first = int(wrong[0])
+        word = "nothing-stored" if int(got[first]) == POISON32 else "mixed"
+        raise Failed(
+            word,
+            f"work-item {first} read back {int(got[first]):#x}, it had spilled {int(want[first]):#x}; "
+            f"{len(wrong)} of {items} are wrong",
+            measure={"wrong": len(wrong), "first_lane": first % 32, "first_wave": first // 32},
+        )
+    return raw
+
+
+# --- P39 ---
+
+
+@on_gfx12
+def registers(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    units, _ = compute_units(c)
+    peaks = {}
+    for count in VGPR_COUNTS:
+        for threads, groups in ((32, 256), (1024, 16)) if waves_of_1024_fit(count) else ((32, 256),):
+            peak = filled(bench, count, threads, groups)
+            most = waves_per_simd(count) * SIMDS_PER_CU * units
+            check(
+                peak <= most,
+                "too-many-waves",
+                f"{peak} waves of {count} VGPRs ran at once, registers allow {most}",
+                measure={"peak": peak, "most": most},
+            )
+            peaks[f"waves_{count}x{threads}"] = peak
+    limited = filled(bench, 8, 32, 256, limits=LIMIT_WAVES)
+    return passed(vgprs=", ".join(map(str, VGPR_COUNTS)), **peaks, waves_limited=limited)
+
+
+def waves_of_1024_fit(vgprs: int) -> bool:
+    """32 waves on the four SIMDs of a workgroup processor."""
+    return waves_per_simd(vgprs) >= 8
+
+
+def filled(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: int = 0) -> int:
+    """The most waves that were under way at once."""
+    waves, out = result(bench, 64, "waves"), result(bench, 4 * threads * groups)
+    waves.put64(0, 0)
+    program = bench.load(f"vgprs_{vgprs}")
+    bench.run(program, [waves, out], [threads], groups=(groups, 1, 1), threads=(threads, 1, 1), limits=limits)
+    got = np.frombuffer(out.read(0, 4 * threads * groups), np.uint32)
+    item = np.arange(threads * groups, dtype=np.uint32)
+    want = np.zeros(len(item), np.uint32)
+    for register in range(4, vgprs):
+        want = want * np.uint32(31) + (item + np.uint32(register * VGPR_STEP & 0xFFFFFFFF))
+    wrong = np.flatnonzero(got != want)
+    if len(wrong):
+        first = int(wrong[0])
+        word = "nothing-stored" if int(got[first]) == POISON32 else "registers-mixed"
+        raise Failed(
+            word,
+            f"{vgprs} VGPRs in workgroups of {threads}: work-item {first} folds to {int(got[first]):#x}, not "
+            f"{int(want[first]):#x}; {len(wrong)} of {len(item)} are wrong",
+            measure={"vgprs": vgprs, "threads": threads, "wrong": len(wrong)},
+        )
+    left, peak = struct.unpack("<2I", waves.read(0, 8))
+    check(left == 0 and peak > 0, "waves-lost", f"{left} waves never ended, {peak} were the most at once")
+    return peak
+
+
+_NOTHING = Signature(
+    symptom("nothing-stored"),
+    "not every workgroup ran, or its stores did not arrive",
+    "-k P33 tests one store alone",
+)
+
+PROBES = (
+    Probe(
+        "P36",
+        "LDS and barrier",
+        (T1, T2),
+        1,
+        "workgroups have the LDS they ask for, and their barrier holds all waves",
+        f"what one wave writes another reads, over {', '.join(map(str, LDS_SIZES))} bytes",
+        lds,
+        needs=("P34",),
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("lds-zero"),
+                "reads out of range are 0: LDS_SIZE of RSRC2 counts 512 bytes on this chip, and was too small",
+                "bits 23:15 of RSRC2; 64 KiB are 128 units",
+            ),
+            Signature(
+                symptom("lds-mixed"),
+                "the barrier let waves through before all had written, or two workgroups share LDS",
+                "LDS_SIZE too small makes neighbours overlap; without it look at s_barrier_signal and "
+                "s_barrier_wait",
+            ),
+            _NOTHING,
+        ),
+    ),
+    Probe(
+        "P37",
+        "scratch",
+        (T1, T2),
+        1,
+        "lanes spill to memory of their own",
+        f"256 bytes of each of {64 * SCRATCH_GROUPS} work-items come back as they were",
+        scratch,
+        needs=("P34",),
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("mixed"),
+                "waves share scratch: WAVESIZE counts 256 bytes a wave, WAVES counts a shader engine's waves, and "
+                "the base is shifted right by 8",
+                "TMPRING_SIZE = waves | wavesize << 12; the buffer holds waves x engines x wavesize",
+            ),
+            _NOTHING,
+        ),
+    ),
+    Probe(
+        "P39",
+        "registers and occupancy",
+        (T1, T2),
+        1,
+        "waves have the registers they declare, in groups of any size",
+        f"{', '.join(map(str, VGPR_COUNTS))} VGPRs keep their values; 1,024 work-items in a group; "
+        f"RESOURCE_LIMITS",
+        registers,
+        needs=("P34",),
+        signatures=(
+            *SHADER_SHARED,
+            Signature(
+                symptom("registers-mixed"),
+                "waves share registers: RSRC1 counts VGPRs in other units on this chip (8 in wave32, 4 in wave64)",
+                "compare RSRC1 bits 5:0 with the chip's granule",
+            ),
+            Signature(
+                symptom("too-many-waves"),
+                "more waves at once than registers allow: the chip has more of them than we believe",
+                "zinc_rt/isa/occupancy.py has the figures; please report the chip",
+            ),
+            Signature(symptom("waves-lost"), "a wave ended without its last instruction", "-k P33; -k P41"),
+            _NOTHING,
+        ),
+    ),
+)

@@ -1,0 +1,325 @@
+"""User queues (T2): P48 makes them, P49 wrongly, P50 to P53 run what only they have."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+from zinc_rt.kmd.errors import ENOTSUPP
+from zinc_rt.kmd.syncobj import Syncobj
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.kmd.uapi import amdgpu, drm
+from zinc_rt.kmd.uapi.host_memory import HostArray
+from zinc_rt.pm4.packets import Nop, WaitRegMem, WaitRegMem64, WriteData
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.groups.cp_basic import GONE, NOPS, NOT_FETCHED, one_fence
+from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.probe import T2, Outcome, Probe, Signature, check, failed_call, passed, said, symptom
+from zinc_rt.probes.probe_queue import FREE_AT
+from zinc_rt.probes.refusals import Refusal, compare
+
+ROUNDS = 10
+RING_BYTES = 1 << 16
+FENCE_SECONDS = 1.0
+HELD_SECONDS = 0.05
+_PAGE = 4096
+
+
+def create_free(c: ProbeContext) -> Outcome:
+    ids = []
+    gpu = c.userq
+    before = gpu.resources()
+    for _ in range(ROUNDS):
+        with gpu.create_queue(ring_bytes=RING_BYTES) as queue:
+            ids.append(queue.queue_id)
+    check(min(ids) >= 1, "wrong-id", f"queue ids {ids}")
+    after = gpu.resources()
+    check(after == before, "leak", f"held before {before}, afterwards {after}")
+    return passed(rounds=ROUNDS, queue_id=ids[-1])
+
+
+class UserqBuffers:
+    """The buffers of a user queue, and USERQ requests over them."""
+
+    def __init__(self, c: ProbeContext) -> None:
+        gpu = self.gpu = c.userq
+        self.ring = gpu.alloc(RING_BYTES, Placement.GTT, "ring")
+        self.rptr = gpu.alloc(_PAGE, Placement.GTT, "rptr")
+        self.wptr = gpu.alloc(_PAGE, Placement.GTT, "wptr")
+        self.wide = gpu.alloc(2 * _PAGE, Placement.GTT, "wptr of two pages")
+        self.eop = gpu.alloc(_PAGE, Placement.VRAM, "eop")
+        gpu.settle()
+        request = amdgpu.GEM_CREATE.new(
+            bo_size=_PAGE, alignment=_PAGE, domains=amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, domain_flags=0
+        )
+        self.doorbell = gpu.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, "doorbell")["handle"]
+        self.mqd = HostArray(bytes(amdgpu.USERQ_MQD_COMPUTE.new(eop_va=self.eop.gpu_va).raw))
+
+    def attempt(self, **changed: int) -> None:
+        """CREATE, and FREE where that works against all expectation."""
+        fields = {
+            "op": amdgpu.AMDGPU_USERQ_OP_CREATE,
+            "ip_type": amdgpu.AMDGPU_HW_IP_COMPUTE,
+            "doorbell_handle": self.doorbell,
+            "doorbell_offset": 4,
+            "flags": 0,
+            "queue_va": self.ring.gpu_va,
+            "queue_size": RING_BYTES,
+            "rptr_va": self.rptr.gpu_va,
+            "wptr_va": self.wptr.gpu_va,
+            "mqd": self.mqd.address,
+            "mqd_size": self.mqd.size_bytes,
+        }
+        made = self.gpu.node.ioctl(amdgpu.IOCTL_USERQ, amdgpu.USERQ.new(**{**fields, **changed}), "create")
+        self.free(made["new_queue_id"])
+
+    def free(self, queue_id: int, **more: int) -> None:
+        request = amdgpu.USERQ.new(op=amdgpu.AMDGPU_USERQ_OP_FREE, queue_id=queue_id, **more)
+        self.gpu.node.ioctl(amdgpu.IOCTL_USERQ, request, f"free {queue_id}")
+
+    def close(self) -> None:
+        self.gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=self.doorbell), "doorbell")
+
+
+def negatives(c: ProbeContext) -> Outcome:
+    parts = UserqBuffers(c)
+    old = 0  # kernels that do not check it: 6.16 to 7.0 differ (userq.md §6)
+    no = errno.EINVAL
+
+    def refuses(what: str, *wanted: int, **changed: int) -> Refusal:
+        return Refusal(f"CREATE with {what}", lambda: parts.attempt(**changed), wanted)
+
+    high = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH
+    rows = [
+        Refusal("CREATE as it should be", parts.attempt, (0,)),
+        refuses("operation 3", no, op=3),
+        refuses("unknown flags", no, flags=1 << 20),
+        refuses("IP type 7", no, ip_type=7),
+        refuses("no ring", no, queue_va=0),
+        refuses("ring size 0", no, queue_size=0),
+        refuses("no rptr", no, rptr_va=0),
+        refuses("no wptr", no, wptr_va=0),
+        refuses("high priority", errno.EACCES, old, flags=high),
+        refuses("a ring that is not mapped", no, old, queue_va=parts.ring.gpu_va + (1 << 40)),
+        refuses("an unknown doorbell", no, errno.ENOENT, doorbell_handle=0xFFFF),
+        refuses("a doorbell beyond its page", no, old, doorbell_offset=_PAGE // 8),
+        refuses("a ring of 3000 bytes", no, old, queue_size=3000),
+        refuses("mqd_size 4", no, mqd_size=4),
+        refuses("a null MQD", errno.ENOMEM, mqd=0),
+        refuses("wptr in a buffer of two pages", no, wptr_va=parts.wide.gpu_va),
+        Refusal("FREE of an unknown queue", lambda: parts.free(500), (no,)),
+        Refusal("FREE with other fields", lambda: parts.free(1, queue_va=parts.ring.gpu_va), (no,)),
+    ]
+    try:
+        return compare(rows)
+    finally:
+        parts.close()
+
+
+def nop_and_fence(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    queue.run([Nop()] * NOPS, "one-dword NOPs")
+    queue.parsed()
+    return one_fence(queue)
+
+
+def vmid(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+    code = c.memory(_PAGE, "ib")
+    mark = WriteData(queue.memory.gpu_va + FREE_AT, (0x1B,), wr_confirm=1)
+    call = queue.call(code, [mark, *[Nop()] * 3])
+    check(call.inherit_vmid == 1, "no-bit-30", "the call carries no bit 30")
+    queue.finish([call], "IB with inherited VMID")
+    expect(queue, FREE_AT, (0x1B, POISON32), "WRITE_DATA in an IB")
+    return passed(ib_dw=call.size_dw)
+
+
+def kernel_fence(c: ProbeContext) -> Outcome:
+    queue, gpu = c.queue(), c.userq
+    queue.memory.put32(FREE_AT, 0)
+    queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "held back")
+    first = gpu.syncobj("first")
+    gpu.signal(queue.kmd_queue, [first])
+    early = first.wait(HELD_SECONDS)
+    check(not early, "early", "the syncobj was signalled before the queue's work was done")
+    queue.memory.put32(FREE_AT, 1)
+    began = time.perf_counter()
+    arrived(queue.ring.idle, first, c)
+    micros = (time.perf_counter() - began) * 1e6
+    second = gpu.syncobj("second")
+    gpu.signal(queue.kmd_queue, [second])
+    check(second.wait(FENCE_SECONDS), "no-signal", "SIGNAL without new work is not signalled at once")
+    for each in (second, first):
+        each.destroy()
+    return passed(microseconds=round(micros, 1))
+
+
+def arrived(idle: object, syncobj: Syncobj, c: ProbeContext) -> None:
+    """The queue's own fence comes first: without it the kernel's cannot."""
+    assert callable(idle)
+    idle(c.poll_seconds)
+    check(
+        syncobj.wait(FENCE_SECONDS),
+        "no-signal",
+        f"the queue's own fence came, the kernel's did not within {FENCE_SECONDS:g} s",
+    )
+
+
+def cross_queue(c: ProbeContext) -> Outcome:
+    first, second, gpu = c.queue("first"), c.queue("second"), c.userq
+    flag = first.memory.gpu_va + FREE_AT
+    first.memory.put32(FREE_AT, 0)
+    first.submit([WaitRegMem(flag, 1), WriteData(first.memory.gpu_va + FREE_AT + 64, (1,), wr_confirm=1)], "first")
+    done = gpu.syncobj("first is done")
+    gpu.signal(first.kmd_queue, [done])
+    pairs = gpu.fences(second.kmd_queue, [done])
+    check(bool(pairs), "no-fences", "USERQ_WAIT names no fence of a queue that still runs")
+    waits = [WaitRegMem64(va, value) for va, value in pairs]
+    fence = second.submit([*waits, WriteData(second.memory.gpu_va + FREE_AT, (2,), wr_confirm=1)], "second")
+    time.sleep(HELD_SECONDS)
+    check(not fence.done(), "early", "the second queue ran before the first was done")
+    first.memory.put32(FREE_AT, 1)
+    fence.wait(c.poll_seconds)
+    expect(first, FREE_AT + 64, (1,), "the first queue's mark")
+    expect(second, FREE_AT, (2,), "the second queue's mark")
+    done.destroy()
+    return passed(fences=len(pairs))
+
+
+_VMID = Signature(
+    lambda o: "page fault" in o.text,
+    "the IB ran in VMID 0: bit 30 of INDIRECT_BUFFER (inherit the queue's VMID) is missing or ignored",
+    "size | 1 << 23 | 1 << 30; where the packet in the report has it, the firmware is too old: update "
+    "linux-firmware",
+)
+
+PROBES = (
+    Probe(
+        "P48",
+        "create and free a user queue",
+        (T2,),
+        1,
+        "the kernel and MES take a user queue and give it back",
+        f"{ROUNDS} times: an id of 1 or more, nothing held afterwards",
+        create_free,
+        needs=("P06", "P12"),
+        seconds=60.0,
+        signatures=(
+            Signature(
+                failed_call("USERQ", ENOTSUPP), "user queues are switched off", "see P06: amdgpu.user_queue=1"
+            ),
+            Signature(
+                failed_call("USERQ", errno.EINVAL),
+                "a buffer is refused: wptr must be a GTT buffer of exactly one page, every address mapped, "
+                "mqd_size 8",
+                "-k P49 tries each; P06 says whether the feature is on",
+            ),
+            Signature(
+                failed_call("USERQ", errno.EIO, errno.ETIMEDOUT),
+                "MES refused ADD_QUEUE",
+                "`dmesg | grep -i mes`; update linux-firmware",
+            ),
+            Signature(
+                failed_call("USERQ", errno.ENOMEM),
+                "a bad MQD pointer (the kernel says ENOMEM), or MES memory",
+                "-k P49",
+            ),
+            Signature(failed_call("USERQ", errno.EACCES), "high priority needs CAP_SYS_NICE", "normal priority"),
+        ),
+    ),
+    Probe(
+        "P49",
+        "create negatives",
+        (T2,),
+        0,
+        "the kernel refuses wrong user queues as documented",
+        "the errno of each, as its version has it; a deviation is named and no failure",
+        negatives,
+        needs=("P48",),
+        signatures=(GONE,),
+    ),
+    Probe(
+        "P50",
+        "NOP and fence",
+        (T2,),
+        1,
+        "a user queue reads its ring and writes a fence",
+        "rptr == wptr; the fence's value, its neighbours intact",
+        nop_and_fence,
+        needs=("P48",),
+        signatures=(
+            GONE,
+            Signature(
+                said("page fault"),
+                "an address was not in the GPU's page tables yet (GEM_VA not awaited), or belongs to another VMID",
+                "the timeline's point is waited for before a queue is made; the fault's address says what was "
+                "missing",
+            ),
+            Signature(
+                symptom("rptr-stuck"),
+                "the doorbell's index (8-byte units), or page-table updates that were not awaited",
+                "-k P49 checks the doorbell's bounds; `dmesg | grep -iE 'mes|userq'`",
+            ),
+            Signature(
+                symptom("no-fence"), "EOP buffer, or cache policy", "-k P20 --tiers t1 tells the tiers apart"
+            ),
+        ),
+    ),
+    Probe(
+        "P51",
+        "IB with VMID inherit",
+        (T2,),
+        1,
+        "indirect buffers run in the queue's own address space",
+        "WRITE_DATA in an IB called with bits 23 and 30",
+        vmid,
+        needs=("P50",),
+        signatures=(_VMID, NOT_FETCHED, Signature(symptom("rptr-stopped", "no-fence"), _VMID.cause, _VMID.advice)),
+    ),
+    Probe(
+        "P52",
+        "kernel fence",
+        (T2,),
+        1,
+        "the kernel sees a user queue's work end: no sooner, no later",
+        f"a syncobj stays unsignalled while work is held back, and is signalled within {FENCE_SECONDS:g} s "
+        "after it; "
+        "a SIGNAL without new work at once",
+        kernel_fence,
+        needs=("P50",),
+        signatures=(
+            Signature(
+                symptom("early"),
+                "USERQ_SIGNAL saw a wptr from before the submission: it must follow the wptr store",
+                "publish, then SIGNAL; where that order holds, wptr's buffer is cached for the kernel (GTT, "
+                "uncached)",
+            ),
+            Signature(
+                symptom("no-signal"),
+                "PROTECTED_FENCE_SIGNAL completed nothing: not the last packet before the doorbell, or its "
+                "end-of-pipe "
+                "interrupt was lost",
+                "`grep amdgpu /proc/interrupts` must count; `dmesg | grep -iE 'userq|mes'`; update linux-firmware",
+            ),
+            NOT_FETCHED,
+        ),
+    ),
+    Probe(
+        "P53",
+        "cross-queue wait",
+        (T2,),
+        1,
+        "one user queue waits for another on the GPU",
+        "USERQ_WAIT gives (address, value); the second queue runs only after the first",
+        cross_queue,
+        needs=("P52",),
+        signatures=(
+            Signature(
+                symptom("early"), "the value is compared otherwise, or was reached before", "compare with P52"
+            ),
+            Signature(symptom("no-fences"), "the fence was complete before it was asked for", "see P52"),
+            NOT_FETCHED,
+        ),
+    ),
+)

@@ -1,0 +1,48 @@
+"""Whether the runtime lays out an ioctl's argument as the kernel's header does, by a second table of it.
+
+The simulated device's tables (zinc_rt/sim/tables) were written from the headers, not from the runtime's: where the
+two part over a call that failed, on a card as on the simulated device, one of them is wrong, and no other cause of
+the failure needs to be looked for.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from zinc_rt.kmd.uapi import amdgpu, drm, kfd
+from zinc_rt.sim.tables import amdgpu as amdgpu_table
+from zinc_rt.sim.tables import drm as drm_table
+from zinc_rt.sim.tables import kfd as kfd_table
+from zinc_rt.sim.tables.structs import StructLayout
+
+HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
+    (kfd, kfd_table, "kfd_ioctl.h"),
+    (drm, drm_table, "drm.h"),
+    (amdgpu, amdgpu_table, "amdgpu_drm.h"),
+)
+
+
+def difference(call: str) -> str:
+    """The first place at which the runtime and the header part over the ioctl of this name, as a sentence; empty
+    where they agree, or where `call` is none of theirs."""
+    for runtime, table, header in HEADERS:
+        mine = next((each for each in runtime.IOCTLS.values() if each.name == call), None)
+        theirs = next((each for each in table.IOCTLS.values() if each.name == call), None)
+        if mine is None or theirs is None:
+            continue
+        if (mine.type_, mine.number) != (theirs.type_, theirs.number):
+            return (
+                f"the runtime sends {call} as number {mine.number:#x}, {header} has {theirs.number:#x} "
+                f"(zinc_rt/kmd/uapi/{runtime.__name__.rpartition('.')[2]}.py)"
+            )
+        if theirs.layout is not None:
+            return _of_struct(mine.struct.offsets, theirs.layout, call, header)
+    return ""
+
+
+def _of_struct(offsets: dict[str, int], layout: StructLayout, call: str, header: str) -> str:
+    for name, offset in offsets.items():
+        member = layout.fields.get(name)
+        if member is not None and member.offset != offset:
+            return f"the runtime's layout of {call}: {name} at offset {offset}, {header} has it at {member.offset}"
+    return ""

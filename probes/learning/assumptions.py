@@ -1,0 +1,275 @@
+"""What no document, source or card has said yet: each assumption, what leans on it, and what would settle it.
+
+Rows of zinc_rt/facts.yaml, the table of all the simulated device keeps. --flip takes one at its other value and
+runs what leans on it again: what then fails would fail on a card that is so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt import cli, terminal
+from zinc_rt.arguments import Parser
+from zinc_rt.errors import InputError, UsageError
+from zinc_rt.terminal import Column, Table, number
+
+if TYPE_CHECKING:
+    from zinc_rt.facts import Fact
+    from zinc_rt.probes.learning.leaning import Leaning
+    from zinc_rt.report import Report
+    from zinc_rt.sim.facts import FactsFile
+
+EPILOG = """\
+examples:
+  zinc-rt assumptions                                all of them, what most leans on first
+  zinc-rt assumptions -v protected_fence             one, with its reason and everything that leans on it
+  zinc-rt assumptions --all chip/                    every row of that kind, with where it comes from
+  zinc-rt assumptions --flip protected_fence         the probes that lean on it, with the device doing otherwise
+  zinc-rt assumptions --flip function_bits -- validate --tiers t1,t_cpu
+                                                     any command whose device is simulated
+
+Exit code: 0 listed, or what ran passed with the row flipped; 1 something failed; 2 wrong usage.
+"""
+LEARNED = Path(__file__).resolve().parent.parent / "learned"
+MOST_WORDS = 58
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(description=__doc__, epilog=EPILOG)
+    made.add_argument("which", nargs="*", metavar="ID", help="rows whose id begins so (all)")
+    made.add_argument("--all", action="store_true", help="also what is documented, read in a source, or measured")
+    made.add_argument("-v", "--verbose", action="store_true", help="reasons, and what leans on each")
+    made.add_argument("--json", metavar="F", help="the report (- for standard output)")
+    made.add_argument("--flip", action="append", default=[], metavar="ID", help="take it at its other value")
+    made.add_argument(
+        "--record", action="store_true", help="the IDs are reports: write what leans on what into the tree"
+    )
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    given = list(sys.argv[1:] if argv is None else argv)
+    at = given.index("--") if "--" in given else len(given)
+    command = given[at + 1 :]
+    if argv is None and at < len(given):
+        sys.argv[1 + at :] = []
+    body = _Body(command, dashes=at < len(given))
+    return cli.run("assumptions", parser(), body.run, None if argv is None else given[:at])
+
+
+class _Body:
+    """`command`: what stands behind --."""
+
+    def __init__(self, command: list[str], *, dashes: bool) -> None:
+        self._command, self._dashes = command, dashes
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        if self._dashes and (not self._command or not arguments.flip):
+            raise UsageError("-- COMMAND goes with --flip ID", next="zinc-rt assumptions --help")
+        if arguments.flip:
+            if arguments.which or arguments.all or arguments.record or arguments.json:
+                raise UsageError("--flip goes alone, or with -- COMMAND", next="--json behind the --, for COMMAND")
+            return _flip(arguments.flip, self._command)
+        if arguments.record:
+            return _record(arguments.which)
+        return _list(arguments)
+
+
+# --- listing ---
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from zinc_rt.facts import ORIGINS, table
+    from zinc_rt.files import check_writable
+    from zinc_rt.probes.learning import leaning
+    from zinc_rt.report import Report, Result, to_json, write_text
+
+    check_writable(report=arguments.json)
+    leans, learned = leaning.load(), cards(LEARNED)
+    rows = [row for row in table().values() if arguments.all or row.assumed]
+    if arguments.which:
+        rows = [row for row in rows if any(row.id.startswith(each) for each in arguments.which)]
+        if not rows:
+            raise UsageError(f"no such row: {', '.join(arguments.which)}", next="zinc-rt assumptions --all")
+    rows.sort(key=lambda row: -len(leaning.on(leans, row.id)))
+    counts = {origin: sum(row.origin == origin for row in table().values()) for origin in ORIGINS}
+    report = Report("assumptions", details={"counts": counts})
+    report.results.append(Result("facts.yaml", "table", "pass", measure=dict(counts)))
+    for row in rows:
+        report.results.append(_result(row, leaning.on(leans, row.id), _card(row, learned)))
+    if arguments.json == "-":
+        print(to_json(report))
+        return report.exit_code()
+    terminal.show(
+        _verbose(rows, leans, learned) if arguments.verbose else _table(rows, leans, learned, all_=arguments.all)
+    )
+    words = ", ".join(f"{count} {origin}" for origin, count in counts.items())
+    terminal.show(f"\n{sum(counts.values())} facts: {words}; cards that told some: {len(learned)}")
+    if arguments.json:
+        write_text(arguments.json, to_json(report))
+    return report.exit_code()
+
+
+def value_of(row: Fact) -> Any:
+    """What the row says, or the constants it stands for hold; None where only words say it."""
+    from importlib import import_module
+
+    from zinc_rt.sim.chips import CHIPS
+
+    if row.kind == "chip":
+        _, chip, field = row.id.split("/")
+        return {key: _plain(getattr(each, field)) for key, each in CHIPS.items() if chip in ("*", key)}
+    if row.code:
+        module, _, name = row.code.partition(":")
+        return getattr(import_module(module), name)
+    return row.value
+
+
+def _plain(value: Any) -> Any:
+    """Blocks and firmware are made of fields."""
+    return value if isinstance(value, int | str | None) else str(value)
+
+
+def cards(folder: Path) -> dict[str, FactsFile]:
+    """What cards told, by file; what a simulated device told is not asked. Raises InputError."""
+    from zinc_rt.sim.facts import parse
+
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            facts = parse(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from None
+        if not facts.simulated:
+            found[path.name] = facts
+    return found
+
+
+def _card(row: Fact, learned: dict[str, FactsFile]) -> str:
+    """What cards told about it."""
+    told = [f"{facts.facts[row.id].value!r} ({name})" for name, facts in learned.items() if row.id in facts.facts]
+    return "; ".join(told)
+
+
+def _result(row: Fact, leans: Sequence[str], card: str) -> Any:
+    from zinc_rt.report import Result
+
+    settled = bool(card) or not row.assumed
+    return Result(
+        row.id,
+        "fact",
+        "pass" if settled else "skip",
+        reason="" if settled else f"assumed; settled by {', '.join(row.settled_by)}",
+        measure={
+            "says": row.says,
+            "from": "measured" if card else row.origin,
+            "where": card or row.where,
+            "value": value_of(row),
+            "other": list(row.other),
+            "settled_by": list(row.settled_by),
+            "leaning": list(leans),
+        },
+    )
+
+
+def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile], *, all_: bool) -> Table:
+    from zinc_rt.probes.learning import leaning
+
+    lines = []
+    for row in rows:
+        card = _card(row, learned)
+        origin = "measured" if card else row.origin
+        last = (card or row.where) if all_ and not row.assumed else ", ".join(row.settled_by)
+        lines.append(
+            [row.id, *[origin] * all_, len(leaning.on(leans, row.id)), "*" * bool(row.other), row.says, last]
+        )
+    columns: list[str | Column] = [
+        Column("id", widest=34),
+        *["from"] * all_,
+        number("leaning"),
+        "flip",
+        Column("says", widest=MOST_WORDS),
+        Column("where from, or settled by" if all_ else "settled by", widest=36),
+    ]
+    return Table(columns, lines)
+
+
+def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile]) -> str:
+    from zinc_rt.probes.learning import leaning
+
+    blocks = []
+    for row in rows:
+        value, on = value_of(row), leaning.on(leans, row.id)
+        lines = [row.id, f"  says      {row.says}", f"  {'because' if row.assumed else row.origin:<10}{row.where}"]
+        lines += [f"  value     {value!r}"] if value is not None else []
+        lines += [f"  or        {', '.join(map(str, row.other))}"] if row.other else []
+        lines += [f"  settled   {', '.join(row.settled_by)}"] if row.settled_by else []
+        card = _card(row, learned)
+        lines += [f"  measured  {card}"] if card else []
+        lines += [f"  leaning   {len(on)}: {', '.join(on)}"] if on else []
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+# --- flipping ---
+
+
+def _flip(ids: Sequence[str], command: Sequence[str]) -> int:
+    """Runs in this process, with every simulated device opened from now on doing otherwise."""
+    from importlib.metadata import entry_points
+
+    from zinc_rt.facts import flipped
+    from zinc_rt.probes.learning import leaning
+    from zinc_rt.report import on_report
+    from zinc_rt.sim import flip
+
+    rows = flip.rows(ids)
+    words = list(command) or _leaning_probes(rows, leaning.load())
+    points = {point.name: point for point in entry_points(group="zinc_rt.commands")}
+    if words[0] not in points:
+        raise UsageError(f"no command {words[0]!r}", next="-- pm4-test --device sim, or another of zinc-rt --help")
+    for row in rows:
+        terminal.show(f"flipped   {row.id}: {row.other[0]} instead of {_what(row)}", out=sys.stderr)
+
+    def note(report: Report) -> None:
+        report.shortcuts += [f"the simulated device takes {row.id} at its other value" for row in rows]
+
+    ours, theirs = flipped.set(tuple(row.id for row in rows)), on_report.set(note)
+    try:
+        return int(points[words[0]].load()(words[1:]))
+    finally:
+        on_report.reset(theirs)
+        flipped.reset(ours)
+
+
+def _what(row: Fact) -> str:
+    value = value_of(row)
+    return str(value) if value is not None and row.other != ("stops",) else "what it does"
+
+
+def _leaning_probes(rows: Sequence[Fact], leans: Leaning) -> list[str]:
+    from zinc_rt.probes.learning import leaning
+
+    names = [name for row in rows for name in leaning.on(leans, row.id) if name.startswith("pm4-test ")]
+    probes = list(dict.fromkeys(name.removeprefix("pm4-test ").partition("/")[0] for name in names))
+    if not probes:
+        raise UsageError(
+            f"no probe is known to lean on {', '.join(row.id for row in rows)}",
+            next="name what to run: zinc-rt assumptions --flip ID -- pm4-test --device sim",
+        )
+    return ["pm4-test", "--device", "sim", "-k", ",".join(probes)]
+
+
+def _record(reports: Sequence[str]) -> int:
+    from zinc_rt.probes.learning import leaning
+
+    if not reports:
+        raise UsageError("--record wants reports", next="zinc-rt pm4-test --device sim --json REPORT.json")
+    found = leaning.of_reports([Path(each) for each in reports])
+    leaning.save(found)
+    terminal.show(f"{leaning.FILE}: {len(found)} results")
+    return 0

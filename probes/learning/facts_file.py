@@ -1,0 +1,40 @@
+"""The facts file of a `--learn` run: what zinc_rt/sim/facts.py reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.report import Report, write_text
+from zinc_rt.sim.facts import SWITCHES, FactsFile, FactValue
+
+
+def facts_of(report: Report, *, firmware: Mapping[str, Any]) -> FactsFile:
+    """The facts of every probe that passed."""
+    facts = {
+        str(result.measure["title"]): FactValue(
+            result.measure["value"], str(result.measure["how"]), result.id.partition("/")[0]
+        )
+        for result in report.results
+        if result.status == "pass" and "value" in result.measure
+    }
+    device = report.device
+    return FactsFile(
+        chip=str(device.get("arch", "")),
+        kernel=str(device.get("kernel", "")),
+        simulated=bool(device.get("simulated")),
+        firmware=dict(firmware),
+        facts=facts,
+    )
+
+
+def write(path: Path, report: Report, *, firmware: Mapping[str, Any]) -> str:
+    """What to say about the file, which is not written where nothing was learned."""
+    found = facts_of(report, firmware=firmware)
+    if not found.facts:
+        return f"facts     none learned, {path} is not written"
+    write_text(str(path), found.to_json())
+    switches = sum(name in SWITCHES for name in found.facts)
+    whose = "a SIMULATED device: no calibration" if found.simulated else found.chip
+    return f"facts     {path}: {len(found.facts)} of {whose}, {switches} of them change a simulated device"

@@ -1,0 +1,419 @@
+"""What the references leave open, asked of the card: one probe a fact, for `--learn FACTS.json`.
+
+Each probe's outcome has the fact as `value`, and says in `how` what was done. What the simulated device can be
+told to do likewise is in zinc_rt/sim/facts.py (SWITCHES). What it believes of each is a row of zinc_rt/facts.yaml.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.isa.elf import section_contents
+from zinc_rt.kernels.assemble import available
+from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packets import WriteData
+from zinc_rt.probes.context import ProbeContext, until
+from zinc_rt.probes.groups.coherence import code_replacement, matrix
+from zinc_rt.probes.groups.cp_basic import COUNTER_HZ, RATE_SECONDS
+from zinc_rt.probes.groups.dispatch import indirect_and_start, result, without_enables
+from zinc_rt.probes.groups.faults import spin
+from zinc_rt.probes.mapped_buffer import POISON32
+from zinc_rt.probes.probe import T1, T2, Failed, Outcome, Probe, check, passed, skipped
+from zinc_rt.probes.probe_queue import FREE_AT
+from zinc_rt.probes.shaders import ShaderBench, dwords, generation_apart, no_kernels, on_gfx12
+
+LDS_BYTES = 512
+HELD_SECONDS = 0.2
+HW_ID_GROUPS = 1024
+SPREAD_SECONDS = 1.0
+WMMA_PLACES = [(group, register, half) for group in range(2) for register in range(4) for half in range(2)]
+BIG, SMALL = np.float16(2.0**12), np.float16(2.0**-5)
+REGISTERS = {  # s_getreg_b32's numbers (LLVM, SIDefines.h)
+    "MODE": 1, "STATUS": 2, "HW_ID1": 23, "HW_ID2": 24,
+    "SHADER_CYCLES_LO": 29, "SHADER_CYCLES_HI": 30,
+}  # fmt: skip
+HW_ID1_FIELDS = {"WAVE_ID": (0, 5), "SIMD_ID": (8, 2), "WGP_ID": (10, 4), "SA_ID": (16, 1), "SE_ID": (18, 3)}
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "exp": np.exp2,
+    "log": np.log2,
+    "rcp": lambda x: 1 / x,
+    "rsq": lambda x: 1 / np.sqrt(x),
+    "sqrt": np.sqrt,
+}
+SAMPLE = 4096  # inputs
+DEEPEST = 4  # of indirect buffers
+REGISTER_SECONDS = 3.0
+RSRC1_OFFSET = 48  # in a kernel descriptor (AMDGPUUsage)
+DESCRIPTOR = """\
+.amdgcn_target "amdgcn-amd-amdhsa--gfx1201"
+.text
+.p2align 8
+kernel:
+    s_endpgm
+.rodata
+.p2align 6
+.amdhsa_kernel kernel
+    .amdhsa_next_free_vgpr 1
+    .amdhsa_next_free_sgpr 1
+.end_amdhsa_kernel
+"""
+
+
+def fact(value: Any, how: str) -> Outcome:
+    return passed(value=value, how=how)
+
+
+def counter(c: ProbeContext) -> Outcome:
+    queue = c.queue()
+
+    def stamp() -> tuple[int, float]:
+        before = time.perf_counter()
+        queue.finish([queue.release(queue.memory.gpu_va + FREE_AT, 0, data_sel=3)], "timestamp")
+        return queue.memory.u64(FREE_AT), (before + time.perf_counter()) / 2
+
+    rates = []
+    for _ in range(5):
+        first, began = stamp()
+        time.sleep(RATE_SECONDS)
+        second, ended = stamp()
+        rates.append((second - first) / (ended - began))
+    hz = sorted(rates)[2]
+    about = c.render.device()["gpu_counter_freq"] * 1000
+    return fact(
+        {"hz": round(hz), "believed_hz": round(COUNTER_HZ), "kernel_says_hz": about},
+        f"RELEASE_MEM timestamps against this host's clock, median of {len(rates)} spans of {RATE_SECONDS:g} s",
+    )
+
+
+@on_gfx12
+def ids_without_enables(c: ProbeContext) -> Outcome:
+    found = without_enables(ShaderBench(c))
+    if found == "other":
+        raise Failed("other", "the workgroup ids are neither right nor zero where RSRC2 does not enable them")
+    return fact(found, "a 3-D grid with TGID_X_EN, Y, Z of RSRC2 clear, ids from ttmp9 and ttmp7")
+
+
+@on_gfx12
+def initial_registers(c: ProbeContext) -> Outcome:
+    c.expected |= {"uninitialised-sgpr", "uninitialised-vgpr", "uninitialised"}
+    bench = ShaderBench(c)
+    groups = 8
+    out = result(bench, 512 * groups)
+    va = out.gpu_va
+    bench.run(bench.load("state"), groups=(groups, 1, 1), user_data=(va & 0xFFFFFFFF, va >> 32))
+    table = np.frombuffer(out.read(0, 512 * groups), np.uint32).reshape(groups, 128)
+    check(int(table[0, 2]) != POISON32, "nothing-stored", "the wave's registers were not stored")
+
+    def words(first: int, count: int) -> Any:
+        part = table[:, first : first + count]
+        if not part.any():
+            return "zero"
+        if (part == part[0]).all():
+            return [hex(int(each)) for each in part[0]]
+        return "differ between waves"
+
+    value = {"s2_to_s31": words(2, 30), "vcc": words(32, 2), "m0": words(34, 1), "v1_to_v31": words(65, 31)}
+    value |= {f"ttmp{n}": words(48 + n, 1) for n in range(16)}
+    return fact(value, f"stored first thing by each of {groups} waves, two user SGPRs")
+
+
+@on_gfx12
+def hw_id(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    program = bench.load("hw_id")
+    out = result(bench, 8 * HW_ID_GROUPS)
+    bench.run(program, [out], groups=(HW_ID_GROUPS, 1, 1))
+    ids = np.array(dwords(out, 2 * HW_ID_GROUPS), np.uint32).reshape(-1, 2)
+    value: dict[str, Any] = {}
+    for index, name in enumerate(("hw_id1", "hw_id2")):
+        column = ids[:, index]
+        varies = int(np.bitwise_or.reduce(column ^ column[0]))
+        value[name] = {"varies": hex(varies), "constant": hex(int(column[0]) & ~varies & 0xFFFFFFFF)}
+    first = ids[:, 0]
+    value["believed_fields"] = {
+        name: len(set((first >> low & (1 << size) - 1).tolist())) for name, (low, size) in HW_ID1_FIELDS.items()
+    }
+    return fact(
+        value, f"s_getreg_b32 in {HW_ID_GROUPS} waves: bits that differ, and values of each believed field"
+    )
+
+
+def hardware_registers(c: ProbeContext) -> Outcome:
+    """Each in a process of its own: a wave that may not read one does not go on."""
+    reason = no_kernels(generation_apart(c))
+    if reason:
+        return skipped(reason)
+    value = {}
+    for name, number in REGISTERS.items():
+        ended = c.apart(partial(_register, number), REGISTER_SECONDS + 20.0)
+        value[name] = ended.value if ended.how == "returned" else "not readable"
+    return fact(value, "s_getreg_b32 of all 32 bits, one dispatch each")
+
+
+def _register(number: int, c: ProbeContext) -> str:
+    with c:
+        bench = ShaderBench(c)
+        out = result(bench, 64)
+        program = bench.load("getreg")
+        word = struct.unpack("<I", bench.code.read(program.offset, 4))[0]
+        bench.code.put(program.offset, struct.pack("<I", word & ~0x3F | number))
+        bench.queue.submit(bench.launch(program, [out]), "getreg")
+        until(lambda: out.u32(0) != POISON32, REGISTER_SECONDS, 0.01)
+        got = out.u32(0)
+        return "not readable" if got == POISON32 else hex(got)
+
+
+@on_gfx12
+def denormals(c: ProbeContext) -> Outcome:
+    c.expected.add("not-simulated")
+    bench = ShaderBench(c)
+    inputs, out = result(bench, 64, "in"), result(bench, 64)
+    small = (0x0000_0001, 0x0000_0001)
+    inputs.put(0, struct.pack("<2I", *small))
+    value: dict[str, Any] = {}
+    for mode in (0xF0, 0xC0, 0x00):
+        out.poison()
+        bench.run(bench.load("denormals"), [inputs, out], float_mode=mode)
+        got = out.u32(0), out.u32(4)
+        if got[0] == POISON32:
+            value[f"{mode:#04x}"] = "did not run"
+            continue
+        kept = (got[0] == small[0], got[1] & 0xFFFF == small[1])
+        value[f"{mode:#04x}"] = {"f32": "kept" if kept[0] else "flushed", "f16": "kept" if kept[1] else "flushed"}
+    return fact(value, "0 + the smallest denormal, FLOAT_MODE of RSRC1 as named")
+
+
+def assembler_float_mode(c: ProbeContext) -> Outcome:
+    """The host's question, but the answer belongs beside the card's."""
+    if not available():
+        return skipped("no assembler: the package ziglang is missing", advice="pip install 'zinc-rt[asm]'")
+    with tempfile.TemporaryDirectory() as name:
+        source, output = Path(name) / "kernel.s", Path(name) / "kernel.o"
+        source.write_text(DESCRIPTOR, encoding="utf-8")
+        command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
+        subprocess.run([*command, "-c", str(source), "-o", str(output)], check=True, capture_output=True)
+        descriptor = section_contents(output.read_bytes(), "kernel.o")[".rodata"]
+    mode = struct.unpack_from("<I", descriptor, RSRC1_OFFSET)[0] >> 12 & 0xFF
+    return fact(
+        {"float_mode": hex(mode), "f32_denormals": "kept" if mode >> 4 & 3 == 3 else "flushed"},
+        "RSRC1 of a kernel descriptor that names no float mode, as this assembler writes it",
+    )
+
+
+@on_gfx12
+def lds_beyond(c: ProbeContext) -> Outcome:
+    c.expected |= {"lds-bounds", "lds-out-of-bounds", "out-of-bounds"}
+    bench = ShaderBench(c)
+    value = {}
+    for offset in (LDS_BYTES, 2 * LDS_BYTES, 0xFFFC, 0x10000):
+        out = result(bench, 64)
+        bench.run(bench.load("lds_beyond"), [out], [offset])
+        value[hex(offset)] = hex(out.u32(0))
+    return fact(value, f"ds_load_b32 behind the {LDS_BYTES} bytes of a workgroup")
+
+
+@on_gfx12
+def code_without_invalidate(c: ProbeContext) -> Outcome:
+    found = code_replacement(c)
+    return fact(
+        found.measure["without_invalidate"], "code replaced in uncached host memory, run again without GLI_INV"
+    )
+
+
+@on_gfx12
+def bar_without_flush(c: ProbeContext) -> Outcome:
+    found = matrix(c).measure
+    counts = {}
+    for name in ("without hdp flush", "without gl2 write-back"):
+        if name not in found:
+            raise Failed("no-bar", f"VRAM through the BAR: {found.get('vram_bar', 'not available')}")
+        fresh, rounds = map(int, str(found[name]).split("/"))
+        counts[name] = fresh == rounds
+    value = "fresh" if all(counts.values()) else "stale"
+    return fact(value, "; ".join(f"{name}: {found[name]} rounds fresh" for name in counts))
+
+
+@on_gfx12
+def dims_with_start(c: ProbeContext) -> Outcome:
+    found = indirect_and_start(c)
+    return fact(
+        found.measure["dims_with_start"], "DISPATCH with START and without FORCE_START_AT_000: which ids ran"
+    )
+
+
+@on_gfx12
+def protected_fence(c: ProbeContext) -> Outcome:
+    queue, gpu = c.queue(), c.userq
+    fence, memory = spin(c, queue)
+    done = gpu.syncobj("behind a wave that runs")
+    gpu.signal(queue.kmd_queue, [done])
+    early = done.wait(HELD_SECONDS)
+    memory.put32(FREE_AT, 1)
+    fence.wait(c.poll_seconds)
+    check(done.wait(SPREAD_SECONDS), "no-signal", "PROTECTED_FENCE_SIGNAL signals nothing at all")
+    done.destroy()
+    return fact(
+        "at once" if early else "waits", f"its syncobj {HELD_SECONDS:g} s after it, while a wave still spins"
+    )
+
+
+def ib_nesting(c: ProbeContext) -> Outcome:
+    """Each depth in a process of its own: one that is too deep may hang its queue."""
+    deepest = 0
+    for depth in range(1, DEEPEST + 1):
+        ended = c.apart(partial(_nested, depth), 30.0)
+        if ended.how != "returned" or not ended.value:
+            break
+        deepest = depth
+    check(deepest > 0, "no-ib", "not even an indirect buffer called from the ring runs")
+    how = f"buffers that call one another, a mark before and behind each call, up to {DEEPEST} deep"
+    return fact(deepest, how)
+
+
+def _nested(depth: int, c: ProbeContext) -> bool:
+    """Whether every buffer's marks, on the way in and out, arrive in time."""
+    with c:
+        queue = c.queue()
+        va = queue.memory.gpu_va + FREE_AT
+        inner: list[Packet] = []
+        for level in reversed(range(depth)):
+            before = WriteData(va + 8 * level, (level + 1,), wr_confirm=1)
+            behind = WriteData(va + 8 * level + 4, (level + 1,), wr_confirm=1)
+            inner = [queue.call(c.memory(4096, f"IB {level}"), [before, *inner, behind])]
+        queue.run(inner, "nested IBs")
+        want = tuple(level + 1 for level in range(depth) for _ in range(2))
+        return until(lambda: dwords(queue.memory, 2 * depth, FREE_AT) == want, c.poll_seconds, 0.01)
+
+
+# --- WMMA ---
+
+
+@on_gfx12
+def wmma_f16_order(c: ProbeContext) -> Outcome:
+    """C = -2^24; of place p the product is 2^24, of place n 2^-10, all others are 0. Added one after the other
+    with rounding, 2^-10 is left where p comes before n, and lost in -2^24 where it comes later."""
+    bench = ShaderBench(c)
+    count = len(WMMA_PLACES)
+    a = np.full((count, 32, 8), SMALL, np.float16)
+    b = np.zeros((count, 32, 8), np.float16)
+    for p, place in enumerate(WMMA_PLACES):
+        for row in range(16):
+            _put(a[p], row, place, BIG)
+        for n, other in enumerate(WMMA_PLACES):
+            _put(b[p], n, other, SMALL)
+            _put(b[p], n, place, BIG)
+    start = np.full((count, 32, 8), -(2.0**24), np.float32)
+    memories = [
+        result(bench, each.nbytes, name) for name, each in (("a", a), ("b", b), ("c", start), ("out", start))
+    ]
+    contents: list[np.ndarray] = [a, b, start]
+    for memory, each in zip(memories, contents, strict=False):
+        memory.put(0, each.tobytes())
+    bench.run(bench.load("wmma"), memories, groups=(count, 1, 1))
+    got = np.frombuffer(memories[3].read(0, start.nbytes), np.float32).reshape(count, 2, 16, 8)
+    first = np.zeros((count, count), bool)  # [p, n]: p is added before n
+    for p in range(count):
+        rows = got[p].transpose(0, 2, 1).reshape(16, 16)  # D[row][column]
+        if not (rows == rows[0]).all():
+            raise Failed("rows-differ", "rows of D with the same A differ")
+        first[p] = rows[0] == np.float32(2.0**-10)
+    ranks = [int(sum(first[:, n])) - int(first[n, n]) for n in range(count)]  # how many come before n
+    how = "which of two products is rounded away, for every pair of places"
+    if sorted(ranks) != list(range(count)):
+        digest = hashlib.sha256(got.tobytes()).hexdigest()
+        return fact("not sequential", f"{how}: {first.astype(int).tolist()}, D's sha256 {digest[:16]}")
+    order = sorted(range(count), key=ranks.__getitem__)
+    return fact([list(WMMA_PLACES[each]) for each in order], how)
+
+
+def _put(matrix_: np.ndarray, row: int, place: tuple[int, int, int], value: np.float16) -> None:
+    group, register, half = place
+    matrix_[16 * group + row, 2 * register + half] = value
+
+
+# --- functions to the last bit ---
+
+
+@on_gfx12
+def function_bits(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    inputs = sample()
+    given, out = result(bench, inputs.nbytes, "in"), result(bench, 32 * len(inputs))
+    given.put(0, inputs.tobytes())
+    bench.run(bench.load("functions"), [given, out], groups=(len(inputs) // 32, 1, 1))
+    table = np.frombuffer(out.read(0, 32 * len(inputs)), np.uint32).reshape(-1, 8)
+    value = {name: distances(name, inputs, table[:, index].copy()) for index, name in enumerate(FUNCTIONS)}
+    digest = hashlib.sha256(inputs.tobytes()).hexdigest()
+    return fact(value, f"{len(inputs)} inputs (sha256 {digest[:16]}), ULPs from the correctly rounded result")
+
+
+def sample() -> np.ndarray:
+    """[SAMPLE] float32: half random bits, half of everyday size; the same for everybody."""
+    words = np.random.Generator(np.random.PCG64(1201)).integers(0, 1 << 32, SAMPLE, np.uint32)
+    exponent = np.uint32(117) + (words[SAMPLE // 2 :] >> np.uint32(8)) % np.uint32(17)  # 2^-10 to 2^6
+    words[SAMPLE // 2 :] = words[SAMPLE // 2 :] & np.uint32(0x807FFFFF) | exponent << np.uint32(23)
+    return words.view(np.float32)
+
+
+def distances(name: str, inputs: np.ndarray, words: np.ndarray) -> dict[str, Any]:
+    """{sha256 of all results, {ULPs: how often} of finite normal ones, the worst input}."""
+    with np.errstate(all="ignore"):
+        wanted = FUNCTIONS[name](inputs.astype(np.longdouble)).astype(np.float32)
+    got = words.view(np.float32)
+    normal = np.isfinite(wanted) & (np.abs(wanted) >= np.float32(2.0**-126)) & np.isfinite(got)
+    normal &= np.isfinite(inputs) & (np.abs(inputs) >= np.float32(2.0**-126))
+    steps = ordered(words)[normal] - ordered(wanted.view(np.uint32))[normal]
+    counts = {
+        str(int(step)): int(count) for step, count in zip(*np.unique(steps, return_counts=True), strict=True)
+    }
+    worst = int(np.argmax(np.abs(steps))) if len(steps) else 0
+    return {
+        "sha256": hashlib.sha256(words.tobytes()).hexdigest(),
+        "ulps": counts,
+        "worst_input": hex(int(inputs.view(np.uint32)[normal][worst])) if len(steps) else "none",
+    }
+
+
+def ordered(words: np.ndarray) -> np.ndarray:
+    """int64 that count floats in order."""
+    signed = words.astype(np.int64)
+    return np.where(signed >> 31 & 1, -(signed & 0x7FFFFFFF), signed)
+
+
+def _row(number: int, name: str, title: str, run: Callable[[ProbeContext], Outcome], *, tier: str = T1) -> Probe:
+    return Probe(
+        f"L{number:02}", name, (tier,), 1, title, "it can be told; the value is the fact", run, seconds=60.0
+    )
+
+
+PROBES = (
+    _row(1, "counter", "rate of the GPU's timestamps", counter),
+    _row(2, "ids_without_enables", "ttmp9 and ttmp7 with the TGID enables clear", ids_without_enables),
+    _row(3, "initial_registers", "what waves find in registers nobody set", initial_registers),
+    _row(4, "hw_id", "which bits of HW_ID1 and HW_ID2 differ between waves", hw_id),
+    _row(5, "hardware_registers", "what s_getreg_b32 can read", hardware_registers),
+    _row(6, "denormals", "what FLOAT_MODE does to denormals", denormals),
+    _row(7, "assembler_float_mode", "the float mode of a kernel descriptor that names none", assembler_float_mode),
+    _row(8, "function_bits", "exp, log, rcp, rsq, sqrt to the last bit", function_bits),
+    _row(9, "lds_beyond", "what is read behind the end of LDS", lds_beyond),
+    _row(10, "code_without_invalidate", "whether replaced code runs without GLI_INV", code_without_invalidate),
+    _row(
+        11, "bar_without_flush", "whether the BAR is coherent without HDP flush and write-back", bar_without_flush
+    ),
+    _row(12, "dims_with_start", "whether dims are counts where START is used", dims_with_start),
+    _row(13, "wmma_f16_order", "in which order a matrix multiply adds", wmma_f16_order),
+    _row(15, "ib_nesting", "how deep indirect buffers may call one another", ib_nesting),
+    _row(14, "protected_fence", "whether PROTECTED_FENCE_SIGNAL waits for waves", protected_fence, tier=T2),
+)
+"""A fact each, named by its title. Ids are their own: L for learn."""

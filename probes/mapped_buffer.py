@@ -1,0 +1,68 @@
+"""How the host reads and writes a GPU buffer: by address, so that nothing keeps the mapping alive."""
+
+from __future__ import annotations
+
+import ctypes
+
+from zinc_rt.kmd.transport import DeviceBuffer
+
+POISON32 = 0xDEADBEEF
+POISON64 = 0xDEADBEEF_DEADBEEF
+
+
+class MappedBuffer:
+    """A buffer; offsets in bytes."""
+
+    def __init__(self, buffer: DeviceBuffer) -> None:
+        self.buffer = buffer
+        self.size_bytes = buffer.size_bytes
+
+    @property
+    def gpu_va(self) -> int:
+        return self.buffer.gpu_va
+
+    @property
+    def address(self) -> int:
+        return self.buffer.host.address
+
+    def u32(self, offset: int) -> int:
+        return ctypes.c_uint32.from_address(self.address + self._within(offset, 4)).value
+
+    def put32(self, offset: int, value: int) -> None:
+        ctypes.c_uint32.from_address(self.address + self._within(offset, 4)).value = value
+
+    def u64(self, offset: int) -> int:
+        return ctypes.c_uint64.from_address(self.address + self._within(offset, 8)).value
+
+    def put64(self, offset: int, value: int) -> None:
+        ctypes.c_uint64.from_address(self.address + self._within(offset, 8)).value = value
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        return ctypes.string_at(self.address + self._within(offset, size_bytes), size_bytes)
+
+    def put(self, offset: int, data: bytes) -> None:
+        ctypes.memmove(self.address + self._within(offset, len(data)), data, len(data))
+
+    def poison(self) -> None:
+        self.put(0, POISON32.to_bytes(4, "little") * (self.size_bytes // 4))
+
+    def free(self) -> None:
+        self.buffer.free()
+
+    def _within(self, offset: int, size_bytes: int) -> int:
+        if not 0 <= offset <= self.size_bytes - size_bytes:
+            raise ValueError(f"{self.buffer.name}: bytes {offset} to {offset + size_bytes} of {self.size_bytes}")
+        return offset
+
+
+def pattern(size_bytes: int, seed: int = 1) -> bytes:
+    """Bytes that no address slip or byte swap leaves alone."""
+    words = ((seed * 0x9E3779B1 + index * 0x85EBCA6B) & 0xFFFFFFFF for index in range(-(-size_bytes // 4)))
+    return b"".join(word.to_bytes(4, "little") for word in words)[:size_bytes]
+
+
+def first_difference(got: bytes, want: bytes) -> int | None:
+    """The first byte that differs; None where all are equal."""
+    if got == want:
+        return None
+    return next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))

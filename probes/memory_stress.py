@@ -1,0 +1,302 @@
+"""GPU memory under stress: what is held is what was asked for, holes can be used again, nothing is lost.
+
+VRAM is written and read by the GPU, also where no CPU can map it; host memory by both.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement
+from zinc_rt.kmd.userq import UserqGpu
+from zinc_rt.probes.context import ProbeContext
+from zinc_rt.probes.gpu_access import GpuAccess
+from zinc_rt.probes.groups.memory import write_and_read
+from zinc_rt.probes.mapped_buffer import MappedBuffer, pattern
+from zinc_rt.probes.probe import T1, T2, Outcome, Probe, Signature, check, passed, symptom
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (4 * KIB, 12 * KIB, 64 * KIB, 256 * KIB, MIB, 2 * MIB + 4 * KIB)
+CHURN_ROUNDS = 400
+KINDS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR, Placement.VRAM)
+PATTERN_BYTES = 256
+LIVE_BYTES = 64 * MIB
+PIECE_BYTES = 64 * KIB
+PIECES = 256
+SLACK_BYTES = 8 * MIB  # page tables and others' buffers come and go meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInUse:
+    """Bytes of each kind of memory in use, as the kernel counts them."""
+
+    vram: int
+    gtt: int
+
+
+def used(c: ProbeContext) -> MemoryInUse:
+    """MEMORY of the render node: its own client's questions, for both tiers."""
+    said = c.render.memory()
+    return MemoryInUse(said["vram.heap_usage"], said["gtt.heap_usage"])
+
+
+def _settle(c: ProbeContext) -> None:
+    transport = c.transport
+    if isinstance(transport, UserqGpu):
+        transport.settle()
+
+
+def accounting(c: ProbeContext) -> Outcome:
+    """The kernel's count rises by what is taken, and falls back to where it was."""
+    _settle(c)
+    measure: dict[str, Any] = {}
+    for placement in (Placement.VRAM, Placement.GTT):
+        before, held = used(c), c.transport.resources()
+        size_bytes = 96 * MIB
+        buffer = c.transport.alloc(size_bytes, placement, f"{placement.value} block")
+        during = used(c)
+        buffer.free()
+        _settle(c)
+        after = used(c)
+        grew = getattr(during, placement.value) - getattr(before, placement.value)
+        left = getattr(after, placement.value) - getattr(before, placement.value)
+        measure |= {f"{placement.value}_grew_mib": grew >> 20, f"{placement.value}_left_kib": left >> 10}
+        check(
+            size_bytes <= grew <= size_bytes + SLACK_BYTES,
+            "accounting",
+            f"{placement.value}: {size_bytes} bytes were taken, the kernel counts {grew}",
+            measure=measure,
+        )
+        check(abs(left) <= SLACK_BYTES, "leak", f"{placement.value}: {left} bytes more in use after giving back")
+        check(c.transport.resources() == held, "leak", f"held {c.transport.resources()}, before {held}")
+    return passed(**measure)
+
+
+def fragmentation(c: ProbeContext) -> Outcome:
+    """Every other piece given back, the holes filled again with smaller ones; neighbours keep their content."""
+    gpu = GpuAccess(c)
+    before = c.transport.resources()
+    for placement in (Placement.GTT, Placement.VRAM):
+        _fragmented(c, gpu, placement)
+    check(c.transport.resources() == before, "leak", f"held {c.transport.resources()}, before {before}")
+    return passed(pieces=PIECES, refilled=PIECES, placements="gtt vram")
+
+
+def _fragmented(c: ProbeContext, gpu: GpuAccess, placement: Placement) -> None:
+    held: dict[int, PatternedBuffer] = {}
+
+    def take(number: int, size_bytes: int) -> None:
+        held[number] = _taken(c, gpu, size_bytes, placement, f"piece {number}", number)
+
+    def give_back(number: int) -> None:
+        held.pop(number).buffer.free()
+
+    for number in range(PIECES):
+        take(number, PIECE_BYTES)
+    for number in range(1, PIECES, 2):
+        give_back(number)
+    for number in range(PIECES, 2 * PIECES):
+        take(number, PIECE_BYTES // 2)
+    take(2 * PIECES, 16 * MIB)
+    _check(gpu, list(held.values()), "while others came and went")
+    ranges = sorted((each.buffer.gpu_va, each.buffer.size_bytes) for each in held.values())
+    overlap = [hex(b[0]) for a, b in pairwise(ranges) if a[0] + a[1] > b[0]]
+    check(not overlap, "overlap", f"buffers overlap at {', '.join(overlap[:4])}")
+    for number in list(held):
+        give_back(number)
+    _settle(c)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternedBuffer:
+    """A buffer with a pattern of its own in its last bytes."""
+
+    buffer: DeviceBuffer
+    want: bytes
+
+    @property
+    def at(self) -> int:
+        return self.buffer.gpu_va + self.buffer.size_bytes - len(self.want)
+
+
+def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
+    """Each keeps its content as the GPU sees it and, where it can, as the CPU does."""
+    for each, got in zip(held, gpu.gather([(each.at, PATTERN_BYTES) for each in held]), strict=True):
+        name = f"{each.buffer.name} in {each.buffer.placement.value}"
+        check(got == each.want, "wrong-data", f"{name} lost its content {when}, as the GPU reads it")
+        if each.buffer.placement in HOST_VISIBLE:
+            got = MappedBuffer(each.buffer).read(each.buffer.size_bytes - PATTERN_BYTES, PATTERN_BYTES)
+            check(got == each.want, "wrong-data", f"{name} lost its content {when}, as the CPU reads it")
+
+
+def _taken(
+    c: ProbeContext, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int
+) -> PatternedBuffer:
+    """Written by the GPU in VRAM and every other time elsewhere, else by the CPU."""
+    fallback = Placement.GTT if placement is Placement.VRAM_BAR else None
+    buffer = c.transport.alloc(size_bytes, placement, name, fallback=fallback)
+    held = PatternedBuffer(buffer, pattern(PATTERN_BYTES, seed))
+    c.side.settle()
+    if buffer.placement not in HOST_VISIBLE or seed % 2:
+        gpu.write(held.at, held.want)
+    else:
+        MappedBuffer(buffer).put(buffer.size_bytes - PATTERN_BYTES, held.want)
+    return held
+
+
+def churn(c: ProbeContext) -> Outcome:
+    """Buffers of all sizes and kinds made and given back in random order; each keeps its own pattern meanwhile."""
+    dice = random.Random(1)
+    gpu = GpuAccess(c)
+    before, counted = c.transport.resources(), used(c)
+    live: list[PatternedBuffer] = []
+    made = refused = 0
+    for number in range(CHURN_ROUNDS):
+        room = LIVE_BYTES - sum(each.buffer.size_bytes for each in live)
+        size_bytes = dice.choice(SIZES)
+        if size_bytes <= room and (not live or dice.random() < 0.6):
+            try:
+                live.append(_taken(c, gpu, size_bytes, dice.choice(KINDS), f"churn {number}", number))
+            except DriverError:
+                refused += 1
+                continue
+            made += 1
+        elif live:
+            _give_back(gpu, live.pop(dice.randrange(len(live))))
+    for each in live:
+        _give_back(gpu, each)
+    _settle(c)
+    after = c.transport.resources()
+    check(after == before, "leak", f"held {after}, before {before}")
+    now = used(c)
+    left = now.vram - counted.vram + now.gtt - counted.gtt
+    check(abs(left) <= SLACK_BYTES, "leak", f"{left} bytes more in use after {made} buffers")
+    return passed(made=made, refused=refused, left_kib=left >> 10)
+
+
+def _give_back(gpu: GpuAccess, held: PatternedBuffer) -> None:
+    _check(gpu, [held], "before it was given back")
+    held.buffer.free()
+
+
+def exhaustion(c: ProbeContext) -> Outcome:
+    """Taken until the kernel says no: ENOMEM, no crash, everything usable afterwards.
+
+    The GPU marks both ends of every block: two blocks over the same memory would show one mark.
+    """
+    gpu = GpuAccess(c)
+    total = c.render.memory()["vram.usable_heap_size"]
+    block = max(64 * MIB, total // 16)
+    before = c.transport.resources()
+    taken: list[DeviceBuffer] = []
+    end = ""
+    try:
+        while len(taken) < 64:
+            taken.append(c.transport.alloc(block, Placement.VRAM, f"block {len(taken)}"))
+            if len(taken) % 4 == 0:
+                _settle(c)
+    except DriverError as error:
+        end = error.args[0].partition("\n")[0]
+        check(error.errno == 12, "wrong-errno", f"the end of VRAM is {end}, not ENOMEM")
+        _settle(c)
+        c.side.settle()
+        marks = {va: 0x3A4B_0000 + index for index, va in enumerate(_ends(taken))}
+        gpu.mark(marks)
+        wrong = [f"{va:#x} holds {value:#x}" for va, value in gpu.marked_otherwise(marks).items()]
+        check(not wrong, "overlap", f"with VRAM full the GPU's marks are not where it wrote them: {wrong[:3]}")
+    finally:
+        count = len(taken)
+        _free(taken)
+        _settle(c)
+    check(bool(end), "no-end", f"{count} blocks of {block} bytes were given, VRAM has {total}")
+    check(count * block >= total // 2, "accounting", f"only {count} blocks of {block} bytes of {total}")
+    check(c.transport.resources() == before, "leak", f"held {c.transport.resources()}, before {before}")
+    memory = c.memory(MIB, "afterwards")
+    write_and_read(memory, "after VRAM was full")
+    memory.free()
+    return passed(blocks=count, block_mib=block >> 20, marks=len(marks))
+
+
+def _ends(blocks: list[DeviceBuffer]) -> list[int]:
+    """First, middle and last dword of each."""
+    return [
+        block.gpu_va + offset for block in blocks for offset in (0, block.size_bytes // 2, block.size_bytes - 4)
+    ]
+
+
+def _free(buffers: list[DeviceBuffer]) -> None:
+    while buffers[-1:]:
+        buffers.pop().free()
+
+
+def _probe(
+    number: int,
+    title: str,
+    passes_when: str,
+    run: Callable[[ProbeContext], Outcome],
+    proves: str,
+    *,
+    hazard: int = 1,
+) -> Probe:
+    name = f"M{number:02}"
+    return Probe(name, title, (T1, T2), hazard, proves, passes_when, run, signatures=_KNOWN, seconds=120.0)
+
+
+_KNOWN = (
+    Signature(
+        symptom("leak"),
+        "memory or a kernel object is not given back",
+        "run it again alone on this GPU: another client's memory is counted too; where it repeats, please "
+        "report it",
+    ),
+    Signature(
+        symptom("accounting"),
+        "the kernel counts otherwise, or another client took or gave back memory meanwhile",
+        "close other programs that use this GPU and run it again",
+    ),
+    Signature(
+        symptom("wrong-data", "overlap"),
+        "two buffers share memory, or pages moved under a mapping",
+        "`dmesg | grep -iE 'amdgpu|iommu'`; please report kernel and message",
+    ),
+    Signature(
+        symptom("wrong-errno", "no-end"), "this kernel overcommits VRAM", "note the kernel; nothing depends on it"
+    ),
+)
+
+PROBES = (
+    _probe(
+        1,
+        "accounting",
+        "the kernel's count follows 96 MiB of VRAM and GTT up and down",
+        accounting,
+        "counts are true",
+        hazard=0,
+    ),
+    _probe(
+        2,
+        "fragmentation",
+        f"{PIECES} pieces, holes refilled, no overlap, no content lost",
+        fragmentation,
+        "holes are usable",
+    ),
+    _probe(
+        3,
+        "churn",
+        f"{CHURN_ROUNDS} random steps, each buffer keeps its pattern, as CPU and GPU see it",
+        churn,
+        "nothing leaks or mixes",
+    ),
+    _probe(
+        4,
+        "exhaustion",
+        "ENOMEM at the end of VRAM, every block the GPU's own memory, and all usable afterwards",
+        exhaustion,
+        "the end is orderly",
+    ),
+)

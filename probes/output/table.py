@@ -1,0 +1,114 @@
+"""What a person reads: one line a probe, then each failure's story, then the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zinc_rt.commands.output import simulated_note
+from zinc_rt.facts import leaning
+from zinc_rt.probes.probe import Probe
+from zinc_rt.report import Report, Result
+from zinc_rt.terminal import Column, Table
+
+_SHOWN_MEASURES = 4
+_SHOWN_LOG_LINES = 12
+_HIDDEN = {"title", "hazard", "simulated", "seconds", "notes"}
+
+
+def header(device: dict[str, Any]) -> str:
+    name = " ".join(str(device.get(key, "")) for key in ("name", "arch")).strip() or "no GPU described"
+    if device.get("simulated"):
+        profile = f" ({device['profile']})" if device.get("profile") else ""
+        name = f"SIMULATED {name}{profile}: says nothing about hardware"
+    words = [f"device    {name}", f"kernel    {device.get('kernel') or 'unknown'}"]
+    firmware = device.get("firmware") or {}
+    if firmware:
+        words.append("firmware  " + ", ".join(f"{key} {value}" for key, value in firmware.items()))
+    if device.get("displays"):
+        words.append(
+            f"display   on {', '.join(device['displays'])}: hazard 1 runs only when asked for, 2 needs --force"
+        )
+    if device.get("problem"):
+        words.append(f"problem   {device['problem']}")
+    return "\n".join(words)
+
+
+LINE = (Column("", width=7), Column("", width=4), Column("", width=3), Column("", width=33), "")
+
+
+def line(result: Result) -> Table:
+    """A row of the table that grows while probes run."""
+    status = result.status.upper() if result.status == "fail" else result.status
+    what = "sim" if result.measure.get("simulated") else ""
+    said = result.reason if result.status != "pass" else measures(result)
+    title = str(result.measure.get("title", ""))
+    return Table(LINE, [[result.id, status, what, title, said]], headings=False)
+
+
+def measures(result: Result) -> str:
+    shown = [
+        f"{key.replace('_', ' ')} {_figure(value)}"
+        for key, value in result.measure.items()
+        if key not in _HIDDEN and isinstance(value, int | float | str)
+    ]
+    notes = [str(note) for note in result.measure.get("notes", ())]
+    return "; ".join([", ".join(shown[:_SHOWN_MEASURES]), *notes]).strip("; ")
+
+
+def _figure(value: float | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def story(result: Result) -> str:
+    """Evidence, what the kernel logged meanwhile, cause, advice and the command that shows it again."""
+    bad = result.first_bad
+    lines = [f"{result.id}  {result.measure.get('title', '')}"]
+    if result.status == "fail":
+        lines[0] += f": {result.reason}"
+    if "wptr" in bad:
+        lines.append(
+            f"  evidence  wptr {bad['wptr']}, rptr {bad['rptr']}, fence {bad['fence']}, poison {bad['poison']}"
+        )
+    lines += [f"  event     {fault}" for fault in bad.get("faults", ())]
+    log = bad.get("kernel_log", ())
+    if len(log) > _SHOWN_LOG_LINES:
+        lines.append(f"  kernel    ({len(log) - _SHOWN_LOG_LINES} lines before these are in --json and --bundle)")
+    lines += [f"  kernel    {each}" for each in log[-_SHOWN_LOG_LINES:]]
+    lines += [f"  cause     {result.cause}"] if result.cause else []
+    lines += [f"  advice    {result.advice}"] if result.advice else []
+    lines += [f"  known     {row}" for row in bad.get("known", ())]
+    lines += [f"  repro     {result.repro}"] if result.repro else []
+    return "\n".join(lines)
+
+
+def verdict(report: Report, *, strict: bool) -> str:
+    said = report.verdict(strict=strict)
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(said["counts"].items()))
+    leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
+    return (
+        f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated_note(report)}{leans}"
+    )
+
+
+def listing(probes: Sequence[Probe]) -> Table:
+    rows = [
+        [
+            probe.id,
+            probe.title,
+            ",".join(probe.tiers),
+            probe.hazard,
+            " ".join(probe.needs),
+            probe.proves,
+        ]
+        for probe in probes
+    ]
+    columns = (
+        "probe",
+        Column("title", widest=32),
+        "tiers",
+        "hazard",
+        Column("needs", widest=14),
+        Column("proves", widest=60),
+    )
+    return Table(columns, rows)

@@ -1,0 +1,186 @@
+"""A queue as probes use it: the runtime's own ring, its fence, and evidence when something does not come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.backends.amd import stopped_ring
+from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
+from zinc_rt.backends.amd.polling import wait_until
+from zinc_rt.backends.amd.publish import publisher
+from zinc_rt.backends.amd.ring import RELEASE_CACHES, AmdRing
+from zinc_rt.exec import DeadlineMissed
+from zinc_rt.kmd.transport import Placement, Queue
+from zinc_rt.pm4.generation import Generation, generation_of
+from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packets import IndirectBuffer, ReleaseMem
+from zinc_rt.probes.mapped_buffer import POISON32, MappedBuffer
+from zinc_rt.probes.probe import Evidence, Outcome, Stuck
+
+if TYPE_CHECKING:
+    from zinc_rt.probes.context import ProbeContext
+
+FENCE_AT = 0  # in the scratch memory; the rest is free from here
+FREE_AT = 256
+SCRATCH_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class RawDwords(Packet):
+    """Dwords as they stand: for packets that the encoder refuses to make."""
+
+    dwords: tuple[int, ...] = ()
+
+    def words(self, generation: Generation) -> list[int]:
+        return list(self.dwords)
+
+
+class ProbeQueue:
+    """`memory` is poisoned GTT memory of the GPU's; its first 256 bytes belong to the fence."""
+
+    def __init__(self, context: ProbeContext, ring: AmdRing, memory: MappedBuffer) -> None:
+        self.context = context
+        self.ring = ring
+        self.memory = memory
+        self.generation = ring.generation
+
+    @property
+    def kmd_queue(self) -> Queue:
+        return self.ring.queue
+
+    # --- submitting ---
+
+    def run(self, packets: Iterable[Packet], name: str = "packets") -> None:
+        """Publish without a fence."""
+        self.ring.run(packets, name)
+
+    def raw(self, words: Sequence[int], name: str = "dwords") -> None:
+        self.ring.run([RawDwords(tuple(words))], name)
+
+    def submit(self, packets: Iterable[Packet], name: str = "packets") -> TimelineFence:
+        return self.ring.submit(self.ring.encode(packets, name))
+
+    def finish(self, packets: Iterable[Packet], name: str = "packets", seconds: float | None = None) -> None:
+        """Publish behind a fence and wait for it. Raises Stuck."""
+        self.submit(packets, name).wait(self.context.poll_seconds if seconds is None else seconds)
+
+    def call(self, memory: MappedBuffer, packets: Iterable[Packet], offset: int = 0) -> IndirectBuffer:
+        """Put packets into `memory` at `offset`; the packet that runs them."""
+        words = [word for each in packets for word in each.words(self.generation)]
+        memory.put(offset, b"".join(word.to_bytes(4, "little") for word in words))
+        return self.ib(memory.gpu_va + offset, len(words))
+
+    def ib(self, va: int, size_dw: int, *, chain: int = 0) -> IndirectBuffer:
+        return IndirectBuffer(va, size_dw, inherit_vmid=int(self.kmd_queue.inherits_vmid), chain=chain)
+
+    def release(self, va: int, value: int, **more: Any) -> ReleaseMem:
+        """RELEASE_MEM as the ring's own fence has it."""
+        return ReleaseMem(va, value, RELEASE_CACHES[self.generation], **more)
+
+    # --- waiting ---
+
+    def parsed(self, seconds: float | None = None) -> None:
+        """Everything published has been read: rptr == wptr. Raises Stuck."""
+
+        def read() -> bool:
+            self.ring.look()
+            return self.ring.consumed_dw == self.ring.wptr_dw
+
+        self.until(read, "rptr does not reach wptr", seconds)
+
+    def until(
+        self,
+        reached: Callable[[], bool],
+        what: str,
+        seconds: float | None = None,
+        *,
+        fence: Callable[[], str] | None = None,
+        symptom: str = "",
+    ) -> None:
+        """Raises Stuck with the evidence, where it does not come true in time or the kernel says it never will."""
+        side = self.context.side
+
+        def over() -> bool:
+            return reached() or bool(side.incidents)
+
+        limit = self.context.poll_seconds if seconds is None else seconds
+        wait_until(over, side.pause, limit)
+        if not reached():
+            raise self.stuck(f"{what} within {limit:g} s", fence=fence() if fence else "", symptom=symptom)
+
+    def value32(self, offset: int, want: int, what: str, seconds: float | None = None) -> None:
+        """The dword at `offset` of the scratch memory becomes `want`."""
+        self.until(
+            lambda: self.memory.u32(offset) == want,
+            what,
+            seconds,
+            fence=lambda: f"{self.memory.u32(offset):#x} (wanted {want:#x})",
+        )
+
+    # --- evidence ---
+
+    def evidence(self, fence: str = "") -> Evidence:
+        ring = self.ring
+        ring.look()
+        state = stopped_ring.fence_state(ring)
+        return Evidence(
+            ring.wptr_dw,
+            ring.consumed_dw,
+            ring.ring_dw,
+            fence or f"{state.memory:#x} of {state.submitted:#x}",
+            state.guard or "intact",
+        )
+
+    def stuck(self, what: str, *, fence: str = "", symptom: str = "") -> Stuck:
+        """The outcome of a missed deadline, with everything that can be seen from here."""
+        side = self.context.side
+        side.look()
+        evidence = self.evidence(fence)
+        hang = self.context.reporter.examine(self.ring, what)
+        seen = tuple(dict.fromkeys(f"{each.kind}: {first_line(each.text)}" for each in side.incidents))
+        lost = next((first_line(each.text) for each in side.incidents if each.kind == "lost"), self.context.gone())
+        word = "gpu-gone" if lost else symptom or evidence.symptom
+        reason = f"{what}: {lost or first_line(hang.why)}"
+        return Stuck(Outcome("fail", reason, word, evidence=evidence, faults=seen, report=hang.text(), hang=hang))
+
+    def close(self) -> None:
+        self.ring.close()
+
+
+def open_queue(context: ProbeContext, kmd_queue: Queue, name: str) -> ProbeQueue:
+    memory = context.memory(SCRATCH_BYTES, f"{name} scratch", Placement.GTT)
+    memory.poison()
+    addresses = context.addresses
+    for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop, *context.side.buffers()):
+        addresses.add(part.gpu_va, part.size_bytes, part.name)
+    queues: list[ProbeQueue] = []
+
+    def hang(ring: AmdRing, what: str) -> DeadlineMissed:
+        return queues[0].stuck(what)
+
+    ring = AmdRing(
+        kmd_queue,
+        context.side,
+        name=name,
+        generation=generation(kmd_queue),
+        slot=(memory.address + FENCE_AT, memory.gpu_va + FENCE_AT),
+        publish=publisher(),
+        make_hang=hang,
+        full_seconds=context.poll_seconds,
+    )
+    queues.append(ProbeQueue(context, ring, memory))
+    return queues[0]
+
+
+def first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def generation(queue: Queue) -> Generation:
+    major, minor, step = queue.generation
+    return generation_of(f"gfx{major}{minor:x}{step:x}")
+
+
+assert FREE_AT >= SLOT_BYTES and POISON32  # the scratch memory begins behind the fence's slot

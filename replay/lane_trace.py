@@ -1,0 +1,153 @@
+"""One node's launches once more, on the shader engine alone, the wave traced that stored the wrong element."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.ir.graph import SYMBOLS
+from zinc_rt.isa import Target, decode
+from zinc_rt.kernels import sets
+from zinc_rt.kernels.launch import Launch, Operand, Ref, Stride
+from zinc_rt.kernels.sets import BinaryKernelSet
+from zinc_rt.kernels.zrt import patched
+from zinc_rt.lower.lower import choose
+from zinc_rt.mem.plan import size_bytes
+from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
+from zinc_rt.replay.weight_sources import sources_of
+from zinc_rt.resident import capacity_of
+from zinc_rt.trace.reader import LogReader
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.shader.emit.trace import TracedStep as Traced
+
+
+def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx1201") -> list[str]:
+    """Every instruction that the lane ran, and what it wrote: in hex, and as a float.
+
+    `node_log`: a one-node log (repro.py). `stored`: kernel, group, wave and lane, as bisect found them. Raises
+    UnsupportedError where there are no kernels for the node.
+    """
+    kernels = sets.kernel_set(arch)
+    if not isinstance(kernels, BinaryKernelSet):
+        raise UnsupportedError(f"there are no kernels for {arch}")
+    with LogReader(node_log) as log:
+        tape = read_tape(log)
+        (step,) = tape.steps
+        node = _TracedNode(kernels, tape, step, _memory(log, tape, step, kernels))
+    return list(node.traced(stored))
+
+
+def _memory(log: LogReader, tape: Tape, step: RecordedStep, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
+    """u8 [bytes] by buffer, at full capacity, as the host left it."""
+    capacity = capacity_of(step.key)
+    weights, constants = sources_of(log, tape)
+    memory: dict[str, np.ndarray] = {}
+    for spec in tape.graphs[step.graph].graph.buffers.values():
+        if spec.name in weights:
+            content = kernels.pack(weights[spec.name])
+        elif spec.name in constants:
+            content = constants[spec.name]
+        else:
+            content = np.zeros(size_bytes(spec, capacity), np.uint8)
+        memory[spec.name] = np.ascontiguousarray(content).reshape(-1).view(np.uint8).copy()
+    for write in step.writes:
+        for buffer, offset, data in pieces_of(log, write):
+            memory[buffer][offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+    return memory
+
+
+@dataclass(slots=True)
+class _TracedNode:
+    kernels: BinaryKernelSet
+    tape: Tape
+    step: RecordedStep
+    memory: dict[str, np.ndarray]
+    _addresses: dict[str, int] = field(default_factory=dict)
+
+    def traced(self, stored: dict[str, Any]) -> Iterator[str]:
+        from zinc_rt.sim.shader.run.engine_device import EngineDevice
+
+        launches = list(self._launches())
+        last = max(at for at, launch in enumerate(launches) if launch.kernel == stored["kernel"])
+        wave = self._wave_index(launches[last], stored["group"], int(stored["wave"]))
+        device = EngineDevice(level="off", trace=wave)
+        for name, array in self.memory.items():
+            self._addresses[name] = device.place(array, name)
+        for launch in launches[: last + 1]:
+            self._dispatch(device, launch)
+        zrt = self.kernels.load(stored["kernel"])
+        code = patched(zrt, dict(launches[last].patches))
+        return _of_lane(device.steps, code, zrt.wave, int(stored["lane"]))
+
+    def _launches(self) -> Iterator[Launch]:
+        graph = self.tape.graphs[self.step.graph].graph
+        (node,) = graph.nodes
+        candidates = [entry for entry in self.kernels.entries if entry.op is node.op]
+        entry = choose(node, graph, candidates, str(self.tape.header.get("ordering", "")))
+        if isinstance(entry, str):
+            raise UnsupportedError(f"{node!r}: {entry}")
+        capacity = capacity_of(self.step.key)
+        return (each for each in entry.code(node, graph, capacity) if isinstance(each, Launch))
+
+    def _grid(self, launch: Launch) -> tuple[int, ...]:
+        counts = dict(zip(SYMBOLS, self.step.counts, strict=False))
+        return tuple(counts[dim] if isinstance(dim, str) else dim for dim in launch.grid)
+
+    def _wave_index(self, launch: Launch, group: list[int], wave: int) -> int:
+        zrt = self.kernels.load(launch.kernel)
+        across, down, _ = self._grid(launch)
+        number = group[0] + across * (group[1] + down * group[2])
+        return number * -(-int(np.prod(zrt.workgroup)) // zrt.wave) + wave
+
+    def _dispatch(self, device: Any, launch: Launch) -> None:
+        zrt = self.kernels.load(launch.kernel)
+        block = np.frombuffer(launch.kernarg(self._address(device)), np.uint8)
+        va = device.place(block, "arguments", write=False)
+        device.run(
+            patched(zrt, dict(launch.patches)),
+            groups=self._grid(launch),
+            threads=zrt.workgroup,
+            wave=zrt.wave,
+            user_data=(va & 0xFFFFFFFF, va >> 32),
+            lds_bytes=zrt.lds_bytes,
+            vgprs=zrt.vgprs,
+            sgprs=zrt.sgprs,
+            entry=zrt.entry_offset,
+            name=zrt.name,
+        )
+
+    def _address(self, device: Any) -> Callable[[Operand], int]:
+        def resolve(buffer: Operand) -> int:
+            assert not isinstance(buffer, Stride), f"{buffer.name} is packed: its rows fix its strides"
+            if isinstance(buffer, Ref):
+                return self._addresses[buffer.name] + buffer.offset_bytes
+            name = f"temp {buffer.name}"
+            if name not in self._addresses:
+                self._addresses[name] = device.place(np.zeros(buffer.size_bytes, np.uint8), name)
+            return self._addresses[name]
+
+        return resolve
+
+
+def _of_lane(steps: Iterable[Traced], code: bytes, wave: int, lane: int) -> Iterator[str]:
+    """Of a wave's trace what one lane sees: instructions it took part in, registers as it has them."""
+    active, last = True, -1
+    for step in steps:
+        if step.pc != last or not step.name:
+            instruction = decode(code, step.pc, Target(12, wave))
+            text = "?" if instruction is None else instruction.text
+            active = text.startswith(("s_", "?")) or bool(step.exec >> lane & 1)
+            if active:
+                yield f"{step.pc:6x}  {text}"
+        last = step.pc
+        if step.name and active:
+            value = int(step.values[lane if len(step.values) > 1 else 0])
+            (number,) = struct.unpack("<f", struct.pack("<I", value))
+            yield f"        {step.name:7s} {value:08x}  {number:.9g}"

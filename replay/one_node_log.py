@@ -1,0 +1,170 @@
+"""A log of one node alone, with its weights inside, and a pytest file that fails on it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from zinc_rt.devices import Choice
+from zinc_rt.errors import OutputError, UsageError
+from zinc_rt.ir import graph as ir
+from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
+from zinc_rt.ir.serial import to_bytes
+from zinc_rt.ir.verify import verify
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.mem.plan import plan_memory
+from zinc_rt.replay.bisect import BisectResult, FailingNode
+from zinc_rt.replay.rebuilt import Opener, sha256_of
+from zinc_rt.replay.tape import RecordedStep, Tape, pieces_of, read_tape
+from zinc_rt.replay.weight_sources import Sources, sources_of
+from zinc_rt.resident import KEPT, capacity_of
+from zinc_rt.trace import records
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.recorder import COUNTS
+from zinc_rt.trace.weights import bytes_of
+from zinc_rt.trace.writer import LogWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """`command` runs the one node alone."""
+
+    log: Path
+    test: Path
+    command: str
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        return self.log, self.test
+
+
+def emit_repro(
+    log_path: str | Path,
+    found: BisectResult,
+    folder: str | Path,
+    choice: Choice | Opener,
+    *,
+    model: str | Path | None = None,
+) -> Emitted:
+    """Write node.zlog and test_node.py into `folder`, made where it is not there.
+
+    The node's operands are T-CPU's, so what differs is the node's own doing. Where only memory that is reused
+    shows it, the log holds the one step with its whole graph. Raises UsageError where bisect found
+    no node, OutputError where the folder cannot be written.
+    """
+    where = found.where
+    if where is None:
+        raise UsageError(f"nothing to reproduce: {found.text}")
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot make the folder: {error.strerror}") from error
+    written = folder / "node.zlog"
+    with LogReader(log_path) as log:
+        tape = read_tape(log)
+        step = next(step for step in tape.steps if step.number == where.step)
+        graph = tape.graphs[where.graph].graph
+        given = {name: value.tobytes() for name, value in found.given.items()}
+        if where.tapped:
+            graph = one_node(graph, [each for each in graph.nodes if each.op is not ir.Op.BARRIER][where.node])
+        else:  # what is wrong lies between nodes
+            pieces = (piece for write in step.writes for piece in pieces_of(log, write))
+            given = {name: data for name, offset, data in pieces if not offset}
+            given |= _state(graph, step, found.before)
+        _write(written, tape, where, step, graph, found, given, sources_of(log, tape, model))
+    tier, device = found.tier, "sim" if isinstance(choice, Choice) and choice.simulated else "auto"
+    test = folder / "test_node.py"
+    try:
+        test.write_text(_TEST.format(what=_sentence(found), tier=tier, device=device), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{test}: cannot write: {error.strerror}") from error
+    command = ["zinc-rt-replay", str(written), "--tiers", tier, *(["--device", device] if device == "sim" else [])]
+    return Emitted(written, test, shlex.join(command))
+
+
+def one_node(graph: OpGraph, node: Node) -> OpGraph:
+    """A graph of that node: what other nodes made for it comes from the host, and the host reads what it makes."""
+    buffers: dict[str, BufferSpec] = {COUNTS: graph.buffers[COUNTS]}
+    for name in node.inputs:
+        if name == ABSENT:
+            continue
+        spec = graph.buffers[name]
+        buffers[name] = replace(spec, role="step") if spec.role in ("activation", "output") else spec
+    for name in node.outputs:
+        spec = graph.buffers[name]
+        buffers[name] = replace(spec, role="output") if spec.role == "activation" else spec
+    alone = OpGraph(f"{graph.name} {node.label}", graph.stage, MappingProxyType(buffers), (node,))
+    verify(alone)
+    return alone
+
+
+def _state(graph: OpGraph, step: RecordedStep, before: dict[str, bytes]) -> dict[str, bytes]:
+    """By buffer, from what each allocation of state and tables held."""
+    plan = plan_memory(graph, capacity=capacity_of(step.key))
+    places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
+    return {
+        name: before[place.allocation][place.offset_bytes : place.offset_bytes + place.size_bytes]
+        for name, place in places.items()
+    }
+
+
+def _write(
+    path: Path,
+    tape: Tape,
+    where: FailingNode,
+    step: RecordedStep,
+    graph: OpGraph,
+    found: BisectResult,
+    given: dict[str, bytes],
+    sources: Sources,
+) -> None:
+    weights, constants = sources
+    header = {**tape.header, "level": "inputs", "tier": "t_cpu", "one_node": f"step {where.step}, {where.label}"}
+    with LogWriter(path, header) as log:
+        for spec in graph.by_role("weight", "constant"):
+            weight = weights.get(spec.name) or Weight("f32", constants[spec.name].shape, constants[spec.name])
+            blob = log.blob(bytes_of(weight).data)
+            log.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, blob, blob))
+        log.write(records.GraphCreated(0, graph.name, graph.stage, log.blob(to_bytes(graph))))
+        log.write(records.VariantAdded(0, step.key))
+        given = {**given, COUNTS: np.array(step.counts, np.int32).tobytes()}
+        for name, content in given.items():
+            if content and any(content):  # fresh memory is zero
+                log.write(records.Wrote(0, step.key, name, 0, len(content), blob=log.blob(content)))
+        log.write(records.Replayed(0, 0, step.key, step.stream, step.counts, 0.0))
+        for name, value in found.made.items():
+            dtype = graph.buffers[name].dtype
+            node = 0 if where.tapped else -1
+            log.write(records.Output(0, name, dtype, value.shape, sha256_of(value), node, where.label))
+        log.write(records.Retired(0, 0.0, 0.0))
+    if log.failed:
+        raise OutputError(f"{path}: cannot write: {log.failed}", next="choose another folder")
+
+
+def _sentence(found: BisectResult) -> str:
+    return found.text.replace("\\", "/").replace('"', "'")
+
+
+_TEST = '''\
+"""{what}.
+
+Made by zinc-rt-replay --bisect --emit-repro: node.zlog holds the one node, its weights and T-CPU's operands.
+"""
+
+from pathlib import Path
+
+from zinc_rt.replay.run import replay
+from zinc_rt.devices import choose_tier
+
+
+def test_the_node_has_the_bits_of_the_oracle():
+    log = Path(__file__).with_name("node.zlog")
+    outcome = replay(log, choose_tier("{tier}", "{device}", simulate=True))
+    assert outcome.equal, outcome.text
+    assert not outcome.findings, outcome.findings[0]
+'''

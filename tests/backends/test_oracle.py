@@ -1,0 +1,24 @@
+"""What the oracle says of a function of its own that raises."""
+
+from __future__ import annotations
+
+import pytest
+from planted import Code, Plant, PlantedBackend
+
+from zinc_rt.backends.cpu.oracle import NodeFailed
+from zinc_rt.engine import Engine
+from zinc_rt.golden.embedded import embedded
+from zinc_rt.model.gguf import read_gguf
+
+
+def test_a_function_of_the_oracle_that_raises_is_named_with_its_node() -> None:
+    def of_seven_columns(code: Code) -> Code:
+        return lambda math, x, *rest, **own: code(math, x[:, :7], *rest, **own)
+
+    backend = PlantedBackend("canonical-1", Plant("attn_norm-0", code=of_seven_columns))
+    with (
+        Engine(read_gguf(embedded()[1].model), backend, ctx=64) as engine,
+        pytest.raises(NodeFailed, match=r"node attn_norm-0 \(RMS_NORM\) raises ValueError") as caught,
+    ):
+        engine.extend(engine.open(), [1, 2, 3])
+    assert "at kernels/reference/" in str(caught.value) and "suspect the oracle's function" in str(caught.value)

@@ -1,0 +1,67 @@
+"""Which goldens still hold: the list says so, and an expired one fails it with the command that mends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.code_version import code_version
+from zinc_rt.golden.command import main
+from zinc_rt.golden.embedded import embedded
+from zinc_rt.golden.format import FORMAT, read_golden, write_golden
+from zinc_rt.golden.validity import validity
+
+ARRAYS = {"ids": np.array([1, 2], np.int32), "logits": np.ones((2, 4), np.float32)}
+OURS = {
+    "source": "zinc-rt 0.1.0",
+    "ordering": "canonical-1",
+    "command": "zinc-rt golden make --model m.gguf -o g.npz",
+}
+
+
+def made(folder: Path, **meta: object) -> Path:
+    path = folder / "g.npz"
+    write_golden(path, ARRAYS, meta)
+    return path
+
+
+def test_the_embedded_ones_are_current() -> None:
+    assert {validity(read_golden(pair.golden)).state for pair in embedded()} == {"current"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "state"),
+    [
+        ({**OURS, "code": code_version()}, "current"),
+        ({**OURS, "code": "0" * 64}, "recheck"),
+        ({**OURS, "ordering": "canonical-0", "code": code_version()}, "expired"),
+        ({"llama_cpp": "b1234"}, "current"),
+        ({"llama_cpp": "b1234", "code": "0" * 64}, "current"),
+    ],
+)
+def test_what_expires_is_what_depends_on_our_arithmetic(
+    meta: dict[str, object], state: str, tmp_path: Path
+) -> None:
+    assert validity(read_golden(made(tmp_path, **meta))).state == state
+
+
+def test_another_model_beside_it_expires_it(tmp_path: Path) -> None:
+    golden = read_golden(made(tmp_path, llama_cpp="b1", model_digest="ab" * 32, command="remake"))
+    found = validity(golden, "cd" * 32)
+    assert found.state == "expired" and "abababababab" in found.next and "remake" not in found.next
+    assert validity(golden, "ab" * 32).state == "current"
+
+
+def test_the_list_names_the_command_that_mends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path, **{**OURS, "ordering": "canonical-0"})
+    assert main(["list", str(tmp_path)]) == 1
+    seen = capsys.readouterr().out
+    assert "expired" in seen and OURS["command"] in seen and "canonical-0" in seen
+
+
+def test_another_format_is_a_problem_with_its_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path, format=FORMAT + 1)
+    main(["list", str(tmp_path)])
+    assert f"golden format {FORMAT + 1}, this build reads {FORMAT}" in capsys.readouterr().out

@@ -1,0 +1,58 @@
+"""Store watchpoints through a device: in this process, and served."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from shader_launch import STORE_IDS, Stage, gpu_of, halves, machine
+
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.serve.client import SimClient
+
+
+def check(driver: Any) -> None:
+    with gpu_of(driver) as gpu:
+        stage = Stage(gpu)
+        va, out = stage.buffer()
+        program = stage.load(STORE_IDS, "store ids")
+        driver.set_watchpoint(va + 4 * 70, 8)
+        for _ in range(2):
+            stage.run(program, halves(va), groups=(2, 3, 1))
+        found = driver.watchpoint_hits()
+        assert np.array_equal(out[64:96], np.zeros(32))  # the second dimension stores to the same places
+        assert found == []
+        driver.set_watchpoint(va + 4 * 40, 8)
+        stage.run(program, halves(va), groups=(2, 3, 1))
+        found = driver.watchpoint_hits()
+        assert {(each.group, each.lane, each.address, each.value) for each in found} == {
+            ((1, y, 0), lane, va + 4 * (32 + lane), 1 + lane) for y in range(3) for lane in (8, 9)
+        }
+        assert {each.instruction for each in found} == {"global_store_b32 v1, v2, s[0:1]"}
+        assert {each.pc for each in found} == {16} and {each.wave for each in found} == {0}
+        assert all("DISPATCH_DIRECT" in each.dispatch and each.kernel for each in found)
+        assert "workgroup (1, 0, 0), wave 0, lane 8 stored 0x9" in " ".join(each.sentence for each in found)
+        driver.set_watchpoint(0, 0)
+        stage.run(program, halves(va), groups=(2, 1, 1))
+        assert driver.watchpoint_hits() == []
+
+
+def in_process() -> None:
+    with machine() as owner:
+        check(SimDriver(owner))
+
+
+def from_a_client() -> None:
+    client = SimClient(name=f"watch-{os.getpid()}", time_scale=0.02)
+    try:
+        check(client)
+    finally:
+        client.close_all()
+
+
+@pytest.mark.parametrize("how", [in_process, from_a_client])
+def test_a_device_tells_who_stored(how: Callable[[], None]) -> None:
+    how()

@@ -1,0 +1,108 @@
+"""What has no tier: a golden's tokenizer, and the tokens it drew at random, repeated here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.generate import Sampling
+from zinc_rt.golden.draws import Draw, draws_of
+from zinc_rt.golden.embedded import VOCABULARY
+from zinc_rt.golden.format import Golden
+from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.report import Result
+from zinc_rt.validate.capture import CapturedRun
+from zinc_rt.validate.checks import CheckedPair
+from zinc_rt.validate.limits import SAME
+
+HOST = "host"
+FILTERS = ("temperature", "top_k", "top_p", "min_p", "seed")
+WAYS = {"plain": "as it is", "special": "with special tokens added", "detok_plain": "and back"}
+
+
+def vocabulary_check(repro: str) -> Result:
+    """What no embedded model has: a vocabulary of SentencePiece's, held against that library's own answers.
+
+    Raises InputError where an installation lost it.
+    """
+    try:
+        texts = json.loads(VOCABULARY.golden.read_text(encoding="utf-8"))["tokenizer"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{VOCABULARY.golden}: {error}", next="install the package again") from error
+    subject = CheckedPair(VOCABULARY.model.stem, HOST, VOCABULARY.golden.name, SAME, repro)
+    return tokenizer_check(subject, texts, read_gguf(VOCABULARY.model))
+
+
+def tokenizer_check(subject: CheckedPair, texts: Sequence[Mapping[str, Any]], gguf: GGUFFile) -> Result:
+    """Every text both ways and back, against what another tokenizer made of it."""
+    try:
+        tokenizer = Tokenizer.from_metadata(gguf.metadata)
+    except UnsupportedError as error:
+        return subject.skip("tokenizer", "tokenizer", str(error).partition("\n")[0])
+    bad: dict[str, Any] = {}
+    cause = advice = ""
+    for index, row in enumerate(texts):
+        got = {
+            "plain": tokenizer.encode(row["text"], add_special=False),
+            "special": tokenizer.encode(row["text"]),
+            "detok_plain": tokenizer.decode(row["plain"]),
+        }
+        way = next((way for way in WAYS if way in row and got[way] != row[way]), None)
+        if way is not None:
+            cause = f"{row['text']!r}, {WAYS[way]}: {_shown(got[way])}, not {_shown(row[way])}"
+            bad = {"node": "tokenizer", "text": index, "way": way}
+            advice = shlex.join(["zinc-rt", "tokenize", "--model", str(gguf.path), f"--text={row['text']}"])
+            break
+    return _result(subject, "tokenizer", {"texts": len(texts)}, bad, cause, advice)
+
+
+def _result(
+    subject: CheckedPair, what: str, measure: dict[str, Any], bad: dict[str, Any], cause: str, advice: str
+) -> Result:
+    return subject.result(
+        what, what, passed=not bad, measure=measure, limit=SAME, first_bad=bad, cause=cause, advice=advice
+    )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: CapturedRun) -> Result | None:
+    """The golden's draws again, from this run's own logits: none lies near enough to another token for their
+    rounding to matter. None where the golden has no draws."""
+    finite = [bool(np.isfinite(row).all()) for row in run.logits]
+    recorded = draws_of(golden.meta, str(golden.path))
+    draws = [draw for draw in recorded if draw.row < len(finite) and finite[draw.row]]
+    if not draws:  # too few rows, or values that are no numbers, are failures of their own
+        return None
+    bad: dict[str, Any] = {}
+    cause = advice = ""
+    for draw in draws:
+        sampling = Sampling(draw.temperature, draw.top_k, draw.top_p, draw.min_p, draw.seed)
+        got = sampling.draw(run.logits[draw.row], choice=draw.choice, position=draw.position)
+        if got != draw.token:
+            bad = {"node": "draws", "token": draw.row, "got": got, "want": draw.token}
+            cause = f"{_question(draw)}: token {got}, not {draw.token}"
+            advice = shlex.join(_run(golden, gguf, draw))
+            break
+    return _result(subject, "draws", {"draws": len(draws)}, bad, cause, advice)
+
+
+def _question(draw: Draw) -> str:
+    asked = {name.replace("_", "-"): value for name, value in draw.as_dict().items() if name != "token"}
+    return ", ".join(f"{name} {value}" for name, value in asked.items())
+
+
+def _run(golden: Golden, gguf: GGUFFile, draw: Draw) -> list[str]:
+    """The command that draws so after the same tokens, of choice 0."""
+    tokens = ",".join(str(token) for token in golden.ids[: draw.row + 1])
+    filters = [f"--{name.replace('_', '-')}={getattr(draw, name)}" for name in FILTERS]
+    return ["zinc-rt", "run", "--model", str(gguf.path), "--tokens", tokens, "--max-tokens=1", *filters]

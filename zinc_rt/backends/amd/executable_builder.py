@@ -1,0 +1,155 @@
+"""Programs in GPU memory: packets, or a lowered graph's dispatches, as an indirect buffer that is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from zinc_rt.backends.amd import command_stream, stopped_ring
+from zinc_rt.backends.amd.debug_lint import refuse_illegal
+from zinc_rt.backends.amd.device_memory import DeviceMemory, NamedRange, Storage
+from zinc_rt.backends.amd.loaded_kernels import LoadedKernels
+from zinc_rt.backends.amd.packet_list import AmdExecutable, PacketList, ib_content
+from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
+from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
+from zinc_rt.backends.base import Device
+from zinc_rt.backends.precompile import precompile_all
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer
+from zinc_rt.kernels.launch import Ref
+from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.lower import DispatchPlan, LoweredGraph, dispatch_plan
+from zinc_rt.lower.dispatch_plan import places
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.lint import QueueInterface as LintQueue
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutableBuilder:
+    """Builds what a backend submits. `put` writes device memory. `precompile`: a simulated device's, for kernels
+    about to run. `debug`: lint every indirect buffer, and hold each dispatch of a graph against its kernel's
+    container."""
+
+    memory: DeviceMemory
+    code: LoadedKernels | None  # None: a chip without kernels
+    put: Callable[[int, np.ndarray], None]
+    precompile: Callable[[Sequence[KernelToCompile]], None]
+    generation: Generation
+    tier: str
+    device: Device
+    debug: bool = False
+
+    def build(self, program: LoweredGraph | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+        """The host writes it through the BAR: flush before it runs."""
+        return self._packets(program) if isinstance(program, PacketList) else self._graph(program, buffers)
+
+    def free(self, executable: AmdExecutable) -> None:
+        self.memory.give_back(executable.storage.block)
+        if executable.block is not None:
+            self.memory.give_back(executable.block)
+        if executable.stamps is not None:
+            self.memory.give_back(executable.stamps.block)
+        if self.code is not None:
+            self.code.release(executable.loaded)
+
+    def _graph(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+        if self.code is None:
+            raise UnsupportedError(
+                f"tier {self.tier} has no kernels for {self.device.arch}",
+                next="run models with --tier t_cpu",
+            )
+        plan = dispatch_plan(program)
+        with ExitStack() as undo:
+            kernels = self.code.load(step.code for step in plan.dispatches)
+            undo.callback(self.code.release, kernels)
+            precompile_all(self.precompile, [kernel.to_compile for kernel in kernels.values()])
+            block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
+            undo.callback(self.memory.give_back, block)
+            va = block.device.gpu_va
+            image = command_stream.content(plan, va, partial(_address, program, buffers))
+            self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
+            expected = Expectation(
+                va, kernels.__getitem__, self.code.read, partial(_extent, program, buffers), self.generation
+            )
+            stamps = self._stamps(plan) if program.timed else None
+            if stamps is not None:
+                undo.callback(self.memory.give_back, stamps.block)
+            timed = {} if stamps is None else {"stamps_va": stamps.block.device.gpu_va}
+            stream = command_stream.packets(plan, va, kernels, self.generation, **timed)
+            executable = self._packets(stream, expected)
+            executable.block, executable.loaded, executable.stamps = block, tuple(kernels), stamps
+            undo.pop_all()
+        self._name(plan, program, buffers, executable, va)
+        return executable
+
+    def _stamps(self, plan: DispatchPlan) -> Stamps:
+        """Where a timed program's readings go. The host has written it: flush before it runs."""
+        whose = tuple((step.node, step.launch.kernel) for step in plan.dispatches)
+        size_bytes = max(1, len(whose)) * STAMPS_BYTES
+        block = self.memory.block(size_bytes, Placement.VRAM_BAR, f"times of {plan.name}", Placement.GTT)
+        stamps = Stamps(block, self.device.simulated, whose)
+        stamps.clear()
+        return stamps
+
+    def _name(
+        self,
+        plan: DispatchPlan,
+        program: LoweredGraph,
+        buffers: Mapping[str, Buffer],
+        executable: AmdExecutable,
+        va: int,
+    ) -> None:
+        """Announce what lies where, last of all: in buffers that others use too a failed build leaves no names."""
+        own: list[NamedRange] = []
+        for allocation, offset, size_bytes, name in places(plan, program):
+            if allocation:
+                buffer = buffers[allocation]
+                executable.placed.setdefault(buffer, []).append((_va(buffer) + offset, size_bytes, name))
+            else:
+                own.append((va + offset, size_bytes, name))
+        self.memory.announce(own)
+        for buffer, parts in executable.placed.items():
+            self.memory.name_parts(buffer, parts)
+
+    def _packets(self, program: PacketList, expected: Expectation | None = None) -> AmdExecutable:
+        words, nodes = ib_content(program, self.generation)
+        if self.debug:
+            kind: LintQueue = "userq" if self.tier == "t2" else "kfd"
+            mapped = self.memory.addresses.refusal
+            refuse_illegal(words, program.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
+            if expected is not None:
+                steps = [program.dispatches[index] for index in sorted(program.dispatches)]
+                at = dict(zip((offset for offset, _ in nodes), steps, strict=True))
+                verify(words, at, program.name, expected)
+        block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {program.name}", fallback=Placement.GTT)
+        buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {program.name}")
+        storage: Storage = buffer.storage
+        storage.view()[:] = stopped_ring.as_bytes(words)
+        code = stopped_ring.IndirectCode(program.name, storage.device, tuple(words))
+        return AmdExecutable(program.name, code, storage, nodes)
+
+
+def _va(buffer: Buffer) -> int:
+    assert buffer.gpu_va is not None, buffer.name
+    return buffer.gpu_va
+
+
+def _address(program: LoweredGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
+    """Where a byte of a graph's buffer lies: in a resident weight, or an allocation of the memory plan."""
+    if place.name in buffers:
+        return _va(buffers[place.name]) + place.offset_bytes
+    placement = program.plan.placements[place.name]
+    return _va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
+
+
+def _extent(program: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> Range:
+    """Where a buffer of a graph lies, first byte and the one behind the last."""
+    first = _address(program, buffers, Ref(name))
+    size = buffers[name].size_bytes if name in buffers else program.plan.placements[name].size_bytes
+    return first, first + size

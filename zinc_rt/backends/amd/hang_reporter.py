@@ -1,0 +1,85 @@
+"""Makes the Hang of a backend: looks at the ring, asks the kernel, saves the bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zinc_rt.backends.amd import stopped_ring
+from zinc_rt.backends.amd.addresses import AddressMap
+from zinc_rt.backends.amd.hang import Hang, HangReport
+from zinc_rt.backends.amd.kmd_log import KmdLog, KmsgLog, SimulatedLog, core_dump, core_dumps
+from zinc_rt.backends.amd.kmd_side import KmdSide
+from zinc_rt.backends.amd.ring import AmdRing
+from zinc_rt.backends.base import Device
+
+
+class HangReporter:
+    """Remembers from the start what is old: log lines and core dumps."""
+
+    def __init__(
+        self,
+        side: KmdSide,
+        addresses: AddressMap,
+        tier: str,
+        device: Device,
+        *,
+        folder: Path | None,
+        log: KmdLog | None = None,
+        seen: stopped_ring.Seen | None = None,
+    ) -> None:
+        """`seen`: what a simulated device knows of a fault in a page, by queue id and address."""
+        self.folder = folder
+        self._side = side
+        self._addresses = addresses
+        self._tier = tier
+        self._device = device
+        self._seen = seen
+        self._log = log or (SimulatedLog(side.transport.driver) if device.simulated else KmsgLog())
+        self._old_dumps = core_dumps(side.transport.driver)
+
+    def hang(self, ring: AmdRing, what: str) -> Hang:
+        """With its bundle saved, or the reason why not."""
+        report = self.examine(ring, what)
+        if self.folder is None:
+            return Hang(report, None, "no folder was given for it")
+        try:
+            return Hang(report, report.save(self.folder))
+        except OSError as error:
+            return Hang(report, None, f"{self.folder}: {error.strerror or error}")
+
+    def examine(self, ring: AmdRing, what: str) -> HangReport:
+        """The state of one ring now. Changes nothing on the device."""
+        ring.look()
+        addresses = self._addresses
+        shown = stopped_ring.window(ring, addresses)
+        stuck = stopped_ring.stuck_submission(ring)
+        ib = stuck.ready.ib if stuck is not None else None
+        code = stopped_ring.ib_words(ib) if ib is not None else ()
+        refused = stopped_ring.illegal(shown, code, ring, addresses)
+        faults, faulty = stopped_ring.fault_states(ring, addresses, self._seen)
+        return HangReport(
+            what=what,
+            why=stopped_ring.why(ring, faults, refused),
+            last_packet=shown.last_packet,
+            ring=stopped_ring.ring_state(ring),
+            fence=stopped_ring.fence_state(ring),
+            submissions=stopped_ring.submission_states(ring),
+            window=shown.text,
+            ib=stopped_ring.ib_text(ib, code, ring.generation, addresses) if ib is not None else "",
+            illegal=refused,
+            incidents=tuple(each.text for each in self._side.incidents),
+            faults=faults,
+            generation=ring.generation,
+            device=self._device,
+            tier=self._tier,
+            kmd_log=self._log.lines(),
+            kmd_log_missing=self._log.missing,
+            ring_words=bytes(ring.queue.ring.host.view),
+            ib_words=stopped_ring.as_bytes(code),
+            core_dump=core_dump(self._side.transport.driver, self._old_dumps),
+            node=next((each.node for each in self._side.incidents if each.node is not None), faulty),
+        )
+
+    def close(self) -> None:
+        if isinstance(self._log, KmsgLog):
+            self._log.close()

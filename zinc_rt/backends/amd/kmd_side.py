@@ -1,0 +1,197 @@
+"""What the operating system's kernel does for a ring and tells it: all that differs between T1 and T2.
+
+T1 hears of faults and resets through KFD events and may let the GPU wake a waiting host; T2 has to ask. T1 flushes
+HDP by a register, T2 by a packet. T2's kernel sees a submission's end by PROTECTED_FENCE_SIGNAL.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from zinc_rt.ir.graph import Node
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.events import EventKind, GpuReset, KfdEvent
+from zinc_rt.kmd.kfd import KfdGpu
+from zinc_rt.kmd.transport import DeviceBuffer, MemoryFault, Queue, Transport
+from zinc_rt.kmd.uapi import amdgpu
+from zinc_rt.kmd.userq import UserqGpu
+from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packets import HdpFlush, ProtectedFenceSignal, ReleaseMem
+
+KFD_PRIORITY = 7  # normal, of 0 to 15 (libhsakmt)
+ASK_SECONDS = 0.02  # how often a fault is asked for while somebody waits: an ioctl each
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that ended the queues: nothing submitted before it will finish."""
+
+    kind: Literal["fault", "reset", "lost"]
+    text: str
+    fault: MemoryFault | None = None
+    node: Node | None = None  # at which a replay stopped, where a simulated device said so
+
+
+class KmdSide(Protocol):
+    transport: Transport
+    incidents: list[Incident]
+
+    def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
+        """`priority`: a stream's; 0 is normal, higher goes first."""
+
+    def settle(self) -> None:
+        """Every allocation so far can be reached by the GPU."""
+
+    def flush_hdp(self) -> tuple[Packet, ...]:
+        """CPU writes through the BAR become visible: at once, or by packets before what reads them."""
+
+    def after_fence(self) -> tuple[Packet, ...]:
+        """Packets that end every submission, behind its fence."""
+
+    def buffers(self) -> tuple[DeviceBuffer, ...]:
+        """What `after_fence` writes to, so that its addresses have names."""
+
+    def pause(self, seconds: float) -> None:
+        """About that long, less where something happened; incidents are collected."""
+
+    def look(self) -> None:
+        """Collect incidents, without waiting."""
+
+    def close(self) -> None: ...
+
+
+class KfdSide:
+    def __init__(self, gpu: KfdGpu, *, interrupts: bool = False) -> None:
+        """With `interrupts` every submission also signals an event, and a pause ends with it."""
+        self.transport: Transport = gpu
+        self.incidents: list[Incident] = []
+        self._gpu = gpu
+        self._events = gpu.process.events
+        self._signal: KfdEvent | None = None
+        self._watched: list[KfdEvent] = []
+        self._asked = time.monotonic()
+        with gpu.ledger.all_or_nothing():
+            self._watched = [self._events.create(EventKind.MEMORY), self._events.create(EventKind.HW_EXCEPTION)]
+            if interrupts:
+                self._signal = self._events.create(EventKind.SIGNAL)
+
+    def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
+        return self._gpu.create_queue(ring_bytes=ring_bytes, priority=min(15, max(0, KFD_PRIORITY + priority)))
+
+    def settle(self) -> None:
+        """MAP_MEMORY_TO_GPU returned: nothing is pending."""
+
+    def flush_hdp(self) -> tuple[Packet, ...]:
+        self._gpu.flush_hdp()
+        return ()
+
+    def after_fence(self) -> tuple[Packet, ...]:
+        if self._signal is None:
+            return ()
+        event = self._signal
+        return (ReleaseMem(event.slot_va, event.trigger, data_sel=2, int_sel=2, int_ctxid=event.event_id),)
+
+    def buffers(self) -> tuple[DeviceBuffer, ...]:
+        page = self._gpu.process.event_page
+        return (page,) if page is not None else ()
+
+    def pause(self, seconds: float) -> None:
+        if self._signal is not None:
+            self._collect(seconds)
+            return
+        time.sleep(seconds)
+        if time.monotonic() - self._asked > ASK_SECONDS:
+            self.look()
+
+    def look(self) -> None:
+        self._asked = time.monotonic()
+        self._collect(0.0)
+
+    def close(self) -> None:
+        for event in (*self._watched, *([self._signal] if self._signal else [])):
+            event.destroy()
+
+    def _collect(self, seconds: float) -> None:
+        events = self._watched if self._signal is None else [self._signal, *self._watched]
+        try:
+            fired = self._events.wait(events, seconds)
+        except DriverError as error:
+            _note(self.incidents, Incident("lost", str(error)))
+            return
+        for each in fired:
+            if isinstance(each.detail, MemoryFault):
+                _note(self.incidents, Incident("fault", fault_text(each.detail), each.detail))
+            elif isinstance(each.detail, GpuReset):
+                _note(self.incidents, Incident("reset", _reset_text(each.detail)))
+
+
+class UserqSide:
+    def __init__(self, gpu: UserqGpu) -> None:
+        self.transport: Transport = gpu
+        self.incidents: list[Incident] = []
+        self._gpu = gpu
+        self._old = gpu.fault()  # the kernel keeps the last one for good
+        self._asked = time.monotonic()
+
+    def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
+        """HIGH needs CAP_SYS_NICE and is never taken."""
+        if priority > 0:
+            level = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_NORMAL_HIGH
+        elif priority < 0:
+            level = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_LOW
+        else:
+            level = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_NORMAL_LOW
+        return self._gpu.create_queue(ring_bytes=ring_bytes, priority=level)
+
+    def settle(self) -> None:
+        self._gpu.settle()
+
+    def flush_hdp(self) -> tuple[Packet, ...]:
+        return (HdpFlush(),)
+
+    def after_fence(self) -> tuple[Packet, ...]:
+        return (ProtectedFenceSignal(),)
+
+    def buffers(self) -> tuple[DeviceBuffer, ...]:
+        return ()
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+        if time.monotonic() - self._asked > ASK_SECONDS:
+            self.look()
+
+    def look(self) -> None:
+        self._asked = time.monotonic()
+        try:
+            fault = self._gpu.fault()
+        except DriverError as error:
+            _note(self.incidents, Incident("lost", str(error)))
+            return
+        if fault is not None and fault != self._old:
+            self._old = fault
+            _note(self.incidents, Incident("fault", fault_text(fault), fault))
+
+    def close(self) -> None:
+        """Nothing of its own."""
+
+
+def _note(incidents: list[Incident], incident: Incident) -> None:
+    """Once: a lost device fails every question alike."""
+    if incident not in incidents:
+        incidents.append(incident)
+
+
+def fault_text(fault: MemoryFault) -> str:
+    said = [name for name in ("not_present", "read_only", "no_execute", "imprecise") if getattr(fault, name)]
+    words = ", ".join(name.replace("_", " ") for name in said)
+    if fault.status:
+        words = f"status {fault.status:#x}" + (f", {words}" if words else "")
+    return f"GPU page fault at {fault.va:#x}" + (f" ({words})" if words else "")
+
+
+def _reset_text(reset: GpuReset) -> str:
+    scope = "the whole GPU" if reset.whole_gpu else "a queue"
+    cause = "an ECC error" if reset.ecc else "a hang"
+    return f"{scope} was reset after {cause}" + ("; VRAM was lost" if reset.memory_lost else "")

@@ -1,0 +1,107 @@
+"""Kernels in GPU memory: each once, with its constants patched, as long as a program dispatches it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.backends.amd.device_memory import ALIGNMENT, DeviceMemory
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer
+from zinc_rt.kernels.zrt import Zrt, patched
+from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.kmd.transport import Placement
+from zinc_rt.mem.heaps import BufferHeap
+from zinc_rt.mem.suballocator import align_up
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKernel:
+    """What a dispatch needs of a kernel. `rsrc` are PGM_RSRC1 to 3, `program_va` is 256-byte aligned."""
+
+    name: str
+    program_va: int
+    rsrc: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    buffers: int
+    constants: int
+
+    @property
+    def to_compile(self) -> KernelToCompile:
+        return KernelToCompile(self.program_va, self.rsrc[0], self.rsrc[1], self.threads)
+
+
+KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches
+
+
+class LoadedKernels:
+    """`read(name)` gives a kernel's container, `write(va, bytes)` puts bytes into device memory."""
+
+    def __init__(
+        self, read: Callable[[str], Zrt], memory: DeviceMemory, write: Callable[[int, np.ndarray], None]
+    ) -> None:
+        self.read = read
+        self._memory = memory
+        self._write = write
+        self._loaded: dict[KernelKey, tuple[LoadedKernel, Buffer]] = {}
+        self._users: Counter[KernelKey] = Counter()
+
+    def load(self, keys: Iterable[KernelKey]) -> dict[KernelKey, LoadedKernel]:
+        """Those that are new go into one allocation; `release` gives them up. Raises UnsupportedError for one that
+        needs scratch."""
+        wanted = list(dict.fromkeys(keys))
+        fresh = [(key, self.read(key[0])) for key in wanted if key not in self._loaded]
+        offsets, end = [], 0
+        for (name, _), zrt in fresh:
+            if zrt.scratch_bytes:
+                raise UnsupportedError(
+                    f"kernel {name} needs {zrt.scratch_bytes} bytes of scratch a lane, which graphs do not set up",
+                    next="keep it in registers or LDS",
+                )
+            offsets.append(end)
+            end = align_up(end + len(zrt.image), ALIGNMENT)
+        if fresh:
+            self._put(fresh, offsets, end)
+        self._users.update(wanted)
+        return {key: self._loaded[key][0] for key in wanted}
+
+    def _put(self, fresh: list[tuple[KernelKey, Zrt]], offsets: list[int], size_bytes: int) -> None:
+        images = [patched(zrt, dict(patches)) for (_, patches), zrt in fresh]
+        block = self._memory.block(size_bytes, Placement.VRAM, "kernels")
+        buffers = [
+            self._memory.buffer(block, offset, len(code), BufferHeap.DEVICE_LOCAL, f"kernel {name}")
+            for ((name, _), _), offset, code in zip(fresh, offsets, images, strict=True)
+        ]
+        try:
+            for buffer, code in zip(buffers, images, strict=True):
+                self._write(_va(buffer), np.frombuffer(code, np.uint8))
+        except BaseException:
+            for buffer in buffers:
+                self._memory.free(buffer)
+            raise
+        for (key, zrt), buffer in zip(fresh, buffers, strict=True):
+            kernel = LoadedKernel(
+                key[0],
+                _va(buffer) + zrt.entry_offset,
+                (zrt.rsrc1, zrt.rsrc2, zrt.rsrc3),
+                zrt.workgroup,
+                zrt.buffers,
+                zrt.constant_bytes // 4,
+            )
+            self._loaded[key] = kernel, buffer
+
+    def release(self, keys: Iterable[KernelKey]) -> None:
+        """One user less of each: the memory of those that nobody dispatches any more goes back."""
+        for key in keys:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+                self._memory.free(self._loaded.pop(key)[1])
+
+
+def _va(buffer: Buffer) -> int:
+    assert buffer.gpu_va is not None, buffer.name
+    return buffer.gpu_va

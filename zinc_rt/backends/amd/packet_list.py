@@ -1,0 +1,90 @@
+"""A executable's content on a GPU tier: PM4 packets for one indirect buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from zinc_rt.backends.amd.device_memory import MemoryBlock, NamedRange, Storage
+from zinc_rt.backends.amd.loaded_kernels import KernelKey
+from zinc_rt.backends.amd.stamps import Stamps
+from zinc_rt.backends.amd.stopped_ring import IndirectCode
+from zinc_rt.backends.times import Times
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.exec import Buffer
+from zinc_rt.ir.graph import Node
+from zinc_rt.lower.dispatch_plan import Dispatch
+from zinc_rt.pm4 import gcr
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.packet import Packet
+from zinc_rt.pm4.packets import AcquireMem, EventWrite, Nop
+
+IB_ALIGN_DW = 8  # INFO's ib_size_alignment for compute; allocations start far better aligned
+IB_MAX_DW = (1 << 20) - 1  # 20 bits of INDIRECT_BUFFER
+
+ACQUIRE_CACHES = {  # instructions, scalars, vectors and L2: what the host or another queue may have written
+    Generation.GFX11: gcr.acquire(
+        Generation.GFX11, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL1_INV=1, GL2_INV=1, GL2_WB=1
+    ),
+    Generation.GFX12: gcr.acquire(Generation.GFX12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1, GL2_WB=1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PacketList:
+    """Raw packets, run as they stand; the backend puts a wait for the queue's earlier waves before them, and a
+    cache invalidation. `dispatches`: which of them, by index, are a plan's."""
+
+    packets: tuple[Packet, ...]
+    name: str = "packets"
+    dispatches: Mapping[int, Dispatch] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class AmdExecutable:
+    """What was built of a lowered graph or a packet list: its indirect buffer in GPU memory, replayed as it is."""
+
+    name: str
+    ib: IndirectCode
+    storage: Storage
+    dispatched: tuple[tuple[int, Node | None], ...] = ()  # whose dispatch begins at which dword
+    block: MemoryBlock | None = None  # arguments, grids and temporaries of a graph's dispatches
+    placed: dict[Buffer, list[NamedRange]] = field(default_factory=dict)  # what it keeps in buffers given to it
+    code: Callable[[], dict[str, bytes]] = dict
+    loaded: tuple[KernelKey, ...] = ()  # kernels that it holds
+    stamps: Stamps | None = None  # of a timed program
+
+    def kernels(self) -> dict[str, bytes]:
+        """The machine code it dispatches, by kernel."""
+        return self.code()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that its dispatches are for, each once."""
+        return tuple({id(node): node for _, node in self.dispatched if node is not None}.values())
+
+    def times(self) -> Times:
+        return self.stamps.read() if self.stamps is not None else Times("", False, ())
+
+
+def ib_content(
+    program: PacketList, generation: Generation
+) -> tuple[list[int], tuple[tuple[int, Node | None], ...]]:
+    """The dwords of the buffer, a multiple of IB_ALIGN_DW, and at which of them each dispatch of a node begins.
+
+    Raises UnsupportedError where they are too many.
+    """
+    # a fence orders nothing after it: without the flush two replays submitted in a row would overlap
+    before = (EventWrite.cs_partial_flush(), AcquireMem(ACQUIRE_CACHES[generation]))
+    words = [word for packet in before for word in packet.words(generation)]
+    nodes = []
+    for index, packet in enumerate(program.packets):
+        if index in program.dispatches:
+            nodes.append((len(words), program.dispatches[index].node))
+        words += packet.words(generation)
+    words += Nop().words(generation) * (-len(words) % IB_ALIGN_DW)
+    if len(words) > IB_MAX_DW:
+        raise UnsupportedError(
+            f"{program.name} has {len(words)} dwords, an indirect buffer holds {IB_MAX_DW}", next="split the graph"
+        )
+    return words, tuple(nodes)

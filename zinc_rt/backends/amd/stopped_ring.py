@@ -1,0 +1,277 @@
+"""Look at a ring that stands still: where it stopped, in which packet, and what most likely holds it."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zinc_rt.backends.amd.addresses import AddressMap
+from zinc_rt.backends.amd.hang import FaultState, FenceState, RingState, SubmissionState
+from zinc_rt.backends.amd.page_fault import SimulatedFault
+from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords, Submission
+from zinc_rt.ir.graph import Node
+from zinc_rt.kmd.syscalls import PAGE_BYTES
+from zinc_rt.kmd.transport import DeviceBuffer
+from zinc_rt.pm4.accesses import accesses
+from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
+from zinc_rt.pm4.disassemble import item_texts
+from zinc_rt.pm4.disassemble import lines as disassembled
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.lint import errors, lint
+
+SHOWN_BEFORE = 2  # submissions shown before the one that holds rptr
+SHOWN_DW = 256  # and dwords behind rptr
+IB_SHOWN_LINES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class IndirectCode:
+    """An indirect buffer and the words it was built from."""
+
+    name: str
+    buffer: DeviceBuffer
+    words: tuple[int, ...]
+    offset_bytes: int = 0
+
+    @property
+    def gpu_va(self) -> int:
+        return self.buffer.gpu_va + self.offset_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of the ring that begins at a submission: `words` from `start_dw` on."""
+
+    start_dw: int
+    words: Sequence[int]
+    text: str
+    last_packet: str
+
+
+def ring_state(ring: AmdRing) -> RingState:
+    queue = ring.queue
+    return RingState(
+        ring.name,
+        queue.kind,
+        queue.queue_id,
+        queue.ring.gpu_va,
+        ring.ring_dw,
+        ring.wptr_dw,
+        ctypes.c_uint64.from_address(queue.wptr.host.address).value,
+        ring.rptr_dw,
+        ring.consumed_dw,
+    )
+
+
+def fence_state(ring: AmdRing) -> FenceState:
+    line = ring.timeline
+    seen = line.last_good if line.error is not None else line.seen
+    return FenceState(line.gpu_va, line.memory(), seen, line.submitted, line.guard())
+
+
+def submission_states(ring: AmdRing) -> tuple[SubmissionState, ...]:
+    seen = fence_state(ring).seen
+    return tuple(_submission_state(each, seen, ring.consumed_dw) for each in ring.submissions())
+
+
+def _submission_state(each: Submission, seen: int, consumed_dw: int) -> SubmissionState:
+    if 0 < each.fence_value <= seen:
+        state = "finished"
+    elif each.end_dw <= consumed_dw:
+        state = "fetched"
+    elif each.start_dw < consumed_dw:
+        state = "being fetched"
+    else:
+        state = "not fetched"
+    ib = each.ready.ib
+    called = (ib.name, ib.gpu_va, len(ib.words)) if isinstance(ib, IndirectCode) else ("", 0, 0)
+    return SubmissionState(each.ready.name, each.start_dw, each.end_dw, each.fence_value, state, *called)
+
+
+def stuck_submission(ring: AmdRing) -> Submission | None:
+    """The oldest that has not finished: what holds everything behind it."""
+    seen = fence_state(ring).seen
+    for each in ring.submissions():
+        finished = each.fence_value <= seen if each.fence_value else each.end_dw <= ring.consumed_dw
+        if not finished:
+            return each
+    return None
+
+
+def window(ring: AmdRing, addresses: AddressMap) -> Window:
+    """Around rptr, beginning where a packet surely begins."""
+    known = [each for each in ring.submissions() if each.start_dw >= max(0, ring.wptr_dw - ring.ring_dw)]
+    if not known:
+        return Window(ring.wptr_dw, (), "", "nothing was submitted")
+    rptr = ring.consumed_dw
+    holding = next((i for i, each in enumerate(known) if each.end_dw > rptr), len(known) - 1)
+    start = known[max(0, holding - SHOWN_BEFORE)].start_dw
+    end = min(ring.wptr_dw, max(rptr, start) + SHOWN_DW)
+    words = ring.words(start, end)
+    items = decode_stream(words, ring.generation, keep_going=True)
+    rows = []
+    for line in disassembled(words, ring.generation, symbol=addresses.name):
+        place = start + line.offset
+        mark = "rptr>" if place == rptr else "     "
+        indent = "" if line.first else "  "
+        rows.append(f"{mark} 0x{place % ring.ring_dw:05x}  {line.word:08x}  {indent}{line.text}".rstrip())
+    if rptr == end:
+        rows.append(f"rptr> 0x{rptr % ring.ring_dw:05x}  " + ("(= wptr)" if end == ring.wptr_dw else ""))
+    return Window(start, words, "\n".join(rows), _packet_at(items, rptr - start, ring, addresses))
+
+
+def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, addresses: AddressMap) -> str:
+    """On silicon rptr stops at a bad packet, inside it or behind it, so both sides of it are named."""
+    before = [item for item in items if item.offset < rptr]
+    at = next((item for item in items if item.offset == rptr), None)
+    said = []
+    if before:
+        whole = before[-1].offset + before[-1].length <= rptr
+        said.append(f"{'last read' if whole else 'rptr is inside'}: {one_line(before[-1], ring, addresses)}")
+    if at is not None:
+        said.append(f"next: {one_line(at, ring, addresses)}")
+    return "; ".join(said) or "none read"
+
+
+def one_line(item: DecodedPacket, ring: AmdRing, addresses: AddressMap) -> str:
+    """A packet with those of its fields that are not 0."""
+    texts = item_texts(item, ring.generation, addresses.name)
+    words = [word for index in sorted(texts) for word in texts[index].split()]
+    return " ".join(word for word in words if not word.endswith(("=0", "(0)")))
+
+
+def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addresses: AddressMap) -> str:
+    """The buffer as it lies in memory now; a difference from what was built is said first."""
+    head = f"{ib.name}, {len(words)} dwords at {ib.gpu_va:#x}"
+    changed = [index for index, (now, built) in enumerate(zip(words, ib.words, strict=False)) if now != built]
+    if changed:
+        first = changed[0]
+        head += (
+            f"\nOVERWRITTEN: {len(changed)} dwords differ from what was built, first {first:#06x}: "
+            f"{ib.words[first]:08x} became {words[first]:08x}"
+        )
+    rows: list[str] = []
+    for line in disassembled(words, generation, symbol=addresses.name):
+        if len(rows) == IB_SHOWN_LINES:
+            rows.append(f"… {len(words) - line.offset} dwords more in ib.bin")
+            break
+        rows.append(f"0x{line.offset:04x}  {line.word:08x}  {'' if line.first else '  '}{line.text}".rstrip())
+    return "\n".join([head, *rows])
+
+
+def ib_words(ib: IndirectCode) -> tuple[int, ...]:
+    """From memory where the host reaches it, else as built."""
+    if ib.buffer.mapping is None:
+        return ib.words
+    start = ib.offset_bytes
+    return tuple(ib.buffer.mapping.view[start : start + 4 * len(ib.words)].cast("I"))
+
+
+def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap) -> tuple[str, ...]:
+    """What the linter refuses in the ring's window and in the indirect buffer."""
+    found = []
+    for where, words, is_ib in (("ring", shown.words, False), ("indirect buffer", ib, True)):
+        refused = lint(words, ring.generation, queue=ring.lint_queue, is_ib=is_ib, mapped=addresses.refusal)
+        for each in errors(refused):
+            place = each.offset if is_ib else (shown.start_dw + each.offset) % ring.ring_dw
+            found.append(f"{where} {place:#06x}: {each.rule}: {each.text}")
+    return tuple(found)
+
+
+Seen = Callable[[int, int], tuple[SimulatedFault, Node | None] | None]
+"""(queue id, address of the page): what a simulated device saw, and of which node it was."""
+
+
+def fault_states(
+    ring: AmdRing, addresses: AddressMap, seen: Seen | None = None
+) -> tuple[tuple[FaultState, ...], Node | None]:
+    """Each fault's address as a name, and the submissions in flight whose packets name that page, or at least the
+    allocation; with what a simulated device saw, and the node of the first. What a kernel computes for itself is
+    in no packet."""
+    states, node = [], None
+    for incident in ring.side.incidents:
+        if incident.fault is None:
+            continue
+        va = incident.fault.va
+        region = addresses.at(va) or addresses.near(va)
+        named = _naming(ring, va, PAGE_BYTES)
+        if not named and region is not None:
+            named = _naming(ring, region.va, region.size_bytes)
+        told, its_node = (seen(ring.queue.queue_id, va) if seen is not None else None) or (None, None)
+        node = node or its_node
+        states.append(FaultState(incident.text, va, addresses.describe(va), named, told))
+    return tuple(states), node
+
+
+def _naming(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
+    """Submissions not finished whose packets touch these bytes."""
+    seen = fence_state(ring).seen
+    running = [each for each in ring.submissions() if not 0 < each.fence_value <= seen]
+    distinct = {each.ready: None for each in running}  # a replayed graph is one object, however often it runs
+    named = {ready for ready in distinct if _names(ready, ring, va, size_bytes)}
+    return tuple(each.ready.name for each in running if each.ready in named)
+
+
+def _names(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
+    streams: list[Sequence[int]] = [list(ready.words)]
+    if isinstance(ready.ib, IndirectCode):
+        streams.append(ready.ib.words)
+    return any(
+        access.va < va + size_bytes and va < access.va + access.size_bytes
+        for words in streams
+        for item in decode_stream(words, ring.generation)
+        if not isinstance(item.packet, BadPacket)
+        for access in accesses(item.packet)
+    )
+
+
+def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...]) -> str:
+    """The likeliest reason, in one sentence. Certain knowledge goes before guesses."""
+    if faults:
+        first = faults[0]
+        by = f", named by {', '.join(first.submissions)}" if first.submissions else ""
+        seen = f"; the simulated device saw: {first.seen.summary}" if first.seen is not None else ""
+        return f"{first.text}: {first.allocation}{by}{seen}"
+    if ring.side.incidents:
+        return ring.side.incidents[0].text
+    line = ring.timeline
+    guard = line.guard()
+    if guard is not None:
+        return guard
+    if miscounted := _miscounted(ring):
+        return miscounted
+    if refused:
+        return f"an illegal packet stops the queue: {refused[0]}"
+    in_memory = ctypes.c_uint64.from_address(ring.queue.wptr.host.address).value
+    if in_memory != ring.wptr_dw:
+        return f"wptr's memory holds {in_memory}, {ring.wptr_dw} was stored: something else writes there"
+    if not ring.rptr_is_sane:
+        return f"rptr's memory holds {ring.rptr_dw:#x}, which is past wptr: something else writes there"
+    stuck = stuck_submission(ring)
+    if stuck is None:
+        return "everything submitted has finished"
+    name = stuck.ready.name
+    if ring.consumed_dw <= stuck.start_dw:
+        return (
+            f"rptr stands at the beginning of {name}: its first packet does not end, the doorbell did not arrive, "
+            "or the queue is not scheduled"
+        )
+    if ring.consumed_dw < ring.wptr_dw:
+        return f"the command processor stopped in {name}"
+    return f"all was fetched, but {name} does not finish, or its RELEASE_MEM does not reach the fence"
+
+
+def _miscounted(ring: AmdRing) -> str:
+    """Where wptr went on by another number than its dwords: what lies between was never written."""
+    for each in ring.submissions():
+        moved, dwords = each.end_dw - each.start_dw, each.ready.count_dw
+        if moved != dwords:
+            unit = "; it counts bytes where dwords are meant" if moved == 4 * dwords else ""
+            return f"wptr moved by {moved} for {each.ready.name}, which has {dwords} dwords{unit}"
+    return ""
+
+
+def as_bytes(words: Sequence[int]) -> bytes:
+    return array("I", words).tobytes()

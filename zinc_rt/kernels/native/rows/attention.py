@@ -1,0 +1,109 @@
+"""Attention: nodes to launches of attention.c."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.native.rows.rope import page_sizes
+from zinc_rt.kernels.native.task import Task
+from zinc_rt.kernels.rows.operands import Buffer
+from zinc_rt.kernels.rows.tuning import Tuning
+
+CHUNK = 256  # keys: attention.c's, and canonical-1's
+QUERIES = 16  # of an item, at most: attention.c's
+WIDEST = 2048  # head: attention.c's
+SPLITS = 16  # shares of a query's keys
+ITEMS = 32  # that share a token's work, at most
+PARTIALS_BYTES = 64 << 20  # chunks' results kept at most; beyond, threads share heads and tokens only
+
+
+def attention_launches(
+    node: Node,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    *,
+    out: Buffer,
+    heads: int,
+    kv_heads: int,
+    dims: tuple[int, int, int],
+    scale: float,
+    caches: tuple[str, str | None, str],
+    operands: tuple[str, str, str, str],
+    window: int = 0,
+) -> Iterator[Launch | Sync]:
+    """out f32 [tokens, heads * value_dim]. `dims`: of a key, those of them in the second cache, of a value.
+    `caches`: keys, the rest of the keys or None, values. `operands`: q, position, slot, page table."""
+    q, position, slot, page_table = operands
+    value_dim = dims[2]
+    slots, pages, page_tokens, cache_rows = page_sizes(graph, node, page_table, caches[0])
+    group = heads // kv_heads
+    heads_an_item = min(group, QUERIES)
+    chunks = _chunks(pages * page_tokens, window)
+    partial_bytes = 4 * (value_dim + 2) * heads * chunks * capacity["tokens"]
+    split = chunks > 1 and partial_bytes <= PARTIALS_BYTES
+    partials = Temp("partials", partial_bytes) if split else None
+    splits = min(SPLITS, chunks) if split else 1
+    units = kv_heads * -(-group // heads_an_item)
+    yield Task(  # a few items have all of the work: they are claimed one by one
+        "attention",
+        (
+            Ref(q),
+            *(Ref(name) if name else None for name in caches),
+            Ref(position),
+            Ref(slot),
+            Ref(page_table),
+            out,
+            partials,
+        ),
+        (
+            *(group, kv_heads, *dims, float(scale), window),
+            *(slots, pages, page_tokens, cache_rows),
+            *(heads_an_item, QUERIES // heads_an_item, splits, chunks),
+        ),
+        (min(units * splits, ITEMS), "tokens", 1),
+        most=1,
+    )
+    if partials is not None:
+        yield SYNC
+        yield Launch(
+            "attention_merge", (partials, Ref(position), out), (value_dim, window, chunks), (heads, "tokens", 1)
+        )
+
+
+def _chunks(positions: int, window: int) -> int:
+    """The most that one query sees."""
+    most = -(-positions // CHUNK)
+    return min(most, -(-window // CHUNK) + 1) if window else most
+
+
+def flash_attn(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    q, kv_k, kv_v, position, slot, page_table = node.inputs
+    head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
+    yield from attention_launches(
+        node,
+        graph,
+        capacity,
+        out=Ref(node.outputs[0]),
+        heads=int(node.attrs["heads"]),
+        kv_heads=int(node.attrs["kv_heads"]),
+        dims=(head_dim, 0, value_dim),
+        scale=float(node.attrs["scale"]),
+        caches=(kv_k, None, kv_v),
+        operands=(q, position, slot, page_table),
+        window=int(node.attrs.get("window", 0)),
+    )
+
+
+def _rejects(node: Node, graph: OpGraph) -> str | None:
+    head_dim = int(node.attrs["head_dim"])
+    return None if 0 < head_dim <= WIDEST else f"head_dim is {head_dim}, wanted 1 to {WIDEST}"
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(op, flash_attn, tuning.orderings, rejects=_rejects) for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
+    )

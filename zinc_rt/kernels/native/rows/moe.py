@@ -1,0 +1,50 @@
+"""The router: its projection, then probabilities and the chosen experts. moe.c says how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.native.rows.projections import projection, projection_refusal
+from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
+from zinc_rt.kernels.rows.tuning import Tuning
+
+
+def gate_topk(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+    x, gate_w, bias = node.inputs
+    logits, ids, weights = (Ref(name) for name in node.outputs)
+    experts = int(graph.buffers[gate_w].shape[0])
+    yield from projection(graph, capacity, ordering, Ref(x), gate_w, logits)
+    yield SYNC
+    room = Temp("routing", 4 * 4 * experts * capacity["tokens"])
+    topk = Launch(
+        "moe_topk",
+        (logits, None if bias == ABSENT else Ref(bias), ids, weights, room),
+        (
+            experts,
+            int(node.attrs["k"]),
+            int(node.attrs.get("gating", "softmax") == "softmax"),
+            int(node.attrs.get("renormalise", True)),
+            float(node.attrs.get("scale", 1.0)) or 1.0,  # 0 switches it off, as 1 does
+            int(node.attrs.get("groups", 1)),
+            int(node.attrs.get("groups_used", 1)),
+        ),
+        ("tokens", 1, 1),
+    )
+    yield from as_f32(node, graph, (topk,))
+
+
+def _rejects(node: Node, graph: OpGraph) -> str | None:
+    gate_w = node.inputs[1]
+    return projection_refusal(graph, gate_w) or vector_refusal(node, graph, gate_w)
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(Op.MOE_GATE_TOPK, partial(gate_topk, ordering), frozenset({ordering}), rejects=_rejects)
+        for ordering in sorted(tuning.orderings)
+    )

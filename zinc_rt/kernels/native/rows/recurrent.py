@@ -1,0 +1,157 @@
+"""Recurrences: nodes to launches of convolution.c, delta_net.c and scan.c, in every form of the state.
+
+Plain forms read one buffer and write another. Forms in place have one, whose row s belongs to sequence s. With
+ids, sequence s reads row source[s] and writes row target[s]: every row is read before any is written, so that
+more than one sequence goes through a temporary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import sqrt
+
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.native.rows.table_store import rows_launch
+from zinc_rt.kernels.native.vectors import matrix
+from zinc_rt.kernels.rows.operands import F32, Buffer, last_dim, row_shape
+from zinc_rt.kernels.rows.tuning import Tuning
+
+CONV_CHANNELS = 256  # of an item: convolution.c's
+TAPS = 32  # the most: convolution.c's
+SCAN_CHANNELS = 16  # scan.c's
+VALUES = 16  # rows of a head's state to an item: delta_net.c's
+
+Launches = Iterator[Launch | Sync]
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """recurrent.h's `states`. `scatter`: afterwards, from the temporary to the rows of the targets."""
+
+    buffers: tuple[Buffer | None, ...]
+    sizes: tuple[int, int]
+    scatter: Launch | None = None
+
+
+def _states(
+    node: Node, graph: OpGraph, capacity: Mapping[str, int], state: str, sequence: str, *ids: str
+) -> _States:
+    out = node.outputs[1]
+    rows, row_elements = _rows(graph, capacity, state), row_shape(graph, state)[1]
+    steps = Ref(sequence), Ref(COUNTS)
+    if not ids:
+        made_rows = _rows(graph, capacity, out)
+        return _States((Ref(state), Ref(out), None, None, *steps), (rows, made_rows))
+    source, target = ids
+    sequences = capacity["sequences"]
+    if sequences == 1:
+        return _States((Ref(state), Ref(out), Ref(source), Ref(target), *steps), (rows, rows))
+    made = Temp("state", 4 * sequences * row_elements)
+    return _States(
+        (Ref(state), made, Ref(source), None, *steps),
+        (rows, sequences),
+        rows_launch("store_rows", made, target, Ref(out), row_bytes=4 * row_elements, rows=rows),
+    )
+
+
+def _rows(graph: OpGraph, capacity: Mapping[str, int], state: str) -> int:
+    rows = row_shape(graph, state)[0]
+    return capacity[rows] if isinstance(rows, str) else rows
+
+
+def _scattered(states: _States) -> Launches:
+    if states.scatter is not None:
+        yield SYNC
+        yield states.scatter
+
+
+def conv1d(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
+    x, weight, state, sequence, *ids, bias = node.inputs
+    channels, taps = row_shape(graph, x)[1], last_dim(graph, weight)
+    states = _states(node, graph, capacity, state, sequence, *ids)
+    launch = Launch(
+        "conv1d",
+        (
+            Ref(x),
+            *matrix(graph, weight),
+            None if bias == ABSENT else Ref(bias),
+            Ref(node.outputs[0]),
+            *states.buffers,
+        ),
+        (*states.sizes, channels, taps, int(node.attrs.get("silu", True))),
+        (-(-channels // CONV_CHANNELS), "sequences", 1),
+    )
+    yield launch
+    yield from _scattered(states)
+
+
+def delta_net(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
+    conv_out, beta, alpha, dt_bias, a, state, sequence, *ids = node.inputs
+    k_heads, v_heads, d = (int(node.attrs[name]) for name in ("k_heads", "v_heads", "head_dim"))
+    tokens, columns = capacity["tokens"], row_shape(graph, conv_out)[1]
+    unit = Temp("unit", 4 * tokens * 2 * k_heads * d)
+    gates = Temp("gates", 8 * tokens * v_heads)
+    states = _states(node, graph, capacity, state, sequence, *ids)
+    eps = float(node.attrs["eps"])
+    grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
+    steps = (
+        Launch("delta_unit", (Ref(conv_out), unit), (d, columns, 2 * k_heads, eps), (2 * k_heads, "tokens", 1)),
+        Launch("delta_gates", (Ref(beta), Ref(alpha), Ref(dt_bias), Ref(a), gates), (v_heads,), ("tokens", 1, 1)),
+        SYNC,
+        Launch(
+            "delta_net",
+            (Ref(conv_out), unit, gates, Ref(node.outputs[0]), *states.buffers),
+            (*states.sizes, d, columns, k_heads, v_heads, grouped, 1.0 / sqrt(d)),
+            (-(-d // VALUES), v_heads, "sequences"),
+        ),
+    )
+    yield from steps
+    yield from _scattered(states)
+
+
+def gated_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
+    x, z, weight = node.inputs
+    rows, columns = row_shape(graph, x)
+    size = last_dim(graph, weight)
+    launch = Launch(
+        "gated_norm",
+        (Ref(x), Ref(z), Ref(weight), Ref(node.outputs[0])),
+        (size, float(node.attrs["eps"])),
+        (columns // size, rows, 1),
+    )
+    yield launch
+
+
+def scan(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
+    u, dt, b, c, a, d, state, sequence = node.inputs
+    channels, n = (int(dim) for dim in graph.buffers[a].shape)
+    states = _states(node, graph, capacity, state, sequence)
+    launch = Launch(
+        "scan",
+        (*(Ref(name) for name in (u, dt, b, c)), *matrix(graph, a), Ref(d), Ref(node.outputs[0]), *states.buffers),
+        (*states.sizes, channels, n),
+        (-(-channels // SCAN_CHANNELS), "sequences", 1),
+    )
+    yield launch
+
+
+def _conv_rejects(node: Node, graph: OpGraph) -> str | None:
+    taps = last_dim(graph, node.inputs[1])
+    if taps > TAPS:
+        return f"a convolution of {taps} taps; the kernel takes up to {TAPS}"
+    return None
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    conv = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
+    delta = (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
+    return (
+        *(Entry(op, conv1d, tuning.orderings, F32, rejects=_conv_rejects) for op in conv),
+        *(Entry(op, delta_net, tuning.orderings, F32) for op in delta),
+        Entry(Op.SSM_GATED_NORM, gated_norm, tuning.orderings, F32),
+        Entry(Op.SSM_SCAN, scan, tuning.orderings, F32),
+    )

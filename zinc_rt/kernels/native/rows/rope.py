@@ -1,0 +1,105 @@
+"""What looks up by position: rotation, scales, the paged cache's writes. Nodes to launches of rope.c, kv.c and
+elementwise.c. Positions, slots and pages are data: the blocks hold the tables' sizes, and the kernels check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import Launch, Ref
+from zinc_rt.kernels.native.vectors import matrix
+from zinc_rt.kernels.rows.operands import F32, last_dim, row_shape
+from zinc_rt.kernels.rows.tuning import Tuning
+
+PAGE_TOKENS = 16  # ir.op's default
+MODES = {"neox": 0, "norm": 1}  # rope.h's numbers
+
+
+def page_sizes(graph: OpGraph, node: Node, page_table: str, cache: str) -> tuple[int, int, int, int]:
+    """paging.h's numbers: slots, pages of a slot, tokens of a page, rows of the cache."""
+    slots, pages = (int(dim) for dim in graph.buffers[page_table].shape)
+    page_tokens = int(node.attrs.get("page_tokens", PAGE_TOKENS))
+    return slots, pages, page_tokens, int(graph.buffers[cache].shape[0])
+
+
+def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    x, position, cos, sin = node.inputs
+    tokens, columns = row_shape(graph, x)
+    head_dim = int(node.attrs["head_dim"])
+    yield Launch(
+        "rope",
+        (Ref(x), Ref(position), *matrix(graph, cos), *matrix(graph, sin), Ref(node.outputs[0])),
+        (
+            columns,
+            head_dim,
+            int(node.attrs.get("offset", 0)),
+            last_dim(graph, cos),
+            MODES[str(node.attrs["mode"])],
+            int(graph.buffers[cos].shape[0]),
+        ),
+        (columns // head_dim, tokens, 1),
+    )
+
+
+def norm_rope_kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
+    head_dim = int(node.attrs["head_dim"])
+    tokens, q_columns = row_shape(graph, q)
+    heads = q_columns // head_dim, row_shape(graph, k)[1] // head_dim
+    yield Launch(
+        "norm_rope_kv",
+        (
+            *(Ref(name) for name in (q, k, v)),
+            *(None if name == ABSENT else Ref(name) for name in (q_weight, k_weight)),
+            *matrix(graph, cos),
+            *matrix(graph, sin),
+            *(Ref(name) for name in (position, slot, page_table, kv_k, kv_v, node.outputs[0])),
+        ),
+        (
+            head_dim,
+            last_dim(graph, cos),
+            MODES[str(node.attrs["mode"])],
+            int(graph.buffers[cos].shape[0]),
+            *heads,
+            row_shape(graph, v)[1],
+            float(node.attrs["eps"]),
+            *page_sizes(graph, node, page_table, kv_k),
+        ),
+        (sum(heads) + 1, tokens, 1),
+    )
+
+
+def kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    k, v, position, slot, page_table, kv_k, kv_v = node.inputs
+    tokens, k_columns = row_shape(graph, k)
+    yield Launch(
+        "kv_write",
+        tuple(Ref(name) for name in (k, v, kv_k, kv_v, position, slot, page_table)),
+        (k_columns, row_shape(graph, v)[1], *page_sizes(graph, node, page_table, kv_k)),
+        (tokens, 1, 1),
+    )
+
+
+def row_scale(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    x, position, table = node.inputs
+    rows, columns = row_shape(graph, x)
+    yield Launch(
+        "row_scale",
+        (Ref(x), Ref(node.outputs[0]), Ref(position), Ref(table)),
+        (columns, int(graph.buffers[table].shape[0])),
+        (-(-columns // tuning.columns), rows, 1),
+    )
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    def scaled(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+        return row_scale(tuning, node, graph, capacity)
+
+    return (
+        Entry(Op.ROPE, rope, tuning.orderings, F32),
+        Entry(Op.RMS_NORM_FUSED_ROPE_KV_WRITE, norm_rope_kv_write, tuning.orderings, F32),
+        Entry(Op.KV_WRITE_BATCHED, kv_write, tuning.orderings),
+        Entry(Op.ROW_SCALE, scaled, tuning.orderings, F32),
+    )

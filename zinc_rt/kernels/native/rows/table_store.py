@@ -1,0 +1,49 @@
+"""Tables of rows and of page numbers: nodes to launches of table.c."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph, most
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Temp
+from zinc_rt.kernels.rows.operands import Buffer, row_shape
+from zinc_rt.kernels.rows.tuning import Tuning
+
+
+def rows_launch(kernel: str, source: Buffer, ids: str, target: Buffer, *, row_bytes: int, rows: int) -> Launch:
+    """load_rows: target[s] = source[ids[s]]; store_rows: target[ids[s]] = source[s]; for each sequence s.
+    `rows`: of the side that ids index."""
+    size = (row_bytes & 0xFFFFFFFF, row_bytes >> 32)
+    return Launch(kernel, (source, Ref(ids), target), (*size, rows), ("sequences", 1, 1))
+
+
+def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    """A Temp keeps what the table held, until every entry is known to be good."""
+    entry, value, table = node.inputs
+    before = Temp("before", 4 * (most("entries", capacity) or 0))
+    size = prod(int(dim) for dim in graph.buffers[table].shape)
+    count = Ref(COUNTS, 4 * SYMBOLS.index("entries"))
+    yield Launch("table_store", (Ref(entry), Ref(value), Ref(table), before, count), (size,))
+
+
+def load_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    table, slot = node.inputs
+    rows, elements = row_shape(graph, table)
+    yield rows_launch("load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=4 * elements, rows=int(rows))
+
+
+def store_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    value, slot, table = node.inputs
+    rows, elements = row_shape(graph, table)
+    yield rows_launch("store_rows", Ref(value), slot, Ref(table), row_bytes=4 * elements, rows=int(rows))
+
+
+def rows(tuning: Tuning) -> tuple[Entry, ...]:
+    return (
+        Entry(Op.TABLE_STORE, table_store, tuning.orderings),
+        Entry(Op.LOAD_REQUEST_STATE, load_request_state, tuning.orderings),
+        Entry(Op.STORE_REQUEST_STATE, store_request_state, tuning.orderings),
+    )

@@ -1,0 +1,44 @@
+"""GPU addresses for a client that must choose its own: first fit over free ranges, freed ranges join up."""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from zinc_rt.errors import ZincError
+
+
+class GpuAddresses:
+    """Addresses `first` to `last`, both usable."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first, self.last = first, last
+        self._free = [(first, last + 1)]  # start, end; sorted, never touching
+
+    @property
+    def free_bytes(self) -> int:
+        return sum(end - start for start, end in self._free)
+
+    def take(self, size_bytes: int, align_bytes: int) -> int:
+        for index, (start, end) in enumerate(self._free):
+            va = start + -start % align_bytes
+            if va + size_bytes <= end:
+                pieces = [(start, va), (va + size_bytes, end)]
+                self._free[index : index + 1] = [piece for piece in pieces if piece[0] < piece[1]]
+                return va
+        raise ZincError(
+            f"no {size_bytes} bytes of GPU addresses between {self.first:#x} and {self.last:#x}",
+            next="free buffers, or use larger ones in smaller number",
+        )
+
+    def give_back(self, va: int, size_bytes: int) -> None:
+        end = va + size_bytes
+        if not self.first <= va < end <= self.last + 1 or any(s < end and va < e for s, e in self._free):
+            raise ValueError(f"{va:#x}, {size_bytes} bytes: not taken from here")
+        insort(self._free, (va, end))
+        joined: list[tuple[int, int]] = []
+        for start, stop in self._free:
+            if joined and joined[-1][1] == start:
+                joined[-1] = (joined[-1][0], stop)
+            else:
+                joined.append((start, stop))
+        self._free = joined

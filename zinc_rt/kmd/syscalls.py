@@ -1,0 +1,47 @@
+"""System calls through a Driver, with errors that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from zinc_rt.kmd.driver import Driver
+from zinc_rt.kmd.errors import DriverError
+from zinc_rt.kmd.resources import Ledger
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
+
+PAGE_BYTES = 4096
+KFD_PATH = "/dev/kfd"
+
+
+def send_ioctl(driver: Driver, fd: int, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
+    """Send `record`; it holds the answer afterwards, also where DriverError is raised."""
+    try:
+        driver.ioctl(fd, command.request, record.raw)
+    except OSError as error:
+        raise DriverError(command.name, error.errno or 0, _with_loss(about, error)) from error
+    return record
+
+
+def _with_loss(about: str, error: OSError) -> str:
+    """A device that is gone may say how: the simulated one knows where it left a record."""
+    said = error.strerror or ""
+    if error.errno != errno.ENODEV or said in ("", os.strerror(errno.ENODEV)):
+        return about
+    return f"{about}: {said}" if about else said
+
+
+def open_node(driver: Driver, ledger: Ledger, path: str) -> int:
+    """The fd of a device node, held by `ledger`."""
+    what = f"open {path}" if path == KFD_PATH else "open render node"
+    try:
+        fd = driver.open(path, os.O_RDWR)
+    except OSError as error:
+        raise DriverError(what, error.errno or 0, path if path != KFD_PATH else "") from error
+    ledger.hold("fd", path, lambda: driver.close(fd))
+    return fd
+
+
+def whole_pages_bytes(size_bytes: int) -> int:
+    """Rounded up to whole pages, in bytes."""
+    return size_bytes + -size_bytes % PAGE_BYTES

@@ -1,0 +1,65 @@
+"""Arrays of this process that ioctl arguments point to."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+
+from zinc_rt.kmd.uapi.structs import Struct, StructBytes
+
+
+class HostArray:
+    """Bytes at a fixed `address` for as long as this object lives: keep it alive across the call."""
+
+    __slots__ = ("_store", "address", "size_bytes")
+
+    def __init__(self, content: bytes | bytearray) -> None:
+        self.size_bytes = len(content)
+        self._store = (ctypes.c_char * max(1, len(content))).from_buffer_copy(bytes(content) or b"\0")
+        self.address = ctypes.addressof(self._store)
+
+    def bytes(self) -> bytes:
+        return self._store.raw[: self.size_bytes]
+
+    def record(self, struct: Struct, index: int = 0) -> StructBytes:
+        """A copy of the index-th struct in the array."""
+        start = index * struct.size_bytes
+        return struct.read(self.bytes()[start : start + struct.size_bytes])
+
+    def u32(self) -> tuple[int, ...]:
+        raw = self.bytes()
+        return tuple(int.from_bytes(raw[i : i + 4], "little") for i in range(0, len(raw), 4))
+
+    def u64(self) -> tuple[int, ...]:
+        raw = self.bytes()
+        return tuple(int.from_bytes(raw[i : i + 8], "little") for i in range(0, len(raw), 8))
+
+
+def u32_array(values: Iterable[int]) -> HostArray:
+    return HostArray(b"".join(value.to_bytes(4, "little") for value in values))
+
+
+def u64_array(values: Iterable[int]) -> HostArray:
+    return HostArray(b"".join(value.to_bytes(8, "little") for value in values))
+
+
+def record_array(items: Iterable[StructBytes]) -> HostArray:
+    return HostArray(b"".join(bytes(item.raw) for item in items))
+
+
+def read_host(address: int, size_bytes: int) -> bytes:
+    """Bytes of this process; for a Driver that lives in it or marshals for one that does not."""
+    return ctypes.string_at(address, size_bytes)
+
+
+def write_host(address: int, content: bytes) -> None:
+    ctypes.memmove(address, content, len(content))
+
+
+def store_u32(address: int, value: int) -> None:
+    """One aligned 32-bit store, for device registers."""
+    ctypes.c_uint32.from_address(address).value = value
+
+
+def load_u64(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value

@@ -1,0 +1,161 @@
+"""C structs as tables, and the ioctls that carry them."""
+
+from __future__ import annotations
+
+import struct as packing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_CODES = {"u8": "B", "u16": "H", "s32": "i", "u32": "I", "s64": "q", "u64": "Q"}
+
+
+@dataclass(frozen=True, slots=True)
+class StructField:
+    """`at` places a union's member; without it a field follows the one before, aligned as C does on x86-64.
+
+    `c` is the member's path in the header where it is not the name.
+    """
+
+    name: str
+    kind: str
+    count: int = 1
+    at: int | None = None
+    c: str = ""
+
+    @property
+    def item_bytes(self) -> int:
+        return packing.calcsize("<" + _CODES[self.kind])
+
+    @property
+    def size_bytes(self) -> int:
+        return self.item_bytes * self.count
+
+    @property
+    def c_path(self) -> str:
+        return self.c or self.name
+
+
+def u16(name: str, **more: Any) -> StructField:
+    return StructField(name, "u16", **more)
+
+
+def u32(name: str, **more: Any) -> StructField:
+    return StructField(name, "u32", **more)
+
+
+def s32(name: str, **more: Any) -> StructField:
+    return StructField(name, "s32", **more)
+
+
+def u64(name: str, **more: Any) -> StructField:
+    return StructField(name, "u64", **more)
+
+
+def s64(name: str, **more: Any) -> StructField:
+    return StructField(name, "s64", **more)
+
+
+class Struct:
+    """A C struct or union: fields in order, offsets by C's rules for x86-64."""
+
+    def __init__(self, c_name: str, *fields: StructField) -> None:
+        self.c_name = c_name
+        self.fields: dict[str, StructField] = {}
+        self.offsets: dict[str, int] = {}
+        end = size = 0
+        align = 1
+        for each in fields:
+            offset = each.at if each.at is not None else end + -end % each.item_bytes
+            if each.name in self.fields or offset % each.item_bytes:
+                raise ValueError(f"{c_name}.{each.name}: declared twice, or not aligned")
+            self.fields[each.name], self.offsets[each.name] = each, offset
+            end = offset + each.size_bytes
+            size = max(size, end)
+            align = max(align, each.item_bytes)
+        self.size_bytes = size + -size % align
+
+    def __repr__(self) -> str:
+        return f"<{self.c_name}, {self.size_bytes} bytes>"
+
+    def new(self, **values: int | tuple[int, ...]) -> StructBytes:
+        """Zeroed, then these fields set."""
+        record = StructBytes(self, bytearray(self.size_bytes))
+        for name, value in values.items():
+            record[name] = value
+        return record
+
+    def read(self, raw: bytes | bytearray | memoryview) -> StructBytes:
+        """A copy, as the kernel takes it: what `raw` lacks is zero, what it has beyond this struct is dropped."""
+        body = bytearray(raw[: self.size_bytes])
+        return StructBytes(self, body + bytes(self.size_bytes - len(body)))
+
+
+class StructBytes:
+    """A struct's bytes, its fields by name: `record["queue_id"]`. Arrays of numbers are tuples (`numbers`)."""
+
+    __slots__ = ("raw", "struct")
+
+    def __init__(self, struct: Struct, raw: bytearray) -> None:
+        if len(raw) != struct.size_bytes:
+            raise ValueError(f"{struct.c_name} has {struct.size_bytes} bytes, not {len(raw)}")
+        self.struct = struct
+        self.raw = raw
+
+    def __getitem__(self, name: str) -> int:
+        numbers = self.numbers(name)
+        if len(numbers) != 1:
+            raise ValueError(f"{self.struct.c_name}.{name} is an array: use numbers()")
+        return numbers[0]
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        field = self.struct.fields[name]
+        return packing.unpack_from(f"<{field.count}{_CODES[field.kind]}", self.raw, self.struct.offsets[name])
+
+    def __setitem__(self, name: str, value: int | tuple[int, ...]) -> None:
+        field = self.struct.fields[name]
+        numbers = value if isinstance(value, tuple) else (value,)
+        try:
+            packing.pack_into(f"<{field.count}{_CODES[field.kind]}", self.raw, self.struct.offsets[name], *numbers)
+        except packing.error as error:
+            raise ValueError(f"{self.struct.c_name}.{name} ({field.kind}) cannot hold {value!r}") from error
+
+    def as_dict(self) -> dict[str, int | tuple[int, ...]]:
+        return {name: self.numbers(name) if f.count > 1 else self[name] for name, f in self.struct.fields.items()}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items() if value)
+        return f"{self.struct.c_name}({shown})"
+
+
+# asm-generic/ioctl.h, as x86-64 has it: 8 bits number, 8 bits type, 14 bits size, 2 bits direction
+_NONE, _WRITE, _READ = 0, 1, 2
+_DIRECTIONS = {"": _NONE, "w": _WRITE, "r": _READ, "rw": _WRITE | _READ}
+
+
+def ioc(direction: str, type_: str, number: int, size_bytes: int) -> int:
+    """The kernel's _IOC. `direction` is the caller's: "w" it writes the argument, "r" it reads it back."""
+    return _DIRECTIONS[direction] << 30 | size_bytes << 16 | ord(type_) << 8 | number
+
+
+@dataclass(frozen=True, slots=True)
+class Ioctl:
+    name: str  # the macro's
+    direction: str
+    type_: str
+    number: int
+    struct: Struct
+    request: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        request = ioc(self.direction, self.type_, self.number, self.struct.size_bytes)
+        object.__setattr__(self, "request", request)
+
+
+def by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
+    """The ioctls among a module's names, by what the kernel dispatches on: type and number, never the size."""
+    ioctls = [value for value in declared.values() if isinstance(value, Ioctl)]
+    table = {(each.type_, each.number): each for each in ioctls}
+    if len(table) != len(ioctls):
+        raise ValueError("two ioctls with the same type and number")
+    return table

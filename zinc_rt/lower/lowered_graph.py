@@ -1,0 +1,37 @@
+"""A lowered graph: calls and barriers over logical buffer names, the same for every tier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.kernels.entry import Entry
+from zinc_rt.mem.plan import MemoryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    node: Node
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """What came before has finished and is visible to what follows. `buffers` says why it is here."""
+
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredGraph:
+    """`timed`: each dispatch runs alone, and the tier notes when it began and ended (backends/times.py)."""
+
+    graph: OpGraph
+    plan: MemoryPlan
+    ordering: str
+    steps: tuple[Call | Barrier, ...]
+    timed: bool = False
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Call))

@@ -1,0 +1,362 @@
+"""What an architecture file writes a model with: weights by their GGUF names, values as IR buffers.
+
+Each method adds nodes and returns the name of the buffer that holds the result. Labels are llama.cpp's names
+for the same values, so that traces of both can be laid side by side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.ir.dtypes import ACTIVATION, INDEX
+from zinc_rt.ir.graph import ABSENT, Builder, Dim, OpGraph, Shape, Stage
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.weight import Weight
+from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.hyper import Hyper
+
+DeltaForm = Literal["ids", "inplace", "plain"]
+# fmt: off
+WEIGHT_DTYPES = frozenset({
+    "f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
+    "mxfp4", "tq1_0", "tq2_0", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl",
+    "iq4_xs",
+})
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceLimits:
+    """What a graph is built for: how many requests live at once, and how long each may get."""
+
+    ctx: int
+    slots: int = 1
+    page_tokens: int = 16
+
+    @property
+    def pages_per_slot(self) -> int:
+        return -(-self.ctx // self.page_tokens)
+
+    @property
+    def kv_rows(self) -> int:
+        return self.slots * self.pages_per_slot * self.page_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Departures from the file, each a clamp that reports must name; 0 is none."""
+
+    lm_head_rows: int = 0
+    decode_topk: int = 0  # Qwen hybrids, decode stage only
+    gemma4_attn_scale: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A graph with everything it reads that does not change from token to token."""
+
+    gguf: GGUFFile
+    graph: OpGraph
+    weights: Mapping[str, Weight]  # views of the file
+    constants: Mapping[str, np.ndarray]  # float32 tables
+    limits: SequenceLimits
+    layers: int
+    vocab: int
+    width: int
+
+    @property
+    def architecture(self) -> str:
+        return self.gguf.architecture
+
+
+class ModelBuilder:
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        limits: SequenceLimits,
+        stage: Stage = "both",
+        *,
+        delta_form: DeltaForm = "ids",
+        overrides: Overrides | None = None,
+    ) -> None:
+        self.gguf = gguf
+        self.hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
+        self.limits = limits
+        self.stage = stage
+        self.delta_form = delta_form
+        self.overrides = overrides or Overrides()
+        self.builder = Builder(f"{gguf.architecture}-{stage}", stage)
+        self.weights: dict[str, Weight] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self._read: set[str] = set()  # GGUF names
+        self.width = self.hyper.positive("embedding_length")
+        # Next-token-prediction layers at the end belong to the file but not to the plain forward pass.
+        self.layers = self.hyper.positive("block_count") - self.hyper.integer("nextn_predict_layers", 0)
+        if self.layers <= 0:
+            raise InputError(f"{gguf.path}: block_count leaves {self.layers} layers to run")
+        self.eps = self.hyper.real("attention.layer_norm_rms_epsilon")
+        self._step_buffers()
+
+    # --- buffers -------------------------------------------------------------------------------------------
+
+    def _step_buffers(self) -> None:
+        def step(name: str, *shape: Dim) -> str:
+            return self.builder.buffer(name, shape, INDEX, "step")
+
+        self.builder.buffer("step.counts", (8,), INDEX, "step")  # of SYMBOLS, in their order; the rest is 0
+        self.token_id = step("request[slot].token_id", "tokens")
+        self.position = step("request[slot].position", "tokens")
+        self.slot = step("request[slot].slot", "tokens")
+        self.row = step("request[slot].logit_row", "rows")
+        self._page_table = ""
+
+    @property
+    def page_table(self) -> str:
+        """i32 [slots, pages]. The first who asks has the graph store the step's changes in it."""
+        if not self._page_table:
+            shape = (self.limits.slots, self.limits.pages_per_slot)
+            table = self._page_table = self.builder.buffer("state.page_table", shape, INDEX, "table")
+            entry = self.builder.buffer("step.table_entry", ("entries",), INDEX, "step")
+            value = self.builder.buffer("step.table_value", ("entries",), INDEX, "step")
+            self.node(Op.TABLE_STORE, (entry, value, table), (table,), "table_store")
+            self.builder.node(Op.BARRIER, (table,), ())
+        return self._page_table
+
+    def sequences(self) -> tuple[str, str, str]:
+        """For recurrent state: each token's sequence in this step, each sequence's source and target slot."""
+        return (
+            self.builder.buffer("request[slot].sequence", ("tokens",), INDEX, "step"),
+            self.builder.buffer("request[slot].state_source", ("sequences",), INDEX, "step"),
+            self.builder.buffer("request[slot].state_target", ("sequences",), INDEX, "step"),
+        )
+
+    def state(self, name: str, layer: int, shape: Shape) -> str:
+        return self.builder.buffer(f"state.{name}[{layer}]", shape, ACTIVATION, "state")
+
+    def constant(self, name: str, values: np.ndarray) -> str:
+        name = self.builder.buffer(f"constant.{name}", values.shape, ACTIVATION, "constant")
+        self.constants.setdefault(name, values)
+        return name
+
+    def shape(self, name: str) -> Shape:
+        return self.builder.spec(name).shape
+
+    def value(
+        self, op: Op, inputs: tuple[str, ...], columns: Shape, label: str, *, rows: str = "tokens", **attrs: object
+    ) -> str:
+        """Add a node with one float result of shape (rows, *columns)."""
+        return self.values(op, inputs, ((label, columns, ACTIVATION),), rows=rows, **attrs)[0]
+
+    def values(
+        self,
+        op: Op,
+        inputs: tuple[str, ...],
+        results: tuple[tuple[str, Shape, str], ...],
+        *,
+        rows: str = "tokens",
+        **attrs: object,
+    ) -> tuple[str, ...]:
+        """Add a node with several results, each (label, columns, dtype); the first label names the node."""
+        outputs = tuple(self.activation(label, columns, dtype, rows=rows) for label, columns, dtype in results)
+        self.node(op, inputs, outputs, results[0][0], **attrs)
+        return outputs
+
+    def node(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...], label: str, **attrs: object) -> None:
+        self.builder.node(op, inputs, outputs, layer=_layer_of(label), label=label, **attrs)  # type: ignore[arg-type]
+
+    def activation(self, label: str, columns: Shape, dtype: str = ACTIVATION, *, rows: str = "tokens") -> str:
+        """Declare a value of shape (rows, *columns) under a name of its own."""
+        return self.builder.buffer(self._fresh(label), (rows, *columns), dtype, "activation")
+
+    def _fresh(self, label: str) -> str:
+        stem, _, layer = label.partition("-")
+        base = "act." + re.sub(r"[^a-z0-9_]", "_", stem.lower())
+        suffix = f"[{layer}]" if layer else ""
+        name, again = base + suffix, 1
+        while self.builder.has(name):
+            again += 1
+            name = f"{base}_{again}{suffix}"
+        return name
+
+    # --- weights -------------------------------------------------------------------------------------------
+
+    def has_weight(self, name: str) -> bool:
+        return name in self.gguf.tensors
+
+    def weight(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        optional: bool = False,
+        take: tuple[slice, ...] = (),
+        part: str = "",
+    ) -> str:
+        """The tensor `name` as an operand, ABSENT where it is optional and missing.
+
+        `take` slices leading dimensions of a merged tensor; `part` is then the GGUF name the slice would have
+        had on its own, and `shape` the slice's. Raises InputError for a missing tensor or another shape,
+        UnsupportedError for a type nothing here dequantises.
+        """
+        self._read.add(name)
+        tensor = self.gguf.tensors.get(name)
+        if tensor is None:
+            if optional:
+                return ABSENT
+            raise InputError(
+                f"{self.gguf.path}: tensor {name} is missing", next="the file is incomplete: convert it again"
+            )
+        if tensor.dtype not in WEIGHT_DTYPES:
+            raise UnsupportedError(
+                f"{self.gguf.path}: {name} is {tensor.dtype}",
+                next="convert to one of " + ", ".join(sorted(WEIGHT_DTYPES)),
+            )
+        if len(take) > len(tensor.shape):
+            raise InputError(
+                f"{self.gguf.path}: {name} has {len(tensor.shape)} dimensions, wanted more than {len(take)}"
+            )
+        raw = tensor.data[take] if take else tensor.data
+        whole_rows = len(take) < len(tensor.shape)
+        saw = (*raw.shape[:-1], tensor.shape[-1] if whole_rows else raw.shape[-1])
+        if saw != shape and raw.size and np.prod(saw) == np.prod(shape) and saw[-1] == shape[-1]:
+            saw, raw = shape, raw.reshape(*shape[:-1], raw.shape[-1])  # ggml does not keep dimensions of size one
+        if saw != shape:
+            raise InputError(
+                f"{self.gguf.path}: {name} has shape {saw}, the metadata asks for {shape} (rows, columns)",
+                next="the file contradicts itself: convert it again",
+            )
+        logical = logical_name(part or name)
+        self.weights[logical] = Weight(tensor.dtype, shape, raw)
+        return self.builder.buffer(logical, shape, tensor.dtype, "weight")
+
+    # --- values every architecture needs -------------------------------------------------------------------
+
+    def embed(self, label: str = "embd") -> str:
+        table = self.weight("token_embd.weight", (self.vocab, self.width))
+        return self.value(Op.EMBED, (self.token_id, table), (self.width,), label)
+
+    @property
+    def vocab(self) -> int:
+        tensor = self.gguf.tensors.get("token_embd.weight")
+        if tensor is None or len(tensor.shape) != 2:
+            raise InputError(f"{self.gguf.path}: tensor token_embd.weight is missing or not a matrix")
+        return tensor.shape[0]
+
+    def norm(
+        self, x: str, weight: str | None, label: str, *, size: int | None = None, eps: float | None = None
+    ) -> str:
+        """RMS norm of whole rows, or of heads of `size`; `weight` is a GGUF name, None for none."""
+        columns = self.shape(x)[1:]
+        size = size or int(columns[-1])
+        operand = ABSENT if weight is None else self.weight(weight, (size,))
+        return self.value(Op.RMS_NORM, (x, operand), columns, label, eps=eps or self.eps, size=size)
+
+    def linear(
+        self, x: str, name: str, out: int, label: str, *, take: tuple[slice, ...] = (), part: str = ""
+    ) -> str:
+        """Projection by `<name>.weight`, with `<name>.scale` and `<name>.bias` where the file has them."""
+        width = int(self.shape(x)[-1])
+        weight = self.weight(f"{name}.weight", (out, width), take=take, part=part and f"{part}.weight")
+        bias = self.weight(f"{name}.bias", (out,), optional=True, take=take, part=part and f"{part}.bias")
+        scale = self.weight(f"{name}.scale", (1,), optional=True)
+        return self.value(Op.MATMUL, (x, weight, bias, scale), (out,), label)
+
+    def add(self, a: str, b: str, label: str) -> str:
+        return self.value(Op.ADD, (a, b), self.shape(a)[1:], label)
+
+    def scale(self, x: str, factor: float, label: str, weight: str = ABSENT) -> str:
+        return self.value(Op.SCALE, (x, weight), self.shape(x)[1:], label, factor=float(np.float32(factor)))
+
+    def slice(self, x: str, label: str, *, group: int, offset: int, size: int) -> str:
+        columns = int(self.shape(x)[-1]) // group * size
+        return self.value(Op.SLICE, (x,), (columns,), label, group=group, offset=offset, size=size)
+
+    def rope(
+        self, x: str, tables: tuple[str, str], label: str, *, head_dim: int, mode: str, offset: int = 0
+    ) -> str:
+        return self.value(
+            Op.ROPE,
+            (x, self.position, *tables),
+            self.shape(x)[1:],
+            label,
+            head_dim=head_dim,
+            mode=mode,
+            offset=offset,
+        )
+
+    def barrier(self, *buffers: str, layer: int) -> None:
+        self.builder.node(Op.BARRIER, buffers, (), layer=layer)
+
+    def head(self, x: str, *, softcap: float = 0.0) -> None:
+        """Final norm, vocabulary logits of the wanted rows, greedy token."""
+        x = self.norm(x, "output_norm.weight", "result_norm")
+        tied = not self.has_weight("output.weight")
+        table = "token_embd.weight" if tied else "output.weight"
+        vocab = self.vocab
+        first: tuple[slice, ...] = ()
+        if 0 < self.overrides.lm_head_rows < vocab:
+            vocab, first = self.overrides.lm_head_rows, (slice(0, self.overrides.lm_head_rows),)
+        weight = self.weight(table, (vocab, self.width), take=first, part="output.weight" if first else "")
+        bias = self.weight("output.bias", (vocab,), optional=True, take=first)
+        logits = self.builder.buffer("request[slot].logits", ("rows", vocab), ACTIVATION, "output")
+        if softcap:
+            raw = self.value(Op.LM_HEAD, (x, weight, self.row, bias), (vocab,), "result_output_raw", rows="rows")
+            self.node(Op.SOFTCAP, (raw,), (logits,), "result_output", cap=softcap)
+        else:
+            self.node(Op.LM_HEAD, (x, weight, self.row, bias), (logits,), "result_output")
+        token = self.builder.buffer("request[slot].next_token", ("rows",), INDEX, "output")
+        nonfinite = self.builder.buffer("request[slot].nonfinite", ("rows",), INDEX, "output")
+        self.node(Op.ARGMAX, (logits,), (token, nonfinite), "next_token")
+
+    def model(self) -> Model:
+        self._check_all_read()
+        return Model(
+            gguf=self.gguf,
+            graph=self.builder.build(),
+            weights=self.weights,
+            constants=self.constants,
+            limits=self.limits,
+            layers=self.layers,
+            vocab=self.vocab,
+            width=self.width,
+        )
+
+    def _check_all_read(self) -> None:
+        """A bias or scale that nothing applies would change every number. Whole matrices may lie unused: files
+        hold spare ones, and those of next-token-prediction layers."""
+        for name in sorted(set(self.gguf.tensors) - self._read):
+            layer = re.match(r"blk\.(\d+)\.", name)
+            if name.endswith((".bias", ".scale")) and (layer is None or int(layer[1]) < self.layers):
+                raise UnsupportedError(
+                    f"{self.gguf.path}: nothing in {self.hyper.architecture} applies the tensor {name}",
+                    next="convert without it, or with a converter that folds it into the weights",
+                )
+
+
+_GLOBAL = {"token_embd.weight": "model.embed_table", "output.weight": "model.lm_head_weight"}
+_GROUPS = ("attn", "ffn", "ssm")
+
+
+def logical_name(gguf_name: str) -> str:
+    """`blk.3.attn_q.weight` -> `model.attn.q_weight[3]`."""
+    if gguf_name in _GLOBAL:
+        return _GLOBAL[gguf_name]
+    match = re.match(r"blk\.(\d+)\.(.+)", gguf_name)
+    if not match:
+        return "model." + gguf_name.replace(".", "_")
+    layer, rest = match.groups()
+    group, _, stem = rest.partition("_")
+    if group not in _GROUPS or not stem:
+        group, stem = "layer", rest
+    return f"model.{group}.{stem.replace('.', '_')}[{layer}]"
+
+
+def _layer_of(label: str) -> int | None:
+    _, _, layer = label.partition("-")
+    return int(layer) if layer else None

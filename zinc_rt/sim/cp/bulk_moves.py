@@ -1,0 +1,66 @@
+"""Copies and fills in pieces, so that no packet holds the device's thread for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from zinc_rt.sim.interfaces import AccessKind, AddressSpace
+
+PIECE_BYTES = 4 << 20
+PAGE_BYTES = 4096
+
+
+def copy(space: AddressSpace, destination: int, source: int, size_bytes: int) -> Callable[[], bool]:
+    """A function to call until it returns True. Overlapping ranges: as if upwards, piece by piece."""
+    done = 0
+
+    def advance() -> bool:
+        nonlocal done
+        piece = min(PIECE_BYTES, size_bytes - done)
+        if piece:
+            _copy_piece(space, destination + done, source + done, piece)
+        done += piece
+        return done >= size_bytes
+
+    return advance
+
+
+def fill(space: AddressSpace, destination: int, pattern: bytes, size_bytes: int) -> Callable[[], bool]:
+    """`pattern` repeated over the range; the last one may be cut."""
+    done = 0
+    piece_bytes = PIECE_BYTES - PIECE_BYTES % len(pattern)
+
+    def advance() -> bool:
+        nonlocal done
+        piece = min(piece_bytes, size_bytes - done)
+        if piece:
+            write(space, destination + done, (pattern * (piece // len(pattern) + 1))[:piece])
+        done += piece
+        return done >= size_bytes
+
+    return advance
+
+
+def write(space: AddressSpace, va: int, data: bytes) -> None:
+    """Any size, across allocations. Raises Fault with the pages before the bad one written, as DMA leaves them."""
+    try:
+        space.view(va, len(data), AccessKind.WRITE)[:] = data
+    except ValueError:
+        for start, end in _pages(va, len(data)):
+            space.write(va + start, data[start:end])
+
+
+def _copy_piece(space: AddressSpace, destination: int, source: int, size_bytes: int) -> None:
+    try:
+        read = space.view(source, size_bytes, AccessKind.READ)
+        space.view(destination, size_bytes, AccessKind.WRITE)[:] = read
+    except ValueError:
+        for start, end in _pages(destination, size_bytes):
+            space.write(destination + start, space.read(source + start, end - start))
+
+
+def _pages(va: int, size_bytes: int) -> list[tuple[int, int]]:
+    """(start, end) of each page's part, from `va`."""
+    cuts = [0, *range(PAGE_BYTES - va % PAGE_BYTES, size_bytes, PAGE_BYTES), size_bytes]
+    return list(pairwise(cuts))

@@ -1,0 +1,284 @@
+"""The command processor: takes queues, runs their packets, in a thread of its own or step by step.
+
+    processor = CommandProcessor(kmd, generation=Generation.GFX12)
+    processor.start()
+    processor.attach(queue)
+    processor.ring(queue, wptr)             # from any thread, never blocks for long
+    processor.detach(queue, 2.0)            # False: it hangs and cannot be taken off
+
+The driver side is called without any lock of the CP held, so it may call back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.cp.channel import Channel
+from zinc_rt.sim.cp.compute import ComputeChannel
+from zinc_rt.sim.cp.device_state import DeviceState
+from zinc_rt.sim.cp.execute import EXECUTE
+from zinc_rt.sim.cp.scheduler import Scheduler
+from zinc_rt.sim.cp.sdma import SdmaChannel
+from zinc_rt.sim.facts import DEFAULT, Behaviour
+from zinc_rt.sim.interfaces import Fault, HardwareQueue, Kmd, QueueKind, QueueState
+from zinc_rt.sim.shader_engine import NoShaderEngine, ShaderEngine
+
+SPIN_SECONDS = 200e-6  # looking for doorbells after the last activity, before sleeping (design §5)
+SLEEP_SECONDS = 1e-3
+WAIT_SLEEP_SECONDS = 50e-6  # between looks at memory that a queue waits for, growing to SLEEP_SECONDS
+HARDWARE_QUEUES = 8  # compute slots MES schedules on with amdgpu.user_queue=2 on gfx12 (userq.md §3)
+
+CHANNELS: dict[QueueKind, Callable[[HardwareQueue, DeviceState, int], Channel]] = {
+    QueueKind.KFD_COMPUTE: partial(ComputeChannel, EXECUTE),
+    QueueKind.USERQ_COMPUTE: partial(ComputeChannel, EXECUTE),
+    QueueKind.KFD_SDMA: SdmaChannel,
+}
+
+
+class CommandProcessor:
+    """One device's. `poll`, if there is one, is called from the CP's thread between turns, at least every
+    millisecond: a place to look at doorbells in shared memory, and ring."""
+
+    def __init__(
+        self,
+        kmd: Kmd,
+        *,
+        generation: Generation = Generation.GFX12,
+        engine: ShaderEngine | None = None,
+        reorder_seed: int | None = None,
+        hardware_queues: int = HARDWARE_QUEUES,
+        behaviour: Behaviour = DEFAULT,
+        consulted: Consulted | None = None,
+        poll: Callable[[], object] | None = None,
+    ) -> None:
+        self.device = DeviceState(
+            kmd,
+            generation=generation,
+            engine=engine or NoShaderEngine(),
+            reorder_seed=reorder_seed,
+            behaviour=behaviour,
+            consulted=consulted,
+        )
+        self._scheduler = Scheduler(hardware_queues)
+        self._channels: dict[int, Channel] = {}  # by id(queue): queue ids repeat between processes
+        self._off: dict[int, Channel] = {}  # taken off the hardware, with their state
+        self._lock = threading.RLock()
+        self._rung = threading.Event()
+        self._poll = poll
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._numbers = 0
+
+    @property
+    def engine(self) -> ShaderEngine:
+        return self.device.engine
+
+    # --- queues -----------------------------------------------------------------------------------------------
+
+    def attach(self, queue: HardwareQueue) -> None:
+        """Put a queue on the hardware: a new one, or one that was detached, which goes on where it stood."""
+        with self._lock:
+            if id(queue) in self._channels:
+                return
+            for gone in [each.queue for each in self._off.values() if each.queue.state is QueueState.DESTROYED]:
+                self.forget(gone)
+            channel = self._off.pop(id(queue), None)
+            if channel is None or channel.queue is not queue:
+                self._numbers += 1
+                channel = CHANNELS[queue.kind](queue, self.device, self._numbers)
+            queue.state = QueueState.ACTIVE if queue.state is QueueState.EVICTED else queue.state
+            self._channels[id(queue)] = channel
+            self._scheduler.add(channel)
+            if len(self._channels) > self._scheduler.slots:
+                self.device.consulted.mark("more queues than slots")
+            if queue.doorbell > channel.ring.wptr * channel.UNIT:
+                channel.rung(queue.doorbell)
+        self._rung.set()
+
+    def detach(self, queue: HardwareQueue, timeout_seconds: float) -> bool:
+        """Take a queue off at a packet boundary. False: it hangs, or does not come to a boundary in time.
+
+        Either way it runs no further. Its state is kept for a later attach until `forget`.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            with self._lock:
+                channel = self._channels.get(id(queue))
+                if channel is None:
+                    return queue.state is not QueueState.HUNG
+                stopped = queue.state is QueueState.HUNG
+                if stopped or channel.preemptible() or time.monotonic() >= deadline:
+                    clean = not stopped and channel.preemptible()
+                    self._take_off(channel)
+                    return clean
+                self._round()  # the CP's thread may be waiting for the caller
+            time.sleep(WAIT_SLEEP_SECONDS)
+
+    def forget(self, queue: HardwareQueue) -> None:
+        """The queue is destroyed: drop what is kept of it."""
+        with self._lock:
+            channel = self._channels.get(id(queue))
+            if channel is not None:
+                self._take_off(channel)
+            channel = self._off.pop(id(queue), None)
+            if channel is None:
+                return
+            channel.detached()
+            spaces = [other.space for other in (*self._channels.values(), *self._off.values())]
+            if all(space is not channel.space for space in spaces):
+                self.device.forget(channel.space)
+
+    def ring(self, queue: HardwareQueue, value: int | None = None) -> None:
+        """A doorbell: the new write pointer, in the queue's unit; without `value` it is in `queue.doorbell`.
+
+        Without effect on a queue that is not attached.
+        """
+        with self._lock:
+            if value is None:
+                value = queue.doorbell
+            queue.doorbell = value
+            channel = self._channels.get(id(queue))
+            if channel is None:
+                return
+            self._check_published(channel, value)
+            channel.rung(value)
+        self._rung.set()
+
+    def waiting_for(self, queue: HardwareQueue) -> str:
+        """What the queue stands at, for a hang report: "" where it is idle, gone or running."""
+        with self._lock:
+            channel = self._channels.get(id(queue))
+            if channel is None:
+                return ""
+            if channel.wait is not None:
+                frame, position = channel.at
+                return f"waits at {frame.place(position)} for {channel.wait.text}"
+            if channel.pending.busy():
+                return f"waits for {channel.pending.oldest()}"
+            if channel.ring.available() > 0:
+                return f"at {channel.ring.place(channel.ring.position)}, {channel.ring.available()} dwords to go"
+            return ""
+
+    # --- running ----------------------------------------------------------------------------------------------
+
+    def step(self, budget: int) -> int:
+        """Up to about `budget` packets, by turns, in the caller's thread. How many ran: 0, nothing can go on."""
+        total = 0
+        while total < budget:
+            with self._lock:
+                used = self._round(budget - total)
+            self.device.messages.deliver()
+            if not used:
+                break
+            total += used
+        return total
+
+    def start(self) -> None:
+        """Run in a thread until `close`."""
+        if self._thread is None:
+            self._closing = False
+            thread = threading.Thread(target=self._run, name="command processor", daemon=True)
+            thread.start()  # Ctrl-C may arrive in here: close() joins only what has started
+            self._thread = thread
+
+    def close(self) -> None:
+        """Stop the thread; queues stay attached and stand still."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._closing = True
+        self._rung.set()
+        if thread is not threading.current_thread():
+            thread.join()
+
+    def _round(self, budget: int = 1 << 30) -> int:
+        total = 0
+        for channel, fuel, fresh in self._scheduler.turn():
+            if fresh:
+                self._mapped(channel)
+            try:
+                total += channel.run(min(fuel, budget - total))
+            except Exception as error:
+                if self._thread is None:
+                    raise  # stepped by a test: it is to see it
+                channel.broken(error)
+                total += 1
+            self._scheduler.used(channel)
+            if total >= budget:
+                break
+        return total
+
+    def _run(self) -> None:
+        quiet_since = time.monotonic()
+        sleep = WAIT_SLEEP_SECONDS
+        while not self._closing:
+            self._rung.clear()
+            if self._poll is not None:
+                self._poll()
+            with self._lock:
+                used = self._round()
+                attached = bool(self._channels)
+                unfinished = any(channel.pending.busy() for channel in self._channels.values())
+                waiting = any(channel.has_work() for channel in self._channels.values())
+            self.device.messages.deliver()
+            if used:
+                quiet_since, sleep = time.monotonic(), WAIT_SLEEP_SECONDS
+                if unfinished:
+                    time.sleep(WAIT_SLEEP_SECONDS)  # who wants the lock gets it: a long dispatch never lets go
+                continue
+            if time.monotonic() - quiet_since < SPIN_SECONDS:
+                time.sleep(0)
+                continue
+            if self._sleep(sleep, waiting=waiting, attached=attached):
+                quiet_since, sleep = time.monotonic(), WAIT_SLEEP_SECONDS
+            sleep = min(2 * sleep, SLEEP_SECONDS)
+
+    def _sleep(self, seconds: float, *, waiting: bool, attached: bool) -> bool:
+        """Until something is rung (True), or for about as long as that. Costs as little as can be."""
+        if self._poll is None or not attached:
+            return self._rung.wait(seconds if waiting else None)
+        time.sleep(seconds)  # an Event's wait costs a third more, and doorbells come through `poll` anyway
+        while not (waiting or self._rung.is_set() or self._closing):
+            self._poll()
+            if seconds < SLEEP_SECONDS:
+                break
+            time.sleep(seconds)
+        return self._rung.is_set()
+
+    # --- details ----------------------------------------------------------------------------------------------
+
+    def _take_off(self, channel: Channel) -> None:
+        self._scheduler.remove(channel)
+        del self._channels[id(channel.queue)]
+        self._off[id(channel.queue)] = channel
+
+    def _mapped(self, channel: Channel) -> None:
+        """A queue that gets a slot again: the firmware reads the write pointer from memory (kfd.md §3)."""
+        value = self._wptr(channel)
+        if value is not None:
+            channel.mapped(value)
+
+    def _check_published(self, channel: Channel, value: int) -> None:
+        """The order is packets, write pointer, doorbell: the memory must hold at least what is rung."""
+        held = self._wptr(channel)
+        if held is not None and held < value:
+            channel.finding(
+                "wptr-not-published",
+                f"doorbell {value} of queue {channel.queue.queue_id}, but its write pointer in memory is {held}: "
+                "write it before the doorbell",
+                once="wptr",
+            )
+
+    @staticmethod
+    def _wptr(channel: Channel) -> int | None:
+        if not channel.queue.wptr_va:
+            return None
+        try:
+            return int.from_bytes(channel.space.read(channel.queue.wptr_va, 8), "little")
+        except Fault:
+            return None  # found out by whoever checks the queue's buffers

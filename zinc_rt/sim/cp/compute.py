@@ -1,0 +1,126 @@
+"""The PM4 queues of the compute engine: decode, check, execute; read pointer in dwords, wrapped at the ring."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.sim.cp.channel import Channel
+from zinc_rt.sim.cp.decode import PacketForm, PacketForms
+from zinc_rt.sim.cp.device_state import DeviceState
+from zinc_rt.sim.cp.fetch import FetchFrame
+from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.cp.register_file import RegisterFile
+from zinc_rt.sim.interfaces import HardwareQueue
+from zinc_rt.sim.tables.layout import reserved
+
+
+class ComputeChannel(Channel):
+    """A KFD or user queue that takes PM4."""
+
+    def __init__(
+        self,
+        execute: Mapping[int, Callable[[ComputeChannel, Any], None]],
+        queue: HardwareQueue,
+        device: DeviceState,
+        number: int,
+    ) -> None:
+        """`execute`: what each packet does, by opcode. One that is not there stops the queue."""
+        super().__init__(queue, device, number)
+        self._forms = PacketForms(execute, device.generation)
+        self.registers = RegisterFile(device.generation)
+        self.atomic_return = 0
+
+    def _execute(self, frame: FetchFrame, index: int) -> bool:
+        words = frame.words
+        form = self._forms.of(words[index])
+        if form.dwords > len(words) - index:
+            if not self.refill(frame, form.dwords):
+                return False
+            words, index = frame.words, 0
+        packet = form.view(words, index)
+        self.history.append((frame, frame.position, form.row.name))
+        frame.position += form.dwords
+        self.device.consulted.mark(form.mark)
+        if packet.odd:
+            self._unusual(form, packet, words[index : index + form.dwords])
+        if form.run is None:
+            raise Illegal(f"{form.row.name} is not simulated: this device does not know what it does")
+        form.run(self, packet)
+        return True
+
+    # --- memory the CP touches itself --------------------------------------------------------------------------
+
+    def aligned(self, va: int, size_bytes: int) -> int:
+        """The low bits that the packet has no room for are dropped (pm4.md §3.15)."""
+        if va & size_bytes - 1:
+            self.finding(
+                "alignment", f"{self.label()}: 0x{va:x} is not {size_bytes}-byte aligned, the low bits are dropped"
+            )
+        return va & -size_bytes
+
+    def read(self, va: int, size_bytes: int) -> int:
+        """4 or 8 bytes, as a hazard-tracked access."""
+        value = int.from_bytes(self.space.read(va, size_bytes), "little")
+        self.touched(reads=((va, size_bytes),))
+        return value
+
+    def write(self, va: int, data: bytes) -> None:
+        self.space.write(va, data)
+        self.touched(writes=((va, len(data)),))
+        for frame in self.frames[1:]:
+            fetched = frame.va(frame.base + len(frame.words))
+            if va < fetched and va + len(data) > frame.va(frame.position):
+                self.finding(
+                    "written-after-fetch",
+                    f"{self.label()} writes to 0x{va:x}, in the indirect buffer it runs from: the CP may have "
+                    "fetched that before",
+                    once=frame.va(0),
+                )
+
+    def write_register(self, address: int, value: int) -> None:
+        unusual = self.registers.write(address, value)
+        if unusual is not None:
+            self.finding("register-unknown", f"{self.label()}: {unusual}", once=address)
+
+    def unverified(self, rule: str, sentence: str) -> None:
+        self.finding(rule, f"{self.label()}: {sentence}", once=sentence)
+
+    # --- what is odd about a packet -----------------------------------------------------------------------------
+
+    def _unusual(self, form: PacketForm, packet: Any, words: Sequence[int]) -> None:
+        name = form.row.name
+        for dword, free in reserved(form.row, form.dwords, self.generation).items():
+            extra = words[dword] & free
+            if extra:
+                rule = "predicate" if dword == 0 and extra & 1 else "reserved-bits"
+                self.finding(
+                    rule,
+                    f"{self.label()}: dword {dword} has reserved bits {extra:#x} set",
+                    once=(name, dword, extra),
+                )
+        for field in form.row.fields:
+            value, allowed = getattr(packet, field.name), field.allowed(self.generation)
+            if value is not None and allowed is not None and value not in allowed:
+                self.finding(
+                    "value" if field.complete else "value-unverified",
+                    f"{self.label()}: {field.name} = {value:#x} has no known meaning on "
+                    f"{self.generation.name.lower()}",
+                    once=(name, field.name, value),
+                )
+
+    # --- pointers ------------------------------------------------------------------------------------------------
+
+    def _write_rptr(self, position: int) -> None:
+        """32 bits, wrapped (pm4.md §1.3); a user queue's is 64 bits wide (userq.md §4), the upper half 0."""
+        va = self.queue.rptr_va
+        if va:
+            self.space.write(va, struct.pack("<Q" if self.is_user else "<I", position % self.ring.size_dw))
+
+    def packet_dwords(self, header: int) -> int:
+        return (header >> 16 & 0x3FFF) + 2 if header >> 30 == 3 else 1
+
+    def _disassembled_as(self) -> Generation | None:
+        return self.generation

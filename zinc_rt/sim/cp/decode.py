@@ -1,0 +1,73 @@
+"""Which packet a header announces, by this device's own tables: its size, the view that reads it, what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.pm4.opcodes import OTHER_ENGINES  # names for reports of what stops the queue either way
+from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.tables.layout import MakeView, PacketRow, view
+from zinc_rt.sim.tables.packets import ONE_DWORD_NOP, ROWS
+
+KEPT = 4096  # headers remembered: a stream of ever new sizes must not grow without end
+_BY_OPCODE: Mapping[int, tuple[PacketRow, ...]] = {
+    each.opcode: tuple(other for other in ROWS if other.opcode == each.opcode) for each in ROWS
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PacketForm:
+    """A packet of one size. `run` is None where the device does not know what it does."""
+
+    row: PacketRow
+    dwords: int
+    view: MakeView
+    run: Callable[[Any, Any], None] | None
+    mark: str
+
+
+class PacketForms:
+    """`run`: what each packet does, by opcode."""
+
+    def __init__(self, run: Mapping[int, Callable[[Any, Any], None]], generation: Generation) -> None:
+        self.generation = generation
+        self._run = run
+        self._kept: dict[int, PacketForm] = {}
+
+    def of(self, header: int) -> PacketForm:
+        """Raises Illegal for a header the compute engine stops at."""
+        form = self._kept.get(header >> 8)
+        if form is None:
+            form = self._found(header)
+            if len(self._kept) < KEPT:
+                self._kept[header >> 8] = form
+        return form
+
+    def _found(self, header: int) -> PacketForm:
+        if header >> 30 != 3:
+            raise Illegal(f"type: {_type_text(header)}")
+        opcode, count = header >> 8 & 0xFF, header >> 16 & 0x3FFF
+        length = 1 if header >> 8 == ONE_DWORD_NOP else count + 2
+        rows = _BY_OPCODE.get(opcode)
+        if rows is None:
+            if opcode in OTHER_ENGINES:
+                raise Illegal(f"other-engine: {OTHER_ENGINES[opcode]} is a packet of another engine")
+            raise Illegal(f"opcode: opcode {opcode:#04x} is no packet")
+        for row in rows:
+            if row.takes(length):
+                if self.generation not in row.on:
+                    chip = self.generation.name.lower()
+                    raise Illegal(f"generation: {row.name} is not a compute packet of {chip}")
+                made = view(row, length, self.generation)
+                return PacketForm(row, length, made, self._run.get(opcode), f"packet {row.name}")
+        sizes = ", ".join(f"{row.name} has {row.sizes_text()}" for row in rows)
+        raise Illegal(f"count: count {count} makes {length} dwords: {sizes}")
+
+
+def _type_text(header: int) -> str:
+    if header >> 30 == 2:
+        return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
+    return f"{header:#010x} is no packet header: it has type {header >> 30}, wanted 3"

@@ -1,0 +1,73 @@
+"""What the queues of one device share: the way to the driver side, the shader engine, what has finished."""
+
+from __future__ import annotations
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.cp.clocks import Clock, Flags, join
+from zinc_rt.sim.cp.hazards import AccessRecord, Hazards
+from zinc_rt.sim.cp.kmd_messages import KmdMessages
+from zinc_rt.sim.cp.read_caches import Caches
+from zinc_rt.sim.facts import DEFAULT, Behaviour
+from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Kmd, Severity
+from zinc_rt.sim.shader_engine import ShaderEngine
+
+
+class DeviceState:
+    """`published` is what the host may know: the clocks of all fences that have fired."""
+
+    def __init__(
+        self,
+        kmd: Kmd,
+        *,
+        generation: Generation,
+        engine: ShaderEngine,
+        reorder_seed: int | None,
+        behaviour: Behaviour = DEFAULT,
+        consulted: Consulted | None = None,
+    ) -> None:
+        self.kmd = kmd
+        self.messages = KmdMessages(kmd)
+        self.generation = generation
+        self.engine = engine
+        self.reorder_seed = reorder_seed
+        self.behaviour = behaviour
+        self.consulted = consulted or Consulted()
+        self.flags = Flags()
+        self.published: Clock = {}
+        self._hazards: dict[int, Hazards] = {}
+        self._caches: dict[int, Caches] = {}
+        self._spaces: dict[int, AddressSpace] = {}  # keeps ids from being used again
+        self._issues = 0
+
+    def issue(self) -> int:
+        """Numbers the packets of all queues in the order the CP came to them."""
+        self._issues += 1
+        return self._issues
+
+    def publish(self, clock: Clock) -> None:
+        self.published = join(self.published, clock)
+
+    def hazards(self, space: AddressSpace) -> Hazards:
+        found = self._hazards.get(id(space))
+        if found is None:
+            found = self._hazards[id(space)] = Hazards(self.generation, self._report)
+            self._spaces[id(space)] = space
+        return found
+
+    def caches(self, space: AddressSpace) -> Caches:
+        found = self._caches.get(id(space))
+        if found is None:
+            found = self._caches[id(space)] = Caches(space, self.generation, self.reorder_seed)
+        return found
+
+    def forget(self, space: AddressSpace) -> None:
+        """No queue of that space is left."""
+        self._hazards.pop(id(space), None)
+        self._caches.pop(id(space), None)
+        self._spaces.pop(id(space), None)
+
+    def _report(self, later: AccessRecord, rule: str, sentence: str) -> None:
+        self.messages.finding(
+            DeviceFinding(Severity.FINDING, rule, later.queue_id, later.position, sentence, later.packet_va)
+        )

@@ -1,0 +1,29 @@
+"""The comparisons of WAIT_REG_MEM and its kin: unsigned, number 0 to 6 (pm4.md §3.6)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+
+from zinc_rt.sim.cp.interruptions import Illegal
+
+
+def _always(value: int, reference: int) -> bool:
+    return True
+
+
+FUNCTIONS: Mapping[int, Callable[[int, int], bool]] = {
+    0: _always,
+    1: operator.lt,
+    2: operator.le,
+    3: operator.eq,
+    4: operator.ne,
+    5: operator.ge,
+    6: operator.gt,
+}
+
+
+def function(number: int) -> Callable[[int, int], bool]:
+    if number not in FUNCTIONS:
+        raise Illegal(f"compare function {number} does not exist: 0 to 6 do")
+    return FUNCTIONS[number]

@@ -1,0 +1,124 @@
+"""Padding, calls and skips (pm4.md §3.10, §3.12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.cp.execute.compare import function
+from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.fetch import MAX_DEPTH, IndirectFrame
+from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.cp.compute import ComputeChannel
+
+IB_ALIGN_BYTES = 32  # ib_start_alignment and ib_size_alignment of INFO HW_IP_INFO
+
+
+def nop(channel: ComputeChannel, packet: View) -> None:
+    return None
+
+
+def kernel_only(channel: ComputeChannel, packet: View) -> None:
+    raise Illegal(f"{packet.name} is privileged: it belongs to the kernel's own queues")
+
+
+def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
+    if not packet.valid:
+        raise Illegal("bit 23 (valid) is clear: the compute engine takes no such indirect buffer")
+    if packet.priv:
+        raise Illegal("bit 31 (priv) is set: only the kernel's queues may")
+    inherits = packet.inherit_vmid and not channel.device.kmd.injected("vmid-not-inherited")
+    if channel.is_user and not inherits:
+        channel.finding(
+            "ib-inherit-vmid",
+            f"{channel.label()}: bit 30 (inherit VMID) is not set on a user queue, so the buffer is fetched "
+            "through VMID 0, where nothing is mapped",
+            Severity.ERROR,
+        )
+        raise Fault(packet.address & ~3, AccessKind.READ, "not present")
+    if packet.inherit_vmid and not channel.is_user:
+        channel.unverified(
+            "ib-inherit-vmid", "bit 30 (inherit VMID) is for user queues; on a KFD queue it is unverified"
+        )
+    if packet.vmid:
+        channel.unverified("reserved-bits", f"vmid {packet.vmid} is for the kernel's queues, leave it 0")
+    _call(channel, packet.address, packet.size_dw, chain=bool(packet.chain))
+
+
+def indirect(channel: ComputeChannel, packet: View) -> None:
+    """Two packets with one opcode: the size tells them apart."""
+    (indirect_buffer if packet.dwords == 4 else cond_indirect_buffer)(channel, packet)
+
+
+def cond_indirect_buffer(channel: ComputeChannel, packet: View) -> None:
+    if packet.mode not in (1, 2):
+        raise Illegal(f"mode {packet.mode} is neither if-then (1) nor if-then-else (2)")
+    value = channel.read(channel.aligned(packet.compare_address, 8), 8)
+    if function(packet.function)(value & packet.mask, packet.reference):
+        _call(channel, packet.address_1, packet.size_1_dw, chain=False)
+    elif packet.mode == 2:
+        _call(channel, packet.address_2, packet.size_2_dw, chain=False)
+
+
+def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -> None:
+    va = channel.aligned(address, 4)
+    caller, position = channel.at
+    if va % IB_ALIGN_BYTES or size_dw * 4 % IB_ALIGN_BYTES:
+        channel.unverified(
+            "ib-alignment",
+            f"the buffer at 0x{va:x} of {size_dw} dwords is not a multiple of {IB_ALIGN_BYTES} bytes",
+        )
+    if size_dw == 0:
+        channel.unverified("ib-empty", "an indirect buffer of 0 dwords")
+        return
+    depth = len(channel.frames)
+    frame = IndirectFrame(channel.space, va, size_dw, f"{caller.place(position)}")
+    if chain:
+        if caller is channel.ring:
+            raise Illegal("bit 20 (chain) in the ring: there is no buffer to go on from")
+        if isinstance(caller, IndirectFrame):
+            frame.caller = caller.caller
+        channel.frames[-1] = frame
+    else:
+        while len(channel.frames) > 1 and channel.frames[-1].available() <= 0:
+            channel.frames.pop()  # a call at a buffer's very end needs no way back
+        depth = len(channel.frames)
+        if depth >= MAX_DEPTH:
+            raise Illegal(
+                f"indirect buffers nested {depth} deep: the ring and two levels are what is known to work"
+            )
+        if depth > 1:
+            channel.unverified("ib-nesting", "an indirect buffer within an indirect buffer is unverified")
+        channel.frames.append(frame)
+    channel.touched(reads=((va, 4 * size_dw),))
+
+
+def cond_exec(channel: ComputeChannel, packet: View) -> None:
+    if channel.read(channel.aligned(packet.address, 4), 4) == 0:
+        channel.skip(packet.exec_count)
+
+
+def pred_exec(channel: ComputeChannel, packet: View) -> None:
+    """One die here, number 0."""
+    channel.unverified("packet-unverified", "PRED_EXEC is not in the lists of the compute engine's packets")
+    if not packet.xcc_select & 1:
+        channel.skip(packet.exec_count)
+
+
+def rewind(channel: ComputeChannel, packet: View) -> None:
+    """Wait until the packet's own valid bit is set in memory, then fetch what follows anew."""
+    frame, position = channel.at
+    va = frame.va(position + 1)
+
+    def ready() -> bool:
+        return bool(int.from_bytes(channel.space.read(va, 4), "little") >> 31)
+
+    def fetch_again() -> None:
+        frame.words = []
+
+    if packet.valid:
+        fetch_again()
+        return
+    channel.wait = Wait(ready, f"REWIND until bit 31 at 0x{va:x} is set", not channel.is_user, fetch_again)

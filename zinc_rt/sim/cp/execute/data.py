@@ -1,0 +1,105 @@
+"""Data the CP moves itself, in packet order: not after dispatches before it have finished (pm4.md §3.7, §3.8)."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.cp.execute.compare import function
+from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.cp.work import Work
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.cp.compute import ComputeChannel
+
+REGISTER_MASK = 0x3FFFF
+
+
+def write_data(channel: ComputeChannel, packet: View) -> None:
+    if packet.dst_sel == 0:
+        for index, value in enumerate(packet.data):
+            step = 0 if packet.same_address else index
+            channel.write_register((packet.address & REGISTER_MASK) + step, value)
+        return
+    if packet.dst_sel not in (2, 5):
+        raise Illegal(f"dst_sel {packet.dst_sel} is none of register (0), L2 (2), memory (5)")
+    va = channel.aligned(packet.address, 4)
+    if packet.same_address:
+        for value in packet.data[:-1]:
+            channel.space.write(va, struct.pack("<I", value))
+        channel.write(va, struct.pack("<I", packet.data[-1]))
+        return
+    channel.write(va, struct.pack(f"<{len(packet.data)}I", *packet.data))
+
+
+def copy_data(channel: ComputeChannel, packet: View) -> None:
+    size = 8 if packet.count_sel else 4
+    value = _source(channel, packet, size) & (1 << 8 * size) - 1
+    if packet.dst_sel in (0, 6):
+        address = packet.dst & REGISTER_MASK
+        channel.write_register(address, value & 0xFFFFFFFF)
+        if size == 8:
+            channel.write_register(address + 1, value >> 32)
+    elif packet.dst_sel in (2, 5):
+        channel.write(channel.aligned(packet.dst, size), value.to_bytes(size, "little"))
+    elif packet.dst_sel == 4:
+        channel.unverified("not-simulated", "performance counters do not count here")
+    else:
+        raise Illegal(f"dst_sel {packet.dst_sel} is no destination of this chip")
+
+
+def _source(channel: ComputeChannel, packet: View, size: int) -> int:
+    select = packet.src_sel
+    if select in (1, 2):
+        if select == 1:
+            channel.unverified("value-unverified", "src_sel 1 is obsolete, 2 is memory through L2")
+        return channel.read(channel.aligned(packet.src, size), size)
+    if select == 0:
+        address = packet.src & REGISTER_MASK
+        low = channel.registers.read(address)
+        return low | channel.registers.read(address + 1) << 32 if size == 8 else low
+    if select == 5:
+        return packet.src
+    if select == 6:
+        return channel.atomic_return
+    if select in (9, 10):
+        return channel.device.kmd.gpu_counter()
+    if select == 4:
+        channel.unverified("not-simulated", "performance counters read 0 here")
+        return 0
+    raise Illegal(f"src_sel {select} is no source of this chip")
+
+
+def cond_write(channel: ComputeChannel, packet: View) -> None:
+    compare = function(packet.function)
+    if packet.poll_space == 0:
+        value = channel.registers.read(packet.poll_address & REGISTER_MASK)
+    else:
+        value = channel.read(channel.aligned(packet.poll_address, 4), 4)
+    if not compare(value & packet.mask, packet.reference):
+        return
+    if packet.write_space == 0:
+        channel.write_register(packet.write_address & REGISTER_MASK, packet.data)
+    elif packet.write_space == 1:
+        channel.write(channel.aligned(packet.write_address, 4), struct.pack("<I", packet.data))
+    else:
+        raise Illegal(f"write_space {packet.write_space} is neither register (0) nor memory (1)")
+
+
+def timestamp(channel: ComputeChannel, packet: View) -> None:
+    """The counter now (top), and again once everything before has finished (bottom)."""
+    if packet.enable_top:
+        channel.write(channel.aligned(packet.top_address, 8), _now(channel))
+    if packet.enable_bottom:
+        va = channel.aligned(packet.bottom_address, 8)
+
+        def at_end() -> bool:
+            channel.space.write(va, _now(channel))
+            return True
+
+        channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+
+
+def _now(channel: ComputeChannel) -> bytes:
+    return struct.pack("<Q", channel.device.kmd.gpu_counter() & (1 << 64) - 1)

@@ -1,0 +1,114 @@
+"""Launching work (pm4.md §3.2, §3.3, §5): everything short of running the waves."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.shader_engine import Accesses, Dispatch, ShaderEngine
+from zinc_rt.sim.tables.registers import BY_ADDRESS, DISPATCH_INITIATOR, NUM_THREAD_X, SH, START_X
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.cp.compute import ComputeChannel
+
+COMPUTE_SHADER_EN, PARTIAL_TG_EN, FORCE_START_AT_000 = 1 << 0, 1 << 1, 1 << 2
+USE_THREAD_DIMENSIONS, CS_W32_EN = 1 << 5, 1 << 15
+MAX_GROUP_THREADS = 1024
+_INITIATOR_BITS = BY_ADDRESS[SH.base + DISPATCH_INITIATOR].bits
+CODE_BYTES = 64  # of a program's start, for stale-code findings
+
+
+def dispatch_direct(channel: ComputeChannel, packet: View) -> None:
+    _launch(channel, (packet.dim_x, packet.dim_y, packet.dim_z), packet.initiator)
+
+
+def dispatch_indirect(channel: ComputeChannel, packet: View) -> None:
+    va = channel.aligned(packet.address, 4)
+    dims = struct.unpack("<3I", channel.space.read(va, 12))
+    channel.touched(reads=((va, 12),))
+    _launch(channel, (dims[0], dims[1], dims[2]), packet.initiator)
+
+
+def _launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) -> None:
+    if not initiator & COMPUTE_SHADER_EN:
+        channel.unverified(
+            "dispatch-disabled", f"initiator {initiator:#x} has bit 0 (COMPUTE_SHADER_EN) clear: nothing launches"
+        )
+        return
+    extra = initiator & ~_INITIATOR_BITS[channel.generation]
+    if extra:
+        channel.unverified("reserved-bits", f"initiator bits {extra:#x} have no name on this chip")
+    sh = channel.registers.sh
+    program_va = channel.registers.program_va()
+    sizes = [sh.get(NUM_THREAD_X + axis, 0) for axis in range(3)]
+    full = [
+        size & (0x1FFF if channel.generation == 12 and axis < 2 else 0xFFFF) for axis, size in enumerate(sizes)
+    ]
+    if not 0 < full[0] * full[1] * full[2] <= MAX_GROUP_THREADS:
+        channel.unverified(
+            "group-size", f"workgroups of {full[0]}x{full[1]}x{full[2]} threads: wanted 1 to {MAX_GROUP_THREADS}"
+        )
+        return
+    if initiator & USE_THREAD_DIMENSIONS:
+        groups = [-(-dim // size) for dim, size in zip(dims, full, strict=True)]
+        last = [(dim - 1) % size + 1 for dim, size in zip(dims, full, strict=True)]
+    else:
+        groups = list(dims)
+        partial = [size >> 16 for size in sizes]
+        last = [
+            part if initiator & PARTIAL_TG_EN and part else size for part, size in zip(partial, full, strict=True)
+        ]
+    start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(START_X + axis, 0) for axis in range(3)]
+    if any(start):
+        channel.device.consulted.mark("dispatch with START")
+    if channel.device.behaviour.dims_with_start == "end":
+        groups = [max(end - first, 0) for end, first in zip(groups, start, strict=True)]
+    if 0 in groups:
+        return  # nothing launches
+    channel.space.fetch(program_va, 4)
+    dispatch = Dispatch(
+        channel.queue,
+        channel.space,
+        *channel.caches.of_dispatch(),
+        channel.generation,
+        program_va,
+        (groups[0], groups[1], groups[2]),
+        (start[0], start[1], start[2]),
+        (full[0], full[1], full[2]),
+        (last[0], last[1], last[2]),
+        bool(initiator & CS_W32_EN),
+        initiator,
+        dict(sh),
+        channel.label(),
+        functools.partial(channel.finding, at=channel.at),
+    )
+    engine = channel.device.engine
+    waves = _running(engine, dispatch)
+    channel.launch(
+        WorkKind.WAVES,
+        waves,
+        code=((program_va, CODE_BYTES),),
+        abandon=lambda: engine.abandon(dispatch),
+    )
+
+
+def _running(engine: ShaderEngine, dispatch: Dispatch) -> Callable[[], Accesses | None]:
+    """The dispatch's waves, with what they do to host memory that GL2 caches."""
+    space, started = dispatch.space, False
+
+    def advance() -> Accesses | None:
+        nonlocal started
+        if not started:
+            space.before_waves()
+            started = True
+        accesses = engine.run(dispatch)
+        if accesses is not None:
+            parts = (accesses.reads, accesses.scalar_reads, accesses.writes, accesses.atomics)
+            space.after_waves(each for ranges in parts for each in ranges)
+        return accesses
+
+    return advance

@@ -1,0 +1,78 @@
+"""The CP's DMA (pm4.md §3.14): runs beside the stream, until a fence or raw_wait orders it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.cp import bulk_moves
+from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.shader_engine import Accesses
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.cp.compute import ComputeChannel
+
+ADDRESS, DATA, NOWHERE, ADDRESS_L2 = 0, 2, 2, 3
+PIECES_A_STEP = 256
+
+
+def dma_data(channel: ComputeChannel, packet: View) -> None:
+    if packet.src_sel not in (ADDRESS, DATA, ADDRESS_L2):
+        raise Illegal(f"src_sel {packet.src_sel} is none of address (0), data (2), address through L2 (3)")
+    if packet.dst_sel not in (ADDRESS, NOWHERE, ADDRESS_L2):
+        raise Illegal(f"dst_sel {packet.dst_sel} is none of address (0), nowhere (2), address through L2 (3)")
+    if packet.src_space or packet.dst_space:
+        raise Illegal("register space is not for a user's queue")
+    if packet.src_fixed or packet.dst_fixed:
+        raise Illegal("fixed addresses (src_fixed, dst_fixed) are not simulated")
+    size = packet.byte_count
+    if size == 0:
+        channel.unverified("dma-empty", "a copy of 0 bytes")
+    if packet.raw_wait:
+        channel.saw(WorkKind.DMA)
+    if packet.dst_sel == NOWHERE or size == 0:
+        return
+    past_l2 = packet.dst_sel == ADDRESS or packet.src_sel == ADDRESS
+    after = bool(packet.raw_wait)
+    if packet.src_sel == DATA:
+        pattern = (packet.src & 0xFFFFFFFF).to_bytes(4, "little")
+        advance = bulk_moves.fill(channel.space, packet.dst, pattern, size)
+        accesses = Accesses(writes=((packet.dst, size),))
+    else:
+        if packet.src < packet.dst + size and packet.dst < packet.src + size:
+            channel.unverified(
+                "overlapping-copy", "source and destination overlap: the result depends on the order"
+            )
+        advance = bulk_moves.copy(channel.space, packet.dst, packet.src, size)
+        accesses = Accesses(reads=((packet.src, size),), writes=((packet.dst, size),))
+    channel.launch(WorkKind.DMA, _finishing(advance, accesses), after_dma=after, past_l2=past_l2)
+
+
+def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
+    """The pattern's dword is where DMA_DATA has its source's upper half; unverified, so it is a finding."""
+    if packet.src_sel != DATA or packet.dst_sel != ADDRESS_L2:
+        raise Illegal("only src_sel 2 (data) and dst_sel 3 (address through L2) are known")
+    channel.unverified(
+        "packet-unverified", "where DMA_DATA_FILL_MULTI has its data is unverified: it fills with 0"
+    )
+    size, stride, count = packet.byte_count, packet.byte_stride, packet.dma_count
+    done = 0
+
+    def advance() -> bool:
+        nonlocal done
+        for _ in range(min(PIECES_A_STEP, count - done)):
+            if size:
+                bulk_moves.write(channel.space, packet.dst + done * stride, bytes(size))
+            done += 1
+            if size >= bulk_moves.PAGE_BYTES:
+                break
+        return done >= count
+
+    extent = (count - 1) * stride + size if count else 0
+    channel.launch(WorkKind.DMA, _finishing(advance, Accesses(writes=((packet.dst, extent),))))
+
+
+def _finishing(advance: Callable[[], bool], accesses: Accesses) -> Callable[[], Accesses | None]:
+    return lambda: accesses if advance() else None

@@ -1,0 +1,249 @@
+"""Cache operations, fences, waits, events (pm4.md §3.4 to §3.6, §3.9)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.execute.compare import function
+from zinc_rt.sim.cp.execute.data import REGISTER_MASK
+from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.hazards import NO_CACHE, Cache
+from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.cp.work import Work
+from zinc_rt.sim.interfaces import AccessKind, Fault, Severity
+from zinc_rt.sim.tables import caches as bits
+from zinc_rt.sim.tables.packets import (
+    CS_PARTIAL_FLUSH,
+    END_OF_PIPE,
+    EVERYTHING_256B,
+    PARTIAL_FLUSH,
+    RELEASE_INDEX,
+    SAMPLE_PIPELINESTAT,
+    SHADER_DONE,
+)
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.cp.compute import ComputeChannel
+
+
+def acquire_mem(channel: ComputeChannel, packet: View) -> None:
+    control = packet.gcr_cntl
+    _reserved(channel, control & ~bits.ACQUIRE_BITS[channel.generation])
+    caches = _caches(control, _ACQUIRE)
+    if control & bits.ACQUIRE_GL2_DISCARD:
+        _discards(channel)
+    if control & bits.ACQUIRE_GLI:
+        caches |= Cache.GLI_INV
+        channel.space.invalidate_icache()
+    if caches & Cache.GL2_WB:
+        channel.space.write_back()
+    whole = packet.size_256b == EVERYTHING_256B
+    inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
+    if caches & Cache.GL2_INV:
+        channel.space.invalidate_gl2(inside)
+    channel.caches.invalidate(caches, inside)
+    channel.hazards.cleaned(caches, channel.clock(), channel.device.issue(), inside)
+
+
+def release_mem(channel: ComputeChannel, packet: View) -> None:
+    """At the end of everything before it: caches, then the data, then the interrupt. The CP does not wait."""
+    if not channel.queue.eop_va:
+        raise Fault(0, AccessKind.WRITE, "not present")  # the end-of-pipe buffer's address
+    if packet.data_sel in (5, 7) or packet.data_sel not in _DATA:
+        raise Illegal(f"data_sel {packet.data_sel} does not exist here: 0 to 4 do")
+    if packet.int_sel > 6:
+        raise Illegal(f"int_sel {packet.int_sel} does not exist: 0 to 6 do")
+    if packet.event_index not in (END_OF_PIPE, SHADER_DONE):
+        raise Illegal(f"event_index {packet.event_index} is neither end of pipe (5) nor shader done (6)")
+    wanted = RELEASE_INDEX.get(packet.event_type)
+    if wanted is not None and packet.event_index != wanted:
+        channel.finding(
+            "event-index",
+            f"{channel.label()}: event_index {packet.event_index} with event type {packet.event_type:#x}, "
+            f"which goes with {wanted} (end of pipe 5, shader done 6)",
+            Severity.ERROR,
+        )
+    if packet.dst_sel > 1:
+        raise Illegal(f"dst_sel {packet.dst_sel} (the queue's own registers) is the firmware's")
+    _reserved(channel, packet.gcr_cntl & ~bits.RELEASE_BITS[channel.generation])
+    size = _DATA[packet.data_sel]
+    va = channel.aligned(packet.address, size) if size else 0
+    caches = _caches(packet.gcr_cntl, _RELEASE)
+    if packet.gcr_cntl & bits.RELEASE_GL2_DISCARD:
+        _discards(channel)
+    if packet.glk_inv:
+        caches |= Cache.GLK_INV
+    clock = channel.launched_clock()
+    issue = channel.device.issue()
+
+    def at_end() -> bool:
+        if caches & Cache.GL2_WB:
+            channel.space.write_back()
+        if caches & Cache.GL2_INV:
+            channel.space.invalidate_gl2()
+        channel.caches.invalidate(caches)
+        channel.hazards.cleaned(caches, clock, issue)
+        device = channel.device
+        if size and not device.kmd.injected("fence-never-written"):
+            channel.space.write(va, _data(channel, packet))
+            if caches & Cache.GL2_WB:
+                channel.space.write_back()
+            device.flags.wrote(channel.space, va, clock)
+        device.publish(clock)
+        if _interrupts(channel, packet):
+            channel.messages.interrupt(channel.queue, packet.int_ctxid)
+        return True
+
+    channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+
+
+def _discards(channel: ComputeChannel) -> None:
+    """Nothing is dropped here: that it may be is told, and a program that goes on is not made right by it."""
+    channel.finding(
+        "cache-discard",
+        f"{channel.label()}: GL2_DISCARD drops lines without writing them back: stores since the last write-back "
+        "are lost",
+        Severity.ERROR,
+    )
+
+
+_DATA = {0: 0, 1: 4, 2: 8, 3: 8, 4: 8}  # data_sel -> bytes written
+
+
+def _data(channel: ComputeChannel, packet: View) -> bytes:
+    if packet.data_sel == 1:
+        return struct.pack("<I", packet.data & 0xFFFFFFFF)
+    if packet.data_sel == 2:
+        return struct.pack("<Q", packet.data)
+    return struct.pack("<Q", channel.device.kmd.gpu_counter() & (1 << 64) - 1)
+
+
+_ACQUIRE = {
+    bits.ACQUIRE_GLK_INV: Cache.GLK_INV,
+    bits.ACQUIRE_GLV_INV: Cache.GLV_INV,
+    bits.ACQUIRE_GL1_INV: Cache.GL1_INV,
+    bits.ACQUIRE_GL2_INV: Cache.GL2_INV,
+    bits.ACQUIRE_GL2_WB: Cache.GL2_WB,
+}
+_RELEASE = {
+    bits.RELEASE_GLV_INV: Cache.GLV_INV,
+    bits.RELEASE_GL1_INV: Cache.GL1_INV,
+    bits.RELEASE_GL2_INV: Cache.GL2_INV,
+    bits.RELEASE_GL2_WB: Cache.GL2_WB,
+}
+
+
+def _caches(control: int, names: Mapping[int, Cache]) -> Cache:
+    found = NO_CACHE
+    for bit, cache in names.items():
+        if control & bit:
+            found |= cache
+    return found
+
+
+def _interrupts(channel: ComputeChannel, packet: View) -> bool:
+    if packet.int_sel in (1, 2, 4):
+        return True
+    if packet.int_sel in (5, 6):
+        size = 4 if packet.int_sel == 5 else 8
+        held = int.from_bytes(channel.space.read(packet.address & -size, size), "little")
+        return held == packet.data & (1 << 8 * size) - 1
+    return False
+
+
+def _reserved(channel: ComputeChannel, extra: int) -> None:
+    if extra:
+        channel.unverified("reserved-bits", f"cache operation bits {extra:#x} are reserved on this chip")
+
+
+def event_write(channel: ComputeChannel, packet: View) -> None:
+    if packet.event_type == SAMPLE_PIPELINESTAT:
+        channel.unverified("not-simulated", "pipeline statistics are not counted here, nothing is written")
+        return
+    if packet.event_type != CS_PARTIAL_FLUSH:
+        if packet.event_index == PARTIAL_FLUSH:
+            raise Illegal(f"event index 4 (CS partial flush) with event type {packet.event_type:#x}")
+        return  # tracing, counters: nothing to see here
+    if packet.event_index != PARTIAL_FLUSH:
+        channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, wanted 4")
+
+    def flushed() -> None:
+        channel.saw(WorkKind.WAVES)
+        channel.pending.settle()
+
+    if not channel.pending.busy(WorkKind.WAVES):
+        flushed()
+        return
+    channel.wait = Wait(lambda: not channel.pending.busy(WorkKind.WAVES), "CS_PARTIAL_FLUSH", then=flushed)
+
+
+def hdp_flush(channel: ComputeChannel, packet: View) -> None:
+    channel.space.flush_hdp()
+
+
+def wait_reg_mem(channel: ComputeChannel, packet: View) -> None:
+    compare = function(packet.function)
+    space = channel.space
+    if packet.operation == 1:  # write a register, poll another: known as an HDP flush only
+        channel.unverified(
+            "register-pair", "a register pair is taken for an HDP flush, whatever the registers are"
+        )
+        space.flush_hdp()
+        return
+    preemptible = packet.operation == 3 or not channel.is_user
+    if packet.operation == 2:
+        raise Illegal("operation 2 does not exist: wait (0), write-wait-write (1) and preemptible wait (3) do")
+    if packet.mem_space == 0:
+        address = packet.address & REGISTER_MASK
+        channel.registers.read(address)
+
+        def ready() -> bool:
+            return compare(channel.registers.read(address) & packet.mask, packet.reference)
+
+        _wait(channel, Wait(ready, f"register {address:#x}", preemptible))
+        return
+    if packet.mem_space != 1:
+        raise Illegal(f"mem_space {packet.mem_space} is neither register (0) nor memory (1)")
+    va = channel.aligned(packet.address, 4)
+    mask, reference = packet.mask, packet.reference
+    _wait(
+        channel,
+        Wait(
+            lambda: compare(int.from_bytes(space.read(va, 4), "little") & mask, reference),
+            f"memory 0x{va:x} ({space.describe(va)}) & {mask:#x} {_SIGNS[packet.function]} {reference:#x}",
+            preemptible,
+            lambda: channel.learned_from(va),
+        ),
+    )
+
+
+def wait_reg_mem64(channel: ComputeChannel, packet: View) -> None:
+    compare = function(packet.function)
+    space = channel.space
+    if packet.mem_space != 1 or packet.operation not in (0, 3):
+        raise Illegal("64-bit waits are known for memory, waiting (0) or preemptible (3)")
+    va = channel.aligned(packet.address, 8)
+    mask, reference = packet.mask, packet.reference
+    _wait(
+        channel,
+        Wait(
+            lambda: compare(int.from_bytes(space.read(va, 8), "little") & mask, reference),
+            f"memory 0x{va:x} ({space.describe(va)}) & {mask:#x} {_SIGNS[packet.function]} {reference:#x}",
+            packet.operation == 3 or not channel.is_user,
+            lambda: channel.learned_from(va),
+        ),
+    )
+
+
+_SIGNS = ("always", "<", "<=", "==", "!=", ">=", ">")
+
+
+def _wait(channel: ComputeChannel, wait: Wait) -> None:
+    """Ask once now; the channel asks again later."""
+    if not wait.ready():
+        channel.wait = wait
+    elif wait.then is not None:
+        wait.then()

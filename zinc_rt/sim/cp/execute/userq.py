@@ -1,0 +1,69 @@
+"""Packets only user queues take (pm4.md §3.13, userq.md §5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.cp.execute.kind import View
+from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.cp.work import Work
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.cp.compute import ComputeChannel
+
+
+def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
+    """The position reached in the ring goes to the kernel, which owns the fence's memory.
+
+    Whether the packet itself waits for earlier work is unverified: it does unless a facts file says otherwise. So
+    a RELEASE_MEM is due between the two, as Mesa and IGT have it; behind one the work may still run.
+    """
+    if not channel.is_user:
+        raise Illegal("PROTECTED_FENCE_SIGNAL on a queue without a protected fence: user queues have one")
+    if channel.pending.unended():
+        channel.unverified(
+            "fence-order",
+            "work is still running and no RELEASE_MEM stands behind it: whether PROTECTED_FENCE_SIGNAL waits for "
+            "it is unverified",
+        )
+    position = channel.ring.position
+    if len(channel.frames) > 1:
+        channel.unverified(
+            "fence-in-ib", "PROTECTED_FENCE_SIGNAL in an indirect buffer: the ring's position counts"
+        )
+        position = channel.ring_start
+
+    def at_end() -> bool:
+        channel.device.publish(channel.clock())
+        channel.messages.fence_signal(channel.queue, position)
+        return True
+
+    if channel.device.behaviour.protected_fence == "at once":
+        at_end()
+    else:
+        channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+
+
+def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
+    """Wait until every fence has reached its value."""
+    if not channel.is_user:
+        raise Illegal("FENCE_WAIT_MULTI is a packet of user queues")
+    channel.unverified("packet-unverified", "the layout of FENCE_WAIT_MULTI was not verified")
+    left = [(channel.aligned(va, 8), value) for va, value in packet.fences]
+
+    def ready() -> bool:
+        while left:
+            va, value = left[-1]
+            if int.from_bytes(channel.space.read(va, 8), "little") < value:
+                return False
+            left.pop()
+        return True
+
+    def learned() -> None:
+        for va, _ in packet.fences:
+            channel.learned_from(va & ~7)
+
+    if ready():
+        learned()
+        return
+    channel.wait = Wait(ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=learned)

@@ -1,0 +1,42 @@
+"""Messages to the driver side, kept until the CP holds no lock: a driver may call back into the CP at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd
+
+
+class KmdMessages:
+    """Messages in order. Filled under the CP's lock, delivered without it by one thread at a time."""
+
+    def __init__(self, kmd: Kmd) -> None:
+        self.kmd = kmd
+        self._messages: deque[Callable[[], None]] = deque()
+
+    def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
+        self._messages.append(lambda: self.kmd.interrupt(queue, context_id))
+
+    def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
+        self._messages.append(lambda: self.kmd.vm_fault(queue, fault))
+
+    def hung(self, queue: HardwareQueue) -> None:
+        self._messages.append(lambda: self.kmd.hung(queue))
+
+    def finding(self, finding: DeviceFinding) -> None:
+        self._messages.append(lambda: self.kmd.finding(finding))
+
+    def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
+        self._messages.append(lambda: self.kmd.fence_signal(queue, position_dw))
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def deliver(self) -> None:
+        while self._messages:
+            try:
+                message = self._messages.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            message()

@@ -1,0 +1,87 @@
+"""Which queue runs next: hardware slots by turns, fuel by priority. Every queue with work gets on sooner or later.
+
+Hardware has a fixed number of queue slots; more queues with work than slots are time-sliced (userq.md §3, probe
+P46). A slot's holder gives way after its quantum, at a packet boundary and only where it can be preempted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zinc_rt.sim.cp.channel import Channel
+from zinc_rt.sim.interfaces import QueueState
+
+SLICE_PACKETS = 64  # at priority 7, KFD's normal one
+QUANTUM_SLICES = 8  # a slot's holder gives way after so many turns, where others want the slot
+
+
+class Scheduler:
+    """Round robin over the slots; among those waiting for one, longest waiting plus priority goes first."""
+
+    def __init__(self, slots: int) -> None:
+        if slots < 1:
+            raise ValueError(f"{slots} hardware queues: at least one is needed")
+        self.slots = slots
+        self._mapped: dict[Channel, int] = {}  # channel -> turns it had since it got its slot
+        self._waiting: dict[Channel, int] = {}  # channel -> rounds it has waited
+
+    def add(self, channel: Channel) -> None:
+        self._waiting[channel] = 0
+
+    def remove(self, channel: Channel) -> None:
+        self._mapped.pop(channel, None)
+        self._waiting.pop(channel, None)
+
+    def on_hardware(self, channel: Channel) -> bool:
+        return channel in self._mapped
+
+    def turn(self) -> list[tuple[Channel, int, bool]]:
+        """(channel, packets it may run, whether it just got its slot) for one round, highest priority first."""
+        fresh = self._remap()
+        order = sorted(self._mapped, key=lambda channel: -channel.queue.priority)
+        return [(channel, _fuel(channel), channel in fresh) for channel in order if channel.has_work()]
+
+    def used(self, channel: Channel) -> None:
+        """The channel has had a turn."""
+        if channel in self._mapped:
+            self._mapped[channel] += 1
+
+    def _remap(self) -> set[Channel]:
+        """Give slots to those waiting with work; who got one anew."""
+        wanting = [channel for channel in self._waiting if channel.has_work()]
+        if not wanting:
+            return set()
+        free = self.slots - len(self._mapped)
+        for channel in self._leaving(len(wanting) - free):
+            del self._mapped[channel]
+            self._waiting[channel] = 0
+            free += 1
+        wanting.sort(key=lambda channel: -(self._waiting[channel] + channel.queue.priority))
+        chosen = wanting[:free]
+        for channel in chosen:
+            del self._waiting[channel]
+            self._mapped[channel] = 0
+        for channel in wanting[free:]:
+            self._waiting[channel] += 1
+        return set(chosen)
+
+    def _leaving(self, wanted: int) -> Iterable[Channel]:
+        """Up to `wanted` holders: idle and dead ones first, then those whose quantum is over."""
+        if wanted <= 0:
+            return []
+        idle = [channel for channel in self._mapped if not channel.has_work()]
+        done = [
+            channel
+            for channel, turns in self._mapped.items()
+            if turns >= QUANTUM_SLICES
+            and channel.has_work()
+            and channel.queue.state is QueueState.ACTIVE
+            and channel.preemptible()
+        ]
+        done.sort(key=lambda channel: -self._mapped[channel])
+        return (idle + done)[:wanted]
+
+
+def _fuel(channel: Channel) -> int:
+    """A slice: priority 0 runs an eighth of what 7 does, 15 twice as much."""
+    return max(1, SLICE_PACKETS * (channel.queue.priority + 1) // 8)

@@ -1,0 +1,234 @@
+"""SDMA queues: copy, fill, fence, poll, trap, timestamp.
+
+Pointers count bytes in 64 bits and are reported unwrapped: so read them the kernel and tinygrad (sdma_v7_0.c,
+ops_amd.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.sim.cp import bulk_moves
+from zinc_rt.sim.cp import sdma_packets as packets
+from zinc_rt.sim.cp.channel import Channel
+from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.execute.atomics import LOOP, operation
+from zinc_rt.sim.cp.execute.compare import function
+from zinc_rt.sim.cp.fetch import MAX_DEPTH, FetchFrame, IndirectFrame
+from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.shader_engine import Accesses
+
+MEMORY_POLL, HDP_FLUSH = 1 << 31, 1 << 26
+GCR_GLI_INV, GCR_GL2_WB = 0x3, 1 << 15
+
+
+class SdmaChannel(Channel):
+    """One queue of a DMA engine. Its packets run in order, each after the one before has finished."""
+
+    UNIT = 4
+
+    def _execute(self, frame: FetchFrame, index: int) -> bool:
+        header = frame.words[index]
+        op, sub_op = header & 0xFF, header >> 8 & 0xFF
+        row = packets.PACKETS.get((op, sub_op))
+        if row is None:
+            if op in packets.KERNEL_ONLY:
+                raise Illegal(f"{packets.KERNEL_ONLY[op]} is privileged: it belongs to the kernel's own queues")
+            raise Illegal(f"opcode {op:#04x} with sub-opcode {sub_op:#04x} is no SDMA packet known here")
+        needed = row.dwords(frame.words[index:])
+        if needed < 0 or needed > len(frame.words) - index:
+            if not self.refill(frame, max(needed, packets.length_at_most(header))):
+                return False
+            index = 0
+            needed = row.dwords(frame.words)
+            if needed > len(frame.words) and not self.refill(frame, needed):
+                return False
+        words = frame.words[index : index + needed]
+        self.history.append((frame, frame.position, row.name))
+        frame.position += needed
+        self.device.consulted.mark(f"sdma {row.name}")
+        extra = header & ~(row.header_bits | 0xFFFF)
+        if extra:
+            self.finding(
+                "reserved-bits",
+                f"{self.label()}: header bits {extra:#x} are not simulated",
+                once=(row.name, extra),
+            )
+        self.space.invalidate_gl2()  # the engine reads host memory itself, past GL2
+        EXECUTE[op](self, words)
+        return True
+
+    def call(self, va: int, size_dw: int) -> None:
+        if len(self.frames) >= MAX_DEPTH:
+            raise Illegal("indirect buffers within indirect buffers are not known to work")
+        caller, position = self.at
+        self.frames.append(IndirectFrame(self.space, va, size_dw, caller.place(position)))
+
+    def copied(self, advance: Callable[[], bool], accesses: Accesses) -> None:
+        """Start a copy; the next packet waits for it."""
+        self.launch(WorkKind.DMA, lambda: accesses if advance() else None)
+        if self.pending.busy():
+            self.wait = Wait(lambda: not self.pending.busy(), "its own copy", then=lambda: self.saw(WorkKind.DMA))
+        else:
+            self.saw(WorkKind.DMA)
+
+    def packet_dwords(self, header: int) -> int:
+        return packets.length_at_most(header)
+
+    def _disassembled_as(self) -> Generation | None:
+        return None
+
+    def _write_rptr(self, position: int) -> None:
+        if self.queue.rptr_va:
+            self.space.write(self.queue.rptr_va, struct.pack("<Q", position * self.UNIT))
+
+
+def _va(words: Sequence[int], index: int) -> int:
+    return words[index] | words[index + 1] << 32
+
+
+def _nothing(channel: SdmaChannel, words: Sequence[int]) -> None:
+    return None
+
+
+def _copy_linear(channel: SdmaChannel, words: Sequence[int]) -> None:
+    size = (words[1] & 0x3FFFFFFF) + 1  # the field holds bytes - 1
+    source, destination = _va(words, 3), _va(words, 5)
+    if words[2]:
+        channel.finding("reserved-bits", f"{channel.label()}: swaps {words[2]:#x} are not simulated")
+    advance = bulk_moves.copy(channel.space, destination, source, size)
+    channel.copied(advance, Accesses(reads=((source, size),), writes=((destination, size),)))
+
+
+def _write_linear(channel: SdmaChannel, words: Sequence[int]) -> None:
+    data = struct.pack(f"<{len(words) - 4}I", *words[4:])
+    va = _va(words, 1) & ~3
+    bulk_moves.write(channel.space, va, data)
+    channel.touched(writes=((va, len(data)),))
+
+
+def _const_fill(channel: SdmaChannel, words: Sequence[int]) -> None:
+    """Header bits [31:30]: 0 fills bytes, 1 words, 2 dwords; the pattern is the data's low part."""
+    unit = 1 << (words[0] >> 30)
+    if unit > 4:
+        raise Illegal("fill size 3 does not exist: bytes (0), words (1) and dwords (2) do")
+    size = (words[4] & 0x3FFFFFFF) + 1
+    pattern = words[3].to_bytes(4, "little")[:unit]
+    va = _va(words, 1)
+    channel.copied(bulk_moves.fill(channel.space, va, pattern, size), Accesses(writes=((va, size),)))
+
+
+def _indirect(channel: SdmaChannel, words: Sequence[int]) -> None:
+    va, size_dw = _va(words, 1), words[3] & 0xFFFFF
+    if va & 0x1F:
+        channel.finding(
+            "ib-alignment", f"{channel.label()}: 0x{va:x} is not 32-byte aligned, the low bits are dropped"
+        )
+    if words[0] >> 16 & 0xF:
+        channel.finding("reserved-bits", f"{channel.label()}: the VMID is the kernel's to choose, leave it 0")
+    if size_dw:
+        channel.call(va & ~0x1F, size_dw)
+
+
+def _fence(channel: SdmaChannel, words: Sequence[int]) -> None:
+    va = _va(words, 1)
+    if va & 3:
+        channel.finding(
+            "alignment", f"{channel.label()}: 0x{va:x} is not 4-byte aligned, the low bits are dropped"
+        )
+    channel.space.write_back()  # copies do not stay in GL2, and the fence is uncached (sdma_v7_0.c's MTYPE 3)
+    channel.space.write(va & ~3, struct.pack("<I", words[3]))
+    channel.space.write_back()
+    channel.device.flags.wrote(channel.space, va, channel.launched_clock())
+    channel.device.publish(channel.launched_clock())
+
+
+def _trap(channel: SdmaChannel, words: Sequence[int]) -> None:
+    channel.messages.interrupt(channel.queue, words[1] & 0x0FFFFFFF)
+
+
+def _poll_regmem(channel: SdmaChannel, words: Sequence[int]) -> None:
+    header = words[0]
+    if header & HDP_FLUSH:
+        channel.space.flush_hdp()
+        return
+    if not header & MEMORY_POLL:
+        raise Illegal("polling registers is the kernel's: set bit 31 to poll memory")
+    compare = function(header >> 28 & 7)
+    va, reference, mask = _va(words, 1) & ~3, words[3], words[4]
+
+    def ready() -> bool:
+        channel.space.invalidate_gl2((va, 4))
+        return compare(int.from_bytes(channel.space.read(va, 4), "little") & mask, reference)
+
+    if ready():
+        channel.learned_from(va)
+        return
+    channel.wait = Wait(
+        ready,
+        f"memory 0x{va:x} ({channel.space.describe(va)}) & {mask:#x} against {reference:#x}",
+        then=lambda: channel.learned_from(va),
+    )
+
+
+def _cond_exe(channel: SdmaChannel, words: Sequence[int]) -> None:
+    """The next dwords run if the memory is the reference."""
+    va = _va(words, 1) & ~3
+    value = int.from_bytes(channel.space.read(va, 4), "little")
+    channel.touched(reads=((va, 4),))
+    if value != words[3]:
+        channel.skip(words[4] & 0x3FFF)
+
+
+def _atomic(channel: SdmaChannel, words: Sequence[int]) -> None:
+    make, bits = operation(words[0] >> 25)
+    size, mask = bits // 8, (1 << bits) - 1
+    va = _va(words, 1) & -size
+    source, compare = _va(words, 3) & mask, _va(words, 5) & mask
+    loop = bool(words[0] >> 16 & LOOP)
+
+    def once() -> bool:
+        old = int.from_bytes(channel.space.read(va, size), "little")
+        channel.space.write(va, (make(old, source, compare, bits) & mask).to_bytes(size, "little"))
+        return not loop or old == compare
+
+    def done() -> None:
+        channel.touched(atomics=((va, size),))
+
+    if once():
+        done()
+    else:
+        channel.wait = Wait(once, f"an atomic until 0x{va:x} holds {compare:#x}", then=done)
+
+
+def _timestamp(channel: SdmaChannel, words: Sequence[int]) -> None:
+    va = _va(words, 1) & ~7
+    channel.space.write(va, struct.pack("<Q", channel.device.kmd.gpu_counter() & (1 << 64) - 1))
+    channel.touched(writes=((va, 8),))
+
+
+def _gcr(channel: SdmaChannel, words: Sequence[int]) -> None:
+    """Cache operations over everything; SDMA's own data does not lie in those caches."""
+    control = words[2] >> 16 | (words[3] & 7) << 16
+    if control & GCR_GLI_INV:
+        channel.space.invalidate_icache()
+    if control & GCR_GL2_WB:
+        channel.space.write_back()
+
+
+EXECUTE: Mapping[int, Callable[[SdmaChannel, Sequence[int]], None]] = {
+    packets.NOP: _nothing,
+    packets.COPY: _copy_linear,
+    packets.WRITE: _write_linear,
+    packets.INDIRECT: _indirect,
+    packets.FENCE: _fence,
+    packets.TRAP: _trap,
+    packets.POLL_REGMEM: _poll_regmem,
+    packets.COND_EXE: _cond_exe,
+    packets.ATOMIC: _atomic,
+    packets.CONST_FILL: _const_fill,
+    packets.TIMESTAMP: _timestamp,
+    packets.GCR_REQ: _gcr,
+}

@@ -1,0 +1,113 @@
+"""Work a packet launches and does not wait for: dispatches, DMA, and what happens at the end of the pipe.
+
+Without a seed it runs as soon as it is launched. With one (`--reorder`), it is held back while the CP goes on, and
+runs in an order the seed picks, as far as nothing in the stream forbids it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zinc_rt.sim.cp.clocks import WorkKind
+from zinc_rt.sim.cp.fetch import FetchFrame
+from zinc_rt.sim.cp.interruptions import FaultIn
+from zinc_rt.sim.interfaces import Fault
+
+HELD_BACK = 16  # with a seed: more than this and some of it runs
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """`advance()` does some of it and says whether it is finished; it may raise Fault.
+
+    `kind` None: an end-of-pipe event, which runs once all before it has finished. `after_dma`: waits for the DMA
+    before it. `at`: (frame, position) of the packet that launched it.
+    """
+
+    kind: WorkKind | None
+    label: str
+    advance: Callable[[], bool]
+    after_dma: bool = False
+    abandon: Callable[[], None] | None = None
+    at: tuple[FetchFrame, int] | None = None
+
+
+class Pending:
+    """A queue's launched work, oldest first."""
+
+    def __init__(self, seed: int | None) -> None:
+        self._items: list[Work] = []
+        self._random = random.Random(seed) if seed is not None else None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def launch(self, work: Work) -> None:
+        """Take it, and run it now unless order is to be shaken. Raises FaultIn."""
+        if self._random is None:
+            if not self._items and _advance(work):
+                return
+            self._items.append(work)
+            return
+        self._items.append(work)
+        if len(self._items) > HELD_BACK:
+            self.run(self._random.randrange(1, HELD_BACK))
+
+    def busy(self, kind: WorkKind | None = None) -> bool:
+        """Anything of that kind unfinished, or anything at all."""
+        return any(kind is None or work.kind is kind for work in self._items)
+
+    def unended(self) -> bool:
+        """Work that no end-of-pipe event stands behind."""
+        return bool(self._items) and self._items[-1].kind is not None
+
+    def oldest(self) -> str:
+        return self._items[0].label if self._items else ""
+
+    def run(self, steps: int) -> int:
+        """At most that many steps of work; how many were used. Raises FaultIn."""
+        used = 0
+        while self._items and used < steps:
+            work = self._choose()
+            used += 1
+            if _advance(work):
+                self._items.remove(work)
+            else:
+                break  # out of fuel: the rest of the device is next
+        return used
+
+    def settle(self) -> None:
+        """Run the end-of-pipe events that nothing unfinished stands before. Raises FaultIn."""
+        while self._items and self._items[0].kind is None and _advance(self._items[0]):
+            del self._items[0]
+
+    def drop(self) -> None:
+        """The queue is gone."""
+        for work in self._items:
+            if work.abandon is not None:
+                work.abandon()
+        self._items.clear()
+
+    def _choose(self) -> Work:
+        if self._random is None:
+            return self._items[0]
+        free: list[Work] = []
+        dma = False
+        for index, work in enumerate(self._items):
+            if work.kind is None:
+                if index == 0:
+                    free.append(work)
+                continue
+            if not (work.after_dma and dma):
+                free.append(work)
+            dma = dma or work.kind is WorkKind.DMA
+        return self._random.choice(free)
+
+
+def _advance(work: Work) -> bool:
+    try:
+        return work.advance()
+    except Fault as fault:
+        raise FaultIn(fault, work.label, work.at) from fault

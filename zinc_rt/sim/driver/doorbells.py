@@ -1,0 +1,49 @@
+"""Doorbells: memory that clients write. The command processor's thread looks at them between its turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zinc_rt.sim.interfaces import HardwareQueue
+from zinc_rt.sim.memory.buffers import Shared
+
+
+@dataclass(slots=True, eq=False)
+class WatchedDoorbell:
+    queue: HardwareQueue
+    words: Shared
+    index: int  # 64-bit slots
+    last: int = 0
+
+
+class Doorbells:
+    """`ring(queue, value)` for each doorbell seen to have changed, after `before` at every look."""
+
+    def __init__(self, ring: Callable[[HardwareQueue, int], None], before: Callable[[], None]) -> None:
+        self._ring, self._before = ring, before
+        self._watched: tuple[WatchedDoorbell, ...] = ()
+        self._lock = threading.Lock()
+
+    def watch(self, queue: HardwareQueue, words: Shared, index: int) -> None:
+        words.u64[index] = 0
+        with self._lock:
+            self._watched = (*self._watched, WatchedDoorbell(queue, words, index))
+
+    def unwatch(self, queue: HardwareQueue) -> None:
+        with self._lock:
+            self._watched = tuple(each for each in self._watched if each.queue is not queue)
+
+    def look(self) -> bool:
+        """One look at every doorbell; says whether any was rung."""
+        rung = []
+        for each in self._watched:
+            value = each.words.u64[each.index]
+            if value != each.last:
+                each.last = value
+                rung.append((each.queue, value))
+        self._before()  # after the loads above: a flush stored before a doorbell is seen here
+        for queue, value in rung:
+            self._ring(queue, value)
+        return bool(rung)

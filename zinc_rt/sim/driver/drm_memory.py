@@ -1,0 +1,247 @@
+"""Buffers and address space of a render node. Errnos: amdgpu_gem.c, amdgpu_vm.c, drm_gem.c."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.driver.client_memory import is_user_range
+from zinc_rt.sim.driver.fence import DmaFence
+from zinc_rt.sim.driver.files import DmaBufFile, DrmFile
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.driver.syncobj import drm_file, lookup
+from zinc_rt.sim.memory.buffers import Bo, Heap
+from zinc_rt.sim.memory.vm import GpuVm, VmSpan
+from zinc_rt.sim.tables import amdgpu
+
+_CREATE_FLAGS = sum(value for name, value in vars(amdgpu).items() if name.startswith("AMDGPU_GEM_CREATE_"))
+_MTYPE = 0xF << 5
+_VA_FLAGS = (
+    amdgpu.AMDGPU_VM_DELAY_UPDATE
+    | amdgpu.AMDGPU_VM_PAGE_READABLE
+    | amdgpu.AMDGPU_VM_PAGE_WRITEABLE
+    | amdgpu.AMDGPU_VM_PAGE_EXECUTABLE
+    | _MTYPE
+    | amdgpu.AMDGPU_VM_PAGE_NOALLOC
+)
+_PRT_FLAGS = amdgpu.AMDGPU_VM_DELAY_UPDATE | amdgpu.AMDGPU_VM_PAGE_PRT
+LATE_SECONDS = 0.02  # of a page-table update under "page-tables-late"
+_USERPTR_FLAGS = 0xF  # READONLY, ANONONLY, VALIDATE, REGISTER
+_RDWR = 0x2
+
+
+def gem_create(call: IoctlCall) -> None:
+    file, arg = drm_file(call), call.arg
+    size, domains, flags = arg["bo_size"], arg["domains"], arg["domain_flags"]
+    known = amdgpu.AMDGPU_GEM_DOMAIN_CPU | amdgpu.AMDGPU_GEM_DOMAIN_GTT | amdgpu.AMDGPU_GEM_DOMAIN_VRAM
+    known |= amdgpu.AMDGPU_GEM_DOMAIN_GDS | amdgpu.AMDGPU_GEM_DOMAIN_GWS | amdgpu.AMDGPU_GEM_DOMAIN_OA
+    if file.gpu.linux.userq and not file.gpu.injector.strikes("no-doorbell-domain"):
+        known |= amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
+    if flags & ~_CREATE_FLAGS or domains & ~known or not domains or arg["alignment"] & (arg["alignment"] - 1):
+        raise OSError(errno.EINVAL, "unknown flags or domains")
+    file.gpu.check_alive()
+    special = amdgpu.AMDGPU_GEM_DOMAIN_GDS | amdgpu.AMDGPU_GEM_DOMAIN_GWS | amdgpu.AMDGPU_GEM_DOMAIN_OA
+    if domains & special or size == 0:
+        raise OSError(errno.EINVAL, "size 0, or a domain this chip has not")
+    if size >= 1 << 48:
+        raise OSError(errno.ENOMEM, "beyond any memory")
+    heap = _heap(file, domains, size)
+    visible = not flags & amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS
+    wants_cpu = bool(flags & amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED)
+    if heap is Heap.VRAM and wants_cpu and size > file.gpu.memory.bar_bytes:
+        raise OSError(errno.ENOMEM, "larger than the BAR")
+    uncached = amdgpu.AMDGPU_GEM_CREATE_UNCACHED
+    if file.gpu.chip.major < 12:  # gmc_v11_0_get_vm_pte; gfx12's looks at UNCACHED alone
+        uncached |= amdgpu.AMDGPU_GEM_CREATE_COHERENT
+    cached = heap is Heap.GTT and not flags & uncached
+    name = f"{heap.value} of file"
+    bo = file.gpu.allocate(heap, size, name, host_visible=visible, public=wants_cpu, cached=cached)
+    handle = file.add(bo)
+    bo.name = f"{heap.value} handle {handle}"
+    arg.raw[:] = bytes(len(arg.raw))  # a union: the answer replaces the question
+    arg["handle"] = handle
+
+
+def _heap(file: DrmFile, domains: int, size: int) -> Heap:
+    if domains & amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL:
+        return Heap.DOORBELL
+    if domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM:
+        full = round_up(size, PAGE_BYTES) > file.gpu.memory.available_bytes(Heap.VRAM)
+        if not (full and domains & amdgpu.AMDGPU_GEM_DOMAIN_GTT):
+            return Heap.VRAM
+    return Heap.GTT
+
+
+def gem_mmap(call: IoctlCall) -> None:
+    file = drm_file(call)
+    bo = file.bo(call.arg["handle"])
+    if not bo.host_visible or bo.heap is Heap.USERPTR:
+        raise OSError(errno.EPERM, "made without CPU access")
+    call.arg["addr_ptr"] = file.gpu.offset_of(bo)
+
+
+def gem_close(call: IoctlCall) -> None:
+    file, handle = drm_file(call), call.arg["handle"]
+    if handle not in file.handles:
+        raise OSError(errno.EINVAL, f"no buffer {handle}")
+    close_handle(file, handle)
+
+
+def close_handle(file: DrmFile, handle: int) -> None:
+    bo = file.handles.pop(handle)
+    if bo not in file.handles.values():
+        file.allowed.discard(bo)
+        for span in [span for span in file.vm.spans if span.bo is bo]:
+            file.vm.unmap(span)
+            file.gpu.release(bo)
+    file.gpu.release(bo)
+
+
+def gem_userptr(call: IoctlCall) -> None:
+    file, arg = drm_file(call), call.arg
+    start, size, flags = arg["addr"], arg["size"], arg["flags"]
+    if start % PAGE_BYTES or size % PAGE_BYTES or size == 0 or flags & ~_USERPTR_FLAGS:
+        raise OSError(errno.EINVAL, "not whole pages, or unknown flags")
+    if not flags & 1 and not flags & 8:  # writable needs REGISTER
+        raise OSError(errno.EACCES, "writable pages must be registered")
+    if not is_user_range(start, size):
+        raise OSError(errno.EFAULT, "no user pages")
+    bo = file.gpu.allocate(Heap.USERPTR, size, "userptr", pages=call.process.memory.pages(start, size))
+    arg["handle"] = file.add(bo)
+
+
+def gem_va(call: IoctlCall) -> None:
+    file, arg = drm_file(call), call.arg
+    operation, flags, va, size = arg["operation"], arg["flags"], arg["va_address"], arg["map_size"]
+    if operation not in (1, 2, 3, 4):
+        raise OSError(errno.EINVAL, "unknown operation")
+    GpuVm.check_range(va, size)
+    if flags & ~_VA_FLAGS and flags & ~_PRT_FLAGS:
+        raise OSError(errno.EINVAL, "unknown flags")
+    file.gpu.check_alive()
+    timeline = file.gpu.linux.userq
+    inputs = call.numbers_at(arg["input_fence_syncobj_handles"], arg["num_syncobj_handles"]) if timeline else []
+    for handle in inputs:
+        lookup(file, handle)
+    out = arg["vm_timeline_syncobj_out"] if timeline else 0
+    fence = DmaFence()
+    if out:
+        syncobj = lookup(file, out)
+    change = _change(call, file)
+    late = operation in (1, 4) and file.gpu.injector.strikes("page-tables-late")
+
+    def finish() -> None:
+        try:
+            change()
+        finally:
+            with call.machine.changed:
+                fence.complete()
+                call.machine.changed.notify_all()
+
+    if not late:
+        finish()
+    else:
+        timer = threading.Timer(LATE_SECONDS, finish)
+        timer.daemon = True
+        timer.start()
+    if out:
+        with call.machine.changed:
+            if arg["vm_timeline_point"]:
+                syncobj.add_point(arg["vm_timeline_point"], fence)
+            else:
+                syncobj.replace(fence)
+
+
+def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
+    """The checked update of the page tables, to be done now or later."""
+    arg = call.arg
+    operation, flags, va, size = arg["operation"], arg["flags"], arg["va_address"], arg["map_size"]
+    prt = bool(flags & amdgpu.AMDGPU_VM_PAGE_PRT)
+    if operation == amdgpu.AMDGPU_VA_OP_CLEAR:
+        return lambda: clear_range(file, va, size)
+    if prt:
+        return lambda: None  # holes that read zero: nothing to map
+    bo = file.bo(arg["handle"])
+    if operation == amdgpu.AMDGPU_VA_OP_UNMAP:
+        span = next((span for span in file.vm.spans if span.start == va and span.bo is bo), None)
+        if span is None:
+            raise OSError(errno.ENOENT, "not mapped there")
+        if file.gpu.linux.userq_unmap_check and any(bo in queue.held for queue in file.queues.values()):
+            file.gpu.log("amdgpu: unmapping a vital queue va")
+        return lambda: _drop(file, span)
+    offset = arg["offset_in_bo"]
+    if offset % PAGE_BYTES or offset + size > bo.size_bytes:
+        raise OSError(errno.EINVAL, "outside the buffer")
+    if operation == amdgpu.AMDGPU_VA_OP_MAP and next(file.vm.overlapping(va, size), None) is not None:
+        raise OSError(errno.EINVAL, "the range is taken")
+
+    def insert() -> None:
+        if operation == amdgpu.AMDGPU_VA_OP_REPLACE:
+            clear_range(file, va, size)
+        _map(file, va, size, bo, offset, flags)
+
+    return insert
+
+
+def _map(file: DrmFile, va: int, size: int, bo: Bo, offset: int, flags: int) -> None:
+    if flags & _MTYPE == amdgpu.AMDGPU_VM_MTYPE_UC:
+        bo.uncache()
+    file.vm.map(
+        va,
+        size,
+        bo,
+        offset=offset,
+        read=bool(flags & amdgpu.AMDGPU_VM_PAGE_READABLE),
+        write=bool(flags & amdgpu.AMDGPU_VM_PAGE_WRITEABLE),
+        execute=bool(flags & amdgpu.AMDGPU_VM_PAGE_EXECUTABLE),
+    )
+    bo.references += 1
+
+
+def _drop(file: DrmFile, span: VmSpan) -> None:
+    file.vm.unmap(span)
+    file.gpu.release(span.bo)
+
+
+def clear_range(file: DrmFile, va: int, size: int) -> None:
+    """Unmap a range, keeping what sticks out of it on either side."""
+    end = va + size
+    for span in list(file.vm.overlapping(va, size)):
+        span.bo.references += 2  # until the pieces hold it
+        _drop(file, span)
+        for start, stop in ((span.start, min(span.end, va)), (max(span.start, end), span.end)):
+            if start < stop:
+                at = span.offset + start - span.start
+                rights = {"read": span.read, "write": span.write, "execute": span.execute}
+                file.vm.map(start, stop - start, span.bo, offset=at, **rights)
+                span.bo.references += 1
+        file.gpu.release(span.bo)
+        file.gpu.release(span.bo)
+
+
+def gem_op(call: IoctlCall) -> None:
+    """GET_GEM_CREATE_INFO and SET_PLACEMENT change nothing a client here looks at."""
+    drm_file(call).bo(call.arg["handle"])
+    raise OSError(errno.EINVAL, "unknown operation")
+
+
+def prime_to_fd(call: IoctlCall) -> None:
+    file = drm_file(call)
+    bo = file.bo(call.arg["handle"])
+    if call.arg["flags"] & ~(_RDWR | 0o2000000):  # DRM_RDWR, DRM_CLOEXEC
+        raise OSError(errno.EINVAL, "unknown flags")
+    bo.references += 1
+    call.arg["fd"] = call.machine.add_file(call.process, DmaBufFile(bo, call.process))
+
+
+def prime_from_fd(call: IoctlCall) -> None:
+    file = drm_file(call)
+    source = call.process.files.get(call.arg["fd"])
+    if not isinstance(source, DmaBufFile):
+        raise OSError(errno.EBADF if source is None else errno.EINVAL, "no dma-buf")
+    known = next((handle for handle, bo in file.handles.items() if bo is source.bo), None)
+    if known is None:
+        source.bo.references += 1
+        known = file.add(source.bo)
+    call.arg["handle"] = known

@@ -1,0 +1,97 @@
+"""mmap of the simulated nodes: which memory a file shows at an offset. Source: kfd_mmap, amdgpu_gem.c."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.driver.files import DrmFile, File, KfdFile
+from zinc_rt.sim.driver.kfd_memory import (
+    MMAP_GPU_SHIFT,
+    MMAP_TYPE_DOORBELL,
+    MMAP_TYPE_EVENTS,
+    MMAP_TYPE_MMIO,
+    MMAP_TYPE_RESERVED,
+)
+from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
+from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
+
+TYPE_MASK = 3 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class HostMapping:
+    """Bytes of a memfd from `offset`; `bo` where a buffer object counts its host mappings."""
+
+    memory: Shared
+    offset: int = 0
+    bo: Bo | None = None
+
+
+def host_mapping(machine: SimMachine, file: File, size_bytes: int, offset: int) -> HostMapping:
+    """Raises the OSError of mmap(2)."""
+    if size_bytes <= 0 or offset % PAGE_BYTES or not 0 <= offset < 1 << 64:
+        raise OSError(errno.EINVAL, "size 0, or the offset is no page's")
+    if isinstance(file, KfdFile):
+        return _kfd(machine, file, size_bytes, offset)
+    if isinstance(file, DrmFile):
+        return _drm(machine, file, size_bytes, offset)
+    raise OSError(errno.ENODEV, "this file cannot be mapped")
+
+
+def _gpu_of(machine: SimMachine, offset: int) -> SimGpu:
+    wanted = offset >> MMAP_GPU_SHIFT & 0xFFFF
+    for gpu in machine.gpus:
+        if gpu.gpu_id & 0xFFFF == wanted:
+            return gpu
+    raise OSError(errno.ENODEV, "no such GPU in the offset")
+
+
+def _kfd(machine: SimMachine, file: KfdFile, size_bytes: int, offset: int) -> HostMapping:
+    process = file.process.kfd
+    assert process is not None
+    kind = offset & TYPE_MASK
+    if kind == MMAP_TYPE_DOORBELL:
+        gpu = _gpu_of(machine, offset)
+        if gpu.injector.strikes("doorbell-offset"):
+            raise OSError(errno.EFAULT, "injected")
+        if size_bytes != DOORBELL_SLICE_BYTES:
+            raise OSError(errno.EINVAL, f"doorbells: {DOORBELL_SLICE_BYTES} bytes, exactly")
+        return HostMapping(process.bound(gpu, errno.EFAULT).doorbells)
+    if kind == MMAP_TYPE_EVENTS:
+        if process.events.page is None:
+            raise OSError(errno.EINVAL, "no event page yet")
+        if size_bytes > process.events.page.size_bytes:
+            raise OSError(errno.EINVAL, "larger than the event page")
+        return HostMapping(process.events.page)
+    if kind == MMAP_TYPE_RESERVED:
+        raise OSError(errno.EINVAL, "the CWSR page is mapped by the kernel on these chips")
+    assert kind == MMAP_TYPE_MMIO
+    if not offset >> MMAP_GPU_SHIFT:
+        raise OSError(errno.EFAULT, "unknown offset")
+    if size_bytes != PAGE_BYTES:
+        raise OSError(errno.EINVAL, "one page, exactly")
+    return HostMapping(_gpu_of(machine, offset).remap_page)
+
+
+def _drm(machine: SimMachine, file: DrmFile, size_bytes: int, offset: int) -> HostMapping:
+    if offset >> MMAP_GPU_SHIFT and not offset & TYPE_MASK:
+        return HostMapping(_gpu_of(machine, offset).remap_page) if size_bytes == PAGE_BYTES else _refuse()
+    bo = file.gpu.bo_at(offset)
+    if bo is None:
+        raise OSError(errno.EINVAL, "no buffer at this offset")
+    if bo not in file.allowed:
+        raise OSError(errno.EACCES, "the buffer belongs to another client")
+    if not bo.host_visible or bo.heap is Heap.USERPTR:
+        raise OSError(errno.EPERM, "made without CPU access")
+    if size_bytes > bo.size_bytes:
+        return _refuse()
+    if bo.heap is Heap.VRAM:
+        machine.consulted.mark("host maps VRAM")
+    return HostMapping(bo.host_maps(file.gpu.coherence), 0, bo)
+
+
+def _refuse() -> HostMapping:
+    raise OSError(errno.EINVAL, "larger than what lies there")

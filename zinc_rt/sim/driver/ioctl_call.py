@@ -1,0 +1,65 @@
+"""One ioctl on its way through the driver: who calls, the struct, and the arrays it points to."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.driver.files import File, Process
+from zinc_rt.sim.tables.structs import Fields, IoctlRow, StructLayout
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.machine import SimMachine
+
+
+@dataclass(slots=True)
+class IoctlCall:
+    machine: SimMachine
+    process: Process
+    file: File
+    arg: Fields
+
+    def bytes_at(self, address: int, size_bytes: int) -> bytes:
+        """copy_from_user: EFAULT."""
+        if size_bytes and not address:
+            raise OSError(errno.EFAULT, "null pointer")
+        return self.process.memory.read(address, size_bytes) if size_bytes else b""
+
+    def numbers_at(self, address: int, count: int, item_bytes: int = 4, limit: int = 1 << 20) -> list[int]:
+        """An array of unsigned numbers. `limit`: more than the kernel would allocate for is ENOMEM."""
+        if count > limit:
+            raise OSError(errno.ENOMEM, f"{count} entries")
+        raw = self.bytes_at(address, count * item_bytes)
+        return [int.from_bytes(raw[i : i + item_bytes], "little") for i in range(0, len(raw), item_bytes)]
+
+    def put(self, address: int, data: bytes) -> None:
+        """copy_to_user: EFAULT."""
+        if data and not address:
+            raise OSError(errno.EFAULT, "null pointer")
+        if data:
+            self.process.memory.write(address, data)
+
+    def records_at(self, address: int, count: int, layout: StructLayout, limit: int = 1 << 16) -> list[Fields]:
+        if count > limit:
+            raise OSError(errno.ENOMEM, f"{count} entries")
+        raw = self.bytes_at(address, count * layout.size_bytes)
+        return [layout.read(raw[i * layout.size_bytes :]) for i in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class IoctlHandler:
+    """One row of an ioctl table. `unlocked`: it may sleep, and takes the machine's lock itself if it must."""
+
+    ioctl: IoctlRow
+    run: Callable[[IoctlCall], None]
+    unlocked: bool = False
+
+
+def table(*rows: IoctlHandler) -> dict[int, IoctlHandler]:
+    """By number."""
+    numbers = {row.ioctl.number: row for row in rows}
+    if len(numbers) != len(rows):
+        raise ValueError("two handlers for one ioctl")
+    return numbers

@@ -1,0 +1,81 @@
+"""KFD ioctls on events. Errnos: kfd_chardev.c, kfd_events.c."""
+
+from __future__ import annotations
+
+import errno
+
+from zinc_rt.sim.driver.event_table import EventWaiter
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_EVENTS, state
+from zinc_rt.sim.memory.buffers import Shared
+from zinc_rt.sim.tables import kfd
+
+AGE_MINOR = 14
+_DATA_BYTES = {kfd.KFD_IOC_EVENT_MEMORY: 32, kfd.KFD_IOC_EVENT_HW_EXCEPTION: 16}
+
+
+def create(call: IoctlCall) -> None:
+    process, arg = state(call), call.arg
+    if arg["event_page_offset"]:
+        _take_page(call)
+    event = process.events.create(arg["event_type"], bool(arg["auto_reset"]))
+    arg["event_id"] = event.event_id
+    if event.kind in (kfd.KFD_IOC_EVENT_SIGNAL, kfd.KFD_IOC_EVENT_DEBUG_EVENT):
+        arg["event_trigger_data"] = arg["event_slot_index"] = event.event_id
+        arg["event_page_offset"] = MMAP_TYPE_EVENTS
+
+
+def _take_page(call: IoctlCall) -> None:
+    process, handle = state(call), call.arg["event_page_offset"]
+    if process.events.page is not None:
+        raise OSError(errno.EINVAL, "an event page was given before")
+    gpu = process.gpu(handle >> 32)
+    if gpu.injector.strikes("event-page-refused"):
+        raise OSError(errno.EINVAL, "injected")
+    process.bound(gpu, errno.ENODEV)
+    buffer = process.buffer(handle, errno.EINVAL)
+    page = buffer.bo.host_view
+    if not isinstance(page, Shared):
+        raise OSError(errno.EINVAL, "the event page is no buffer of ours")
+    process.events.use_page(page, handle)
+
+
+def destroy(call: IoctlCall) -> None:
+    state(call).events.destroy(call.arg["event_id"])
+
+
+def set_event(call: IoctlCall) -> None:
+    state(call).events.set(call.arg["event_id"])
+
+
+def reset(call: IoctlCall) -> None:
+    state(call).events.reset(call.arg["event_id"])
+
+
+def wait(call: IoctlCall) -> None:
+    arg = call.arg
+    arg["wait_result"] = kfd.KFD_IOC_WAIT_RESULT_FAIL
+    address, size = arg["events_ptr"], kfd.EVENT_DATA.size_bytes
+    wanted = call.records_at(address, arg["num_events"], kfd.EVENT_DATA)
+    ages = state(call).machine.linux.kfd_minor >= AGE_MINOR
+    asked = [(each["event_id"], each["last_event_age"] if ages else 0) for each in wanted]
+    result, entries = state(call).events.wait(asked, bool(arg["wait_for_all"]), arg["timeout"])
+    if result == kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
+        for place, (record, entry) in enumerate(zip(wanted, entries, strict=True)):
+            if entry.activated:
+                call.put(address + place * size, _fired(bytes(record.raw), entry))
+    arg["wait_result"] = result
+
+
+def _fired(raw: bytes, entry: EventWaiter) -> bytes:
+    """The part of EVENT_DATA that the kernel copies back for this entry."""
+    event = entry.event
+    record = kfd.EVENT_DATA.read(raw)
+    if event.kind in _DATA_BYTES:
+        for name, value in event.data.items():
+            record[name] = value
+        return bytes(record.raw[: _DATA_BYTES[event.kind]])
+    if event.kind == kfd.KFD_IOC_EVENT_SIGNAL and entry.age_asked:
+        record["last_event_age"] = event.age
+        return bytes(record.raw[:8])
+    return b""

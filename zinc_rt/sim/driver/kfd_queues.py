@@ -1,0 +1,261 @@
+"""KFD ioctls on queues. Errnos and their order: kfd_chardev.c, kfd_queue.c, kfd_process_queue_manager.c."""
+
+from __future__ import annotations
+
+import errno
+
+from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
+from zinc_rt.sim.driver.client_memory import is_user_range
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_DOORBELL, mmap_cookie, state
+from zinc_rt.sim.driver.kfd_state import (
+    DOORBELLS,
+    MAX_QUEUE_IDS,
+    MAX_QUEUES_PER_GPU,
+    KfdProcessState,
+    KfdQueueState,
+    ProcessOnGpu,
+)
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.interfaces import DeviceFinding, HardwareQueue, QueueKind, Severity
+from zinc_rt.sim.memory.buffers import Bo, Heap
+from zinc_rt.sim.memory.vm import GpuVm
+from zinc_rt.sim.profiles import ENOTSUPP
+from zinc_rt.sim.tables import kfd
+from zinc_rt.sim.tables.structs import Fields
+
+EOP_BYTES = 4096
+MAX_CU_MASK_BITS = 1024
+SDMA_BY_ENGINE_MINOR = 17
+_SDMA = (
+    kfd.KFD_IOC_QUEUE_TYPE_SDMA,
+    kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI,
+    kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID,
+)
+
+
+def node_cwsr(gpu: SimGpu) -> Cwsr:
+    """What this kernel sizes: sysfs shows the same."""
+    return gpu.chip.cwsr(old_table=not gpu.linux.gfx1151_new_table)
+
+
+def _enforced_cwsr(gpu: SimGpu) -> Cwsr:
+    sizes = node_cwsr(gpu)
+    if not gpu.injector.strikes("cwsr-mismatch"):
+        return sizes
+    return Cwsr(sizes.control_stack_bytes + PAGE_BYTES, sizes.save_restore_bytes, sizes.debugger_bytes)
+
+
+def _check_common(arg: Fields) -> None:
+    # bits 7:0 percentage, 15:8 target XCC
+    if arg["queue_percentage"] & 0xFF > kfd.KFD_MAX_QUEUE_PERCENTAGE:
+        raise OSError(errno.EINVAL, "percentage above 100")
+    if arg["queue_priority"] > kfd.KFD_MAX_QUEUE_PRIORITY:
+        raise OSError(errno.EINVAL, "priority above 15")
+    ring, size = arg["ring_base_address"], arg["ring_size"]
+    if ring and not is_user_range(ring, 8):
+        raise OSError(errno.EFAULT, "ring: no user address")
+    if size & (size - 1) or (size == 0 and ring):
+        raise OSError(errno.EINVAL, "the ring's size is no power of two")
+
+
+def create(call: IoctlCall) -> None:
+    process, arg = state(call), call.arg
+    _check_common(arg)
+    for name in ("read_pointer_address", "write_pointer_address"):
+        if not arg[name] or not is_user_range(arg[name], 8):
+            raise OSError(errno.EFAULT, f"{name}: no user address")
+    for name in ("eop_buffer_address", "ctx_save_restore_address"):
+        if arg[name] and not is_user_range(arg[name], 4):
+            raise OSError(errno.EFAULT, f"{name}: no user address")
+    kind = arg["queue_type"]
+    by_engine = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
+    # COMPUTE_AQL is a real kernel's, but nothing here runs AQL packets: refused at once rather than never run
+    if kind != kfd.KFD_IOC_QUEUE_TYPE_COMPUTE and kind not in _SDMA:
+        raise OSError(ENOTSUPP, f"queue type {kind}")
+    gpu = process.gpu(arg["gpu_id"])
+    if by_engine and gpu.linux.kfd_minor < SDMA_BY_ENGINE_MINOR:
+        raise OSError(ENOTSUPP, f"queue type {kind}")
+    if by_engine and arg["sdma_engine_id"] >= gpu.chip.sdma_engines:
+        raise OSError(errno.EINVAL, "no such SDMA engine")
+    on = process.bound(gpu, errno.ESRCH)
+    size = max(arg["ring_size"], kfd.KFD_MIN_QUEUE_RING_SIZE)
+    held = _buffers(gpu, on, arg, kind, size)
+    queue_id = next((i for i in range(MAX_QUEUE_IDS) if i not in process.queues), None)
+    if queue_id is None:
+        raise OSError(errno.ENOMEM, "all queue ids are used")
+    if len(process.queues_on(gpu)) >= MAX_QUEUES_PER_GPU:
+        raise OSError(errno.ENOSPC, "all queues of this process on this GPU are used")
+    sdma_slot = _sdma_slot(process, gpu, arg) if kind in _SDMA else None
+    taken = {queue.doorbell for queue in process.queues_on(gpu)}
+    doorbell = next(i for i in range(DOORBELLS) if i not in taken)  # fewer queues than doorbells
+    hardware = HardwareQueue(
+        queue_id=queue_id,
+        process_id=call.process.pid,
+        kind=QueueKind.KFD_SDMA if kind in _SDMA else QueueKind.KFD_COMPUTE,
+        space=on.vm,
+        ring_va=arg["ring_base_address"] & ~0xFF,  # the MQD holds bits 47:8
+        ring_size_bytes=size,
+        rptr_va=arg["read_pointer_address"],
+        wptr_va=arg["write_pointer_address"],
+        eop_va=arg["eop_buffer_address"],
+        eop_size_bytes=arg["eop_buffer_size"],
+        priority=arg["queue_priority"],
+        name=f"kfd queue {queue_id} of process {call.process.pid}",
+    )
+    if kind not in _SDMA:
+        hardware.extra = {
+            "cwsr_va": arg["ctx_save_restore_address"],
+            "cwsr_size_bytes": arg["ctx_save_restore_size"],
+        }
+    queue = KfdQueueState(queue_id, kind, gpu, hardware, doorbell, held, sdma_slot=sdma_slot)
+    process.queues[queue_id] = queue
+    for bo in held:
+        bo.references += 1
+    try:
+        gpu.put_on(hardware, process, on.doorbells, doorbell)
+    except OSError:
+        del process.queues[queue_id]
+        for bo in held:
+            gpu.release(bo)
+        raise
+    _tell_ignored(gpu, arg, kind, queue_id)
+    _run_or_stop(queue, arg)
+    arg["queue_id"] = queue_id
+    arg["doorbell_offset"] = mmap_cookie(MMAP_TYPE_DOORBELL, gpu.gpu_id) | doorbell * 8
+
+
+def _tell_ignored(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
+    """Members that only other kinds of queues have: a value there was meant for another member."""
+    engine_matters = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
+    for name in ("metadata_ring_size",) if engine_matters else ("sdma_engine_id", "metadata_ring_size"):
+        if arg[name]:
+            sentence = (
+                f"CREATE_QUEUE.{name} is {arg[name]:#x}, which a queue of type {kind} does not use: leave it 0"
+            )
+            gpu.finding(DeviceFinding(Severity.FINDING, "argument-unused", queue_id, 0, sentence))
+
+
+def _buffers(gpu: SimGpu, on: ProcessOnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:
+    """What kfd_queue_acquire_buffers checks and holds."""
+    vm = on.vm
+    wptr = vm.span_at(arg["write_pointer_address"])
+    # whatever the kind: MES reads it through the GART (init_user_queue)
+    if wptr is None or wptr.bo.heap is Heap.VRAM or wptr.bo not in gpu.memory.bos:
+        raise OSError(errno.EINVAL, "wptr: not in this GPU's GTT")
+    if not gpu.linux.buffer_validation:
+        return []
+    held = [
+        _exact(vm, arg["write_pointer_address"], PAGE_BYTES, "wptr"),
+        _exact(vm, arg["read_pointer_address"], PAGE_BYTES, "rptr"),
+    ]
+    if arg["ring_base_address"]:
+        held.append(_exact(vm, arg["ring_base_address"], ring_size if ring_size >= PAGE_BYTES else 0, "ring"))
+    if kind in _SDMA:
+        return held
+    if arg["eop_buffer_address"]:
+        if arg["eop_buffer_size"] != EOP_BYTES:
+            raise OSError(errno.EINVAL, f"EOP: {arg['eop_buffer_size']} bytes, not {EOP_BYTES}")
+        held.append(_exact(vm, arg["eop_buffer_address"], EOP_BYTES, "EOP"))
+    sizes = _enforced_cwsr(gpu)
+    if arg["ctl_stack_size"] != sizes.control_stack_bytes:
+        raise OSError(errno.EINVAL, f"control stack: not {sizes.control_stack_bytes} bytes")
+    if arg["ctx_save_restore_size"] < sizes.save_restore_bytes:
+        raise OSError(errno.EINVAL, f"context save area: below {sizes.save_restore_bytes} bytes")
+    save_bytes = sizes.buffer_bytes(arg["ctx_save_restore_size"])
+    held.append(_exact(vm, arg["ctx_save_restore_address"], save_bytes, "context save area"))
+    return held
+
+
+def _exact(vm: GpuVm, va: int, size_bytes: int, name: str) -> Bo:
+    """The buffer of a mapping that starts at va's page and has that size (0: any)."""
+    span = vm.span_at(va)
+    if span is None or span.start != va & ~(PAGE_BYTES - 1) or (size_bytes and span.size_bytes != size_bytes):
+        raise OSError(errno.EINVAL, f"{name}: no mapping of its own of 0x{size_bytes:x} bytes at 0x{va:x}")
+    return span.bo
+
+
+def _sdma_slot(process: KfdProcessState, gpu: SimGpu, arg: Fields) -> tuple[int, int]:
+    taken = {queue.sdma_slot for each in call_owners(gpu) for queue in each.queues_on(gpu)}
+    engines = range(gpu.chip.sdma_engines)
+    if arg["queue_type"] == kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI:
+        engines = range(0)  # these chips have none
+    if arg["queue_type"] == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID:
+        engines = range(arg["sdma_engine_id"], arg["sdma_engine_id"] + 1)
+    for slot in range(gpu.chip.sdma_queues_per_engine):
+        for engine in engines:
+            if (engine, slot) not in taken:
+                return engine, slot
+    raise OSError(errno.ENOMEM, "all SDMA queues are used")
+
+
+def call_owners(gpu: SimGpu) -> list[KfdProcessState]:
+    return [owner for owner in gpu.owners if isinstance(owner, KfdProcessState)]
+
+
+def _run_or_stop(queue: KfdQueueState, arg: Fields) -> None:
+    queue.active = bool(arg["ring_base_address"] and arg["queue_percentage"] & 0xFF)
+    if queue.active:
+        queue.gpu.resume(queue.hardware)
+    else:
+        queue.gpu.pause(queue.hardware)
+
+
+def destroy(call: IoctlCall) -> None:
+    process = state(call)
+    queue = process.queues.get(call.arg["queue_id"])
+    if queue is None:
+        raise OSError(errno.EINVAL, "no such queue")
+    if not process.destroy_queue(queue):
+        raise OSError(errno.ETIME, "could not be preempted; gone all the same")
+
+
+def _queue(call: IoctlCall) -> KfdQueueState:
+    """For the calls that say EFAULT to an unknown queue."""
+    queue = state(call).queues.get(call.arg["queue_id"])
+    if queue is None:
+        raise OSError(errno.EFAULT, "no such queue")
+    return queue
+
+
+def update(call: IoctlCall) -> None:
+    arg = call.arg
+    _check_common(arg)
+    queue = _queue(call)
+    on = state(call).bound(queue.gpu, errno.EFAULT)
+    size = max(arg["ring_size"], kfd.KFD_MIN_QUEUE_RING_SIZE)
+    hardware = queue.hardware
+    if arg["ring_base_address"] and queue.gpu.linux.buffer_validation:
+        try:
+            bo = _exact(on.vm, arg["ring_base_address"], size if size >= PAGE_BYTES else 0, "ring")
+        except OSError as error:
+            raise OSError(errno.EFAULT, str(error)) from error
+        if bo not in queue.held:
+            bo.references += 1
+            queue.held.append(bo)
+    if arg["ring_base_address"]:
+        hardware.ring_va, hardware.ring_size_bytes = arg["ring_base_address"] & ~0xFF, size
+    hardware.priority = arg["queue_priority"]
+    _run_or_stop(queue, arg)
+
+
+def set_cu_mask(call: IoctlCall) -> None:
+    bits = call.arg["num_cu_mask"]
+    if bits == 0 or bits % 32:
+        raise OSError(errno.EINVAL, "no multiple of 32 bits")
+    mask = call.bytes_at(call.arg["cu_mask_ptr"], min(bits, MAX_CU_MASK_BITS) // 8)
+    queue = _queue(call)
+    pairs = int.from_bytes(mask, "little")
+    even = int.from_bytes(b"\x55" * len(mask), "little")
+    if (pairs & even) != (pairs >> 1 & even):
+        raise OSError(errno.EINVAL, "a pair of CUs is split")
+    queue.cu_mask = mask
+    queue.hardware.extra["cu_mask"] = pairs
+
+
+def get_wave_state(call: IoctlCall) -> None:
+    queue = _queue(call)
+    if queue.kind != kfd.KFD_IOC_QUEUE_TYPE_COMPUTE or queue.active:
+        raise OSError(errno.EINVAL, "only of a compute queue that is stopped")
+    call.arg["ctl_stack_used_size"] = 0
+    call.arg["save_area_used_size"] = 0

@@ -1,0 +1,179 @@
+"""What amdkfd keeps for one process: address spaces, buffers, queues, events; what faults do to them."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.driver.event_table import EventTable
+from zinc_rt.sim.driver.files import DrmFile, Process, SmiFile
+from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
+from zinc_rt.sim.interfaces import Fault, HardwareQueue
+from zinc_rt.sim.memory.buffers import Bo, Shared
+from zinc_rt.sim.memory.vm import GpuVm, VmSpan
+from zinc_rt.sim.tables import kfd
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.machine import SimMachine
+
+MAX_QUEUE_IDS = 1024  # KFD_MAX_NUM_OF_QUEUES_PER_PROCESS
+MAX_QUEUES_PER_GPU = 127  # of one process: a static queue takes one of 128
+DOORBELLS = DOORBELL_SLICE_BYTES // 8
+
+
+@dataclass(slots=True, eq=False)
+class KfdBuffer:
+    """A handle of ALLOC_MEMORY_OF_GPU."""
+
+    handle: int
+    va: int
+    size_bytes: int
+    flags: int
+    gpu: SimGpu
+    bo: Bo
+    spans: dict[int, list[VmSpan]] = field(default_factory=dict)  # gpu_id: where it is mapped
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE)
+
+    @property
+    def executable(self) -> bool:
+        return bool(self.flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE)
+
+
+@dataclass(slots=True, eq=False)
+class KfdQueueState:
+    queue_id: int
+    kind: int
+    gpu: SimGpu
+    hardware: HardwareQueue
+    doorbell: int
+    held: list[Bo]  # buffers that may not be unmapped while it lives
+    active: bool = True
+    sdma_slot: tuple[int, int] | None = None
+    cu_mask: bytes = b""
+
+
+@dataclass(slots=True, eq=False)
+class ProcessOnGpu:
+    """The process on one GPU (kfd_process_device)."""
+
+    gpu: SimGpu
+    file: DrmFile
+    vm: GpuVm
+    doorbells: Shared
+    lost: bool = False  # a reset took everything; only a new process helps
+
+    def check(self) -> None:
+        self.gpu.check_alive()
+        if self.lost:
+            raise OSError(errno.EIO, "the GPU was reset under this process")
+
+
+class KfdProcessState:
+    """One per process that has /dev/kfd open. Implements sim.gpu.Owner."""
+
+    def __init__(self, process: Process, machine: SimMachine) -> None:
+        self.process, self.machine = process, machine
+        self.on: dict[int, ProcessOnGpu] = {}
+        self.buffers: dict[int, KfdBuffer] = {}
+        self.next_index: dict[int, int] = {}
+        self.queues: dict[int, KfdQueueState] = {}
+        self.events = EventTable(machine.changed)
+        self.smi: list[SmiFile] = []
+        self.held_files: list[DrmFile] = []  # closed by the client, still bound
+        self.runtime_enabled = False
+        self.xnack = False
+        for gpu in machine.gpus:
+            gpu.owners.add(self)
+
+    def gpu(self, gpu_id: int, number: int = errno.EINVAL) -> SimGpu:
+        for gpu in self.machine.gpus:
+            if gpu.gpu_id == gpu_id:
+                return gpu
+        raise OSError(number, f"no GPU {gpu_id}")
+
+    def bound(self, gpu: SimGpu, number: int) -> ProcessOnGpu:
+        """`number`: what this ioctl says to a process without a VM there."""
+        if gpu.gpu_id not in self.on:
+            raise OSError(number, "ACQUIRE_VM comes first")
+        on = self.on[gpu.gpu_id]
+        on.check()
+        return on
+
+    def buffer(self, handle: int, number: int) -> KfdBuffer:
+        if handle not in self.buffers:
+            raise OSError(number, f"no buffer 0x{handle:x}")
+        return self.buffers[handle]
+
+    def queues_on(self, gpu: SimGpu) -> list[KfdQueueState]:
+        return [queue for queue in self.queues.values() if queue.gpu is gpu]
+
+    def destroy_queue(self, queue: KfdQueueState) -> bool:
+        """False: it could not be preempted."""
+        ok = queue.gpu.take_off(queue.hardware)
+        self.queues.pop(queue.queue_id, None)
+        for bo in queue.held:
+            queue.gpu.release(bo)
+        return ok
+
+    def unmap(self, buffer: KfdBuffer, gpu_id: int) -> None:
+        for span in buffer.spans.pop(gpu_id, []):
+            self.on[gpu_id].vm.unmap(span)
+            buffer.gpu.release(buffer.bo)
+
+    def close(self) -> None:
+        """The process is gone: everything of it goes."""
+        for queue in list(self.queues.values()):
+            self.destroy_queue(queue)
+        self.events.close()
+        for gpu in self.machine.gpus:
+            gpu.owners.discard(self)
+        for buffer in list(self.buffers.values()):
+            for gpu_id in list(buffer.spans):
+                self.unmap(buffer, gpu_id)
+            buffer.gpu.release(buffer.bo)
+        self.buffers.clear()
+        for on in self.on.values():
+            on.doorbells.close()
+        self.on.clear()
+
+    # --- sim.gpu.Owner ---
+
+    def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
+        self.events.interrupt(context_id)
+
+    def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
+        """KFD queues have no such fence: the packet does nothing the kernel sees."""
+
+    def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
+        gpu = next(each.gpu for each in self.queues.values() if each.hardware is queue)
+        for each in self.queues_on(gpu):
+            gpu.evict(each.hardware)
+        if gpu.injector.strikes("lost-memory-event"):
+            return
+        data = {
+            "not_present": int(fault.why == "not present"),
+            "read_only": int(fault.why == "read only"),
+            "no_execute": int(fault.why == "no execute"),
+            "va": fault.va & ~0xFFF,
+            "memory_gpu_id": gpu.gpu_id,
+        }
+        self.events.exception(kfd.KFD_IOC_EVENT_MEMORY, data)
+
+    def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
+        for on in self.on.values():
+            on.lost |= whole_gpu
+        data = {
+            "reset_type": kfd.KFD_HW_EXCEPTION_WHOLE_GPU_RESET
+            if whole_gpu
+            else kfd.KFD_HW_EXCEPTION_PER_ENGINE_RESET,
+            "reset_cause": kfd.KFD_HW_EXCEPTION_GPU_HANG,
+            "memory_lost": int(whole_gpu),
+            "reset_gpu_id": self.machine.gpus[0].gpu_id,
+        }
+        self.events.exception(kfd.KFD_IOC_EVENT_HW_EXCEPTION, data)
+        for smi in self.smi:
+            smi.lines.append(f"4 {int(whole_gpu)}\n")

@@ -1,0 +1,317 @@
+"""The text files a machine shows under /sys, /proc and /dev, in the kernel's own formats.
+
+Sources: kfd_topology.c (node_show, mem_show, kfd_cache_show, iolink_show), amdgpu_discovery.c (ip_discovery).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.chips import MAX_WAVES_PER_SIMD, Chip, Ip
+from zinc_rt.sim.driver.kfd_queues import node_cwsr
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.memory.buffers import Heap
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.machine import SimMachine
+
+TOPOLOGY = "/sys/devices/virtual/kfd/kfd/topology"
+TOPOLOGY_LINK = "/sys/class/kfd/kfd/topology"
+HOST_CORES = 16
+HOST_MEMORY_BYTES = 128 << 30
+UNKNOWN_TARGET = 130000
+_VENDOR = 0x1002
+_CAPABILITY = 0x28A28280  # what gfx11 and gfx12 dumps show: doorbells of 64 bits, watch points, no XNACK
+_CACHE_DATA = 0b1001  # HSA_CACHE_TYPE_DATA, for the compute units
+_PCIE = 2
+
+Text = str | Callable[[], str]
+
+
+def properties(pairs: dict[str, int | str]) -> str:
+    return "".join(f"{name} {value}\n" for name, value in pairs.items())
+
+
+def _cpu_node() -> dict[str, int | str]:
+    zero = (
+        "simd_id_base max_waves_per_simd lds_size_in_kb gds_size_in_kb num_gws wave_front_size array_count "
+        "simd_arrays_per_engine cu_per_simd_array simd_per_cu max_slots_scratch_cu gfx_target_version vendor_id "
+        "device_id location_id domain drm_render_minor hive_id num_sdma_engines num_sdma_xgmi_engines "
+        "num_sdma_queues_per_engine num_cp_queues"
+    )
+    head: dict[str, int | str] = {
+        "cpu_cores_count": HOST_CORES,
+        "simd_count": 0,
+        "mem_banks_count": 1,
+        "caches_count": 0,
+        "io_links_count": 1,
+        "p2p_links_count": 0,
+        "cpu_core_id_base": 0,
+    }
+    return {**head, **dict.fromkeys(zero.split(), 0), "max_engine_clk_ccompute": 4500}
+
+
+def gpu_node(gpu: SimGpu) -> dict[str, int | str]:
+    chip, linux = gpu.chip, gpu.linux
+    unknown = gpu.injector.on("unknown-target")
+    pairs: dict[str, int | str] = {
+        "cpu_cores_count": 0,
+        "simd_count": chip.simd_count,
+        "mem_banks_count": 1,
+        "caches_count": len(_caches(chip)),
+        "io_links_count": 1,
+        "p2p_links_count": 0,
+        "cpu_core_id_base": 0,
+        "simd_id_base": 2147487744 + 0x1000 * gpu.index,
+        "max_waves_per_simd": MAX_WAVES_PER_SIMD,
+        "lds_size_in_kb": chip.lds_kib,
+        "gds_size_in_kb": 0,
+        "num_gws": 0,
+        "wave_front_size": 32,
+        "array_count": chip.arrays,
+        "simd_arrays_per_engine": chip.arrays_per_engine,
+        "cu_per_simd_array": -(-chip.cus // chip.arrays),
+        "simd_per_cu": chip.simds_per_cu,
+        "max_slots_scratch_cu": chip.scratch_slots_per_cu,
+        "gfx_target_version": UNKNOWN_TARGET if unknown else chip.target,
+        "vendor_id": _VENDOR,
+        "device_id": chip.device_id,
+        "location_id": chip.location_id + 0x100 * gpu.index,
+        "domain": 0,
+        "drm_render_minor": gpu.render_minor,
+        "hive_id": 0,
+        "num_sdma_engines": chip.sdma_engines,
+        "num_sdma_xgmi_engines": 0,
+        "num_sdma_queues_per_engine": chip.sdma_queues_per_engine,
+        "num_cp_queues": 4 * chip.mec_pipes,
+    }
+    if linux.cwsr_in_sysfs:
+        sizes = node_cwsr(gpu)
+        pairs |= {"cwsr_size": sizes.save_restore_bytes, "ctl_stack_size": sizes.control_stack_bytes}
+    unique = chip.unique_id + gpu.index
+    return pairs | {
+        "max_engine_clk_fcompute": chip.engine_mhz,
+        "local_mem_size": 0,
+        "fw_version": chip.firmware.mec,
+        "capability": _CAPABILITY,
+        "debug_prop": 1495,
+        "sdma_fw_version": chip.firmware.sdma & 0xFFFF,
+        "unique_id": unique,
+        "num_xcc": 1,
+        "max_engine_clk_ccompute": 4500,
+    }
+
+
+def _caches(chip: Chip) -> list[dict[str, int | str]]:
+    """One of each level: what readers of sizes need, without the kernel's row for every CU."""
+    rows = [
+        (1, chip.l1_kib, 128, _CACHE_DATA),
+        (2, chip.l2_kib, 128, _CACHE_DATA),
+        (3, chip.l3_kib, 64, _CACHE_DATA),
+    ]
+    return [
+        {
+            "processor_id_low": 2147487744,
+            "level": level,
+            "size": kib,
+            "cache_line_size": line,
+            "cache_lines_per_tag": 1,
+            "association": 16,
+            "latency": 1,
+            "type": kind,
+            "sibling_map": ",".join(["1"] * min(chip.cus, 64)),
+        }
+        for level, kib, line, kind in rows
+    ]
+
+
+def _link(gpu: SimGpu, source: int, target: int) -> dict[str, int | str]:
+    pairs: dict[str, int | str] = {
+        "type": _PCIE,
+        "version_major": 0,
+        "version_minor": 0,
+        "node_from": source,
+        "node_to": target,
+        "weight": 20,
+        "min_latency": 0,
+        "max_latency": 0,
+        "min_bandwidth": 312,
+        "max_bandwidth": 31504,
+        "recommended_transfer_size": 0,
+    }
+    if gpu.linux.sdma_engine_mask_in_sysfs:
+        pairs["recommended_sdma_engine_id_mask"] = 0
+    return pairs | {"flags": 1}
+
+
+def _bank(gpu: SimGpu) -> dict[str, int | str]:
+    return {
+        "heap_type": 1 if gpu.memory.large_bar else 2,  # HSA_MEM_HEAP_TYPE_FB_PUBLIC, _PRIVATE
+        "size_in_bytes": gpu.memory.limit[Heap.VRAM],
+        "flags": 0,
+        "width": gpu.chip.vram_width_bits,
+        "mem_clk_max": gpu.chip.memory_mhz,
+    }
+
+
+def _discovery(root: str, ip: Ip) -> dict[str, Text]:
+    files: dict[str, Text] = {}
+    for instance in range(ip.instances):
+        for name in (str(ip.hw_id), ip.name):  # the named folder is a link to the numbered one
+            at = f"{root}/ip_discovery/die/0/{name}/{instance}"
+            files |= {
+                f"{at}/hw_id": f"{ip.hw_id}\n",
+                f"{at}/num_instance": f"{instance}\n",
+                f"{at}/major": f"{ip.version[0]}\n",
+                f"{at}/minor": f"{ip.version[1]}\n",
+                f"{at}/revision": f"{ip.version[2]}\n",
+                f"{at}/harvest": "0x0\n",
+                f"{at}/num_base_addresses": f"{len(ip.bases)}\n",
+                f"{at}/base_addr": "".join(f"0x{base:08X}\n" for base in ip.bases),
+            }
+    return files
+
+
+def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
+    """A PCI device's folder, as /sys/class/drm/renderD128/device shows it."""
+    chip, memory = gpu.chip, gpu.memory
+    files: dict[str, Text] = {
+        f"{root}/vendor": f"0x{_VENDOR:04x}\n",
+        f"{root}/device": f"0x{chip.device_id:04x}\n",
+        f"{root}/revision": f"0x{chip.pci_rev:02x}\n",
+        f"{root}/class": "0x030000\n",
+        f"{root}/subsystem_vendor": "0x1002\n",
+        f"{root}/subsystem_device": f"0x{chip.device_id:04x}\n",
+        f"{root}/uevent": f"DRIVER=amdgpu\nPCI_ID=1002:{chip.device_id:04X}\nPCI_SLOT_NAME={chip.pci_address}\n",
+        f"{root}/mem_info_vram_total": f"{memory.limit[Heap.VRAM]}\n",
+        f"{root}/mem_info_vram_used": lambda: f"{memory.used[Heap.VRAM]}\n",
+        f"{root}/mem_info_vis_vram_total": f"{memory.bar_bytes}\n",
+        f"{root}/mem_info_gtt_total": f"{memory.limit[Heap.GTT]}\n",
+        f"{root}/mem_info_gtt_used": lambda: f"{memory.used[Heap.GTT]}\n",
+        f"{root}/gpu_busy_percent": "0\n",
+        f"{root}/power_dpm_force_performance_level": "auto\n",
+        f"{root}/unique_id": f"{chip.unique_id + gpu.index:016x}\n",
+        f"{root}/product_name": f"{chip.name}\n",
+        f"{root}/fw_version/mec_fw_version": f"0x{chip.firmware.mec:08x}\n",
+        f"{root}/fw_version/me_fw_version": f"0x{chip.firmware.me:08x}\n",
+        f"{root}/fw_version/pfp_fw_version": f"0x{chip.firmware.pfp:08x}\n",
+        f"{root}/fw_version/sdma_fw_version": f"0x{chip.firmware.sdma:08x}\n",
+        f"{root}/ip_discovery/die/0/num_ips": f"{sum(ip.instances for ip in chip.ips)}\n",
+    }
+    for ip in chip.ips:
+        files |= _discovery(root, ip)
+    return files
+
+
+def tree(machine: SimMachine) -> dict[str, Text]:
+    """Every file by path. A callable is asked at each reading."""
+    linux, injector = machine.linux, machine.injector
+    files: dict[str, Text] = {
+        "/proc/version": f"Linux version {linux.release} (simulated) (gcc) #1 SMP PREEMPT_DYNAMIC\n",
+        "/proc/sys/kernel/osrelease": f"{linux.release}\n",
+        "/proc/sys/kernel/ostype": "Linux\n",
+        "/dev/kmsg": lambda: "".join(f"{line}\n" for line in machine.dmesg),
+        "/sys/module/amdgpu/initstate": "live\n",
+        "/sys/module/amdgpu/refcnt": lambda: f"{sum(len(p.files) for p in machine.processes)}\n",
+    }
+    parameters = {
+        "noretry": "-1",
+        "gpu_recovery": "-1",
+        "msi": "-1",
+        "sched_policy": "0",
+        "ppfeaturemask": "0xfff7bfff",
+    }
+    if linux.userq:
+        parameters["user_queue"] = "-1" if injector.on("user-queue-off") else "1"
+    parameters |= {"cwsr_enable": "1", "mes": "0", "vm_size": "-1", "hws_max_conc_proc": "8"}
+    files |= {f"/sys/module/amdgpu/parameters/{name}": f"{value}\n" for name, value in parameters.items()}
+    nodes: dict[str, Text] = {
+        "generation_id": f"{1 + len(machine.gpus)}\n",
+        "system_properties": properties({"platform_oem": 0, "platform_id": 0, "platform_rev": 0}),
+        "nodes/0/gpu_id": "0\n",
+        "nodes/0/name": "\n",
+        "nodes/0/properties": properties(_cpu_node()),
+        "nodes/0/mem_banks/0/properties": properties(
+            {"heap_type": 0, "size_in_bytes": HOST_MEMORY_BYTES, "flags": 0, "width": 0, "mem_clk_max": 0}
+        ),
+    }
+    for gpu in machine.gpus:
+        nodes |= _gpu_files(gpu)
+        link = properties(_link(gpu, 0, gpu.index + 1))
+        nodes[f"nodes/0/io_links/{gpu.index}/properties"] = link
+        for root in (f"/sys/class/drm/renderD{gpu.render_minor}/device", f"/sys/class/drm/card{gpu.index}/device"):
+            files |= _device(gpu, root)
+        files |= _device(gpu, f"/sys/bus/pci/devices/{gpu.chip.pci_address}")
+        files[f"/sys/class/drm/renderD{gpu.render_minor}/dev"] = f"226:{gpu.render_minor}\n"
+    for root in (TOPOLOGY, TOPOLOGY_LINK):
+        files |= {f"{root}/{path}": text for path, text in nodes.items()}
+    return files
+
+
+def _gpu_files(gpu: SimGpu) -> dict[str, Text]:
+    at = f"nodes/{gpu.index + 1}"
+
+    def shown(text: str) -> Callable[[], str]:
+        def show() -> str:
+            if gpu.injector.on("hidden-gpu"):
+                raise OSError(errno.EPERM, "the device cgroup hides this GPU")
+            return text
+
+        return show
+
+    files: dict[str, Text] = {
+        f"{at}/gpu_id": shown(f"{gpu.gpu_id}\n"),
+        f"{at}/name": shown("ip discovery\n"),
+        f"{at}/properties": shown(properties(gpu_node(gpu))),
+        f"{at}/mem_banks/0/properties": properties(_bank(gpu)),
+        f"{at}/mem_banks/0/used_memory": lambda: f"{gpu.memory.used[Heap.VRAM]}\n",
+        f"{at}/io_links/0/properties": properties(_link(gpu, gpu.index + 1, 0)),
+    }
+    for number, cache in enumerate(_caches(gpu.chip)):
+        files[f"{at}/caches/{number}/properties"] = properties(cache)
+    return files
+
+
+class FileTree:
+    """The files as read_file and list_dir show them."""
+
+    def __init__(self, machine: SimMachine) -> None:
+        self._files = tree(machine)
+        self._devices = ["/dev/kfd", *(f"/dev/dri/renderD{gpu.render_minor}" for gpu in machine.gpus)]
+        self._injector = machine.injector
+
+    def devices(self) -> list[str]:
+        return [path for path in self._devices if path != "/dev/kfd" or not self._injector.on("no-kfd-node")]
+
+    def read(self, path: str) -> bytes:
+        path = _clean(path)
+        text = self._files.get(path)
+        if text is None:
+            if self._below(path):
+                raise OSError(errno.EISDIR, path)
+            raise OSError(errno.ENOENT, path)
+        return (text if isinstance(text, str) else text()).encode()
+
+    def is_file(self, path: str) -> bool:
+        return _clean(path) in self._files
+
+    def is_folder(self, path: str) -> bool:
+        return bool(self._below(_clean(path)))
+
+    def names(self, path: str) -> list[str]:
+        path = _clean(path)
+        names = self._below(path)
+        if not names:
+            raise OSError(errno.ENOTDIR if path in self._files else errno.ENOENT, path)
+        return names
+
+    def _below(self, folder: str) -> list[str]:
+        start = folder.rstrip("/") + "/"
+        paths = [*self._files, *self.devices()]
+        return sorted({path[len(start) :].split("/")[0] for path in paths if path.startswith(start)})
+
+
+def _clean(path: str) -> str:
+    return "/" + "/".join(part for part in path.split("/") if part and part != ".")

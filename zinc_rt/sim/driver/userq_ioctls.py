@@ -1,0 +1,275 @@
+"""DRM_IOCTL_AMDGPU_USERQ, _SIGNAL, _WAIT. Errnos and their order: amdgpu_userq.c, amdgpu_userq_fence.c."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.driver.fence import DmaFence
+from zinc_rt.sim.driver.files import DrmFile, lowest_free
+from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.driver.syncobj import SyncobjState, drm_file, lookup, wait_until
+from zinc_rt.sim.driver.userq_state import LAST_FENCE_SECONDS, MAX_QUEUES, UserQueue, UserQueues
+from zinc_rt.sim.gpu import SimGpu
+from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
+from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
+from zinc_rt.sim.memory.vm import VA_TOP_RESERVED
+from zinc_rt.sim.tables import amdgpu
+
+EOP_BYTES = 2048
+MAX_HANDLES = 1 << 16
+_FLAGS = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_SECURE | 3
+_IPS = (amdgpu.AMDGPU_HW_IP_GFX, amdgpu.AMDGPU_HW_IP_COMPUTE, amdgpu.AMDGPU_HW_IP_DMA)
+
+
+def switched_on(gpu: SimGpu) -> bool:
+    """amdgpu.user_queue=1."""
+    return gpu.linux.userq and not gpu.injector.on("user-queue-off")
+
+
+def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
+    """What DEV_INFO.userq_ip_mask says: parameter, chip and firmware."""
+    need, have = gpu.chip.firmware_minimum, gpu.chip.firmware
+    if ip_type != amdgpu.AMDGPU_HW_IP_COMPUTE:  # a real card has more; what is not simulated is not announced
+        return False
+    if not switched_on(gpu) or need is None or gpu.injector.on("firmware-old"):
+        return False
+    return have.me >= need.me and have.pfp >= need.pfp and have.mec >= need.mec and have.mes >= need.mes
+
+
+def queues_of(call: IoctlCall) -> UserQueues:
+    file = drm_file(call)
+    return call.machine.user_queues(file)
+
+
+def _feature(call: IoctlCall) -> SimGpu:
+    gpu = drm_file(call).gpu
+    gpu.check_alive()
+    if not gpu.linux.userq:
+        raise OSError(errno.EINVAL, "this kernel has no user queues")
+    if not switched_on(gpu):
+        raise OSError(gpu.linux.userq_off_errno, "amdgpu.user_queue is off")
+    return gpu
+
+
+def userq(call: IoctlCall) -> None:
+    gpu = _feature(call)
+    if call.arg["op"] == amdgpu.AMDGPU_USERQ_OP_CREATE:
+        _create(call, gpu)
+    elif call.arg["op"] == amdgpu.AMDGPU_USERQ_OP_FREE:
+        _free(call)
+    else:
+        raise OSError(errno.EINVAL, "unknown operation")
+
+
+def _create(call: IoctlCall, gpu: SimGpu) -> None:
+    file, arg = drm_file(call), call.arg
+    priority = arg["flags"] & 3
+    if arg["flags"] & ~_FLAGS:
+        raise OSError(errno.EINVAL, "unknown flags")
+    if arg["ip_type"] not in _IPS or arg["flags"] & amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_SECURE:
+        raise OSError(errno.EINVAL, "no such IP, or secure")
+    size = arg["queue_size"]
+    if arg["queue_va"] in (0, (1 << 64) - 1) or not size or not arg["rptr_va"] or not arg["wptr_va"]:
+        raise OSError(errno.EINVAL, "ring, rptr or wptr missing")
+    if gpu.linux.userq_hardened and (size & (size - 1) or size < PAGE_BYTES):
+        raise OSError(errno.EINVAL, "the ring's size is no power of two of a page or more")
+    if priority == amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH and not call.process.privileged:
+        raise OSError(errno.EACCES, "high priority needs CAP_SYS_NICE")
+    if not ip_usable(gpu, arg["ip_type"]):
+        raise OSError(errno.EINVAL, "no user queues on this IP")
+    held = _mapped_buffers(file, gpu, call)
+    doorbell = file.handles.get(arg["doorbell_handle"])
+    if doorbell is None or doorbell.heap is not Heap.DOORBELL:
+        raise OSError(errno.EINVAL, "no doorbell buffer")
+    assert isinstance(doorbell.store, Shared)
+    slots = doorbell.size_bytes // 8
+    if arg["doorbell_offset"] >= slots and gpu.linux.userq_hardened:
+        raise OSError(errno.EINVAL, "beyond the doorbell buffer")
+    index = arg["doorbell_offset"] % slots  # unhardened kernels take a doorbell of somebody else's
+    eop_va, eop = _mqd(file, gpu, call)
+    wptr = file.vm.span_at(arg["wptr_va"])
+    if wptr is None or wptr.bo.size_bytes != PAGE_BYTES or gpu.injector.strikes("wptr-rejected"):
+        raise OSError(errno.EINVAL, "wptr: not in a buffer of one page")
+    if len(file.queues) >= MAX_QUEUES:
+        raise OSError(errno.ENOMEM, "512 queues in this file")
+    queues = queues_of(call)
+    queue_id = lowest_free(file.queues, 1)  # type: ignore[arg-type]
+    hardware = HardwareQueue(
+        queue_id=queue_id,
+        process_id=call.process.pid,
+        kind=QueueKind.USERQ_COMPUTE,
+        space=file.vm,
+        ring_va=arg["queue_va"] & ~0xFF,
+        ring_size_bytes=1 << (size.bit_length() - 1),
+        rptr_va=arg["rptr_va"],
+        wptr_va=arg["wptr_va"],
+        eop_va=eop_va,
+        eop_size_bytes=EOP_BYTES,
+        priority=priority,
+        name=f"user queue {queue_id} of process {call.process.pid}",
+    )
+    queues.fence_memory()
+    held += [bo for bo in (doorbell, wptr.bo, eop) if bo is not None]
+    queue = UserQueue(queue_id, hardware, held, 0)
+    queue.fence_va = VA_TOP_RESERVED + queues.fence_slot(queue_id) * 8
+    for bo in held:
+        bo.references += 1
+    queues.start(queue)
+    try:
+        gpu.put_on(hardware, queues, doorbell.store, index)
+    except OSError:
+        del file.queues[queue_id]
+        for bo in held:
+            gpu.release(bo)
+        raise
+    arg["new_queue_id"] = queue_id
+
+
+def _mapped_buffers(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> list[Bo]:
+    if not gpu.linux.userq_va_checks:
+        return []
+    wanted = (("queue_va", call.arg["queue_size"]), ("rptr_va", PAGE_BYTES), ("wptr_va", PAGE_BYTES))
+    return [_covered(file, call.arg[name], size, name) for name, size in wanted]
+
+
+def _covered(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
+    """One mapping must hold it all; the size counts in whole pages, rounded down."""
+    span = file.vm.span_at(va)
+    start, pages = va & ~(PAGE_BYTES - 1), size_bytes // PAGE_BYTES
+    if span is None or start + pages * PAGE_BYTES > span.end:
+        raise OSError(errno.EINVAL, f"{name}: not mapped")
+    return span.bo
+
+
+def _held_wptr(file: DrmFile, va: int) -> int:
+    """Read through the buffer that is mapped there, whatever the mapping allows (amdgpu_userq_fence_read_wptr)."""
+    span = file.vm.span_at(va)
+    if span is None or va + 8 > span.end:
+        raise OSError(errno.EINVAL, "the write pointer is no longer mapped")
+    at = span.offset + va - span.start
+    return int.from_bytes(span.bo.host_view.view[at : at + 8], "little")
+
+
+def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, Bo | None]:
+    struct = amdgpu.USERQ_MQD_COMPUTE
+    if call.arg["mqd_size"] != struct.size_bytes:
+        raise OSError(errno.EINVAL, "mqd_size")
+    try:
+        raw = call.bytes_at(call.arg["mqd"], struct.size_bytes)
+    except OSError as error:
+        raise OSError(errno.ENOMEM, "mqd: no user address") from error  # sic: memdup_user's errno is replaced
+    eop_va = struct.read(raw)["eop_va"]
+    if not gpu.linux.userq_va_checks:
+        return eop_va, None
+    return eop_va, _covered(file, eop_va, EOP_BYTES, "eop_va")
+
+
+def _free(call: IoctlCall) -> None:
+    arg, file = call.arg, drm_file(call)
+    others = [arg[name] for name in arg.layout.fields if name not in ("op", "queue_id", "new_queue_id")]
+    if any(others) or arg["queue_id"] not in file.queues:
+        raise OSError(errno.EINVAL, "unknown queue, or other fields are set")
+    queue = file.queues[arg["queue_id"]]
+    deadline = time.monotonic_ns() + int(LAST_FENCE_SECONDS * file.gpu.time_scale * 1e9)
+    alive = queue.hardware.state is QueueState.ACTIVE
+    if alive:
+        wait_until(call.machine.changed, lambda: None if queue.pending else 0, deadline)
+    queues_of(call).free(queue)
+
+
+def _counts(call: IoctlCall, *names: str) -> None:
+    if drm_file(call).gpu.linux.userq_hardened and any(call.arg[name] > MAX_HANDLES for name in names):
+        raise OSError(errno.EINVAL, "too many handles")
+
+
+def signal(call: IoctlCall) -> None:
+    gpu = _feature(call)
+    file, arg = drm_file(call), call.arg
+    _counts(call, "num_bo_read_handles", "num_bo_write_handles")
+    handles = call.numbers_at(arg["syncobj_handles"], arg["num_syncobj_handles"])
+    reads = call.numbers_at(arg["bo_read_handles"], arg["num_bo_read_handles"])
+    writes = call.numbers_at(arg["bo_write_handles"], arg["num_bo_write_handles"])
+    syncobjs = [lookup(file, handle) for handle in handles]
+    bos = [file.bo(handle) for handle in (*reads, *writes)]
+    queue = file.queues.get(arg["queue_id"])
+    if queue is None:
+        raise OSError(errno.ENOENT, "unknown queue")
+    value = _held_wptr(file, queue.hardware.wptr_va)
+    if gpu.injector.strikes("signal-before-wptr"):
+        value = queue.wptr_rung
+    queue.wptr_rung = value
+    queues = queues_of(call)
+    with call.machine.changed:
+        fence = DmaFence(queue_va=queue.fence_va, value=value)
+        if queues.position(queue) >= value:
+            fence.complete()
+        elif queue.hardware.state is QueueState.DESTROYED:
+            fence.complete(errno.ECANCELED)
+        else:
+            queue.pending.append(fence)
+        for syncobj in syncobjs:
+            syncobj.replace(fence)
+        for bo in bos:
+            bo.fences = [each for each in bo.fences if not each.done] + [fence]
+        call.machine.changed.notify_all()
+
+
+def wait(call: IoctlCall) -> None:
+    """Runs unlocked: a syncobj without a fence, and fences that are no user queue's, are waited for here."""
+    _feature(call)
+    file, arg = drm_file(call), call.arg
+    _counts(call, "num_bo_read_handles", "num_bo_write_handles")
+    binary = call.numbers_at(arg["syncobj_handles"], arg["num_syncobj_handles"])
+    count = arg["num_syncobj_timeline_handles"]
+    timelines = call.numbers_at(arg["syncobj_timeline_handles"], count)
+    # read as 32 bits: a quirk of the kernel up to 7.0
+    points = [point & 0xFFFFFFFF for point in call.numbers_at(arg["syncobj_timeline_points"], count, 8)]
+    reads = call.numbers_at(arg["bo_read_handles"], arg["num_bo_read_handles"])
+    writes = call.numbers_at(arg["bo_write_handles"], arg["num_bo_write_handles"])
+    pairs = [(lookup(file, handle), 0) for handle in binary]
+    pairs += [(lookup(file, handle), point) for handle, point in zip(timelines, points, strict=True)]
+    bos = [file.bo(handle) for handle in (*reads, *writes)]
+    for syncobj, point in pairs:
+        _until_submitted(call, syncobj, point)
+    fences = [fence for syncobj, point in pairs for fence in _fences(syncobj, point)]
+    fences += [fence for bo in bos for fence in bo.fences if not fence.done]
+    room = arg["num_fences"]
+    if room == 0:
+        arg["num_fences"] = len(fences)
+        return
+    if arg["waitq_id"] not in file.queues:
+        raise OSError(errno.EINVAL, "unknown waiting queue")
+    if room < len(fences):
+        raise OSError(errno.EINVAL, "no room for all fences")
+    wanted: dict[int, int] = {}
+    for fence in fences:
+        if fence.queue_va:
+            wanted[fence.queue_va] = max(fence.value, wanted.get(fence.queue_va, 0))
+        else:
+            _until_done(call, fence)
+    infos = [amdgpu.USERQ_FENCE_INFO.new(va=va, value=value) for va, value in wanted.items()]
+    call.put(arg["out_fences"], b"".join(bytes(info.raw) for info in infos))
+    arg["num_fences"] = len(infos)
+
+
+def _until_submitted(call: IoctlCall, syncobj: SyncobjState, point: int) -> None:
+    wait_until(call.machine.changed, lambda: 0 if syncobj.submitted(point) or call.process.dead else None, None)
+    _check_alive(call)
+
+
+def _until_done(call: IoctlCall, fence: DmaFence) -> None:
+    wait_until(call.machine.changed, lambda: 0 if fence.done or call.process.dead else None, None)
+    _check_alive(call)
+
+
+def _check_alive(call: IoctlCall) -> None:
+    if call.process.dead:
+        raise OSError(errno.EINTR, "the client is gone")
+
+
+def _fences(syncobj: SyncobjState, point: int) -> list[DmaFence]:
+    if point:
+        return [fence for at, fence in syncobj.points if at >= point][:1]
+    return [syncobj.fence] if syncobj.fence is not None else []

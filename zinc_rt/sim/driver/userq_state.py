@@ -1,0 +1,110 @@
+"""User queues of one render file: queues, their fences, what a reset does to them. Source: amdgpu_userq.c."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.driver.fence import DmaFence
+from zinc_rt.sim.driver.files import DrmFile
+from zinc_rt.sim.interfaces import AccessKind, Fault, HardwareQueue, QueueState
+from zinc_rt.sim.memory.buffers import Bo, Heap
+from zinc_rt.sim.memory.vm import VA_TOP_RESERVED
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.machine import SimMachine
+
+MAX_QUEUES = 512
+LAST_FENCE_SECONDS = 0.1  # FREE and eviction wait so long for the queue's last fence
+# GCVM_L2_PROTECTION_FAULT_STATUS: permission faults in bits 7:4, write in bit 18 (gc_12_0_0_sh_mask.h)
+_STATUS = {AccessKind.READ: 1 << 4, AccessKind.WRITE: 1 << 5 | 1 << 18, AccessKind.EXECUTE: 1 << 6}
+
+
+@dataclass(slots=True, eq=False)
+class UserQueue:
+    queue_id: int
+    hardware: HardwareQueue
+    held: list[Bo]
+    fence_va: int  # its slot of fence memory, read-only in the client's address space
+    pending: list[DmaFence] = field(default_factory=list)
+    wptr_rung: int = 0  # the doorbell at the last USERQ_SIGNAL
+
+
+class UserQueues:
+    """Of one render file. Implements sim.gpu.Owner."""
+
+    def __init__(self, file: DrmFile, machine: SimMachine) -> None:
+        self.file, self.machine, self.gpu = file, machine, file.gpu
+        self._fences: Bo | None = None
+        self.gpu.owners.add(self)
+
+    def fence_memory(self) -> Bo:
+        if self._fences is None:
+            self._fences = self.gpu.memory.allocate(Heap.GTT, PAGE_BYTES, "kernel fences")
+            self.file.vm.map(VA_TOP_RESERVED, PAGE_BYTES, self._fences, write=False, execute=False, kernels=True)
+        return self._fences
+
+    def fence_slot(self, queue_id: int) -> int:
+        return (queue_id - 1) % (PAGE_BYTES // 8)
+
+    def position(self, queue: UserQueue) -> int:
+        return self.fence_memory().store.u64[self.fence_slot(queue.queue_id)]
+
+    def start(self, queue: UserQueue) -> None:
+        self.fence_memory().store.u64[self.fence_slot(queue.queue_id)] = 0
+        self.file.queues[queue.queue_id] = queue
+
+    def free(self, queue: UserQueue) -> None:
+        self.gpu.take_off(queue.hardware)
+        self.cancel(queue)
+        self.file.queues.pop(queue.queue_id, None)
+        for bo in queue.held:
+            self.gpu.release(bo)
+
+    def cancel(self, queue: UserQueue) -> None:
+        with self.machine.changed:
+            for fence in queue.pending:
+                fence.complete(errno.ECANCELED)
+            queue.pending.clear()
+            self.machine.changed.notify_all()
+
+    def close(self) -> None:
+        for queue in list(self.file.queues.values()):
+            self.free(queue)
+        self.gpu.owners.discard(self)
+        if self._fences is not None:
+            self.gpu.release(self._fences)
+            self._fences = None
+
+    def _queue(self, hardware: HardwareQueue) -> UserQueue | None:
+        return next((each for each in self.file.queues.values() if each.hardware is hardware), None)
+
+    # --- sim.gpu.Owner ---
+
+    def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
+        """RELEASE_MEM interrupts of user queues go nowhere: fences of theirs are polled."""
+
+    def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
+        found = self._queue(queue)
+        if found is None:
+            return
+        with self.machine.changed:
+            self.fence_memory().store.u64[self.fence_slot(found.queue_id)] = position_dw
+            for fence in found.pending:
+                if fence.value <= position_dw:
+                    fence.complete()
+            found.pending = [fence for fence in found.pending if not fence.done]
+            self.machine.changed.notify_all()
+
+    def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
+        self.file.vm.last_fault = (fault.va & ~0xFFF, _STATUS[fault.access])
+
+    def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
+        for each in list(self.file.queues.values()):
+            if whole_gpu or each.hardware is queue:
+                each.hardware.state = QueueState.DESTROYED
+                self.cancel(each)
+        for context in self.file.contexts.values():
+            context.guilty |= guilty

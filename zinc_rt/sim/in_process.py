@@ -1,0 +1,128 @@
+"""The simulated machine as a Driver, in this process. For one in a process of its own: sim.serve.client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
+from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.sim.driver.files import Process
+from zinc_rt.sim.driver.host_mappings import host_mapping
+from zinc_rt.sim.interfaces import DeviceFinding
+from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.memory.buffers import Bo
+from zinc_rt.sim.stores import StoreSeen
+
+POLL_SECONDS = 0.001
+
+
+class SimDriver:
+    """System calls of one process of `machine`. Without a machine it makes one (`options` of Machine) and ends it
+    with close_all(). Host mappings are real ones of memfds, so addresses set aside are honoured."""
+
+    simulated = True
+
+    def __init__(self, machine: SimMachine | None = None, process: Process | None = None, **options: Any) -> None:
+        self._owns = machine is None
+        self.machine = machine or SimMachine(**options)
+        self.process = process or self.machine.new_process()
+        self._host = LinuxDriver()
+        self._mapped: dict[Mapping, Bo | None] = {}
+
+    @property
+    def open_fds(self) -> dict[int, str]:
+        return {fd: file.path for fd, file in self.process.files.items()}
+
+    @property
+    def live_mappings(self) -> set[Mapping]:
+        return self._host.live_mappings
+
+    def open(self, path: str, flags: int) -> int:
+        return self.machine.open(self.process, path, flags)
+
+    def ioctl(self, fd: int, request: int, arg: bytearray) -> None:
+        self.machine.ioctl(self.process, fd, request, arg)
+
+    def mmap(self, fd: int, size_bytes: int, offset: int, prot: int, fixed_va: int | None = None) -> Mapping:
+        if fd == ANONYMOUS:
+            return self._host.mmap(fd, size_bytes, offset, prot, fixed_va)
+        with self.machine.lock:
+            shown = host_mapping(self.machine, self.machine.file(self.process, fd), size_bytes, offset)
+            try:
+                mapping = self._host.mmap(shown.memory.fd, size_bytes, shown.offset, prot, fixed_va)
+            except OSError:
+                if shown.bo is not None:
+                    shown.bo.host_unmaps()
+                raise
+            self._mapped[mapping] = shown.bo
+        return mapping
+
+    def munmap(self, mapping: Mapping) -> None:
+        self._host.munmap(mapping)
+        bo = self._mapped.pop(mapping, None)
+        if bo is not None:
+            bo.host_unmaps()
+
+    def close(self, fd: int) -> None:
+        self.machine.close_file(self.process, fd)
+
+    def poll(self, fds: Sequence[int], timeout_seconds: float) -> list[int]:
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            ready = self.machine.readable(self.process, fds)
+            left = deadline - time.monotonic()
+            if ready or left <= 0:
+                return ready
+            time.sleep(min(POLL_SECONDS, left))
+
+    def read_file(self, path: str) -> bytes:
+        return self.machine.read_file(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return self.machine.list_dir(path)
+
+    # --- what no hardware has: asked for by reports and sanitizers ---
+
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        """A suballocation [va, va + size_bytes); size 0 takes it back."""
+        self.machine.announce(self.process, va, size_bytes, name)
+
+    def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
+        """Many at once."""
+        self.machine.announce_all(self.process, rows)
+
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
+        """Kernels about to be dispatched, to be compiled beforehand."""
+        self.machine.precompile(self.process, kernels)
+
+    def discard(self, va: int, size_bytes: int) -> None:
+        """These bytes count as uninitialised from now on, but where the host maps them."""
+        self.machine.discard(self.process, va, size_bytes)
+
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        self.machine.set_watchpoint(self.process, va, size_bytes)
+
+    def watchpoint_hits(self) -> list[StoreSeen]:
+        return self.machine.watchpoint_hits(self.process)
+
+    def findings(self) -> list[DeviceFinding]:
+        return list(self.machine.findings)
+
+    def consulted(self, since: int = 0) -> tuple[int, list[str]]:
+        return self.machine.consulted.since(since)
+
+    def exit(self) -> None:
+        """What the kernel does when this process ends."""
+        self.machine.end_process(self.process)
+        for mapping, bo in list(self._mapped.items()):
+            if bo is not None:
+                bo.host_unmaps()
+            self._mapped[mapping] = None
+
+    def close_all(self) -> None:
+        self.exit()
+        if self._owns:
+            self.machine.close()

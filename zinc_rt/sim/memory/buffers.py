@@ -1,0 +1,338 @@
+"""Buffer objects of the simulated machine: bytes in memfds, shared with clients, and the two copies of VRAM.
+
+Uncached host memory has one copy. VRAM that the host has mapped has two, BAR and VRAM: what the host stores
+reaches the GPU at an HDP flush, what the GPU stores reaches the host at a system-scope write-back.
+`coherence="direct"` merges them. Host memory that the GPU caches has two as well: sim.memory.gl2.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.memory.gl2 import Gl2Lines
+from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.driver.fence import DmaFence
+
+# no client can shorten what this process has mapped: that would be SIGBUS
+FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_CHUNK_BYTES = 1 << 20  # of one comparison: stays in the processor's cache
+
+
+class Heap(Enum):
+    VRAM = "vram"
+    GTT = "gtt"
+    USERPTR = "userptr"
+    DOORBELL = "doorbell"
+    MMIO = "mmio"
+
+
+class Shared:
+    """Bytes of a memfd of this process's making (or handed over by another), mapped once."""
+
+    __slots__ = ("_map", "fd", "size_bytes", "u32", "u64", "view")
+
+    def __init__(self, name: str, size_bytes: int, fd: int | None = None) -> None:
+        self.size_bytes = size_bytes
+        if fd is None:
+            fd = os.memfd_create(f"zinc-rt {name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, size_bytes)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FIXED_SIZE)
+        self.fd = fd
+        try:
+            self._map = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except (OSError, ValueError, OverflowError) as error:
+            os.close(fd)
+            raise OSError(errno.ENOMEM, f"{size_bytes} bytes could not be mapped") from error
+        self._words(memoryview(self._map))
+
+    def _words(self, view: memoryview) -> None:
+        self.view = view
+        self.u32 = view[: len(view) & ~3].cast("I")
+        self.u64 = view[: len(view) & ~7].cast("Q")
+
+    def extents(self) -> list[tuple[int, int]]:
+        """(start, end) of what anybody has touched."""
+        found, at = [], 0
+        while at < self.size_bytes:
+            try:
+                start = os.lseek(self.fd, at, os.SEEK_DATA)
+            except OSError:  # ENXIO: nothing more
+                break
+            at = os.lseek(self.fd, start, os.SEEK_HOLE)
+            found.append((start, min(at, self.size_bytes)))
+        return found
+
+    def close(self) -> None:
+        """The fd goes at once; the mapping with the last view of it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Borrowed:
+    """Pages that belong to the client (USERPTR); looks like Shared."""
+
+    __slots__ = ("fd", "size_bytes", "u32", "u64", "view")
+
+    def __init__(self, view: memoryview) -> None:
+        self.fd = -1
+        self.size_bytes = len(view)
+        self.view = view
+        self.u32 = view.cast("I")
+        self.u64 = view.cast("Q")
+
+    def extents(self) -> list[tuple[int, int]]:
+        return [(0, self.size_bytes)]
+
+    def close(self) -> None:
+        """Nothing of ours to give back."""
+
+
+@dataclass(slots=True, eq=False)
+class Bo:
+    """A buffer object. `store` is what the GPU sees; `bar` the host's copy, once it has mapped VRAM, or of host
+    memory that the GPU caches (`gl2` says which lines it holds)."""
+
+    heap: Heap
+    size_bytes: int
+    store: Shared | Borrowed
+    name: str
+    host_visible: bool = True
+    public: bool = False  # asked for where the CPU reaches it
+    bar: Shared | Borrowed | None = None
+    gl2: Gl2Lines | None = None
+    references: int = 1  # handles, imports, mappings of live queues
+    host_mappings: int = 0
+    flushed_unmapped: bool = False  # flushed since the host last had it mapped
+    before: dict[int, bytes] = field(default_factory=dict)  # page: as both copies were, before the GPU wrote it
+    fences: list[DmaFence] = field(default_factory=list)  # of user queues that said they use it
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    written: InitialisedBytes | None = (
+        None  # None: the host could write it at any time, so it counts as initialised
+    )
+    saved: np.ndarray | None = None  # uint8 per page: 1 where `before` has it; waves look here first
+    host_changes: int = 0  # counts what `bar`, `written` and `saved` went through
+
+    def gpu_writes(self, start: int, size_bytes: int) -> None:
+        """To be called before the GPU stores there."""
+        self.gpu_reads(start, size_bytes)
+        if self.written is not None:
+            self.written.mark(start, size_bytes)
+        self.save(start, size_bytes)
+
+    def gpu_reads(self, start: int, size_bytes: int) -> None:
+        """To be called before the GPU touches these bytes."""
+        if self.gl2 is not None:
+            with self.lock:
+                self.gl2.read(start, size_bytes)
+
+    def save(self, start: int, size_bytes: int) -> None:
+        """Keep both copies of VRAM as they were, for the merge at a flush or a write-back."""
+        if self.bar is None or self.saved is None:
+            return
+        first, last = start // PAGE_BYTES, (start + size_bytes - 1) // PAGE_BYTES
+        with self.lock:
+            for page in range(first, last + 1):
+                if page not in self.before:
+                    self.before[page] = bytes(self.store.view[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+            self.saved[first : last + 1] = 1
+
+    def flush_hdp(self) -> None:
+        """Host stores become the GPU's, byte for byte; what the GPU wrote meanwhile stays."""
+        if self.bar is None or self.gl2 is not None or (self.host_mappings == 0 and self.flushed_unmapped):
+            return
+        with self.lock:
+            for start, end in self.bar.extents():
+                for at in range(start, end, _CHUNK_BYTES):
+                    self._take_host_writes(at, min(at + _CHUNK_BYTES, end))
+            self.flushed_unmapped = self.host_mappings == 0
+
+    def _take_host_writes(self, start: int, end: int) -> None:
+        assert self.bar is not None
+        host = np.frombuffer(self.bar.view[start:end], np.uint64)
+        gpu = np.frombuffer(self.store.view[start:end], np.uint64)
+        if np.array_equal(host, gpu):
+            return
+        differ = np.flatnonzero((host != gpu).reshape(-1, PAGE_BYTES // 8).any(axis=1))
+        pages = differ + start // PAGE_BYTES
+        if not self.before:  # the usual case, an upload: whole runs of pages
+            for run in np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1):
+                where = slice(int(run[0]) * PAGE_BYTES, int(run[-1] + 1) * PAGE_BYTES)
+                self.store.view[where] = self.bar.view[where]
+            return
+        for page in pages:
+            where = slice(int(page) * PAGE_BYTES, int(page + 1) * PAGE_BYTES)
+            before = self.before.get(int(page))
+            if before is None:
+                self.store.view[where] = self.bar.view[where]
+                continue
+            hosts = np.frombuffer(self.bar.view[where], np.uint8)
+            written = hosts != np.frombuffer(before, np.uint8)
+            np.frombuffer(self.store.view[where], np.uint8)[written] = hosts[written]
+            merged = np.frombuffer(before, np.uint8).copy()
+            merged[written] = hosts[written]
+            self.before[int(page)] = merged.tobytes()
+
+    def write_back(self) -> None:
+        """GPU stores become the host's; what the host stored and nobody flushed stays."""
+        if self.bar is None or not self.before:
+            return
+        with self.lock:
+            for page, before in self.before.items():
+                where = slice(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
+                gpu = np.frombuffer(self.store.view[where], np.uint8)
+                written = gpu != np.frombuffer(before, np.uint8)
+                np.frombuffer(self.bar.view[where], np.uint8)[written] = gpu[written]
+            self._forget_saved()
+
+    def _forget_saved(self) -> None:
+        self.before.clear()
+        if self.saved is not None:
+            self.saved[:] = 0
+
+    def host_maps(self, coherence: str) -> Shared:
+        """The memory a host mapping shows; VRAM gets its second copy with the first one."""
+        assert isinstance(self.store, Shared)
+        self.host_mappings += 1
+        self.flushed_unmapped = False
+        self.written = None
+        self.host_changes += 1
+        if self.gl2 is not None:
+            assert isinstance(self.bar, Shared)
+            return self.bar
+        if self.heap is not Heap.VRAM or coherence == "direct":
+            return self.store
+        if self.bar is None:
+            bar = Shared(f"bar {self.name}", self.size_bytes)
+            for start, end in self.store.extents():
+                bar.view[start:end] = self.store.view[start:end]
+            self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
+            self.bar = bar
+        assert isinstance(self.bar, Shared)
+        return self.bar
+
+    @property
+    def host_view(self) -> Shared | Borrowed:
+        """The bytes as the kernel sees them, past the GPU's caches."""
+        return self.store if self.gl2 is None or self.bar is None else self.bar
+
+    def cache(self, host: Shared | Borrowed) -> None:
+        """The GPU caches this host memory from now on: `host` is the memory, `store` what the GPU sees of it."""
+        assert isinstance(self.store, Shared)
+        self.bar = host
+        self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
+        self.gl2 = Gl2Lines(self.store.view, host.view, self.before)
+        self.host_changes += 1
+
+    def uncache(self) -> None:
+        """Mapped as uncached: from now on both see the one memory."""
+        if self.gl2 is None or self.bar is None:
+            return
+        self.write_back()
+        with self.lock:
+            old, self.store = self.store, self.bar
+            self.bar = self.gl2 = self.saved = None
+            self.host_changes += 1
+        old.close()
+
+    def host_unmaps(self) -> None:
+        self.host_mappings -= 1
+
+    def close(self) -> None:
+        self.store.close()
+        if self.bar is not None:
+            self.bar.close()
+
+
+class GpuMemory:
+    """Heaps of one machine: byte accounting, limits, every live buffer."""
+
+    def __init__(self, vram_bytes: int, gtt_bytes: int, bar_bytes: int) -> None:
+        self.limit = {Heap.VRAM: vram_bytes, Heap.GTT: gtt_bytes, Heap.USERPTR: gtt_bytes}
+        self.used = dict.fromkeys(Heap, 0)
+        self.bar_bytes = bar_bytes
+        self.bos: set[Bo] = set()
+        self.lock = threading.Lock()
+
+    @property
+    def large_bar(self) -> bool:
+        return self.bar_bytes >= self.limit[Heap.VRAM]
+
+    def available_bytes(self, heap: Heap) -> int:
+        used = self.used[heap]
+        if heap is not Heap.VRAM:  # system memory is one pool
+            used = self.used[Heap.GTT] + self.used[Heap.USERPTR]
+        return max(0, self.limit[heap] - used)
+
+    def allocate(
+        self,
+        heap: Heap,
+        size_bytes: int,
+        name: str,
+        *,
+        host_visible: bool = True,
+        public: bool = False,
+        pages: memoryview | None = None,
+        cached: bool = False,
+    ) -> Bo:
+        """Zeroed. ENOMEM beyond the heap's limit. `pages`: the client's own, for USERPTR. `cached`: the GPU caches
+        this host memory."""
+        size_bytes = round_up(size_bytes, PAGE_BYTES)
+        with self.lock:
+            if heap in self.limit and size_bytes > self.available_bytes(heap):
+                raise OSError(errno.ENOMEM, f"{heap.value}: {size_bytes} bytes wanted")
+            self.used[heap] += size_bytes
+        try:
+            store = Shared(name, size_bytes) if pages is None or cached else Borrowed(pages)
+            host = None
+            if cached:
+                host = Shared(f"host {name}", size_bytes) if pages is None else Borrowed(pages)
+        except OSError:
+            with self.lock:
+                self.used[heap] -= size_bytes
+            raise
+        bo = Bo(heap, size_bytes, store, name, host_visible, public)
+        if host is not None:
+            bo.cache(host)
+        if heap in (Heap.VRAM, Heap.GTT):
+            bo.written = InitialisedBytes(size_bytes)
+        with self.lock:
+            self.bos.add(bo)
+        return bo
+
+    def release(self, bo: Bo) -> None:
+        """Drop one reference; the last one frees."""
+        with self.lock:
+            bo.references -= 1
+            if bo.references > 0:
+                return
+            self.bos.discard(bo)
+            self.used[bo.heap] -= bo.size_bytes
+        bo.close()
+
+    def snapshot(self) -> list[Bo]:
+        with self.lock:
+            return list(self.bos)
+
+    def lose_vram(self) -> None:
+        """A reset that cost the VRAM its content."""
+        for bo in self.snapshot():
+            if bo.heap is Heap.VRAM:
+                for start, end in bo.store.extents():
+                    bo.store.view[start:end] = b"\xef" * (end - start)
+                bo._forget_saved()
+                if bo.bar is not None:
+                    for start, end in bo.bar.extents():
+                        bo.bar.view[start:end] = b"\xef" * (end - start)

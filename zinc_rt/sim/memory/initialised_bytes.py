@@ -1,0 +1,51 @@
+"""Which bytes of a buffer somebody has written: a byte per dword, a bit per byte of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+WHOLE_DWORD = 0xF
+_CHUNK = 1 << 18  # dwords looked at in one go
+
+
+class InitialisedBytes:
+    """Of memory the host cannot reach. `dwords`: uint8 [ceil(size / 4)], bit i set where byte i of the dword is
+    initialised. Its pages cost nothing before they are marked. Compiled waves read and mark the same array."""
+
+    __slots__ = ("dwords", "marks", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.dwords = np.zeros(-(-size_bytes // 4), np.uint8)
+        self.marks = 0  # how often `mark` was called: waves mark without it
+
+    def mark(self, start: int, size_bytes: int) -> None:
+        end = start + size_bytes
+        first, last = -(-start // 4), end // 4
+        self.marks += 1
+        if first <= last:
+            self.dwords[first:last] = WHOLE_DWORD
+            if start % 4:
+                self.dwords[first - 1] |= WHOLE_DWORD & (0xF << start % 4)
+            if end % 4:
+                self.dwords[last] |= 0xF >> (4 - end % 4)
+        elif size_bytes:  # inside one dword
+            self.dwords[last] |= ((1 << size_bytes) - 1) << start % 4
+
+    def forget(self, start: int, size_bytes: int) -> None:
+        """The bytes are somebody else's now. `start` and the size in whole dwords."""
+        self.dwords[start // 4 : (start + size_bytes) // 4] = 0
+
+    def all_written(self, start: int, size_bytes: int) -> bool:
+        end = start + size_bytes
+        first, last = -(-start // 4), end // 4
+        if first > last:
+            wanted = ((1 << size_bytes) - 1) << start % 4
+            return bool(self.dwords[last] & wanted == wanted)
+        head, tail = WHOLE_DWORD & (0xF << start % 4), 0xF >> (4 - end % 4)
+        chunks = range(first, last, _CHUNK)
+        return (
+            all(bool((self.dwords[at : min(at + _CHUNK, last)] == WHOLE_DWORD).all()) for at in chunks)
+            and (start % 4 == 0 or bool(self.dwords[first - 1] & head == head))
+            and (end % 4 == 0 or bool(self.dwords[last] & tail == tail))
+        )

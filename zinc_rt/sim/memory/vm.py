@@ -1,0 +1,360 @@
+"""GPU virtual memory of one client: 4 KiB pages, permissions, faults, the instruction cache before it."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.interfaces import AccessKind, Fault
+from zinc_rt.sim.memory.buffers import Bo
+from zinc_rt.sim.memory.nearby import NamedRange, describe_neighbours
+
+VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
+VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
+VA_HOLE_END = (1 << 64) - (1 << 47)
+VA_TOP_RESERVED = (1 << 64) - (1 << 21)  # csa, seq64 and trap buffers lie on top
+ADDRESS_END = 1 << 64
+FREED_KEPT = 1024  # names of what was unmapped or taken back, for reports of faults
+
+
+@dataclass(frozen=True, slots=True)
+class VmSpan:
+    """One mapping: [start, start + size_bytes) shows `bo` from `offset`."""
+
+    start: int
+    size_bytes: int
+    bo: Bo
+    offset: int
+    write: bool
+    execute: bool
+    read: bool = True
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size_bytes
+
+    def allows(self, access: AccessKind) -> str:
+        """Why not, or ""."""
+        if access is AccessKind.WRITE:
+            return "" if self.write else "read only"
+        if access is AccessKind.EXECUTE:
+            return "" if self.execute else "no execute"
+        return "" if self.read else "not present"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    starts: tuple[int, ...] = ()
+    spans: tuple[VmSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedRange:
+    va: int
+    size_bytes: int
+    name: str
+
+
+class GpuVm:
+    """Implements sim.interfaces.AddressSpace. The table is replaced as a whole, so readers need no lock; the
+    owner serialises map and unmap."""
+
+    def __init__(
+        self,
+        *,
+        flush_hdp: Callable[[], None] = lambda: None,
+        write_back: Callable[[], None] = lambda: None,
+        invalidates: Callable[[], bool] = lambda: True,
+        keeps_code: bool = True,
+    ) -> None:
+        """`keeps_code`: code that was fetched stays until it is invalidated."""
+        self._table = _Table()
+        self._cached = False  # whether host memory that GL2 caches has ever been mapped
+        self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
+        self._keeps_code = keeps_code
+        self._icache: dict[int, bytes] = {}  # page number: as first fetched
+        self._announced: dict[tuple[int, str], AnnouncedRange] = {}  # by address and name, the latest last
+        self._described: dict[int, str] = {}
+        self._described_at = 0
+        self._freed: deque[NamedRange] = deque(maxlen=FREED_KEPT)
+        self.version = 0  # counts changes of the mappings and the announcements
+        self.last_fault: tuple[int, int] = (0, 0)  # address, status: INFO GPUVM_FAULT
+        self.users = 1  # the render file, and KFD after ACQUIRE_VM
+
+    # --- the driver's side ---
+
+    def map(
+        self,
+        va: int,
+        size_bytes: int,
+        bo: Bo,
+        *,
+        offset: int = 0,
+        write: bool = True,
+        execute: bool = True,
+        read: bool = True,
+        kernels: bool = False,
+    ) -> VmSpan:
+        """EINVAL where unaligned, outside the valid ranges, outside the buffer, or taken. `kernels`: in the range
+        reserved on top."""
+        if not kernels:
+            self.check_range(va, size_bytes)
+        if offset % PAGE_BYTES or offset + size_bytes > bo.size_bytes:
+            raise OSError(errno.EINVAL, "outside the buffer")
+        if next(self.overlapping(va, size_bytes), None) is not None:
+            raise OSError(errno.EINVAL, f"0x{va:x} is taken")
+        span = VmSpan(va, size_bytes, bo, offset, write, execute, read)
+        self._cached = self._cached or bo.gl2 is not None
+        table = self._table
+        at = bisect_right(table.starts, va)
+        self._table = _Table(
+            (*table.starts[:at], va, *table.starts[at:]), (*table.spans[:at], span, *table.spans[at:])
+        )
+        self.version += 1
+        return span
+
+    def unmap(self, span: VmSpan) -> None:
+        kept = [each for each in self._table.spans if each is not span]
+        if len(kept) == len(self._table.spans):
+            raise OSError(errno.EINVAL, "not mapped")
+        self._table = _Table(tuple(each.start for each in kept), tuple(kept))
+        self._freed.append(NamedRange(span.start, span.end, span.bo.name))
+        self._forget_names(span.start, span.end)
+        self.version += 1
+        pages = range(span.start // PAGE_BYTES, span.end // PAGE_BYTES)
+        for page in [page for page in list(self._icache) if page in pages]:
+            self._icache.pop(page, None)
+
+    def _forget_names(self, start: int, end: int) -> None:
+        """Of what lay there: the next to lie there has names of its own."""
+        for key in [key for key, each in self._announced.items() if start <= each.va < end]:
+            gone = self._announced.pop(key)
+            self._freed.append(NamedRange(gone.va, gone.va + gone.size_bytes, gone.name))
+
+    def clear(self) -> list[VmSpan]:
+        spans, self._table = list(self._table.spans), _Table()
+        self._announced.clear()
+        self.version += 1
+        self._icache.clear()
+        return spans
+
+    @staticmethod
+    def check_range(va: int, size_bytes: int) -> None:
+        end = va + size_bytes
+        wrong = va % PAGE_BYTES or size_bytes % PAGE_BYTES or size_bytes <= 0 or va < VA_FIRST
+        if wrong or end > VA_TOP_RESERVED or (end > VA_HOLE_START and va < VA_HOLE_END):
+            raise OSError(errno.EINVAL, f"0x{va:x} with 0x{size_bytes:x} bytes is no valid range")
+
+    def overlapping(self, va: int, size_bytes: int) -> Iterator[VmSpan]:
+        table = self._table
+        for span in table.spans[max(0, bisect_right(table.starts, va) - 1) :]:
+            if span.start >= va + size_bytes:
+                break
+            if span.end > va:
+                yield span
+
+    def span_at(self, va: int) -> VmSpan | None:
+        table = self._table
+        at = bisect_right(table.starts, va) - 1
+        return table.spans[at] if at >= 0 and va < table.spans[at].end else None
+
+    @property
+    def spans(self) -> tuple[VmSpan, ...]:
+        return self._table.spans
+
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        """A suballocation, for bounds checks and messages; size 0 takes back those that start there, and what they
+        held is nobody's then: uninitialised, but for what still lies in another one."""
+        self.announce_all([(va, size_bytes, name)])
+
+    def announce_all(self, rows: Iterable[tuple[int, int, str]]) -> None:
+        """As `announce` for each (VA, bytes, name), in order."""
+        for va, size_bytes, name in rows:
+            if size_bytes:
+                self._announced.pop((va, name), None)
+                self._announced[va, name] = AnnouncedRange(va, size_bytes, name)
+            else:
+                self._take_back([key for key in self._announced if key[0] == va])
+        self.version += 1
+
+    def _take_back(self, keys: list[tuple[int, str]]) -> None:
+        gone = [self._announced.pop(key) for key in keys]
+        for each in gone:
+            self._freed.append(NamedRange(each.va, each.va + each.size_bytes, each.name))
+            for start, end in _without(each.va, each.va + each.size_bytes, self._announced.values()):
+                self._forget(start, end)
+
+    def discard(self, va: int, size_bytes: int) -> None:
+        """What these bytes hold is nobody's any more: uninitialised, as fresh memory is."""
+        self._forget(va, va + size_bytes)
+        self.version += 1  # what was known to be written all over is to be looked at again
+
+    def _forget(self, start: int, end: int) -> None:
+        """Whole dwords only."""
+        for span in self.overlapping(start, end - start):
+            first, last = -(-max(start, span.start) // 4) * 4, min(end, span.end) // 4 * 4
+            if span.bo.written is not None and first < last:
+                span.bo.written.forget(first - span.start + span.offset, last - first)
+
+    @property
+    def announced(self) -> tuple[AnnouncedRange, ...]:
+        return tuple(self._announced.values())
+
+    # --- the hardware's side: AddressSpace ---
+
+    def _walk(self, va: int, size_bytes: int, access: AccessKind) -> list[tuple[VmSpan, int, int]]:
+        """(span, offset in its buffer, bytes) in order, all checked before any is touched."""
+        pieces = []
+        at, end = va, va + size_bytes
+        while at < end:
+            span = self.span_at(at)
+            if span is None:
+                raise Fault(at, access, "not present")
+            why = span.allows(access)
+            if why:
+                raise Fault(at, access, why)
+            size = min(end, span.end) - at
+            pieces.append((span, span.offset + at - span.start, size))
+            at += size
+        return pieces
+
+    def read(self, va: int, size_bytes: int) -> bytes:
+        pieces = self._walk(va, size_bytes, AccessKind.READ)
+        if self._cached:
+            for span, at, size in pieces:
+                span.bo.gpu_reads(at, size)
+        return b"".join(bytes(span.bo.store.view[at : at + size]) for span, at, size in pieces)
+
+    def write(self, va: int, data: bytes) -> None:
+        pieces = self._walk(va, len(data), AccessKind.WRITE)
+        done = 0
+        for span, at, size in pieces:
+            span.bo.gpu_writes(at, size)
+            part = data[done : done + size]
+            if size == 4 and at % 4 == 0:
+                span.bo.store.u32[at // 4] = int.from_bytes(part, "little")
+            elif size == 8 and at % 8 == 0:
+                span.bo.store.u64[at // 8] = int.from_bytes(part, "little")
+            else:
+                span.bo.store.view[at : at + size] = part
+            done += size
+
+    def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
+        pieces = self._walk(va, size_bytes, access)
+        if len(pieces) != 1:
+            raise ValueError(f"0x{va:x}: {size_bytes} bytes span {len(pieces)} allocations")
+        span, at, size = pieces[0]
+        if access is AccessKind.WRITE:
+            span.bo.gpu_writes(at, size)
+        elif self._cached:
+            span.bo.gpu_reads(at, size)
+        return span.bo.store.view[at : at + size]
+
+    def fetch(self, va: int, size_bytes: int) -> bytes:
+        self._walk(va, size_bytes, AccessKind.EXECUTE)
+        first, last = va // PAGE_BYTES, (va + size_bytes - 1) // PAGE_BYTES
+        code = b"".join(self._fetched(page) for page in range(first, last + 1))
+        return code[va - first * PAGE_BYTES :][:size_bytes]
+
+    def _fetched(self, page: int) -> bytes:
+        if page not in self._icache or not self._keeps_code:
+            [(span, at, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, AccessKind.EXECUTE)
+            if self._cached:
+                span.bo.gpu_reads(at, size)
+            self._icache[page] = bytes(span.bo.store.view[at : at + size])
+        return self._icache[page]
+
+    def describe(self, va: int) -> str:
+        """The same addresses are asked for again and again: those of kernels."""
+        if self._described_at != self.version:
+            self._described.clear()
+            self._described_at = self.version
+        known = self._described.get(va)
+        if known is None:
+            known = self._described[va] = self._describe(va)
+        return known
+
+    def _describe(self, va: int) -> str:
+        inside = [each for each in self._announced.values() if each.va <= va < each.va + each.size_bytes]
+        if inside:
+            smallest = min(inside, key=lambda each: each.size_bytes)
+            return f"{smallest.name}+0x{va - smallest.va:x}"
+        span = self.span_at(va)
+        if span is None:
+            return "unmapped"
+        return f"{span.bo.name}+0x{va - span.start + span.offset:x}{self._beside(span, va)}"
+
+    def nearby(self, va: int) -> str:
+        if self.span_at(va) is not None:
+            return self.describe(va)
+        live = [NamedRange(each.start, each.end, each.bo.name) for each in self._table.spans]
+        live += [NamedRange(each.va, each.va + each.size_bytes, each.name) for each in self._announced.values()]
+        return describe_neighbours(va, live, self._freed)
+
+    def _beside(self, span: VmSpan, va: int) -> str:
+        """The announced suballocation of the span that is nearest to an address outside of all."""
+        distances = [
+            (va - each.va - each.size_bytes, each.name, "past the end of")
+            if va > each.va
+            else (each.va - va, each.name, "before")
+            for each in self._announced.values()
+            if each.va < span.end and each.va + each.size_bytes > span.start
+        ]
+        if not distances:
+            return ""
+        distance, name, where = min(distances)
+        return f", {distance} bytes {where} {name}"
+
+    def flush_hdp(self) -> None:
+        self._flush_hdp()
+
+    def write_back(self) -> None:
+        self._write_back()
+
+    def before_waves(self) -> None:
+        if self._cached:
+            for bo in {span.bo for span in self._table.spans if span.bo.gl2 is not None}:
+                with bo.lock:
+                    if bo.gl2 is not None:
+                        bo.gl2.renew()
+
+    def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
+        if not self._cached:
+            return
+        for va, size_bytes in touched:
+            for span, start, end in self._inside(va, va + size_bytes):
+                if span.bo.gl2 is not None:
+                    span.bo.gl2.hold(start, end - start)
+
+    def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
+        if not self._cached:
+            return
+        va, size_bytes = inside or (0, 1 << 64)
+        for span, start, end in self._inside(va, va + size_bytes):
+            if span.bo.gl2 is not None:
+                span.bo.gl2.invalidate(start, end - start)
+
+    def _inside(self, va: int, end: int) -> Iterator[tuple[VmSpan, int, int]]:
+        """(span, first byte in its buffer, the byte after the last) of what is mapped in [va, end)."""
+        for span in self.overlapping(va, end - va):
+            first, last = max(va, span.start), min(end, span.end)
+            yield span, span.offset + first - span.start, span.offset + last - span.start
+
+    def invalidate_icache(self) -> None:
+        if self._invalidates():
+            self._icache.clear()
+
+
+def _without(start: int, end: int, others: Iterable[AnnouncedRange]) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that lie in none of the others."""
+    for each in sorted(others, key=lambda one: one.va):
+        if each.va < end and each.va + each.size_bytes > start:
+            if each.va > start:
+                yield start, each.va
+            start = max(start, each.va + each.size_bytes)
+    if start < end:
+        yield start, end

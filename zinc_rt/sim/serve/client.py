@@ -1,0 +1,348 @@
+"""A Driver whose device lives in another process, started on demand and shared by name."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import ZincError
+from zinc_rt.facts import flipped
+from zinc_rt.files import cache_folder
+from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
+from zinc_rt.kmd.linux import LinuxDriver
+from zinc_rt.sim.driver.client_memory import InProcessMemory
+from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault, Severity
+from zinc_rt.sim.serve import wire
+from zinc_rt.sim.serve.interrupts import HeldInterrupts
+from zinc_rt.sim.serve.shared_pages import SharedPages
+from zinc_rt.sim.serve.socket_lock import only_one
+from zinc_rt.sim.shader.run import crash
+from zinc_rt.sim.stores import StoreSeen
+from zinc_rt.sim.tables import amdgpu, drm, kfd
+from zinc_rt.sim.tables.structs import Fields, request_key, request_size_bytes
+
+IOCTLS = {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}
+MAX_ARRAY_BYTES = 1 << 26
+START_ATTEMPTS = 5
+_USERPTR = {
+    ("K", kfd.IOC_ALLOC_MEMORY_OF_GPU.number): ("mmap_offset", "size"),
+    ("d", amdgpu.IOCTL_GEM_USERPTR.number): ("addr", "size"),
+}
+
+
+class DeviceLost(ZincError):
+    """The device process could not be started."""
+
+
+def runtime_dir() -> Path:
+    """Private to this user: sockets lie here."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and Path(base).is_dir() and os.access(base, os.W_OK):
+        path = Path(base) / "zinc-rt"
+    else:
+        path = Path("/tmp") / f"zinc-rt-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    about = path.lstat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o077 or not path.is_dir() or path.is_symlink():
+        raise DeviceLost(f"{path} is not this user's alone (mode 0700)", next=f"remove {path}")
+    return path
+
+
+def start(name: str = "default", **options: Any) -> Path:
+    """The socket of the device called `name`, started now unless it runs. `options`: those of Machine."""
+    path = runtime_dir() / f"{name}.sock"
+    with only_one(path):
+        if not _answers(path):
+            path.unlink(missing_ok=True)
+            _spawn(path, options)
+    return path
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _spawn(path: Path, options: dict[str, Any]) -> None:
+    words = [sys.executable, "-m", "zinc_rt.sim.serve.server", "--socket", str(path)]
+    for name, value in options.items():
+        if isinstance(value, bool):
+            words += [f"--{name.replace('_', '-')}"] * value
+            continue
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            words += [f"--{name.replace('_', '-')}", str(each)]
+    child = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # ^C of the client is not the device's
+        text=True,
+    )
+    assert child.stdout is not None and child.stderr is not None
+    line = child.stdout.readline()
+    child.stdout.close()
+    if not line:
+        said = child.stderr.read().strip()
+        child.wait()
+        raise DeviceLost(f"the simulated device did not start: {said}")
+    child.stderr.close()
+    json.loads(line)
+    threading.Thread(target=child.wait, daemon=True).start()  # no zombie
+
+
+class SimClient:
+    """System calls on a served device. One connection a thread; the device sees one process.
+
+    Once the device is gone every call is ENODEV, at once and without a hang.
+    """
+
+    simulated = True
+
+    def __init__(self, path: Path | None = None, *, name: str = "default", **options: Any) -> None:
+        self.path = path or Path()
+        self._local = threading.local()
+        self._interrupts = HeldInterrupts()
+        self._token: str | None = None
+        self._lost = False
+        self._end = "the simulated device's process has ended"
+        self._host = LinuxDriver()
+        self._memory = InProcessMemory()
+        self._pages = SharedPages()
+        self._mapped: dict[Mapping, int] = {}
+        self._sockets: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self.open_fds: dict[int, str] = {}
+        self.device: dict[str, Any] = {}
+        if path is not None:
+            self._connection()
+        else:
+            self._start(name, options)
+
+    def _start(self, name: str, options: dict[str, Any]) -> None:
+        """A device that is just ending still takes a connection, then drops it: start another."""
+        if flipped.get():
+            options = {**options, "flip": list(dict.fromkeys((*options.get("flip", ()), *flipped.get())))}
+        for attempt in range(START_ATTEMPTS):
+            self.path = start(name, **options)
+            try:
+                self._connection()
+                return
+            except OSError as error:
+                if attempt == START_ATTEMPTS - 1:
+                    raise DeviceLost(f"the simulated device at {self.path} ends before it answers") from error
+                self._lost = False
+                time.sleep(0.05)
+
+    @property
+    def live_mappings(self) -> set[Mapping]:
+        return self._host.live_mappings
+
+    def _connection(self) -> socket.socket:
+        made = getattr(self._local, "socket", None)
+        if made is not None:
+            return made
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(self.path))
+            wire.send(connection, wire.WireMessage({"token": self._token, "version": wire.VERSION}))
+            hello = wire.receive(connection)
+        except (OSError, wire.ConnectionClosed) as error:
+            connection.close()
+            raise self._gone() from error
+        self._token = hello.header["token"]
+        self.device = hello.header["device"]
+        self._local.socket = connection
+        with self._lock:
+            self._sockets.append(connection)
+        return connection
+
+    def _gone(self) -> OSError:
+        if not self._lost:
+            self._lost = True
+            found = crash.kept(self.path, cache_folder() / "crashes")
+            if found is not None:
+                self._end += f" while waves ran ({found[1]}); what they ran is kept in {found[0]}"
+        return OSError(errno.ENODEV, self._end)
+
+    def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.WireMessage:
+        with self._interrupts.held():
+            if self._lost:
+                raise self._gone()
+            connection = self._connection()
+            try:
+                wire.send(connection, wire.WireMessage(header, body, list(fds)))
+                return wire.receive(connection)
+            except (OSError, wire.ConnectionClosed) as error:
+                raise self._gone() from error
+            except BaseException:
+                del self._local.socket  # an answer is still to come: the next request goes by another connection
+                raise
+
+    def _checked(self, header: dict[str, Any]) -> wire.WireMessage:
+        answer = self._ask(header)
+        _raise_errno(answer)
+        return answer
+
+    # --- Driver ---
+
+    def open(self, path: str, flags: int) -> int:
+        fd = int(self._checked({"op": "open", "path": path, "flags": flags}).header["fd"])
+        self.open_fds[fd] = path
+        return fd
+
+    def ioctl(self, fd: int, request: int, arg: bytearray) -> None:
+        size = request_size_bytes(request)
+        arrays: list[tuple[int, int, bool]] = []
+        body, header = bytearray(arg[:size].ljust(size, b"\0")), {"op": "ioctl", "fd": fd, "request": request}
+        command = IOCTLS.get(request_key(request))
+        fds: list[int] = []
+        if command is not None and command.layout is not None:
+            record = command.layout.read(arg)
+            for each in command.layout.pointed(record):
+                if each.size_bytes > MAX_ARRAY_BYTES:
+                    continue  # as unreadable: the device says what the kernel would
+                try:
+                    content = self._memory.read(each.address, each.size_bytes)
+                except OSError:
+                    continue
+                comes = each.array.way != "out"
+                arrays.append((each.address, each.size_bytes, comes))
+                body += content if comes else b""
+            fds = self._user_pages(request, record, header)
+        header |= {"size": size, "arrays": arrays}
+        answer = self._ask(header, bytes(body), fds)
+        keep = min(len(arg), size)
+        arg[:keep] = answer.body[:keep]
+        at = size
+        for address, length in answer.header.get("written", ()):
+            self._memory.write(address, answer.body[at : at + length])
+            at += length
+        _raise_errno(answer)
+
+    def _user_pages(self, request: int, values: Fields, header: dict[str, Any]) -> list[int]:
+        """A USERPTR buffer's pages become shared memory first."""
+        names = _USERPTR.get(request_key(request))
+        if names is None or (
+            names[0] == "mmap_offset" and not values["flags"] & kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR
+        ):
+            return []
+        address, size = values[names[0]], values[names[1]]
+        try:
+            fd = self._pages.share(address, size)
+        except OSError:
+            return []  # the device finds none, and says EFAULT or EINVAL as the kernel does
+        header["pages"] = (address, size)
+        return [fd]
+
+    def mmap(self, fd: int, size_bytes: int, offset: int, prot: int, fixed_va: int | None = None) -> Mapping:
+        if fd == ANONYMOUS:
+            return self._host.mmap(fd, size_bytes, offset, prot, fixed_va)
+        answer = self._checked({"op": "mmap", "fd": fd, "size": size_bytes, "offset": offset})
+        try:
+            mapping = self._host.mmap(answer.fds[0], size_bytes, answer.header["offset"], prot, fixed_va)
+        except OSError:
+            self._checked({"op": "munmap", "mapping": answer.header["mapping"]})
+            raise
+        finally:
+            os.close(answer.fds[0])
+        self._mapped[mapping] = answer.header["mapping"]
+        return mapping
+
+    def munmap(self, mapping: Mapping) -> None:
+        self._host.munmap(mapping)
+        number = self._mapped.pop(mapping, None)
+        if number is not None and not self._lost:
+            self._checked({"op": "munmap", "mapping": number})
+
+    def close(self, fd: int) -> None:
+        self._checked({"op": "close", "fd": fd})
+        self.open_fds.pop(fd, None)
+
+    def poll(self, fds: Sequence[int], timeout_seconds: float) -> list[int]:
+        header = {"op": "poll", "fds": list(fds), "timeout_seconds": timeout_seconds}
+        return list(self._checked(header).header["ready"])
+
+    def read_file(self, path: str) -> bytes:
+        return self._checked({"op": "read_file", "path": path}).body
+
+    def list_dir(self, path: str) -> list[str]:
+        return list(self._checked({"op": "list_dir", "path": path}).header["names"])
+
+    # --- what no hardware has ---
+
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        self.announce_all([(va, size_bytes, name)])
+
+    def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
+        """Many at once."""
+        self._checked({"op": "announce", "rows": list(rows)})
+
+    def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
+        """Kernels about to be dispatched, to be compiled beforehand. Returns when they are."""
+        self._checked({"op": "precompile", "kernels": [asdict(each) for each in kernels]})
+
+    def discard(self, va: int, size_bytes: int) -> None:
+        """These bytes count as uninitialised from now on, but where the host maps them."""
+        self._checked({"op": "discard", "va": va, "size": size_bytes})
+
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says which waves stored to these bytes; size 0 ends that."""
+        self._checked({"op": "set_watchpoint", "va": va, "size": size_bytes})
+
+    def watchpoint_hits(self) -> list[StoreSeen]:
+        rows = self._checked({"op": "watchpoint_hits"}).header["hits"]
+        return [StoreSeen(**{**row, "group": tuple(row["group"])}) for row in rows]
+
+    def findings(self) -> list[DeviceFinding]:
+        rows = self._checked({"op": "findings"}).header["findings"]
+        return [_finding(row) for row in rows]
+
+    def consulted(self, since: int = 0) -> tuple[int, list[str]]:
+        answer = self._checked({"op": "consulted", "since": since}).header
+        return int(answer["period"]), list(answer["marks"])
+
+    def inject(self, name: str) -> None:
+        self._checked({"op": "inject", "name": name})
+
+    def close_all(self) -> None:
+        """End this client, as its process's exit would."""
+        self._lost = True
+        with self._lock:
+            for each in self._sockets:
+                each.close()
+            self._sockets.clear()
+        self.open_fds.clear()
+
+
+def _finding(row: dict[str, Any]) -> DeviceFinding:
+    place, fault = row["place"], row.get("fault")
+    if place is not None:
+        place = CodePlace(**{**place, "group": tuple(place["group"]) if place["group"] is not None else None})
+    return DeviceFinding(
+        **{
+            **row,
+            "severity": Severity(row["severity"]),
+            "place": place,
+            "fault": DevicePageFault(**fault) if fault else None,
+        }
+    )
+
+
+def _raise_errno(answer: wire.WireMessage) -> None:
+    if answer.header.get("errno"):
+        raise OSError(answer.header["errno"], answer.header.get("message", ""))

@@ -1,0 +1,56 @@
+"""Ctrl-C and an exchange of messages: the answer comes first.
+
+An interrupt between a request and its answer would lose what the device just made (the id of a queue, a mapping),
+and giving everything back would then fail. Its own exit code and sentence would hide the interrupt.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class HeldInterrupts:
+    """What came in during an exchange is delivered as the next begins, when the caller knows what it got.
+
+    A second one goes through at once. Only the main thread receives any.
+    """
+
+    def __init__(self) -> None:
+        self._held: Handler | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._deliver()
+        before = signal.getsignal(signal.SIGINT)
+        if not callable(before):  # ignored, or it ends the process: nothing is raised
+            yield
+            return
+        handler: Handler = before
+
+        def hold(number: int, frame: FrameType | None) -> None:
+            if self._held is None:
+                self._held = handler
+                return
+            self._held = None
+            handler(number, frame)
+
+        signal.signal(signal.SIGINT, hold)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, handler)
+
+    def _deliver(self) -> None:
+        handler, self._held = self._held, None
+        if handler is not None:
+            handler(signal.SIGINT, None)

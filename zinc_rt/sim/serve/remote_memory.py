@@ -1,0 +1,59 @@
+"""A client's memory, as far as one request carried it along."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class CarriedMemory:
+    """What came with a request: arrays by address, user pages, and what was written back."""
+
+    arrays: list[tuple[int, bytearray]] = field(default_factory=list)
+    pages_at: int = 0
+    pages: memoryview | None = None
+    written: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+class RemoteMemory:
+    """The UserMemory (sim.driver.client_memory) of a client in another process. Each thread serves one request."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def carry(self, carried: CarriedMemory) -> None:
+        self._local.carried = carried
+
+    def _find(self, address: int, size_bytes: int) -> tuple[bytearray, int]:
+        for start, content in self._local.carried.arrays:
+            if start <= address and address + size_bytes <= start + len(content):
+                return content, address - start
+        raise OSError(errno.EFAULT, f"0x{address:x}: {size_bytes} bytes are not all there")
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        content, at = self._find(address, size_bytes)
+        return bytes(content[at : at + size_bytes])
+
+    def write(self, address: int, data: bytes) -> None:
+        content, at = self._find(address, len(data))
+        content[at : at + len(data)] = data
+        self._local.carried.written.append((address, data))
+
+    def pages(self, address: int, size_bytes: int) -> memoryview:
+        carried: CarriedMemory = self._local.carried
+        if carried.pages is None or carried.pages_at != address or len(carried.pages) != size_bytes:
+            raise OSError(errno.EFAULT, f"0x{address:x}: no user pages came along")
+        return carried.pages
+
+
+def map_pages(fd: int, size_bytes: int) -> memoryview:
+    """A memfd of the client's, which must not become shorter under us."""
+    sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+    if not sealed or os.fstat(fd).st_size < size_bytes:
+        raise OSError(errno.EFAULT, "user pages: a memfd sealed against shrinking, and long enough")
+    return memoryview(mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE))

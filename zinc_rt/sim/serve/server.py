@@ -1,0 +1,421 @@
+"""Serve a simulated AMD GPU over a local socket, until its last client is gone.
+
+    zinc-rt sim --socket PATH [--chip r9700] [--linux 7.0] [--inject NAME] …
+
+Outside clients speak the same protocol (sim.serve.wire): see docs/simulated-device.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.arguments import Parser
+from zinc_rt.errors import OutputError, UsageError, ZincError
+from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.sim.chips import ALIASES, CHIPS
+from zinc_rt.sim.driver.files import Process
+from zinc_rt.sim.driver.host_mappings import host_mapping
+from zinc_rt.sim.in_process import POLL_SECONDS
+from zinc_rt.sim.inject import INJECTIONS, parse
+from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.memory.buffers import Bo
+from zinc_rt.sim.profiles import LINUX_VERSIONS
+from zinc_rt.sim.serve import wire
+from zinc_rt.sim.serve.remote_memory import CarriedMemory, RemoteMemory, map_pages
+from zinc_rt.sim.serve.socket_lock import only_one
+from zinc_rt.sim.shader.run import crash
+from zinc_rt.sim.shader_engine import LEVELS
+from zinc_rt.terminal import Table
+
+GRACE_SECONDS = 0.5  # without a client
+FIRST_CLIENT_SECONDS = 30.0
+ACCEPT_SECONDS = 0.25
+CRASH_STATUS = 70
+MAX_ARRAY_BYTES = 1 << 26
+Answer = tuple[dict[str, Any], bytes, list[int]]
+
+
+class ClientSession:
+    """One client process, over one or more connections."""
+
+    def __init__(self, token: str, process: Process, memory: RemoteMemory) -> None:
+        self.token, self.process, self.memory = token, process, memory
+        self.connections = 0
+        self.mapped: dict[int, Bo | None] = {}
+        self.mappings = 0
+
+
+class Server:
+    def __init__(self, machine: SimMachine, listener: socket.socket, *, stay: bool = False) -> None:
+        self.machine, self.listener, self.stay = machine, listener, stay
+        self._sessions: dict[str, ClientSession] = {}
+        self._lock = threading.Lock()
+        self._last_seen = time.monotonic() + FIRST_CLIENT_SECONDS - GRACE_SECONDS
+        for gpu in machine.gpus:
+            gpu.on_crash = lambda: os._exit(CRASH_STATUS)
+        self._operations: dict[str, Callable[[ClientSession, wire.WireMessage], Answer]] = {
+            "open": self._open,
+            "ioctl": self._ioctl,
+            "mmap": self._mmap,
+            "munmap": self._munmap,
+            "close": self._close,
+            "poll": self._poll,
+            "read_file": self._read_file,
+            "list_dir": self._list_dir,
+            "announce": self._announce,
+            "precompile": self._precompile,
+            "findings": self._findings,
+            "consulted": self._consulted,
+            "discard": self._discard,
+            "set_watchpoint": self._set_watchpoint,
+            "watchpoint_hits": self._watchpoint_hits,
+            "inject": self._inject,
+        }
+
+    def serve(self) -> None:
+        """Returns once nobody has been connected for a while."""
+        self.listener.settimeout(ACCEPT_SECONDS)
+        while self.stay or self._sessions or time.monotonic() - self._last_seen < GRACE_SECONDS:
+            try:
+                connection, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            connection.setblocking(True)
+            self._last_seen = time.monotonic()  # its session may begin only when its thread gets a turn
+            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+
+    def _converse(self, connection: socket.socket) -> None:
+        session = None
+        try:
+            session = self._hello(connection)
+            while True:
+                message = wire.receive(connection)
+                try:
+                    wire.send(connection, self._answer(session, message))
+                finally:
+                    for fd in message.fds:
+                        os.close(fd)
+        except (wire.ConnectionClosed, OSError, KeyError, TypeError, ValueError):
+            pass  # a client that died, or talks nonsense: it loses its connection
+        finally:
+            connection.close()
+            if session is not None:
+                self._left(session)
+
+    def _hello(self, connection: socket.socket) -> ClientSession:
+        message = wire.receive(connection)
+        version = message.header.get("version")
+        if version != wire.VERSION:
+            said = f"protocol version {version}: this device speaks {wire.VERSION}"
+            wire.send(connection, wire.WireMessage({"errno": errno.EPROTONOSUPPORT, "message": said}))
+            raise wire.ConnectionClosed(said)
+        token = message.header.get("token")
+        with self._lock:
+            if token is None:
+                memory = RemoteMemory()
+                token = os.urandom(16).hex()
+                self._sessions[token] = ClientSession(
+                    token, self.machine.new_process(memory, _pid(connection)), memory
+                )
+            session = self._sessions[token]
+            session.connections += 1
+        about = {"token": token, "version": wire.VERSION, "device": self.machine.options}
+        wire.send(connection, wire.WireMessage(about))
+        return session
+
+    def _left(self, session: ClientSession) -> None:
+        with self._lock:
+            session.connections -= 1
+            if session.connections:
+                return
+        self.machine.end_process(session.process)
+        for bo in session.mapped.values():
+            if bo is not None:
+                bo.host_unmaps()
+        with self._lock:
+            self._sessions.pop(session.token, None)
+            self._last_seen = time.monotonic()
+
+    def _answer(self, session: ClientSession, message: wire.WireMessage) -> wire.WireMessage:
+        operation = self._operations.get(str(message.header.get("op")))
+        try:
+            if operation is None:
+                raise OSError(errno.ENOSYS, "unknown request")
+            return wire.WireMessage(*operation(session, message))
+        except OSError as error:
+            return wire.WireMessage({"errno": error.errno or errno.EIO, "message": error.strerror or str(error)})
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            return wire.WireMessage({"errno": errno.EINVAL, "message": f"a malformed request: {error!r}"})
+
+    # --- one method an operation ---
+
+    def _open(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        path, flags = str(message.header["path"]), int(message.header["flags"])
+        return {"fd": self.machine.open(session.process, path, flags)}, b"", []
+
+    def _ioctl(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        header = message.header
+        size = int(header["size"])
+        arg, at = bytearray(message.body[:size]), size
+        carried = CarriedMemory()
+        for address, length, comes in header["arrays"]:
+            content = (
+                bytearray(message.body[at : at + length]) if comes else bytearray(min(length, MAX_ARRAY_BYTES))
+            )
+            at += length if comes else 0
+            carried.arrays.append((int(address), content))
+        if message.fds:
+            carried.pages_at, pages_bytes = (int(each) for each in header["pages"])
+            carried.pages = map_pages(message.fds[0], pages_bytes)
+        session.memory.carry(carried)
+        answer: dict[str, Any] = {}
+        try:
+            self.machine.ioctl(session.process, int(header["fd"]), int(header["request"]), arg)
+        except OSError as error:
+            answer = {"errno": error.errno or errno.EIO, "message": error.strerror or str(error)}
+        answer["written"] = [(address, len(data)) for address, data in carried.written]
+        return answer, bytes(arg) + b"".join(data for _, data in carried.written), []
+
+    def _mmap(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        fd, size, offset = (int(message.header[name]) for name in ("fd", "size", "offset"))
+        with self.machine.lock:
+            shown = host_mapping(self.machine, self.machine.file(session.process, fd), size, offset)
+            session.mappings += 1
+            session.mapped[session.mappings] = shown.bo
+        return {"mapping": session.mappings, "offset": shown.offset}, b"", [shown.memory.fd]
+
+    def _munmap(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        bo = session.mapped.pop(int(message.header["mapping"]), None)
+        if bo is not None:
+            bo.host_unmaps()
+        return {}, b"", []
+
+    def _close(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        self.machine.close_file(session.process, int(message.header["fd"]))
+        return {}, b"", []
+
+    def _poll(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        deadline = time.monotonic() + float(message.header["timeout_seconds"])
+        while True:
+            ready = self.machine.readable(session.process, [int(fd) for fd in message.header["fds"]])
+            if ready or time.monotonic() >= deadline or session.process.dead:
+                return {"ready": ready}, b"", []
+            time.sleep(POLL_SECONDS)
+
+    def _read_file(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        return {}, self.machine.read_file(str(message.header["path"])), []
+
+    def _list_dir(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        return {"names": self.machine.list_dir(str(message.header["path"]))}, b"", []
+
+    def _announce(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        rows = [(int(va), int(size), str(name)) for va, size, name in message.header["rows"]]
+        self.machine.announce_all(session.process, rows)
+        return {}, b"", []
+
+    def _precompile(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        rows = [KernelToCompile(**{**row, "threads": tuple(row["threads"])}) for row in message.header["kernels"]]
+        self.machine.precompile(session.process, rows)
+        return {}, b"", []
+
+    def _findings(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        rows = [{**asdict(each), "severity": each.severity.value} for each in self.machine.findings]
+        return {"findings": rows, "dmesg": self.machine.dmesg[-1000:]}, b"", []
+
+    def _consulted(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        period, marks = self.machine.consulted.since(int(message.header["since"]))
+        return {"period": period, "marks": marks}, b"", []
+
+    def _discard(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        self.machine.discard(session.process, int(message.header["va"]), int(message.header["size"]))
+        return {}, b"", []
+
+    def _set_watchpoint(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        self.machine.set_watchpoint(session.process, int(message.header["va"]), int(message.header["size"]))
+        return {}, b"", []
+
+    def _watchpoint_hits(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        return {"hits": [asdict(each) for each in self.machine.watchpoint_hits(session.process)]}, b"", []
+
+    def _inject(self, session: ClientSession, message: wire.WireMessage) -> Answer:
+        self.machine.injector.add(str(message.header["name"]))
+        return {}, b"", []
+
+
+def _pid(connection: socket.socket) -> int:
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(raw[:4], "little")
+
+
+EPILOG = """\
+The socket's path is printed once clients may connect. Faults, chips and kernels: --list.
+The protocol and an example client: docs/simulated-device.md
+
+examples:
+  zinc-rt sim --list
+  zinc-rt sim --socket /tmp/gpu.sock                                    a Radeon AI PRO R9700 on Linux 7.0
+  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --linux 6.16      another card, an older Linux
+  zinc-rt sim --socket /tmp/gpu.sock --inject lost-doorbell@3 --stay    the third doorbell write gets lost
+
+Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 130 interrupted.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        prog="zinc-rt sim",
+        description="Serve a simulated AMD GPU over a local socket, until its last client is gone.",
+        epilog=EPILOG,
+    )
+    wanted = made.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--socket", type=Path, metavar="PATH", help="the socket to make")
+    wanted.add_argument("--list", action="store_true", help="print chips, kernels and faults")
+    made.add_argument(
+        "--chip",
+        default="r9700",
+        metavar="CHIP",
+        help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas (default r9700)",
+    )
+    made.add_argument(
+        "--linux",
+        default="7.0",
+        choices=list(LINUX_VERSIONS),
+        metavar="VERSION",
+        help=f"the Linux it behaves like: {', '.join(LINUX_VERSIONS)} (default 7.0)",
+    )
+    made.add_argument(
+        "--inject", action="append", default=[], metavar="NAME", help="a fault: NAME, NAME:COUNT, NAME@NTH"
+    )
+    made.add_argument(
+        "--coherence",
+        default="bar",
+        choices=("bar", "direct"),
+        help="bar: the CPU's view of VRAM and the GPU's are two copies until flushed; direct: one (default bar)",
+    )
+    made.add_argument(
+        "--time-scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="times the driver's time-outs; 0.1 shortens them",
+    )
+    made.add_argument("--reorder", type=int, metavar="SEED", help="finish concurrent work in any order, seeded")
+    made.add_argument(
+        "--sanitizer",
+        default="fast",
+        choices=LEVELS,
+        help="what is checked of waves: off virtual memory only, fast bounds, alignment and initialisation, "
+        "full races and lint too (default fast)",
+    )
+    made.add_argument(
+        "--perturb", type=int, default=0, metavar="SEED", help="move inexact instructions by up to one ULP, seeded"
+    )
+    made.add_argument("--threads", type=int, metavar="N", help="cores that waves run on (default all)")
+    made.add_argument("--facts", metavar="F", help="behave as a card did that `pm4-test --learn F` was run on")
+    made.add_argument("--force-facts", action="store_true", help="of another chip, or of a simulated device")
+    made.add_argument(
+        "--flip", action="append", default=[], metavar="ID", help="a row of facts.yaml at its other value"
+    )
+    made.add_argument("--stay", action="store_true", help="do not end with the last client")
+    return made
+
+
+def listing() -> str:
+    """Everything that can be chosen, for people."""
+    chips = [[row.key, row.gfx, row.name] for row in CHIPS.values()]
+    kernels = [
+        [row.version, f"KFD 1.{row.kfd_minor}", "user queues" if row.userq else ""]
+        for row in LINUX_VERSIONS.values()
+    ]
+    faults = [[row.name, row.probe, row.does] for row in INJECTIONS]
+    tables = (("chip", chips), ("kernel", kernels), ("fault", faults))
+    return "\n\n".join(str(Table((name, "", ""), rows)) for name, rows in tables)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """For a process started by a client; people have zinc_rt.commands.sim."""
+    try:
+        return run(parser().parse_args(argv))
+    except ZincError as error:
+        print(f"zinc-rt sim: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves until the last client is gone. Raises UsageError and OutputError."""
+    if arguments.list:
+        print(listing())
+        return 0
+    if not 0 < arguments.time_scale < float("inf"):
+        raise UsageError(f"--time-scale {arguments.time_scale}: wanted more than 0")
+    try:
+        for each in arguments.inject:
+            parse(each)
+        machine = SimMachine(
+            arguments.chip,
+            arguments.linux,
+            arguments.inject,
+            arguments.coherence,
+            arguments.time_scale,
+            reorder=arguments.reorder,
+            sanitizer=arguments.sanitizer,
+            perturb=arguments.perturb,
+            threads=arguments.threads,
+            facts=arguments.facts,
+            force_facts=arguments.force_facts,
+            flip=arguments.flip,
+            crash_records=lambda index: crash.path_of(arguments.socket, index),
+        )
+    except ValueError as error:
+        raise UsageError(str(error), next="zinc-rt sim --list") from None
+    try:
+        _serve(machine, arguments.socket, stay=arguments.stay)
+    finally:
+        machine.close()
+        for path in crash.paths(arguments.socket):
+            path.unlink(missing_ok=True)
+    return 0
+
+
+def _serve(machine: SimMachine, path: Path, *, stay: bool) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.listen(64)
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            next_ = "choose another path, or remove it if no server is left behind it" if in_use else None
+            raise OutputError(f"--socket {path}: {error.strerror or error}", next=next_) from error
+        before = signal.signal(signal.SIGTERM, _terminated)
+        try:
+            print(json.dumps({"ready": str(path)}), flush=True)
+            Server(machine, listener, stay=stay).serve()
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            with only_one(path):  # nobody finds the socket and then nothing behind it
+                path.unlink(missing_ok=True)
+                listener.close()
+
+
+def _terminated(number: int, frame: object) -> None:
+    """A service manager's way to end it: the socket goes too."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Turns ordinary pages of this process into shared memory, in place: what a USERPTR buffer needs when the device
+lives in another process."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from zinc_rt.sim.chips import PAGE_BYTES
+from zinc_rt.sim.driver.client_memory import InProcessMemory, is_user_range
+from zinc_rt.sim.memory.buffers import FIXED_SIZE
+
+_MAP_SHARED_FIXED = 0x01 | 0x10
+_READ_WRITE = 3
+_NAME = "zinc-rt user pages"
+
+
+class SharedPages:
+    """A range shared before, and still mapped as it was then, keeps its memory.
+
+    Between the copy and the exchange another thread's store can be lost: share buffers before work on them starts.
+    """
+
+    def __init__(self) -> None:
+        self._memory = InProcessMemory()
+        self._libc = ctypes.PyDLL(None, use_errno=True)
+        self._libc.mmap.restype = ctypes.c_void_p
+        self._libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+        self._shared: dict[tuple[int, int], int] = {}  # (address, size): memfd
+
+    def share(self, address: int, size_bytes: int) -> int:
+        """A memfd that holds exactly this range from now on. OSError where it is not readable, writable pages."""
+        if address % PAGE_BYTES or size_bytes % PAGE_BYTES or not size_bytes:
+            raise OSError(errno.EINVAL, "not whole pages")
+        if not is_user_range(address, size_bytes):
+            raise OSError(errno.EFAULT, "no user pages")
+        known = self._shared.get((address, size_bytes))
+        if known is not None and self._still_there(address, size_bytes, known):
+            return known
+        content = self._memory.read(address, size_bytes)
+        self._memory.write(address, content[:1])
+        fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size_bytes)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, FIXED_SIZE)
+        os.pwrite(fd, self._memory.read(address, size_bytes), 0)
+        at = self._libc.mmap(address, size_bytes, _READ_WRITE, _MAP_SHARED_FIXED, fd, 0)
+        if at != address:
+            os.close(fd)
+            raise OSError(ctypes.get_errno() or errno.EFAULT, "the pages could not be exchanged")
+        self._shared[address, size_bytes] = fd
+        return fd
+
+    def _still_there(self, address: int, size_bytes: int, fd: int) -> bool:
+        inode = os.fstat(fd).st_ino
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            span, _, _, _, number = line.split()[:5]
+            start, end = (int(each, 16) for each in span.split("-"))
+            if start <= address and address + size_bytes <= end:
+                return int(number) == inode
+        return False

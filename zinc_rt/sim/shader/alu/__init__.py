@@ -1,0 +1,1 @@
+"""Instructions that compute: vector, scalar, matrix, and data from lane to lane."""

@@ -1,0 +1,126 @@
+"""v_cmp (to VCC or an SGPR), v_cmpx (to EXEC), and their class tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.alu import dpp
+from zinc_rt.sim.shader.alu.vector import EmitFunction, Value, source
+from zinc_rt.sim.shader.emit.emitter import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, Emitter, type_bits
+
+Test = Callable[[Emitter, Value, Value], Value]
+
+# LLVM's comparison and whether unordered lanes count
+_FLOAT_TESTS = {
+    "lt": ("<", False),
+    "eq": ("==", False),
+    "le": ("<=", False),
+    "gt": (">", False),
+    "lg": ("!=", False),
+    "ge": (">=", False),
+    "o": ("ord", False),
+    "u": ("uno", True),
+    "nge": ("<", True),
+    "nlg": ("==", True),
+    "ngt": ("<=", True),
+    "nle": (">", True),
+    "neq": ("!=", True),
+    "nlt": (">=", True),
+}
+_INTEGER_TESTS = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "ne": "!=", "ge": ">="}
+_EXPONENT = {HALF: (10, 5), FLOAT: (23, 8), DOUBLE: (52, 11)}
+_INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
+_NAMES = {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}
+
+
+def _float_test(comparison: str, unordered: bool) -> Test:
+    return lambda e, a, b: (e.b.fcmp_unordered if unordered else e.b.fcmp_ordered)(comparison, a, b)
+
+
+def _integer_test(comparison: str, signed: bool) -> Test:
+    return lambda e, a, b: (e.b.icmp_signed if signed else e.b.icmp_unsigned)(comparison, a, b)
+
+
+def _emit(letters: str, test: Test, *, to_exec: bool) -> EmitFunction:
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        first = 0 if to_exec else 1
+        with dpp.operands_of(e, instruction, first) as operands:
+            a, b = (
+                source(e, instruction, operand, at, letter)
+                for at, (operand, letter) in enumerate(zip(operands[first:], letters, strict=True))
+            )
+            found = test(e, a, b)
+            if to_exec:
+                e.write_exec(e.b.and_(found, e.active_mask()))
+            else:
+                e.set_mask(operands[0], found)
+
+    return emit
+
+
+def _emit_class(letter: str, *, to_exec: bool) -> EmitFunction:
+    """Source 1 has a bit for each class, in the order in which LLVM numbers them too."""
+
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        first = 0 if to_exec else 1
+        wanted = _constant_mask(instruction.operands[first + 1])
+        test = _has_class if wanted is None else lambda e, value, _: _is_class(e, value, wanted)
+        _emit(letter + ("s" if letter == "h" else "i"), test, to_exec=to_exec)(e, instruction)
+
+    return emit
+
+
+def _constant_mask(operand: Operand) -> int | None:
+    if operand.kind in (Kind.INTEGER, Kind.LITERAL):
+        return int(operand.value or 0) & 0x3FF
+    return None
+
+
+def _is_class(e: Emitter, value: Value, wanted: int) -> Value:
+    of = value.type
+    name = f"llvm.is.fpclass.v{of.count}{_NAMES[of.element]}"
+    function = e.module.globals.get(name)
+    if function is None:
+        function = ir.Function(e.module, ir.FunctionType(e.lanes(I1), [of, I32]), name)
+    return e.b.call(function, [value, e.constant(wanted)])
+
+
+def _has_class(e: Emitter, value: Value, wanted: Value) -> Value:
+    b, of = e.b, value.type.element
+    places, width = _EXPONENT[of]
+    bits = b.bitcast(value, e.lanes(_INTEGERS[of]))
+    size = b.and_(bits, e.constant((1 << type_bits(of) - 1) - 1, bits.type))
+    infinite = e.constant(((1 << width) - 1) << places, bits.type)
+    number = e.constant(6, wanted.type)  # +0, and then denormal, normal, infinity
+    for limit in (e.constant(0, bits.type), e.constant((1 << places) - 1, bits.type)):
+        number = b.add(number, b.zext(b.icmp_unsigned(">", size, limit), wanted.type))
+    number = b.add(number, b.zext(b.icmp_unsigned(">=", size, infinite), wanted.type))
+    negative = b.icmp_signed("<", bits, e.constant(0, bits.type))
+    number = b.select(negative, b.sub(e.constant(11, wanted.type), number), number)
+    quiet = b.icmp_unsigned("!=", b.and_(bits, e.constant(1 << places - 1, bits.type)), e.constant(0, bits.type))
+    number = b.select(b.icmp_unsigned(">", size, infinite), b.zext(quiet, wanted.type), number)
+    return b.trunc(b.lshr(wanted, number), e.lanes(I1))
+
+
+def _table(to_exec: bool) -> dict[str, EmitFunction]:
+    prefix = "v_cmpx" if to_exec else "v_cmp"
+    found: dict[str, EmitFunction] = {}
+    for name, letter in (("f16", "h"), ("f32", "f"), ("f64", "d")):
+        for test, (comparison, unordered) in _FLOAT_TESTS.items():
+            emit = _emit(letter * 2, _float_test(comparison, unordered), to_exec=to_exec)
+            found[f"{prefix}_{test}_{name}"] = emit
+        found[f"{prefix}_class_{name}"] = _emit_class(letter, to_exec=to_exec)
+    for name, letter in (("16", "s"), ("32", "i"), ("64", "l")):
+        for test, comparison in _INTEGER_TESTS.items():
+            unsigned = _emit(letter * 2, _integer_test(comparison, False), to_exec=to_exec)
+            wide = letter.upper() if letter == "l" else letter
+            signed = _emit(wide * 2, _integer_test(comparison, True), to_exec=to_exec)
+            found[f"{prefix}_{test}_u{name}"] = unsigned
+            found[f"{prefix}_{test}_i{name}"] = signed
+    return found
+
+
+EMIT: dict[str, EmitFunction] = _table(False) | _table(True)

@@ -1,0 +1,316 @@
+"""VOP3P without WMMA: packed 16-bit arithmetic, the mixed fma, dot products (RDNA4 ISA 7.7).
+
+op_sel and op_sel_hi pick the half of each source for the lower and the upper result. The manual does not define
+the rounding of the float dot products; here each product is exact (or rounded to 32 bits), added to the third
+source in increasing order, every sum rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.alu import dpp, vector_float, vector_integer
+from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
+from zinc_rt.sim.shader.alu.vector import Build, EmitFunction, Value, fused, set_result, source
+from zinc_rt.sim.shader.emit.emitter import FLOAT, HALF, I16, I32, Emitter, inline_float
+
+
+def modifier_bits(instruction: Instruction, name: str, default: int) -> tuple[int, int, int]:
+    """op_sel, op_sel_hi, neg_lo or neg_hi: a bit for each source."""
+    found = instruction.modifier(name)
+    bits = found.value if found is not None and isinstance(found.value, tuple) else (default,) * 3
+    return (*bits, default, default, default)[:3]  # type: ignore[return-value]
+
+
+def word(e: Emitter, operand: Operand, kind: str) -> Value:
+    """<W x i32> of a source that holds two halves.
+
+    Inline integers are 32 bits, sign-extended. Inline floats: "i" a 32-bit float, "h" a half in the lower 16 bits,
+    "hh" and "yy" a half or bfloat16 in both.
+    """
+    if operand.kind is Kind.FLOAT and kind != "i":
+        if kind == "yy":
+            bits = inline_float(operand.index, 32) >> 16
+        else:
+            bits = inline_float(operand.index, 16)
+        return e.constant(bits if kind == "h" else bits << 16 | bits, e.lanes(I32))
+    return e.vector(operand, I32)
+
+
+def half_of(e: Emitter, value: Value, upper: int) -> Value:
+    if upper:
+        value = e.b.lshr(value, e.constant(16, value.type))
+    return e.b.trunc(value, e.lanes(I16))
+
+
+def float_half(e: Emitter, value: Value, upper: int, negate: int) -> Value:
+    result = e.b.bitcast(half_of(e, value, upper), e.lanes(HALF))
+    return e.b.fneg(result) if negate else result
+
+
+def float_of_bfloat(e: Emitter, value: Value, upper: int, negate: int) -> Value:
+    """One half of <W x i32> as bfloat16, in 32 bits."""
+    if upper:
+        bits = e.b.and_(value, e.constant(0xFFFF0000, value.type))
+    else:
+        bits = e.b.shl(value, e.constant(16, value.type))
+    result = e.b.bitcast(bits, e.lanes(FLOAT))
+    return e.b.fneg(result) if negate else result
+
+
+def bfloat_of_float(e: Emitter, value: Value) -> Value:
+    """<W x float> to the bits of bfloat16, to nearest even, NaN quieted: <W x i16>."""
+    b, of = e.b, e.lanes(I32)
+    bits = b.bitcast(value, of)
+    odd = b.and_(b.lshr(bits, e.constant(16, of)), e.constant(1, of))
+    rounded = b.add(bits, b.add(odd, e.constant(0x7FFF, of)))
+    nan = b.fcmp_unordered("uno", value, value)
+    rounded = b.select(nan, b.or_(bits, e.constant(0x400000, of)), rounded)
+    return b.trunc(b.lshr(rounded, e.constant(16, of)), e.lanes(I16))
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """`build` on each half. Float rows take neg_lo and neg_hi."""
+
+    sources: int
+    floats: bool
+    build: Build
+    saturated: Build | None = None
+    accumulates: bool = False
+
+    def __call__(self, e: Emitter, instruction: Instruction) -> None:
+        taken = instruction.operands[1:]
+        if self.accumulates:
+            taken = taken + instruction.operands[:1]
+        words = [word(e, operand, "h" if self.floats else "i") for operand in taken]
+        halves = []
+        for select, negate, default in (("op_sel", "neg_lo", 0), ("op_sel_hi", "neg_hi", 1)):
+            select_bits = modifier_bits(instruction, select, default)
+            if self.floats:
+                negate_bits = modifier_bits(instruction, negate, 0)
+                values = [
+                    float_half(e, w, *bits) for w, *bits in zip(words, select_bits, negate_bits, strict=False)
+                ]
+            else:
+                values = [half_of(e, w, upper) for w, upper in zip(words, select_bits, strict=False)]
+            halves.append(self._half(e, instruction, values))
+        e.set_vector(instruction.operands[0], _joined(e, *halves))
+
+    def _half(self, e: Emitter, instruction: Instruction, values: list[Value]) -> Value:
+        clamp = instruction.modifier("clamp") is not None
+        value = (self.saturated if clamp and self.saturated else self.build)(e, *values)
+        if not self.floats:
+            return value
+        if clamp:
+            zero, one = e.constant(0.0, value.type), e.constant(1.0, value.type)
+            value = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
+            value = e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
+        return e.b.bitcast(value, e.lanes(I16))
+
+
+def _joined(e: Emitter, low: Value, high: Value) -> Value:
+    of = e.lanes(I32)
+    return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), e.constant(16, of)))
+
+
+def _emit_mix(result: str) -> EmitFunction:
+    """A fused multiply-add of 32-bit floats, each source one or a half; neg_hi is abs (the decoder says so)."""
+
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        with dpp.operands_of(e, instruction) as operands:
+            halves = modifier_bits(instruction, "op_sel_hi", 0)
+            uppers = modifier_bits(instruction, "op_sel", 0)
+            values = []
+            for operand, is_half, upper in zip(operands[1:], halves, uppers, strict=True):
+                if not is_half:
+                    values.append(e.vector(operand, FLOAT))
+                    continue
+                bits = half_of(e, word(e, operand, "h"), upper)
+                value = e.modified(e.b.bitcast(bits, e.lanes(HALF)), operand)
+                values.append(e.b.fpext(value, e.lanes(FLOAT)))
+            value = _clamped(e, instruction, fused(e, *values))
+            if result == "f32":
+                e.set_vector(operands[0], value)
+                return
+            bits = e.b.bitcast(e.b.fptrunc(value, e.lanes(HALF)), e.lanes(I16))
+            wide = e.b.zext(bits, e.lanes(I32))
+            old = e.read_vgpr(operands[0].index, check=False)
+            kept = e.b.and_(old, e.constant(0xFFFF0000 if result == "lo" else 0xFFFF, old.type))
+            if result == "hi":
+                wide = e.b.shl(wide, e.constant(16, wide.type))
+            e.write_vgpr(operands[0].index, e.b.or_(kept, wide))
+
+    return emit
+
+
+def _clamped(e: Emitter, instruction: Instruction, value: Value) -> Value:
+    if instruction.modifier("clamp") is None:
+        return value
+    zero, one = e.constant(0.0, value.type), e.constant(1.0, value.type)
+    value = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
+    return e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
+
+
+# --- integer dot products
+
+
+def field(e: Emitter, value: Value, number: int, bits: int, signed: bool) -> Value:
+    """Field `number` of <W x i32>, extended."""
+    if signed:
+        up = e.constant(32 - bits * (number + 1), value.type)
+        return e.b.ashr(e.b.shl(value, up), e.constant(32 - bits, value.type))
+    shifted = e.b.lshr(value, e.constant(bits * number, value.type)) if number else value
+    return e.b.and_(shifted, e.constant((1 << bits) - 1, value.type))
+
+
+def _emit_integer_dot(bits: int, mixed: bool) -> EmitFunction:
+    """`mixed`: neg_lo says which sources are signed, and the sum is signed."""
+
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        operands = instruction.operands
+        a, b = (word(e, operand, "i") for operand in operands[1:3])
+        start = e.vector(operands[3], I32)
+        signed = modifier_bits(instruction, "neg_lo", 0) if mixed else (0, 0, 0)
+        total: Value = None
+        for number in range(32 // bits):
+            x, y = (field(e, value, number, bits, bool(sign)) for value, sign in zip((a, b), signed, strict=False))
+            product = e.b.mul(x, y)
+            total = product if total is None else e.b.add(total, product)
+        if instruction.modifier("clamp") is None:
+            e.set_vector(operands[0], e.b.add(total, start))
+        else:
+            name = "llvm.sadd.sat" if mixed else "llvm.uadd.sat"
+            e.set_vector(operands[0], e.call(name, total.type, total, start))
+
+    return emit
+
+
+# --- float dot products
+
+
+def _dot2_f32(convert: Callable[[Emitter, Value, int, int], Value]) -> Callable[..., Value]:
+    def build(
+        e: Emitter, a: Value, b: Value, total: Value, uppers: list[tuple[int, int]], negates: list[tuple[int, int]]
+    ) -> Value:
+        for upper, negate in zip(uppers, negates, strict=True):
+            x, y = (convert(e, value, upper[at], negate[at]) for at, value in enumerate((a, b)))
+            total = e.b.fadd(total, e.b.fmul(x, y))
+        return total
+
+    return build
+
+
+def _half_as_float(e: Emitter, value: Value, upper: int, negate: int) -> Value:
+    return e.b.fpext(float_half(e, value, upper, negate), e.lanes(FLOAT))
+
+
+dot2_f32_f16 = _dot2_f32(_half_as_float)
+dot2_f32_bf16 = _dot2_f32(float_of_bfloat)
+
+
+def _emit_dot2_f32(build: Callable[..., Value], kind: str) -> EmitFunction:
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        with dpp.operands_of(e, instruction) as operands:
+            a, b = (word(e, operand, kind) for operand in operands[1:3])
+            low_neg, high_neg = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
+            start = e.vector(operands[3], FLOAT)
+            if high_neg[2]:
+                start = e.call("llvm.fabs", start.type, start)
+            if low_neg[2]:
+                start = e.b.fneg(start)
+            uppers = [modifier_bits(instruction, name, at)[:2] for at, name in enumerate(("op_sel", "op_sel_hi"))]
+            e.set_vector(operands[0], build(e, a, b, start, uppers, [low_neg[:2], high_neg[:2]]))
+
+    return emit
+
+
+def _dot2_16(convert: Callable[[Emitter, Value, int, int], Value], narrow: Build) -> EmitFunction:
+    """v_dot2_f16_f16, v_dot2_bf16_bf16: products and sums in 32 bits, rounded at the end."""
+
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        with dpp.operands_of(e, instruction) as operands:
+            kind = "hh" if convert is _half_as_float else "yy"
+            a, b = (word(e, operand, kind) for operand in operands[1:3])
+            negate = [int(operand.negate) for operand in operands[1:3]]
+            if operands[3].kind is Kind.FLOAT:
+                third = half_of(e, word(e, operands[3], kind), 0)
+            else:
+                third = source(e, instruction, operands[3], 2, "s")
+            total = convert(e, e.b.zext(third, e.lanes(I32)), 0, int(operands[3].negate))
+            for upper in (0, 1):
+                x, y = (convert(e, value, upper, sign) for value, sign in zip((a, b), negate, strict=True))
+                total = e.b.fadd(total, e.b.fmul(x, y))
+            set_result(e, instruction, operands[0], narrow(e, total))
+
+    return emit
+
+
+def _emit_dot4_8(first: Build, second: Build) -> EmitFunction:
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        with dpp.operands_of(e, instruction) as operands:
+            a, b = (e.vector(operand, I32) for operand in operands[1:3])
+            total = e.vector(operands[3], FLOAT)
+            if modifier_bits(instruction, "neg_hi", 0)[2]:
+                total = e.call("llvm.fabs", total.type, total)
+            if modifier_bits(instruction, "neg_lo", 0)[2]:
+                total = e.b.fneg(total)
+            for number in range(4):
+                x, y = first(e, field(e, a, number, 8, False)), second(e, field(e, b, number, 8, False))
+                total = e.b.fadd(total, e.b.fmul(x, y))
+            e.set_vector(operands[0], total)
+
+    return emit
+
+
+def _wide_mad(signed: bool) -> Build:
+    return vector_integer.saturated_multiply_add(lambda e, value: value, signed, 16)
+
+
+def _shift(build: Build) -> Build:
+    return lambda e, count, value: build(e, value, count)
+
+
+_v = vector_integer
+EMIT: dict[str, EmitFunction] = {
+    "v_pk_mad_i16": Packed(3, False, _v.multiply_add(lambda e, value: value), _wide_mad(True)),
+    "v_pk_mad_u16": Packed(3, False, _v.multiply_add(lambda e, value: value), _wide_mad(False)),
+    "v_pk_mul_lo_u16": Packed(2, False, _v.mul),
+    "v_pk_add_i16": Packed(2, False, _v.add, _v.sadd_sat),
+    "v_pk_sub_i16": Packed(2, False, _v.sub, _v.ssub_sat),
+    "v_pk_add_u16": Packed(2, False, _v.add, _v.uadd_sat),
+    "v_pk_sub_u16": Packed(2, False, _v.sub, _v.usub_sat),
+    "v_pk_lshlrev_b16": Packed(2, False, _shift(_v.shift_left)),
+    "v_pk_lshrrev_b16": Packed(2, False, _shift(_v.shift_right)),
+    "v_pk_ashrrev_i16": Packed(2, False, _shift(_v.shift_arithmetic)),
+    "v_pk_max_i16": Packed(2, False, _v.smax),
+    "v_pk_min_i16": Packed(2, False, _v.smin),
+    "v_pk_max_u16": Packed(2, False, _v.umax),
+    "v_pk_min_u16": Packed(2, False, _v.umin),
+    "v_pk_fma_f16": Packed(3, True, fused),
+    "v_pk_fmac_f16": Packed(3, True, fused, accumulates=True),
+    "v_pk_add_f16": Packed(2, True, vector_float.fadd),
+    "v_pk_mul_f16": Packed(2, True, vector_float.fmul),
+    "v_pk_min_num_f16": Packed(2, True, vector_float.min_num),
+    "v_pk_max_num_f16": Packed(2, True, vector_float.max_num),
+    "v_pk_minimum_f16": Packed(2, True, vector_float.minimum),
+    "v_pk_maximum_f16": Packed(2, True, vector_float.maximum),
+    "v_fma_mix_f32": _emit_mix("f32"),
+    "v_fma_mixlo_f16": _emit_mix("lo"),
+    "v_fma_mixhi_f16": _emit_mix("hi"),
+    "v_dot4_i32_iu8": _emit_integer_dot(8, True),
+    "v_dot4_u32_u8": _emit_integer_dot(8, False),
+    "v_dot8_i32_iu4": _emit_integer_dot(4, True),
+    "v_dot8_u32_u4": _emit_integer_dot(4, False),
+    "v_dot2_f32_f16": _emit_dot2_f32(dot2_f32_f16, "hh"),
+    "v_dot2_f32_bf16": _emit_dot2_f32(dot2_f32_bf16, "yy"),
+    "v_dot2_f16_f16": _dot2_16(_half_as_float, lambda e, value: e.b.fptrunc(value, e.lanes(HALF))),
+    "v_dot2_bf16_bf16": _dot2_16(float_of_bfloat, bfloat_of_float),
+    **{
+        f"v_dot4_f32_{x}_{y}": _emit_dot4_8(first, second)
+        for x, first in (("fp8", from_fp8), ("bf8", from_bf8))
+        for y, second in (("fp8", from_fp8), ("bf8", from_bf8))
+    },
+}

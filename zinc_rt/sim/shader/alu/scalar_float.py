@@ -1,0 +1,153 @@
+"""The scalar ALU's floats. Source: RDNA4 ISA guide, 16.1, 16.3, 16.4.
+
+IEEE with denormals, rounded to nearest even; which NaN comes out is unspecified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Operand
+from zinc_rt.sim.shader.alu.scalar import unary
+from zinc_rt.sim.shader.emit.emitter import FLOAT, HALF, I1, I16, I32, Emitter
+
+EmitFunction = Callable[[Emitter, Instruction], None]
+EMIT: dict[str, EmitFunction] = {}
+
+_ORDERED = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "lg": "!=", "ge": ">=", "o": "ord"}
+_UNORDERED = {"u": "uno", "nge": "<", "nlg": "==", "ngt": "<=", "nle": ">", "neq": "!=", "nlt": ">="}
+
+
+def float_source(e: Emitter, operand: Operand, of: ir.Type) -> ir.Value:
+    return e.b.bitcast(e.scalar(operand, 16 if of is HALF else 32), of)
+
+
+def _floats(function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = False) -> EmitFunction:
+    """`accumulates`: the destination is the last source. 16-bit results clear the upper half."""
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        operands = i.operands[1:] + i.operands[:1] if accumulates else i.operands[1:]
+        e.set_scalar(i.operands[0], function(e, *(float_source(e, operand, of) for operand in operands)))
+
+    return emit
+
+
+def _fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    return fused_half(e, a, b, c) if a.type is HALF else e.call("llvm.fma", a.type, a, b, c)
+
+
+def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """fma of halves with one rounding; LLVM's own calls a library that is not there.
+
+    A product of halves is exact in f32; the sum is rounded to odd there, so the rounding to half is the right one.
+    """
+    a, b, c = (e.b.fpext(value, FLOAT) for value in (a, b, c))
+    product = e.b.fmul(a, b)
+    total = e.b.fadd(product, c)
+    part = e.b.fsub(total, product)
+    error = e.b.fadd(e.b.fsub(product, e.b.fsub(total, part)), e.b.fsub(c, part))
+    bits = e.b.bitcast(total, I32)
+    even = e.b.not_(e.b.trunc(bits, I1))
+    inexact = e.b.fcmp_ordered("!=", error, e.constant(0.0, FLOAT))
+    # One step towards the error: away from zero where the signs agree.
+    same = e.b.icmp_signed(">=", e.b.xor(bits, e.b.bitcast(error, I32)), e.constant(0))
+    odd = e.b.add(bits, e.b.select(same, e.constant(1), e.constant(-1)))
+    odd = e.b.select(e.b.and_(even, inexact), odd, bits)
+    return e.b.fptrunc(e.b.bitcast(odd, FLOAT), HALF)
+
+
+def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
+    return lambda e, a: e.call(intrinsic, a.type, a)
+
+
+def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
+    """IEEE 754-2019 minimumNumber (a number beats a NaN), minimum (a NaN stays one) and the others. -0 < +0."""
+
+    def build(e: Emitter, *values: ir.Value) -> ir.Value:
+        wide = [e.b.fpext(value, FLOAT) if value.type is HALF else value for value in values]
+        result = e.call(intrinsic, FLOAT, *wide)
+        return e.b.fptrunc(result, HALF) if values[0].type is HALF else result
+
+    return build
+
+
+for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):
+    EMIT |= {
+        f"s_add_{_suffix}": _floats(lambda e, a, b: e.b.fadd(a, b), _type),
+        f"s_sub_{_suffix}": _floats(lambda e, a, b: e.b.fsub(a, b), _type),
+        f"s_mul_{_suffix}": _floats(lambda e, a, b: e.b.fmul(a, b), _type),
+        f"s_fmac_{_suffix}": _floats(_fused, _type, accumulates=True),
+        f"s_min_num_{_suffix}": _floats(_extreme("llvm.minimumnum"), _type),
+        f"s_max_num_{_suffix}": _floats(_extreme("llvm.maximumnum"), _type),
+        f"s_minimum_{_suffix}": _floats(_extreme("llvm.minimum"), _type),
+        f"s_maximum_{_suffix}": _floats(_extreme("llvm.maximum"), _type),
+        f"s_ceil_{_suffix}": _floats(_rounded("llvm.ceil"), _type),
+        f"s_floor_{_suffix}": _floats(_rounded("llvm.floor"), _type),
+        f"s_trunc_{_suffix}": _floats(_rounded("llvm.trunc"), _type),
+        f"s_rndne_{_suffix}": _floats(_rounded("llvm.roundeven"), _type),
+    }
+EMIT["s_fmaak_f32"] = EMIT["s_fmamk_f32"] = _floats(
+    _fused, FLOAT
+)  # the literal is where it is multiplied or added
+
+
+def _to_integer(intrinsic: str) -> EmitFunction:
+    """Truncated, saturated, NaN to 0."""
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        e.set_scalar(i.operands[0], e.convert(intrinsic, I32, float_source(e, i.operands[1], FLOAT)))
+
+    return emit
+
+
+def _half_toward_zero(e: Emitter, value: ir.Value) -> ir.Value:
+    """f32 to f16 bits (i16), rounded toward zero: nearest, then one step back where that was away from it."""
+    near = e.b.fptrunc(value, HALF)
+    bits = e.b.bitcast(near, I16)
+    magnitude = e.b.bitcast(e.b.and_(e.b.bitcast(value, I32), e.constant(0x7FFFFFFF)), FLOAT)
+    got = e.b.fpext(e.b.bitcast(e.b.and_(bits, e.constant(0x7FFF, I16)), HALF), FLOAT)
+    finite = e.b.fcmp_ordered("!=", magnitude, ir.Constant(FLOAT, float("inf")))
+    beyond = e.b.and_(e.b.fcmp_ordered(">", got, magnitude), finite)
+    return e.b.sub(bits, e.b.zext(beyond, I16))
+
+
+def _pack_halves(e: Emitter, i: Instruction) -> None:
+    low, high = (e.b.zext(_half_toward_zero(e, float_source(e, o, FLOAT)), I32) for o in i.operands[1:])
+    e.set_scalar(i.operands[0], e.b.or_(low, e.b.shl(high, e.constant(16))))
+
+
+def _high_half_to_float(e: Emitter, i: Instruction) -> None:
+    bits = e.b.trunc(e.b.lshr(e.scalar(i.operands[1]), e.constant(16)), I16)
+    e.set_scalar(i.operands[0], e.b.fpext(e.b.bitcast(bits, HALF), FLOAT))
+
+
+EMIT |= {
+    "s_cvt_f32_i32": unary(lambda e, a: e.b.sitofp(a, FLOAT)),
+    "s_cvt_f32_u32": unary(lambda e, a: e.b.uitofp(a, FLOAT)),
+    "s_cvt_i32_f32": _to_integer("llvm.fptosi.sat"),
+    "s_cvt_u32_f32": _to_integer("llvm.fptoui.sat"),
+    "s_cvt_f16_f32": _floats(lambda e, a: e.b.fptrunc(a, HALF), FLOAT),
+    "s_cvt_f32_f16": _floats(lambda e, a: e.b.fpext(a, FLOAT), HALF),
+    "s_cvt_hi_f32_f16": _high_half_to_float,
+    "s_cvt_pk_rtz_f16_f32": _pack_halves,
+}
+
+
+# --- comparisons
+
+
+def _compare_floats(comparison: str, of: ir.Type, *, unordered: bool) -> EmitFunction:
+    def emit(e: Emitter, i: Instruction) -> None:
+        a, b = (float_source(e, operand, of) for operand in i.operands)
+        e.scc = (e.b.fcmp_unordered if unordered else e.b.fcmp_ordered)(comparison, a, b)
+
+    return emit
+
+
+for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):
+    for _name, _comparison in _ORDERED.items():
+        EMIT[f"s_cmp_{_name}_{_suffix}"] = _compare_floats(_comparison, _type, unordered=False)
+    for _name, _comparison in _UNORDERED.items():
+        EMIT[f"s_cmp_{_name}_{_suffix}"] = _compare_floats(_comparison, _type, unordered=True)

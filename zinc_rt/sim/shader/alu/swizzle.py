@@ -1,0 +1,137 @@
+"""ds_swizzle, ds_permute, ds_bpermute: from lane to lane through the LDS's wires, without its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction
+from zinc_rt.sim.shader.emit.emitter import I1, I32, I64, Emitter
+from zinc_rt.sim.shader.emit.routine import POINTER, VOID, Routine
+from zinc_rt.sim.shader.memory import access
+from zinc_rt.sim.shader.memory.loads_stores import offset
+
+MOVE = ir.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
+"""(source, lane numbers, result, lanes): dwords; the lane numbers i32"""
+
+_FFT, _ROTATE, _QUAD = 0xE000, 0xC000, 0x8000
+
+
+def source_lanes(field: int, wave: int) -> list[int]:
+    """Which lane each lane reads under a ds_swizzle_b32 pattern; groups of 32 stay apart."""
+    found = []
+    for lane in range(wave):
+        i = lane & 31
+        if field >= _FFT:
+            mask = field & 31
+            j = int(f"{i:05b}"[::-1], 2) >> mask.bit_count() | i & mask
+        elif field >= _ROTATE:
+            mask, distance = field & 31, field >> 5 & 31
+            turned = i - distance if field >> 10 & 1 else i + distance
+            j = (i & mask) | (turned & ~mask & 31)
+        elif field & _QUAD:
+            j = (i & ~3) | (field >> 2 * (i & 3) & 3)
+        else:
+            j = ((i & field & 31) | (field >> 5 & 31)) ^ (field >> 10 & 31)
+        found.append(j | lane & 32)
+    return found
+
+
+def _swizzle(e: Emitter, i: Instruction) -> None:
+    """Lanes that are not active give 0."""
+    destination, data = i.operands
+    value = e.read_vgpr(data.index)
+    zero = e.constant(0, value.type)
+    if not e.exec_full:
+        value = e.b.select(e.exec_mask(), value, zero)
+    order = ir.Constant(e.lanes(I32), [I32(lane) for lane in source_lanes(offset(i), e.wave)])
+    if e.checks.full and not e.exec_full:
+        there = e.b.shuffle_vector(e.exec_mask(), e.constant(0, e.lanes(I1)), order)
+        _tell_inactive(e, there)
+    e.write_vgpr(destination.index, e.b.shuffle_vector(value, zero, order))
+
+
+def _numbers(e: Emitter, i: Instruction) -> ir.Value:
+    """<W x i32>: the lane that each lane's byte index means."""
+    index = e.read_vgpr(i.operands[1].index)
+    index = e.b.add(index, e.constant(offset(i), index.type))
+    return e.b.and_(e.b.lshr(index, e.constant(2, index.type)), e.constant(e.wave - 1, index.type))
+
+
+def _tell_inactive(e: Emitter, there: ir.Value) -> None:
+    """`there`: <W x i1>, whether the lane that each one reads is active."""
+    off = e.b.and_(e.exec_mask(), e.b.not_(there))
+    e.report("inactive-lane", off, text="reads a lane that EXEC has off, which gives 0")
+
+
+def _moved(e: Emitter, helper: ir.Function, value: ir.Value, numbers: ir.Value) -> ir.Value:
+    indices, source = access.buffers(e)
+    result = e.offset(source, 4 * e.wave)
+    e.b.store(numbers, indices)
+    e.b.store(value, source)
+    e.b.store(e.constant(0, e.lanes(I32)), result, align=4)
+    bits = e.exec_bits()
+    e.b.call(helper, [source, indices, result, bits if e.wave == 64 else e.b.zext(bits, I64)])
+    return e.load(result, e.lanes(I32), 4)
+
+
+def _backward(e: Emitter, i: Instruction) -> None:
+    value = e.read_vgpr(i.operands[2].index)
+    if not e.exec_full:
+        value = e.b.select(e.exec_mask(), value, e.constant(0, value.type))
+        if e.checks.full:
+            of = e.lanes(I64)
+            bits = e.exec_bits()
+            wide = e.splat(bits if e.wave == 64 else e.b.zext(bits, I64))
+            bit = e.b.lshr(wide, e.b.zext(_numbers(e, i), of))
+            _tell_inactive(e, e.b.trunc(bit, e.lanes(I1)))
+    _set(e, i, e.helper("zrt.bpermute", MOVE, _build_gather), value)
+
+
+def _backward_all(e: Emitter, i: Instruction) -> None:
+    """Inactive lanes are read too."""
+    _set(e, i, e.helper("zrt.bpermute", MOVE, _build_gather), e.read_vgpr(i.operands[2].index))
+
+
+def _forward(e: Emitter, i: Instruction) -> None:
+    """Of several lanes with one destination the highest wins; what nobody sends to is 0."""
+    _set(e, i, e.helper("zrt.permute", MOVE, _build_scatter), e.read_vgpr(i.operands[2].index))
+
+
+def _set(e: Emitter, i: Instruction, helper: ir.Function, value: ir.Value) -> None:
+    e.write_vgpr(i.operands[0].index, _moved(e, helper, value, _numbers(e, i)))
+
+
+def _build_gather(function: ir.Function) -> None:
+    r = Routine(function)
+    source, numbers, result, lanes = function.args
+
+    def lane(lane: ir.Value) -> None:
+        number = r.b.zext(r.load(r.element(numbers, lane, I32), I32), I64)
+        r.b.store(r.load(r.element(source, number, I32), I32), r.element(result, lane, I32))
+
+    r.each_lane(lanes, lane)
+    r.b.ret_void()
+    r.done()
+
+
+def _build_scatter(function: ir.Function) -> None:
+    r = Routine(function)
+    source, numbers, result, lanes = function.args
+
+    def lane(lane: ir.Value) -> None:
+        number = r.b.zext(r.load(r.element(numbers, lane, I32), I32), I64)
+        r.b.store(r.load(r.element(source, lane, I32), I32), r.element(result, number, I32))
+
+    r.each_lane(lanes, lane)
+    r.b.ret_void()
+    r.done()
+
+
+EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+    "ds_swizzle_b32": _swizzle,
+    "ds_permute_b32": _forward,
+    "ds_bpermute_b32": _backward,
+    "ds_bpermute_fi_b32": _backward_all,
+}

@@ -1,0 +1,325 @@
+"""exp, log, rcp, rsq, sqrt, sin, cos: what the manual promises to 1 ULP (RDNA4 ISA 16.8).
+
+Modelled correctly rounded: the hardware's last bit is not documented. With Checks.perturb a result that is finite
+and normal, of such an input, moves by -1, 0 or +1 ULP, by a hash of context.perturb_seed, the instruction's place,
+the lane and the input; a kernel whose result changes depends on undefined bits. 32-bit denormals are flushed in
+and out (not for sin), 16-bit and 64-bit ones are kept.
+
+exp2 and log2 are evaluated as a sum of two doubles and rounded to odd, so that rounding once more gives the
+correctly rounded 32-bit result; all inputs were compared with a 64-bit significand reference. 1/sqrt in doubles
+is enough: of all 2**24 mantissas one comes nearer to a tie than its error, and that one falls on the right side.
+sin and cos have an error of a few ULP of a double, so are correctly rounded but for about one input in 2**26.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction
+from zinc_rt.sim.shader.alu import dpp
+from zinc_rt.sim.shader.alu.vector import (
+    TYPES,
+    Build,
+    EmitFunction,
+    Value,
+    absolute,
+    flushed,
+    half_of_double,
+    lifted,
+    outlined,
+    output_modified,
+    set_result,
+    source,
+    sum_to_odd,
+)  # fmt: skip
+from zinc_rt.sim.shader.emit.emitter import DOUBLE, FLOAT, HALF, I16, I32, I64, Emitter, type_bits
+
+_LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
+_HALF_LN2_SQUARED = (float.fromhex("0x1.ebfbdff82c58fp-3"), float.fromhex("-0x1.5e43a53e44da3p-57"))
+_TWO_OVER_LN2 = (float.fromhex("0x1.71547652b82fep+1"), float.fromhex("0x1.777d0ffda0d24p-55"))
+# (2**r - 1 - r ln2 - r**2 ln2**2 / 2) / r**3 on [-1/2, 1/2], a Chebyshev fit good to 2**-64; highest power first
+_EXP2_REST = (
+    0x181FCDFCAF5D12 * 2.0**-92, 0x1C48F769AD2C46 * 2.0**-88, 0x1E8CAA05F768E9 * 2.0**-84,
+    0x1E4CF1CD08D4B8 * 2.0**-80, 0x1B5253D3D9DFA2 * 2.0**-76, 0x162C022401B97D * 2.0**-72,
+    0x1FFCBFC588AAB5 * 2.0**-69, 0x1430912F86BF52 * 2.0**-65, 0x15D87FE78A6731 * 2.0**-62,
+    0x13B2AB6FBA4E78 * 2.0**-59, 0x1C6B08D704A0C0 * 2.0**-57,
+)  # fmt: skip
+_LOG_TERMS = 12  # of atanh's series: (sqrt(2) - 1)**(2 * 12 + 2) is below 2**-60 of the first
+_SQRT2_BITS = 0x3FF6A09E667F3BCC
+_NAN = {HALF: 0xFE00, FLOAT: 0xFFC00000, DOUBLE: 0xFFF8 << 48}  # of invalid inputs, as the manual's examples show
+_INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
+_MANTISSA = 52
+_BIAS = 1023
+
+
+def _bits(e: Emitter, value: Value) -> Value:
+    return e.b.bitcast(value, e.lanes(_INTEGERS[value.type.element]))
+
+
+def _fma(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+    return e.call("llvm.fma", a.type, a, b, c)
+
+
+def _horner(e: Emitter, x: Value, coefficients: tuple[float, ...]) -> Value:
+    result = e.constant(coefficients[0], x.type)
+    for coefficient in coefficients[1:]:
+        result = _fma(e, result, x, e.constant(coefficient, x.type))
+    return result
+
+
+def _product(e: Emitter, x: Value, factor: tuple[float, float]) -> tuple[Value, Value]:
+    """x times a constant of two doubles, as a sum of two."""
+    high, low = (e.constant(part, x.type) for part in factor)
+    product = e.b.fmul(x, high)
+    return product, _fma(e, x, low, _fma(e, x, high, e.b.fneg(product)))
+
+
+def exp2(e: Emitter, x: Value) -> Value:
+    """2**x of doubles with few bits (a converted float or half); -infinity to +infinity, not for NaN."""
+    b = e.b
+    for comparison, limit in (("<", -300.0), (">", 300.0)):
+        end = e.constant(limit, x.type)
+        x = b.select(b.fcmp_ordered(comparison, x, end), end, x)
+    whole = e.call("llvm.roundeven", x.type, x)
+    r = b.fsub(x, whole)
+    square = b.fmul(r, r)  # exact: r has at most 24 bits
+    first, first_low = _product(e, r, _LN2)
+    second, second_low = _product(e, square, _HALF_LN2_SQUARED)
+    rest = b.fmul(b.fmul(square, r), _horner(e, r, _EXP2_REST))
+    one = e.constant(1.0, x.type)
+    partial = b.fadd(one, first)
+    error = b.fadd(b.fsub(one, partial), first)
+    high = b.fadd(partial, second)
+    error = b.fadd(error, b.fadd(b.fsub(partial, high), second))
+    low = b.fadd(rest, b.fadd(error, b.fadd(first_low, second_low)))
+    mantissa = _bits(e, sum_to_odd(e, high, low))
+    power = b.sext(b.fptosi(whole, e.lanes(I32)), e.lanes(I64))
+    return b.bitcast(b.add(mantissa, b.shl(power, e.constant(_MANTISSA, power.type))), x.type)
+
+
+def log2(e: Emitter, x: Value) -> Value:
+    """log2 of positive, finite, normal doubles: exponent plus 2 atanh((m - 1) / (m + 1)) / ln 2."""
+    b = e.b
+    bits = _bits(e, x)
+    of = bits.type
+    exponent = b.sub(b.lshr(bits, e.constant(_MANTISSA, of)), e.constant(_BIAS, of))
+    fraction = b.and_(bits, e.constant((1 << _MANTISSA) - 1, of))
+    mantissa = b.or_(fraction, e.constant(_BIAS << _MANTISSA, of))
+    upper = b.icmp_unsigned(">", mantissa, e.constant(_SQRT2_BITS, of))
+    mantissa = b.select(upper, b.sub(mantissa, e.constant(1 << _MANTISSA, of)), mantissa)
+    exponent = b.add(exponent, b.zext(upper, of))
+    m, one = b.bitcast(mantissa, x.type), e.constant(1.0, x.type)
+    over, under = b.fsub(m, one), b.fadd(m, one)
+    s = b.fdiv(over, under)
+    s_low = b.fdiv(_fma(e, b.fneg(s), under, over), under)
+    square = b.fmul(s, s)
+    series = _horner(e, square, tuple(1.0 / (2 * term + 3) for term in reversed(range(_LOG_TERMS))))
+    first, first_low = _product(e, s, _TWO_OVER_LN2)
+    rest = b.fmul(first, b.fmul(square, series))
+    whole = b.sitofp(b.trunc(exponent, e.lanes(I32)), x.type)
+    high = b.fadd(whole, first)
+    error = b.fadd(b.fsub(whole, high), first)
+    from_s = b.fmul(e.constant(_TWO_OVER_LN2[0], x.type), s_low)
+    low = b.fadd(rest, b.fadd(b.fadd(first_low, error), from_s))
+    return sum_to_odd(e, high, low)
+
+
+def _turns(e: Emitter, x: Value, quarter: int) -> Value:
+    """sin(2 pi (x + quarter / 4)) of doubles; the reduction is exact."""
+    b = e.b
+    turn = b.fsub(x, e.call("llvm.roundeven", x.type, x))
+    four = b.fmul(turn, e.constant(4.0, x.type))
+    quadrant = e.call("llvm.roundeven", x.type, four)
+    angle = b.fmul(b.fsub(four, quadrant), e.constant(math.pi / 2, x.type))
+    square = b.fmul(angle, angle)
+    sines = tuple((-1.0) ** term / math.factorial(2 * term + 3) for term in reversed(range(8)))
+    cosines = tuple((-1.0) ** term / math.factorial(2 * term + 2) for term in reversed(range(9)))
+    cube = b.fmul(square, angle)
+    sine = b.fsub(angle, b.fmul(cube, _horner(e, square, sines)))
+    cosine = b.fsub(e.constant(1.0, x.type), b.fmul(square, _horner(e, square, cosines)))
+    finite = b.fcmp_ordered("ord", quadrant, quadrant)
+    number = b.fptosi(b.select(finite, quadrant, e.constant(0.0, x.type)), e.lanes(I32))
+    number = b.add(number, e.constant(quarter, number.type))
+    none = e.constant(0, number.type)
+    odd = b.icmp_unsigned("!=", b.and_(number, e.constant(1, number.type)), none)
+    minus = b.icmp_unsigned("!=", b.and_(number, e.constant(2, number.type)), none)
+    value = b.select(odd, cosine, sine)
+    return b.fadd(b.select(minus, b.fneg(value), value), e.constant(0.0, x.type))  # -0 becomes +0
+
+
+# --- one function of a format's lanes each
+
+
+def _through_double(build: Build) -> Build:
+    """`build` of doubles, whose result may be rounded once more, for 16 and 32 bits."""
+
+    def emit(e: Emitter, value: Value) -> Value:
+        result = build(e, e.b.fpext(value, e.lanes(DOUBLE)))
+        return half_of_double(e, result) if value.type.element is HALF else e.b.fptrunc(result, value.type)
+
+    return emit
+
+
+def _exp(e: Emitter, value: Value) -> Value:
+    result = _through_double(exp2)(e, value)
+    return e.b.select(e.b.fcmp_unordered("uno", value, value), e.b.fadd(value, value), result)
+
+
+def _log(e: Emitter, value: Value) -> Value:
+    b, of = e.b, value.type
+    zero, infinity = e.constant(0.0, of), e.constant(float("inf"), of)
+    inside = b.and_(b.fcmp_ordered(">", value, zero), b.fcmp_ordered("<", value, infinity))
+    result = _through_double(log2)(e, b.select(inside, value, e.constant(1.0, of)))
+    special = b.select(b.fcmp_ordered("==", value, zero), b.fneg(infinity), _invalid(e, value))
+    return b.select(inside, result, b.select(b.fcmp_ordered(">", value, zero), infinity, special))
+
+
+def _invalid(e: Emitter, value: Value) -> Value:
+    """A NaN as it is but quiet, otherwise the NaN of an invalid operation."""
+    nan = e.b.fcmp_unordered("uno", value, value)
+    default = e.b.bitcast(e.constant(_NAN[value.type.element], e.lanes(_INTEGERS[value.type.element])), value.type)
+    return e.b.select(nan, e.b.fadd(value, value), default)
+
+
+def _rcp(e: Emitter, value: Value) -> Value:
+    return lifted(e, lambda e, x: e.b.fdiv(e.constant(1.0, x.type), x), value)
+
+
+def _square_root(e: Emitter, value: Value) -> Value:
+    result = lifted(e, lambda e, x: e.call("llvm.sqrt", x.type, x), value)
+    return _of_negatives(e, value, result)
+
+
+def _rsq(e: Emitter, value: Value) -> Value:
+    def build(e: Emitter, x: Value) -> Value:
+        return e.b.fdiv(e.constant(1.0, x.type), e.call("llvm.sqrt", x.type, x))
+
+    through = build if value.type.element is DOUBLE else _through_double(build)
+    return _of_negatives(e, value, through(e, value))
+
+
+def _of_negatives(e: Emitter, value: Value, result: Value) -> Value:
+    """The result, a NaN with the manual's sign below zero."""
+    negative = e.b.fcmp_ordered("<", value, e.constant(0.0, value.type))
+    return e.b.select(negative, _invalid(e, value), result)
+
+
+def _sine(e: Emitter, value: Value) -> Value:
+    result = _through_double(lambda e, x: _turns(e, x, 0))(e, value)
+    zero = e.b.fcmp_ordered("==", value, e.constant(0.0, value.type))
+    return e.b.select(zero, value, _of_infinities(e, value, result))
+
+
+def _cosine(e: Emitter, value: Value) -> Value:
+    return _of_infinities(e, value, _through_double(lambda e, x: _turns(e, x, 1))(e, value))
+
+
+def _of_infinities(e: Emitter, value: Value, result: Value) -> Value:
+    finite = e.b.fcmp_ordered("<", absolute(e, value), e.constant(float("inf"), value.type))
+    return e.b.select(finite, result, _invalid(e, value))
+
+
+def _perturbed(e: Emitter, value: Value, result: Value) -> Value:
+    """The result, moved; see the module."""
+    b, of = e.b, result.type.element
+    if not e.checks.perturb:
+        return result
+    seed = e.b.trunc(e.b.xor(e.field("perturb_seed"), e.b.lshr(e.field("perturb_seed"), e.constant(32, I64))), I32)
+    place = b.add(b.mul(seed, e.constant(0x9E3779B1)), e.constant(e.pc * 0x85EBCA77 + 1))
+    words = e.lanes(I32)
+    given = _bits(e, value)
+    if type_bits(of) == 64:
+        given = b.xor(given, b.lshr(given, e.constant(32, given.type)))
+    given = given if type_bits(of) == 32 else (b.trunc if type_bits(of) == 64 else b.zext)(given, words)
+    lanes = ir.Constant(words, [lane * 0xC2B2AE3D & 0xFFFFFFFF for lane in range(e.wave)])
+    mixed = b.xor(b.xor(given, lanes), e.splat(place))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        mixed = b.xor(mixed, b.lshr(mixed, e.constant(shift, words)))
+        mixed = b.mul(mixed, e.constant(factor, words))
+    third = b.lshr(b.mul(b.lshr(mixed, e.constant(16, words)), e.constant(3, words)), e.constant(16, words))
+    delta = b.sub(third, e.constant(1, words))
+    bits = _bits(e, result)
+    if bits.type != words:
+        delta = (b.sext if type_bits(of) == 64 else b.trunc)(delta, bits.type)
+    movable = b.and_(_ordinary(e, value, 0), _ordinary(e, result, 1))
+    moved = b.add(bits, b.select(movable, delta, e.constant(0, bits.type)))
+    return b.bitcast(moved, result.type)
+
+
+def _ordinary(e: Emitter, value: Value, margin: int) -> Value:
+    """Lanes that are finite and normal, by more than `margin` ULP."""
+    of = value.type.element
+    integer = _INTEGERS[of]
+    size = e.b.and_(_bits(e, value), e.constant((1 << type_bits(of) - 1) - 1, e.lanes(integer)))
+    places = {HALF: 10, FLOAT: 23, DOUBLE: 52}[of]
+    smallest = (1 << places) + margin
+    infinity = ((1 << type_bits(of) - 1) - 1) >> places << places
+    above = e.b.sub(size, e.constant(smallest, size.type))
+    return e.b.icmp_unsigned("<", above, e.constant(infinity - margin - smallest, size.type))
+
+
+def _function(name: str, letter: str, build: Build, *, flush: bool) -> Build:
+    """Out of line, under the name of the function: kernels call it many times."""
+
+    def emit(e: Emitter, value: Value) -> Value:
+        def body(e: Emitter, value: Value) -> Value:
+            if not flush:
+                return build(e, value)
+            return flushed(e, build(e, flushed(e, value)))
+
+        result = outlined(e, f"zrt.{name}.{letter}.{e.wave}", value.type, body, value)
+        return _perturbed(e, value, result)
+
+    return emit
+
+
+def _emit(letter: str, build: Build) -> EmitFunction:
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        with dpp.operands_of(e, instruction) as operands:
+            value = source(e, instruction, operands[1], 0, letter)
+            set_result(e, instruction, operands[0], build(e, value))
+
+    return emit
+
+
+def _emit_scalar(letter: str, build: Build) -> EmitFunction:
+    """v_s_*: a scalar register's, whatever EXEC says."""
+
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        value = build(e, e.vector(instruction.operands[1], TYPES[letter]))
+        value = output_modified(e, instruction, value)
+        one = e.b.extract_element(_bits(e, value), e.constant(0))
+        e.set_scalar(instruction.operands[0], one if letter == "f" else e.b.zext(one, I32))
+
+    return emit
+
+
+_BUILDS: dict[str, tuple[Callable[..., Value], str]] = {
+    "exp": (_exp, "hf"),
+    "log": (_log, "hf"),
+    "rcp": (_rcp, "hfd"),
+    "rsq": (_rsq, "hfd"),
+    "sqrt": (_square_root, "hfd"),
+    "sin": (_sine, "hf"),
+    "cos": (_cosine, "hf"),
+}
+_SUFFIXES = {"h": "f16", "f": "f32", "d": "f64"}
+
+
+def _table() -> dict[str, EmitFunction]:
+    found: dict[str, EmitFunction] = {}
+    for name, (build, letters) in _BUILDS.items():
+        for letter in letters:
+            flush = letter == "f" and name != "sin"  # cos: 7.2.4
+            function = _function(name, letter, build, flush=flush)
+            found[f"v_{name}_{_SUFFIXES[letter]}"] = _emit(letter, function)
+            if letter != "d" and name not in ("sin", "cos"):
+                found[f"v_s_{name}_{_SUFFIXES[letter]}"] = _emit_scalar(letter, function)
+    found["v_rcp_iflag_f32"] = found["v_rcp_f32"]
+    return found
+
+
+EMIT: dict[str, EmitFunction] = _table()

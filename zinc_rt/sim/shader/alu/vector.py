@@ -1,0 +1,191 @@
+"""What the vector ALU's tables share: a row's types, sources with their modifiers, results with omod and clamp.
+
+A row is `op("f=ff", build)`: the result's type, then the sources', a letter each.
+
+| letter | type | | letter | type |
+|---|---|---|---|---|
+| f | 32-bit float | | i | 32 bits |
+| d | 64-bit float | | l L | 64 bits; L extends a literal's sign |
+| h | 16-bit float | | s | 16 bits |
+
+`build(e, *sources)` gives <W x result> of <W x source>. Sources of 16 bits follow op_sel (and operand.half).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.alu import dpp
+from zinc_rt.sim.shader.emit.emitter import (
+    DOUBLE,
+    FLOAT,
+    HALF,
+    I16,
+    I32,
+    I64,
+    Emitter,
+    type_bits,
+)  # fmt: skip
+
+TYPES = {"f": FLOAT, "d": DOUBLE, "h": HALF, "i": I32, "s": I16, "l": I64, "L": I64}
+MINIMUM_NORMAL = {HALF: 2.0**-14, FLOAT: 2.0**-126, DOUBLE: 2.0**-1022}
+
+Value: TypeAlias = ir.Value
+Build = Callable[..., ir.Value]
+EmitFunction = Callable[[Emitter, Instruction], None]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOperation:
+    """`saturated` replaces `build` where an integer row's clamp bit is set; without one the bit means nothing."""
+
+    result: str
+    sources: str
+    build: Build
+    saturated: Build | None = None
+    accumulates: bool = False  # the destination is the last source too
+
+    def __call__(self, e: Emitter, instruction: Instruction) -> None:
+        with dpp.operands_of(e, instruction) as operands:
+            taken = operands[1:] + operands[:1] if self.accumulates else operands[1:]
+            places = [*range(len(operands) - 1), 3]
+            values = [
+                source(e, instruction, operand, place, letter)
+                for operand, place, letter in zip(taken, places, self.sources, strict=False)
+            ]
+            build = self.build
+            if self.saturated is not None and instruction.modifier("clamp"):
+                build = self.saturated
+            set_result(e, instruction, operands[0], build(e, *values))
+
+
+def op(types: str, build: Build, saturated: Build | None = None, *, accumulates: bool = False) -> VectorOperation:
+    result, sources = types.split("=")
+    return VectorOperation(result, sources, build, saturated, accumulates)
+
+
+def selects_upper(instruction: Instruction, place: int) -> bool:
+    """op_sel of source `place` (3: of the destination) in VOP3; LLVM's text does not show it for every opcode."""
+    is_vop3 = instruction.encoding.startswith("VOP3") and not instruction.encoding.startswith("VOP3P")
+    return is_vop3 and bool(instruction.words[0] >> 11 + place & 1)
+
+
+def source(e: Emitter, instruction: Instruction, operand: Operand, place: int, letter: str) -> ir.Value:
+    """<W x TYPES[letter]> of an operand."""
+    of = TYPES[letter]
+    if operand.kind is Kind.LITERAL and type_bits(of) == 64:
+        literal = int(operand.value or 0)
+        if letter == "d":  # a literal is a double's upper half
+            literal <<= 32
+        elif letter == "L":
+            literal -= literal >> 31 << 32
+        bits = e.constant(literal, e.lanes(I64))
+        return bits if of is I64 else e.modified(e.b.bitcast(bits, e.lanes(of)), operand)
+    if type_bits(of) == 16 and operand.half is None and selects_upper(instruction, place):
+        if operand.kind is Kind.VGPR:
+            return e.vector(replace(operand, half=1), of)
+        word = e.b.trunc(e.b.lshr(e.scalar(operand), e.constant(16)), I16)
+        return e.modified(e.splat(e.b.bitcast(word, of)), operand)
+    return e.vector(operand, of)
+
+
+def set_result(e: Emitter, instruction: Instruction, destination: Operand, value: ir.Value) -> None:
+    """Write <W x T>: omod and clamp for floats, op_sel for 16 bits."""
+    of = value.type.element
+    if not isinstance(of, ir.IntType) and instruction.modifiers:
+        value = output_modified(e, instruction, value)
+    if type_bits(of) == 16 and destination.half is None and selects_upper(instruction, 3):
+        destination = replace(destination, half=1)
+    e.set_vector(destination, value)
+
+
+def output_modified(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
+    """omod scales, flushes denormals and makes -0 +0; clamp keeps to 0 to 1 and makes NaN 0 (ISA 7.2.3.1)."""
+    b, of = e.b, value.type.element
+    zero = e.constant(0.0, value.type)
+    omod = instruction.modifier("omod")
+    if omod is not None and isinstance(omod.value, int):
+        factor = float(omod.value) if omod.value > 0 else 1.0 / -omod.value
+        value = lifted(e, lambda e, x: e.b.fmul(x, e.constant(factor, x.type)), value)
+        tiny = b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[of], value.type))
+        value = b.select(tiny, zero, value)
+    if instruction.modifier("clamp"):
+        one = e.constant(1.0, value.type)
+        value = b.select(b.fcmp_ordered(">", value, zero), value, zero)
+        value = b.select(b.fcmp_ordered("<", value, one), value, one)
+    return value
+
+
+# --- what several tables use
+
+
+def absolute(e: Emitter, value: ir.Value) -> ir.Value:
+    return e.call("llvm.fabs", value.type, value)
+
+
+def lifted(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
+    """`build` in 32-bit floats and rounded, for 16-bit ones: + - * / sqrt round correctly so. Others as they are.
+
+    In 24 bits a result of two 11-bit numbers is never so near a tie that rounding twice differs from once.
+    """
+    if values[0].type.element is not HALF:
+        return build(e, *values)
+    wide = [e.b.fpext(value, e.lanes(FLOAT)) for value in values]
+    return e.b.fptrunc(build(e, *wide), e.lanes(HALF))
+
+
+def half_of_double(e: Emitter, value: ir.Value) -> ir.Value:
+    """<W x double> to <W x half> in one rounding: to 24 bits with the last one sticky, then as a 32-bit float."""
+    b = e.b
+    bits = b.bitcast(value, e.lanes(I64))
+    low = e.constant((1 << 29) - 1, bits.type)
+    sticky = b.zext(b.icmp_unsigned("!=", b.and_(bits, low), e.constant(0, bits.type)), bits.type)
+    odd = b.or_(b.and_(bits, b.not_(low)), b.shl(sticky, e.constant(29, bits.type)))
+    return b.fptrunc(b.fptrunc(b.bitcast(odd, value.type), e.lanes(FLOAT)), e.lanes(HALF))
+
+
+def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
+    """a + b of doubles, with the last bit set unless the sum is exact: rounding it to fewer bits rounds once."""
+    total = e.b.fadd(a, b)
+    of_b = e.b.fsub(total, a)
+    rest = e.b.fadd(e.b.fsub(a, e.b.fsub(total, of_b)), e.b.fsub(b, of_b))
+    bits, zero, none = e.b.bitcast(total, e.lanes(I64)), e.constant(0.0, total.type), e.constant(0, e.lanes(I64))
+    even = e.b.icmp_unsigned("==", e.b.and_(bits, e.constant(1, bits.type)), none)
+    inexact = e.b.and_(e.b.fcmp_ordered("!=", rest, zero), even)
+    inwards = e.b.xor(e.b.fcmp_ordered("<", rest, zero), e.b.fcmp_ordered("<", total, zero))
+    step = e.b.select(inwards, e.constant(-1, bits.type), e.constant(1, bits.type))
+    return e.b.bitcast(e.b.add(bits, e.b.select(inexact, step, none)), total.type)
+
+
+def fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """a * b + c, rounded once.
+
+    16-bit floats go through doubles: 53 bits hold every sum whose product and addend are near enough to matter.
+    """
+    if a.type.element is not HALF:
+        return e.call("llvm.fma", a.type, a, b, c)
+    wide = [e.b.fpext(value, e.lanes(DOUBLE)) for value in (a, b, c)]
+    return half_of_double(e, e.b.fadd(e.b.fmul(wide[0], wide[1]), wide[2]))
+
+
+def flushed(e: Emitter, value: ir.Value) -> ir.Value:
+    """Denormals become zeros of their sign."""
+    tiny = e.b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[value.type.element], value.type))
+    zero = e.call("llvm.copysign", value.type, e.constant(0.0, value.type), value)
+    return e.b.select(tiny, zero, value)
+
+
+def outlined(e: Emitter, name: str, result: ir.Type, build: Build, *values: ir.Value) -> ir.Value:
+    """`build(e, *values)`, of type `result`, as a call of the module's function `name`; written once."""
+
+    def body(function: ir.Function) -> None:
+        outer, e.b = e.b, ir.IRBuilder(function.append_basic_block("entry"))
+        e.b.ret(build(e, *function.args))
+        e.b = outer
+
+    return e.b.call(e.helper(name, ir.FunctionType(result, [value.type for value in values]), body), values)

@@ -1,0 +1,508 @@
+"""Floating-point rows of the vector ALU: arithmetic, minimum and maximum, rounding, the division steps, moves."""
+
+from __future__ import annotations
+
+import struct
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.alu import dpp
+from zinc_rt.sim.shader.alu.vector import (
+    MINIMUM_NORMAL,
+    Build,
+    EmitFunction,
+    Value,
+    absolute,
+    flushed,
+    fused,
+    half_of_double,
+    lifted,
+    op,
+    set_result,
+    source,
+    sum_to_odd,
+)  # fmt: skip
+from zinc_rt.sim.shader.emit.emitter import DOUBLE, FLOAT, HALF, I16, I32, I64, Emitter, type_bits
+from zinc_rt.sim.shader.layout import VCC_LO
+
+_INTEGERS = {HALF: I16, FLOAT: I32, DOUBLE: I64}
+_MANTISSA = {HALF: 10, FLOAT: 23, DOUBLE: 52}
+_BIAS = {HALF: 15, FLOAT: 127, DOUBLE: 1023}
+
+
+def _lift(name: str) -> Build:
+    return lambda e, a, b: lifted(e, lambda e, a, b: getattr(e.b, name)(a, b), a, b)
+
+
+def _lift_call(name: str) -> Build:
+    return lambda e, *values: lifted(e, lambda e, *v: e.call(name, v[0].type, *v), *values)
+
+
+def _then(first: Build, second: Build) -> Build:
+    return lambda e, a, b, c: second(e, first(e, a, b), c)
+
+
+fadd, fsub, fmul = _lift("fadd"), _lift("fsub"), _lift("fmul")
+# IEEE 754-2019 minimumNumber, maximumNumber (a number beats a NaN) and minimum, maximum (a NaN beats a number)
+min_num, max_num = _lift_call("llvm.minimumnum"), _lift_call("llvm.maximumnum")
+minimum, maximum = _lift_call("llvm.minimum"), _lift_call("llvm.maximum")
+
+
+def bits_of(e: Emitter, value: Value) -> Value:
+    return e.b.bitcast(value, e.lanes(_INTEGERS[value.type.element]))
+
+
+def is_nan(e: Emitter, value: Value) -> Value:
+    return e.b.fcmp_unordered("uno", value, value)
+
+
+def is_zero(e: Emitter, value: Value) -> Value:
+    return e.b.fcmp_ordered("==", value, e.constant(0.0, value.type))
+
+
+def is_infinite(e: Emitter, value: Value) -> Value:
+    return e.b.fcmp_ordered("==", absolute(e, value), infinity(e, value.type))
+
+
+def infinity(e: Emitter, of: ir.VectorType) -> ir.Constant:
+    return e.constant(float("inf"), of)
+
+
+def exponent(e: Emitter, value: Value) -> Value:
+    """The exponent's bits, biased, as an integer of the value's width."""
+    of = value.type.element
+    bits, places = bits_of(e, value), _MANTISSA[of]
+    shifted = e.b.lshr(bits, e.constant(places, bits.type))
+    return e.b.and_(shifted, e.constant((1 << type_bits(of) - 1 - places) - 1, bits.type))
+
+
+def select_chain(e: Emitter, cases: list[tuple[Value, Value]], otherwise: Value) -> Value:
+    """The value of the first case whose condition holds."""
+    for condition, value in reversed(cases):
+        otherwise = e.b.select(condition, value, otherwise)
+    return otherwise
+
+
+def _median(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+    greatest = max_num(e, max_num(e, a, b), c)
+    nan = e.b.or_(e.b.or_(is_nan(e, a), is_nan(e, b)), is_nan(e, c))
+    cases = [
+        (nan, min_num(e, min_num(e, a, b), c)),
+        (e.b.fcmp_ordered("==", greatest, a), max_num(e, b, c)),
+        (e.b.fcmp_ordered("==", greatest, b), max_num(e, a, c)),
+    ]
+    return select_chain(e, cases, max_num(e, a, b))
+
+
+def _mul_dx9(e: Emitter, a: Value, b: Value) -> Value:
+    """0 times anything is +0, NaN included."""
+    either = e.b.or_(is_zero(e, a), is_zero(e, b))
+    return e.b.select(either, e.constant(0.0, a.type), e.b.fmul(a, b))
+
+
+def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+    a, b, c = flushed(e, a), flushed(e, b), flushed(e, c)
+    either = e.b.or_(is_zero(e, a), is_zero(e, b))
+    return flushed(e, e.b.select(either, c, fused(e, a, b, c)))
+
+
+def _fract(e: Emitter, value: Value) -> Value:
+    """x - floor(x), below 1."""
+    of = value.type.element
+    below_one = {HALF: 1 - 2.0**-11, FLOAT: 1 - 2.0**-24, DOUBLE: 1 - 2.0**-53}[of]
+    rest = lifted(e, lambda e, x: e.b.fsub(x, e.call("llvm.floor", x.type, x)), value)
+    limit = e.constant(below_one, value.type)
+    return e.b.select(e.b.fcmp_ordered(">", rest, limit), limit, rest)
+
+
+# --- exponents: ldexp, frexp
+
+
+def power_of_two(e: Emitter, power: Value, of: ir.Type) -> Value:
+    """2**power of an integer vector within the normal range of `of`, which has its width."""
+    biased = e.b.add(power, e.constant(_BIAS[of], power.type))
+    return e.b.bitcast(e.b.shl(biased, e.constant(_MANTISSA[of], power.type)), e.lanes(of))
+
+
+def _kept(e: Emitter, value: Value, low: int, high: int) -> Value:
+    value = e.call("llvm.smax", value.type, value, e.constant(low, value.type))
+    return e.call("llvm.smin", value.type, value, e.constant(high, value.type))
+
+
+def ldexp(e: Emitter, value: Value, power: Value) -> Value:
+    """value * 2**power in one rounding, in the next wider format where there is one."""
+    of = value.type.element
+    if of is DOUBLE:
+        return _ldexp_double(e, value, power)
+    wide = FLOAT if of is HALF else DOUBLE
+    reach = 60 if of is HALF else 300  # brings the smallest denormal to infinity, and the largest number to 0
+    power = _kept(e, power, -reach, reach)
+    power = e.b.sext(power, e.lanes(_INTEGERS[wide]))
+    scaled = e.b.fmul(e.b.fpext(value, e.lanes(wide)), power_of_two(e, power, wide))
+    return e.b.fptrunc(scaled, value.type)
+
+
+def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
+    """Steps that are exact, but for the last: downwards they stay 53 powers above the denormals."""
+    power = _kept(e, e.b.sext(power, e.lanes(I64)), -3000, 3000)
+    step = e.constant(-1022 + 53, power.type)
+    for _ in range(2):
+        low = e.b.icmp_signed("<", power, e.constant(-1022, power.type))
+        taken = e.b.select(low, step, _kept(e, power, -1022, 1023))
+        value = e.b.fmul(value, power_of_two(e, taken, DOUBLE))
+        power = e.b.sub(power, taken)
+    return e.b.fmul(value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
+
+
+def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
+    """(a double with the value's mantissa that is normal or 0, how far its exponent is too high)."""
+    of = value.type.element
+    if of is not DOUBLE:
+        return e.b.fpext(value, e.lanes(DOUBLE)), e.constant(0, e.lanes(I64))
+    tiny = e.b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[DOUBLE], value.type))
+    scaled = e.b.select(tiny, e.b.fmul(value, e.constant(2.0**54, value.type)), value)
+    return scaled, e.b.select(tiny, e.constant(54, e.lanes(I64)), e.constant(0, e.lanes(I64)))
+
+
+def _no_exponent(e: Emitter, value: Value) -> Value:
+    """Lanes with 0, an infinity or a NaN."""
+    finite = e.b.fcmp_ordered("<", absolute(e, value), infinity(e, value.type))
+    return e.b.or_(is_zero(e, value), e.b.not_(finite))
+
+
+def _frexp_exponent(to: ir.Type) -> Build:
+    def build(e: Emitter, value: Value) -> Value:
+        wide, excess = _normalised(e, value)
+        power = e.b.sub(e.b.sub(exponent(e, wide), e.constant(1022, e.lanes(I64))), excess)
+        none = e.constant(0, e.lanes(to))
+        return e.b.select(_no_exponent(e, value), none, e.b.trunc(power, e.lanes(to)))
+
+    return build
+
+
+def _frexp_mantissa(e: Emitter, value: Value) -> Value:
+    """In 0.5 to 1, with the sign."""
+    wide, _ = _normalised(e, value)
+    bits = e.b.and_(bits_of(e, wide), e.constant(1 << 63 | (1 << 52) - 1, e.lanes(I64)))
+    mantissa = e.b.bitcast(e.b.or_(bits, e.constant(1022 << 52, bits.type)), wide.type)
+    if value.type.element is HALF:  # LLVM would call __truncdfhf2, which not every process has
+        mantissa = half_of_double(e, mantissa)
+    elif value.type.element is not DOUBLE:
+        mantissa = e.b.fptrunc(mantissa, value.type)
+    return e.b.select(_no_exponent(e, value), value, mantissa)
+
+
+# --- division: v_div_scale, v_div_fmas, v_div_fixup
+
+_SCALE = {FLOAT: 64, DOUBLE: 128}
+_NAN = {HALF: 0xFE00, FLOAT: 0xFFC00000, DOUBLE: 0xFFF8 << 48}
+
+
+def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tuple[Value, Value]:
+    """(x scaled, the lanes whose quotient v_div_fmas scales back).
+
+    Two things the manual says cannot be meant, for quotients would be lost: it asks whether 1/denominator is a
+    denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals); and where
+    the quotient is denormal too, it scales such a denominator up, to infinity. It is scaled down here.
+    """
+    b, of = e.b, x.type.element
+    scale = _SCALE[of]
+    far, tiny = (96, 23) if of is FLOAT else (768, 53)
+    up = b.fmul(x, e.constant(2.0**scale, x.type))
+    down = b.fmul(x, e.constant(2.0**-scale, x.type))
+    nan = e.constant(float("nan"), x.type)
+    is_denominator = b.fcmp_ordered("==", x, denominator)
+    is_numerator = b.fcmp_ordered("==", x, numerator)
+
+    def denormal(value: Value) -> Value:
+        small = b.fcmp_ordered("<", absolute(e, value), e.constant(MINIMUM_NORMAL[of], value.type))
+        return b.and_(small, b.fcmp_ordered("!=", value, e.constant(0.0, value.type)))
+
+    zero = b.or_(is_zero(e, numerator), is_zero(e, denominator))
+    numerator_power = exponent(e, numerator)
+    apart = b.sub(numerator_power, exponent(e, denominator))
+    huge = b.icmp_signed(">=", apart, e.constant(far, apart.type))
+    small_denominator = denormal(denominator)
+    inverse = denormal(b.fdiv(e.constant(1.0, x.type), denominator))
+    quotient = denormal(b.fdiv(numerator, denominator))
+    small_numerator = b.icmp_signed("<=", numerator_power, e.constant(tiny, apart.type))
+    cases = [
+        (zero, nan),
+        (huge, b.select(is_denominator, up, x)),
+        (small_denominator, up),
+        (b.and_(inverse, quotient), b.select(is_denominator, down, x)),
+        (inverse, down),
+        (quotient, b.select(is_numerator, up, x)),
+        (small_numerator, up),
+    ]
+    afterwards = b.or_(huge, b.and_(b.not_(small_denominator), quotient))
+    return select_chain(e, cases, x), b.and_(b.not_(zero), afterwards)
+
+
+def _emit_div_scale(letter: str) -> EmitFunction:
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        operands = instruction.operands
+        sources = [source(e, instruction, operand, at, letter) for at, operand in enumerate(operands[2:])]
+        value, scales = div_scale(e, *sources)
+        set_result(e, instruction, operands[0], value)
+        e.set_mask(operands[1], scales)
+
+    return emit
+
+
+def div_fmas(e: Emitter, a: Value, b: Value, c: Value, scales: Value) -> Value:
+    """fma, scaled back where the lane's VCC bit is set. In one rounding: denormal quotients would round twice.
+
+    By 2**64 (double: 2**128), towards where the quotient `c` already is: v_div_scale scaled the denominator up for
+    large quotients, the numerator up for small ones. The manual's constant factor of 2**32 would undo neither.
+    """
+    of = a.type.element
+    result = fused(e, a, b, c)
+    power = exponent(e, c)
+    large = e.b.icmp_unsigned(">", power, e.constant(_BIAS[of], power.type))
+    build = _scaled_back_float if of is FLOAT else _scaled_back_double
+    return e.b.select(scales, build(e, a, b, c, result, large), result)
+
+
+def _scaled_back_float(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
+    wide = e.lanes(DOUBLE)
+    x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
+    exact = sum_to_odd(e, e.b.fmul(x, y), z)
+    up, down = (e.constant(2.0**by, wide) for by in (_SCALE[FLOAT], -_SCALE[FLOAT]))
+    return e.b.fptrunc(e.b.fmul(exact, e.b.select(large, up, down)), a.type)
+
+
+def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
+    """Scaling rounds only into the denormals. Only where that meets a tie does what the fma left away decide.
+
+    Where the fma alone overflows, its parts are scaled before.
+    """
+    up, down, half = (e.constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
+    scaled = e.b.fmul(result, e.b.select(large, up, down))
+    before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), e.b.fmul(c, down))
+    overflows = e.b.and_(is_infinite(e, result), e.b.not_(large))
+    for value in (a, b, c):
+        overflows = e.b.and_(overflows, e.b.not_(is_infinite(e, value)))
+    scaled = e.b.select(overflows, before, scaled)
+    product = e.b.fmul(a, b)
+    product_low = fused(e, a, b, e.b.fneg(product))
+    total = e.b.fadd(product, c)
+    of_c = e.b.fsub(total, product)
+    total_low = e.b.fadd(e.b.fsub(product, e.b.fsub(total, of_c)), e.b.fsub(c, of_c))
+    rest = e.b.fadd(e.b.fadd(e.b.fsub(total, result), total_low), product_low)
+    missed = e.b.fsub(result, e.b.fmul(scaled, up))
+    tie = e.b.fcmp_ordered("==", absolute(e, missed), e.constant(2.0 ** (_SCALE[DOUBLE] - 1075), a.type))
+    zero = e.constant(0.0, a.type)
+    same_way = e.b.fcmp_ordered(">", e.b.fmul(missed, e.call("llvm.copysign", a.type, up, rest)), zero)
+    wrong = e.b.and_(e.b.and_(tie, e.b.not_(large)), e.b.and_(same_way, e.b.fcmp_ordered("!=", rest, zero)))
+    step = e.call("llvm.copysign", a.type, e.constant(2.0**-1074, a.type), rest)
+    return e.b.select(wrong, e.b.fadd(scaled, step), scaled)
+
+
+def _emit_div_fmas(letter: str) -> EmitFunction:
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        operands = instruction.operands
+        sources = [source(e, instruction, operand, at, letter) for at, operand in enumerate(operands[1:])]
+        scales = e.mask(Operand(Kind.SPECIAL, "vcc", VCC_LO, e.wave // 32))
+        set_result(e, instruction, operands[0], div_fmas(e, *[*sources, scales]))
+
+    return emit
+
+
+def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value) -> Value:
+    """The quotient's sign and its special cases.
+
+    Where the quotient overflows, the steps before leave a NaN (infinity less infinity), of which the manual says
+    nothing; it becomes an infinity, or division by these instructions would not be IEEE's.
+    """
+    b, of = e.b, quotient.type.element
+    integer = _INTEGERS[of]
+    sign = e.constant(1 << type_bits(of) - 1, e.lanes(integer))
+    sign_out = b.and_(b.xor(bits_of(e, denominator), bits_of(e, numerator)), sign)
+
+    def signed(value: Value) -> Value:
+        return b.bitcast(b.or_(bits_of(e, value), sign_out), value.type)
+
+    zero = signed(e.constant(0.0, quotient.type))
+    infinite = signed(infinity(e, quotient.type))
+    nan = e.b.bitcast(e.constant(_NAN[of], e.lanes(integer)), quotient.type)
+    quiet = e.constant(1 << _MANTISSA[of] - 1, e.lanes(integer))
+
+    def quieted(value: Value) -> Value:
+        return b.bitcast(b.or_(bits_of(e, value), quiet), value.type)
+
+    zero_over, zero_under = is_zero(e, numerator), is_zero(e, denominator)
+    infinite_over, infinite_under = is_infinite(e, numerator), is_infinite(e, denominator)
+    cases = [
+        (is_nan(e, numerator), quieted(numerator)),
+        (is_nan(e, denominator), quieted(denominator)),
+        (b.and_(zero_over, zero_under), nan),
+        (b.and_(infinite_over, infinite_under), nan),
+        (b.or_(zero_under, infinite_over), infinite),
+        (b.or_(infinite_under, zero_over), zero),
+    ]
+    if of is not HALF:
+        apart = b.sub(exponent(e, numerator), exponent(e, denominator))
+        least = -150 if of is FLOAT else -1075
+        cases.append((b.icmp_signed("<", apart, e.constant(least, apart.type)), zero))
+    cases.append((is_nan(e, quotient), infinite))
+    return select_chain(e, cases, signed(absolute(e, quotient)))
+
+
+# --- moves
+
+
+def _emit_cndmask(letter: str) -> EmitFunction:
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        with dpp.operands_of(e, instruction) as operands:
+            a, b = (source(e, instruction, operand, at, letter) for at, operand in enumerate(operands[1:3]))
+            value = bits_of(e, e.b.select(e.mask(operands[3]), b, a))  # no clamp, no omod
+            set_result(e, instruction, operands[0], value)
+
+    return emit
+
+
+def cube_faces(e: Emitter, x: Value, y: Value, z: Value) -> tuple[Value, Value]:
+    """(lanes whose major axis is z, those where it is y if not z)."""
+    size_x, size_y, size_z = absolute(e, x), absolute(e, y), absolute(e, z)
+    over_x = e.b.fcmp_ordered(">=", size_z, size_x)
+    major_z = e.b.and_(over_x, e.b.fcmp_ordered(">=", size_z, size_y))
+    return major_z, e.b.fcmp_ordered(">=", size_y, size_x)
+
+
+def _cube(build: Build) -> Build:
+    """Denormals flushed in and out; `build(e, x, y, z, is_negative, choose)`."""
+
+    def emit(e: Emitter, *axes: Value) -> Value:
+        x, y, z = (flushed(e, axis) for axis in axes)
+        major_z, major_y = cube_faces(e, x, y, z)
+
+        def negative(value: Value) -> Value:
+            return e.b.fcmp_ordered("<", value, e.constant(0.0, value.type))
+
+        def choose(for_z: Value, for_y: Value, for_x: Value) -> Value:
+            return e.b.select(major_z, for_z, e.b.select(major_y, for_y, for_x))
+
+        return flushed(e, build(e, x, y, z, negative, choose))
+
+    return emit
+
+
+def _cube_id(e: Emitter, x: Value, y: Value, z: Value, negative: Build, choose: Build) -> Value:
+    def face(axis: Value, number: int) -> Value:
+        plus, minus = (e.constant(float(number + at), axis.type) for at in range(2))
+        return e.b.select(negative(axis), minus, plus)
+
+    return choose(face(z, 4), face(y, 2), face(x, 0))
+
+
+def _cube_sc(e: Emitter, x: Value, y: Value, z: Value, negative: Build, choose: Build) -> Value:
+    for_z = e.b.select(negative(z), e.b.fneg(x), x)
+    return choose(for_z, x, e.b.select(negative(x), z, e.b.fneg(z)))
+
+
+def _cube_tc(e: Emitter, x: Value, y: Value, z: Value, negative: Build, choose: Build) -> Value:
+    return choose(e.b.fneg(y), e.b.select(negative(y), e.b.fneg(z), z), e.b.fneg(y))
+
+
+def _cube_ma(e: Emitter, x: Value, y: Value, z: Value, negative: Build, choose: Build) -> Value:
+    return e.b.fmul(choose(z, y, x), e.constant(2.0, x.type))
+
+
+def _mullit(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+    lowest = e.constant(struct.unpack("<f", b"\xff\xff\x7f\xff")[0], a.type)
+    unlit = [
+        e.b.fcmp_ordered("<=", b, lowest),
+        is_nan(e, b),
+        e.b.fcmp_unordered("<=", c, e.constant(0.0, c.type)),
+    ]
+    return e.b.select(e.b.or_(e.b.or_(unlit[0], unlit[1]), unlit[2]), lowest, e.b.fmul(a, b))
+
+
+def _nothing(e: Emitter, instruction: Instruction) -> None:
+    pass
+
+
+_ROUNDINGS = {"trunc": "llvm.trunc", "ceil": "llvm.ceil", "floor": "llvm.floor", "rndne": "llvm.roundeven"}
+_TYPED = (("f16", "h"), ("f32", "f"), ("f64", "d"))
+
+OPS = {
+    **{
+        f"v_{name}_{suffix}": op(f"{t}={t}{t}", build)
+        for suffix, t in _TYPED
+        for name, build in (
+            ("add", fadd),
+            ("sub", fsub),
+            ("subrev", lambda e, a, b: fsub(e, b, a)),
+            ("mul", fmul),
+            ("min_num", min_num),
+            ("max_num", max_num),
+            ("minimum", minimum),
+            ("maximum", maximum),
+        )
+        if t != "d" or "sub" not in name
+    },
+    **{
+        f"v_{name}_{suffix}": op(f"{t}={t}{t}{t}", build)
+        for suffix, t in _TYPED[:2]
+        for name, build in (
+            ("min3_num", _then(min_num, min_num)),
+            ("max3_num", _then(max_num, max_num)),
+            ("minimum3", _then(minimum, minimum)),
+            ("maximum3", _then(maximum, maximum)),
+            ("minmax_num", _then(min_num, max_num)),
+            ("maxmin_num", _then(max_num, min_num)),
+            ("minimummaximum", _then(minimum, maximum)),
+            ("maximumminimum", _then(maximum, minimum)),
+            ("med3_num", _median),
+            ("fmamk", fused),
+            ("fmaak", fused),
+        )
+    },
+    **{f"v_fma_{suffix}": op(f"{t}={t}{t}{t}", fused) for suffix, t in _TYPED},
+    **{f"v_fmac_{suffix}": op(f"{t}={t}{t}{t}", fused, accumulates=True) for suffix, t in _TYPED[:2]},
+    **{
+        f"v_{name}_{suffix}": op(f"{t}={t}", _lift_call(intrinsic))
+        for suffix, t in _TYPED
+        for name, intrinsic in _ROUNDINGS.items()
+    },
+    **{f"v_fract_{suffix}": op(f"{t}={t}", _fract) for suffix, t in _TYPED},
+    **{f"v_frexp_mant_{suffix}": op(f"{t}={t}", _frexp_mantissa) for suffix, t in _TYPED},
+    **{f"v_div_fixup_{suffix}": op(f"{t}={t}{t}{t}", div_fixup) for suffix, t in _TYPED},
+    "v_frexp_exp_i16_f16": op("s=h", _frexp_exponent(I16)),
+    "v_frexp_exp_i32_f32": op("i=f", _frexp_exponent(I32)),
+    "v_frexp_exp_i32_f64": op("i=d", _frexp_exponent(I32)),
+    "v_ldexp_f16": op("h=hs", ldexp),
+    "v_ldexp_f32": op("f=fi", ldexp),
+    "v_ldexp_f64": op("d=di", ldexp),
+    "v_mul_dx9_zero_f32": op("f=ff", _mul_dx9),
+    "v_fma_dx9_zero_f32": op("f=fff", _fma_dx9),
+    "v_mullit_f32": op("f=fff", _mullit),
+    "v_cubeid_f32": op("f=fff", _cube(_cube_id)),
+    "v_cubesc_f32": op("f=fff", _cube(_cube_sc)),
+    "v_cubetc_f32": op("f=fff", _cube(_cube_tc)),
+    "v_cubema_f32": op("f=fff", _cube(_cube_ma)),
+    # Moves take neg and abs, so they read floats; what they write is bits that no output modifier touches.
+    "v_mov_b32": op("i=f", bits_of),
+    "v_pack_b32_f16": op(
+        "i=hh",
+        lambda e, a, b: e.b.or_(
+            e.b.zext(bits_of(e, a), e.lanes(I32)),
+            e.b.shl(e.b.zext(bits_of(e, b), e.lanes(I32)), e.constant(16, e.lanes(I32))),
+        ),
+    ),
+}
+
+EMIT: dict[str, EmitFunction] = {
+    **OPS,
+    "v_cndmask_b32": _emit_cndmask("f"),
+    "v_cndmask_b16": _emit_cndmask("h"),
+    "v_div_scale_f32": _emit_div_scale("f"),
+    "v_div_scale_f64": _emit_div_scale("d"),
+    "v_div_fmas_f32": _emit_div_fmas("f"),
+    "v_div_fmas_f64": _emit_div_fmas("d"),
+    "v_nop": _nothing,
+    "v_pipeflush": _nothing,
+}
+__all__ = ["EMIT", "OPS", "half_of_double"]

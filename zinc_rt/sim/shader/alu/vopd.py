@@ -1,0 +1,59 @@
+"""VOPD: two operations in one instruction (RDNA4 ISA 7.8). Both read their sources before either writes."""
+
+from __future__ import annotations
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.alu import packed, vector_float, vector_integer
+from zinc_rt.sim.shader.alu.vector import EmitFunction, op
+from zinc_rt.sim.shader.emit.emitter import FLOAT, Emitter
+from zinc_rt.sim.shader.layout import VCC_LO
+
+_VCC = Operand(Kind.SPECIAL, "vcc_lo", VCC_LO, 1)
+
+
+def _cndmask(e: Emitter, instruction: Instruction) -> None:
+    a, b = (e.vector(operand) for operand in instruction.operands[1:])
+    e.set_vector(instruction.operands[0], e.b.select(e.mask(_VCC), b, a))
+
+
+def _dot2acc(kind: str) -> EmitFunction:
+    build = packed.dot2_f32_f16 if kind == "hh" else packed.dot2_f32_bf16
+
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        destination, *sources = instruction.operands
+        a, b = (packed.word(e, operand, kind) for operand in sources)
+        total: ir.Value = build(e, a, b, e.vector(destination, FLOAT), [(0, 0), (1, 1)], [(0, 0), (0, 0)])
+        e.set_vector(destination, total)
+
+    return emit
+
+
+_HALVES: dict[str, EmitFunction] = {
+    **{
+        f"v_dual_{name}": vector_float.OPS[f"v_{name}"]
+        for name in (
+            "fmac_f32", "fmaak_f32", "fmamk_f32", "mul_f32", "add_f32", "sub_f32", "subrev_f32",
+            "mul_dx9_zero_f32", "max_num_f32", "min_num_f32",
+        )
+    },
+    **{
+        f"v_dual_{name}": vector_integer.OPS[f"v_{name}"]
+        for name in ("add_nc_u32", "lshlrev_b32", "and_b32")
+    },
+    "v_dual_mov_b32": op("i=i", lambda e, value: value),
+    "v_dual_cndmask_b32": _cndmask,
+    "v_dual_dot2acc_f32_f16": _dot2acc("hh"),
+    "v_dual_dot2acc_f32_bf16": _dot2acc("yy"),
+}  # fmt: skip
+
+
+def _emit(e: Emitter, instruction: Instruction) -> None:
+    with e.deferred():
+        _HALVES[instruction.mnemonic](e, instruction)
+        if instruction.second is not None:
+            _HALVES[instruction.second.mnemonic](e, instruction.second)
+
+
+EMIT: dict[str, EmitFunction] = dict.fromkeys(_HALVES, _emit)

@@ -1,0 +1,210 @@
+"""Wave matrix multiply-accumulate: D = A * B + C of 16x16 matrices spread over the wave (RDNA4 ISA 7.12).
+
+Row m of A is in the lanes with lane % 16 = m, column n of B in those with lane % 16 = n; ORDER says where element
+k is. The public sources differ about that [U], but A and B share it, so it only moves the order of sums. That
+order is not documented either: here each sum starts at C and adds, with fused multiply-adds of 32-bit floats, in
+increasing k; 16-bit results are rounded once, at the end. Integer results are exact (clamp: saturated at the end).
+
+EXEC is taken as all ones whatever it holds; that it does not is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.alu.convert import from_bf8, from_fp8
+from zinc_rt.sim.shader.alu.packed import bfloat_of_float, field, float_of_bfloat, modifier_bits, word
+from zinc_rt.sim.shader.alu.vector import EmitFunction, Value, outlined
+from zinc_rt.sim.shader.emit.emitter import FLOAT, HALF, I1, I16, I32, Emitter
+
+_ROWS = 16
+Place = tuple[int, int, int]  # lane // 16, register, which field of the register
+
+
+def _bit(k: int, number: int) -> int:
+    return k >> number & 1
+
+
+# (bits of an element, length of k, wave) -> where element k of a row of A, or of a column of B, is
+ORDER: dict[tuple[int, int, int], Callable[[int], Place]] = {
+    (16, 16, 32): lambda k: (_bit(k, 2), _bit(k, 3) << 1 | _bit(k, 1), k & 1),
+    (16, 16, 64): lambda k: (k >> 2, _bit(k, 1), k & 1),
+    (8, 16, 32): lambda k: (_bit(k, 3), _bit(k, 2), k & 3),
+    (8, 16, 64): lambda k: (_bit(k, 2) << 1 | _bit(k, 3), 0, k & 3),
+    (4, 16, 32): lambda k: (_bit(k, 3), 0, k & 7),
+    (4, 16, 64): lambda k: (_bit(k, 3), 0, k & 7),  # lanes 32 to 63 are not read
+    (4, 32, 32): lambda k: (_bit(k, 4), _bit(k, 3), k & 7),
+    (4, 32, 64): lambda k: (_bit(k, 3) << 1 | _bit(k, 4), 0, k & 7),
+}
+
+
+def result_row(lane: int, register: int, wave: int) -> int:
+    """The row of C and D that a lane's 32-bit register holds; the column is lane % 16."""
+    group = lane // _ROWS
+    if wave == 32:
+        return group << 3 | register
+    return (group & 1) << 3 | (group >> 1) << 2 | register
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """`a`, `b`: f16, bf16, fp8, bf8, iu8, iu4. `result`: f32, f16, bf16 or i32."""
+
+    result: str
+    a: str
+    b: str
+    length: int = 16
+
+    def __call__(self, e: Emitter, instruction: Instruction) -> None:
+        destination, *sources = instruction.operands
+        if e.checks.fast and not e.exec_full:
+            partial = e.b.icmp_unsigned("!=", e.exec_bits(), e.constant(-1, e.mask_bits))
+            e.report_if("wmma-exec", partial, "EXEC is not all ones")
+        every = e.constant(1, e.lanes(I1))
+        a, b = ([e.read_vgpr(s.index + at, lanes=every) for at in range(s.width)] for s in sources[:2])
+        c = _accumulator(e, sources[2], destination.width, self.result, every)
+        low, high = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
+        integer = self.result == "i32"
+        clamp = integer and instruction.modifier("clamp") is not None
+        signed = (bool(low[0]), bool(low[1])) if integer else (False, False)
+        if not integer:
+            a = [_negated(e, value, low[0], high[0]) for value in a]
+            b = [_negated(e, value, low[1], high[1]) for value in b]
+            c = [_modified(e, value, self.result, bool(high[2]), bool(low[2])) for value in c]
+
+        def body(e: Emitter, *words: Value) -> Value:
+            parts = (words[: len(a)], words[len(a) : len(a) + len(b)], words[len(a) + len(b) :])
+            return _struct(e, self._multiply(e, *parts, signed, clamp))
+
+        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}"
+        result = ir.LiteralStructType([e.lanes(I32)] * len(c))
+        found = outlined(e, name, result, body, *a, *b, *c)
+        for at in range(len(c)):
+            e.write_vgpr(destination.index + at, e.b.extract_value(found, at), masked=False)
+
+    def _multiply(
+        self,
+        e: Emitter,
+        a: tuple[Value, ...],
+        b: tuple[Value, ...],
+        c: tuple[Value, ...],
+        signed: tuple[bool, bool],
+        clamp: bool,
+    ) -> list[Value]:
+        rows = _ROWS * _ROWS // e.wave  # of D in a lane
+        sums = _unpacked(e, c, self.result)
+        start = sums
+        if self.result == "i32":
+            sums = [e.constant(0, e.lanes(I32))] * rows
+        place_of = ORDER[_BITS[self.a], self.length, e.wave]
+        learned = e.checks.wmma_f16_order
+        if learned and (_BITS[self.a], e.wave) == (16, 32):
+            place_of = learned.__getitem__
+        for k in range(self.length):
+            group, register, number = place_of(k)
+            left = _element(e, a[register], self.a, number, signed[0])
+            right = _element(e, b[register], self.b, number, signed[1])
+            right = _shuffled(e, right, [_ROWS * group + lane % _ROWS for lane in range(e.wave)])
+            for row in range(rows):
+                lanes = [_ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
+                x = _shuffled(e, left, lanes)
+                if self.result == "i32":
+                    sums[row] = e.b.add(sums[row], e.b.mul(x, right))
+                else:
+                    sums[row] = e.call("llvm.fma", x.type, x, right, sums[row])
+        if self.result == "i32":
+            if clamp:
+                sums = [e.call("llvm.sadd.sat", s.type, s, total) for s, total in zip(start, sums, strict=True)]
+            else:
+                sums = [e.b.add(s, total) for s, total in zip(start, sums, strict=True)]
+        return _packed(e, sums, self.result)
+
+
+_BITS = {"f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "iu8": 8, "iu4": 4}
+
+
+def _element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> Value:
+    """Field `number` of <W x i32>, as 32-bit floats or integers."""
+    if kind == "f16":
+        if number:
+            value = e.b.lshr(value, e.constant(16, value.type))
+        half = e.b.bitcast(e.b.trunc(value, e.lanes(I16)), e.lanes(HALF))
+        return e.b.fpext(half, e.lanes(FLOAT))
+    if kind == "bf16":
+        return float_of_bfloat(e, value, number, 0)
+    found = field(e, value, number, _BITS[kind], signed)
+    return {"fp8": from_fp8, "bf8": from_bf8}[kind](e, found) if kind in ("fp8", "bf8") else found
+
+
+def _shuffled(e: Emitter, value: Value, lanes: list[int]) -> Value:
+    return e.b.shuffle_vector(
+        value, ir.Constant(value.type, ir.Undefined), ir.Constant(ir.VectorType(I32, e.wave), lanes)
+    )
+
+
+def _accumulator(e: Emitter, operand: Operand, width: int, result: str, every: Value) -> list[Value]:
+    """The registers of C; a constant stands for all of them."""
+    if operand.kind is Kind.VGPR:
+        return [e.read_vgpr(operand.index + at, lanes=every) for at in range(width)]
+    return [word(e, operand, {"f16": "hh", "bf16": "yy"}.get(result, "i"))] * width
+
+
+def _negated(e: Emitter, value: Value, low: int, high: int) -> Value:
+    mask = low * 0x8000 | high * 0x80000000
+    return e.b.xor(value, e.constant(mask, value.type)) if mask else value
+
+
+def _modified(e: Emitter, value: Value, result: str, absolute: bool, negate: bool) -> Value:
+    """neg_hi and neg_lo of C are abs and neg."""
+    sign = 0x80000000 if result == "f32" else 0x80008000
+    if absolute:
+        value = e.b.and_(value, e.constant(~sign, value.type))
+    return e.b.xor(value, e.constant(sign, value.type)) if negate else value
+
+
+def _unpacked(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
+    """Rows of C: 32-bit floats or integers; the even row of a 16-bit pair is the lower half."""
+    if result == "i32":
+        return list(words)
+    if result == "f32":
+        return [e.b.bitcast(value, e.lanes(FLOAT)) for value in words]
+    return [_element(e, value, result, number, False) for value in words for number in range(2)]
+
+
+def _packed(e: Emitter, rows: list[Value], result: str) -> list[Value]:
+    if result == "i32":
+        return rows
+    words = e.lanes(I32)
+    if result == "f32":
+        return [e.b.bitcast(row, words) for row in rows]
+    if result == "f16":
+        halves = [e.b.bitcast(e.b.fptrunc(row, e.lanes(HALF)), e.lanes(I16)) for row in rows]
+    else:
+        halves = [bfloat_of_float(e, row) for row in rows]
+    wide = [e.b.zext(half, words) for half in halves]
+    return [
+        e.b.or_(low, e.b.shl(high, e.constant(16, words))) for low, high in zip(wide[::2], wide[1::2], strict=True)
+    ]
+
+
+def _struct(e: Emitter, values: list[Value]) -> Value:
+    found = ir.Constant(ir.LiteralStructType([value.type for value in values]), ir.Undefined)
+    for at, value in enumerate(values):
+        found = e.b.insert_value(found, value, at)
+    return found
+
+
+EMIT: dict[str, EmitFunction] = {
+    "v_wmma_f32_16x16x16_f16": Matrix("f32", "f16", "f16"),
+    "v_wmma_f32_16x16x16_bf16": Matrix("f32", "bf16", "bf16"),
+    "v_wmma_f16_16x16x16_f16": Matrix("f16", "f16", "f16"),
+    "v_wmma_bf16_16x16x16_bf16": Matrix("bf16", "bf16", "bf16"),
+    "v_wmma_i32_16x16x16_iu8": Matrix("i32", "iu8", "iu8"),
+    "v_wmma_i32_16x16x16_iu4": Matrix("i32", "iu4", "iu4"),
+    "v_wmma_i32_16x16x32_iu4": Matrix("i32", "iu4", "iu4", length=32),
+    **{f"v_wmma_f32_16x16x16_{a}_{b}": Matrix("f32", a, b) for a in ("fp8", "bf8") for b in ("fp8", "bf8")},
+}

@@ -1,0 +1,1 @@
+"""What the sanitizer adds to a kernel and says about it: initialised bytes, races, bounds, watchpoints."""

@@ -1,0 +1,187 @@
+"""Finding records as sentences: which instruction of which kernel, which wave and lanes, which address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.isa import Target, decode, target_of
+from zinc_rt.sim.interfaces import CodePlace
+from zinc_rt.sim.shader.layout import Site, WaveAccess
+from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
+
+MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
+
+RULES = {
+    "barrier-mismatch": "a wave of the workgroup ended without coming to a barrier that others waited at",
+    "barrier-stuck": "waits at a barrier that the other waves never come to",
+    "out-of-fuel": "still runs: an endless loop, or too little fuel",
+}
+"""What a rule says where the place has no text of its own."""
+
+
+ACCESSES = {
+    WaveAccess.READ: "load",
+    WaveAccess.WRITE: "store",
+    WaveAccess.ATOMIC: "atomic",
+    WaveAccess.SCALAR_READ: "scalar load",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WaveFinding:
+    rule: str
+    sentence: str
+    place: CodePlace
+
+    @property
+    def pc(self) -> int:
+        return self.place.pc
+
+    @property
+    def lanes(self) -> int:
+        return self.place.lanes
+
+    @property
+    def address(self) -> int | None:
+        return self.place.address
+
+
+@dataclass(frozen=True, slots=True)
+class FindingText:
+    """Knows the kernel whose waves ran, and how to name an address."""
+
+    name: str
+    code: bytes
+    wave: int
+    sites: tuple[Site, ...]
+    groups: tuple[int, int, int]
+    start: tuple[int, int, int]
+    describe: Callable[[int], str]
+
+    def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
+        """FINDING records, sorted by site; `total` counts those that did not fit, too."""
+        told: dict[int, int] = {}
+        for record in records:
+            site = int(record["site"])
+            told[site] = told.get(site, 0) + 1
+            if told[site] <= MAX_OF_SITE:
+                yield self._of_record(record, site)
+        more = {site: count - MAX_OF_SITE for site, count in told.items() if count > MAX_OF_SITE}
+        for site, count in more.items():
+            place = self._site(site)
+            yield WaveFinding(
+                place.rule,
+                f"{self.name}: {place.rule} {count} times more at {self._instruction(place.pc)}",
+                CodePlace(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
+            )
+        lost = total - len(records)
+        if lost > 0:
+            yield WaveFinding(
+                "findings-lost", f"{self.name}: {lost} findings more were not recorded", CodePlace(self.name, 0)
+            )
+
+    def _site(self, number: int) -> Site:
+        return Site(0, "barrier-mismatch") if number == SITE_BARRIER else self.sites[number]
+
+    def _of_record(self, record: np.void, number: int) -> WaveFinding:
+        site = self._site(number)
+        if number == SITE_BARRIER:
+            group = self._group(int(record["group"]))
+            sentence = f"{self.name}: {RULES[site.rule]}, workgroup {group}"
+            return WaveFinding(site.rule, sentence, CodePlace(self.name, 0, group=group))
+        lanes, address = int(record["lanes"]), int(record["address"])
+        return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
+
+    def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[WaveFinding, str]:
+        """The access that ended a wave with Status.FAULT, and its kind in words."""
+        kind = ACCESSES[WaveAccess(int(context["fault_access"]))]
+        site = Site(int(state["pc"]), "page-fault", f"{kind}, {why}")
+        lanes, address = int(context["fault_lanes"]), int(context["fault_va"])
+        return self.at(site, int(state["wave_in_group"]), int(state["group"]), lanes, address), kind
+
+    def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> WaveFinding:
+        """One place in one wave; `group` linear."""
+        place = CodePlace(
+            self.name,
+            site.pc,
+            text_at(self.code, site.pc, self.wave),
+            self._group(group),
+            wave,
+            lanes,
+            address,
+        )
+        return WaveFinding(site.rule, self._sentence(site, wave, group, lanes, address), place)
+
+    def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int | None) -> str:
+        parts = [f"{self.name}: {site.rule} at {self._instruction(site.pc)}"]
+        text = site.text or RULES.get(site.rule, "")
+        parts.append(f"wave {wave} of workgroup {self._group(group)}")
+        if lanes:
+            parts.append(lanes_text(lanes, self.wave))
+        if address is not None:
+            parts.append(f"address 0x{address:x} ({self.describe(address)})")
+        return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
+
+    def _group(self, number: int) -> tuple[int, int, int]:
+        return group_id(number, self.groups, self.start)
+
+    def _instruction(self, pc: int) -> str:
+        return f"pc 0x{pc:x} `{text_at(self.code, pc, self.wave)}`"
+
+    def _around(self, pc: int) -> str:
+        before, after = neighbours(self.code, pc, self.wave)
+        parts = [f"before it `{before}`"] if before else []
+        parts += [f"after it `{after}`"] if after else []
+        return f" [{', '.join(parts)}]" if parts else ""
+
+
+def group_id(number: int, groups: tuple[int, int, int], start: tuple[int, int, int]) -> tuple[int, int, int]:
+    """(x, y, z) of a workgroup's linear number in its launch."""
+    x, y, _ = groups
+    return number % x + start[0], number // x % y + start[1], number // (x * y) + start[2]
+
+
+def lanes_text(lanes: int, wave: int) -> str:
+    """lane 3, lanes 0-7 and 9, all lanes."""
+    if lanes == (1 << wave) - 1:
+        return "all lanes"
+    runs: list[list[int]] = []
+    for lane in range(wave):
+        if lanes >> lane & 1:
+            if runs and runs[-1][1] == lane - 1:
+                runs[-1][1] = lane
+            else:
+                runs.append([lane, lane])
+    texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs]
+    if len(texts) > 6:
+        texts = [*texts[:5], f"{lanes.bit_count()} in all"]
+    return ("lane " if lanes.bit_count() == 1 else "lanes ") + ", ".join(texts)
+
+
+def target(wave: int) -> Target:
+    return target_of("gfx1201", wave=wave)
+
+
+def text_at(code: bytes, pc: int, wave: int) -> str:
+    """The disassembled instruction there."""
+    instruction = decode(code, pc, target(wave))
+    return instruction.text if instruction is not None else "no instruction"
+
+
+def neighbours(code: bytes, pc: int, wave: int) -> tuple[str, str]:
+    """The instructions before and after; "" where there is none. Straight code is assumed, from the start on."""
+    at, before = 0, ""
+    while at < pc:
+        instruction = decode(code, at, target(wave))
+        if instruction is None:
+            before, at = "", at + 4
+            continue
+        before, at = instruction.text, at + instruction.size_bytes
+    if at != pc:
+        before = ""
+    here = decode(code, pc, target(wave))
+    after = decode(code, pc + here.size_bytes, target(wave)) if here is not None else None
+    return before, after.text if after is not None else ""

@@ -1,0 +1,50 @@
+"""The static sanitizer over code that is about to run: what is wrong on any path, whether or not it is taken."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from zinc_rt.isa import target_of
+from zinc_rt.isa.lint import Limits, lint
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.sim.interfaces import CodePlace
+from zinc_rt.sim.shader.checks.finding_text import WaveFinding, text_at
+from zinc_rt.sim.shader.run.kernels import own_sources
+from zinc_rt.sim.shader.run.launch import LaunchSetup
+
+_DYNAMIC = ("unwritten", "illegal", "end", "header")  # told where it happens, by wave
+
+
+def static_findings(
+    code: bytes, name: str, launch: LaunchSetup, cache: ObjectCache | None = None
+) -> tuple[WaveFinding, ...]:
+    """By pc, with the rules of docs/isa.md. `launch` counts only for its wave and what it declares.
+
+    `cache` keeps on disk what was found: going over a kernel takes as long as running it hundreds of times.
+    """
+    limits = Limits(vgprs=launch.vgprs, lds_bytes=launch.lds_bytes, scratch_bytes=launch.scratch_bytes)
+    if cache is None:
+        found = _found(code, launch.wave, limits)
+    else:
+        about = json.dumps(["static", launch.wave, repr(limits), own_sources()]).encode()
+        key = hashlib.sha256(about + b"\0" + code).hexdigest()
+        kept = cache.load(key)
+        found = _found(code, launch.wave, limits) if kept is None else json.loads(kept)
+        if kept is None:
+            cache.store(key, json.dumps(found).encode())
+    return tuple(
+        WaveFinding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc, launch.wave)))
+        for rule, sentence, pc in found
+    )
+
+
+def _found(code: bytes, wave: int, limits: Limits) -> list[tuple[str, str, int]]:
+    """(rule, sentence without the kernel's name, pc) each."""
+    found = []
+    for each in lint(code, target_of("gfx1201", wave=wave), limits):
+        if each.rule not in _DYNAMIC:
+            other = f" [0x{each.producer_pc:x} `{each.producer_text}`]" if each.producer_pc is not None else ""
+            sentence = f"{each.rule} at pc 0x{each.pc:x} `{each.text}`: {each.message}{other}"
+            found.append((each.rule, sentence, each.pc))
+    return found

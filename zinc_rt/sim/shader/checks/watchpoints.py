@@ -1,0 +1,108 @@
+"""Store watchpoints: every store that touches the watched addresses is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.routine import I32, I64, POINTER, VOID, Routine
+from zinc_rt.sim.shader.layout import CONTEXT, STATE, WATCH, Site
+from zinc_rt.sim.shader.run.record_block import RecordBlock
+
+KEPT = 4096  # records of one thread
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStore:
+    """What one lane stored, by which instruction (byte offset in the kernel). `group`: linear in the launch.
+    `value`: of what it stored at `address` the lowest 8 bytes; of an atomic its operand."""
+
+    pc: int
+    group: int
+    wave: int
+    lane: int
+    address: int
+    value: int
+
+
+class StoreWatchpoint:
+    """A watchpoint on [va, va + size_bytes), for the threads of a launch."""
+
+    def __init__(self, va: int, size_bytes: int) -> None:
+        self.va, self.size_bytes = va, size_bytes
+        self._threads: dict[int, tuple[RecordBlock, np.ndarray]] = {}
+
+    def attach(self, context: RecordBlock) -> None:
+        """To be called before each launch, with each thread's context."""
+        if context.address not in self._threads:
+            self._threads[context.address] = context, np.zeros(KEPT, WATCH.dtype)
+        records = self._threads[context.address][1]
+        context["watch_lo"], context["watch_hi"] = self.va, self.va + self.size_bytes
+        context["watch"], context["watch_capacity"] = int(records.ctypes.data), len(records)
+        context["watch_count"] = 0
+
+    def hits(self, sites: Sequence[Site]) -> list[LaneStore]:
+        """Since `attach`, each thread's in their order; the first KEPT of each. `sites`: the kernel's."""
+        return [
+            LaneStore(sites[site].pc, group, wave, lane, address, value)
+            for context, records in self._threads.values()
+            for site, wave, group, lane, address, value in records[: min(context["watch_count"], KEPT)].tolist()
+        ]
+
+
+def detach(context: RecordBlock) -> None:
+    context["watch_lo"], context["watch_hi"] = 0, 0
+
+
+RECORD = ir.FunctionType(VOID, [POINTER, POINTER, I32, I32, I64, I64])
+"""(state, context, site, lane, address, value)"""
+
+
+def record_if_watched(
+    e: Emitter,
+    r: Routine,
+    where: tuple[ir.Value, ir.Value, ir.Value],
+    lane: ir.Value,
+    va: ir.Value,
+    data: ir.Value,
+    size_bytes: int,
+) -> None:
+    """Record the store of one lane if it is watched. `where`: (state, context, site); `data`: a pointer."""
+    state, context, site = where
+    b = r.b
+    low, high = r.get(context, CONTEXT, "watch_lo"), r.get(context, CONTEXT, "watch_hi")
+    hit = r.all(r.below(va, high), r.below(low, b.add(va, I64(size_bytes))))
+    with r.when(hit, likely=False):
+        of = ir.IntType(8 * min(size_bytes, 8))
+        value = r.load(data, of, 1)
+        record = e.helper("zrt.watch", RECORD, _record)
+        arguments = [state, context, site, b.trunc(lane, I32), va, value if of == I64 else b.zext(value, I64)]
+        b.call(record, arguments)
+
+
+def _record(function: ir.Function) -> None:
+    function.attributes.add("cold")
+    r = Routine(function)
+    b = r.b
+    state, context, site, lane, address, value = function.args
+    number = r.get(context, CONTEXT, "watch_count")
+    r.put(context, CONTEXT, "watch_count", b.add(number, I32(1)))
+    with r.when(r.below(number, r.get(context, CONTEXT, "watch_capacity"))):
+        record = r.get(context, CONTEXT, "watch")
+        record = r.offset(record, b.mul(b.zext(number, I64), I64(WATCH.size_bytes)))
+        values = {
+            "site": site,
+            "wave": r.get(state, STATE, "wave_in_group"),
+            "group": r.get(state, STATE, "group"),
+            "lane": lane,
+            "address": address,
+            "value": value,
+        }
+        for name, each in values.items():
+            r.put(record, WATCH, name, each)
+    b.ret_void()
+    r.done()

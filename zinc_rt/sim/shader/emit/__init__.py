@@ -1,0 +1,1 @@
+"""What instructions' emit functions write IR with: registers, operands, reports, blocks of a wave function."""

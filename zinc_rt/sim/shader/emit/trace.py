@@ -1,0 +1,127 @@
+"""On request: what each instruction of one wave left in its registers, and how often each block ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Target, decode
+from zinc_rt.sim.shader.emit.emitter import I1, I8, I32, I64, POINTER, VOID, Emitter, Touched, register_name
+from zinc_rt.sim.shader.layout import CONTEXT, NO_SLOT, SCC, TRACE, VGPR_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """One register after an instruction of the traced wave, or an instruction without a result: `name` is then "".
+
+    `exec`: before the instruction. `values`: [wave] uint32 of a vector register, [1] of a scalar one.
+    """
+
+    pc: int
+    exec: int
+    name: str
+    values: np.ndarray
+
+
+def steps(records: np.ndarray, count: int, wave: int) -> Iterator[TracedStep]:
+    """`records`: TRACE.dtype; `count` of them, as context.trace_count says (what did not fit is gone)."""
+    for record in records[: min(count, len(records))]:
+        slot = int(record["slot"])
+        name = "" if slot == NO_SLOT else register_name(slot)
+        length = 0 if slot == NO_SLOT else wave if slot < VGPR_LIMIT else 1
+        yield TracedStep(int(record["pc"]), int(record["exec"]), name, record["values"][:length].copy())
+
+
+def lines(records: np.ndarray, count: int, wave: int, code: bytes) -> Iterator[str]:
+    """The trace to read: a line per instruction, and one per register it wrote."""
+    last = -1
+    for step in steps(records, count, wave):
+        if step.pc != last or not step.name:
+            instruction = decode(code, step.pc, Target(12, wave))
+            text = "?" if instruction is None else instruction.text
+            yield f"{step.pc:6x}  exec {step.exec:0{wave // 4}x}  {text}"
+        last = step.pc
+        if step.name:
+            yield f"        {step.name:7s} {' '.join(f'{value:08x}' for value in step.values.tolist())}"
+    if count > len(records):
+        yield f"… {count - len(records)} records more did not fit"
+
+
+# --- what is emitted
+
+
+class Tracer:
+    """Adds to each instruction, where the checks ask for a trace, the recording of what it wrote."""
+
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
+        self.active = e.local(I1, "traced")
+        self._exec = e.local(I64, "exec.before")
+
+    def start(self) -> None:
+        """At the function's beginning."""
+        e = self.e
+        e.b.store(e.b.icmp_unsigned("==", e.state_field("wave_index"), e.field("trace_wave")), self.active)
+
+    def before(self, *, last: bool) -> None:
+        """`last`: the instruction ends its block, so its record is made now."""
+        e = self.e
+        e.b.store(e.resize(e.exec_bits(), 64), self._exec)
+        if last:
+            with e.cold(e.load(self.active, I1)):
+                self._record(NO_SLOT, e.constant(0, e.lanes(I32)))
+
+    def after(self, touched: Touched) -> None:
+        """A record per register that was written, one without a register where there is none."""
+        e = self.e
+        written = touched.writes | touched.masked
+        keys = [key for key in range(written.bit_length()) if written >> key & 1]
+        with e.cold(e.load(self.active, I1)):
+            for key in keys:
+                if key < VGPR_LIMIT:
+                    value = e.load(e.register(key), e.lanes(I32))
+                elif key == VGPR_LIMIT + SCC:
+                    value = e.splat(e.b.zext(e.load(e.register(key), I1), I32))
+                else:
+                    value = e.splat(e.load(e.register(key), I32))
+                self._record(key, value)
+            if not keys:
+                self._record(NO_SLOT, e.constant(0, e.lanes(I32)))
+
+    def _record(self, slot: int, value: ir.Value) -> None:
+        e = self.e
+        kind = ir.FunctionType(VOID, [POINTER, I32, I32, I64, e.lanes(I32)])
+        helper = e.helper("zrt.trace", kind, _build)
+        arguments = [e.context, e.constant(e.pc), e.constant(slot), e.load(self._exec, I64), value]
+        e.b.call(helper, arguments)
+
+
+def _build(function: ir.Function) -> None:
+    function.attributes.add("cold")
+    context, pc, slot, execution, value = function.args
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+
+    def pointer(base: ir.Value, offset: int) -> ir.Value:
+        return b.gep(base, [ir.Constant(I64, offset)], source_etype=I8)
+
+    def field(name: str) -> ir.Value:
+        return pointer(context, CONTEXT.fields[name].offset)
+
+    at = b.load(field("trace_count"), typ=I32)
+    b.store(b.add(at, ir.Constant(I32, 1)), field("trace_count"))
+    with b.if_then(b.icmp_unsigned("<", at, b.load(field("trace_capacity"), typ=I32))):
+        records = b.load(field("trace"), typ=POINTER)
+        offset = b.mul(b.zext(at, I64), ir.Constant(I64, TRACE.size_bytes))
+        record = b.gep(records, [offset], source_etype=I8)
+        for name, part in {"pc": pc, "slot": slot, "exec": execution, "values": value}.items():
+            b.store(part, pointer(record, TRACE.fields[name].offset), align=4)
+    b.ret_void()
+
+
+def count_block(e: Emitter, number: int) -> None:
+    """Profile: one more run of block `number`."""
+    place = e.offset(e.field("profile"), 8 * number)
+    e.b.store(e.b.add(e.load(place, I64), e.constant(1, I64)), place)

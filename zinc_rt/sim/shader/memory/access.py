@@ -1,0 +1,271 @@
+"""Vector memory accesses of a wave: in line what hot loops do, out of line (lane_access.py) everything else.
+
+In line: every lane is active, the lanes' data lie side by side in ascending order, all inside the range this
+instruction used last, and there is nothing else to check there (PLAIN). Then one wide load or store moves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.sim.shader.checks.lane_checks import HIGH, RULES, SYNCHRONISING
+from zinc_rt.sim.shader.checks.lane_marks import first_site
+from zinc_rt.sim.shader.emit.emitter import I1, I8, I16, I32, I64, POINTER, Emitter
+from zinc_rt.sim.shader.emit.routine import FIELD_TYPES
+from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
+from zinc_rt.sim.shader.memory import lane_access
+
+OFTEN = 1 << 20
+DEVICE_SCOPE = 2
+
+
+@dataclass
+class Addresses:
+    """Lane i accesses base + low[i] (+ high[i] << 32). `base` i64, the vectors <W x i32>."""
+
+    base: ir.Value
+    low: ir.Value
+    high: ir.Value | None = None
+
+    def vector(self, e: Emitter) -> ir.Value:
+        """<W x i64>"""
+        of = e.lanes(I64)
+        whole = e.b.zext(self.low, of)
+        if self.high is not None:
+            whole = e.b.or_(whole, e.b.shl(e.b.zext(self.high, of), e.constant(32, of)))
+        return e.b.add(whole, e.splat(self.base))
+
+    def side_by_side(self, e: Emitter, size_bytes: int) -> tuple[ir.Value, ir.Value]:
+        """(i1: lane i is at lane 0's address + i * size, that address)"""
+        b = e.b
+        first = b.extract_element(self.low, e.constant(0))
+        steps = ir.Constant(e.lanes(I32), [I32(lane * size_bytes) for lane in range(e.wave)])
+        same = e.bits(b.icmp_unsigned("==", self.low, b.add(e.splat(first), steps)))
+        condition = b.icmp_unsigned("==", same, e.constant(-1, same.type))
+        room = e.constant((1 << 32) - e.wave * size_bytes)  # the low halves must not wrap around
+        condition = b.and_(condition, b.icmp_unsigned("<=", first, room))
+        va = b.zext(first, I64)
+        if self.high is not None:
+            top = b.extract_element(self.high, e.constant(0))
+            equal = e.bits(b.icmp_unsigned("==", self.high, e.splat(top)))
+            condition = b.and_(condition, b.icmp_unsigned("==", equal, e.constant(-1, equal.type)))
+            va = b.or_(va, b.shl(b.zext(top, I64), e.constant(32, I64)))
+        return condition, b.add(va, self.base)
+
+
+def get(e: Emitter, pointer: ir.Value, layout: object, name: str) -> ir.Value:
+    field = layout.fields[name]  # type: ignore[attr-defined]
+    return e.load(e.offset(pointer, field.offset), FIELD_TYPES[field.type])
+
+
+def memory_site(e: Emitter) -> ir.Value:
+    """A new MEMORY_SITE*."""
+    return e.offset(e.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
+
+
+def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
+    """i32: the number of the first of lane_checks.RULES' sites, and what is said beside it."""
+    first = first_site(e, RULES)
+    scope = e.instruction.modifier("scope")
+    synchronising = scope is not None and isinstance(scope.value, int) and scope.value >= DEVICE_SCOPE
+    return e.constant(first | flags | SYNCHRONISING * synchronising)
+
+
+def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:
+    """The frame's (addresses, data) that out-of-line accesses are called with."""
+    return e.shared("addresses", e.lanes(I64)), e.shared("data", ir.VectorType(I32, 4 * e.wave))
+
+
+def everyone(e: Emitter) -> ir.Value:
+    """i1: EXEC is all ones."""
+    bits = e.exec_bits()
+    return e.b.icmp_unsigned("==", bits, e.constant(-1, bits.type))
+
+
+def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[ir.Value, ...]:
+    """(i1: the wide access is all there is to do, VA of lane 0, VA after the last lane)"""
+    b = e.b
+    condition, first = at.side_by_side(e, size_bytes)
+    condition = b.and_(condition, everyone(e))
+    end = b.add(first, e.constant(e.wave * size_bytes, I64))
+    condition = b.and_(condition, plain(e, site, first))
+    if e.checks.full and size_bytes > 1:
+        off = b.and_(first, e.constant(min(size_bytes, 4) - 1, I64))
+        condition = b.and_(condition, b.icmp_unsigned("==", off, e.constant(0, I64)))
+    return condition, first, end
+
+
+def plain(e: Emitter, site: ir.Value, first: ir.Value) -> ir.Value:
+    """i1: a wide access at `first` stays in the site's cached range, where nothing else is to be checked."""
+    b = e.b
+    behind = b.sub(first, get(e, site, MEMORY_SITE, "plain_lo"))
+    return b.icmp_unsigned("<", behind, get(e, site, MEMORY_SITE, "room"))
+
+
+def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
+    """Level full: and the range has not been stored to by this dispatch."""
+    before, look, behind = e.b.block, e.block("stored"), e.block()
+    e.b.cbranch(condition, look, behind).set_weights([OFTEN, 1])
+    e.b.position_at_end(look)
+    where = get(e, site, MEMORY_SITE, "range")
+    unstored = e.b.icmp_unsigned("!=", get(e, where, RANGE, "stored"), e.field("serial"))
+    e.b.branch(behind)
+    e.b.position_at_end(behind)
+    result = e.b.phi(I1)
+    result.add_incoming(e.constant(0, I1), before)
+    result.add_incoming(unstored, look)
+    return result
+
+
+def touch(e: Emitter, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
+    b = e.b
+    for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
+        place = e.offset(site, MEMORY_SITE.fields[name].offset)
+        old = e.load(place, I64)
+        b.store(b.select(b.icmp_unsigned("<", old, value), value, old), place)
+
+
+def active(e: Emitter) -> ir.Value:
+    """EXEC as an i64."""
+    bits = e.exec_bits()
+    return bits if e.wave == 64 else e.b.zext(bits, I64)
+
+
+def call_lanes(
+    e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, lanes: ir.Value | None = None
+) -> None:
+    """Call an out-of-line access of `lanes` (i64, EXEC's without); a fault ends the wave."""
+    offsets, data = buffers(e)
+    e.b.store(at.low, offsets)
+    if at.high is not None:
+        e.b.store(at.high, e.offset(offsets, 4 * e.wave))
+    if lanes is None:
+        lanes = active(e)
+    rules = rule_sites(e, HIGH * (at.high is not None))
+    arguments = [e.state, e.context, site, rules, lanes, at.base, offsets, data]
+    faulted = e.b.call(helper, arguments)
+    with e.cold(faulted):
+        e.leave(Status.FAULT)
+
+
+OutOfLine = Callable[[Emitter, ir.Function, Addresses, ir.Value], None]
+"""(emitter, helper, addresses, site): how a load or store calls its helper; call_lanes"""
+
+
+def host_pointer(e: Emitter, site: ir.Value, va: ir.Value) -> ir.Value:
+    return e.b.inttoptr(e.b.add(va, get(e, site, MEMORY_SITE, "delta")), POINTER)
+
+
+LINE_BYTES, PREFETCHED_BYTES = 64, 256
+AHEAD = 2  # turns
+
+
+def prefetch(e: Emitter, host: ir.Value, size_bytes: int) -> None:
+    """Bring near what the instruction will load some turns on, if it goes through memory in steps of its size: a
+    wave's rows are many short streams, which the processor's own prefetching is slow to find."""
+    if size_bytes < PREFETCHED_BYTES:
+        return
+    of = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
+    function = e.module.globals.get("llvm.prefetch.p0") or ir.Function(e.module, of, "llvm.prefetch.p0")
+    for line in range(0, size_bytes, LINE_BYTES):
+        at = e.offset(host, AHEAD * size_bytes + line)
+        e.b.call(function, [at, I32(0), I32(3), I32(1)])
+
+
+_ELEMENT = {1: I8, 2: I16}
+
+
+def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = call_lanes) -> list[ir.Value]:
+    """Dwords <W x i32>, of 1 and 2 bytes zero-extended; anything in inactive lanes."""
+    b = e.b
+    site = memory_site(e)
+    condition, first, end = _fast(e, at, size_bytes, site)
+    if e.checks.full:
+        condition = unstored(e, site, condition)
+    fast, slow, behind = e.block("fast"), e.block("slow"), e.block()
+    b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
+    b.position_at_end(fast)
+    touch(e, site, first, end)
+    host = host_pointer(e, site, first)
+    prefetch(e, host, size_bytes * e.wave)
+    fast_end = b.block
+    b.branch(behind)
+    b.position_at_end(slow)
+    out_of_line(e, lane_access.lanes_load(e, size_bytes), at, site)
+    slow_end = b.block
+    b.branch(behind)
+    b.position_at_end(behind)
+    source = b.phi(POINTER)
+    source.add_incoming(host, fast_end)
+    source.add_incoming(buffers(e)[1], slow_end)
+    return apart(e, source, size_bytes)
+
+
+def store(
+    e: Emitter,
+    at: Addresses,
+    dwords: list[ir.Value],
+    size_bytes: int,
+    out_of_line: OutOfLine = call_lanes,
+) -> None:
+    """`dwords`: <W x i32> each; of 1 and 2 bytes the lower bits of one."""
+    b = e.b
+    value = together(e, dwords, size_bytes)
+    site = memory_site(e)
+    behind = e.block()
+    if not e.checks.full:  # there each store is looked at
+        fast, slow = e.block("fast"), e.block("slow")
+        condition, first, end = _fast(e, at, size_bytes, site)
+        b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
+        b.position_at_end(fast)
+        touch(e, site, first, end)
+        b.store(value, host_pointer(e, site, first), align=1)
+        b.branch(behind)
+        b.position_at_end(slow)
+    b.store(value, buffers(e)[1], align=1)
+    out_of_line(e, lane_access.lanes_store(e, size_bytes), at, site)
+    b.branch(behind)
+    b.position_at_end(behind)
+
+
+def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
+    """Lane-major memory to dwords <W x i32>."""
+    if size_bytes < 4:
+        narrow = e.load(source, e.lanes(_ELEMENT[size_bytes]), 1)
+        return [e.b.zext(narrow, e.lanes(I32))]
+    words = size_bytes // 4
+    whole = e.load(source, ir.VectorType(I32, words * e.wave), 1)
+    if words == 1:
+        return [whole]
+    nothing = ir.Constant(whole.type, ir.Undefined)
+    return [
+        e.b.shuffle_vector(
+            whole,
+            nothing,
+            ir.Constant(ir.VectorType(I32, e.wave), [I32(lane * words + word) for lane in range(e.wave)]),
+        )
+        for word in range(words)
+    ]
+
+
+def together(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:
+    """Dwords <W x i32> to one vector, lane after lane."""
+    if size_bytes < 4:
+        return e.b.trunc(dwords[0], e.lanes(_ELEMENT[size_bytes]))
+    words = size_bytes // 4
+    if words == 1:
+        return dwords[0]
+    wave, b = e.wave, e.b
+    undefined = ir.Constant(dwords[0].type, ir.Undefined)
+    parts = [*dwords, *[undefined] * (4 - words if words == 3 else 0)]
+    ascending = [I32(index) for index in range(2 * wave)]
+    pairs = [
+        b.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, 2 * wave), ascending))
+        for one, other in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    low, high = pairs[0], pairs[1] if words > 2 else ir.Constant(pairs[0].type, ir.Undefined)
+    order = [I32(word * wave + lane) for lane in range(wave) for word in range(words)]
+    return b.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, len(order)), order))

@@ -1,0 +1,140 @@
+"""GLOBAL atomics. Workgroups run on several host threads, so each is a host atomic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Operand
+from zinc_rt.sim.shader.checks.lane_checks import LANES, MISALIGNED, LaneAccesses
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.emit.routine import I1, I64, Routine
+from zinc_rt.sim.shader.layout import WaveAccess
+from zinc_rt.sim.shader.memory import access
+from zinc_rt.sim.shader.memory.access import Addresses
+from zinc_rt.sim.shader.memory.atomic_operations import COMMON, OPERATIONS
+from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, global_addresses, set_loaded, stored
+
+ATOMICS: dict[str, tuple[str, int]] = {
+    **COMMON,
+    "swap_b32": ("swap", 4),
+    "swap_b64": ("swap", 8),
+    "cmpswap_b32": ("cmpswap", 4),
+    "cmpswap_b64": ("cmpswap", 8),
+}
+"""name behind "atomic_": operation, bytes"""
+_TWO = ("cmpswap",)  # new value, then what to compare with
+_RETURN = 1  # in th
+
+
+def returns(i: Instruction) -> bool:
+    hint = i.modifier("th")
+    return hint is not None and isinstance(hint.value, int) and bool(hint.value & _RETURN)
+
+
+def change(
+    e: Emitter,
+    operation: str,
+    at: Addresses,
+    data: list[ir.Value],
+    size_bytes: int,
+    lanes: ir.Value | None = None,
+) -> list[ir.Value]:
+    """The old dwords; `data` holds the second operand's behind the first's."""
+    whole = access.together(e, data, len(data) * 4)
+    e.b.store(whole, access.buffers(e)[1], align=1)
+    access.call_lanes(e, lanes_atomic(e, operation, size_bytes), at, access.memory_site(e), lanes)
+    old = access.apart(e, access.buffers(e)[1], len(data) * 4)
+    return old[: size_bytes // 4]
+
+
+def lanes_atomic(e: Emitter, operation: str, size_bytes: int) -> ir.Function:
+    name = f"zrt.atomic_{operation}{size_bytes}"
+    return e.helper(name, LANES, lambda f: _Atomic(e, f, operation, size_bytes).build())
+
+
+class _Atomic(LaneAccesses):
+    def __init__(self, e: Emitter, function: ir.Function, operation: str, size_bytes: int) -> None:
+        super().__init__(e, function, size_bytes, WaveAccess.ATOMIC)
+        self.operation = operation
+        self.stride = size_bytes * (2 if operation in _TWO else 1)
+
+    def lane_data(self, lane: ir.Value) -> ir.Value:
+        return self.r.offset(self.data, self.r.b.mul(lane, I64(self.stride)))
+
+    def build(self) -> None:
+        with self.r.when(self.r.equal(self.exec, 0)):
+            self.r.b.ret(I1(0))
+        self.each(self._change, None)
+        self.finish()
+
+    def _change(self, lane: ir.Value, va: ir.Value, host: ir.Value) -> None:
+        r, b, size = self.r, self.r.b, self.size_bytes
+        of = ir.IntType(8 * size)
+        data = self.lane_data(lane)
+        first = r.load(data, of, 1)
+        second = r.load(r.offset(data, size), of, 1) if self.operation in _TWO else of(0)
+        old = r.local(of)
+        aligned = r.equal(b.and_(va, I64(size - 1)), 0)
+        with b.if_else(aligned, likely=True) as (yes, no):
+            with yes:
+                _exchange(r, self.operation, host, first, second, old)
+            with no:  # a fault on hardware
+                if self.checks.fast:
+                    self.marks.mark(MISALIGNED, lane, va)
+                b.store(of(0), old)
+        b.store(r.load(old, of), data, align=1)
+
+
+def _exchange(
+    r: Routine, operation: str, host: ir.Value, first: ir.Value, second: ir.Value, old: ir.Value
+) -> None:
+    """Until nobody came between: the old value goes to `old`."""
+    b = r.b
+    of = first.type
+    size = of.width // 8
+    turn, done = r.block("turn"), r.block("done")
+    start = b.load_atomic(host, "monotonic", size, typ=of)
+    before = b.block
+    b.branch(turn)
+    b.position_at_end(turn)
+    seen = b.phi(of)
+    seen.add_incoming(start, before)
+    new = OPERATIONS[operation](r, seen, first, second)
+    pair = b.cmpxchg(host, seen, new, "acq_rel", "acquire")
+    found = b.extract_value(pair, 0)
+    seen.add_incoming(found, b.block)
+    b.cbranch(b.extract_value(pair, 1), done, turn)
+    b.position_at_end(done)
+    b.store(seen, old)
+
+
+def emit(
+    e: Emitter,
+    i: Instruction,
+    *,
+    addresses: Callable[[Emitter, Instruction, list[Operand]], Addresses],
+    operation: str,
+    size_bytes: int,
+) -> None:
+    """`addresses` takes the operands but the destination."""
+    check_modifiers(i)
+    operands = list(i.operands)
+    destination = operands.pop(0) if returns(i) else None
+    count = 2 if operation in _TWO else 1
+    at = addresses(e, i, operands)
+    old = change(e, operation, at, stored(e, operands[1], size_bytes * count, False), size_bytes)
+    if destination is not None:
+        set_loaded(e, destination, old, size_bytes, False, None)
+
+
+def _global(e: Emitter, i: Instruction, operands: list[Operand]) -> Addresses:
+    return global_addresses(e, i, operands[0], operands[2])
+
+
+EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+    f"global_atomic_{name}": partial(emit, addresses=_global, operation=operation, size_bytes=size)
+    for name, (operation, size) in ATOMICS.items()
+}

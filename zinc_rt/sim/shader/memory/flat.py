@@ -1,0 +1,114 @@
+"""FLAT: addresses that may be global memory, LDS or scratch, lane by lane: their upper half says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Operand
+from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter
+from zinc_rt.sim.shader.layout import WaveAccess
+from zinc_rt.sim.shader.memory import access, atomics, lds, lds_access, lds_atomics, scratch, scratch_access
+from zinc_rt.sim.shader.memory.access import Addresses
+from zinc_rt.sim.shader.memory.loads_stores import (
+    LOADS,
+    STORES,
+    check_modifiers,
+    global_addresses,
+    loader,
+    offset,
+    set_loaded,
+    stored,
+    storer,
+)
+
+
+def _bits(e: Emitter, mask: ir.Value) -> ir.Value:
+    bits = e.bits(mask)
+    return bits if e.wave == 64 else e.b.zext(bits, I64)
+
+
+def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """i64 lane masks within EXEC: global, LDS, scratch. The base address decides, before the offset is added."""
+    b = e.b
+    assert at.high is not None
+    found = []
+    for name in ("shared_base", "private_base"):
+        top = b.trunc(b.lshr(e.field(name), e.constant(32, I64)), I32)
+        mask = _bits(e, b.icmp_unsigned("==", at.high, e.splat(top)))
+        found.append(b.and_(mask, access.active(e)))
+    elsewhere = b.and_(access.active(e), b.not_(b.or_(found[0], found[1])))
+    return elsewhere, found[0], found[1]
+
+
+def _low(e: Emitter, i: Instruction, at: Addresses) -> ir.Value:
+    """<W x i32>: the offset in the aperture."""
+    return e.b.add(at.low, e.constant(offset(i), at.low.type))
+
+
+def _some(e: Emitter, lanes: ir.Value) -> ir.Value:
+    return e.b.icmp_unsigned("!=", lanes, e.constant(0, I64))
+
+
+def _out_of_line(
+    e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, *, size_bytes: int, stores: bool
+) -> None:
+    """Each aperture's lanes by its own helper; all use the same data."""
+    elsewhere, shared, private = _apertures(e, at)
+    low = _low(e, e.instruction, at)
+    access.call_lanes(e, helper, at, site, elsewhere)
+    with e.cold(_some(e, shared)):
+        make = lds_access.lds_store if stores else lds_access.lds_load
+        lds.call_lanes(e, make(e, size_bytes), e.b.zext(low, e.lanes(I64)), shared)
+    with e.cold(_some(e, private)):
+        build = scratch_access.scratch_store if stores else scratch_access.scratch_load
+        scratch.call_lanes(e, build(e, size_bytes), low, private)
+
+
+def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
+    at = global_addresses(e, i, i.operands[1], None)
+    return access.load(e, at, size_bytes, partial(_out_of_line, size_bytes=size_bytes, stores=False))
+
+
+def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) -> None:
+    at = global_addresses(e, i, i.operands[0], None)
+    access.store(e, at, dwords, size_bytes, partial(_out_of_line, size_bytes=size_bytes, stores=True))
+
+
+def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> None:
+    check_modifiers(i)
+    b = e.b
+    operands: list[Operand] = list(i.operands)
+    destination = operands.pop(0) if atomics.returns(i) else None
+    words = size_bytes // 4
+    data = stored(e, operands[1], size_bytes * (2 if operation == "cmpswap" else 1), False)
+    at = global_addresses(e, i, operands[0], None)
+    elsewhere, shared, private = _apertures(e, at)
+    with e.cold(_some(e, private)):
+        e.fault(b.trunc(private, e.mask_bits), at.vector(e), WaveAccess.ATOMIC)
+    result = [e.shared(f"old {at_}", e.lanes(I32)) for at_ in range(words)]
+    old = atomics.change(e, operation, at, data, size_bytes, elsewhere)
+    for place, value in zip(result, old, strict=True):
+        b.store(value, place)
+    with e.cold(_some(e, shared)):
+        low = _low(e, i, at)
+        mine = lds_atomics.change_lanes(e, operation, low, data[:words], data[words:], size_bytes, shared)
+        lanes = shared if e.wave == 64 else b.trunc(shared, I32)
+        chosen = b.bitcast(lanes, e.lanes(ir.IntType(1)))
+        for place, value in zip(result, mine, strict=True):
+            b.store(b.select(chosen, value, e.load(place, e.lanes(I32))), place)
+    if destination is not None:
+        loaded = [e.load(place, e.lanes(I32)) for place in result]
+        set_loaded(e, destination, loaded, size_bytes, False, None)
+
+
+EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+    **{f"flat_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
+    **{f"flat_store_{name}": storer(_store, *row) for name, row in STORES.items()},
+    **{
+        f"flat_atomic_{name}": partial(_atomic, operation=operation, size_bytes=size)
+        for name, (operation, size) in atomics.ATOMICS.items()
+    },
+}

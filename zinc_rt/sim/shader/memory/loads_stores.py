@@ -1,0 +1,169 @@
+"""GLOBAL: loads and stores of global memory, and the cache operations that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Operand
+from zinc_rt.sim.shader.emit.emitter import I8, I16, I32, I64, Emitter, NotSimulated
+from zinc_rt.sim.shader.memory import access
+from zinc_rt.sim.shader.memory.access import Addresses
+
+Load = Callable[[Emitter, Instruction, int], list[ir.Value]]
+"""(emitter, instruction, bytes a lane) -> its dwords, 1 and 2 bytes zero-extended"""
+Store = Callable[[Emitter, Instruction, list[ir.Value], int], None]
+
+# name without its "load_": bytes, whether the sign is extended, the half that is written (None: whole dwords)
+LOADS: dict[str, tuple[int, bool, int | None]] = {
+    "u8": (1, False, None),
+    "i8": (1, True, None),
+    "u16": (2, False, None),
+    "i16": (2, True, None),
+    "b32": (4, False, None),
+    "b64": (8, False, None),
+    "b96": (12, False, None),
+    "b128": (16, False, None),
+    "d16_u8": (1, False, 0),
+    "d16_i8": (1, True, 0),
+    "d16_b16": (2, False, 0),
+    "d16_hi_u8": (1, False, 1),
+    "d16_hi_i8": (1, True, 1),
+    "d16_hi_b16": (2, False, 1),
+}
+# name without its "store_": bytes, whether they are in the upper half
+STORES: dict[str, tuple[int, bool]] = {
+    "b8": (1, False),
+    "b16": (2, False),
+    "b32": (4, False),
+    "b64": (8, False),
+    "b96": (12, False),
+    "b128": (16, False),
+    "d16_hi_b8": (1, True),
+    "d16_hi_b16": (2, True),
+}
+
+
+def set_loaded(
+    e: Emitter, operand: Operand, dwords: list[ir.Value], size_bytes: int, signed: bool, half: int | None
+) -> None:
+    """The loaded data to their registers."""
+    if half is not None:
+        narrow = e.b.trunc(dwords[0], e.lanes(I16 if size_bytes == 2 else I8))
+        if size_bytes == 1:
+            narrow = e.b.sext(narrow, e.lanes(I16)) if signed else e.b.zext(narrow, e.lanes(I16))
+        e.set_vector(replace(operand, half=half), narrow)
+        return
+    if signed:
+        narrow = e.b.trunc(dwords[0], e.lanes(ir.IntType(8 * size_bytes)))
+        dwords = [e.b.sext(narrow, e.lanes(I32))]
+    for at, dword in enumerate(dwords):
+        e.write_vgpr(operand.index + at, dword)
+
+
+def stored(e: Emitter, operand: Operand, size_bytes: int, upper: bool) -> list[ir.Value]:
+    """The dwords to be stored."""
+    dwords = [e.read_vgpr(operand.index + at) for at in range(max(1, size_bytes // 4))]
+    return [e.b.lshr(dwords[0], e.constant(16, dwords[0].type))] if upper else dwords
+
+
+def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> Callable[[Emitter, Instruction], None]:
+    def emit(e: Emitter, i: Instruction) -> None:
+        check_modifiers(i)
+        dwords = load(e, i, size_bytes)
+        if scope(i) >= access.DEVICE_SCOPE:
+            e.b.fence("acquire")
+        set_loaded(e, i.operands[0], dwords, size_bytes, signed, half)
+
+    return emit
+
+
+def storer(store: Store, size_bytes: int, upper: bool, data: int = 1) -> Callable[[Emitter, Instruction], None]:
+    """`data`: which operand is stored."""
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        check_modifiers(i)
+        dwords = stored(e, i.operands[data], size_bytes, upper)
+        if scope(i) >= access.DEVICE_SCOPE:
+            e.b.fence("release")
+        store(e, i, dwords, size_bytes)
+
+    return emit
+
+
+def check_modifiers(i: Instruction) -> None:
+    for name in ("scale_offset", "nv", "tfe"):
+        if i.modifier(name):
+            raise NotSimulated(f"has {name}")
+
+
+def scope(i: Instruction) -> int:
+    found = i.modifier("scope")
+    return int(found.value) if found and isinstance(found.value, int) else 0
+
+
+def offset(i: Instruction) -> int:
+    found = i.modifier("offset")
+    return int(found.value) if found and isinstance(found.value, int) else 0
+
+
+def global_addresses(e: Emitter, i: Instruction, vector: Operand, scalar: Operand | None) -> Addresses:
+    """Of the 64-bit form, or of a scalar base with unsigned 32-bit offsets."""
+    moved = e.constant(offset(i), I64)
+    if scalar is None or scalar.text == "off":
+        return Addresses(moved, e.read_vgpr(vector.index), e.read_vgpr(vector.index + 1))
+    return Addresses(e.b.add(e.scalar(scalar, 64), moved), e.read_vgpr(vector.index))
+
+
+def _addtid(e: Emitter, i: Instruction) -> Addresses:
+    base = e.constant(0, I64) if i.operands[-1].text == "off" else e.scalar(i.operands[-1], 64)
+    steps = ir.Constant(e.lanes(I32), [I32(4 * lane) for lane in range(e.wave)])
+    return Addresses(e.b.add(base, e.constant(offset(i), I64)), steps)
+
+
+def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
+    _, vector, scalar = i.operands
+    return access.load(e, global_addresses(e, i, vector, scalar), size_bytes)
+
+
+def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) -> None:
+    access.store(e, global_addresses(e, i, i.operands[0], i.operands[2]), dwords, size_bytes)
+
+
+def _load_addtid(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
+    return access.load(e, _addtid(e, i), size_bytes)
+
+
+def _store_addtid(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) -> None:
+    access.store(e, _addtid(e, i), dwords, size_bytes)
+
+
+def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
+    if e.checks.full and i.mnemonic == "global_inv" and scope(i) >= access.DEVICE_SCOPE:
+        e.set_state_field("acquired", 1)
+    e.b.fence(ordering)
+
+
+def _refused(e: Emitter, i: Instruction) -> None:
+    del e
+    raise NotSimulated(f"is {i.mnemonic}, which is not built")
+
+
+REFUSED = (
+    "global_load_block", "global_store_block", "global_atomic_ordered_add_b64", "scratch_load_block",
+    "scratch_store_block",
+)  # fmt: skip
+
+EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+    **{f"global_load_{name}": loader(_load, *row) for name, row in LOADS.items()},
+    **{f"global_store_{name}": storer(_store, *row) for name, row in STORES.items()},
+    "global_load_addtid_b32": loader(_load_addtid, 4, False, None),
+    "global_store_addtid_b32": storer(_store_addtid, 4, False, data=0),
+    "global_inv": partial(_fence, ordering="acquire"),
+    "global_wb": partial(_fence, ordering="release"),
+    "global_wbinv": partial(_fence, ordering="acq_rel"),
+    **dict.fromkeys(REFUSED, _refused),
+}

@@ -1,0 +1,143 @@
+"""SMEM: scalar loads, plain and through a buffer resource; prefetches and cache operations (nothing to do)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction, Kind
+from zinc_rt.sim.shader.emit.emitter import I32, I64, POINTER, Emitter
+from zinc_rt.sim.shader.layout import Status
+from zinc_rt.sim.shader.memory import access, lane_access
+from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, offset
+
+# name behind the underscore: bytes, whether the sign is extended
+_LOADS: dict[str, tuple[int, bool]] = {
+    "u8": (1, False),
+    "i8": (1, True),
+    "u16": (2, False),
+    "i16": (2, True),
+    "b32": (4, False),
+    "b64": (8, False),
+    "b96": (12, False),
+    "b128": (16, False),
+    "b256": (32, False),
+    "b512": (64, False),
+}
+
+
+def _moved(e: Emitter, i: Instruction) -> ir.Value:
+    """i64: the immediate offset (signed) and the register's (unsigned)."""
+    last = i.operands[-1]
+    if last.kind is Kind.IMMEDIATE:
+        return e.constant(int(last.value or 0), I64)
+    return e.b.add(e.b.zext(e.scalar(last), I64), e.constant(offset(i), I64))
+
+
+def _aligned(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
+    """Without the low address bits, which the hardware ignores; that they are set is a finding."""
+    low = min(size_bytes, 4) - 1
+    if not low:
+        return va
+    bits = e.b.and_(va, e.constant(low, va.type))
+    if e.checks.fast:
+        wrong = e.b.icmp_unsigned("!=", bits, e.constant(0, va.type))
+        e.report_if("misaligned", wrong, f"the lowest {low.bit_length()} address bits are ignored")
+    return e.b.and_(va, e.constant(~low, va.type))
+
+
+def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
+    """An integer of `size_bytes` at an aligned VA."""
+    b = e.b
+    site = access.memory_site(e)
+    end = b.add(va, e.constant(size_bytes, I64))
+    condition = access.plain(e, site, va)
+    if e.checks.full:
+        condition = access.unstored(e, site, condition)
+    fast, slow, behind = e.block("fast"), e.block("slow"), e.block()
+    b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
+    b.position_at_end(fast)
+    access.touch(e, site, va, end)
+    host = access.host_pointer(e, site, va)
+    fast_end = b.block
+    b.branch(behind)
+    b.position_at_end(slow)
+    each = min(size_bytes, 4)
+    count = size_bytes // each
+    offsets, data = access.buffers(e)
+    for at in range(count):
+        b.store(e.constant(at * each), e.offset(offsets, 4 * at))
+    helper = lane_access.scalar_load(e, each)
+    lanes = e.constant((1 << count) - 1, I64)
+    faulted = b.call(helper, [e.state, e.context, site, access.rule_sites(e), lanes, va, offsets, data])
+    with e.cold(faulted):
+        e.leave(Status.FAULT)
+    slow_end = b.block
+    b.branch(behind)
+    b.position_at_end(behind)
+    source = b.phi(POINTER)
+    source.add_incoming(host, fast_end)
+    source.add_incoming(data, slow_end)
+    return e.load(source, ir.IntType(8 * size_bytes), each)
+
+
+def _set(e: Emitter, i: Instruction, value: ir.Value, signed: bool) -> None:
+    if value.type.width < 32:
+        value = e.b.sext(value, I32) if signed else e.b.zext(value, I32)
+    e.set_scalar(i.operands[0], value)
+
+
+def _load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -> None:
+    check_modifiers(i)
+    va = e.b.add(e.scalar(i.operands[1], 64), _moved(e, i))
+    _set(e, i, _read(e, _aligned(e, va, size_bytes), size_bytes), signed)
+
+
+def _buffer_load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -> None:
+    """Dwords beyond the resource's end are 0."""
+    check_modifiers(i)
+    b = e.b
+    resource = e.scalar(i.operands[1], 128)
+    base = b.and_(b.trunc(resource, I64), e.constant((1 << 48) - 1, I64))
+    stride = b.and_(b.trunc(b.lshr(resource, e.constant(48, resource.type)), I64), e.constant(0x3FFF, I64))
+    records = b.zext(b.trunc(b.lshr(resource, e.constant(64, resource.type)), I32), I64)
+    plain_buffer = b.icmp_unsigned("==", stride, e.constant(0, I64))
+    limit = b.select(plain_buffer, records, b.mul(records, stride))
+    start = _aligned(e, _moved(e, i), size_bytes)
+    each = min(size_bytes, 4)
+    of = ir.IntType(8 * size_bytes)
+    slot = e.shared("resource data", ir.IntType(512))
+    whole = b.icmp_unsigned("<=", b.add(start, e.constant(size_bytes, I64)), limit)
+    with b.if_else(whole) as (inside, partly):
+        with inside:
+            b.store(_read(e, b.add(base, start), size_bytes), slot)
+        with partly:
+            for at in range(size_bytes // each):
+                place = e.offset(slot, at * each)
+                b.store(e.constant(0, ir.IntType(8 * each)), place)
+                moved = b.add(start, e.constant(at * each, I64))
+                fits = b.icmp_unsigned("<=", b.add(moved, e.constant(each, I64)), limit)
+                with b.if_then(fits):
+                    b.store(_read(e, b.add(base, moved), each), place)
+    _set(e, i, e.load(slot, of, each), signed)
+
+
+def _nothing(e: Emitter, i: Instruction) -> None:
+    """A hint, or caches that are not there."""
+
+
+_NOTHING = (
+    "s_prefetch_data", "s_prefetch_data_pc_rel", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
+    "s_buffer_prefetch_data", "s_dcache_inv",
+)  # fmt: skip
+
+EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {
+    **{f"s_load_{n}": partial(_load, size_bytes=size, signed=signed) for n, (size, signed) in _LOADS.items()},
+    **{
+        f"s_buffer_load_{n}": partial(_buffer_load, size_bytes=size, signed=signed)
+        for n, (size, signed) in _LOADS.items()
+    },
+    **dict.fromkeys(_NOTHING, _nothing),
+}

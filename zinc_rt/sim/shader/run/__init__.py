@@ -1,0 +1,1 @@
+"""Compiled kernels at work: launches, workgroups, threads, and the engine that the command processor calls."""

@@ -1,0 +1,99 @@
+"""LLVM IR to machine code of this host, and machine code into this process."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+
+PASSES_LEVEL = 1  # LLVM's -O1: measured, level 2 gives the same code for twice the time
+CODE_LEVEL = 1  # of code generation: the same code as 2, a tenth sooner
+MAX_INLINED = 225  # LLVM's own limit: helpers are cold and marked so
+
+
+@dataclass(frozen=True, slots=True)
+class HostCpu:
+    """What object code depends on."""
+
+    cpu: str
+    features: str
+    version: str  # of LLVM and its binding
+
+
+@functools.cache
+def host_cpu() -> HostCpu:
+    _initialise()
+    features = llvm.get_host_cpu_features().flatten()
+    return HostCpu(llvm.get_host_cpu_name(), features, f"{llvm.llvm_version_info} {llvmlite.__version__}")
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+
+
+def machine() -> Any:
+    """A TargetMachine for this host; one a use, as LLVM's takes part in the compilation."""
+    about = host_cpu()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=about.cpu, features=about.features, opt=CODE_LEVEL, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+def compile_ir(text: str, level: int = PASSES_LEVEL) -> bytes:
+    """An object file with the module's functions. RuntimeError: the IR is not valid."""
+    module, target = optimised(text, level)
+    return bytes(target.emit_object(module))
+
+
+def assembly(text: str, level: int = PASSES_LEVEL) -> str:
+    """What the compiler made of it, to look at."""
+    module, target = optimised(text, level)
+    return str(target.emit_assembly(module))
+
+
+def optimised(text: str, level: int = PASSES_LEVEL) -> tuple[Any, Any]:
+    """The module after LLVM's passes, and the target machine it was optimised for."""
+    target = machine()
+    module = llvm.parse_assembly(text)
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(target.target_data)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    options.inlining_threshold = MAX_INLINED
+    builder = llvm.create_pass_builder(target, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, target
+
+
+class Loaded:
+    """Functions of an object file, callable for as long as this object lives. `at[name]` is an address."""
+
+    def __init__(self, code: bytes, names: Sequence[str]) -> None:
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name in names:
+            builder.export_symbol(name)
+        with _lock:
+            self._library = builder.link(_linker(), f"shader{next(_numbers)}")
+        self.at = {name: int(self._library[name]) for name in names}
+
+
+_lock = threading.Lock()
+_numbers = itertools.count()
+
+
+@functools.cache
+def _linker() -> Any:
+    return llvm.create_lljit_compiler(machine())

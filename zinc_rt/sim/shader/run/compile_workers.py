@@ -1,0 +1,48 @@
+"""Compiling many kernels on all cores: LLVM's binding holds one lock a process, so each core has a process.
+
+python -m zinc_rt.sim.shader.run.compile_workers < pickled (cache folder, [KernelVariant, …])
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, KernelVariant, compiled
+
+
+def prepare(kernels: CompiledKernels, variants: Sequence[KernelVariant], processes: int | None = None) -> int:
+    """Compile what neither this process nor the disk has, into the disk's cache. How many were compiled.
+
+    A worker that fails is no error: what it leaves out is compiled when it is first run.
+    """
+    missing = [each for each in dict.fromkeys(variants) if not kernels.has(each)]
+    missing.sort(key=lambda each: len(each.code), reverse=True)
+    count = min(processes or len(os.sched_getaffinity(0)), len(missing))
+    started = []
+    for number in range(count):
+        worker = subprocess.Popen(
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert worker.stdin is not None
+        with worker.stdin as pipe:
+            pickle.dump((kernels.cache, missing[number::count]), pipe)
+        started.append(worker)
+    for worker in started:
+        worker.wait()
+    return len(missing)
+
+
+def main() -> None:
+    cache, variants = pickle.load(sys.stdin.buffer)
+    assert isinstance(cache, ObjectCache)
+    for each in variants:
+        cache.store(each.key(), compiled(each))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,370 @@
+"""The shader engine of a simulated gfx12 device: sim.shader_engine.ShaderEngine by compiled waves."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary, ref
+
+from zinc_rt.isa import target_of
+from zinc_rt.kmd.driver import KernelToCompile
+from zinc_rt.sim.facts import DEFAULT, Behaviour
+from zinc_rt.sim.interfaces import AddressSpace, DevicePageFault, Fault
+from zinc_rt.sim.memory.vm import GpuVm
+from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
+from zinc_rt.sim.shader.checks.static_lint import static_findings
+from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
+from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.memory.ranges import RangeCache, RangeTable
+from zinc_rt.sim.shader.run.compile_workers import prepare
+from zinc_rt.sim.shader.run.crash import CrashRecord
+from zinc_rt.sim.shader.run.group_runner import Stop
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, KernelVariant, variant_for
+from zinc_rt.sim.shader.run.launch import LaunchSetup, Refused, setup_of_dispatch, setup_of_registers
+from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
+from zinc_rt.sim.shader.run.profile import KernelCounters
+from zinc_rt.sim.shader.translate.fetched_code import KnownCode, fetched
+from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
+from zinc_rt.sim.stores import StoreSeen
+from zinc_rt.sim.tables.registers import (
+    PGM_RSRC1,
+    PGM_RSRC2,
+    PGM_RSRC3,
+    SCRATCH_BASE_HI,
+    SCRATCH_BASE_LO,
+    TMPRING_SIZE,
+    USER_DATA_0,
+    USER_DATA_COUNT,
+)
+
+SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
+STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
+RUNS_KEPT = 1024  # launches whose memory stays set up
+HITS_KEPT = 1 << 14  # of one address space, since `set_watchpoint`
+SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
+_USER_DATA = tuple(USER_DATA_0 + index for index in range(USER_DATA_COUNT))
+_SavePages = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
+_REGISTERS = (
+    PGM_RSRC1, PGM_RSRC2, PGM_RSRC3, TMPRING_SIZE,
+    SCRATCH_BASE_LO, SCRATCH_BASE_HI,
+)  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    run: LaunchRun
+    key: Hashable
+    table: RangeTable
+    dead: bool = False  # a wave stopped for good: the queue never goes on
+
+
+class _Memory:
+    """Of one address space. Holds it by what the callback needs only: the engine is told when it is gone."""
+
+    def __init__(self, vm: GpuVm, *, bounds: bool, races: bool) -> None:
+        self.codes: dict[int, bytes] = {}  # program VA: what stood there last
+        self.ranges = RangeCache(vm, bounds=bounds, races=races)
+        reference = ref(vm)
+
+        def save(va: int, size_bytes: int) -> None:
+            vm = reference()
+            span = vm.span_at(va) if vm is not None else None
+            if span is not None:
+                span.bo.gpu_writes(span.offset + va - span.start, size_bytes)
+
+        self._callback = _SavePages(save)
+        self.save_pages = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+
+class GfxEngine:
+    """`level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None for all cores of this process.
+
+    `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` asks
+    whether the injected crash is due; `record` is what survives a real one.
+    """
+
+    def __init__(
+        self,
+        *,
+        level: str = "fast",
+        perturb: int = 0,
+        threads: int | None = None,
+        profile: bool = False,
+        kernels: CompiledKernels | None = None,
+        behaviour: Behaviour = DEFAULT,
+        processors: Sequence[int] = (0,),
+        crashes: Callable[[], bool] = lambda: False,
+        record: CrashRecord | None = None,
+    ) -> None:
+        self.checks = Checks(
+            level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
+        )
+        self._behaviour, self._processors = behaviour, tuple(processors)
+        self.kernels = CompiledKernels() if kernels is None else kernels
+        self._seed = perturb
+        self._wave_threads = WaveThreads(threads or len(os.sched_getaffinity(0)))
+        self._crashes, self._record = crashes, record
+        self._under_way: dict[Dispatch, _UnderWay] = {}
+        self._idle: dict[Hashable, list[LaunchRun]] = {}
+        self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
+        self._counters: dict[bytes, KernelCounters] = {}
+        self._known = KnownCode()
+        self._times_reported: dict[tuple[bytes, int], int] = {}
+        self._linted: set[KernelVariant] = set()
+        self._serials = itertools.count(1)
+        self._watchpoints: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
+        self._watchpoint_hits: WeakKeyDictionary[AddressSpace, list[StoreSeen]] = WeakKeyDictionary()
+
+    # --- sim.shader_engine.ShaderEngine ---
+
+    def run(self, dispatch: Dispatch) -> Accesses | None:
+        under_way = self._under_way.get(dispatch)
+        if under_way is None:
+            try:
+                under_way = self._begin(dispatch)
+            except Refused as refused:
+                dispatch.report(refused.rule, f"{dispatch.label}: {refused}")
+                return NOTHING
+            self._under_way[dispatch] = under_way
+        elif not under_way.dead:
+            under_way.table = self._memory(dispatch.space).ranges.table()
+            under_way.run.use_table(under_way.table)
+        if under_way.dead:
+            time.sleep(STOPPED_SECONDS)
+            return None
+        run = under_way.run
+        if self._record is not None:
+            self._record.before(dispatch, run.kernel, self.checks)
+        if self._crashes():
+            self._crash()
+        started = time.perf_counter()
+        stop = run.advance(SLICE_SECONDS)
+        counters = self._counters[run.kernel.variant.code]
+        counters.seconds += time.perf_counter() - started
+        if self._record is not None:
+            self._record.after()
+        if stop is Stop.FUEL:
+            return None
+        self._report_findings(dispatch, run, stop)
+        if run.watchpoint is not None:
+            self._keep_watchpoint_hits(dispatch, run, run.watchpoint)
+        accesses = run.accesses()
+        under_way.table.refresh(accesses.writes + accesses.atomics)
+        fault = run.fault() if stop is Stop.FAULT else None
+        if stop is Stop.DONE or fault is not None:
+            counters.dispatches += 1
+            counters.waves += run.launch.group_count * run.launch.waves_per_group
+            if self.checks.profile:
+                counters.instructions, counters.bytes = (
+                    have + more
+                    for have, more in zip((counters.instructions, counters.bytes), run.counted(), strict=True)
+                )
+            self._finish(dispatch, under_way)
+        if fault is not None:
+            raise self._reported_fault(dispatch, run, fault)
+        if stop is not Stop.DONE:
+            under_way.dead = True
+            return None
+        return accesses
+
+    def abandon(self, dispatch: Dispatch) -> None:
+        under_way = self._under_way.get(dispatch)
+        if under_way is not None:
+            self._finish(dispatch, under_way)
+
+    # --- beside it ---
+
+    def prepare(self, launches: Iterable[tuple[bytes, LaunchSetup]]) -> None:
+        """Compile kernels, on all cores, before they are dispatched."""
+        prepare(self.kernels, [variant_for(launch, code, self.checks) for code, launch in launches])
+
+    def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
+        launches = []
+        for each in kernels:
+            target = target_of("gfx1201", wave=32 if each.wave32 else 64)
+            with suppress(Refused, Fault):  # the dispatch will say so
+                launch = setup_of_registers(each.rsrc1, each.rsrc2, each.threads, wave32=each.wave32)
+                code = fetched(space, each.program_va, target, self._known)
+                self._memory(space).codes[each.program_va] = code
+                launches.append((code, launch))
+        self.prepare(launches)
+
+    def set_watchpoint(self, space: AddressSpace, va: int, size_bytes: int) -> None:
+        """From the next dispatch on `watchpoint_hits` says who stored to these bytes; size 0 ends that."""
+        self._watchpoints.pop(space, None)
+        self._watchpoint_hits.pop(space, None)
+        if size_bytes:
+            self._watchpoints[space] = va, size_bytes
+
+    def watchpoint_hits(self, space: AddressSpace) -> list[StoreSeen]:
+        """Since `set_watchpoint`, dispatch after dispatch; at most HITS_KEPT."""
+        return list(self._watchpoint_hits.get(space, ()))
+
+    def profile(self) -> list[KernelCounters]:
+        """Of every kernel that ran, the longest first."""
+        return sorted(self._counters.values(), key=lambda one: -one.seconds)
+
+    # --- details ---
+
+    def _crash(self) -> None:
+        """As compiled code that goes wrong would, where the process is the device's own."""
+        if self._record is None:
+            raise RuntimeError("compiled shader code crashed (injected)")
+        ctypes.string_at(0)
+
+    def _begin(self, dispatch: Dispatch) -> _UnderWay:
+        code = self._code(dispatch)
+        registers = dispatch.registers
+        key = (
+            code, dispatch.groups, dispatch.start, dispatch.group_threads, dispatch.last_threads, dispatch.wave32,
+            *[registers.get(each, 0) for each in _REGISTERS], dispatch.queue.extra.get("cu_mask", 0),
+        )  # fmt: skip
+        idle = self._idle.get(key)
+        run = idle.pop() if idle else self._made(dispatch, code)
+        memory = self._memory(dispatch.space)
+        table = memory.ranges.table()
+        watched = self._watchpoints.get(dispatch.space)
+        run.watchpoint = None if watched is None else StoreWatchpoint(*watched)
+        count = registers.get(PGM_RSRC2, 0) >> 1 & 0x1F
+        user_data = [registers.get(each, 0) for each in _USER_DATA[:count]]
+        run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages, user_data)
+        return _UnderWay(run, key, table)
+
+    def _made(self, dispatch: Dispatch, code: bytes) -> LaunchRun:
+        launch = replace(
+            setup_of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
+        )
+        kernel = self.kernels.of(variant_for(launch, code, self.checks))
+        name = dispatch.space.describe(dispatch.program_va)
+        if code not in self._counters:
+            self._counters[code] = KernelCounters(name)
+        if self.checks.fast and kernel.variant not in self._linted:
+            self._linted.add(kernel.variant)
+            for finding in static_findings(code, name, launch, self.kernels.cache):
+                self._report(dispatch, code, finding)
+        return LaunchRun(kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed)
+
+    def _ids_enabled(self, dispatch: Dispatch) -> tuple[int, int, int]:
+        if self._behaviour.ids_without_enables == "filled":
+            return (1, 1, 1)
+        rsrc2 = dispatch.register(PGM_RSRC2)
+        return (rsrc2 >> 7 & 1, rsrc2 >> 8 & 1, rsrc2 >> 9 & 1)
+
+    def _places(self, dispatch: Dispatch) -> tuple[int, ...]:
+        """Of the processors whose pair of bits the queue's CU mask has; all where it has none."""
+        mask = int(dispatch.queue.extra.get("cu_mask", 0))
+        chosen = tuple(each for index, each in enumerate(self._processors) if mask >> 2 * index & 3)
+        return chosen or self._processors
+
+    def _code(self, dispatch: Dispatch) -> bytes:
+        """What the instruction cache holds there, up to the last instruction that can be reached."""
+        space, va = dispatch.space, dispatch.program_va
+        codes = self._memory(space).codes
+        known = codes.get(va)
+        if known is not None:
+            try:
+                if space.fetch(va, len(known)) == known:
+                    return known
+            except Fault:
+                pass  # other code
+        wave = 32 if dispatch.wave32 else 64
+        code = codes[va] = fetched(space, va, target_of("gfx1201", wave=wave), self._known)
+        return code
+
+    def _memory(self, space: AddressSpace) -> _Memory:
+        found = self._memories.get(space)
+        if found is None:
+            assert isinstance(space, GpuVm)
+            found = self._memories[space] = _Memory(space, bounds=self.checks.fast, races=self.checks.full)
+        return found
+
+    def _finish(self, dispatch: Dispatch, under_way: _UnderWay) -> None:
+        del self._under_way[dispatch]
+        if len(self._idle) >= RUNS_KEPT and under_way.key not in self._idle:
+            del self._idle[next(iter(self._idle))]
+        under_way.run.release_memory()
+        self._idle.setdefault(under_way.key, []).append(under_way.run)
+
+    def _report_findings(self, dispatch: Dispatch, run: LaunchRun, stop: Stop) -> None:
+        records, total = run.findings()
+        if not total and stop in (Stop.DONE, Stop.FAULT):
+            return
+        texts = self._finding_text(dispatch, run.kernel, run.launch)
+        code = run.kernel.variant.code
+        for finding in texts.of_records(records, total):
+            self._report(dispatch, code, finding)
+        self._counters[code].findings += total
+        if stop is Stop.STUCK:
+            header = run.waiting_wave()
+            assert header is not None
+            site = Site(int(header["pc"]), "barrier-stuck")
+        elif stop in (Stop.ILLEGAL, Stop.HALT):
+            assert run.ended is not None
+            header = run.ended.state
+            site = run.kernel.sites[int(header["site"])]
+        else:
+            return
+        ended = texts.at(site, int(header["wave_in_group"]), int(header["group"]))
+        self._report(dispatch, code, ended, always=True)
+
+    def _reported_fault(self, dispatch: Dispatch, run: LaunchRun, fault: Fault) -> Fault:
+        """Say which instruction of which wave it was, every time: it is the last that its queue does."""
+        assert run.ended is not None
+        texts = self._finding_text(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
+        finding, kind = texts.of_fault(run.ended.state, run.ended.context, fault.why)
+        near = dispatch.space.nearby(fault.va)
+        dispatch.report(
+            finding.rule,
+            f"{dispatch.label}: {finding.sentence}",
+            place=finding.place,
+            fault=DevicePageFault(fault.va, kind, fault.why, near, dispatch.label),
+        )
+        return Fault(fault.va, fault.access, fault.why, finding.sentence)
+
+    def _keep_watchpoint_hits(self, dispatch: Dispatch, run: LaunchRun, watchpoint: StoreWatchpoint) -> None:
+        kept = self._watchpoint_hits.setdefault(dispatch.space, [])
+        variant, kernel = run.kernel.variant, dispatch.space.describe(dispatch.program_va)
+        for each in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
+            group = group_id(each.group, run.launch.groups, run.launch.start)
+            text = text_at(variant.code, each.pc, variant.wave)
+            kept.append(
+                StoreSeen(
+                    kernel, dispatch.label, text, each.pc, group, each.wave, each.lane, each.address, each.value
+                )
+            )
+
+    def _report(self, dispatch: Dispatch, code: bytes, finding: WaveFinding, *, always: bool = False) -> None:
+        """`always`: the last that the dispatch has to say, however often it was said of others."""
+        key = (code, hash((finding.pc, finding.rule)))
+        self._times_reported[key] = self._times_reported.get(key, 0) + 1
+        if always or self._times_reported[key] <= SENTENCES_OF_SITE:
+            dispatch.report(finding.rule, f"{dispatch.label}: {finding.sentence}", place=finding.place)
+
+    def _finding_text(
+        self,
+        dispatch: Dispatch,
+        kernel: CompiledKernel,
+        launch: LaunchSetup,
+        *,
+        describe: Callable[[int], str] | None = None,
+    ) -> FindingText:
+        space = dispatch.space
+        return FindingText(
+            space.describe(dispatch.program_va),
+            kernel.variant.code,
+            launch.wave,
+            kernel.sites,
+            launch.groups,
+            launch.start,
+            describe or space.describe,
+        )
+
+
+def variant_of(dispatch: Dispatch, code: bytes, checks: Checks) -> KernelVariant:
+    """What a dispatch of `code` would be compiled as. Raises Refused."""
+    return variant_for(setup_of_dispatch(dispatch), code, checks)

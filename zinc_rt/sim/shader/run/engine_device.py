@@ -1,0 +1,209 @@
+"""The shader engine without a device around it: NumPy arrays as memory, one call a launch. For tests and kernel
+authors.
+
+    device = EngineDevice(level="full")
+    out = np.zeros(32, np.uint32)
+    va = device.place(out, "out", initialised=False)
+    findings = device.run(code, user_data=(va & 0xFFFFFFFF, va >> 32))
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from zinc_rt.sim.chips import PAGE_BYTES, round_up
+from zinc_rt.sim.interfaces import CodePlace, Fault
+from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
+from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding
+from zinc_rt.sim.shader.checks.watchpoints import LaneStore, StoreWatchpoint
+from zinc_rt.sim.shader.emit.trace import TracedStep
+from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
+from zinc_rt.sim.shader.run.group_runner import Stop
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
+from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
+from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
+
+FIRST_VA = 0x2_0000_0000
+GAP_BYTES = 1 << 16  # never mapped, between two arrays
+ROUND_SECONDS = 0.1
+RUNS_KEPT = 64
+
+
+@functools.cache
+def kernels() -> CompiledKernels:
+    """What this process has compiled so far."""
+    return CompiledKernels()
+
+
+class EngineDevice:
+    """An address space of its own over NumPy arrays; no PM4, no queue.
+
+    `level`: off, fast or full. `perturb`: a seed that moves inexact instructions by up to one ULP, 0: exactly
+    rounded. `trace`: number of a wave in the launch; `traced` then shows what each of its instructions wrote in
+    the last run. `fuel`: about how many instructions each thread may run a launch before that counts as endless.
+    """
+
+    def __init__(
+        self,
+        *,
+        level: str = "full",
+        perturb: int = 0,
+        threads: int = 1,
+        fuel: int | None = None,
+        trace: int | None = None,
+    ) -> None:
+        self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None)
+        self._trace = trace
+        self.traced: list[str] = []
+        self.steps: list[TracedStep] = []  # of it, as data
+        self._watchpoint: StoreWatchpoint | None = None
+        self.watchpoint_hits: list[LaneStore] = []
+        self._seed, self._fuel = perturb, fuel
+        self._wave_threads = WaveThreads(threads if trace is None else 1)
+        self._placed: list[PlacedArray] = []
+        self._announced: list[tuple[int, int, str]] = []
+        self._table: RangeTable | None = None
+        self._next_va = FIRST_VA
+        self._codes: dict[bytes, int] = {}
+        self._serials = itertools.count(1)
+        self._runs: dict[tuple[LaunchSetup, bytes, int], LaunchRun] = {}
+
+    def place(self, array: np.ndarray, name: str = "", *, initialised: bool = True, write: bool = True) -> int:
+        """VA (64 KiB aligned) of a live view of the array's bytes; results appear in the array itself.
+
+        C-contiguous, and writable where `write`; ValueError otherwise. The device keeps the array alive.
+        """
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name or 'array'}: wanted C-contiguous memory")
+        if write and not array.flags.writeable:
+            raise ValueError(f"{name or 'array'} is read-only: place it with write=False")
+        va = self._next_va
+        self._next_va += round_up(max(array.nbytes, 1), PAGE_BYTES) + GAP_BYTES
+        self._next_va = round_up(self._next_va, GAP_BYTES)
+        written = None if initialised else InitialisedBytes(array.nbytes)
+        self._placed.append(PlacedArray(va, array, name or f"array {len(self._placed)}", write, written))
+        self._table = None
+        return va
+
+    def set_watchpoint(self, va: int, size_bytes: int) -> None:
+        """From the next run on `watchpoint_hits` says who stored to these bytes last; size 0 ends that."""
+        self._watchpoint = StoreWatchpoint(va, size_bytes) if size_bytes else None
+        self.watchpoint_hits = []
+
+    def announce(self, va: int, size_bytes: int, name: str) -> None:
+        """A suballocation, for bounds checks and messages."""
+        self._announced.append((va, va + size_bytes, name))
+        self._table = None
+
+    def describe(self, va: int) -> str:
+        for start, end, name in reversed(self._announced):
+            if start <= va < end:
+                return f"{name}+0x{va - start:x}"
+        for each in self._placed:
+            if each.va <= va < each.va + each.array.nbytes:
+                return f"{each.name}+0x{va - each.va:x}"
+            beyond = va - each.va - each.array.nbytes
+            if 0 <= beyond < GAP_BYTES:
+                return f"{beyond} bytes beyond the end of {each.name}"
+        return "unmapped"
+
+    def run(
+        self,
+        code: bytes,
+        *,
+        groups: Sequence[int] = (1, 1, 1),
+        threads: Sequence[int] = (32, 1, 1),
+        wave: int = 32,
+        user_data: Sequence[int] = (),
+        lds_bytes: int = 0,
+        scratch_bytes: int = 0,
+        vgprs: int = 256,
+        sgprs: int = 106,
+        entry: int = 0,
+        name: str = "kernel",
+    ) -> list[WaveFinding]:
+        """Run the grid to its end and say what was wrong. `scratch_bytes` are of one lane.
+
+        Raises Fault, which says where, for unmapped addresses. An instruction that the engine does not run, an
+        s_trap, and fuel that is used up are findings, and the last thing that happened.
+        """
+        sizes = _three(threads)
+        launch = LaunchSetup(
+            _three(groups), sizes, sizes, wave, tuple(int(each) & 0xFFFFFFFF for each in user_data),
+            vgprs=vgprs, sgprs=sgprs, lds_bytes=lds_bytes, scratch_bytes=scratch_bytes,
+        )  # fmt: skip
+        if not launch.group_count:
+            return []
+        program_va = self._code_va(bytes(code), name)
+        run = self._run_of(launch, code, entry)
+        if self._table is None:
+            bounds = self.checks.fast
+            self._table = of_arrays(self._placed, bounds=bounds, races=self.checks.full, announced=self._announced)
+        run.watchpoint = self._watchpoint
+        run.begin(self._table, program_va, next(self._serials))
+        stop = Stop.FUEL
+        left = self._fuel
+        while stop is Stop.FUEL and (left is None or left > 0):
+            stop = run.advance(ROUND_SECONDS, left)
+            left = None if left is None else 0
+        self._table.refresh()
+        if self._trace is not None:
+            self.traced, self.steps = run.trace(), run.steps()
+        if self._watchpoint is not None:
+            self.watchpoint_hits = self._watchpoint.hits(run.kernel.sites)
+        return self._findings_of(run, run.kernel, name, stop)
+
+    def _code_va(self, code: bytes, name: str) -> int:
+        """Where the kernel lies: it may read tables beside its code, by s_getpc_b64."""
+        if code not in self._codes:
+            self._codes[code] = self.place(np.frombuffer(code, np.uint8), f"code of {name}", write=False)
+        return self._codes[code]
+
+    def _run_of(self, launch: LaunchSetup, code: bytes, entry: int) -> LaunchRun:
+        """Set up once for launches that are repeated."""
+        key = (launch, code, entry)
+        run = self._runs.get(key)
+        if run is None:
+            kernel = kernels().of(variant_for(launch, code, self.checks, entry))
+            if len(self._runs) >= RUNS_KEPT:
+                self._runs.clear()
+            run = self._runs[key] = LaunchRun(
+                kernel, launch, self._wave_threads, mode=FLOAT_MODE, seed=self._seed, traced=self._trace or 0
+            )
+        return run
+
+    def _findings_of(self, run: LaunchRun, kernel: CompiledKernel, name: str, stop: Stop) -> list[WaveFinding]:
+        launch = run.launch
+        code = kernel.variant.code
+        texts = FindingText(name, code, launch.wave, kernel.sites, launch.groups, launch.start, self.describe)
+        found = list(texts.of_records(*run.findings()))
+        if stop in (Stop.FAULT, Stop.ILLEGAL, Stop.HALT):
+            assert run.ended is not None
+            state = run.ended.state
+            if stop is Stop.FAULT:
+                fault = run.fault()
+                told, _ = texts.of_fault(state, run.ended.context, fault.why)
+                raise Fault(fault.va, fault.access, fault.why, told.sentence)
+            site = kernel.sites[int(state["site"])]
+            found.append(texts.at(site, int(state["wave_in_group"]), int(state["group"])))
+        elif stop is Stop.STUCK:
+            found.append(_finding_of_waiting(texts, run.waiting_wave(), "barrier-stuck"))
+        elif stop is Stop.FUEL:
+            found.append(_finding_of_waiting(texts, run.waiting_wave(), "out-of-fuel"))
+        return found
+
+
+def _finding_of_waiting(texts: FindingText, header: np.void | None, rule: str) -> WaveFinding:
+    if header is None:
+        return WaveFinding(rule, f"{texts.name}: {rule}", CodePlace(texts.name, 0))
+    return texts.at(Site(int(header["pc"]), rule), int(header["wave_in_group"]), int(header["group"]))
+
+
+def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return int(x), int(y), int(z)

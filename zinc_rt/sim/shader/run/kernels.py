@@ -1,0 +1,125 @@
+"""Kernels ready to run: machine code translated, compiled and loaded, remembered in memory and on disk."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zinc_rt.object_cache import ObjectCache
+from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
+from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes
+from zinc_rt.sim.shader.translate.translation import Translation, translate
+
+
+@dataclass(frozen=True, slots=True)
+class KernelVariant:
+    """What machine code depends on. `full`: every lane of every wave exists, so EXEC is all ones at the start."""
+
+    code: bytes
+    wave: int
+    full: bool
+    checks: Checks
+    vgprs: int
+    sgprs: int
+    user_sgprs: int
+    entry: int = 0
+
+    def key(self) -> str:
+        about = host_cpu()
+        parts = [self.wave, self.full, repr(self.checks), self.vgprs, self.sgprs, self.user_sgprs, self.entry]
+        text = json.dumps([*parts, about.cpu, about.features, about.version, own_sources()])
+        return hashlib.sha256(text.encode() + b"\0" + self.code).hexdigest()
+
+
+def variant_for(launch: LaunchSetup, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
+    """The variant that a launch needs: one for all its waves."""
+    full = all(int(each["threads"][0]) % launch.wave == 0 for each in group_shapes(launch))
+    return KernelVariant(code, launch.wave, full, checks, launch.vgprs, launch.sgprs, len(launch.user_data), entry)
+
+
+@dataclass(slots=True, eq=False)
+class CompiledKernel:
+    """`address`: i32 wave(state, context). `counts`: how many memory sites and blocks the translator numbered."""
+
+    variant: KernelVariant
+    address: int
+    sites: tuple[Site, ...]
+    counts: dict[str, int]
+    keep: object = field(repr=False)
+
+
+@functools.cache
+def own_sources() -> str:
+    """Digest of the shader engine and the instruction tables: other code compiles other kernels."""
+    digest = hashlib.sha256()
+    shader = Path(__file__).parent.parent
+    for folder in (shader, shader.parent.parent / "isa"):
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in (".py", ".tsv") and file.is_file():
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def compiled(variant: KernelVariant) -> bytes:
+    """What the disk keeps of a kernel: sites and counts, then object code."""
+    made = translate(
+        variant.code,
+        wave=variant.wave,
+        full=variant.full,
+        checks=variant.checks,
+        vgprs=variant.vgprs,
+        sgprs=variant.sgprs,
+        user_sgprs=variant.user_sgprs,
+        entry=variant.entry,
+    )
+    return packed(made)
+
+
+def packed(made: Translation) -> bytes:
+    about = {
+        "sites": [[site.pc, site.rule, site.text] for site in made.sites],
+        "counts": made.counts,
+        "function": made.function,
+    }
+    head = json.dumps(about).encode()
+    return len(head).to_bytes(4, "little") + head + compile_ir(made.text)
+
+
+def loaded(variant: KernelVariant, payload: bytes) -> CompiledKernel:
+    size = int.from_bytes(payload[:4], "little")
+    about = json.loads(payload[4 : 4 + size])
+    library = Loaded(payload[4 + size :], [about["function"]])
+    sites = tuple(Site(*each) for each in about["sites"])
+    return CompiledKernel(variant, library.at[about["function"]], sites, about["counts"], library)
+
+
+class CompiledKernels:
+    """`of(variant)` is compiled at most once in this process, and once on this machine."""
+
+    def __init__(self, cache: ObjectCache | None = None) -> None:
+        self.cache = ObjectCache() if cache is None else cache
+        self._known: dict[KernelVariant, CompiledKernel] = {}
+        self.compiled = 0  # not found on disk
+
+    def of(self, variant: KernelVariant) -> CompiledKernel:
+        found = self._known.get(variant)
+        if found is None:
+            found = self._known[variant] = self._load(variant)
+        return found
+
+    def has(self, variant: KernelVariant) -> bool:
+        """Whether it needs no compiling."""
+        return variant in self._known or self.cache.path(variant.key()).exists()
+
+    def _load(self, variant: KernelVariant) -> CompiledKernel:
+        key = variant.key()
+        payload = self.cache.load(key)
+        if payload is None:
+            self.compiled += 1
+            payload = compiled(variant)
+            self.cache.store(key, payload)
+        return loaded(variant, payload)

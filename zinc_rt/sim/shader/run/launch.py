@@ -1,0 +1,176 @@
+"""From a dispatch's registers, or from plain arguments, to what the workgroup runner starts waves with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.pm4.generation import Generation
+from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_LIMIT
+from zinc_rt.sim.shader.run.group_runner import MAX_WAVES, SHAPE
+from zinc_rt.sim.shader_engine import Dispatch
+from zinc_rt.sim.tables.registers import PGM_RSRC1, PGM_RSRC2, TMPRING_SIZE
+
+FLOAT_MODE = 0xF0  # round to nearest even, denormals kept
+LDS_GRANULE_BYTES = 512  # RSRC2.LDS_SIZE counts these; the hardware allocates twice as much at a time
+LDS_LIMIT_BYTES = 65536
+VGPR_UNIT = {32: 8, 64: 4}  # RSRC1.VGPRS counts these, less one; gfx1201 allocates more (24, 12): not relied on
+USER_SGPRS = 16
+SCRATCH_UNIT_BYTES = 256
+SGPR_LIMIT = 106
+
+Triple = tuple[int, int, int]
+
+
+class Refused(Exception):
+    """The registers ask for what this engine does not simulate, or what cannot be. `rule` is the finding's."""
+
+    def __init__(self, rule: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.rule = rule
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSetup:
+    """Everything about a launch but its code and memory.
+
+    `vgprs` is what one wave has; `scratch_bytes` what one lane has.
+    """
+
+    groups: Triple
+    group_threads: Triple
+    last_threads: Triple
+    wave: int
+    user_data: tuple[int, ...] = ()
+    start: Triple = (0, 0, 0)
+    vgprs: int = VGPR_LIMIT
+    sgprs: int = SGPR_LIMIT
+    lds_bytes: int = 0
+    scratch_bytes: int = 0
+    mode: int = FLOAT_MODE
+    ids_enabled: Triple = (1, 1, 1)  # 0: that axis of the workgroup id comes out as 0
+    places: tuple[int, ...] = (0,)  # HW_ID1 of the workgroup processors that take its workgroups
+
+    @property
+    def waves_per_group(self) -> int:
+        x, y, z = self.group_threads
+        return -(-(x * y * z) // self.wave)
+
+    @property
+    def group_count(self) -> int:
+        x, y, z = self.groups
+        return x * y * z
+
+
+def setup_of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool) -> LaunchSetup:
+    """One workgroup, as far as its code depends on it. Raises Refused."""
+    wave = 32 if wave32 else 64
+    mode = rsrc1 >> 12 & 0xFF
+    _check_mode(mode)
+    vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
+    return LaunchSetup((1, 1, 1), threads, threads, wave, (0,) * (rsrc2 >> 1 & 0x1F), vgprs=vgprs, mode=mode)
+
+
+def setup_of_dispatch(dispatch: Dispatch) -> LaunchSetup:
+    """Raises Refused."""
+    if dispatch.generation is not Generation.GFX12:
+        raise Refused("not-simulated", "this engine runs gfx12 code only, no wave ran")
+    rsrc1, rsrc2 = dispatch.register(PGM_RSRC1), dispatch.register(PGM_RSRC2)
+    wave = 32 if dispatch.wave32 else 64
+    vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
+    mode = rsrc1 >> 12 & 0xFF
+    _check_mode(mode)
+    if rsrc2 >> 6 & 1:
+        raise Refused("not-simulated", "RSRC2.DYNAMIC_VGPR is set: dynamic VGPR allocation is not simulated")
+    user_sgprs = rsrc2 >> 1 & 0x1F
+    if user_sgprs > USER_SGPRS:
+        raise Refused("user-sgprs", f"RSRC2.USER_SGPR is {user_sgprs}: there are {USER_SGPRS} user data registers")
+    lds_bytes = (rsrc2 >> 15 & 0x1FF) * LDS_GRANULE_BYTES
+    if lds_bytes > LDS_LIMIT_BYTES:
+        raise Refused("lds-size", f"RSRC2.LDS_SIZE asks for {lds_bytes} bytes: a workgroup has {LDS_LIMIT_BYTES}")
+    scratch = dispatch.register(TMPRING_SIZE) if rsrc2 & 1 else 0
+    scratch_bytes = (scratch >> 12 & 0x3FFFF) * SCRATCH_UNIT_BYTES
+    if rsrc2 & 1 and not (scratch & 0xFFF and dispatch.scratch_va):
+        raise Refused(
+            "scratch-size",
+            f"RSRC2.SCRATCH_EN is set, TMPRING_SIZE is {scratch:#x}, the scratch base "
+            f"0x{dispatch.scratch_va:x}: no wave has room",
+        )
+    return LaunchSetup(
+        dispatch.groups,
+        dispatch.group_threads,
+        dispatch.last_threads,
+        wave,
+        dispatch.user_data[:user_sgprs],
+        dispatch.start,
+        vgprs,
+        SGPR_LIMIT,
+        lds_bytes,
+        scratch_bytes // wave,
+        mode,
+    )
+
+
+def _check_mode(mode: int) -> None:
+    if mode == FLOAT_MODE:
+        return
+    if mode >> 4 & 3 != 3:
+        raise Refused(
+            "not-simulated",
+            f"RSRC1.FLOAT_MODE is {mode:#x}: flushing f32 denormals is not simulated; set 0xf0",
+        )
+    if mode >> 6 & 3 != 3:
+        raise Refused(
+            "not-simulated",
+            f"RSRC1.FLOAT_MODE is {mode:#x}: flushing f16 and f64 denormals is not simulated; set 0xf0",
+        )
+    raise Refused(
+        "not-simulated",
+        f"RSRC1.FLOAT_MODE is {mode:#x}: only rounding to nearest even is simulated; set 0xf0",
+    )
+
+
+def state_template(launch: LaunchSetup) -> np.ndarray:
+    """[STATE.size_bytes] uint8: a wave's state header at its start, without what the runner fills in."""
+    raw = np.zeros(STATE.size_bytes, np.uint8)
+    header = raw.view(STATE.dtype)[0]
+    header["barrier_phase"] = NO_PHASE
+    header["lds_bytes"] = launch.lds_bytes
+    header["scratch_bytes"] = launch.scratch_bytes
+    count = len(launch.user_data)
+    header["sgprs"][:count] = launch.user_data
+    return raw
+
+
+@functools.lru_cache(maxsize=256)
+def group_shape(threads: Triple, wave: int) -> np.ndarray:
+    """A SHAPE record, one element: the waves of a workgroup of that size."""
+    x, y, z = threads
+    total = x * y * z
+    record = np.zeros(1, SHAPE.dtype)
+    waves = -(-total // wave)
+    if not 0 < waves <= MAX_WAVES:
+        raise ValueError(f"a workgroup of {total} threads")
+    record["waves"], record["threads"] = waves, total
+    number = np.arange(waves * wave, dtype=np.uint32)
+    ids = number % x | (number // x % y) << 10 | (number // (x * y)) << 20
+    record["v0"][0, : waves * wave] = np.where(number < total, ids, 0)
+    for index in range(waves):
+        lanes = min(wave, total - index * wave)
+        record["exec"][0, index] = (1 << lanes) - 1
+    return record
+
+
+def group_shapes(launch: LaunchSetup) -> list[np.ndarray]:
+    """Eight SHAPE records by which axes are at their last workgroup: bit 0 x, bit 1 y, bit 2 z."""
+    return [
+        group_shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave) for which in range(8)
+    ]
+
+
+def _sizes(full: Sequence[int], last: Sequence[int], which: int) -> Triple:
+    x, y, z = (last[axis] if which >> axis & 1 else full[axis] for axis in range(3))
+    return x, y, z

@@ -1,0 +1,464 @@
+"""A launch under way: its job, the workgroups in their slots, the threads that run them."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+
+import numpy as np
+
+from zinc_rt.sim import interfaces
+from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint, detach
+from zinc_rt.sim.shader.emit.trace import TracedStep, lines, steps
+from zinc_rt.sim.shader.layout import (
+    ALIGNMENT,
+    CONTEXT,
+    EXTENT,
+    FINDING,
+    MEMORY_SITE,
+    RACE,
+    SITE_STATE,
+    STATE,
+    TRACE,
+    Checks,
+    WaveAccess,
+    state_bytes,
+)
+from zinc_rt.sim.shader.memory.ranges import RangeTable
+from zinc_rt.sim.shader.run.group_runner import JOB, SLOT, Stop, runners
+from zinc_rt.sim.shader.run.kernels import CompiledKernel
+from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes, state_template
+from zinc_rt.sim.shader.run.profile import BlockWeights, block_weights
+from zinc_rt.sim.shader.run.record_block import RecordBlock, aligned
+from zinc_rt.sim.shader.run.touched_memory import touched
+from zinc_rt.sim.shader_engine import Accesses
+
+TRACE_KEPT = 1 << 14  # records
+FINDINGS_KEPT = 1024  # records of one thread and launch
+RESIDENT = 64  # workgroups under way at once where each waits for others
+FRESH_EVERY = 4  # of so many turns one starts a new workgroup instead of going on with an old one
+ALONE_FUEL = 1 << 15  # before other threads are woken
+SHORT_SECONDS = 100e-6  # a launch that took longer the last time wakes them at once
+SHARE_SECONDS = 50e-6  # of work is worth waking a thread for
+TURN_FUEL = 1 << 22  # of one thread before it looks at the clock
+SHARED_BASE, PRIVATE_BASE = 1 << 48, 2 << 48  # apertures of flat addresses, as KFD lays them out on gfx9 and later
+LDS_FILL = 0xA5  # what a workgroup finds in its LDS
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedWave:
+    """Why a launch cannot go on: a wave stopped. `state` is a copy of its header."""
+
+    stop: Stop
+    state: np.void
+    context: np.void
+
+
+def lds_shadow_bytes(lds_bytes: int, checks: Checks) -> int:
+    """A byte per dword, then at level full a RACE record each; both of whole lines."""
+    dwords = -(-lds_bytes // (4 * ALIGNMENT)) * ALIGNMENT
+    return dwords * (checks.fast + RACE.size_bytes * checks.full)
+
+
+class GroupSlot:
+    """Memory of one workgroup."""
+
+    def __init__(self, launch: LaunchSetup, shadow_bytes: int, scratch_wave_bytes: int) -> None:
+        waves = launch.waves_per_group
+        self.block = RecordBlock(SLOT)
+        self.state_bytes = state_bytes(launch.wave, launch.vgprs)
+        self._states = aligned(self.state_bytes * waves)
+        self._lds = aligned(launch.lds_bytes + 64)
+        self._shadow = aligned(shadow_bytes)
+        self._scratch = aligned(scratch_wave_bytes * waves)
+        self.block["states"] = int(self._states.ctypes.data)
+        self.block["lds"] = int(self._lds.ctypes.data)
+        self.block["lds_shadow"] = int(self._shadow.ctypes.data) if shadow_bytes else 0
+        self.block["scratch"] = int(self._scratch.ctypes.data)
+
+    def header(self, wave: int) -> np.void:
+        """The state header of one wave, a copy."""
+        raw = self._states[wave * self.state_bytes :][: STATE.size_bytes].copy()
+        return raw.view(STATE.dtype)[0]
+
+
+def _clear(records: np.ndarray) -> None:
+    records.view(np.uint8).data[:] = bytes(records.nbytes)  # NumPy goes field by field: twenty times as long
+
+
+class LaunchThread:
+    """What one thread of a launch has for itself: context, records."""
+
+    def __init__(self, kernel: CompiledKernel, wave_threads: WaveThreads) -> None:
+        self.wave_threads = wave_threads
+        self.block = RecordBlock(CONTEXT)
+        self.findings = np.zeros(FINDINGS_KEPT, FINDING.dtype)
+        self.sites = np.zeros(max(len(kernel.sites), 1), SITE_STATE.dtype)
+        self.memory_sites = np.zeros(max(kernel.counts.get("memory", 0), 1), MEMORY_SITE.dtype)
+        self.extents = NO_EXTENTS
+        self.blocks_run = np.zeros(max(kernel.counts.get("block", 0), 1), np.uint64)
+        block = self.block
+        block["findings"] = int(self.findings.ctypes.data)
+        block["findings_capacity"] = FINDINGS_KEPT
+        block["sites"] = int(self.sites.ctypes.data)
+        block["memory_sites"] = int(self.memory_sites.ctypes.data)
+        block["profile"] = int(self.blocks_run.ctypes.data)
+        self.trace = np.zeros(TRACE_KEPT if kernel.variant.checks.trace else 0, TRACE.dtype)
+        block["trace"], block["trace_capacity"] = int(self.trace.ctypes.data), len(self.trace)
+        block["shared_base"], block["private_base"] = SHARED_BASE, PRIVATE_BASE
+
+    def use_memory(self, table: RangeTable, save_pages: int) -> None:
+        """The memory its waves find; `save_pages`: address of what is called before a SAVED page is stored to."""
+        self.block["save_pages"] = save_pages
+        block = self.block
+        block["ranges"], block["spans"] = table.addresses
+        block["ranges_count"], block["spans_count"] = len(table.ranges), len(table.spans)
+        self.release_memory()
+        self.extents = self.wave_threads.extents(len(table.ranges))
+        block["extents"] = int(self.extents.ctypes.data)
+
+    def release_memory(self) -> None:
+        """The large table goes back to where other launches find it, still in the processor's cache."""
+        self.wave_threads.give_back(self.extents)
+        self.extents = NO_EXTENTS
+
+
+NO_EXTENTS = np.zeros((len(WaveAccess), 0), EXTENT.dtype)
+_STOPS = {int(stop): stop for stop in Stop}
+_Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class WaveThreads:
+    """Threads that help with large launches; made when first needed, gone with this object."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = max(threads, 1)
+        self._asked: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._extents: dict[int, list[np.ndarray]] = {}
+
+    def extents(self, ranges: int) -> np.ndarray:
+        """Zeroed EXTENT records, [kinds of WaveAccess, ranges]."""
+        free = self._extents.get(ranges)
+        return free.pop() if free else np.zeros((len(WaveAccess), max(ranges, 1)), EXTENT.dtype)
+
+    def give_back(self, extents: np.ndarray) -> None:
+        """For other launches; those of tables that are no more are dropped."""
+        if not extents.size:
+            return
+        words = extents.reshape(-1).view(np.uint64)
+        if words.any():
+            words.fill(0)
+        if extents.shape[1] not in self._extents:
+            self._extents.clear()
+        self._extents.setdefault(extents.shape[1], []).append(extents)
+
+    def ask(self, works: Sequence[Callable[[], Stop]]) -> SimpleQueue[Stop | BaseException]:
+        """Each in a thread of its own, at most threads - 1 of them; gives what they return, or raise."""
+        while len(self._asked) < len(works):
+            asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+            threading.Thread(target=_help, args=(asked,), name="waves", daemon=True).start()
+            self._asked.append(asked)
+        answers: SimpleQueue[Stop | BaseException] = SimpleQueue()
+
+        def answered(work: Callable[[], Stop]) -> None:
+            try:
+                answers.put(work())
+            except BaseException as error:
+                answers.put(error)
+
+        for asked, work in zip(self._asked, works, strict=False):
+            asked.put(partial(answered, work))
+        return answers
+
+    def __del__(self) -> None:
+        for asked in self._asked:
+            asked.put(None)
+
+
+def _help(asked: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := asked.get()) is not None:
+        work()
+        del work
+
+
+class LaunchRun:
+    """One launch, again and again: `begin`, then `advance` until it says that it is over."""
+
+    def __init__(
+        self,
+        kernel: CompiledKernel,
+        launch: LaunchSetup,
+        wave_threads: WaveThreads,
+        *,
+        mode: int,
+        seed: int = 0,
+        traced: int = 0,
+    ) -> None:
+        """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that."""
+        self._traced = traced
+        self.kernel, self.launch = kernel, launch
+        self.watchpoint: StoreWatchpoint | None = None  # set before `begin`
+        self._wave_threads = wave_threads
+        self._seed = seed
+        scratch_bytes = launch.scratch_bytes * launch.wave
+        self.scratch_wave_bytes = scratch_bytes // 4 * 5  # a shadow byte per dword
+        self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.variant.checks)
+        self.job = RecordBlock(JOB)
+        self._template = state_template(launch)
+        self._user_data = self._template.view(STATE.dtype)["sgprs"][0]
+        self._shapes = group_shapes(launch)
+        job = self.job
+        for axis, name in enumerate("xyz"):
+            job[f"groups_{name}"], job[f"start_{name}"] = launch.groups[axis], launch.start[axis]
+        job["count"] = launch.group_count
+        job["lds_bytes"] = launch.lds_bytes
+        job["lds_shadow_bytes"] = self._shadow_bytes
+        job["lds_fill"] = LDS_FILL
+        job["state_bytes"] = state_bytes(launch.wave, launch.vgprs)
+        job["scratch_data_bytes"] = scratch_bytes
+        job["scratch_wave_bytes"] = self.scratch_wave_bytes
+        x, y, z = launch.ids_enabled
+        job["ids_x_mask"] = 0xFFFFFFFF * x
+        job["ids_yz_mask"] = 0xFFFF * y | 0xFFFF0000 * z
+        self._places = np.array(launch.places, np.uint32)
+        job["places"], job["places_count"] = int(self._places.ctypes.data), len(self._places)
+        job["wave"] = kernel.address
+        job["template"] = int(self._template.ctypes.data)
+        job.record["shapes"][:] = [int(each.ctypes.data) for each in self._shapes]
+        self._call = _Call(runners().at[f"run_groups{launch.wave}"])
+        self._mode = mode
+        self._slots: list[GroupSlot] = []
+        self._idle: list[GroupSlot] = []
+        self._parked: deque[GroupSlot] = deque()
+        self._stuck: list[GroupSlot] = []
+        self._lock = threading.Lock()
+        self.threads: list[LaunchThread] = [self._thread()]
+        self._table: RangeTable | None = None
+        self.ended: StoppedWave | None = None
+        self._turns = 0
+        self._weights: BlockWeights | None = None
+        self._seconds_before = self._seconds = 0.0  # of all threads: the last launch, and this one so far
+
+    def _thread(self) -> LaunchThread:
+        made = LaunchThread(self.kernel, self._wave_threads)
+        made.block["mode"] = self._mode
+        made.block["perturb_seed"] = self._seed
+        made.block["trace_wave"] = self._traced
+        return made
+
+    def begin(
+        self,
+        table: RangeTable,
+        program_va: int,
+        serial: int,
+        save_pages: int = 0,
+        user_data: Sequence[int] | None = None,
+    ) -> None:
+        """From the first workgroup on, in this memory; `user_data` in place of the launch's, as many of them."""
+        if user_data is not None:
+            self._user_data[: len(user_data)] = user_data
+        self.job["next"] = 0
+        if self.ended is not None:
+            self.job["stop"], self.ended = 0, None
+        if self._parked or self._stuck:
+            for slot in (*self._parked, *self._stuck):
+                slot.block["active"] = 0
+                self._idle.append(slot)
+            self._parked.clear()
+            self._stuck.clear()
+        self._turns = 0
+        self._seconds_before, self._seconds = self._seconds, 0.0
+        for thread in self.threads:
+            thread.use_memory(table, save_pages)
+            self._start(thread, program_va, serial)
+        self._table, self._save_pages = table, save_pages
+        self._program_va, self._serial = program_va, serial
+
+    def release_memory(self) -> None:
+        """Over, for now: the memory it ran in is not kept."""
+        self._table = None
+        for thread in self.threads:
+            thread.release_memory()
+
+    def use_table(self, table: RangeTable) -> None:
+        """Mappings may have changed since the last `advance`."""
+        if table is not self._table:
+            for thread in self.threads:
+                _clear(thread.memory_sites)
+                thread.use_memory(table, self._save_pages)
+            self._table = table
+
+    def _start(self, thread: LaunchThread, program_va: int, serial: int) -> None:
+        block = thread.block
+        block["program_va"], block["serial"] = program_va, serial
+        block["trace_count"] = 0
+        if self.watchpoint is not None:
+            self.watchpoint.attach(block)
+        elif block["watch_hi"]:
+            detach(block)
+        _clear(thread.memory_sites)
+        if block["findings_count"]:
+            block["findings_count"] = 0
+            _clear(thread.sites)
+
+    def counted(self) -> tuple[int, int]:
+        """(instructions, bytes) since the last time it was asked, where the kernel is compiled with profile."""
+        if self._weights is None:
+            variant = self.kernel.variant
+            self._weights = block_weights(variant.code, variant.wave, variant.entry)
+        total = np.sum([thread.blocks_run for thread in self.threads], axis=0).astype(np.int64)
+        for thread in self.threads:
+            thread.blocks_run.fill(0)
+        return int(total @ self._weights.instructions), int(total @ self._weights.bytes)
+
+    def steps(self) -> list[TracedStep]:
+        """What the traced wave did so far, as data."""
+        return [
+            step
+            for thread in self.threads
+            for step in steps(thread.trace, thread.block["trace_count"], self.launch.wave)
+        ]
+
+    def trace(self) -> list[str]:
+        """What the traced wave did so far, to read."""
+        code, wave = self.kernel.variant.code, self.launch.wave
+        return [
+            line
+            for thread in self.threads
+            for line in lines(thread.trace, thread.block["trace_count"], wave, code)
+        ]
+
+    def advance(self, seconds: float, fuel: int | None = None) -> Stop:
+        """DONE, FUEL (to be called again), STUCK (no wave can go on), or FAULT, ILLEGAL, HALT: then `ended`.
+
+        Returns after about `seconds`, or once `fuel` (of each thread) is used up.
+        """
+        started = time.perf_counter()
+        deadline, stop, expected = started + seconds, Stop.FUEL, self._seconds_before
+        if expected < SHORT_SECONDS or self._wave_threads.threads == 1:
+            alone = ALONE_FUEL if fuel is None else min(fuel, ALONE_FUEL)
+            stop = self._work(self.threads[0], 0.0, alone)
+            fuel = None if fuel is None else fuel - alone
+            took = time.perf_counter() - started
+            self._seconds += took
+            started += took
+            expected = took * self.launch.group_count / max(self.job["next"], 1)
+        if stop is Stop.FUEL and (fuel is None or fuel > 0):
+            left = self.launch.group_count - self.job["next"] + len(self._parked)
+            wanted = max(1, min(self._wave_threads.threads, left, 1 + int(expected / SHARE_SECONDS)))
+            stop = self._together(wanted, deadline, fuel)
+            self._seconds += (time.perf_counter() - started) * wanted
+        return stop
+
+    def _together(self, wanted: int, deadline: float, fuel: int | None) -> Stop:
+        while len(self.threads) < wanted:
+            thread = self._thread()
+            assert self._table is not None
+            thread.use_memory(self._table, self._save_pages)
+            self._start(thread, self._program_va, self._serial)
+            self.threads.append(thread)
+        helpers = [partial(self._work, thread, deadline, fuel) for thread in self.threads[1:wanted]]
+        answers = self._wave_threads.ask(helpers)
+        stops = [self._work(self.threads[0], deadline, fuel)]
+        for _ in helpers:
+            answer = answers.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            stops.append(answer)
+        if self.ended is not None:
+            return self.ended.stop
+        if self._parked or self.job["next"] < self.job["count"] or Stop.FUEL in stops:
+            return Stop.FUEL
+        return Stop.STUCK if self._stuck else Stop.DONE
+
+    def _work(self, thread: LaunchThread, deadline: float, fuel: int | None) -> Stop:
+        """Workgroups by turns, until there are none, the time is over, or a wave stopped."""
+        job, context = self.job, thread.block
+        left = 1 << 62 if fuel is None else fuel
+        while True:
+            slot = self._take()
+            if slot is None:
+                return Stop.DONE if not self._stuck else Stop.STUCK
+            share = min(TURN_FUEL, left)
+            context["fuel"] = share
+            stop = _STOPS[self._call(job.address, context.address, slot.block.address)]
+            if stop is Stop.DONE and not self._parked and thread is self.threads[0] and len(self.threads) == 1:
+                self._idle.append(slot)  # the usual end of a small launch
+                return Stop.STUCK if self._stuck else Stop.DONE
+            left -= share - min(context["fuel"], share)
+            if stop > Stop.FUEL:
+                with self._lock:
+                    if self.ended is None:
+                        wave = slot.block["failed"]
+                        self.ended = StoppedWave(stop, slot.header(wave), context.record.copy())
+                    self._idle.append(slot)
+                    slot.block["active"] = 0
+                return stop
+            with self._lock:
+                if stop is Stop.STUCK:
+                    self._stuck.append(slot)
+                elif slot.block["active"]:
+                    self._parked.append(slot)
+                else:
+                    self._idle.append(slot)
+                over = job["next"] >= job["count"] and not self._parked
+            if over:
+                return Stop.STUCK if self._stuck else Stop.DONE
+            if job["stop"] or left <= 0 or (stop is Stop.FUEL and time.perf_counter() >= deadline):
+                return Stop.FUEL
+
+    def _take(self) -> GroupSlot | None:
+        with self._lock:
+            self._turns += 1
+            more = self.job["next"] < self.job["count"]
+            room = len(self._parked) + len(self._stuck) < RESIDENT
+            if self._parked and not (more and room and self._turns % FRESH_EVERY == 0):
+                return self._parked.popleft()
+            if not more:
+                return None
+            if self._idle:
+                return self._idle.pop()
+            slot = GroupSlot(self.launch, self._shadow_bytes, self.scratch_wave_bytes)
+            self._slots.append(slot)
+            return slot
+
+    def waiting_wave(self) -> np.void | None:
+        """The header of a wave that has not ended, of a workgroup that can never go on if there is one."""
+        for slot in (*self._stuck, *self._parked):
+            for wave in range(slot.block["waves"]):
+                header = slot.header(wave)
+                if header["status"] != 0:
+                    return header
+        return None
+
+    def fault(self) -> Fault:
+        """What a wave that stopped with FAULT ran into."""
+        assert self.ended is not None and self._table is not None
+        context, spans = self.ended.context, self._table.spans
+        va, access = int(context["fault_va"]), WaveAccess(int(context["fault_access"]))
+        mapped = bool(((spans["va_lo"] <= va) & (va < spans["va_hi"])).any())
+        write = access in (WaveAccess.WRITE, WaveAccess.ATOMIC)
+        kind = interfaces.AccessKind.WRITE if write else interfaces.AccessKind.READ
+        return Fault(va, kind, "read only" if mapped and write else "not present")
+
+    def findings(self) -> tuple[np.ndarray, int]:
+        """FINDING records of all threads, sorted, and how many there would have been."""
+        counts = [thread.block["findings_count"] for thread in self.threads]
+        if not any(counts):
+            return np.zeros(0, FINDING.dtype), 0
+        found = [
+            thread.findings[: min(count, FINDINGS_KEPT)]
+            for thread, count in zip(self.threads, counts, strict=True)
+        ]
+        return np.sort(np.concatenate(found), order=("site", "group", "wave")), sum(counts)
+
+    def accesses(self) -> Accesses:
+        """What was touched since `begin`."""
+        return touched((each.memory_sites for each in self.threads), (each.extents for each in self.threads))

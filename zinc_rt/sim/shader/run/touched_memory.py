@@ -1,0 +1,44 @@
+"""What a launch touched, for the hazard tracker: an interval an instruction and range, overlapping ones joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from zinc_rt.sim.shader.layout import WaveAccess
+from zinc_rt.sim.shader_engine import Accesses, Ranges
+
+
+def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -> Accesses:
+    """Of all threads: MEMORY_SITE records, and EXTENT records [kinds of WaveAccess, ranges]."""
+    found: list[list[tuple[int, int]]] = [[] for _ in WaveAccess]
+    for sites in memory_sites:
+        fields = sites["kind"], ~sites["touched_below"], sites["touched_above"]
+        for kind, below, above in zip(*(field.tolist() for field in fields), strict=True):
+            if above:
+                found[kind].append((below, above))
+    for table in extents:
+        if not (table.size and table.view(np.uint64).max()):
+            continue  # as nearly always: the quickest way to see it
+        kinds, numbers = np.nonzero(table["touched_above"])
+        for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
+            row = table[kind, number]
+            found[kind].append((~int(row["touched_below"]) & (1 << 64) - 1, int(row["touched_above"])))
+    return Accesses(
+        _joined(found[WaveAccess.READ]),
+        _joined(found[WaveAccess.SCALAR_READ]),
+        _joined(found[WaveAccess.WRITE]),
+        _joined(found[WaveAccess.ATOMIC]),
+    )
+
+
+def _joined(intervals: list[tuple[int, int]]) -> Ranges:
+    """(start, end) each -> (VA, size) each, ascending and apart."""
+    joined: list[list[int]] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([start, end])
+    return tuple((start, end - start) for start, end in joined)

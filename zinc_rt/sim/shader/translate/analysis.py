@@ -1,0 +1,230 @@
+"""What holds at each instruction on every path: EXEC full, registers initialised; and which are still needed.
+
+Works on `Touched`, the registers that emitting an instruction touched. Register sets are ints: bit r is VGPR r,
+256 + n SGPR n, 384 SCC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.emit.emitter import Touched, UnprovenReads
+from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, TTMP0, VGPR_LIMIT
+from zinc_rt.sim.shader.translate.cfg import Block, Graph
+
+VGPRS = (1 << VGPR_LIMIT) - 1
+EVERYTHING = (1 << VGPR_LIMIT + 129) - 1
+
+
+def sgpr(index: int) -> int:
+    return 1 << VGPR_LIMIT + index
+
+
+EXEC = {32: sgpr(EXEC_LO), 64: sgpr(EXEC_LO) | sgpr(EXEC_HI)}
+# What the hardware initialises besides user data: workgroup ids and EXEC. And v0, the thread ids, in EXEC's lanes.
+IDS_AND_EXEC = sum(sgpr(TTMP0 + index) for index in (7, 8, 9)) | EXEC[64]
+
+Records = Mapping[tuple[int, int], Touched]
+"""Of (block start, pc)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    at_start: int  # initialised SGPRs at the entry
+    exec_full: frozenset[tuple[int, int]]  # (block start, pc) of instructions before which EXEC is all ones
+    live: dict[int, int]  # block start -> registers that are needed there
+    facts: UnprovenReads
+
+
+def analyse(
+    graph: Graph, records: Records, wave: int, *, exec_full: bool, user_sgprs: int, initialised: bool
+) -> Analysis:
+    """`exec_full`: EXEC is all ones at the entry. `initialised`: whether to look for uninitialised reads."""
+    at_start = IDS_AND_EXEC | sgpr(user_sgprs) - sgpr(0)
+    ones = _all_ones(graph, records, wave, exec_full)
+    full = frozenset(key for key, known in ones.items() if known & EXEC[wave] == EXEC[wave])
+    live = _liveness(graph, records, full)
+    facts = _unproven(graph, records, full, wave, at_start) if initialised else UnprovenReads()
+    return Analysis(at_start, full, live, facts)
+
+
+def _forward(
+    graph: Graph, start: int, step: Callable[[Block, int, dict[tuple[int, int], int] | None], int]
+) -> dict[tuple[int, int], int]:
+    """A must-analysis: facts (a bit set) that hold on all paths; those before each instruction."""
+    before = dict.fromkeys(graph.blocks, -1)
+    before[graph.entry] = start
+    waiting = list(graph.blocks)
+    while waiting:
+        block = graph.blocks[waiting.pop(0)]
+        after = step(block, before[block.start], None)
+        for successor in block.successors:
+            if successor in before and before[successor] & after != before[successor]:
+                before[successor] &= after
+                if successor not in waiting:
+                    waiting.append(successor)
+    found: dict[tuple[int, int], int] = {}
+    for block in graph.blocks.values():
+        step(block, before[block.start], found)
+    return found
+
+
+# --- EXEC
+
+
+def _all_ones(graph: Graph, records: Records, wave: int, exec_full: bool) -> dict[tuple[int, int], int]:
+    """SGPRs that hold 0xffffffff before each instruction."""
+
+    def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
+        for pc, instruction in block.code:
+            if found is not None:
+                found[block.start, pc] = known
+            touched = records.get((block.start, pc))
+            if touched is None:
+                break
+            gained = _ones_written(instruction, known)
+            known = known & ~touched.writes | gained & touched.writes
+        return known
+
+    return _forward(graph, EXEC[wave] if exec_full else 0, step)
+
+
+def _bits_of(operand: Operand, dwords: int) -> int:
+    """The SGPRs of a scalar operand; 0 for what is none."""
+    if operand.kind is Kind.TTMP:
+        return ((1 << dwords) - 1) * sgpr(TTMP0 + operand.index)
+    if operand.kind is Kind.SGPR or (
+        operand.kind is Kind.SPECIAL and operand.index < 128 and operand.index != NULL
+    ):
+        return ((1 << dwords) - 1) * sgpr(operand.index)
+    return 0
+
+
+def _is_ones(operand: Operand, dwords: int, known: int) -> bool:
+    if operand.kind is Kind.INTEGER:
+        return operand.value == -1
+    if operand.kind is Kind.LITERAL:
+        return dwords == 1 and operand.value == 0xFFFFFFFF
+    bits = _bits_of(operand, dwords)
+    return bits != 0 and known & bits == bits
+
+
+def _ones_written(instruction: Instruction, known: int) -> int:
+    """SGPRs that the instruction sets to all ones for sure."""
+    name, _, suffix = instruction.mnemonic.rpartition("_")
+    operands = instruction.operands
+    dwords = {"b32": 1, "b64": 2}.get(suffix)
+    if dwords is None or not name.startswith("s_") or not operands:
+        return 0
+    destination = _bits_of(operands[0], dwords)
+    ones = [_is_ones(operand, dwords, known) for operand in operands[1:]]
+    if name in ("s_mov", "s_wqm"):
+        return destination if ones[0] else 0
+    if name == "s_or":
+        return destination if any(ones) else 0
+    if name == "s_or_not1":
+        return destination if ones[0] else 0
+    if name in ("s_and", "s_cselect"):
+        return destination if all(ones) else 0
+    if name.endswith("_saveexec"):
+        execution = ((1 << dwords) - 1) * sgpr(EXEC_LO)
+        was = known & execution == execution
+        gained = destination if was else 0
+        operation = name.removeprefix("s_").removesuffix("_saveexec")
+        now = {"and": was and ones[0], "or": was or ones[0], "or_not1": ones[0], "or_not0": was}.get(
+            operation, False
+        )
+        return gained & ~execution | (execution if now else 0)
+    return 0
+
+
+# --- liveness
+
+
+def _liveness(graph: Graph, records: Records, full: frozenset[tuple[int, int]]) -> dict[int, int]:
+    needed: dict[int, tuple[int, int]] = {}  # block start -> (used before written, written)
+    for block in graph.blocks.values():
+        used = written = 0
+        for pc, _ in block.code:
+            touched = records.get((block.start, pc))
+            if touched is None:
+                break
+            uses, kills = touched.reads | touched.merges, touched.writes
+            if (block.start, pc) in full:
+                kills |= touched.masked & ~touched.partial
+            else:
+                uses |= touched.masked | touched.exec_reads
+            used |= uses & ~written
+            written |= kills
+        needed[block.start] = used, written
+    live = dict.fromkeys(graph.blocks, 0)
+    changed = True
+    while changed:
+        changed = False
+        for start in reversed(graph.blocks):
+            after = 0
+            for successor in graph.blocks[start].successors:
+                after |= live.get(successor, 0)
+            used, written = needed[start]
+            now = used | after & ~written
+            if now != live[start]:
+                live[start], changed = now, True
+    return live
+
+
+# --- initialised registers
+
+_RELATIVE = VGPR_LIMIT + 160  # bits from here: VGPRs initialised in the lanes of the present EXEC
+
+
+def _unproven(
+    graph: Graph, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int
+) -> UnprovenReads:
+    """The reads that may see something uninitialised; a read that is checked counts as initialised after it."""
+    execution = EXEC[wave]
+    facts = UnprovenReads()
+
+    def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
+        for pc, instruction in block.code:
+            touched = records.get((block.start, pc))
+            if touched is None:
+                break
+            is_full = (block.start, pc) in full
+            everywhere, relative = known & EVERYTHING, known >> _RELATIVE & VGPRS
+            if is_full:
+                everywhere |= relative
+            relative |= everywhere & VGPRS
+            if found is not None:
+                missing = touched.reads & ~(everywhere | relative) | touched.whole & ~everywhere
+                if missing:
+                    facts.unproven[pc] = facts.unproven.get(pc, 0) | missing
+            everywhere |= touched.reads & ~VGPRS | touched.writes
+            whole = touched.masked & ~touched.partial
+            relative |= touched.reads & VGPRS | whole | touched.writes & VGPRS
+            if is_full:
+                everywhere |= whole
+            if touched.writes & execution and not _narrows(instruction):
+                relative = everywhere & VGPRS
+            known = everywhere | relative << _RELATIVE
+        return known
+
+    _forward(graph, at_start | 1 << _RELATIVE, step)
+    for missing in facts.unproven.values():
+        facts.tracked |= missing
+    return facts
+
+
+_NARROWING = ("s_and_saveexec", "s_and_not0_saveexec", "s_and_not0_wrexec")
+
+
+def _narrows(instruction: Instruction) -> bool:
+    """Whether an instruction that writes EXEC can only clear bits of it."""
+    name = instruction.mnemonic
+    if name.startswith("v_cmpx") or name.startswith(_NARROWING):
+        return True
+    if name.startswith(("s_and_b", "s_and_not1_b", "s_mov_b")):
+        sources = instruction.operands[1:2] if name.startswith("s_and_not1") else instruction.operands[1:]
+        return any(operand.kind is Kind.SPECIAL and operand.index == EXEC_LO for operand in sources)
+    return False

@@ -1,0 +1,274 @@
+"""Control: branches, calls, barriers, waits, messages, hardware registers, the end.
+
+Source: RDNA4 ISA guide, 16.2, 16.3, 16.5.
+
+Waits and hints do nothing: every instruction's results are there at once. The static lint finds missing waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Instruction
+from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter, NotSimulated
+from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
+from zinc_rt.sim.shader.translate.cfg import branch_target
+
+EmitFunction = Callable[[Emitter, Instruction], None]
+
+MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS, MESSAGE_REALTIME = 1, 3, 131
+MODE, GPR_ALLOC, SCHEDULING, HW_ID1, HW_ID2, CYCLES_LO, CYCLES_HI = 1, 5, 26, 23, 24, 29, 30
+TICKS = 100  # SHADER_CYCLES and REALTIME go on by as much at each read, so loops that wait for them end
+WORKGROUP_BARRIER, TRAP_BARRIER = -1, -2
+
+
+def _nothing(e: Emitter, i: Instruction) -> None:
+    return None
+
+
+def _end(e: Emitter, i: Instruction) -> None:
+    e.leave(Status.DONE)
+
+
+def _branch(e: Emitter, i: Instruction) -> None:
+    e.b.branch(e.flow.edge(branch_target(i, e.pc), e.pc))
+
+
+_CONDITIONS: dict[str, Callable[[Emitter], ir.Value]] = {
+    "scc1": lambda e: e.scc,
+    "scc0": lambda e: e.b.not_(e.scc),
+    "vccz": lambda e: e.is_zero(VCC_LO),
+    "vccnz": lambda e: e.b.not_(e.is_zero(VCC_LO)),
+    "execz": lambda e: e.is_zero(EXEC_LO),
+    "execnz": lambda e: e.b.not_(e.is_zero(EXEC_LO)),
+}
+
+
+def _conditional(condition: Callable[[Emitter], ir.Value]) -> EmitFunction:
+    def emit(e: Emitter, i: Instruction) -> None:
+        taken = condition(e)
+        target, following = branch_target(i, e.pc), e.pc + i.size_bytes
+        e.b.cbranch(taken, e.flow.edge(target, e.pc), e.flow.edge(following, e.pc))
+
+    return emit
+
+
+# --- calls and jumps by address
+
+
+def _address(e: Emitter, offset: int) -> ir.Value:
+    return e.b.add(e.field("program_va"), e.constant(offset, I64))
+
+
+def _jump(e: Emitter, address: ir.Value) -> None:
+    e.flow.jump(e.b.sub(address, e.field("program_va")), e.pc)
+
+
+def _set_pc(e: Emitter, i: Instruction) -> None:
+    _jump(e, e.scalar(i.operands[0], 64))
+
+
+def _swap_pc(e: Emitter, i: Instruction) -> None:
+    address = e.scalar(i.operands[1], 64)
+    e.set_scalar(i.operands[0], _address(e, e.pc + i.size_bytes))
+    _jump(e, address)
+
+
+def _call(e: Emitter, i: Instruction) -> None:
+    e.set_scalar(i.operands[0], _address(e, e.pc + i.size_bytes))
+    e.b.branch(e.flow.edge(branch_target(i, e.pc), e.pc))
+
+
+def _get_pc(e: Emitter, i: Instruction) -> None:
+    e.set_scalar(i.operands[0], _address(e, e.pc + i.size_bytes))
+
+
+# --- barriers: a phase ends with the last wave's signal; a wave waits while its signal's phase is the current one
+
+
+def _signal(e: Emitter, i: Instruction) -> None:
+    operand = i.operands[0]
+    if operand.value is None:
+        if operand.index != M0:
+            raise NotSimulated(f"signals a barrier by {operand.text}")
+        number = e.b.and_(e.read_sgpr(M0), e.constant(31))  # no named barriers on gfx1201; 0 is a no-op
+        with e.cold(e.b.icmp_unsigned("!=", number, e.constant(0))):
+            e.illegal("signals a named barrier, which gfx1201 does not have")
+        first = e.constant(0, ir.IntType(1))
+    elif operand.value in (0, TRAP_BARRIER):  # the latter is for trap handlers: a no-op elsewhere
+        first = e.constant(0, ir.IntType(1))
+    elif operand.value == WORKGROUP_BARRIER:
+        first = _signal_workgroup(e)
+    else:
+        raise NotSimulated("signals a named barrier, which gfx1201 does not have")
+    if i.mnemonic == "s_barrier_signal_isfirst":
+        e.scc = first
+
+
+def _signal_workgroup(e: Emitter) -> ir.Value:
+    phase, signals = e.field("barrier_phase"), e.field("barrier_signals")
+    if e.checks.full:
+        again = e.b.icmp_unsigned("==", e.state_field("barrier_phase"), phase)
+        e.report_if("barrier-misuse", again, "signals the barrier twice in one phase")
+    e.set_state_field("barrier_phase", phase)
+    count = e.b.add(signals, e.constant(1))
+    complete = e.b.icmp_unsigned(">=", count, e.field("group_waves"))
+    e.set_field("barrier_signals", e.b.select(complete, e.constant(0), count))
+    e.set_field("barrier_phase", e.b.add(phase, e.b.zext(complete, I32)))
+    return e.b.icmp_unsigned("==", signals, e.constant(0))
+
+
+def _wait(e: Emitter, i: Instruction) -> None:
+    number = int(i.operands[0].value or 0)
+    following = e.pc + i.size_bytes
+    if number >> 15 and number != 0xFFFF:
+        raise NotSimulated("waits at the trap handler's barrier")
+    if not number >> 15:  # barrier 0 and the named ones: complete at once
+        e.b.branch(e.flow.edge(following, e.pc))
+        return
+    mine, phase = e.state_field("barrier_phase"), e.field("barrier_phase")
+    if e.checks.full:
+        none = e.b.icmp_unsigned("==", mine, e.constant(NO_PHASE))
+        e.report_if("barrier-misuse", none, "waits at the barrier without a signal before it")
+    incomplete = e.b.icmp_unsigned("==", mine, phase)
+    go_on = e.block("")
+    e.b.cbranch(incomplete, e.flow.suspension(e.pc, Status.BARRIER), go_on)
+    e.b.position_at_end(go_on)
+    e.set_state_field("barrier_phase", NO_PHASE)
+    e.b.branch(e.flow.edge(following, e.pc))
+
+
+# --- messages, hardware registers
+
+
+def _clock(e: Emitter, name: str) -> ir.Value:
+    now = e.b.add(e.field(name), e.constant(TICKS, I64))
+    e.set_field(name, now)
+    return now
+
+
+def _message(e: Emitter, i: Instruction) -> None:
+    number = int(i.operands[0].value or 0) & 0xFF
+    if number not in (MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS):
+        raise NotSimulated("sends a message that is for graphics")
+
+
+def _message_return(e: Emitter, i: Instruction) -> None:
+    if int(i.operands[1].value or 0) & 0xFF != MESSAGE_REALTIME:
+        raise NotSimulated("asks for something other than the real time")
+    now = _clock(e, "realtime")
+    e.set_scalar(i.operands[0], now if i.operands[0].width == 2 else e.b.trunc(now, I32))
+
+
+def _hardware_field(value: int) -> tuple[int, int, int]:
+    """(register, offset, size) of a hwreg immediate."""
+    return value & 63, value >> 6 & 31, (value >> 11 & 31) + 1
+
+
+def _get_register(e: Emitter, i: Instruction) -> None:
+    register, offset, size = _hardware_field(int(i.operands[1].value or 0))
+    if register in (CYCLES_LO, CYCLES_HI):
+        now = _clock(e, "cycles") if register == CYCLES_LO else e.field("cycles")
+        shifted = e.b.lshr(now, e.constant(32 if register == CYCLES_HI else 0, I64))
+        value = e.b.trunc(shifted, I32)
+    elif register in (MODE, HW_ID1, HW_ID2):
+        value = e.field({MODE: "mode", HW_ID1: "hw_id1", HW_ID2: "hw_id2"}[register])
+    else:
+        raise NotSimulated(f"reads {i.operands[1].text}")
+    value = e.b.and_(e.b.lshr(value, e.constant(offset)), e.constant((1 << size) - 1))
+    e.set_scalar(i.operands[0], value)
+
+
+def _set_register(e: Emitter, i: Instruction) -> None:
+    register, offset, size = _hardware_field(int(i.operands[0].value or 0))
+    if register == SCHEDULING:
+        return
+    if register != MODE:
+        raise NotSimulated(f"writes {i.operands[0].text}")
+    _keep_mode(e, e.scalar(i.operands[1]), offset, size)
+
+
+def _keep_mode(e: Emitter, value: ir.Value, offset: int, size: int) -> None:
+    """MODE may be written with what is there; rounding and denormals other than the launch's are not built."""
+    wanted = e.b.and_(value, e.constant((1 << size) - 1))
+    have = e.b.and_(e.b.lshr(e.field("mode"), e.constant(offset)), e.constant((1 << size) - 1))
+    with e.cold(e.b.icmp_unsigned("!=", wanted, have)):
+        e.illegal("changes the MODE register (rounding, denormals, clamping), which is not simulated")
+
+
+def _round_mode(e: Emitter, i: Instruction) -> None:
+    _keep_mode(e, e.constant(int(i.operands[0].value or 0)), 0, 4)
+
+
+def _denormal_mode(e: Emitter, i: Instruction) -> None:
+    _keep_mode(e, e.constant(int(i.operands[0].value or 0)), 4, 4)
+
+
+# --- stops
+
+
+def _set_halt(e: Emitter, i: Instruction) -> None:
+    if int(i.operands[0].value or 0) & 1:
+        e.stop(Status.HALT, "halt", "halts the wave")
+
+
+def _trap(e: Emitter, i: Instruction) -> None:
+    e.stop(Status.HALT, "trap", f"raises trap {int(i.operands[0].value or 0)}: there is no trap handler")
+
+
+def _set_kill(e: Emitter, i: Instruction) -> None:
+    if int(i.operands[0].value or 0) & 1:
+        e.leave(Status.DONE)
+
+
+def _code_end(e: Emitter, i: Instruction) -> None:
+    e.illegal("marks the end of the code: the kernel ran past its s_endpgm")
+
+
+def _message_halt(e: Emitter, i: Instruction) -> None:
+    e.stop(Status.HALT, "halt", "sends a message and halts the wave")
+
+
+def _scalar_operand_only(e: Emitter, i: Instruction) -> None:
+    """s_sleep_var: reads its operand, for what it is worth."""
+    e.scalar(i.operands[0])
+
+
+EMIT: dict[str, EmitFunction] = {
+    **{f"s_cbranch_{name}": _conditional(condition) for name, condition in _CONDITIONS.items()},
+    **dict.fromkeys(
+        (
+            "s_nop", "s_sleep", "s_clause", "s_delay_alu", "s_wait_alu", "s_waitcnt", "s_wait_idle",
+            "s_wait_loadcnt", "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt",
+            "s_wait_dscnt", "s_wait_kmcnt", "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt", "s_setprio",
+            "s_version", "s_icache_inv", "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm",
+            "s_wakeup", "s_wait_event",
+        ),
+        _nothing,
+    ),
+    "s_endpgm": _end,
+    "s_branch": _branch,
+    "s_setpc_b64": _set_pc,
+    "s_swappc_b64": _swap_pc,
+    "s_call_b64": _call,
+    "s_getpc_b64": _get_pc,
+    "s_barrier_signal": _signal,
+    "s_barrier_signal_isfirst": _signal,
+    "s_barrier_wait": _wait,
+    "s_sendmsg": _message,
+    "s_sendmsg_rtn_b32": _message_return,
+    "s_sendmsg_rtn_b64": _message_return,
+    "s_getreg_b32": _get_register,
+    "s_setreg_b32": _set_register,
+    "s_setreg_imm32_b32": _set_register,
+    "s_round_mode": _round_mode,
+    "s_denorm_mode": _denormal_mode,
+    "s_sethalt": _set_halt,
+    "s_setkill": _set_kill,
+    "s_trap": _trap,
+    "s_code_end": _code_end,
+    "s_sendmsghalt": _message_halt,
+    "s_sleep_var": _scalar_operand_only,
+}  # fmt: skip

@@ -1,0 +1,86 @@
+"""Mnemonic -> emit function, of all families. Each family's file has its table EMIT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from zinc_rt.isa import Instruction
+from zinc_rt.sim.shader.alu import (
+    compare,
+    convert,
+    lanes,
+    packed,
+    scalar,
+    scalar_float,
+    scalar_registers,
+    swizzle,
+    transcendental,
+    vector_float,
+    vector_integer,
+    vopd,
+    wmma,
+)
+from zinc_rt.sim.shader.emit.emitter import Emitter
+from zinc_rt.sim.shader.memory import (
+    atomics,
+    buffer,
+    flat,
+    lds,
+    lds_atomics,
+    loads_stores,
+    scalar_memory,
+    scratch,
+    transpose,
+)
+from zinc_rt.sim.shader.translate import control
+
+EmitFunction = Callable[[Emitter, Instruction], None]
+
+FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
+    scalar.EMIT,
+    scalar_float.EMIT,
+    scalar_registers.EMIT,
+    control.EMIT,
+    loads_stores.EMIT,
+    scalar_memory.EMIT,
+    scratch.EMIT,
+    flat.EMIT,
+    buffer.EMIT,
+    swizzle.EMIT,
+    lds.EMIT,
+    lds_atomics.EMIT,
+    atomics.EMIT,
+    vector_integer.EMIT,
+    vector_float.EMIT,
+    compare.EMIT,
+    convert.EMIT,
+    lanes.EMIT,
+    packed.EMIT,
+    vopd.EMIT,
+    wmma.EMIT,
+    transcendental.EMIT,
+    transpose.EMIT,
+)
+
+_SUFFIXES = ("_e64_dpp", "_dpp8", "_dpp", "_e32", "_e64")
+
+
+def base_mnemonic(mnemonic: str) -> str:
+    """Without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
+    for suffix in _SUFFIXES:
+        if mnemonic.endswith(suffix):
+            return mnemonic.removesuffix(suffix)
+    return mnemonic
+
+
+def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFunction]:
+    found: dict[str, EmitFunction] = {}
+    for family in families:
+        twice = found.keys() & family.keys()
+        if twice:
+            raise ValueError(f"{', '.join(sorted(twice))}: emitted by two families")
+        found |= family
+    return found
+
+
+EMIT = merged(FAMILIES)

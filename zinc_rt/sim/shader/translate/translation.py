@@ -1,0 +1,165 @@
+"""Machine code of one kernel to LLVM IR: `i32 wave(state, context)`.
+
+Two passes write the same IR: the first one to learn which registers each instruction touches, the second one with
+what follows from that (analysis.py).
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from zinc_rt.isa import Target
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated, Touched, UnprovenReads
+from zinc_rt.sim.shader.emit.quads import QuadForms, choose_quads
+from zinc_rt.sim.shader.emit.trace import Tracer, count_block
+from zinc_rt.sim.shader.layout import Checks, Site
+from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
+from zinc_rt.sim.shader.translate.cfg import Block, Graph, ends_block, graph_of
+from zinc_rt.sim.shader.translate.flow import BlockFlow
+from zinc_rt.sim.shader.translate.semantics import EMIT, base_mnemonic
+
+FUNCTION = "wave"
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """`text` is LLVM IR with the function `function`. `counts`: how many of each kind emit functions numbered
+    (memory sites, blocks, …). `blocks`: start of each numbered block, as a byte offset."""
+
+    text: str
+    function: str
+    sites: tuple[Site, ...]
+    counts: dict[str, int]
+    blocks: tuple[int, ...]
+    uses_barrier: bool
+
+
+def translate(
+    code: bytes,
+    *,
+    wave: int,
+    full: bool,
+    checks: Checks,
+    vgprs: int,
+    sgprs: int,
+    user_sgprs: int,
+    entry: int = 0,
+) -> Translation:
+    """`full`: EXEC is all ones at the entry, and the function is for such waves only.
+
+    `vgprs`: how many the kernel has; others do not exist. `user_sgprs`: how many hold user data. `entry`: byte
+    offset of the first instruction. What cannot be simulated ends the wave with Status.ILLEGAL where it is
+    reached. A NaN's payload is unspecified.
+    """
+    with _without_collections():
+        return _translated(code, wave, full, checks, vgprs, sgprs, user_sgprs, entry)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Nothing that is built here becomes garbage before the end; looking for some takes as long as building."""
+    with _lock:
+        was = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was:
+                gc.enable()
+
+
+_lock = threading.Lock()
+
+
+def _translated(
+    code: bytes, wave: int, full: bool, checks: Checks, vgprs: int, sgprs: int, user_sgprs: int, entry: int
+) -> Translation:
+    graph = graph_of(code, entry, Target(12, wave))
+    first = _Pass(graph, wave, checks, vgprs, sgprs, None)
+    first.run()
+    analysis = analyse(graph, first.records, wave, exec_full=full, user_sgprs=user_sgprs, initialised=checks.fast)
+    forms = QuadForms() if checks.trace else choose_quads(graph, analysis.exec_full)
+    second = _Pass(graph, wave, checks, vgprs, sgprs, analysis, first.records, forms)
+    second.run()
+    e = second.e
+    names = {instruction.mnemonic for block in graph.blocks.values() for _, instruction in block.code}
+    return Translation(
+        text=str(e.module),
+        function=FUNCTION,
+        sites=tuple(e.sites),
+        counts=e.counts | {"block": len(graph.blocks)},
+        blocks=tuple(graph.blocks),
+        uses_barrier="s_barrier_wait" in names,
+    )
+
+
+class _Pass:
+    def __init__(
+        self,
+        graph: Graph,
+        wave: int,
+        checks: Checks,
+        vgprs: int,
+        sgprs: int,
+        analysis: Analysis | None,
+        before: Records | None = None,
+        forms: QuadForms | None = None,
+    ) -> None:
+        """`before`: what an earlier pass found each instruction to touch."""
+        self.graph, self.analysis = graph, analysis
+        self.before: Records = before or {}
+        facts = UnprovenReads() if analysis is None else analysis.facts
+        self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, sgprs, facts, forms)
+        self.e.flow = BlockFlow(self.e, graph, analysis)
+        self.records: dict[tuple[int, int], Touched] = {}
+        self.tracer = Tracer(self.e) if checks.trace else None
+
+    def run(self) -> None:
+        for number, block in enumerate(self.graph.blocks.values()):
+            self._block(number, block)
+        self.e.flow.start(None if self.tracer is None else self.tracer.start)
+
+    def _block(self, number: int, block: Block) -> None:
+        e = self.e
+        e.b.position_at_end(e.flow.blocks[block.start])
+        e.pc = block.start
+        e.quads.begin_block(block.start)
+        if e.checks.profile:
+            count_block(e, number)
+        for pc, instruction in block.code:
+            full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
+            touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full)
+            if self.tracer is not None:
+                self.tracer.before(last=ends_block(instruction.mnemonic))
+            before = self.before.get((block.start, pc))
+            e.quads.before_instruction(0 if before is None else before.writes | before.masked)
+            if ends_block(instruction.mnemonic):
+                e.quads.flush(block.successors)
+            self._instruction()
+            if e.b.block.is_terminated:
+                return
+            e.quads.after_instruction()
+            if self.tracer is not None:
+                self.tracer.after(touched)
+        if block.illegal_at is not None:
+            e.pc = block.illegal_at
+            e.illegal("is not one that decodes")
+        else:
+            e.quads.flush(block.successors)
+            e.b.branch(e.flow.edge(block.end, e.pc))
+
+    def _instruction(self) -> None:
+        e = self.e
+        emit = EMIT.get(base_mnemonic(e.instruction.mnemonic))
+        try:
+            if emit is None:
+                raise NotSimulated("is not simulated")
+            emit(e, e.instruction)
+        except NotSimulated as refused:
+            e.illegal(str(refused))
