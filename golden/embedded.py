@@ -17,6 +17,9 @@ class Pair:
     golden: Path
 
 
+VOCABULARY = Pair(FOLDER / "sentencepiece.gguf", FOLDER / "sentencepiece.json")  # no model has one of its kind
+
+
 def embedded() -> list[Pair]:
     """Raises InputError where an installation lost them."""
     pairs = [Pair(FOLDER / f"{stem}.gguf", FOLDER / f"{stem}.npz") for stem in STEMS]

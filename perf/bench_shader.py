@@ -3,7 +3,7 @@
     python perf/bench_shader.py                       all of it, as a table
     pytest perf/bench_shader.py -n 0 --benchmark-enable
 
-The matvec is gfx1201/matvec_f32.zrt on 1024 x 1024, canonical-1. The C code adds in the same order (128
+The matvec is gfx1201's matvec_f32 on 1024 x 1024, canonical-1. The C code adds in the same order (128
 accumulators, then pairs; no contraction) and is compiled with -O3 -march=native; results are compared bit for bit.
 Kernel and C run by turns in one process, each several times in a row, and the ratio is of lower quartiles: ratios
 travel, seconds do not.
@@ -30,15 +30,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import zinc_rt.kernels.gfx1201
-from zinc_rt.kernels.zrt import read_zrt
+from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.memory.ranges import Placed, RangeTable, of_arrays
+from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import Kernels, Wanted, build, loaded, wanted_for
-from zinc_rt.sim.shader.run.launch import FLOAT_MODE, Launch
-from zinc_rt.sim.shader.run.launch_run import Crew, Run
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, KernelVariant, compiled, loaded, variant_for
+from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
+from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 
 SIZE = 1024
 LEVELS = ("off", "fast", "full")
@@ -77,16 +76,15 @@ def c_matvec() -> Callable[[int, int, int, int, int], None]:
 
 
 @functools.cache
-def kernels() -> Kernels:
-    return Kernels(ObjectCache(Path(tempfile.mkdtemp())))
+def kernels() -> CompiledKernels:
+    return CompiledKernels(ObjectCache(Path(tempfile.mkdtemp())))
 
 
 class Matvec:
     """The kernel, set up to be run again and again, as a replayed graph does."""
 
     def __init__(self, level: str, threads: int = 1, tokens: int = 1) -> None:
-        folder = Path(zinc_rt.kernels.gfx1201.__file__).parent
-        self.zrt = read_zrt((folder / "matvec_f32.zrt").read_bytes())
+        self.zrt = load("matvec_f32")
         random = np.random.default_rng(1)
         self.x = random.standard_normal((tokens, SIZE), np.float32)
         self.w = random.standard_normal((SIZE, SIZE), np.float32)
@@ -97,18 +95,18 @@ class Matvec:
         self.arguments[8 * self.zrt.buffers :].view(np.uint32)[:3] = (SIZE, SIZE, 4 * SIZE)
         self.arguments[8 * self.zrt.buffers :].view(np.uint32)[7] = 1
         placed = [
-            Placed(va, array, name)
+            PlacedArray(va, array, name)
             for va, array, name in zip(vas, (self.x, self.w, self.y), ("x", "w", "y"), strict=True)
         ]
-        placed.append(Placed(4 << 32, self.arguments, "arguments"))
+        placed.append(PlacedArray(4 << 32, self.arguments, "arguments"))
         self.table: RangeTable = of_arrays(placed, bounds=level != "off", races=level == "full")
         threads_of_group = self.zrt.workgroup
-        self.launch = Launch(
+        self.launch = LaunchSetup(
             (tokens, SIZE // 16, 1), threads_of_group, threads_of_group, 32, (0, 4),
             vgprs=self.zrt.vgprs, sgprs=self.zrt.sgprs,
         )  # fmt: skip
-        kernel = kernels().of(wanted_for(self.launch, self.zrt.code, Checks(level)))
-        self._run = Run(kernel, self.launch, Crew(threads), mode=FLOAT_MODE)
+        kernel = kernels().of(variant_for(self.launch, self.zrt.code, Checks(level)))
+        self._run = LaunchRun(kernel, self.launch, WaveThreads(threads), mode=FLOAT_MODE)
         self._serials = itertools.count(1)
 
     def __call__(self) -> None:
@@ -139,20 +137,20 @@ def paired(one: Callable[[], object], other: Callable[[], object]) -> tuple[floa
     return first, second
 
 
-def largest() -> Wanted:
+def largest() -> KernelVariant:
     """The kernel with the most code, at level full."""
-    folder = Path(zinc_rt.kernels.gfx1201.__file__).parent
-    zrts = [read_zrt(path.read_bytes()) for path in sorted(folder.glob("*.zrt"))]
-    zrt = max(zrts, key=lambda each: len(each.code))
-    launch = Launch((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
-    return wanted_for(launch, zrt.code, Checks("full"))
+    zrt = max(map(load, names()), key=lambda each: len(each.code))
+    launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
+    return variant_for(launch, zrt.code, Checks("full"))
 
 
 def empty_dispatch() -> Callable[[], None]:
     """One workgroup of one wave that ends at once, as the engine runs it again."""
-    launch = Launch((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
-    run = Run(kernels().of(wanted_for(launch, ENDPGM, Checks("fast"))), launch, Crew(2), mode=FLOAT_MODE)
-    table = of_arrays([Placed(1 << 32, np.zeros(1024), "memory")], bounds=True)
+    launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
+    run = LaunchRun(
+        kernels().of(variant_for(launch, ENDPGM, Checks("fast"))), launch, WaveThreads(2), mode=FLOAT_MODE
+    )
+    table = of_arrays([PlacedArray(1 << 32, np.zeros(1024), "memory")], bounds=True)
 
     def call() -> None:
         run.begin(table, 0x5_0000_0000, 1)
@@ -184,12 +182,12 @@ def test_an_empty_dispatch(benchmark: Any) -> None:
 
 
 def test_a_cold_compile_of_the_largest_kernel(benchmark: Any) -> None:
-    benchmark.pedantic(build, args=(largest(),), rounds=1)
+    benchmark.pedantic(compiled, args=(largest(),), rounds=1)
 
 
 def test_the_largest_kernel_from_the_cache(benchmark: Any) -> None:
     wanted = largest()
-    payload = build(wanted)
+    payload = compiled(wanted)
     benchmark(lambda: loaded(wanted, payload))
 
 
@@ -209,7 +207,7 @@ def main() -> None:
     print(f"{name:28} {several * 1e6:9.0f} µs   {one / several:6.2f} times one thread")
     wanted = largest()
     start = time.perf_counter()
-    payload = build(wanted)
+    payload = compiled(wanted)
     cold = time.perf_counter() - start
     start = time.perf_counter()
     loaded(replace(wanted), payload)

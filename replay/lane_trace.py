@@ -25,7 +25,7 @@ from zinc_rt.resident import capacity_of
 from zinc_rt.trace.reader import LogReader
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.shader.emit.trace import Step as Traced
+    from zinc_rt.sim.shader.emit.trace import TracedStep as Traced
 
 
 def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = "gfx1201") -> list[str]:

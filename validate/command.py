@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -100,11 +101,13 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_ran
     from zinc_rt.facts import table, told
     from zinc_rt.files import check_writable
+    from zinc_rt.golden.embedded import VOCABULARY
     from zinc_rt.junit import to_junit
     from zinc_rt.report import Report, to_json, write_text
     from zinc_rt.validate import html
     from zinc_rt.validate.announce import announce
-    from zinc_rt.validate.diagnosis import ModelFailures, diagnosis
+    from zinc_rt.validate.diagnosis import ModelFailures, diagnosis, vocabulary_diagnosis
+    from zinc_rt.validate.host_checks import vocabulary_check
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.runner import ValidationRunner
     from zinc_rt.validate.table import sections, verdict
@@ -131,6 +134,14 @@ def _body(arguments: argparse.Namespace) -> int:
         if runner.from_disk:
             report.details.setdefault("from_disk", []).extend(f"{job.name}, {what}" for what in runner.from_disk)
             show(f"from disk {'; '.join(runner.from_disk)}: results of an earlier run (--no-cache computes them)")
+        show("")
+    if not arguments.models:
+        spoken = vocabulary_check(shlex.join(["zinc-rt", "validate", "--tiers", arguments.tiers]))
+        report.results.append(spoken)
+        show(f"{VOCABULARY.model.name}  a vocabulary alone, held against what sentencepiece makes of the texts")
+        for page in sections([spoken], [], verbose=arguments.verbose):
+            show(page)
+        digest += vocabulary_diagnosis(spoken)
         show("")
     if arguments.device != "sim" and report.simulated_tiers():
         report.details["simulated_unasked"] = report.simulated_tiers()

@@ -343,6 +343,14 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
     yield f"next       {pattern.command.format(**evidence.words)}"
 
 
+def vocabulary_diagnosis(result: Result) -> Iterator[str]:
+    """The digest of a vocabulary without a model; nothing where it passed."""
+    if result.status == "fail":
+        yield f"first bad  {result.id.partition('/')[0]}, {_place(result)}"
+        yield f"suspect    a text becomes other tokens: suspect the tokenizer: {result.cause}"
+        yield f"next       {result.advice}"
+
+
 def agreement(groups: Sequence[Sequence[str]]) -> str:
     """Which tiers agree with which."""
     if not groups:

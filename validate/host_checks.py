@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import UnsupportedError
+from zinc_rt.errors import InputError, UnsupportedError
 from zinc_rt.generate import Sampling
 from zinc_rt.golden.draws import Draw, draws_of
+from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.format import Golden
-from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.report import Result
 from zinc_rt.validate.capture import CapturedRun
@@ -23,11 +26,21 @@ FILTERS = ("temperature", "top_k", "top_p", "min_p", "seed")
 WAYS = {"plain": "as it is", "special": "with special tokens added", "detok_plain": "and back"}
 
 
-def tokenizer_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile) -> Result | None:
-    """Every text both ways and back; None where the golden asks for none."""
-    texts = golden.meta.get("tokenizer")
-    if not texts:
-        return None
+def vocabulary_check(repro: str) -> Result:
+    """What no embedded model has: a vocabulary of SentencePiece's, held against that library's own answers.
+
+    Raises InputError where an installation lost it.
+    """
+    try:
+        texts = json.loads(VOCABULARY.golden.read_text(encoding="utf-8"))["tokenizer"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{VOCABULARY.golden}: {error}", next="install the package again") from error
+    subject = CheckedPair(VOCABULARY.model.stem, HOST, VOCABULARY.golden.name, BIT_EXACT, repro)
+    return tokenizer_check(subject, texts, read_gguf(VOCABULARY.model))
+
+
+def tokenizer_check(subject: CheckedPair, texts: Sequence[Mapping[str, Any]], gguf: GGUFFile) -> Result:
+    """Every text both ways and back, against what another tokenizer made of it."""
     try:
         tokenizer = Tokenizer.from_metadata(gguf.metadata)
     except UnsupportedError as error:

@@ -108,7 +108,7 @@ def test_the_wheel_installs_alone_and_its_commands_start(built: tuple[Path, Path
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     where, models, kernels = json.loads(done.stdout)
-    assert Path(where).is_relative_to(target) and len(models) == 4 and kernels > 10
+    assert Path(where).is_relative_to(target) and len(models) == 5 and kernels > 10
     for script in PROJECT["project"]["scripts"]:
         assert (target / "bin" / script).exists(), script
     help_of = [sys.executable, str(target / "bin" / "zinc-rt"), "sim", "--list"]

@@ -38,7 +38,7 @@ from zinc_rt.sim.memory.buffers import Bo, Borrowed, Heap
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.run import launch_run as run_module
 from zinc_rt.sim.shader.run.engine import GfxEngine
-from zinc_rt.sim.shader.run.kernels import Kernels
+from zinc_rt.sim.shader.run.kernels import CompiledKernels
 from zinc_rt.sim.shader_engine import NOTHING, Dispatch
 
 CPU_SECONDS = 30.0  # of one program, translation and compilation with it: then the kernel ends this process
@@ -146,7 +146,7 @@ def outcome_of(given: Program, ground: Range) -> dict[str, Any]:
     refused = lint(given.code, target, Limits(vgprs=given.vgprs, lds_bytes=given.lds_bytes))
     told = Told()
     dispatch = dispatch_of(given, ground, told)
-    engine = GfxEngine(level=given.level, threads=1, kernels=Kernels(Nothing()))
+    engine = GfxEngine(level=given.level, threads=1, kernels=CompiledKernels(Nothing()))
     began = time.process_time()
     said = "out of fuel"
     try:

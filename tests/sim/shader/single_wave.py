@@ -17,8 +17,8 @@ from zinc_rt.sim.shader.layout import (
     Status,
     new_state,
 )
-from zinc_rt.sim.shader.run.blocks import Block
 from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.run.record_block import RecordBlock
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 PROGRAM_VA = 0x7000_0000_1000
@@ -60,7 +60,7 @@ class Wave:
         self.vgprs[0] = np.arange(wave)
         self.header["sgprs"][: len(user_data)] = user_data
         self.header["sgprs"][EXEC_LO : EXEC_LO + 2] = execution & 0xFFFFFFFF, execution >> 32
-        self.context = Block(CONTEXT)
+        self.context = RecordBlock(CONTEXT)
         self.findings = np.zeros(64, FINDING.dtype)
         self._sites = np.zeros(max(len(self.translation.sites), 1), SITE_STATE.dtype)
         self.trace = np.zeros(256, TRACE.dtype)

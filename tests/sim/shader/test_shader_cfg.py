@@ -5,7 +5,7 @@ from __future__ import annotations
 from machine_words import ENDPGM, EXEC, code_of, constant, move, sop1, sop2, sopc, sopk, sopp, v_mov
 
 from zinc_rt.isa import Target
-from zinc_rt.sim.shader.layout import CONTEXT, STATE, Checks, Layout
+from zinc_rt.sim.shader.layout import CONTEXT, STATE, Checks, RecordLayout
 from zinc_rt.sim.shader.translate.cfg import graph_of
 from zinc_rt.sim.shader.translate.translation import translate
 
@@ -115,4 +115,4 @@ def test_layouts_are_aligned_and_have_no_gaps_to_fall_into() -> None:
             assert field.offset >= end
             assert layout.dtype.itemsize % 64 == 0
             end = field.offset + 1
-    assert Layout("u32 a\nu64 b\nu8 c 3").fields["b"].offset == 8
+    assert RecordLayout("u32 a\nu64 b\nu8 c 3").fields["b"].offset == 8

@@ -10,8 +10,8 @@ from test_shader_memory import BEGIN, split
 
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.sim.interfaces import AccessKind, Fault
-from zinc_rt.sim.shader.checks.finding_text import Finding
-from zinc_rt.sim.shader.checks.watchpoints import Stored
+from zinc_rt.sim.shader.checks.finding_text import WaveFinding
+from zinc_rt.sim.shader.checks.watchpoints import LaneStore
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 ALL = 0xFFFFFFFF
@@ -160,12 +160,12 @@ class Memory:
         assert written is not None
         written.mark(start, size_bytes)
 
-    def run(self, name: str, **more: int) -> list[Finding]:
+    def run(self, name: str, **more: int) -> list[WaveFinding]:
         user = [*split(self.where_va), *split(self.va)]
         return self.device.run(code(KERNELS[name]), user_data=user, **more)
 
 
-def only(findings: list[Finding], rule: str, kernel: str, text: str, lanes: int) -> Finding:
+def only(findings: list[WaveFinding], rule: str, kernel: str, text: str, lanes: int) -> WaveFinding:
     """The one finding there is."""
     assert [each.rule for each in findings] == [rule], findings
     [finding] = findings
@@ -444,11 +444,11 @@ def test_a_watchpoint_tells_who_stored() -> None:
         assert not memory.run("store")
         assert np.array_equal(data, np.arange(32) * 4)
         pc = pc_of(code(KERNELS["store"]), "global_store_b32")
-        assert memory.device.stores == [
-            Stored(pc, 0, 0, lane, memory.va + 4 * lane, 4 * lane) for lane in (10, 11)
+        assert memory.device.watchpoint_hits == [
+            LaneStore(pc, 0, 0, lane, memory.va + 4 * lane, 4 * lane) for lane in (10, 11)
         ]
         memory.device.set_watchpoint(0, 0)
-        assert not memory.run("store") and not memory.device.stores
+        assert not memory.run("store") and not memory.device.watchpoint_hits
 
 
 def test_a_watchpoint_hears_every_workgroup_and_atomics() -> None:
@@ -458,4 +458,6 @@ def test_a_watchpoint_hears_every_workgroup_and_atomics() -> None:
     device.set_watchpoint(va + 128, 4)
     device.run(code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=split(va))
     pc = pc_of(code(KERNELS["neighbours"]), "global_atomic_add_u32 v2")
-    assert sorted((each.pc, each.group, each.value) for each in device.stores) == [(pc, n, n) for n in range(40)]
+    assert sorted((each.pc, each.group, each.value) for each in device.watchpoint_hits) == [
+        (pc, n, n) for n in range(40)
+    ]

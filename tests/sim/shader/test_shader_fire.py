@@ -12,7 +12,7 @@ from machine_words import ENDPGM, code_of, store
 from support import Counts
 
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.run.kernels import Wanted, build, loaded
+from zinc_rt.sim.shader.run.kernels import KernelVariant, compiled, loaded
 from zinc_rt.sim.shader.translate.semantics import EMIT, base_mnemonic
 
 OUTCOMES = {"ran", "faulted", "out of fuel", "refused at decode", "refused at compile"}
@@ -80,8 +80,8 @@ def test_a_culprit_is_found_among_those_before_it_and_made_short(monkeypatch: py
 def test_no_conversion_is_left_to_a_function_that_a_process_may_not_have() -> None:
     """v_frexp_mant_f16 of a scalar in wave64 wanted __truncdfhf2; found by seed 3788 of an earlier generator."""
     frexp = bytes.fromhex("0000d9d501162904") + store_v0_and_end()
-    wanted = Wanted(frexp, 64, True, Checks("off"), 24, 106, 8)
-    assert loaded(wanted, build(wanted)).address
+    wanted = KernelVariant(frexp, 64, True, Checks("off"), 24, 106, 8)
+    assert loaded(wanted, compiled(wanted)).address
 
 
 def store_v0_and_end() -> bytes:

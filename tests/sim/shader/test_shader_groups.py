@@ -10,7 +10,7 @@ from shader_launch import REVERSE, SPIN, STORE_IDS, code, halves
 
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
-from zinc_rt.sim.shader.run.launch import shape
+from zinc_rt.sim.shader.run.launch import group_shape
 
 HALF_COMES = code("""
     9302ff74 00050019           ; s_bfe_u32 s2, ttmp8, 0x50019: the wave's number
@@ -146,7 +146,7 @@ def test_what_is_placed_read_only_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("wave", [32, 64])
 def test_thread_ids_fill_waves_without_gaps(wave: int) -> None:
-    [record] = shape((5, 7, 3), wave)
+    [record] = group_shape((5, 7, 3), wave)
     waves = -(-105 // wave)
     assert record["waves"] == waves and record["threads"] == 105
     ids = [int(each) for each in record["v0"][: waves * wave]]

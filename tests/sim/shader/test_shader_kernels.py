@@ -13,14 +13,14 @@ from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.run.compile_workers import prepare
-from zinc_rt.sim.shader.run.kernels import Kernels, Wanted
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, KernelVariant
 from zinc_rt.sim.shader.translate.fetched_code import fetched
 
-STORE = Wanted(STORE_IDS, 32, True, Checks("fast"), 8, 106, 2)
+STORE = KernelVariant(STORE_IDS, 32, True, Checks("fast"), 8, 106, 2)
 
 
 def test_a_kernel_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) -> None:
-    first, second = (Kernels(ObjectCache(tmp_path)) for _ in range(2))
+    first, second = (CompiledKernels(ObjectCache(tmp_path)) for _ in range(2))
     kernel = first.of(STORE)
     assert first.of(STORE) is kernel and first.compiled == 1
     again = second.of(STORE)
@@ -46,16 +46,16 @@ def test_whatever_machine_code_depends_on_makes_another_file(change: dict[str, o
 
 def test_a_spoiled_file_is_compiled_again(tmp_path: Path) -> None:
     cache = ObjectCache(tmp_path)
-    Kernels(cache).of(STORE)
+    CompiledKernels(cache).of(STORE)
     path = cache.path(STORE.key())
     path.write_bytes(path.read_bytes()[:-7])
-    kernels = Kernels(cache)
+    kernels = CompiledKernels(cache)
     kernels.of(STORE)
     assert kernels.compiled == 1 and cache.load(STORE.key()) is not None
 
 
 def test_many_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
-    kernels = Kernels(ObjectCache(tmp_path))
+    kernels = CompiledKernels(ObjectCache(tmp_path))
     wanted = [STORE, replace(STORE, code=ENDPGM), replace(STORE, code=REVERSE, vgprs=16), STORE]
     assert prepare(kernels, wanted, processes=2) == 3
     assert all(kernels.has(each) for each in wanted)

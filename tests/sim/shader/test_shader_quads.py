@@ -8,12 +8,12 @@ from shader_launch import code, halves
 
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.memory.ranges import Placed, of_arrays
+from zinc_rt.sim.shader.memory.ranges import PlacedArray, of_arrays
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import Kernels, wanted_for
-from zinc_rt.sim.shader.run.launch import FLOAT_MODE, Launch
-from zinc_rt.sim.shader.run.launch_run import Crew, Run
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, variant_for
+from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
+from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader.translate.translation import translate
 
 BEFORE = """
@@ -112,10 +112,10 @@ def test_a_wave_goes_on_with_its_sums_after_every_turn(program: bytes, tmp_path:
     x, w = data(9)
     out = np.zeros(128, np.float32)
     arguments = np.array([1 << 32, 2 << 32, 3 << 32], np.uint64)
-    placed = [Placed((number + 1) << 32, array, "") for number, array in enumerate((x, w, out, arguments))]
-    launch = Launch((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 4, 9), vgprs=24)
-    kernel = Kernels(ObjectCache(tmp_path)).of(wanted_for(launch, program, Checks("fast")))  # type: ignore[arg-type]
-    run = Run(kernel, launch, Crew(1), mode=FLOAT_MODE)
+    placed = [PlacedArray((number + 1) << 32, array, "") for number, array in enumerate((x, w, out, arguments))]
+    launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 4, 9), vgprs=24)
+    kernel = CompiledKernels(ObjectCache(tmp_path)).of(variant_for(launch, program, Checks("fast")))  # type: ignore[arg-type]
+    run = LaunchRun(kernel, launch, WaveThreads(1), mode=FLOAT_MODE)
     run.begin(of_arrays(placed, bounds=True), 0x5_0000_0000, 1)
     stops = 1
     while run.advance(0.0, 1) is Stop.FUEL:

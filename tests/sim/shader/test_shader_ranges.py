@@ -8,7 +8,7 @@ from sim.device import GTT, PAGE, VRAM, VRAM_PUBLIC, client
 
 from zinc_rt.sim.interfaces import AccessKind
 from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
-from zinc_rt.sim.shader.memory.ranges import Placed, RangeCache, RangeFlag, RangeTable, of_arrays, of_vm
+from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeCache, RangeFlag, RangeTable, of_arrays, of_vm
 
 
 def intervals(table: RangeTable) -> list[tuple[int, int, str]]:
@@ -97,7 +97,7 @@ def test_every_allocation_is_a_range_until_something_is_announced_in_it() -> Non
 
 def test_an_announcement_across_allocations_is_cut_where_they_meet() -> None:
     first, second = np.zeros(1024, np.uint32), np.zeros(1024, np.uint32)
-    placed = [Placed(0x10000, first, "first"), Placed(0x11000, second, "second")]
+    placed = [PlacedArray(0x10000, first, "first"), PlacedArray(0x11000, second, "second")]
     table = of_arrays(placed, bounds=True, announced=[(0x10800, 0x11800, "both")])
     assert intervals(table) == [(0x10800, 0x11000, "both"), (0x11000, 0x11800, "both")]
     assert [int(delta) for delta in table.ranges["delta"]] == [
@@ -106,7 +106,7 @@ def test_an_announcement_across_allocations_is_cut_where_they_meet() -> None:
 
 
 def test_the_rest_of_an_array_s_last_page_is_mapped_but_nobody_s() -> None:
-    table = of_arrays([Placed(0x10000, np.zeros(10, np.uint8), "ten")], bounds=True)
+    table = of_arrays([PlacedArray(0x10000, np.zeros(10, np.uint8), "ten")], bounds=True)
     assert [(int(span["va_lo"]), int(span["va_hi"])) for span in table.spans] == [
         (0x10000, 0x1000A),
         (0x1000A, 0x11000),
@@ -163,7 +163,7 @@ def test_two_copies_of_vram_are_saved_page_by_page() -> None:
 @pytest.mark.parametrize("size", [64, 3 << 20])
 def test_a_range_is_clean_once_all_of_it_has_been_written(size: int) -> None:
     written = InitialisedBytes(size)
-    table = of_arrays([Placed(0x10000, np.zeros(size, np.uint8), "a", written=written)], bounds=True)
+    table = of_arrays([PlacedArray(0x10000, np.zeros(size, np.uint8), "a", written=written)], bounds=True)
 
     def clean() -> bool:
         return bool(table.ranges["flags"][0] & RangeFlag.CLEAN)
@@ -181,7 +181,7 @@ def test_a_range_is_clean_once_all_of_it_has_been_written(size: int) -> None:
 def test_an_upload_makes_ranges_clean_too() -> None:
     written = InitialisedBytes(8 << 20)
     array = np.zeros(8 << 20, np.uint8)
-    table = of_arrays([Placed(0x10000, array, "weights", written=written)], bounds=True)
+    table = of_arrays([PlacedArray(0x10000, array, "weights", written=written)], bounds=True)
     table.refresh(())
     assert not table.ranges["flags"][0] & RangeFlag.CLEAN
     written.mark(0, 8 << 20)

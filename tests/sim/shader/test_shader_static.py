@@ -11,7 +11,7 @@ from shader_launch import code, halves, machine, stage
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.checks import static_lint
 from zinc_rt.sim.shader.checks.static_lint import static_findings
-from zinc_rt.sim.shader.run.launch import Launch
+from zinc_rt.sim.shader.run.launch import LaunchSetup
 
 # v_lshlrev_b32 v1, 2, v0; global_load_b32 v2, v1, s[0:1]; [s_wait_loadcnt 0]; v_add_nc_u32 v2, v2, v2;
 # global_store_b32 v1, v2, s[0:1]; s_endpgm
@@ -52,7 +52,7 @@ def test_without_the_sanitizer_nothing_is_said() -> None:
 
 
 def test_what_was_found_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch, cache = Launch((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, vgprs=8), ObjectCache(tmp_path)
+    launch, cache = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, vgprs=8), ObjectCache(tmp_path)
     first = static_findings(DOUBLE_WITHOUT_WAIT, "one", launch, cache)
     assert first == static_findings(DOUBLE_WITHOUT_WAIT, "one", launch) and len(first) == 1
     monkeypatch.setattr(static_lint, "lint", None)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.isa.elf import read_elf
-from zinc_rt.sim.shader.checks.finding_text import Finding
+from zinc_rt.sim.shader.checks.finding_text import WaveFinding
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
@@ -190,7 +190,7 @@ def read() -> dict[str, bytes]:
 
 def run(
     name: str, inputs: tuple[Array, ...], *, level: str = "full", perturb: int = 0
-) -> tuple[list[Array], list[Finding]]:
+) -> tuple[list[Array], list[WaveFinding]]:
     """(v10 to v17 as uint32 of each thread, findings). `inputs`: v1, v2, v3, 32-bit, a multiple of 32."""
     count = len(inputs[0])
     device = EngineDevice(level=level, perturb=perturb)

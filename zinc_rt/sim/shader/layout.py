@@ -32,7 +32,7 @@ class Status(IntEnum):
     HALT = 5  # s_sethalt, s_trap: state: pc, site
 
 
-class Access(IntEnum):
+class WaveAccess(IntEnum):
     """What a fault was about."""
 
     READ = 0
@@ -84,17 +84,17 @@ _NUMPY = {"u8": "u1", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8", "p
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class RecordField:
     offset: int
     type: str  # u8 u32 i32 u64 i64 ptr
     count: int
 
 
-class Layout:
+class RecordLayout:
     """Rows `type name [count]`, each at its natural alignment, the whole padded to 64 bytes (or to `padded`)."""
 
     def __init__(self, rows: str, padded: int = ALIGNMENT) -> None:
-        self.fields: dict[str, Field] = {}
+        self.fields: dict[str, RecordField] = {}
         end = 0
         for line in rows.strip().splitlines():
             kind, name, *rest = line.split("#")[0].split()
@@ -103,7 +103,7 @@ class Layout:
             count = int(rest[0]) if rest else 1
             if name in self.fields:
                 raise ValueError(f"field {name} twice")
-            self.fields[name] = Field(offset, kind, count)
+            self.fields[name] = RecordField(offset, kind, count)
             end = offset + width * count
         self.size_bytes = -(-end // padded) * padded
 
@@ -121,7 +121,7 @@ class Layout:
         )
 
 
-STATE = Layout("""
+STATE = RecordLayout("""
 u32 resume              # 0 at first; where the wave goes on, set at a suspension
 u32 status
 u32 pc                  # of the last stop: byte offset in the kernel
@@ -135,7 +135,7 @@ u32 wave_index          # of all waves in the dispatch; says which is traced
 u32 barrier_phase       # phase at this wave's last signal, NO_PHASE before and after its wait
 u32 lds_bytes
 u64 lds_base            # host address of the group's LDS
-u64 lds_shadow          # host address of lds_shadow_bytes(): bytes per dword, then race records; see shadow.py
+u64 lds_shadow          # host address of lds_shadow_bytes(): bytes per dword, then race records
 u64 scratch_base        # host address: dword d of lane i at + (d * wave + i) * 4
 u64 scratch_shadow      # host address of scratch_bytes / 4 * wave bytes in the same order, zeros at first
 u32 scratch_bytes       # per lane
@@ -147,7 +147,7 @@ u64 vgpr_written 256    # of a suspended wave, lane mask each. Unspecified befor
 """)
 """Followed by the VGPRs, `wave` u32 each: see state_bytes."""
 
-CONTEXT = Layout("""
+CONTEXT = RecordLayout("""
 i64 fuel                # about instructions; backward branches take from it
 ptr findings            # FINDING[findings_capacity]
 u32 findings_capacity
@@ -166,14 +166,14 @@ u64 shared_base         # apertures of flat addresses
 u64 private_base
 u64 fault_va
 u64 fault_lanes
-u32 fault_access        # Access
+u32 fault_access        # WaveAccess
 u32 ranges_count
 ptr ranges              # RANGE[ranges_count]: what accesses must stay inside (ranges.py)
 ptr spans               # RANGE[spans_count]: what is mapped
 u32 spans_count
 u32 serial              # of the dispatch, from 1: what race records and RANGE.stored are compared with
 ptr memory_sites        # MEMORY_SITE[Translation.counts["memory"]], zeros at first
-ptr extents             # EXTENT[4 kinds of Access, ranges_count], zeros at first
+ptr extents             # EXTENT[4 kinds of WaveAccess, ranges_count], zeros at first
 ptr save_pages          # void(va, size in bytes): called before a page of a SAVED range is first stored to
 u64 watch_lo            # stores that touch these addresses are recorded; both 0: none
 u64 watch_hi
@@ -188,7 +188,7 @@ u32 trace_count         # may exceed the capacity
 u32 trace_wave          # wave_index of the traced wave
 """)
 
-RANGE = Layout("""
+RANGE = RecordLayout("""
 u64 va_lo
 u64 va_hi
 u64 delta               # host address - VA
@@ -200,7 +200,7 @@ u32 index
 u32 stored              # serial of the last dispatch that stored to it (level full)
 """)
 
-RACE = Layout(
+RACE = RecordLayout(
     """
 u64 stored              # who stored last, and who read since: races.py
 u64 read
@@ -208,7 +208,7 @@ u64 read
     padded=16,
 )
 
-MEMORY_SITE = Layout(
+MEMORY_SITE = RecordLayout(
     """
 u64 va_lo               # the range that this instruction last used
 u64 va_hi
@@ -219,7 +219,7 @@ ptr range               # its RANGE
 u64 touched_below       # ~ the lowest VA touched in it
 u64 touched_above       # the VA after the highest
 u32 flags               # its RangeFlag, and PLAIN
-u32 kind                # Access
+u32 kind                # WaveAccess
 u64 reach               # how far the initialised bytes behind an access were looked through last time
 """,
     padded=16,
@@ -227,7 +227,7 @@ u64 reach               # how far the initialised bytes behind an access were lo
 PLAIN, WATCHED = 0x100, 0x200
 """In MEMORY_SITE.flags: being inside the range is all there is to check; some of it is watched for stores."""
 
-EXTENT = Layout(
+EXTENT = RecordLayout(
     """
 u64 touched_below       # as in MEMORY_SITE: of the sites that went on to another range
 u64 touched_above
@@ -235,7 +235,7 @@ u64 touched_above
     padded=16,
 )
 
-WATCH = Layout(
+WATCH = RecordLayout(
     """
 u32 site                # its pc is the storing instruction's
 u32 wave
@@ -255,7 +255,7 @@ FIXED = frozenset(
 )  # fmt: skip
 """Fields of the context that stay as they are while a wave runs."""
 
-FINDING = Layout(
+FINDING = RecordLayout(
     """
 u32 site
 u32 wave
@@ -267,7 +267,7 @@ u64 address             # of the first lane, 0 without
     padded=32,
 )
 
-SITE_STATE = Layout(
+SITE_STATE = RecordLayout(
     """
 u32 count               # findings recorded
 u32 wave                # of the last one, + 1
@@ -278,7 +278,7 @@ u32 reserved
 )
 FINDINGS_PER_SITE = 64  # records of one site; so one loop cannot fill the buffer
 
-TRACE = Layout(
+TRACE = RecordLayout(
     """
 u32 pc
 u32 slot                # register: 0 to 255 VGPR, 256 + n SGPR, 0xffffffff none (instruction without a result)

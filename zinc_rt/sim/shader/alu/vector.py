@@ -41,7 +41,7 @@ EmitFunction = Callable[[Emitter, Instruction], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class VectorOperation:
     """`saturated` replaces `build` where an integer row's clamp bit is set; without one the bit means nothing."""
 
     result: str
@@ -64,9 +64,9 @@ class Op:
             set_result(e, instruction, operands[0], build(e, *values))
 
 
-def op(types: str, build: Build, saturated: Build | None = None, *, accumulates: bool = False) -> Op:
+def op(types: str, build: Build, saturated: Build | None = None, *, accumulates: bool = False) -> VectorOperation:
     result, sources = types.split("=")
-    return Op(result, sources, build, saturated, accumulates)
+    return VectorOperation(result, sources, build, saturated, accumulates)
 
 
 def selects_upper(instruction: Instruction, place: int) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from zinc_rt.isa import Target, decode, target_of
 from zinc_rt.sim.interfaces import CodePlace
-from zinc_rt.sim.shader.layout import Access, Site
+from zinc_rt.sim.shader.layout import Site, WaveAccess
 from zinc_rt.sim.shader.run.group_runner import SITE_BARRIER
 
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
@@ -23,15 +23,15 @@ RULES = {
 
 
 ACCESSES = {
-    Access.READ: "load",
-    Access.WRITE: "store",
-    Access.ATOMIC: "atomic",
-    Access.SCALAR_READ: "scalar load",
+    WaveAccess.READ: "load",
+    WaveAccess.WRITE: "store",
+    WaveAccess.ATOMIC: "atomic",
+    WaveAccess.SCALAR_READ: "scalar load",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class WaveFinding:
     rule: str
     sentence: str
     place: CodePlace
@@ -50,7 +50,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
+class FindingText:
     """Knows the kernel whose waves ran, and how to name an address."""
 
     name: str
@@ -61,7 +61,7 @@ class Teller:
     start: tuple[int, int, int]
     describe: Callable[[int], str]
 
-    def of_records(self, records: np.ndarray, total: int) -> Iterator[Finding]:
+    def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
         """FINDING records, sorted by site; `total` counts those that did not fit, too."""
         told: dict[int, int] = {}
         for record in records:
@@ -72,37 +72,37 @@ class Teller:
         more = {site: count - MAX_OF_SITE for site, count in told.items() if count > MAX_OF_SITE}
         for site, count in more.items():
             place = self._site(site)
-            yield Finding(
+            yield WaveFinding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} times more at {self._instruction(place.pc)}",
                 CodePlace(self.name, place.pc, text_at(self.code, place.pc, self.wave)),
             )
         lost = total - len(records)
         if lost > 0:
-            yield Finding(
+            yield WaveFinding(
                 "findings-lost", f"{self.name}: {lost} findings more were not recorded", CodePlace(self.name, 0)
             )
 
     def _site(self, number: int) -> Site:
         return Site(0, "barrier-mismatch") if number == SITE_BARRIER else self.sites[number]
 
-    def _of_record(self, record: np.void, number: int) -> Finding:
+    def _of_record(self, record: np.void, number: int) -> WaveFinding:
         site = self._site(number)
         if number == SITE_BARRIER:
             group = self._group(int(record["group"]))
             sentence = f"{self.name}: {RULES[site.rule]}, workgroup {group}"
-            return Finding(site.rule, sentence, CodePlace(self.name, 0, group=group))
+            return WaveFinding(site.rule, sentence, CodePlace(self.name, 0, group=group))
         lanes, address = int(record["lanes"]), int(record["address"])
         return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
 
-    def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[Finding, str]:
+    def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[WaveFinding, str]:
         """The access that ended a wave with Status.FAULT, and its kind in words."""
-        kind = ACCESSES[Access(int(context["fault_access"]))]
+        kind = ACCESSES[WaveAccess(int(context["fault_access"]))]
         site = Site(int(state["pc"]), "page-fault", f"{kind}, {why}")
         lanes, address = int(context["fault_lanes"]), int(context["fault_va"])
         return self.at(site, int(state["wave_in_group"]), int(state["group"]), lanes, address), kind
 
-    def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> Finding:
+    def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> WaveFinding:
         """One place in one wave; `group` linear."""
         place = CodePlace(
             self.name,
@@ -113,7 +113,7 @@ class Teller:
             lanes,
             address,
         )
-        return Finding(site.rule, self._sentence(site, wave, group, lanes, address), place)
+        return WaveFinding(site.rule, self._sentence(site, wave, group, lanes, address), place)
 
     def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int | None) -> str:
         parts = [f"{self.name}: {site.rule} at {self._instruction(site.pc)}"]

@@ -16,7 +16,7 @@ from zinc_rt.sim.shader.checks.lane_marks import Marks
 from zinc_rt.sim.shader.checks.races import global_race
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I1, I8, I32, I64, POINTER, VOID, Routine
-from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, RANGE, Access
+from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, RANGE, WaveAccess
 from zinc_rt.sim.shader.memory import lookup
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
@@ -30,14 +30,14 @@ SYNCHRONISING = 1 << 31  # beside the number of the first rule's site: an access
 SAVE_PAGES = ir.FunctionType(VOID, [I64, I64])
 
 
-class Accesses:
+class LaneAccesses:
     """What the lane loops of loads, stores and atomics have in common. `r` writes a function of type LANES or one
     with more arguments behind."""
 
-    def __init__(self, e: Emitter, function: ir.Function, size_bytes: int, kind: Access) -> None:
+    def __init__(self, e: Emitter, function: ir.Function, size_bytes: int, kind: WaveAccess) -> None:
         self.e, self.checks, self.wave = e, e.checks, e.wave
         self.size_bytes, self.kind = size_bytes, kind
-        self.reads, self.stores = kind is not Access.WRITE, kind in lookup.STORES
+        self.reads, self.stores = kind is not WaveAccess.WRITE, kind in lookup.STORES
         self.r = Routine(function)
         (
             self.state, self.context, self.site, self.rules, self.exec, base, offsets, self.data,
@@ -67,7 +67,7 @@ class Accesses:
 
     def wide(self) -> ir.Value:
         """i64: bytes of a wide access: all lanes', or those of a scalar load."""
-        if self.kind is not Access.SCALAR_READ:
+        if self.kind is not WaveAccess.SCALAR_READ:
             return I64(self.size_bytes * self.wave)
         count = self.r.intrinsic("llvm.ctpop.i64", I64, self.exec)
         return self.r.b.mul(count, I64(self.size_bytes))
@@ -81,7 +81,7 @@ class Accesses:
     def finish(self) -> None:
         """Report what was marked; return whether a lane faulted."""
         r, b = self.r, self.r.b
-        scalar = self.kind is Access.SCALAR_READ
+        scalar = self.kind is WaveAccess.SCALAR_READ
         if self.checks.fast:
             site = b.and_(self.rules, I32(HIGH - 1))
             self.marks.report(self.state, self.context, site, scalar=scalar)
@@ -166,7 +166,7 @@ class Accesses:
                 self.save(where, at)
         data = self.lane_data(lane)
         site = b.and_(self.rules, I32(HIGH - 1))
-        watchpoints.look(self.e, r, (self.state, self.context, site), lane, va, data, self.size_bytes)
+        watchpoints.record_if_watched(self.e, r, (self.state, self.context, site), lane, va, data, self.size_bytes)
 
     def save(self, where: ir.Value, va: ir.Value) -> None:
         """See that the page has been saved before it is stored to."""

@@ -15,20 +15,20 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I1, I32, I64, POINTER, Routine
-from zinc_rt.sim.shader.layout import CONTEXT, NO_PHASE, RACE, RANGE, STATE, Access
+from zinc_rt.sim.shader.layout import CONTEXT, NO_PHASE, RACE, RANGE, STATE, WaveAccess
 
 MANY = 63
 _WAVE, _ATOMIC, _EPOCH = 4, 10, 11
 _GROUP, _SERIAL = 24, 48
 _EVERY_GROUP = (1 << 24) - 1
 LDS_RACE = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32])
-"""(state, context, address in the LDS, size, Access) -> race"""
+"""(state, context, address in the LDS, size, WaveAccess) -> race"""
 GLOBAL_RACE = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I64, I64, I32, I1])
-"""(state, context, RANGE, VA, size, Access, synchronising) -> race"""
+"""(state, context, RANGE, VA, size, WaveAccess, synchronising) -> race"""
 
 
 def lds_race(
-    e: Emitter, r: Routine, state: ir.Value, context: ir.Value, at: ir.Value, size_bytes: int, kind: Access
+    e: Emitter, r: Routine, state: ir.Value, context: ir.Value, at: ir.Value, size_bytes: int, kind: WaveAccess
 ) -> ir.Value:
     """i1; the access is noted."""
     helper = e.helper("zrt.lds_race", LDS_RACE, _build_lds)
@@ -41,7 +41,7 @@ def global_race(
     where: tuple[ir.Value, ir.Value, ir.Value],
     va: ir.Value,
     size_bytes: int,
-    kind: Access,
+    kind: WaveAccess,
     synchronising: ir.Value,
 ) -> ir.Value:
     """i1; the access is noted. `where`: (state, context, RANGE)."""
@@ -61,8 +61,8 @@ class _Check:
 
     def __init__(self, r: Routine, kind: ir.Value, mine: ir.Value, wave: ir.Value) -> None:
         self.r, self.mine, self.wave = r, mine, wave
-        self.reads = r.any(r.equal(kind, Access.READ), r.equal(kind, Access.SCALAR_READ))
-        self.atomic = r.equal(kind, Access.ATOMIC)
+        self.reads = r.any(r.equal(kind, WaveAccess.READ), r.equal(kind, WaveAccess.SCALAR_READ))
+        self.atomic = r.equal(kind, WaveAccess.ATOMIC)
         self.race = r.local(I1, 0)
 
     def overlap(self, entry: ir.Value, mask: ir.Value) -> ir.Value:
@@ -176,7 +176,7 @@ def _build_global(function: ir.Function) -> None:
     state, context, where, va, size, kind, synchronising = function.args
     records = r.get(where, RANGE, "races")
     serial = r.get(context, CONTEXT, "serial")
-    reads = r.any(r.equal(kind, Access.READ), r.equal(kind, Access.SCALAR_READ))
+    reads = r.any(r.equal(kind, WaveAccess.READ), r.equal(kind, WaveAccess.SCALAR_READ))
     with r.when(b.not_(reads)):
         r.put(where, RANGE, "stored", serial)
     with r.when(r.equal(records, 0)):

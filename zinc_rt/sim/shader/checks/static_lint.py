@@ -9,16 +9,16 @@ from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.interfaces import CodePlace
-from zinc_rt.sim.shader.checks.finding_text import Finding, text_at
+from zinc_rt.sim.shader.checks.finding_text import WaveFinding, text_at
 from zinc_rt.sim.shader.run.kernels import own_sources
-from zinc_rt.sim.shader.run.launch import Launch
+from zinc_rt.sim.shader.run.launch import LaunchSetup
 
 _DYNAMIC = ("unwritten", "illegal", "end", "header")  # told where it happens, by wave
 
 
 def static_findings(
-    code: bytes, name: str, launch: Launch, cache: ObjectCache | None = None
-) -> tuple[Finding, ...]:
+    code: bytes, name: str, launch: LaunchSetup, cache: ObjectCache | None = None
+) -> tuple[WaveFinding, ...]:
     """By pc, with the rules of docs/isa.md. `launch` counts only for its wave and what it declares.
 
     `cache` keeps on disk what was found: going over a kernel takes as long as running it hundreds of times.
@@ -34,7 +34,7 @@ def static_findings(
         if kept is None:
             cache.store(key, json.dumps(found).encode())
     return tuple(
-        Finding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc, launch.wave)))
+        WaveFinding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc, launch.wave)))
         for rule, sentence, pc in found
     )
 

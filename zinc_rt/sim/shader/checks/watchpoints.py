@@ -11,13 +11,13 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I32, I64, POINTER, VOID, Routine
 from zinc_rt.sim.shader.layout import CONTEXT, STATE, WATCH, Site
-from zinc_rt.sim.shader.run.blocks import Block
+from zinc_rt.sim.shader.run.record_block import RecordBlock
 
 KEPT = 4096  # records of one thread
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class LaneStore:
     """What one lane stored, by which instruction (byte offset in the kernel). `group`: linear in the launch.
     `value`: of what it stored at `address` the lowest 8 bytes; of an atomic its operand."""
 
@@ -29,14 +29,14 @@ class Stored:
     value: int
 
 
-class StoreWatch:
+class StoreWatchpoint:
     """A watchpoint on [va, va + size_bytes), for the threads of a launch."""
 
     def __init__(self, va: int, size_bytes: int) -> None:
         self.va, self.size_bytes = va, size_bytes
-        self._threads: dict[int, tuple[Block, np.ndarray]] = {}
+        self._threads: dict[int, tuple[RecordBlock, np.ndarray]] = {}
 
-    def attach(self, context: Block) -> None:
+    def attach(self, context: RecordBlock) -> None:
         """To be called before each launch, with each thread's context."""
         if context.address not in self._threads:
             self._threads[context.address] = context, np.zeros(KEPT, WATCH.dtype)
@@ -45,16 +45,16 @@ class StoreWatch:
         context["watch"], context["watch_capacity"] = int(records.ctypes.data), len(records)
         context["watch_count"] = 0
 
-    def stores(self, sites: Sequence[Site]) -> list[Stored]:
+    def hits(self, sites: Sequence[Site]) -> list[LaneStore]:
         """Since `attach`, each thread's in their order; the first KEPT of each. `sites`: the kernel's."""
         return [
-            Stored(sites[site].pc, group, wave, lane, address, value)
+            LaneStore(sites[site].pc, group, wave, lane, address, value)
             for context, records in self._threads.values()
             for site, wave, group, lane, address, value in records[: min(context["watch_count"], KEPT)].tolist()
         ]
 
 
-def detach(context: Block) -> None:
+def detach(context: RecordBlock) -> None:
     context["watch_lo"], context["watch_hi"] = 0, 0
 
 
@@ -62,7 +62,7 @@ RECORD = ir.FunctionType(VOID, [POINTER, POINTER, I32, I32, I64, I64])
 """(state, context, site, lane, address, value)"""
 
 
-def look(
+def record_if_watched(
     e: Emitter,
     r: Routine,
     where: tuple[ir.Value, ir.Value, ir.Value],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Kind, Operand
-from zinc_rt.sim.shader.emit.registers import Facts, Registers, Touched, register_name
+from zinc_rt.sim.shader.emit.registers import Registers, Touched, UnprovenReads, register_name
 from zinc_rt.sim.shader.emit.values import (
     DOUBLE,
     FLOAT,
@@ -40,9 +40,9 @@ __all__ = [
     "POINTER",
     "VOID",
     "Emitter",
-    "Facts",
     "NotSimulated",
     "Touched",
+    "UnprovenReads",
     "inline_float",
     "register_name",
     "type_bits",

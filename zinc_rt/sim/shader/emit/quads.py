@@ -2,9 +2,9 @@
 
 A 128-bit load gives lane i dwords 4i to 4i+3: its four registers are every fourth element of what was loaded. A
 loop that only multiplies and adds such registers, component by component, into four accumulators need not take
-them apart: done on the whole load, the arithmetic is the same, element by element. `choose` finds the accumulators
-of such loops. Their four registers are one variable in memory order (a quad); `Quads` reads components out of it,
-and joins what a block wrote, where it can by doing the block's arithmetic on whole loads.
+them apart: done on the whole load, the arithmetic is the same, element by element. `choose_quads` finds the
+accumulators of such loops. Their four registers are one variable in memory order (a quad); `Quads` reads
+components out of it, and joins what a block wrote, where it can by doing the block's arithmetic on whole loads.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Components:
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
+class QuadForms:
     """Per block (by its start) the first registers of quads. `whole`: kept in memory order while the block runs.
     `at_start`: in memory order where it begins; the block takes them apart there unless they are `whole` too."""
 
@@ -87,7 +87,7 @@ class Forms:
     at_start: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
-def choose(graph: Graph, exec_full: frozenset[tuple[int, int]]) -> Forms:
+def choose_quads(graph: Graph, exec_full: frozenset[tuple[int, int]]) -> QuadForms:
     """The quads worth having, and where."""
     loops = _in_loops(graph)
     found = {block.start: _of_block(block, exec_full) for block in graph.blocks.values()}
@@ -114,7 +114,7 @@ def choose(graph: Graph, exec_full: frozenset[tuple[int, int]]) -> Forms:
                 whole[start].add(first)
             for start in entered & graph.blocks.keys():
                 at_start[start].add(first)
-    return Forms(
+    return QuadForms(
         {start: frozenset(firsts) for start, firsts in whole.items()},
         {start: frozenset(firsts) for start, firsts in at_start.items()},
     )
@@ -193,7 +193,7 @@ _I32 = ir.IntType(32)
 class Quads:
     """The registers of a kernel's quads while its IR is written; what other registers hold of whole loads."""
 
-    def __init__(self, e: Registers, forms: Forms) -> None:
+    def __init__(self, e: Registers, forms: QuadForms) -> None:
         self.e, self._forms = e, forms
         self.whole = ir.VectorType(_I32, WORDS * e.wave)
         self._place: dict[int, tuple[int, int]] = {}  # registers of this block's whole quads: first one, word

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.sim.shader.emit.quads import Forms, Quads
+from zinc_rt.sim.shader.emit.quads import QuadForms, Quads
 from zinc_rt.sim.shader.emit.reports import Reports
 from zinc_rt.sim.shader.emit.values import I1, I32
 from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, SCC, TTMP0, VGPR_LIMIT, Checks
 
 if TYPE_CHECKING:
-    from zinc_rt.sim.shader.translate.flow import Flow
+    from zinc_rt.sim.shader.translate.flow import BlockFlow
 
 _VIRTUAL = 1 << 16  # indices of virtual vector registers start here
 
@@ -43,7 +43,7 @@ class Touched:
 
 
 @dataclass
-class Facts:
+class UnprovenReads:
     """What analysis.py found out, for the second pass. Bit sets as in Touched."""
 
     tracked: int = 0  # registers whose written lanes are kept at run time
@@ -72,12 +72,12 @@ class Registers(Reports):
         checks: Checks,
         vgprs: int,
         sgprs: int,
-        facts: Facts,
-        forms: Forms | None = None,
+        facts: UnprovenReads,
+        forms: QuadForms | None = None,
     ) -> None:
         super().__init__(module, name, wave, checks)
         self.vgprs, self.sgprs, self.facts = vgprs, sgprs, facts
-        self.flow: Flow = None  # type: ignore[assignment]
+        self.flow: BlockFlow = None  # type: ignore[assignment]
         self.instruction: Instruction = None  # type: ignore[assignment]
         self.exec_full = False
         self.touched = Touched()
@@ -87,7 +87,7 @@ class Registers(Reports):
         self._limit: ir.Value | None = None
         self._deferred: list[tuple[int, ir.Value, bool]] | None = None
         self._checked: set[int] = set()
-        self.quads = Quads(self, forms or Forms())
+        self.quads = Quads(self, forms or QuadForms())
 
     def begin(self, pc: int, instruction: Instruction, *, exec_full: bool) -> Touched:
         """Go on to the next instruction; gives the registers it is going to touch."""

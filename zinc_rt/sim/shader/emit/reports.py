@@ -12,11 +12,11 @@ from zinc_rt.sim.shader.layout import (
     FINDINGS_PER_SITE,
     SITE_STATE,
     STATE,
-    Access,
     Checks,
-    Layout,
+    RecordLayout,
     Site,
     Status,
+    WaveAccess,
 )
 
 REPORT = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, I64])
@@ -57,7 +57,7 @@ class Reports(Frame):
         """End the wave here: `text` continues "the instruction …"."""
         self.stop(Status.ILLEGAL, "illegal", text)
 
-    def fault(self, lanes: ir.Value, address: ir.Value, access: Access) -> None:
+    def fault(self, lanes: ir.Value, address: ir.Value, access: WaveAccess) -> None:
         """A page fault of the lanes in <W x i1>, at <W x i64> (or at one i64): ends the wave."""
         bits = lanes if lanes.type == self.mask_bits else self.bits(lanes)
         with self.cold(self.b.icmp_unsigned("!=", bits, self.constant(0, self.mask_bits))):
@@ -110,13 +110,13 @@ def build(function: ir.Function) -> None:
     state, context, site, lanes, address = function.args
     b = ir.IRBuilder(function.append_basic_block("entry"))
 
-    def pointer(base: ir.Value, layout: Layout, name: str) -> ir.Value:
+    def pointer(base: ir.Value, layout: RecordLayout, name: str) -> ir.Value:
         return b.gep(base, [ir.Constant(I64, layout.fields[name].offset)], source_etype=I8)
 
-    def load(base: ir.Value, layout: Layout, name: str, of: ir.Type = I32) -> ir.Value:
+    def load(base: ir.Value, layout: RecordLayout, name: str, of: ir.Type = I32) -> ir.Value:
         return b.load(pointer(base, layout, name), typ=of)
 
-    def element(base: ir.Value, layout: Layout, index: ir.Value) -> ir.Value:
+    def element(base: ir.Value, layout: RecordLayout, index: ir.Value) -> ir.Value:
         size = b.mul(b.zext(index, I64), ir.Constant(I64, layout.size_bytes))
         return b.gep(base, [size], source_etype=I8)
 

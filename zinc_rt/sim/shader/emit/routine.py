@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.layout import Layout
+from zinc_rt.sim.shader.layout import RecordLayout
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
@@ -47,13 +47,13 @@ class Routine:
     def element(self, pointer: ir.Value, index: ir.Value, of: ir.Type) -> ir.Value:
         return self.b.gep(pointer, [index], source_etype=of)
 
-    def at(self, base: ir.Value, layout: Layout, name: str) -> ir.Value:
+    def at(self, base: ir.Value, layout: RecordLayout, name: str) -> ir.Value:
         return self.offset(base, layout.fields[name].offset)
 
-    def get(self, base: ir.Value, layout: Layout, name: str) -> ir.Value:
+    def get(self, base: ir.Value, layout: RecordLayout, name: str) -> ir.Value:
         return self.load(self.at(base, layout, name), FIELD_TYPES[layout.fields[name].type])
 
-    def put(self, base: ir.Value, layout: Layout, name: str, value: ir.Value | int) -> None:
+    def put(self, base: ir.Value, layout: RecordLayout, name: str, value: ir.Value | int) -> None:
         of = FIELD_TYPES[layout.fields[name].type]
         self.b.store(of(value) if isinstance(value, int) else value, self.at(base, layout, name))
 

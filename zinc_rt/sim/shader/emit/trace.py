@@ -14,7 +14,7 @@ from zinc_rt.sim.shader.layout import CONTEXT, NO_SLOT, SCC, TRACE, VGPR_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TracedStep:
     """One register after an instruction of the traced wave, or an instruction without a result: `name` is then "".
 
     `exec`: before the instruction. `values`: [wave] uint32 of a vector register, [1] of a scalar one.
@@ -26,13 +26,13 @@ class Step:
     values: np.ndarray
 
 
-def steps(records: np.ndarray, count: int, wave: int) -> Iterator[Step]:
+def steps(records: np.ndarray, count: int, wave: int) -> Iterator[TracedStep]:
     """`records`: TRACE.dtype; `count` of them, as context.trace_count says (what did not fit is gone)."""
     for record in records[: min(count, len(records))]:
         slot = int(record["slot"])
         name = "" if slot == NO_SLOT else register_name(slot)
         length = 0 if slot == NO_SLOT else wave if slot < VGPR_LIMIT else 1
-        yield Step(int(record["pc"]), int(record["exec"]), name, record["values"][:length].copy())
+        yield TracedStep(int(record["pc"]), int(record["exec"]), name, record["values"][:length].copy())
 
 
 def lines(records: np.ndarray, count: int, wave: int, code: bytes) -> Iterator[str]:

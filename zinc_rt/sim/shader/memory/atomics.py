@@ -8,10 +8,10 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.checks.lane_checks import LANES, MISALIGNED, Accesses
+from zinc_rt.sim.shader.checks.lane_checks import LANES, MISALIGNED, LaneAccesses
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I1, I64, Routine
-from zinc_rt.sim.shader.layout import Access
+from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader.memory import access
 from zinc_rt.sim.shader.memory.access import Addresses
 from zinc_rt.sim.shader.memory.atomic_operations import COMMON, OPERATIONS
@@ -55,9 +55,9 @@ def lanes_atomic(e: Emitter, operation: str, size_bytes: int) -> ir.Function:
     return e.helper(name, LANES, lambda f: _Atomic(e, f, operation, size_bytes).build())
 
 
-class _Atomic(Accesses):
+class _Atomic(LaneAccesses):
     def __init__(self, e: Emitter, function: ir.Function, operation: str, size_bytes: int) -> None:
-        super().__init__(e, function, size_bytes, Access.ATOMIC)
+        super().__init__(e, function, size_bytes, WaveAccess.ATOMIC)
         self.operation = operation
         self.stride = size_bytes * (2 if operation in _TWO else 1)
 

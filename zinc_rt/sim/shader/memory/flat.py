@@ -9,7 +9,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.emit.emitter import I32, I64, Emitter
-from zinc_rt.sim.shader.layout import Access
+from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader.memory import access, atomics, lds, lds_access, lds_atomics, scratch, scratch_access
 from zinc_rt.sim.shader.memory.access import Addresses
 from zinc_rt.sim.shader.memory.loads_stores import (
@@ -87,7 +87,7 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     at = global_addresses(e, i, operands[0], None)
     elsewhere, shared, private = _apertures(e, at)
     with e.cold(_some(e, private)):
-        e.fault(b.trunc(private, e.mask_bits), at.vector(e), Access.ATOMIC)
+        e.fault(b.trunc(private, e.mask_bits), at.vector(e), WaveAccess.ATOMIC)
     result = [e.shared(f"old {at_}", e.lanes(I32)) for at_ in range(words)]
     old = atomics.change(e, operation, at, data, size_bytes, elsewhere)
     for place, value in zip(result, old, strict=True):

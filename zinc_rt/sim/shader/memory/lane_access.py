@@ -6,10 +6,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader.checks import initialised
-from zinc_rt.sim.shader.checks.lane_checks import LANES, Accesses
+from zinc_rt.sim.shader.checks.lane_checks import LANES, LaneAccesses
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I1, I32, I64, POINTER, Routine
-from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Access
+from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, WATCHED, WaveAccess
 from zinc_rt.sim.shader.memory import lookup
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
@@ -18,16 +18,16 @@ _SHORT_SPAN = 1 << 12  # bytes whose shadow is worth looking through at once
 
 
 def lanes_load(e: Emitter, size_bytes: int) -> ir.Function:
-    return e.helper(f"zrt.load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, Access.READ).build())
+    return e.helper(f"zrt.load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, WaveAccess.READ).build())
 
 
 def lanes_store(e: Emitter, size_bytes: int) -> ir.Function:
-    return e.helper(f"zrt.store{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, Access.WRITE).build())
+    return e.helper(f"zrt.store{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, WaveAccess.WRITE).build())
 
 
 def scalar_load(e: Emitter, size_bytes: int) -> ir.Function:
     """Its "lanes" are the dwords of one scalar load (or one byte, or one half)."""
-    kind = Access.SCALAR_READ
+    kind = WaveAccess.SCALAR_READ
     return e.helper(f"zrt.scalar_load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, kind).build())
 
 
@@ -41,7 +41,7 @@ def copy(r: Routine, to: ir.Value, source: ir.Value, size_bytes: int) -> None:
         at += step
 
 
-class _Lanes(Accesses):
+class _Lanes(LaneAccesses):
     """A load or a store."""
 
     def build(self) -> None:

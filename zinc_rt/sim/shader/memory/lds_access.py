@@ -14,7 +14,7 @@ from zinc_rt.sim.shader.checks.lane_marks import Marks
 from zinc_rt.sim.shader.checks.races import lds_race
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I1, I32, I64, POINTER, VOID, Routine
-from zinc_rt.sim.shader.layout import STATE, Access
+from zinc_rt.sim.shader.layout import STATE, WaveAccess
 from zinc_rt.sim.shader.memory.atomic_operations import OPERATIONS
 from zinc_rt.sim.shader.memory.lane_access import copy
 
@@ -28,20 +28,24 @@ _QUICK_SPAN = 1 << 12  # bytes whose shadow is worth looking through at once
 
 
 def lds_load(e: Emitter, size_bytes: int) -> ir.Function:
-    return e.helper(f"zrt.lds_load{size_bytes}", LDS_LANES, lambda f: _Lds(e, f, size_bytes, Access.READ).move())
+    return e.helper(
+        f"zrt.lds_load{size_bytes}", LDS_LANES, lambda f: _Lds(e, f, size_bytes, WaveAccess.READ).move()
+    )
 
 
 def lds_store(e: Emitter, size_bytes: int) -> ir.Function:
-    return e.helper(f"zrt.lds_store{size_bytes}", LDS_LANES, lambda f: _Lds(e, f, size_bytes, Access.WRITE).move())
+    return e.helper(
+        f"zrt.lds_store{size_bytes}", LDS_LANES, lambda f: _Lds(e, f, size_bytes, WaveAccess.WRITE).move()
+    )
 
 
 def lds_atomic(e: Emitter, operation: str, size_bytes: int) -> ir.Function:
     name = f"zrt.lds_{operation}{size_bytes}"
-    return e.helper(name, LDS_LANES, lambda f: _Lds(e, f, size_bytes, Access.ATOMIC).change(operation))
+    return e.helper(name, LDS_LANES, lambda f: _Lds(e, f, size_bytes, WaveAccess.ATOMIC).change(operation))
 
 
 class _Lds:
-    def __init__(self, e: Emitter, function: ir.Function, size_bytes: int, kind: Access) -> None:
+    def __init__(self, e: Emitter, function: ir.Function, size_bytes: int, kind: WaveAccess) -> None:
         self.e, self.checks, self.wave = e, e.checks, e.wave
         self.size_bytes, self.kind = size_bytes, kind
         r = self.r = Routine(function)
@@ -87,7 +91,7 @@ class _Lds:
 
     def _alignment(self, lane: ir.Value, at: ir.Value) -> None:
         """Atomics want all of it; loads and stores a dword's, since these chips run in unaligned mode."""
-        wanted = self.size_bytes if self.kind is Access.ATOMIC else min(self.size_bytes, 4)
+        wanted = self.size_bytes if self.kind is WaveAccess.ATOMIC else min(self.size_bytes, 4)
         if wanted > 1:
             off = self.r.b.and_(at, I64(wanted - 1))
             with self.r.when(self.r.b.icmp_unsigned("!=", off, I64(0)), likely=False):
@@ -96,11 +100,11 @@ class _Lds:
     def _look(self, lane: ir.Value, at: ir.Value) -> None:
         r = self.r
         if self.checks.fast:
-            if self.kind is not Access.WRITE:
+            if self.kind is not WaveAccess.WRITE:
                 known = initialised.known(r, self.shadow, at, self.size_bytes)
                 with r.when(r.b.not_(known), likely=False):
                     self.marks.mark(UNINITIALISED, lane, at)
-            if self.kind is not Access.READ:
+            if self.kind is not WaveAccess.READ:
                 initialised.mark(r, self.shadow, at, self.size_bytes, shared=False)
         if self.checks.full:
             race = lds_race(self.e, r, self.state, self.context, at, self.size_bytes, self.kind)
@@ -117,19 +121,19 @@ class _Lds:
 
     def _copy(self, lane: ir.Value, at: ir.Value) -> None:
         data, host = self._lane_data(self.data, lane), self._host(at)
-        to, source = (data, host) if self.kind is Access.READ else (host, data)
+        to, source = (data, host) if self.kind is WaveAccess.READ else (host, data)
         copy(self.r, to, source, self.size_bytes)
 
     def _beyond(self, lane: ir.Value, at: ir.Value) -> None:
         """Dwords that are not wholly inside read as 0; bytes that are inside are stored."""
         r, b = self.r, self.r.b
         data = self._lane_data(self.data, lane)
-        each = min(self.size_bytes, 4) if self.kind is Access.READ else 1
+        each = min(self.size_bytes, 4) if self.kind is WaveAccess.READ else 1
         of = ir.IntType(8 * each)
         for offset in range(0, self.size_bytes, each):
             place = b.add(at, I64(offset))
             fits = r.at_most(b.add(place, I64(each)), self.limit)
-            if self.kind is Access.READ:
+            if self.kind is WaveAccess.READ:
                 b.store(of(0), r.offset(data, offset), align=1)
                 with r.when(fits):
                     b.store(r.load(self._host(place), of, 1), r.offset(data, offset), align=1)
@@ -154,10 +158,10 @@ class _Lds:
             if self.size_bytes > 1:
                 combined = r.intrinsic(f"llvm.vector.reduce.or.v{wave}i64", I64, places)
                 simple = b.and_(simple, r.equal(b.and_(combined, I64(min(self.size_bytes, 4) - 1)), 0))
-            if self.kind is Access.READ:
+            if self.kind is WaveAccess.READ:
                 simple = b.and_(simple, self._all_known(mask, last, simple))
         with r.when(simple):
-            if self.kind is Access.WRITE and self.checks.fast:
+            if self.kind is WaveAccess.WRITE and self.checks.fast:
 
                 def store(lane: ir.Value) -> None:
                     at = r.load(r.element(self.addresses, lane, I64), I64)

@@ -7,13 +7,13 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.checks.initialised import KNOWN_CHUNK, chunk_known
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.routine import I1, I32, I64, POINTER, VOID, Routine
-from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Access, Checks
+from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Checks, WaveAccess
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
 FIND = ir.FunctionType(POINTER, [POINTER, I32, I64, I64])
 REFILL = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32, I64])
 NOTHING = ir.Constant(POINTER, None)
-STORES = (Access.WRITE, Access.ATOMIC)
+STORES = (WaveAccess.WRITE, WaveAccess.ATOMIC)
 
 
 def find(e: Emitter) -> ir.Function:
@@ -55,7 +55,7 @@ def _find(function: ir.Function) -> None:
 
 
 def refill(e: Emitter) -> ir.Function:
-    """i1(context, MEMORY_SITE, first VA, VA after the last, Access, bytes of a wide access): the site's cached
+    """i1(context, MEMORY_SITE, first VA, VA after the last, WaveAccess, bytes of a wide access): the site's cached
     range is now the one that holds them all and permits it; false, and nothing changed, where there is none."""
     checks = e.checks
     return e.helper("zrt.refill", REFILL, lambda function: _refill(function, find(e), checks))
@@ -63,8 +63,8 @@ def refill(e: Emitter) -> ir.Function:
 
 def permitted(r: Routine, flags: ir.Value, kind: ir.Value) -> ir.Value:
     """i1: whether RangeFlags allow an access of the kind (i32)."""
-    read = r.b.icmp_unsigned("!=", kind, I32(Access.WRITE))
-    write = r.any(r.equal(kind, Access.WRITE), r.equal(kind, Access.ATOMIC))
+    read = r.b.icmp_unsigned("!=", kind, I32(WaveAccess.WRITE))
+    write = r.any(r.equal(kind, WaveAccess.WRITE), r.equal(kind, WaveAccess.ATOMIC))
     wanted = r.b.or_(
         r.b.select(read, I32(RangeFlag.READ), I32(0)), r.b.select(write, I32(RangeFlag.WRITE), I32(0))
     )

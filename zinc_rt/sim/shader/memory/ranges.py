@@ -137,7 +137,7 @@ def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedArray:
     """A bare array at `va`: contiguous bytes of the caller's."""
 
     va: int
@@ -148,7 +148,7 @@ class Placed:
 
 
 def of_arrays(
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedArray],
     *,
     bounds: bool,
     races: bool = False,

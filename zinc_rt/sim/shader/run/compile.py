@@ -18,7 +18,7 @@ MAX_INLINED = 225  # LLVM's own limit: helpers are cold and marked so
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostCpu:
     """What object code depends on."""
 
     cpu: str
@@ -27,10 +27,10 @@ class Host:
 
 
 @functools.cache
-def host() -> Host:
+def host_cpu() -> HostCpu:
     _initialise()
     features = llvm.get_host_cpu_features().flatten()
-    return Host(llvm.get_host_cpu_name(), features, f"{llvm.llvm_version_info} {llvmlite.__version__}")
+    return HostCpu(llvm.get_host_cpu_name(), features, f"{llvm.llvm_version_info} {llvmlite.__version__}")
 
 
 @functools.cache
@@ -42,7 +42,7 @@ def _initialise() -> None:
 
 def machine() -> Any:
     """A TargetMachine for this host; one a use, as LLVM's takes part in the compilation."""
-    about = host()
+    about = host_cpu()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
         cpu=about.cpu, features=about.features, opt=CODE_LEVEL, reloc="default", codemodel="jitdefault", jit=True

@@ -1,6 +1,6 @@
 """Compiling many kernels on all cores: LLVM's binding holds one lock a process, so each core has a process.
 
-python -m zinc_rt.sim.shader.run.compile_workers < pickled (cache folder, [Wanted, …])
+python -m zinc_rt.sim.shader.run.compile_workers < pickled (cache folder, [KernelVariant, …])
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import sys
 from collections.abc import Sequence
 
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.shader.run.kernels import Kernels, Wanted, build
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, KernelVariant, compiled
 
 
-def prepare(kernels: Kernels, wanted: Sequence[Wanted], processes: int | None = None) -> int:
+def prepare(kernels: CompiledKernels, variants: Sequence[KernelVariant], processes: int | None = None) -> int:
     """Compile what neither this process nor the disk has, into the disk's cache. How many were compiled.
 
     A worker that fails is no error: what it leaves out is compiled when it is first run.
     """
-    missing = [each for each in dict.fromkeys(wanted) if not kernels.has(each)]
+    missing = [each for each in dict.fromkeys(variants) if not kernels.has(each)]
     missing.sort(key=lambda each: len(each.code), reverse=True)
     count = min(processes or len(os.sched_getaffinity(0)), len(missing))
     started = []
@@ -38,10 +38,10 @@ def prepare(kernels: Kernels, wanted: Sequence[Wanted], processes: int | None = 
 
 
 def main() -> None:
-    cache, wanted = pickle.load(sys.stdin.buffer)
+    cache, variants = pickle.load(sys.stdin.buffer)
     assert isinstance(cache, ObjectCache)
-    for each in wanted:
-        cache.store(each.key(), build(each))
+    for each in variants:
+        cache.store(each.key(), compiled(each))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zinc_rt.sim.shader.layout import Checks
-    from zinc_rt.sim.shader.run.kernels import Kernel
+    from zinc_rt.sim.shader.run.kernels import CompiledKernel
     from zinc_rt.sim.shader_engine import Dispatch
 
 MAGIC = b"ZRTCRASH"
@@ -42,7 +42,7 @@ class CrashRecord:
         self._map[: len(MAGIC)] = MAGIC
         self._last: Dispatch | None = None
 
-    def before(self, dispatch: Dispatch, kernel: Kernel, checks: Checks) -> None:
+    def before(self, dispatch: Dispatch, kernel: CompiledKernel, checks: Checks) -> None:
         if dispatch is not self._last:
             self._write(dispatch, kernel, checks)
             self._last = dispatch
@@ -51,13 +51,13 @@ class CrashRecord:
     def after(self) -> None:
         self._map[len(MAGIC)] = 0
 
-    def _write(self, dispatch: Dispatch, kernel: Kernel, checks: Checks) -> None:
+    def _write(self, dispatch: Dispatch, kernel: CompiledKernel, checks: Checks) -> None:
         about = {
             "label": dispatch.label,
             "program_va": dispatch.program_va,
             "name": dispatch.space.describe(dispatch.program_va),
-            "wave": kernel.wanted.wave,
-            "full": kernel.wanted.full,
+            "wave": kernel.variant.wave,
+            "full": kernel.variant.full,
             "level": checks.level,
             "perturb": checks.perturb,
             "groups": dispatch.groups,
@@ -67,7 +67,7 @@ class CrashRecord:
             "registers": dict(dispatch.registers),
         }
         text = json.dumps(about).encode()[:ABOUT_BYTES]
-        code = kernel.wanted.code[:CODE_BYTES]
+        code = kernel.variant.code[:CODE_BYTES]
         at = len(MAGIC) + 4
         self._map[at : at + 8] = len(text).to_bytes(4, "little") + len(code).to_bytes(4, "little")
         self._map[_HEAD : _HEAD + len(text)] = text

@@ -16,18 +16,18 @@ from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm
-from zinc_rt.sim.shader.checks.finding_text import Finding, Teller, group_id, text_at
+from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
 from zinc_rt.sim.shader.checks.static_lint import static_findings
-from zinc_rt.sim.shader.checks.watchpoints import StoreWatch
+from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
 from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.memory.ranges import RangeCache, RangeTable
 from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.crash import CrashRecord
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import Kernel, Kernels, Wanted, wanted_for
-from zinc_rt.sim.shader.run.launch import Launch, Refused, of_dispatch, of_registers
-from zinc_rt.sim.shader.run.launch_run import Crew, Run
-from zinc_rt.sim.shader.run.profile import Counters
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, KernelVariant, variant_for
+from zinc_rt.sim.shader.run.launch import LaunchSetup, Refused, setup_of_dispatch, setup_of_registers
+from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
+from zinc_rt.sim.shader.run.profile import KernelCounters
 from zinc_rt.sim.shader.translate.fetched_code import KnownCode, fetched
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, Dispatch
 from zinc_rt.sim.stores import StoreSeen
@@ -45,7 +45,7 @@ from zinc_rt.sim.tables.registers import (
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
 STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
 RUNS_KEPT = 1024  # launches whose memory stays set up
-STORES_KEPT = 1 << 14  # of one address space, since `set_watchpoint`
+HITS_KEPT = 1 << 14  # of one address space, since `set_watchpoint`
 SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
 _USER_DATA = tuple(USER_DATA_0 + index for index in range(USER_DATA_COUNT))
 _SavePages = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
@@ -57,7 +57,7 @@ _REGISTERS = (
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
-    run: Run
+    run: LaunchRun
     key: Hashable
     table: RangeTable
     dead: bool = False  # a wave stopped for good: the queue never goes on
@@ -95,7 +95,7 @@ class GfxEngine:
         perturb: int = 0,
         threads: int | None = None,
         profile: bool = False,
-        kernels: Kernels | None = None,
+        kernels: CompiledKernels | None = None,
         behaviour: Behaviour = DEFAULT,
         processors: Sequence[int] = (0,),
         crashes: Callable[[], bool] = lambda: False,
@@ -105,20 +105,20 @@ class GfxEngine:
             level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
         )
         self._behaviour, self._processors = behaviour, tuple(processors)
-        self.kernels = Kernels() if kernels is None else kernels
+        self.kernels = CompiledKernels() if kernels is None else kernels
         self._seed = perturb
-        self._crew = Crew(threads or len(os.sched_getaffinity(0)))
+        self._wave_threads = WaveThreads(threads or len(os.sched_getaffinity(0)))
         self._crashes, self._record = crashes, record
         self._under_way: dict[Dispatch, _UnderWay] = {}
-        self._idle: dict[Hashable, list[Run]] = {}
+        self._idle: dict[Hashable, list[LaunchRun]] = {}
         self._memories: WeakKeyDictionary[AddressSpace, _Memory] = WeakKeyDictionary()
-        self._counters: dict[bytes, Counters] = {}
+        self._counters: dict[bytes, KernelCounters] = {}
         self._known = KnownCode()
-        self._told: dict[tuple[bytes, int], int] = {}
-        self._linted: set[Wanted] = set()
+        self._times_reported: dict[tuple[bytes, int], int] = {}
+        self._linted: set[KernelVariant] = set()
         self._serials = itertools.count(1)
-        self._watches: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
-        self._stores: WeakKeyDictionary[AddressSpace, list[StoreSeen]] = WeakKeyDictionary()
+        self._watchpoints: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
+        self._watchpoint_hits: WeakKeyDictionary[AddressSpace, list[StoreSeen]] = WeakKeyDictionary()
 
     # --- sim.shader_engine.ShaderEngine ---
 
@@ -133,7 +133,7 @@ class GfxEngine:
             self._under_way[dispatch] = under_way
         elif not under_way.dead:
             under_way.table = self._memory(dispatch.space).ranges.table()
-            under_way.run.see(under_way.table)
+            under_way.run.use_table(under_way.table)
         if under_way.dead:
             time.sleep(STOPPED_SECONDS)
             return None
@@ -144,15 +144,15 @@ class GfxEngine:
             self._crash()
         started = time.perf_counter()
         stop = run.advance(SLICE_SECONDS)
-        counters = self._counters[run.kernel.wanted.code]
+        counters = self._counters[run.kernel.variant.code]
         counters.seconds += time.perf_counter() - started
         if self._record is not None:
             self._record.after()
         if stop is Stop.FUEL:
             return None
-        self._tell(dispatch, run, stop)
-        if run.watch is not None:
-            self._note_stores(dispatch, run, run.watch)
+        self._report_findings(dispatch, run, stop)
+        if run.watchpoint is not None:
+            self._keep_watchpoint_hits(dispatch, run, run.watchpoint)
         accesses = run.accesses()
         under_way.table.refresh(accesses.writes + accesses.atomics)
         fault = run.fault() if stop is Stop.FAULT else None
@@ -166,7 +166,7 @@ class GfxEngine:
                 )
             self._finish(dispatch, under_way)
         if fault is not None:
-            raise self._told_fault(dispatch, run, fault)
+            raise self._reported_fault(dispatch, run, fault)
         if stop is not Stop.DONE:
             under_way.dead = True
             return None
@@ -179,16 +179,16 @@ class GfxEngine:
 
     # --- beside it ---
 
-    def prepare(self, launches: Iterable[tuple[bytes, Launch]]) -> None:
+    def prepare(self, launches: Iterable[tuple[bytes, LaunchSetup]]) -> None:
         """Compile kernels, on all cores, before they are dispatched."""
-        prepare(self.kernels, [wanted_for(launch, code, self.checks) for code, launch in launches])
+        prepare(self.kernels, [variant_for(launch, code, self.checks) for code, launch in launches])
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
         launches = []
         for each in kernels:
             target = target_of("gfx1201", wave=32 if each.wave32 else 64)
             with suppress(Refused, Fault):  # the dispatch will say so
-                launch = of_registers(each.rsrc1, each.rsrc2, each.threads, wave32=each.wave32)
+                launch = setup_of_registers(each.rsrc1, each.rsrc2, each.threads, wave32=each.wave32)
                 code = fetched(space, each.program_va, target, self._known)
                 self._memory(space).codes[each.program_va] = code
                 launches.append((code, launch))
@@ -196,16 +196,16 @@ class GfxEngine:
 
     def set_watchpoint(self, space: AddressSpace, va: int, size_bytes: int) -> None:
         """From the next dispatch on `watchpoint_hits` says who stored to these bytes; size 0 ends that."""
-        self._watches.pop(space, None)
-        self._stores.pop(space, None)
+        self._watchpoints.pop(space, None)
+        self._watchpoint_hits.pop(space, None)
         if size_bytes:
-            self._watches[space] = va, size_bytes
+            self._watchpoints[space] = va, size_bytes
 
     def watchpoint_hits(self, space: AddressSpace) -> list[StoreSeen]:
-        """Since `set_watchpoint`, dispatch after dispatch; at most STORES_KEPT."""
-        return list(self._stores.get(space, ()))
+        """Since `set_watchpoint`, dispatch after dispatch; at most HITS_KEPT."""
+        return list(self._watchpoint_hits.get(space, ()))
 
-    def profile(self) -> list[Counters]:
+    def profile(self) -> list[KernelCounters]:
         """Of every kernel that ran, the longest first."""
         return sorted(self._counters.values(), key=lambda one: -one.seconds)
 
@@ -228,26 +228,26 @@ class GfxEngine:
         run = idle.pop() if idle else self._made(dispatch, code)
         memory = self._memory(dispatch.space)
         table = memory.ranges.table()
-        watched = self._watches.get(dispatch.space)
-        run.watch = None if watched is None else StoreWatch(*watched)
+        watched = self._watchpoints.get(dispatch.space)
+        run.watchpoint = None if watched is None else StoreWatchpoint(*watched)
         count = registers.get(PGM_RSRC2, 0) >> 1 & 0x1F
         user_data = [registers.get(each, 0) for each in _USER_DATA[:count]]
         run.begin(table, dispatch.program_va, next(self._serials), memory.save_pages, user_data)
         return _UnderWay(run, key, table)
 
-    def _made(self, dispatch: Dispatch, code: bytes) -> Run:
+    def _made(self, dispatch: Dispatch, code: bytes) -> LaunchRun:
         launch = replace(
-            of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
+            setup_of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
         )
-        kernel = self.kernels.of(wanted_for(launch, code, self.checks))
+        kernel = self.kernels.of(variant_for(launch, code, self.checks))
         name = dispatch.space.describe(dispatch.program_va)
         if code not in self._counters:
-            self._counters[code] = Counters(name)
-        if self.checks.fast and kernel.wanted not in self._linted:
-            self._linted.add(kernel.wanted)
+            self._counters[code] = KernelCounters(name)
+        if self.checks.fast and kernel.variant not in self._linted:
+            self._linted.add(kernel.variant)
             for finding in static_findings(code, name, launch, self.kernels.cache):
-                self._say(dispatch, code, finding)
-        return Run(kernel, launch, self._crew, mode=launch.mode, seed=self._seed)
+                self._report(dispatch, code, finding)
+        return LaunchRun(kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed)
 
     def _ids_enabled(self, dispatch: Dispatch) -> tuple[int, int, int]:
         if self._behaviour.ids_without_enables == "filled":
@@ -287,20 +287,20 @@ class GfxEngine:
         del self._under_way[dispatch]
         if len(self._idle) >= RUNS_KEPT and under_way.key not in self._idle:
             del self._idle[next(iter(self._idle))]
-        under_way.run.rest()
+        under_way.run.release_memory()
         self._idle.setdefault(under_way.key, []).append(under_way.run)
 
-    def _tell(self, dispatch: Dispatch, run: Run, stop: Stop) -> None:
+    def _report_findings(self, dispatch: Dispatch, run: LaunchRun, stop: Stop) -> None:
         records, total = run.findings()
         if not total and stop in (Stop.DONE, Stop.FAULT):
             return
-        teller = self._teller(dispatch, run.kernel, run.launch)
-        code = run.kernel.wanted.code
-        for finding in teller.of_records(records, total):
-            self._say(dispatch, code, finding)
+        texts = self._finding_text(dispatch, run.kernel, run.launch)
+        code = run.kernel.variant.code
+        for finding in texts.of_records(records, total):
+            self._report(dispatch, code, finding)
         self._counters[code].findings += total
         if stop is Stop.STUCK:
-            header = run.standing()
+            header = run.waiting_wave()
             assert header is not None
             site = Site(int(header["pc"]), "barrier-stuck")
         elif stop in (Stop.ILLEGAL, Stop.HALT):
@@ -309,14 +309,14 @@ class GfxEngine:
             site = run.kernel.sites[int(header["site"])]
         else:
             return
-        ended = teller.at(site, int(header["wave_in_group"]), int(header["group"]))
-        self._say(dispatch, code, ended, always=True)
+        ended = texts.at(site, int(header["wave_in_group"]), int(header["group"]))
+        self._report(dispatch, code, ended, always=True)
 
-    def _told_fault(self, dispatch: Dispatch, run: Run, fault: Fault) -> Fault:
+    def _reported_fault(self, dispatch: Dispatch, run: LaunchRun, fault: Fault) -> Fault:
         """Say which instruction of which wave it was, every time: it is the last that its queue does."""
         assert run.ended is not None
-        teller = self._teller(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
-        finding, kind = teller.of_fault(run.ended.state, run.ended.context, fault.why)
+        texts = self._finding_text(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
+        finding, kind = texts.of_fault(run.ended.state, run.ended.context, fault.why)
         near = dispatch.space.nearby(fault.va)
         dispatch.report(
             finding.rule,
@@ -326,32 +326,37 @@ class GfxEngine:
         )
         return Fault(fault.va, fault.access, fault.why, finding.sentence)
 
-    def _note_stores(self, dispatch: Dispatch, run: Run, watch: StoreWatch) -> None:
-        kept = self._stores.setdefault(dispatch.space, [])
-        wanted, kernel = run.kernel.wanted, dispatch.space.describe(dispatch.program_va)
-        for each in watch.stores(run.kernel.sites)[: max(STORES_KEPT - len(kept), 0)]:
+    def _keep_watchpoint_hits(self, dispatch: Dispatch, run: LaunchRun, watchpoint: StoreWatchpoint) -> None:
+        kept = self._watchpoint_hits.setdefault(dispatch.space, [])
+        variant, kernel = run.kernel.variant, dispatch.space.describe(dispatch.program_va)
+        for each in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
             group = group_id(each.group, run.launch.groups, run.launch.start)
-            text = text_at(wanted.code, each.pc, wanted.wave)
+            text = text_at(variant.code, each.pc, variant.wave)
             kept.append(
                 StoreSeen(
                     kernel, dispatch.label, text, each.pc, group, each.wave, each.lane, each.address, each.value
                 )
             )
 
-    def _say(self, dispatch: Dispatch, code: bytes, finding: Finding, *, always: bool = False) -> None:
+    def _report(self, dispatch: Dispatch, code: bytes, finding: WaveFinding, *, always: bool = False) -> None:
         """`always`: the last that the dispatch has to say, however often it was said of others."""
         key = (code, hash((finding.pc, finding.rule)))
-        self._told[key] = self._told.get(key, 0) + 1
-        if always or self._told[key] <= SENTENCES_OF_SITE:
+        self._times_reported[key] = self._times_reported.get(key, 0) + 1
+        if always or self._times_reported[key] <= SENTENCES_OF_SITE:
             dispatch.report(finding.rule, f"{dispatch.label}: {finding.sentence}", place=finding.place)
 
-    def _teller(
-        self, dispatch: Dispatch, kernel: Kernel, launch: Launch, *, describe: Callable[[int], str] | None = None
-    ) -> Teller:
+    def _finding_text(
+        self,
+        dispatch: Dispatch,
+        kernel: CompiledKernel,
+        launch: LaunchSetup,
+        *,
+        describe: Callable[[int], str] | None = None,
+    ) -> FindingText:
         space = dispatch.space
-        return Teller(
+        return FindingText(
             space.describe(dispatch.program_va),
-            kernel.wanted.code,
+            kernel.variant.code,
             launch.wave,
             kernel.sites,
             launch.groups,
@@ -360,6 +365,6 @@ class GfxEngine:
         )
 
 
-def wanted_of(dispatch: Dispatch, code: bytes, checks: Checks) -> Wanted:
+def variant_of(dispatch: Dispatch, code: bytes, checks: Checks) -> KernelVariant:
     """What a dispatch of `code` would be compiled as. Raises Refused."""
-    return wanted_for(of_dispatch(dispatch), code, checks)
+    return variant_for(setup_of_dispatch(dispatch), code, checks)

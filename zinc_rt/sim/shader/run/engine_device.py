@@ -18,15 +18,15 @@ import numpy as np
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import CodePlace, Fault
 from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
-from zinc_rt.sim.shader.checks.finding_text import Finding, Teller
-from zinc_rt.sim.shader.checks.watchpoints import Stored, StoreWatch
-from zinc_rt.sim.shader.emit.trace import Step
+from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding
+from zinc_rt.sim.shader.checks.watchpoints import LaneStore, StoreWatchpoint
+from zinc_rt.sim.shader.emit.trace import TracedStep
 from zinc_rt.sim.shader.layout import Checks, Site
-from zinc_rt.sim.shader.memory.ranges import Placed, RangeTable, of_arrays
+from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import Kernel, Kernels, wanted_for
-from zinc_rt.sim.shader.run.launch import FLOAT_MODE, Launch
-from zinc_rt.sim.shader.run.launch_run import Crew, Run
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
+from zinc_rt.sim.shader.run.launch import FLOAT_MODE, LaunchSetup
+from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 
 FIRST_VA = 0x2_0000_0000
 GAP_BYTES = 1 << 16  # never mapped, between two arrays
@@ -35,9 +35,9 @@ RUNS_KEPT = 64
 
 
 @functools.cache
-def kernels() -> Kernels:
+def kernels() -> CompiledKernels:
     """What this process has compiled so far."""
-    return Kernels()
+    return CompiledKernels()
 
 
 class EngineDevice:
@@ -60,18 +60,18 @@ class EngineDevice:
         self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None)
         self._trace = trace
         self.traced: list[str] = []
-        self.steps: list[Step] = []  # of it, as data
-        self._watch: StoreWatch | None = None
-        self.stores: list[Stored] = []
+        self.steps: list[TracedStep] = []  # of it, as data
+        self._watchpoint: StoreWatchpoint | None = None
+        self.watchpoint_hits: list[LaneStore] = []
         self._seed, self._fuel = perturb, fuel
-        self._crew = Crew(threads if trace is None else 1)
-        self._placed: list[Placed] = []
+        self._wave_threads = WaveThreads(threads if trace is None else 1)
+        self._placed: list[PlacedArray] = []
         self._announced: list[tuple[int, int, str]] = []
         self._table: RangeTable | None = None
         self._next_va = FIRST_VA
         self._codes: dict[bytes, int] = {}
         self._serials = itertools.count(1)
-        self._runs: dict[tuple[Launch, bytes, int], Run] = {}
+        self._runs: dict[tuple[LaunchSetup, bytes, int], LaunchRun] = {}
 
     def place(self, array: np.ndarray, name: str = "", *, initialised: bool = True, write: bool = True) -> int:
         """VA (64 KiB aligned) of a live view of the array's bytes; results appear in the array itself.
@@ -86,14 +86,14 @@ class EngineDevice:
         self._next_va += round_up(max(array.nbytes, 1), PAGE_BYTES) + GAP_BYTES
         self._next_va = round_up(self._next_va, GAP_BYTES)
         written = None if initialised else InitialisedBytes(array.nbytes)
-        self._placed.append(Placed(va, array, name or f"array {len(self._placed)}", write, written))
+        self._placed.append(PlacedArray(va, array, name or f"array {len(self._placed)}", write, written))
         self._table = None
         return va
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """From the next run on `stores` says who stored to these bytes in the last run; size 0: nobody asks."""
-        self._watch = StoreWatch(va, size_bytes) if size_bytes else None
-        self.stores = []
+        """From the next run on `watchpoint_hits` says who stored to these bytes last; size 0 ends that."""
+        self._watchpoint = StoreWatchpoint(va, size_bytes) if size_bytes else None
+        self.watchpoint_hits = []
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """A suballocation, for bounds checks and messages."""
@@ -126,14 +126,14 @@ class EngineDevice:
         sgprs: int = 106,
         entry: int = 0,
         name: str = "kernel",
-    ) -> list[Finding]:
+    ) -> list[WaveFinding]:
         """Run the grid to its end and say what was wrong. `scratch_bytes` are of one lane.
 
         Raises Fault, which says where, for unmapped addresses. An instruction that the engine does not run, an
         s_trap, and fuel that is used up are findings, and the last thing that happened.
         """
         sizes = _three(threads)
-        launch = Launch(
+        launch = LaunchSetup(
             _three(groups), sizes, sizes, wave, tuple(int(each) & 0xFFFFFFFF for each in user_data),
             vgprs=vgprs, sgprs=sgprs, lds_bytes=lds_bytes, scratch_bytes=scratch_bytes,
         )  # fmt: skip
@@ -144,7 +144,7 @@ class EngineDevice:
         if self._table is None:
             bounds = self.checks.fast
             self._table = of_arrays(self._placed, bounds=bounds, races=self.checks.full, announced=self._announced)
-        run.watch = self._watch
+        run.watchpoint = self._watchpoint
         run.begin(self._table, program_va, next(self._serials))
         stop = Stop.FUEL
         left = self._fuel
@@ -154,9 +154,9 @@ class EngineDevice:
         self._table.refresh()
         if self._trace is not None:
             self.traced, self.steps = run.trace(), run.steps()
-        if self._watch is not None:
-            self.stores = self._watch.stores(run.kernel.sites)
-        return self._told(run, run.kernel, name, stop)
+        if self._watchpoint is not None:
+            self.watchpoint_hits = self._watchpoint.hits(run.kernel.sites)
+        return self._findings_of(run, run.kernel, name, stop)
 
     def _code_va(self, code: bytes, name: str) -> int:
         """Where the kernel lies: it may read tables beside its code, by s_getpc_b64."""
@@ -164,44 +164,44 @@ class EngineDevice:
             self._codes[code] = self.place(np.frombuffer(code, np.uint8), f"code of {name}", write=False)
         return self._codes[code]
 
-    def _run_of(self, launch: Launch, code: bytes, entry: int) -> Run:
+    def _run_of(self, launch: LaunchSetup, code: bytes, entry: int) -> LaunchRun:
         """Set up once for launches that are repeated."""
         key = (launch, code, entry)
         run = self._runs.get(key)
         if run is None:
-            kernel = kernels().of(wanted_for(launch, code, self.checks, entry))
+            kernel = kernels().of(variant_for(launch, code, self.checks, entry))
             if len(self._runs) >= RUNS_KEPT:
                 self._runs.clear()
-            run = self._runs[key] = Run(
-                kernel, launch, self._crew, mode=FLOAT_MODE, seed=self._seed, traced=self._trace or 0
+            run = self._runs[key] = LaunchRun(
+                kernel, launch, self._wave_threads, mode=FLOAT_MODE, seed=self._seed, traced=self._trace or 0
             )
         return run
 
-    def _told(self, run: Run, kernel: Kernel, name: str, stop: Stop) -> list[Finding]:
+    def _findings_of(self, run: LaunchRun, kernel: CompiledKernel, name: str, stop: Stop) -> list[WaveFinding]:
         launch = run.launch
-        code = kernel.wanted.code
-        teller = Teller(name, code, launch.wave, kernel.sites, launch.groups, launch.start, self.describe)
-        found = list(teller.of_records(*run.findings()))
+        code = kernel.variant.code
+        texts = FindingText(name, code, launch.wave, kernel.sites, launch.groups, launch.start, self.describe)
+        found = list(texts.of_records(*run.findings()))
         if stop in (Stop.FAULT, Stop.ILLEGAL, Stop.HALT):
             assert run.ended is not None
             state = run.ended.state
             if stop is Stop.FAULT:
                 fault = run.fault()
-                told, _ = teller.of_fault(state, run.ended.context, fault.why)
+                told, _ = texts.of_fault(state, run.ended.context, fault.why)
                 raise Fault(fault.va, fault.access, fault.why, told.sentence)
             site = kernel.sites[int(state["site"])]
-            found.append(teller.at(site, int(state["wave_in_group"]), int(state["group"])))
+            found.append(texts.at(site, int(state["wave_in_group"]), int(state["group"])))
         elif stop is Stop.STUCK:
-            found.append(_standing(teller, run.standing(), "barrier-stuck"))
+            found.append(_finding_of_waiting(texts, run.waiting_wave(), "barrier-stuck"))
         elif stop is Stop.FUEL:
-            found.append(_standing(teller, run.standing(), "out-of-fuel"))
+            found.append(_finding_of_waiting(texts, run.waiting_wave(), "out-of-fuel"))
         return found
 
 
-def _standing(teller: Teller, header: np.void | None, rule: str) -> Finding:
+def _finding_of_waiting(texts: FindingText, header: np.void | None, rule: str) -> WaveFinding:
     if header is None:
-        return Finding(rule, f"{teller.name}: {rule}", CodePlace(teller.name, 0))
-    return teller.at(Site(int(header["pc"]), rule), int(header["wave_in_group"]), int(header["group"]))
+        return WaveFinding(rule, f"{texts.name}: {rule}", CodePlace(texts.name, 0))
+    return texts.at(Site(int(header["pc"]), rule), int(header["wave_in_group"]), int(header["group"]))
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:

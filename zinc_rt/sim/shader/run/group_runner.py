@@ -15,8 +15,18 @@ from enum import IntEnum
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.object_cache import ObjectCache
-from zinc_rt.sim.shader.layout import CONTEXT, EXEC_HI, EXEC_LO, FINDING, NO_PHASE, STATE, TTMP0, Layout, Status
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host
+from zinc_rt.sim.shader.layout import (
+    CONTEXT,
+    EXEC_HI,
+    EXEC_LO,
+    FINDING,
+    NO_PHASE,
+    STATE,
+    TTMP0,
+    RecordLayout,
+    Status,
+)
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
 
 MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn
@@ -24,7 +34,7 @@ WAVE_FUEL = 64  # what calling a wave costs, so that a grid of empty waves comes
 SIMDS, SIMD_SHIFT = 4, 8  # of a workgroup processor; HW_ID1: WAVE_ID 4:0, SIMD_ID 9:8
 SITE_BARRIER = 0xFFFFFFFE  # in a FINDING, `address` is then the pc: a barrier that not all waves came to
 
-JOB = Layout("""
+JOB = RecordLayout("""
 u64 next                # the next workgroup, linear: taken by atomic addition
 u64 apart 7             # so that taking one costs the others nothing: what follows is in another cache line
 u64 count               # of workgroups
@@ -51,14 +61,14 @@ ptr template            # a state's header as every wave starts with it
 ptr shapes 8            # SHAPE: bit 0, 1, 2 of the index: last workgroup in x, y, z
 """)
 
-SHAPE = Layout(f"""
+SHAPE = RecordLayout(f"""
 u32 waves
 u32 threads
 u64 exec {MAX_WAVES}    # lanes that exist
 u32 v0 {MAX_WAVES * 64} # thread ids, x | y << 10 | z << 20, wave after wave
 """)
 
-SLOT = Layout("""
+SLOT = RecordLayout("""
 u32 active              # 1: a workgroup is under way
 u32 group
 u32 waves
@@ -101,7 +111,7 @@ class _Code:
         self.function = function
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
 
-    def at(self, base: ir.Value, layout: Layout, name: str, index: ir.Value | int = 0) -> ir.Value:
+    def at(self, base: ir.Value, layout: RecordLayout, name: str, index: ir.Value | int = 0) -> ir.Value:
         field = layout.fields[name]
         start = self.b.gep(base, [I64(field.offset)], source_etype=I8)
         if isinstance(index, int):
@@ -110,11 +120,11 @@ class _Code:
             index = self.b.zext(index, I64)
         return self.b.gep(start, [index], source_etype=_TYPES[field.type])
 
-    def get(self, base: ir.Value, layout: Layout, name: str, index: ir.Value | int = 0) -> ir.Value:
+    def get(self, base: ir.Value, layout: RecordLayout, name: str, index: ir.Value | int = 0) -> ir.Value:
         return self.b.load(self.at(base, layout, name, index), typ=_TYPES[layout.fields[name].type])
 
     def put(
-        self, base: ir.Value, layout: Layout, name: str, value: ir.Value | int, index: ir.Value | int = 0
+        self, base: ir.Value, layout: RecordLayout, name: str, value: ir.Value | int, index: ir.Value | int = 0
     ) -> None:
         kind = _TYPES[layout.fields[name].type]
         self.b.store(kind(value) if isinstance(value, int) else value, self.at(base, layout, name, index))
@@ -429,7 +439,7 @@ def source() -> str:
 @functools.cache
 def runners() -> Loaded:
     """The compiled runner: addresses of run_groups32 and run_groups64."""
-    text, about, cache = source(), host(), ObjectCache()
+    text, about, cache = source(), host_cpu(), ObjectCache()
     parts = (text, about.cpu, about.features, about.version)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     code = cache.load(key)

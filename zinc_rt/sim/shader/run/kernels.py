@@ -10,13 +10,13 @@ from pathlib import Path
 
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks, Site
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host
-from zinc_rt.sim.shader.run.launch import Launch, shapes
+from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
+from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class KernelVariant:
     """What machine code depends on. `full`: every lane of every wave exists, so EXEC is all ones at the start."""
 
     code: bytes
@@ -29,23 +29,23 @@ class Wanted:
     entry: int = 0
 
     def key(self) -> str:
-        about = host()
+        about = host_cpu()
         parts = [self.wave, self.full, repr(self.checks), self.vgprs, self.sgprs, self.user_sgprs, self.entry]
         text = json.dumps([*parts, about.cpu, about.features, about.version, own_sources()])
         return hashlib.sha256(text.encode() + b"\0" + self.code).hexdigest()
 
 
-def wanted_for(launch: Launch, code: bytes, checks: Checks, entry: int = 0) -> Wanted:
+def variant_for(launch: LaunchSetup, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
     """The variant that a launch needs: one for all its waves."""
-    full = all(int(each["threads"][0]) % launch.wave == 0 for each in shapes(launch))
-    return Wanted(code, launch.wave, full, checks, launch.vgprs, launch.sgprs, len(launch.user_data), entry)
+    full = all(int(each["threads"][0]) % launch.wave == 0 for each in group_shapes(launch))
+    return KernelVariant(code, launch.wave, full, checks, launch.vgprs, launch.sgprs, len(launch.user_data), entry)
 
 
 @dataclass(slots=True, eq=False)
-class Kernel:
+class CompiledKernel:
     """`address`: i32 wave(state, context). `counts`: how many memory sites and blocks the translator numbered."""
 
-    wanted: Wanted
+    variant: KernelVariant
     address: int
     sites: tuple[Site, ...]
     counts: dict[str, int]
@@ -64,17 +64,17 @@ def own_sources() -> str:
     return digest.hexdigest()
 
 
-def build(wanted: Wanted) -> bytes:
+def compiled(variant: KernelVariant) -> bytes:
     """What the disk keeps of a kernel: sites and counts, then object code."""
     made = translate(
-        wanted.code,
-        wave=wanted.wave,
-        full=wanted.full,
-        checks=wanted.checks,
-        vgprs=wanted.vgprs,
-        sgprs=wanted.sgprs,
-        user_sgprs=wanted.user_sgprs,
-        entry=wanted.entry,
+        variant.code,
+        wave=variant.wave,
+        full=variant.full,
+        checks=variant.checks,
+        vgprs=variant.vgprs,
+        sgprs=variant.sgprs,
+        user_sgprs=variant.user_sgprs,
+        entry=variant.entry,
     )
     return packed(made)
 
@@ -89,37 +89,37 @@ def packed(made: Translation) -> bytes:
     return len(head).to_bytes(4, "little") + head + compile_ir(made.text)
 
 
-def loaded(wanted: Wanted, payload: bytes) -> Kernel:
+def loaded(variant: KernelVariant, payload: bytes) -> CompiledKernel:
     size = int.from_bytes(payload[:4], "little")
     about = json.loads(payload[4 : 4 + size])
     library = Loaded(payload[4 + size :], [about["function"]])
     sites = tuple(Site(*each) for each in about["sites"])
-    return Kernel(wanted, library.at[about["function"]], sites, about["counts"], library)
+    return CompiledKernel(variant, library.at[about["function"]], sites, about["counts"], library)
 
 
-class Kernels:
-    """`of(wanted)` is compiled at most once in this process, and once on this machine."""
+class CompiledKernels:
+    """`of(variant)` is compiled at most once in this process, and once on this machine."""
 
     def __init__(self, cache: ObjectCache | None = None) -> None:
         self.cache = ObjectCache() if cache is None else cache
-        self._known: dict[Wanted, Kernel] = {}
+        self._known: dict[KernelVariant, CompiledKernel] = {}
         self.compiled = 0  # not found on disk
 
-    def of(self, wanted: Wanted) -> Kernel:
-        found = self._known.get(wanted)
+    def of(self, variant: KernelVariant) -> CompiledKernel:
+        found = self._known.get(variant)
         if found is None:
-            found = self._known[wanted] = self._load(wanted)
+            found = self._known[variant] = self._load(variant)
         return found
 
-    def has(self, wanted: Wanted) -> bool:
+    def has(self, variant: KernelVariant) -> bool:
         """Whether it needs no compiling."""
-        return wanted in self._known or self.cache.path(wanted.key()).exists()
+        return variant in self._known or self.cache.path(variant.key()).exists()
 
-    def _load(self, wanted: Wanted) -> Kernel:
-        key = wanted.key()
+    def _load(self, variant: KernelVariant) -> CompiledKernel:
+        key = variant.key()
         payload = self.cache.load(key)
         if payload is None:
             self.compiled += 1
-            payload = build(wanted)
+            payload = compiled(variant)
             self.cache.store(key, payload)
-        return loaded(wanted, payload)
+        return loaded(variant, payload)

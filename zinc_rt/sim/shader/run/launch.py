@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchSetup:
     """Everything about a launch but its code and memory.
 
     `vgprs` is what one wave has; `scratch_bytes` what one lane has.
@@ -65,16 +65,16 @@ class Launch:
         return x * y * z
 
 
-def of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool) -> Launch:
+def setup_of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool) -> LaunchSetup:
     """One workgroup, as far as its code depends on it. Raises Refused."""
     wave = 32 if wave32 else 64
     mode = rsrc1 >> 12 & 0xFF
     _check_mode(mode)
     vgprs = min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
-    return Launch((1, 1, 1), threads, threads, wave, (0,) * (rsrc2 >> 1 & 0x1F), vgprs=vgprs, mode=mode)
+    return LaunchSetup((1, 1, 1), threads, threads, wave, (0,) * (rsrc2 >> 1 & 0x1F), vgprs=vgprs, mode=mode)
 
 
-def of_dispatch(dispatch: Dispatch) -> Launch:
+def setup_of_dispatch(dispatch: Dispatch) -> LaunchSetup:
     """Raises Refused."""
     if dispatch.generation is not Generation.GFX12:
         raise Refused("not-simulated", "this engine runs gfx12 code only, no wave ran")
@@ -99,7 +99,7 @@ def of_dispatch(dispatch: Dispatch) -> Launch:
             f"RSRC2.SCRATCH_EN is set, TMPRING_SIZE is {scratch:#x}, the scratch base "
             f"0x{dispatch.scratch_va:x}: no wave has room",
         )
-    return Launch(
+    return LaunchSetup(
         dispatch.groups,
         dispatch.group_threads,
         dispatch.last_threads,
@@ -133,7 +133,7 @@ def _check_mode(mode: int) -> None:
     )
 
 
-def template(launch: Launch) -> np.ndarray:
+def state_template(launch: LaunchSetup) -> np.ndarray:
     """[STATE.size_bytes] uint8: a wave's state header at its start, without what the runner fills in."""
     raw = np.zeros(STATE.size_bytes, np.uint8)
     header = raw.view(STATE.dtype)[0]
@@ -146,7 +146,7 @@ def template(launch: Launch) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=256)
-def shape(threads: Triple, wave: int) -> np.ndarray:
+def group_shape(threads: Triple, wave: int) -> np.ndarray:
     """A SHAPE record, one element: the waves of a workgroup of that size."""
     x, y, z = threads
     total = x * y * z
@@ -164,9 +164,11 @@ def shape(threads: Triple, wave: int) -> np.ndarray:
     return record
 
 
-def shapes(launch: Launch) -> list[np.ndarray]:
+def group_shapes(launch: LaunchSetup) -> list[np.ndarray]:
     """Eight SHAPE records by which axes are at their last workgroup: bit 0 x, bit 1 y, bit 2 z."""
-    return [shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave) for which in range(8)]
+    return [
+        group_shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave) for which in range(8)
+    ]
 
 
 def _sizes(full: Sequence[int], last: Sequence[int], which: int) -> Triple:

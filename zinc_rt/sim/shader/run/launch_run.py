@@ -15,8 +15,8 @@ import numpy as np
 
 from zinc_rt.sim import interfaces
 from zinc_rt.sim.interfaces import Fault
-from zinc_rt.sim.shader.checks.watchpoints import StoreWatch, detach
-from zinc_rt.sim.shader.emit.trace import Step, lines, steps
+from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint, detach
+from zinc_rt.sim.shader.emit.trace import TracedStep, lines, steps
 from zinc_rt.sim.shader.layout import (
     ALIGNMENT,
     CONTEXT,
@@ -27,16 +27,16 @@ from zinc_rt.sim.shader.layout import (
     SITE_STATE,
     STATE,
     TRACE,
-    Access,
     Checks,
+    WaveAccess,
     state_bytes,
 )
 from zinc_rt.sim.shader.memory.ranges import RangeTable
-from zinc_rt.sim.shader.run.blocks import Block, aligned
 from zinc_rt.sim.shader.run.group_runner import JOB, SLOT, Stop, runners
-from zinc_rt.sim.shader.run.kernels import Kernel
-from zinc_rt.sim.shader.run.launch import Launch, shapes, template
-from zinc_rt.sim.shader.run.profile import Weights, weights_of
+from zinc_rt.sim.shader.run.kernels import CompiledKernel
+from zinc_rt.sim.shader.run.launch import LaunchSetup, group_shapes, state_template
+from zinc_rt.sim.shader.run.profile import BlockWeights, block_weights
+from zinc_rt.sim.shader.run.record_block import RecordBlock, aligned
 from zinc_rt.sim.shader.run.touched_memory import touched
 from zinc_rt.sim.shader_engine import Accesses
 
@@ -53,7 +53,7 @@ LDS_FILL = 0xA5  # what a workgroup finds in its LDS
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class StoppedWave:
     """Why a launch cannot go on: a wave stopped. `state` is a copy of its header."""
 
     stop: Stop
@@ -67,12 +67,12 @@ def lds_shadow_bytes(lds_bytes: int, checks: Checks) -> int:
     return dwords * (checks.fast + RACE.size_bytes * checks.full)
 
 
-class Slot:
+class GroupSlot:
     """Memory of one workgroup."""
 
-    def __init__(self, launch: Launch, shadow_bytes: int, scratch_wave_bytes: int) -> None:
+    def __init__(self, launch: LaunchSetup, shadow_bytes: int, scratch_wave_bytes: int) -> None:
         waves = launch.waves_per_group
-        self.block = Block(SLOT)
+        self.block = RecordBlock(SLOT)
         self.state_bytes = state_bytes(launch.wave, launch.vgprs)
         self._states = aligned(self.state_bytes * waves)
         self._lds = aligned(launch.lds_bytes + 64)
@@ -93,12 +93,12 @@ def _clear(records: np.ndarray) -> None:
     records.view(np.uint8).data[:] = bytes(records.nbytes)  # NumPy goes field by field: twenty times as long
 
 
-class Thread:
+class LaunchThread:
     """What one thread of a launch has for itself: context, records."""
 
-    def __init__(self, kernel: Kernel, crew: Crew) -> None:
-        self.crew = crew
-        self.block = Block(CONTEXT)
+    def __init__(self, kernel: CompiledKernel, wave_threads: WaveThreads) -> None:
+        self.wave_threads = wave_threads
+        self.block = RecordBlock(CONTEXT)
         self.findings = np.zeros(FINDINGS_KEPT, FINDING.dtype)
         self.sites = np.zeros(max(len(kernel.sites), 1), SITE_STATE.dtype)
         self.memory_sites = np.zeros(max(kernel.counts.get("memory", 0), 1), MEMORY_SITE.dtype)
@@ -110,32 +110,32 @@ class Thread:
         block["sites"] = int(self.sites.ctypes.data)
         block["memory_sites"] = int(self.memory_sites.ctypes.data)
         block["profile"] = int(self.blocks_run.ctypes.data)
-        self.trace = np.zeros(TRACE_KEPT if kernel.wanted.checks.trace else 0, TRACE.dtype)
+        self.trace = np.zeros(TRACE_KEPT if kernel.variant.checks.trace else 0, TRACE.dtype)
         block["trace"], block["trace_capacity"] = int(self.trace.ctypes.data), len(self.trace)
         block["shared_base"], block["private_base"] = SHARED_BASE, PRIVATE_BASE
 
-    def see(self, table: RangeTable, save_pages: int) -> None:
+    def use_memory(self, table: RangeTable, save_pages: int) -> None:
         """The memory its waves find; `save_pages`: address of what is called before a SAVED page is stored to."""
         self.block["save_pages"] = save_pages
         block = self.block
         block["ranges"], block["spans"] = table.addresses
         block["ranges_count"], block["spans_count"] = len(table.ranges), len(table.spans)
-        self.rest()
-        self.extents = self.crew.extents(len(table.ranges))
+        self.release_memory()
+        self.extents = self.wave_threads.extents(len(table.ranges))
         block["extents"] = int(self.extents.ctypes.data)
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """The large table goes back to where other launches find it, still in the processor's cache."""
-        self.crew.give_back(self.extents)
+        self.wave_threads.give_back(self.extents)
         self.extents = NO_EXTENTS
 
 
-NO_EXTENTS = np.zeros((len(Access), 0), EXTENT.dtype)
+NO_EXTENTS = np.zeros((len(WaveAccess), 0), EXTENT.dtype)
 _STOPS = {int(stop): stop for stop in Stop}
 _Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class Crew:
+class WaveThreads:
     """Threads that help with large launches; made when first needed, gone with this object."""
 
     def __init__(self, threads: int) -> None:
@@ -144,9 +144,9 @@ class Crew:
         self._extents: dict[int, list[np.ndarray]] = {}
 
     def extents(self, ranges: int) -> np.ndarray:
-        """Zeroed EXTENT records, [kinds of Access, ranges]."""
+        """Zeroed EXTENT records, [kinds of WaveAccess, ranges]."""
         free = self._extents.get(ranges)
-        return free.pop() if free else np.zeros((len(Access), max(ranges, 1)), EXTENT.dtype)
+        return free.pop() if free else np.zeros((len(WaveAccess), max(ranges, 1)), EXTENT.dtype)
 
     def give_back(self, extents: np.ndarray) -> None:
         """For other launches; those of tables that are no more are dropped."""
@@ -188,25 +188,32 @@ def _help(asked: SimpleQueue[Callable[[], None] | None]) -> None:
         del work
 
 
-class Run:
+class LaunchRun:
     """One launch, again and again: `begin`, then `advance` until it says that it is over."""
 
     def __init__(
-        self, kernel: Kernel, launch: Launch, crew: Crew, *, mode: int, seed: int = 0, traced: int = 0
+        self,
+        kernel: CompiledKernel,
+        launch: LaunchSetup,
+        wave_threads: WaveThreads,
+        *,
+        mode: int,
+        seed: int = 0,
+        traced: int = 0,
     ) -> None:
         """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that."""
         self._traced = traced
         self.kernel, self.launch = kernel, launch
-        self.watch: StoreWatch | None = None  # set before `begin`
-        self._crew = crew
+        self.watchpoint: StoreWatchpoint | None = None  # set before `begin`
+        self._wave_threads = wave_threads
         self._seed = seed
         scratch_bytes = launch.scratch_bytes * launch.wave
         self.scratch_wave_bytes = scratch_bytes // 4 * 5  # a shadow byte per dword
-        self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.wanted.checks)
-        self.job = Block(JOB)
-        self._template = template(launch)
+        self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.variant.checks)
+        self.job = RecordBlock(JOB)
+        self._template = state_template(launch)
         self._user_data = self._template.view(STATE.dtype)["sgprs"][0]
-        self._shapes = shapes(launch)
+        self._shapes = group_shapes(launch)
         job = self.job
         for axis, name in enumerate("xyz"):
             job[f"groups_{name}"], job[f"start_{name}"] = launch.groups[axis], launch.start[axis]
@@ -227,20 +234,20 @@ class Run:
         job.record["shapes"][:] = [int(each.ctypes.data) for each in self._shapes]
         self._call = _Call(runners().at[f"run_groups{launch.wave}"])
         self._mode = mode
-        self._slots: list[Slot] = []
-        self._idle: list[Slot] = []
-        self._parked: deque[Slot] = deque()
-        self._stuck: list[Slot] = []
+        self._slots: list[GroupSlot] = []
+        self._idle: list[GroupSlot] = []
+        self._parked: deque[GroupSlot] = deque()
+        self._stuck: list[GroupSlot] = []
         self._lock = threading.Lock()
-        self.threads: list[Thread] = [self._thread()]
+        self.threads: list[LaunchThread] = [self._thread()]
         self._table: RangeTable | None = None
-        self.ended: Ended | None = None
+        self.ended: StoppedWave | None = None
         self._turns = 0
-        self._weights: Weights | None = None
+        self._weights: BlockWeights | None = None
         self._seconds_before = self._seconds = 0.0  # of all threads: the last launch, and this one so far
 
-    def _thread(self) -> Thread:
-        made = Thread(self.kernel, self._crew)
+    def _thread(self) -> LaunchThread:
+        made = LaunchThread(self.kernel, self._wave_threads)
         made.block["mode"] = self._mode
         made.block["perturb_seed"] = self._seed
         made.block["trace_wave"] = self._traced
@@ -269,31 +276,31 @@ class Run:
         self._turns = 0
         self._seconds_before, self._seconds = self._seconds, 0.0
         for thread in self.threads:
-            thread.see(table, save_pages)
+            thread.use_memory(table, save_pages)
             self._start(thread, program_va, serial)
         self._table, self._save_pages = table, save_pages
         self._program_va, self._serial = program_va, serial
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """Over, for now: the memory it ran in is not kept."""
         self._table = None
         for thread in self.threads:
-            thread.rest()
+            thread.release_memory()
 
-    def see(self, table: RangeTable) -> None:
+    def use_table(self, table: RangeTable) -> None:
         """Mappings may have changed since the last `advance`."""
         if table is not self._table:
             for thread in self.threads:
                 _clear(thread.memory_sites)
-                thread.see(table, self._save_pages)
+                thread.use_memory(table, self._save_pages)
             self._table = table
 
-    def _start(self, thread: Thread, program_va: int, serial: int) -> None:
+    def _start(self, thread: LaunchThread, program_va: int, serial: int) -> None:
         block = thread.block
         block["program_va"], block["serial"] = program_va, serial
         block["trace_count"] = 0
-        if self.watch is not None:
-            self.watch.attach(block)
+        if self.watchpoint is not None:
+            self.watchpoint.attach(block)
         elif block["watch_hi"]:
             detach(block)
         _clear(thread.memory_sites)
@@ -304,14 +311,14 @@ class Run:
     def counted(self) -> tuple[int, int]:
         """(instructions, bytes) since the last time it was asked, where the kernel is compiled with profile."""
         if self._weights is None:
-            wanted = self.kernel.wanted
-            self._weights = weights_of(wanted.code, wanted.wave, wanted.entry)
+            variant = self.kernel.variant
+            self._weights = block_weights(variant.code, variant.wave, variant.entry)
         total = np.sum([thread.blocks_run for thread in self.threads], axis=0).astype(np.int64)
         for thread in self.threads:
             thread.blocks_run.fill(0)
         return int(total @ self._weights.instructions), int(total @ self._weights.bytes)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[TracedStep]:
         """What the traced wave did so far, as data."""
         return [
             step
@@ -321,7 +328,7 @@ class Run:
 
     def trace(self) -> list[str]:
         """What the traced wave did so far, to read."""
-        code, wave = self.kernel.wanted.code, self.launch.wave
+        code, wave = self.kernel.variant.code, self.launch.wave
         return [
             line
             for thread in self.threads
@@ -335,7 +342,7 @@ class Run:
         """
         started = time.perf_counter()
         deadline, stop, expected = started + seconds, Stop.FUEL, self._seconds_before
-        if expected < SHORT_SECONDS or self._crew.threads == 1:
+        if expected < SHORT_SECONDS or self._wave_threads.threads == 1:
             alone = ALONE_FUEL if fuel is None else min(fuel, ALONE_FUEL)
             stop = self._work(self.threads[0], 0.0, alone)
             fuel = None if fuel is None else fuel - alone
@@ -345,7 +352,7 @@ class Run:
             expected = took * self.launch.group_count / max(self.job["next"], 1)
         if stop is Stop.FUEL and (fuel is None or fuel > 0):
             left = self.launch.group_count - self.job["next"] + len(self._parked)
-            wanted = max(1, min(self._crew.threads, left, 1 + int(expected / SHARE_SECONDS)))
+            wanted = max(1, min(self._wave_threads.threads, left, 1 + int(expected / SHARE_SECONDS)))
             stop = self._together(wanted, deadline, fuel)
             self._seconds += (time.perf_counter() - started) * wanted
         return stop
@@ -354,11 +361,11 @@ class Run:
         while len(self.threads) < wanted:
             thread = self._thread()
             assert self._table is not None
-            thread.see(self._table, self._save_pages)
+            thread.use_memory(self._table, self._save_pages)
             self._start(thread, self._program_va, self._serial)
             self.threads.append(thread)
         helpers = [partial(self._work, thread, deadline, fuel) for thread in self.threads[1:wanted]]
-        answers = self._crew.ask(helpers)
+        answers = self._wave_threads.ask(helpers)
         stops = [self._work(self.threads[0], deadline, fuel)]
         for _ in helpers:
             answer = answers.get()
@@ -371,7 +378,7 @@ class Run:
             return Stop.FUEL
         return Stop.STUCK if self._stuck else Stop.DONE
 
-    def _work(self, thread: Thread, deadline: float, fuel: int | None) -> Stop:
+    def _work(self, thread: LaunchThread, deadline: float, fuel: int | None) -> Stop:
         """Workgroups by turns, until there are none, the time is over, or a wave stopped."""
         job, context = self.job, thread.block
         left = 1 << 62 if fuel is None else fuel
@@ -390,7 +397,7 @@ class Run:
                 with self._lock:
                     if self.ended is None:
                         wave = slot.block["failed"]
-                        self.ended = Ended(stop, slot.header(wave), context.record.copy())
+                        self.ended = StoppedWave(stop, slot.header(wave), context.record.copy())
                     self._idle.append(slot)
                     slot.block["active"] = 0
                 return stop
@@ -407,7 +414,7 @@ class Run:
             if job["stop"] or left <= 0 or (stop is Stop.FUEL and time.perf_counter() >= deadline):
                 return Stop.FUEL
 
-    def _take(self) -> Slot | None:
+    def _take(self) -> GroupSlot | None:
         with self._lock:
             self._turns += 1
             more = self.job["next"] < self.job["count"]
@@ -418,11 +425,11 @@ class Run:
                 return None
             if self._idle:
                 return self._idle.pop()
-            slot = Slot(self.launch, self._shadow_bytes, self.scratch_wave_bytes)
+            slot = GroupSlot(self.launch, self._shadow_bytes, self.scratch_wave_bytes)
             self._slots.append(slot)
             return slot
 
-    def standing(self) -> np.void | None:
+    def waiting_wave(self) -> np.void | None:
         """The header of a wave that has not ended, of a workgroup that can never go on if there is one."""
         for slot in (*self._stuck, *self._parked):
             for wave in range(slot.block["waves"]):
@@ -435,9 +442,9 @@ class Run:
         """What a wave that stopped with FAULT ran into."""
         assert self.ended is not None and self._table is not None
         context, spans = self.ended.context, self._table.spans
-        va, access = int(context["fault_va"]), Access(int(context["fault_access"]))
+        va, access = int(context["fault_va"]), WaveAccess(int(context["fault_access"]))
         mapped = bool(((spans["va_lo"] <= va) & (va < spans["va_hi"])).any())
-        write = access in (Access.WRITE, Access.ATOMIC)
+        write = access in (WaveAccess.WRITE, WaveAccess.ATOMIC)
         kind = interfaces.AccessKind.WRITE if write else interfaces.AccessKind.READ
         return Fault(va, kind, "read only" if mapped and write else "not present")
 

@@ -17,7 +17,7 @@ _MEMORY = ("global_", "buffer_", "flat_", "scratch_", *_SCALAR)
 
 
 @dataclass(slots=True)
-class Counters:
+class KernelCounters:
     """Of one kernel on one device, since it was made. `instructions` (of waves) and `bytes` (loaded and stored by
     full waves, LDS aside) are counted where the device was made with `profile`, else 0."""
 
@@ -31,16 +31,16 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class BlockWeights:
     """[blocks] int64 each: instructions, and bytes that a full wave loads and stores, of one run of a block."""
 
     instructions: np.ndarray
     bytes: np.ndarray
 
 
-def weights_of(code: bytes, wave: int, entry: int = 0) -> Weights:
+def block_weights(code: bytes, wave: int, entry: int = 0) -> BlockWeights:
     blocks = graph_of(code, entry, Target(12, wave)).blocks.values()
-    return Weights(
+    return BlockWeights(
         np.array([len(block.code) for block in blocks], np.int64),
         np.array([sum(bytes_of(each.mnemonic, wave) for _, each in block.code) for block in blocks], np.int64),
     )

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from zinc_rt.sim.shader.layout import Access
+from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader_engine import Accesses, Ranges
 
 
 def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -> Accesses:
-    """Of all threads: MEMORY_SITE records, and EXTENT records [kinds of Access, ranges]."""
-    found: list[list[tuple[int, int]]] = [[] for _ in Access]
+    """Of all threads: MEMORY_SITE records, and EXTENT records [kinds of WaveAccess, ranges]."""
+    found: list[list[tuple[int, int]]] = [[] for _ in WaveAccess]
     for sites in memory_sites:
         fields = sites["kind"], ~sites["touched_below"], sites["touched_above"]
         for kind, below, above in zip(*(field.tolist() for field in fields), strict=True):
@@ -26,10 +26,10 @@ def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -
             row = table[kind, number]
             found[kind].append((~int(row["touched_below"]) & (1 << 64) - 1, int(row["touched_above"])))
     return Accesses(
-        _joined(found[Access.READ]),
-        _joined(found[Access.SCALAR_READ]),
-        _joined(found[Access.WRITE]),
-        _joined(found[Access.ATOMIC]),
+        _joined(found[WaveAccess.READ]),
+        _joined(found[WaveAccess.SCALAR_READ]),
+        _joined(found[WaveAccess.WRITE]),
+        _joined(found[WaveAccess.ATOMIC]),
     )
 
 

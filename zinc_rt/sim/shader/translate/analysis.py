@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.sim.shader.emit.emitter import Facts, Touched
+from zinc_rt.sim.shader.emit.emitter import Touched, UnprovenReads
 from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, NULL, TTMP0, VGPR_LIMIT
 from zinc_rt.sim.shader.translate.cfg import Block, Graph
 
@@ -35,7 +35,7 @@ class Analysis:
     at_start: int  # initialised SGPRs at the entry
     exec_full: frozenset[tuple[int, int]]  # (block start, pc) of instructions before which EXEC is all ones
     live: dict[int, int]  # block start -> registers that are needed there
-    facts: Facts
+    facts: UnprovenReads
 
 
 def analyse(
@@ -46,7 +46,7 @@ def analyse(
     ones = _all_ones(graph, records, wave, exec_full)
     full = frozenset(key for key, known in ones.items() if known & EXEC[wave] == EXEC[wave])
     live = _liveness(graph, records, full)
-    facts = _unproven(graph, records, full, wave, at_start) if initialised else Facts()
+    facts = _unproven(graph, records, full, wave, at_start) if initialised else UnprovenReads()
     return Analysis(at_start, full, live, facts)
 
 
@@ -179,10 +179,12 @@ def _liveness(graph: Graph, records: Records, full: frozenset[tuple[int, int]]) 
 _RELATIVE = VGPR_LIMIT + 160  # bits from here: VGPRs initialised in the lanes of the present EXEC
 
 
-def _unproven(graph: Graph, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int) -> Facts:
+def _unproven(
+    graph: Graph, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int
+) -> UnprovenReads:
     """The reads that may see something uninitialised; a read that is checked counts as initialised after it."""
     execution = EXEC[wave]
-    facts = Facts()
+    facts = UnprovenReads()
 
     def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
         for pc, instruction in block.code:

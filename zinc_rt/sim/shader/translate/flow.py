@@ -13,7 +13,7 @@ from zinc_rt.sim.shader.translate.analysis import Analysis
 from zinc_rt.sim.shader.translate.cfg import Graph
 
 
-class Flow:
+class BlockFlow:
     """The blocks of one function. In the first pass, without `analysis`, nothing is saved or loaded."""
 
     def __init__(self, e: Emitter, graph: Graph, analysis: Analysis | None) -> None:

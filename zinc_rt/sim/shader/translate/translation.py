@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target
-from zinc_rt.sim.shader.emit.emitter import Emitter, Facts, NotSimulated, Touched
-from zinc_rt.sim.shader.emit.quads import Forms, choose
+from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated, Touched, UnprovenReads
+from zinc_rt.sim.shader.emit.quads import QuadForms, choose_quads
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
 from zinc_rt.sim.shader.layout import Checks, Site
 from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
 from zinc_rt.sim.shader.translate.cfg import Block, Graph, ends_block, graph_of
-from zinc_rt.sim.shader.translate.flow import Flow
+from zinc_rt.sim.shader.translate.flow import BlockFlow
 from zinc_rt.sim.shader.translate.semantics import EMIT, base_mnemonic
 
 FUNCTION = "wave"
@@ -84,7 +84,7 @@ def _translated(
     first = _Pass(graph, wave, checks, vgprs, sgprs, None)
     first.run()
     analysis = analyse(graph, first.records, wave, exec_full=full, user_sgprs=user_sgprs, initialised=checks.fast)
-    forms = Forms() if checks.trace else choose(graph, analysis.exec_full)
+    forms = QuadForms() if checks.trace else choose_quads(graph, analysis.exec_full)
     second = _Pass(graph, wave, checks, vgprs, sgprs, analysis, first.records, forms)
     second.run()
     e = second.e
@@ -109,14 +109,14 @@ class _Pass:
         sgprs: int,
         analysis: Analysis | None,
         before: Records | None = None,
-        forms: Forms | None = None,
+        forms: QuadForms | None = None,
     ) -> None:
         """`before`: what an earlier pass found each instruction to touch."""
         self.graph, self.analysis = graph, analysis
         self.before: Records = before or {}
-        facts = Facts() if analysis is None else analysis.facts
+        facts = UnprovenReads() if analysis is None else analysis.facts
         self.e = Emitter(ir.Module("kernel"), FUNCTION, wave, checks, vgprs, sgprs, facts, forms)
-        self.e.flow = Flow(self.e, graph, analysis)
+        self.e.flow = BlockFlow(self.e, graph, analysis)
         self.records: dict[tuple[int, int], Touched] = {}
         self.tracer = Tracer(self.e) if checks.trace else None
 

@@ -1,0 +1,103 @@
+"""A vocabulary learned by Google's sentencepiece, and what it makes of TEXTS: `python -m
+zinc_rt.golden.sentencepiece_vocabulary` writes sentencepiece.gguf, which holds no tensors, and sentencepiece.json.
+
+No embedded model has a vocabulary of that kind, and llama.cpp's is a second implementation of it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from zinc_rt.errors import UnsupportedError
+from zinc_rt.golden.embedded import VOCABULARY
+from zinc_rt.golden.llama_cpp.tokenizer_texts import TEXTS
+from zinc_rt.golden.tiny_models.vocabulary import BYTE, CONTROL, NORMAL, TEXT, UNKNOWN, TinyVocabulary
+from zinc_rt.golden.tiny_models.writer import Content, write_content
+
+SIZE = 480  # 256 bytes, the paragraph's characters, and what merges of them
+# As the files of Llama 2, Mistral and Gemma are made, but that text is not normalised: llama.cpp does not either.
+TRAINING = {
+    "model_type": "bpe",
+    "vocab_size": SIZE,
+    "byte_fallback": True,
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "add_dummy_prefix": True,
+    "character_coverage": 1.0,
+    "allow_whitespace_only_pieces": True,
+    "minloglevel": 2,
+}
+
+
+def learned() -> Any:
+    """The trained processor, the same each time. Raises UnsupportedError where sentencepiece is not installed."""
+    try:
+        import sentencepiece
+    except ImportError:
+        raise UnsupportedError("sentencepiece is not installed", next="pip install sentencepiece") from None
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT.splitlines()), model_writer=model, **TRAINING
+    )
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+def vocabulary(processor: Any) -> TinyVocabulary:
+    """Its pieces, scores and kinds, as a GGUF file has them."""
+    ids = range(processor.vocab_size())
+    extra: dict[str, object] = {
+        "ggml.bos_token_id": processor.bos_id(),
+        "ggml.eos_token_id": processor.eos_id(),
+        "ggml.unknown_token_id": processor.unk_id(),
+        "ggml.add_bos_token": True,
+        "ggml.add_space_prefix": True,
+    }
+    pieces = [processor.id_to_piece(id) for id in ids]
+    scores = [processor.get_score(id) for id in ids]
+    return TinyVocabulary("llama", "default", pieces, [_kind(processor, id) for id in ids], extra, scores=scores)
+
+
+def _kind(processor: Any, id: int) -> int:
+    if processor.is_unknown(id):
+        return UNKNOWN
+    return CONTROL if processor.is_control(id) else BYTE if processor.is_byte(id) else NORMAL
+
+
+def tokenized(processor: Any) -> list[dict[str, Any]]:
+    """Of each text the rows that a golden's `tokenizer` has."""
+    rows = []
+    for text in TEXTS:
+        plain = processor.encode(text)
+        rows.append({
+            "text": text,
+            "plain": plain,
+            "special": [processor.bos_id(), *plain],
+            "detok_plain": processor.decode(plain),
+        })  # fmt: skip
+    return rows
+
+
+def write(model: Path, golden: Path) -> None:
+    """Both files, whole or not at all."""
+    import sentencepiece
+
+    processor = learned()
+    write_content(model, Content("llama", {}, vocabulary(processor), {}), name="sentencepiece")
+    said = {
+        "source": "sentencepiece",
+        "version": sentencepiece.__version__,
+        "command": "python -m zinc_rt.golden.sentencepiece_vocabulary",
+        "tokenizer": tokenized(processor),
+    }
+    golden.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        write(VOCABULARY.model, VOCABULARY.golden)
+    except UnsupportedError as error:
+        sys.exit(str(error))
