@@ -23,7 +23,7 @@ examples:
   zinc-rt bundle show mine.tar.gz                    what is inside, as text
   zinc-rt bundle diff good.tar.gz bad.tar.gz         what differs between two machines
   zinc-rt bundle import *.tar.gz                     into the store (--store F)
-  zinc-rt bundle page -o matrix.html                 combination x probe, what parts good from bad, since when
+  zinc-rt bundle page -o matrix.html                 combination x probe, what tells good from bad, since when
   zinc-rt bundle export --kcidb -o results.json      for the kernel's database of test results
 
 A bundle is at most 2 MB: a folder, or a file that ends in .tar.gz or .tar.zst. Names of people, machines and

@@ -97,7 +97,7 @@ def check_golden(
 
 
 def _advice(golden: Golden, gguf: GGUFFile) -> str:
-    """Another engine's values are no less true for ours being others: where they part is what is wanted."""
+    """Another engine's values are no less true for ours being others: where they diverge is what is wanted."""
     if golden.foreign:
         return f"zinc-rt validate --model {gguf.path} --golden {golden.path} --resync"
     return again(golden)

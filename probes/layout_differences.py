@@ -35,7 +35,7 @@ def difference(call: str) -> str:
                 f"the runtime sends {call} as number {mine.number:#x}, {header} has {theirs.number:#x} "
                 f"(zinc_rt/kmd/uapi/{runtime.__name__.rpartition('.')[2]}.py)"
             )
-        if mine.struct is not None and theirs.layout is not None:
+        if theirs.layout is not None:
             return _of_struct(mine.struct.offsets, theirs.layout, call, header)
     return ""
 

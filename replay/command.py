@@ -1,4 +1,4 @@
-"""Run a recorded log again on any tier, compare every output, and find the node and lane where they part."""
+"""Run a recorded log again on any tier, compare every output, and find the node and lane where they diverge."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     options.add_timeout(how)
     how.add_argument("--threads", type=int, default=0, metavar="N", help="T-CPU threads (default: every core)")
-    find = made.add_argument_group("where it parts")
+    find = made.add_argument_group("where it diverges")
     find.add_argument(
         "--bisect", action="store_true", help="find the first step, node and element that differ from t_cpu"
     )

@@ -1,4 +1,4 @@
-"""Compare tiers layer by layer with an independent reference, and name where they first part."""
+"""Compare tiers layer by layer with an independent reference, and name where they first diverge."""
 
 from __future__ import annotations
 

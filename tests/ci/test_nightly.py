@@ -221,7 +221,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("chip", ["sim", "gfx1201"])
 def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: ModuleType, chip: str) -> None:
-    from zinc_rt.perf.milestones import milestones
+    from zinc_rt.perf.gate.milestones import milestones
 
     expected = module.load(chip)
     criteria = {each.name for milestone in milestones() for each in milestone.criteria}

@@ -14,13 +14,13 @@ from typing import Any
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE, Mapping
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.host_memory import read_host, write_host
-from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes, request_key
+from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 
 GPU_ID = 0x51D2
 RENDER = "/dev/dri/renderD128"
 NODES = "/sys/devices/virtual/kfd/kfd/topology/nodes"
 PARAMETER = "/sys/module/amdgpu/parameters/user_queue"
-IOCTLS = {**drm.IOCTLS, **amdgpu.IOCTLS, **kfd.IOCTLS}
+IOCTLS = {each.request: each for module in (drm, amdgpu, kfd) for each in module.IOCTLS.values()}
 
 R9700 = {  # as Linux 6.17 describes it; the save-area sizes are not there before 6.19
     "cpu_cores_count": 0,
@@ -144,8 +144,8 @@ class FakeDriver:
         del self.mappings[mapping]
 
     def ioctl(self, fd: int, request: int, arg: bytearray) -> None:
-        command = IOCTLS[request_key(request)]
-        assert command.struct is not None and request == command.request and len(arg) == command.struct.size_bytes
+        command = IOCTLS[request]
+        assert len(arg) == command.struct.size_bytes
         path = self.fds[fd]
         assert path == ("/dev/kfd" if command.type_ == "K" else RENDER)
         record = command.struct.read(arg)
@@ -156,8 +156,8 @@ class FakeDriver:
             raise OSError(number, "refused")
         name = command.name.removeprefix("AMDKFD_IOC_").removeprefix("DRM_IOCTL_").lower()
         getattr(self, f"_{name}")(record)
-        if command.writes:
-            record.write_back(arg)
+        if "r" in command.direction:
+            arg[:] = record.raw
 
     # --- books ---
 

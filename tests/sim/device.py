@@ -81,7 +81,6 @@ class Client:
             self.call(kfd.IOC_ACQUIRE_VM, drm_fd=self.drm, gpu_id=self.gpu_id)
 
     def call(self, command: Ioctl, record: StructBytes | None = None, **values: Any) -> StructBytes:
-        assert command.struct is not None
         record = record or command.struct.new(**values)
         fd = self.kfd if command.type_ == "K" else self.drm
         self.driver.ioctl(fd, command.request, record.raw)

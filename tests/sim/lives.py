@@ -105,7 +105,7 @@ def swaps(struct: Struct) -> Iterator[Swap]:
 def swapped(struct: Struct, swap: Swap) -> Struct:
     places = {swap[0]: struct.offsets[swap[1]], swap[1]: struct.offsets[swap[0]]}
     fields = [replace(f, at=places.get(name, struct.offsets[name])) for name, f in struct.fields.items()]
-    return Struct(struct.c_name, *fields, pointers=struct.pointers)
+    return Struct(struct.c_name, *fields)
 
 
 def plant_struct(patch: pytest.MonkeyPatch, module: ModuleType, name: str, wrong: Struct) -> None:

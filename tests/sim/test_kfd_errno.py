@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from kmd import unsent_ioctls
 from sim.device import GTT, PAGE, RING, VRAM, VRAM_PUBLIC, Client, client
 
 from zinc_rt.kmd.uapi import kfd
@@ -51,7 +52,7 @@ def wptr_in_vram(c: Client) -> dict[str, Any]:
 
 
 def wptr_of_sdma_in_vram(c: Client) -> dict[str, Any]:
-    return wptr_in_vram(c) | {"queue_type": kfd.KFD_IOC_QUEUE_TYPE_SDMA}
+    return wptr_in_vram(c) | {"queue_type": unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA}
 
 
 def wptr_of_two_pages(c: Client) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def on_gpu(**changes: Any) -> Change:
     return lambda c: {"gpu_id": c.gpu_id} | changes
 
 
-POLICY = kfd.IOC_SET_MEMORY_POLICY
+POLICY = unsent_ioctls.IOC_SET_MEMORY_POLICY
 IDS = u32_array([56387])  # the R9700's
 ROWS = (
     # --- CREATE_QUEUE ---
@@ -157,7 +158,7 @@ ROWS = (
     queue(errno.EFAULT, eop_buffer_address=KERNEL_ADDRESS),
     queue(errno.EFAULT, ctx_save_restore_address=KERNEL_ADDRESS),
     queue(ENOTSUPP, queue_type=9),
-    queue(ENOTSUPP, queue_type=kfd.KFD_IOC_QUEUE_TYPE_COMPUTE_AQL),
+    queue(ENOTSUPP, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_COMPUTE_AQL),
     queue(errno.EINVAL, gpu_id=1),
     queue(errno.EINVAL, ring_base_address=0x7000_0000_0000),
     queue(errno.EINVAL, eop_buffer_size=8192),
@@ -175,11 +176,11 @@ ROWS = (
     made(errno.EINVAL, save_area_too_long),
     made(0, other_ring, linux="6.8"),
     made(0, ctl_off_by_a_page, linux="6.8"),
-    queue(0, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA),
-    queue(0, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=1),
-    queue(errno.EINVAL, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=2),
-    queue(ENOTSUPP, linux="6.8", queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID),
-    queue(errno.ENOMEM, queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI),
+    queue(0, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA),
+    queue(0, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=1),
+    queue(errno.EINVAL, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID, sdma_engine_id=2),
+    queue(ENOTSUPP, linux="6.8", queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID),
+    queue(errno.ENOMEM, queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA_XGMI),
     queue(errno.EINVAL, inject=("cwsr-mismatch",)),
     queue(errno.EIO, inject=("mes-add-failure",)),
     Row(kfd.IOC_CREATE_QUEUE, on_gpu(ring_size=0), errno.EFAULT, acquire=False),
@@ -205,16 +206,16 @@ ROWS = (
     Row(kfd.IOC_SET_CU_MASK, cu_mask(33, [3]), errno.EINVAL),
     Row(kfd.IOC_SET_CU_MASK, cu_mask(32, None), errno.EFAULT),
     Row(kfd.IOC_SET_CU_MASK, cu_mask(32, [3], known=False), errno.EFAULT),
-    Row(kfd.IOC_GET_QUEUE_WAVE_STATE, {"queue_id": 5}, errno.EFAULT),
-    Row(kfd.IOC_ALLOC_QUEUE_GWS, {"queue_id": 5}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_GET_QUEUE_WAVE_STATE, {"queue_id": 5}, errno.EFAULT),
+    Row(unsent_ioctls.IOC_ALLOC_QUEUE_GWS, {"queue_id": 5}, errno.EINVAL),
     # --- memory ---
     alloc(0),
     alloc(errno.EINVAL, size=0),
     alloc(errno.EINVAL, gpu_id=1),
     alloc(errno.EINVAL, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE),
     alloc(errno.ENODEV, acquire=False),
-    alloc(errno.EINVAL, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL, size=PAGE),
-    alloc(0, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL, size=8192),
+    alloc(errno.EINVAL, flags=unsent_ioctls.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL, size=PAGE),
+    alloc(0, flags=unsent_ioctls.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL, size=8192),
     alloc(errno.EINVAL, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP, size=8192),
     alloc(0, flags=kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP),
     alloc(errno.EINVAL, inject=("small-bar",), flags=VRAM_PUBLIC),
@@ -259,14 +260,14 @@ ROWS = (
     Row(POLICY, on_gpu(default_policy=2), errno.EINVAL),
     Row(POLICY, {"gpu_id": 1}, errno.EINVAL),
     Row(POLICY, on_gpu(), errno.ESRCH, acquire=False),
-    Row(kfd.IOC_SET_TRAP_HANDLER, on_gpu(), 0),
-    Row(kfd.IOC_SET_TRAP_HANDLER, {"gpu_id": 1}, errno.EINVAL),
-    Row(kfd.IOC_SET_TRAP_HANDLER, on_gpu(), errno.ESRCH, acquire=False),
+    Row(unsent_ioctls.IOC_SET_TRAP_HANDLER, on_gpu(), 0),
+    Row(unsent_ioctls.IOC_SET_TRAP_HANDLER, {"gpu_id": 1}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_SET_TRAP_HANDLER, on_gpu(), errno.ESRCH, acquire=False),
     Row(kfd.IOC_AVAILABLE_MEMORY, {"gpu_id": 1}, errno.EINVAL),
     Row(kfd.IOC_GET_CLOCK_COUNTERS, {"gpu_id": 1}, errno.EINVAL),
-    Row(kfd.IOC_IMPORT_DMABUF, on_gpu(dmabuf_fd=3), errno.EBADF),
-    Row(kfd.IOC_EXPORT_DMABUF, lambda c: {"handle": unknown_handle(c)}, errno.EINVAL),
-    Row(kfd.IOC_GET_DMABUF_INFO, {"dmabuf_fd": 3}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_IMPORT_DMABUF, on_gpu(dmabuf_fd=3), errno.EBADF),
+    Row(unsent_ioctls.IOC_EXPORT_DMABUF, lambda c: {"handle": unknown_handle(c)}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_GET_DMABUF_INFO, {"dmabuf_fd": 3}, errno.EINVAL),
     # --- events ---
     Row(kfd.IOC_CREATE_EVENT, second_page, errno.EINVAL),
     Row(kfd.IOC_CREATE_EVENT, {"event_page_offset": 5}, errno.EINVAL),
@@ -283,12 +284,12 @@ ROWS = (
     Row(kfd.IOC_WAIT_EVENTS, {"wait_for_all": 1}, 0),
     # --- the rest ---
     Row(kfd.IOC_GET_PROCESS_APERTURES_NEW, {"num_of_nodes": 1}, errno.EFAULT),
-    Row(kfd.IOC_DBG_REGISTER, {}, errno.EPERM),
-    Row(kfd.IOC_DBG_WAVE_CONTROL, {}, errno.EPERM),
-    Row(kfd.IOC_SMI_EVENTS, {"gpuid": 1}, errno.EINVAL),
-    Row(kfd.IOC_SET_XNACK_MODE, {"xnack_enabled": 1}, errno.EPERM),
-    Row(kfd.IOC_SET_XNACK_MODE, {"xnack_enabled": -1}, 0),
-    Row(kfd.IOC_RUNTIME_ENABLE, {}, 0),
+    Row(unsent_ioctls.IOC_DBG_REGISTER, {}, errno.EPERM),
+    Row(unsent_ioctls.IOC_DBG_WAVE_CONTROL, {}, errno.EPERM),
+    Row(unsent_ioctls.IOC_SMI_EVENTS, {"gpuid": 1}, errno.EINVAL),
+    Row(unsent_ioctls.IOC_SET_XNACK_MODE, {"xnack_enabled": 1}, errno.EPERM),
+    Row(unsent_ioctls.IOC_SET_XNACK_MODE, {"xnack_enabled": -1}, 0),
+    Row(unsent_ioctls.IOC_RUNTIME_ENABLE, {}, 0),
     Row(kfd.IOC_GET_VERSION, {}, 0, inject=("gpu-gone",)),
     Row(kfd.IOC_GET_CLOCK_COUNTERS, on_gpu(), errno.ENODEV, acquire=False, inject=("gpu-gone",)),
 )
@@ -345,4 +346,4 @@ def test_output_is_copied_back_when_the_call_fails() -> None:
         wait = kfd.WAIT_EVENTS.new(num_events=1, events_ptr=ids.address)
         with pytest.raises(OSError):
             c.call(kfd.IOC_WAIT_EVENTS, wait)
-        assert wait["wait_result"] == kfd.KFD_IOC_WAIT_RESULT_FAIL
+        assert wait["wait_result"] == unsent_ioctls.KFD_IOC_WAIT_RESULT_FAIL

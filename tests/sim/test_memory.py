@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
+from kmd import unsent_ioctls
 from sim.device import GTT, PAGE, VRAM, VRAM_PUBLIC, client
 
 from zinc_rt.kmd.uapi import kfd
@@ -149,8 +150,8 @@ def test_vram_without_public_is_mapped_too(inject: tuple[str, ...]) -> None:
     with client(*inject) as c:
         buffer = c.alloc(PAGE, VRAM)
         c.host(buffer).view[:4] = b"seen"
-        exported = c.call(kfd.IOC_EXPORT_DMABUF, handle=buffer["handle"])["dmabuf_fd"]
-        flags = c.call(kfd.IOC_GET_DMABUF_INFO, dmabuf_fd=exported)["flags"]
+        exported = c.call(unsent_ioctls.IOC_EXPORT_DMABUF, handle=buffer["handle"])["dmabuf_fd"]
+        flags = c.call(unsent_ioctls.IOC_GET_DMABUF_INFO, dmabuf_fd=exported)["flags"]
         assert flags == kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM
         c.driver.close(exported)
 

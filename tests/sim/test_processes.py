@@ -6,6 +6,7 @@ import errno
 import os
 
 import pytest
+from kmd import unsent_ioctls
 from sim.device import GTT, PAGE, VRAM_PUBLIC, Client, IdleCp, client, machine
 
 from zinc_rt.kmd.uapi import kfd
@@ -28,7 +29,7 @@ def test_127_queues_a_process_and_gpu_then_enospc_and_another_process_still_may(
 
 def test_sdma_queues_run_out() -> None:
     with client() as c:
-        arguments = c.queue_arguments(queue_type=kfd.KFD_IOC_QUEUE_TYPE_SDMA)
+        arguments = c.queue_arguments(queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA)
         limit = c.gpu.chip.sdma_engines * c.gpu.chip.sdma_queues_per_engine
         for _ in range(limit):
             c.call(kfd.IOC_CREATE_QUEUE, **arguments)

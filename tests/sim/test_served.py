@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kmd import unsent_ioctls
 
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.driver import Driver
@@ -183,7 +184,7 @@ class TestServed:
             with pytest.raises(OSError) as caught:
                 driver.ioctl(fd, kfd.IOC_WAIT_EVENTS.request, wait.raw)
             assert caught.value.errno == errno.EFAULT
-            assert wait["wait_result"] == kfd.KFD_IOC_WAIT_RESULT_FAIL
+            assert wait["wait_result"] == unsent_ioctls.KFD_IOC_WAIT_RESULT_FAIL
         driver.close_all()
 
     @pytest.mark.parametrize(

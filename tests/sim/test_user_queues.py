@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kmd import unsent_ioctls
 from sim.device import IdleCp, machine
 
 from zinc_rt.kmd.uapi import amdgpu, drm
@@ -33,7 +34,6 @@ class RenderClient:
         self._va = 0x4000_0000
 
     def call(self, command: Ioctl, **values: Any) -> StructBytes:
-        assert command.struct is not None
         record = command.struct.new(**values)
         self.driver.ioctl(self.drm, command.request, record.raw)
         return record
@@ -240,8 +240,8 @@ def test_a_hung_queues_fences_are_cancelled_when_it_is_freed() -> None:
         c.gpu.cp.stuck = True
         c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=1)
         assert signalled(c, syncobj) == errno.ECANCELED
-        context = c.call(amdgpu.IOCTL_CTX, op=1)["new_ctx_id"]
-        assert c.call(amdgpu.IOCTL_CTX, op=4, ctx_id=context)["state_flags"] == 0  # made after the reset
+        context = c.call(unsent_ioctls.IOCTL_CTX, op=1)["new_ctx_id"]
+        assert c.call(unsent_ioctls.IOCTL_CTX, op=4, ctx_id=context)["state_flags"] == 0  # made after the reset
 
 
 VA: tuple[tuple[int, dict[str, int]], ...] = (
@@ -278,7 +278,7 @@ def test_clear_keeps_what_sticks_out_and_overlap_is_refused() -> None:
         whole = c.mapping(handle, 0x5000_0000, 3 * PAGE)
         c.call(amdgpu.IOCTL_GEM_VA, **whole)
         assert c.errno(amdgpu.IOCTL_GEM_VA, **whole) == errno.EINVAL
-        c.call(amdgpu.IOCTL_GEM_VA, **c.mapping(0, 0x5000_1000, PAGE, amdgpu.AMDGPU_VA_OP_CLEAR))
+        c.call(amdgpu.IOCTL_GEM_VA, **c.mapping(0, 0x5000_1000, PAGE, unsent_ioctls.AMDGPU_VA_OP_CLEAR))
         file = c.driver.process.files[c.drm]
         spans = [(span.start, span.size_bytes, span.offset) for span in file.vm.spans]  # type: ignore[attr-defined]
         assert spans == [(0x5000_0000, PAGE, 0), (0x5000_2000, PAGE, 2 * PAGE)]
@@ -309,20 +309,20 @@ OTHER: tuple[tuple[Ioctl, dict[str, int], int], ...] = (
     (amdgpu.IOCTL_INFO, {"query": 0x5, "return_pointer": PAGE, "return_size": 8}, errno.EFAULT),
     (amdgpu.IOCTL_INFO, {"query": 0x7F, "return_pointer": PAGE, "return_size": 8}, errno.EINVAL),
     (amdgpu.IOCTL_INFO, {"query": 2, "hw_ip_type": 77, "return_pointer": PAGE, "return_size": 8}, errno.EINVAL),
-    (amdgpu.IOCTL_CTX, {"op": 9}, errno.EINVAL),
-    (amdgpu.IOCTL_CTX, {"op": 4, "ctx_id": 3}, errno.EINVAL),
-    (amdgpu.IOCTL_CTX, {"op": 1, "priority": 512}, errno.EACCES),
+    (unsent_ioctls.IOCTL_CTX, {"op": 9}, errno.EINVAL),
+    (unsent_ioctls.IOCTL_CTX, {"op": 4, "ctx_id": 3}, errno.EINVAL),
+    (unsent_ioctls.IOCTL_CTX, {"op": 1, "priority": 512}, errno.EACCES),
     (drm.IOCTL_SYNCOBJ_CREATE, {"flags": 2}, errno.EINVAL),
     (drm.IOCTL_SYNCOBJ_DESTROY, {"handle": 4}, errno.EINVAL),
     (drm.IOCTL_SYNCOBJ_SIGNAL, {}, errno.EINVAL),
     (drm.IOCTL_SYNCOBJ_RESET, {"count_handles": 1}, errno.EFAULT),
     (drm.IOCTL_SYNCOBJ_WAIT, {"count_handles": 1, "handles": PAGE}, errno.EFAULT),
     (drm.IOCTL_SYNCOBJ_WAIT, {"flags": 1 << 30}, errno.EINVAL),
-    (drm.IOCTL_GET_CAP, {"capability": 99}, errno.EINVAL),
-    (drm.IOCTL_PRIME_FD_TO_HANDLE, {"fd": -1}, errno.EBADF),
-    (drm.IOCTL_PRIME_HANDLE_TO_FD, {"handle": 5}, errno.ENOENT),
-    (amdgpu.IOCTL_GEM_USERPTR, {"addr": 1, "size": PAGE}, errno.EINVAL),
-    (amdgpu.IOCTL_GEM_USERPTR, {"addr": PAGE, "size": PAGE, "flags": 8}, errno.EFAULT),
+    (unsent_ioctls.IOCTL_GET_CAP, {"capability": 99}, errno.EINVAL),
+    (unsent_ioctls.IOCTL_PRIME_FD_TO_HANDLE, {"fd": -1}, errno.EBADF),
+    (unsent_ioctls.IOCTL_PRIME_HANDLE_TO_FD, {"handle": 5}, errno.ENOENT),
+    (unsent_ioctls.IOCTL_GEM_USERPTR, {"addr": 1, "size": PAGE}, errno.EINVAL),
+    (unsent_ioctls.IOCTL_GEM_USERPTR, {"addr": PAGE, "size": PAGE, "flags": 8}, errno.EFAULT),
     (amdgpu.IOCTL_USERQ_WAIT, {"syncobj_handles": PAGE, "num_syncobj_handles": 1}, errno.EFAULT),
 )
 
@@ -336,6 +336,6 @@ def test_the_render_nodes_errno(command: Ioctl, values: dict[str, int], number: 
 def test_a_buffer_travels_as_dma_buf_between_files() -> None:
     with render() as c:
         handle = c.buffer()
-        fd = c.call(drm.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]
-        assert c.call(drm.IOCTL_PRIME_FD_TO_HANDLE, fd=fd)["handle"] == handle
+        fd = c.call(unsent_ioctls.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]
+        assert c.call(unsent_ioctls.IOCTL_PRIME_FD_TO_HANDLE, fd=fd)["handle"] == handle
         assert isinstance(c.gpu, SimGpu)

@@ -50,13 +50,6 @@ def struct_differences(runtime: Struct, device: StructLayout, name: str, header:
             yield said(f"{name}.{field}", f"{theirs.count} x {theirs.kind}", member, header)
         if theirs.c_path != (member.c or field):
             yield said(f"{name}.{field} in C", theirs.c_path, member.c or field, header)
-    arrays = {(each.field, each.count, each.element_bytes, each.way.value, each.per) for each in runtime.pointers}
-    ours = {
-        (each.pointer, each.count, each.element_bytes, {"both": "inout"}.get(each.way, each.way), each.per)
-        for each in device.arrays
-    }
-    if arrays != ours:
-        yield said(f"{name}'s arrays", sorted(arrays - ours), sorted(ours - arrays), header)
 
 
 def interface_differences(runtime: ModuleType, device: ModuleType, header: str) -> Iterator[str]:
@@ -75,7 +68,7 @@ def interface_differences(runtime: ModuleType, device: ModuleType, header: str) 
         numbers = (ioctl.type_, hex(ioctl.number), ioctl.direction)
         if numbers != (mine.type_, hex(mine.number), mine.direction):
             yield said(ioctl.name, numbers, (mine.type_, hex(mine.number), mine.direction), header)
-        names = (ioctl.struct and ioctl.struct.c_name, mine.layout and mine.layout.c_name)
+        names = (ioctl.struct.c_name, mine.layout and mine.layout.c_name)
         if names[0] != names[1]:
             yield said(f"{ioctl.name}'s struct", *names, header)
 

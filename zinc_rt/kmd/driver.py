@@ -5,10 +5,10 @@ number and tolerates other struct sizes, files under /sys hold the kernel's text
 `errno` is the kernel's. 524 (ENOTSUPP) is a kernel-only errno that amdgpu does let out.
 
 Pointers. Some ioctl arguments hold user-space addresses of arrays. They are addresses in this process, kept
-alive by the caller for the length of the call. The kernel follows them itself; a driver in another process
-cannot, so every struct of `kmd.uapi` declares its pointed-to arrays and `Struct.pointed` says, for one request,
-which bytes to carry along and which to bring back. Two kinds of address are not arrays and are never carried:
-USERPTR memory (the device uses the caller's pages for as long as the buffer lives) and the debugger's.
+alive by the caller for the length of the call. Linux follows them itself; a driver in another process cannot, and
+knows by a table of its own (zinc_rt/sim/tables) which bytes to carry along and which to bring back. Two kinds of
+address are not arrays and are never carried: USERPTR memory (the device uses the caller's pages for as long as the
+buffer lives) and the debugger's.
 
 File descriptors inside structs (ACQUIRE_VM.drm_fd, dma-buf fds) are ones the same Driver handed out.
 """

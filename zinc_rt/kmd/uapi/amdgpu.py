@@ -3,63 +3,29 @@ path."""
 
 from __future__ import annotations
 
-from zinc_rt.kmd.uapi.structs import (
-    IN,
-    INOUT,
-    OUT,
-    Ioctl,
-    Pointer,
-    Struct,
-    StructField,
-    by_key,
-    s32,
-    u16,
-    u32,
-    u64,
-)
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct, StructField, by_key, u16, u32, u64
 
-AMDGPU_GEM_DOMAIN_CPU = 0x1
 AMDGPU_GEM_DOMAIN_GTT = 0x2
 AMDGPU_GEM_DOMAIN_VRAM = 0x4
-AMDGPU_GEM_DOMAIN_GDS = 0x8
-AMDGPU_GEM_DOMAIN_GWS = 0x10
-AMDGPU_GEM_DOMAIN_OA = 0x20
 AMDGPU_GEM_DOMAIN_DOORBELL = 0x40  # 6.16
 
 AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED = 1 << 0
 AMDGPU_GEM_CREATE_NO_CPU_ACCESS = 1 << 1
-AMDGPU_GEM_CREATE_CPU_GTT_USWC = 1 << 2
 AMDGPU_GEM_CREATE_VRAM_CLEARED = 1 << 3
-AMDGPU_GEM_CREATE_VRAM_CONTIGUOUS = 1 << 5
-AMDGPU_GEM_CREATE_VM_ALWAYS_VALID = 1 << 6
-AMDGPU_GEM_CREATE_EXPLICIT_SYNC = 1 << 7
-AMDGPU_GEM_CREATE_VRAM_WIPE_ON_RELEASE = 1 << 9
 AMDGPU_GEM_CREATE_COHERENT = 1 << 13
 AMDGPU_GEM_CREATE_UNCACHED = 1 << 14
 
 AMDGPU_VA_OP_MAP = 1
 AMDGPU_VA_OP_UNMAP = 2
-AMDGPU_VA_OP_CLEAR = 3
-AMDGPU_VA_OP_REPLACE = 4
-AMDGPU_VM_DELAY_UPDATE = 1 << 0
 AMDGPU_VM_PAGE_READABLE = 1 << 1
 AMDGPU_VM_PAGE_WRITEABLE = 1 << 2
 AMDGPU_VM_PAGE_EXECUTABLE = 1 << 3
-AMDGPU_VM_PAGE_PRT = 1 << 4
 AMDGPU_VM_MTYPE_DEFAULT = 0 << 5
-AMDGPU_VM_MTYPE_NC = 1 << 5
-AMDGPU_VM_MTYPE_WC = 2 << 5
-AMDGPU_VM_MTYPE_CC = 3 << 5
 AMDGPU_VM_MTYPE_UC = 4 << 5
-AMDGPU_VM_MTYPE_RW = 5 << 5
-AMDGPU_VM_PAGE_NOALLOC = 1 << 9
 
-AMDGPU_HW_IP_GFX = 0
 AMDGPU_HW_IP_COMPUTE = 1
-AMDGPU_HW_IP_DMA = 2
 
 AMDGPU_INFO_HW_IP_INFO = 0x02
-AMDGPU_INFO_TIMESTAMP = 0x05
 AMDGPU_INFO_FW_VERSION = 0x0E
 AMDGPU_INFO_DEV_INFO = 0x16
 AMDGPU_INFO_MEMORY = 0x19
@@ -70,7 +36,6 @@ AMDGPU_INFO_UQ_FW_AREAS = 0x24
 AMDGPU_INFO_FW_GFX_ME = 0x04
 AMDGPU_INFO_FW_GFX_PFP = 0x05
 AMDGPU_INFO_FW_GFX_MEC = 0x08
-AMDGPU_INFO_FW_SDMA = 0x0B
 AMDGPU_INFO_FW_MES_KIQ = 0x19
 AMDGPU_INFO_FW_MES = 0x1A
 
@@ -80,21 +45,6 @@ AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_NORMAL_LOW = 0
 AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_LOW = 1
 AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_NORMAL_HIGH = 2
 AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH = 3  # CAP_SYS_NICE or DRM master
-AMDGPU_USERQ_CREATE_FLAGS_QUEUE_SECURE = 1 << 2
-
-AMDGPU_CTX_OP_ALLOC_CTX = 1
-AMDGPU_CTX_OP_FREE_CTX = 2
-AMDGPU_CTX_OP_QUERY_STATE2 = 4
-AMDGPU_CTX_QUERY2_FLAGS_RESET = 1 << 0
-AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST = 1 << 1
-AMDGPU_CTX_QUERY2_FLAGS_GUILTY = 1 << 2
-AMDGPU_CTX_QUERY2_FLAGS_RESET_IN_PROGRESS = 1 << 5
-
-AMDGPU_FAMILY_GC_11_0_0 = 145
-AMDGPU_FAMILY_GC_11_0_1 = 148
-AMDGPU_FAMILY_GC_11_5_0 = 150
-AMDGPU_FAMILY_GC_11_5_4 = 154
-AMDGPU_FAMILY_GC_12_0_0 = 152
 
 GEM_CREATE = Struct(
     "union drm_amdgpu_gem_create",
@@ -102,16 +52,14 @@ GEM_CREATE = Struct(
     u64("alignment", c="in.alignment"),
     u64("domains", c="in.domains"),
     u64("domain_flags", c="in.domain_flags"),
-    u32("handle", OUT, at=0, c="out.handle"),
+    u32("handle", at=0, c="out.handle"),
 )
 
 GEM_MMAP = Struct(
     "union drm_amdgpu_gem_mmap",
     u32("handle", c="in.handle"),
-    u64("addr_ptr", OUT, at=0, c="out.addr_ptr"),  # an offset for mmap of the render node, no pointer
+    u64("addr_ptr", at=0, c="out.addr_ptr"),  # an offset for mmap of the render node, no pointer
 )
-
-GEM_USERPTR = Struct("struct drm_amdgpu_gem_userptr", u64("addr"), u64("size"), u32("flags"), u32("handle", OUT))
 
 GEM_VA = Struct(
     "struct drm_amdgpu_gem_va",
@@ -126,19 +74,6 @@ GEM_VA = Struct(
     u32("vm_timeline_syncobj_out"),
     u32("num_syncobj_handles"),
     u64("input_fence_syncobj_handles"),
-    pointers=[Pointer("input_fence_syncobj_handles", "num_syncobj_handles", 4, IN)],
-)
-
-CTX = Struct(
-    "union drm_amdgpu_ctx",
-    u32("op", c="in.op"),
-    u32("flags", c="in.flags"),
-    u32("ctx_id", c="in.ctx_id"),
-    s32("priority", c="in.priority"),
-    u32("new_ctx_id", OUT, at=0, c="out.alloc.ctx_id"),
-    u64("state_flags", OUT, at=0, c="out.state.flags"),
-    u32("hangs", OUT, at=8, c="out.state.hangs"),
-    u32("reset_status", OUT, at=12, c="out.state.reset_status"),
 )
 
 INFO = Struct(
@@ -152,115 +87,110 @@ INFO = Struct(
     u32("fw_ip_instance", at=20, c="query_fw.ip_instance"),
     u32("fw_index", at=24, c="query_fw.index"),
     u32("fw_pad", at=28, c="query_fw._pad"),
-    # INOUT: the kernel writes as much as it knows and leaves the rest
-    pointers=[Pointer("return_pointer", "return_size", 1, INOUT)],
 )
 
-INFO_FIRMWARE = Struct("struct drm_amdgpu_info_firmware", u32("ver", OUT), u32("feature", OUT))
+INFO_FIRMWARE = Struct("struct drm_amdgpu_info_firmware", u32("ver"), u32("feature"))
 
 INFO_HW_IP = Struct(
     "struct drm_amdgpu_info_hw_ip",
-    u32("hw_ip_version_major", OUT),
-    u32("hw_ip_version_minor", OUT),
-    u64("capabilities_flags", OUT),
-    u32("ib_start_alignment", OUT),
-    u32("ib_size_alignment", OUT),
-    u32("available_rings", OUT),
-    u32("ip_discovery_version", OUT),  # bits 23:16 major, 15:8 minor, 7:0 revision
-    u32("userq_num_slots", OUT),  # 6.17
+    u32("hw_ip_version_major"),
+    u32("hw_ip_version_minor"),
+    u64("capabilities_flags"),
+    u32("ib_start_alignment"),
+    u32("ib_size_alignment"),
+    u32("available_rings"),
+    u32("ip_discovery_version"),  # bits 23:16 major, 15:8 minor, 7:0 revision
+    u32("userq_num_slots"),  # 6.17
 )
 
 INFO_DEVICE = Struct(
     "struct drm_amdgpu_info_device",
-    u32("device_id", OUT),
-    u32("chip_rev", OUT),
-    u32("external_rev", OUT),
-    u32("pci_rev", OUT),
-    u32("family", OUT),
-    u32("num_shader_engines", OUT),
-    u32("num_shader_arrays_per_engine", OUT),
-    u32("gpu_counter_freq", OUT),  # kHz
-    u64("max_engine_clock", OUT),  # kHz
-    u64("max_memory_clock", OUT),  # kHz
-    u32("cu_active_number", OUT),
-    u32("cu_ao_mask", OUT),
-    u32("cu_bitmap", OUT, count=16),  # [4][4]
-    u32("enabled_rb_pipes_mask", OUT),
-    u32("num_rb_pipes", OUT),
-    u32("num_hw_gfx_contexts", OUT),
-    u32("pcie_gen", OUT),
-    u64("ids_flags", OUT),
-    u64("virtual_address_offset", OUT),
-    u64("virtual_address_max", OUT),
-    u32("virtual_address_alignment", OUT),
-    u32("pte_fragment_size", OUT),
-    u32("gart_page_size", OUT),
-    u32("ce_ram_size", OUT),
-    u32("vram_type", OUT),
-    u32("vram_bit_width", OUT),
-    u32("vce_harvest_config", OUT),
-    u32("gc_double_offchip_lds_buf", OUT),
-    u64("prim_buf_gpu_addr", OUT),
-    u64("pos_buf_gpu_addr", OUT),
-    u64("cntl_sb_buf_gpu_addr", OUT),
-    u64("param_buf_gpu_addr", OUT),
-    u32("prim_buf_size", OUT),
-    u32("pos_buf_size", OUT),
-    u32("cntl_sb_buf_size", OUT),
-    u32("param_buf_size", OUT),
-    u32("wave_front_size", OUT),
-    u32("num_shader_visible_vgprs", OUT),
-    u32("num_cu_per_sh", OUT),
-    u32("num_tcc_blocks", OUT),
-    u32("gs_vgt_table_depth", OUT),
-    u32("gs_prim_buffer_depth", OUT),
-    u32("max_gs_waves_per_vgt", OUT),
-    u32("pcie_num_lanes", OUT),
-    u32("cu_ao_bitmap", OUT, count=16),  # [4][4]
-    u64("high_va_offset", OUT),
-    u64("high_va_max", OUT),
-    u32("pa_sc_tile_steering_override", OUT),
-    u64("tcc_disabled_mask", OUT),
-    u64("min_engine_clock", OUT),  # kHz
-    u64("min_memory_clock", OUT),  # kHz
-    u32("tcp_cache_size", OUT),
-    u32("num_sqc_per_wgp", OUT),
-    u32("sqc_data_cache_size", OUT),
-    u32("sqc_inst_cache_size", OUT),
-    u32("gl1c_cache_size", OUT),
-    u32("gl2c_cache_size", OUT),
-    u64("mall_size", OUT),
-    u32("enabled_rb_pipes_mask_hi", OUT),
-    u32("shadow_size", OUT),
-    u32("shadow_alignment", OUT),
-    u32("csa_size", OUT),
-    u32("csa_alignment", OUT),
-    u32("userq_ip_mask", OUT),  # 6.16: bit n, AMDGPU_HW_IP_n takes user queues
-    u32("pad", OUT),
+    u32("device_id"),
+    u32("chip_rev"),
+    u32("external_rev"),
+    u32("pci_rev"),
+    u32("family"),
+    u32("num_shader_engines"),
+    u32("num_shader_arrays_per_engine"),
+    u32("gpu_counter_freq"),  # kHz
+    u64("max_engine_clock"),  # kHz
+    u64("max_memory_clock"),  # kHz
+    u32("cu_active_number"),
+    u32("cu_ao_mask"),
+    u32("cu_bitmap", count=16),  # [4][4]
+    u32("enabled_rb_pipes_mask"),
+    u32("num_rb_pipes"),
+    u32("num_hw_gfx_contexts"),
+    u32("pcie_gen"),
+    u64("ids_flags"),
+    u64("virtual_address_offset"),
+    u64("virtual_address_max"),
+    u32("virtual_address_alignment"),
+    u32("pte_fragment_size"),
+    u32("gart_page_size"),
+    u32("ce_ram_size"),
+    u32("vram_type"),
+    u32("vram_bit_width"),
+    u32("vce_harvest_config"),
+    u32("gc_double_offchip_lds_buf"),
+    u64("prim_buf_gpu_addr"),
+    u64("pos_buf_gpu_addr"),
+    u64("cntl_sb_buf_gpu_addr"),
+    u64("param_buf_gpu_addr"),
+    u32("prim_buf_size"),
+    u32("pos_buf_size"),
+    u32("cntl_sb_buf_size"),
+    u32("param_buf_size"),
+    u32("wave_front_size"),
+    u32("num_shader_visible_vgprs"),
+    u32("num_cu_per_sh"),
+    u32("num_tcc_blocks"),
+    u32("gs_vgt_table_depth"),
+    u32("gs_prim_buffer_depth"),
+    u32("max_gs_waves_per_vgt"),
+    u32("pcie_num_lanes"),
+    u32("cu_ao_bitmap", count=16),  # [4][4]
+    u64("high_va_offset"),
+    u64("high_va_max"),
+    u32("pa_sc_tile_steering_override"),
+    u64("tcc_disabled_mask"),
+    u64("min_engine_clock"),  # kHz
+    u64("min_memory_clock"),  # kHz
+    u32("tcp_cache_size"),
+    u32("num_sqc_per_wgp"),
+    u32("sqc_data_cache_size"),
+    u32("sqc_inst_cache_size"),
+    u32("gl1c_cache_size"),
+    u32("gl2c_cache_size"),
+    u64("mall_size"),
+    u32("enabled_rb_pipes_mask_hi"),
+    u32("shadow_size"),
+    u32("shadow_alignment"),
+    u32("csa_size"),
+    u32("csa_alignment"),
+    u32("userq_ip_mask"),  # 6.16: bit n, AMDGPU_HW_IP_n takes user queues
+    u32("pad"),
 )
 
 
 def _heap(name: str) -> list[StructField]:
     return [
-        u64(f"{name}.{part}", OUT)
-        for part in ("total_heap_size", "usable_heap_size", "heap_usage", "max_allocation")
+        u64(f"{name}.{part}") for part in ("total_heap_size", "usable_heap_size", "heap_usage", "max_allocation")
     ]
 
 
 INFO_MEMORY = Struct("struct drm_amdgpu_memory_info", *_heap("vram"), *_heap("cpu_accessible_vram"), *_heap("gtt"))
 
-INFO_GPUVM_FAULT = Struct(
-    "struct drm_amdgpu_info_gpuvm_fault", u64("addr", OUT), u32("status", OUT), u32("vmhub", OUT)
-)
+INFO_GPUVM_FAULT = Struct("struct drm_amdgpu_info_gpuvm_fault", u64("addr"), u32("status"), u32("vmhub"))
 
 INFO_UQ_METADATA = Struct(
     "struct drm_amdgpu_info_uq_metadata",
-    u32("shadow_size", OUT, c="gfx.shadow_size"),
-    u32("shadow_alignment", OUT, c="gfx.shadow_alignment"),
-    u32("csa_size", OUT, c="gfx.csa_size"),
-    u32("csa_alignment", OUT, c="gfx.csa_alignment"),
-    u32("eop_size", OUT, at=0, c="compute.eop_size"),
-    u32("eop_alignment", OUT, at=4, c="compute.eop_alignment"),
+    u32("shadow_size", c="gfx.shadow_size"),
+    u32("shadow_alignment", c="gfx.shadow_alignment"),
+    u32("csa_size", c="gfx.csa_size"),
+    u32("csa_alignment", c="gfx.csa_alignment"),
+    u32("eop_size", at=0, c="compute.eop_size"),
+    u32("eop_alignment", at=4, c="compute.eop_alignment"),
 )
 
 USERQ_MQD_COMPUTE = Struct("struct drm_amdgpu_userq_mqd_compute_gfx11", u64("eop_va"))  # gfx12 too
@@ -279,8 +209,7 @@ USERQ = Struct(
     u64("wptr_va", c="in.wptr_va"),
     u64("mqd", c="in.mqd"),
     u64("mqd_size", c="in.mqd_size"),
-    u32("new_queue_id", OUT, at=0, c="out.queue_id"),
-    pointers=[Pointer("mqd", "mqd_size", 1, IN)],
+    u32("new_queue_id", at=0, c="out.queue_id"),
 )
 
 USERQ_SIGNAL = Struct(
@@ -295,14 +224,9 @@ USERQ_SIGNAL = Struct(
     u64("bo_write_handles"),
     u32("num_bo_read_handles"),
     u32("num_bo_write_handles"),
-    pointers=[
-        Pointer("syncobj_handles", "num_syncobj_handles", 4, IN),
-        Pointer("bo_read_handles", "num_bo_read_handles", 4, IN),
-        Pointer("bo_write_handles", "num_bo_write_handles", 4, IN),
-    ],
 )
 
-USERQ_FENCE_INFO = Struct("struct drm_amdgpu_userq_fence_info", u64("va", OUT), u64("value", OUT))
+USERQ_FENCE_INFO = Struct("struct drm_amdgpu_userq_fence_info", u64("va"), u64("value"))
 
 USERQ_WAIT = Struct(
     "struct drm_amdgpu_userq_wait",
@@ -314,24 +238,13 @@ USERQ_WAIT = Struct(
     u64("bo_read_handles"),
     u64("bo_write_handles"),
     u16("num_syncobj_timeline_handles"),
-    u16("num_fences", INOUT),  # 0: only asks how many
+    u16("num_fences"),  # 0: only asks how many
     u16("num_syncobj_handles"),  # u32 up to 7.0
     u16("pad0"),
     u32("num_bo_read_handles"),
     u32("num_bo_write_handles"),
     u64("out_fences"),
-    pointers=[
-        Pointer("syncobj_handles", "num_syncobj_handles", 4, IN),
-        Pointer("syncobj_timeline_handles", "num_syncobj_timeline_handles", 4, IN),
-        Pointer("syncobj_timeline_points", "num_syncobj_timeline_handles", 8, IN),
-        Pointer("bo_read_handles", "num_bo_read_handles", 4, IN),
-        Pointer("bo_write_handles", "num_bo_write_handles", 4, IN),
-        Pointer("out_fences", "num_fences", USERQ_FENCE_INFO, OUT),
-    ],
 )
-
-STRUCTS = tuple(value for value in list(globals().values()) if isinstance(value, Struct))
-
 
 DRM_COMMAND_BASE = 0x40
 
@@ -342,12 +255,10 @@ def _command(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
 
 IOCTL_GEM_CREATE = _command("GEM_CREATE", "rw", 0x00, GEM_CREATE)
 IOCTL_GEM_MMAP = _command("GEM_MMAP", "rw", 0x01, GEM_MMAP)
-IOCTL_CTX = _command("CTX", "rw", 0x02, CTX)
 IOCTL_INFO = _command("INFO", "w", 0x05, INFO)
 IOCTL_GEM_VA = _command("GEM_VA", "w", 0x08, GEM_VA)
-IOCTL_GEM_USERPTR = _command("GEM_USERPTR", "rw", 0x11, GEM_USERPTR)
 IOCTL_USERQ = _command("USERQ", "rw", 0x16, USERQ)
 IOCTL_USERQ_SIGNAL = _command("USERQ_SIGNAL", "rw", 0x17, USERQ_SIGNAL)
 IOCTL_USERQ_WAIT = _command("USERQ_WAIT", "rw", 0x18, USERQ_WAIT)
 
-IOCTLS = by_key(*(value for value in list(globals().values()) if isinstance(value, Ioctl)))
+IOCTLS = by_key(globals())

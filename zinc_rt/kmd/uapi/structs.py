@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import struct as packing
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
-
-
-class Direction(Enum):
-    """Who writes a field or an array: IN the caller, OUT the kernel, INOUT both."""
-
-    IN = "in"
-    OUT = "out"
-    INOUT = "inout"
-
-
-IN, OUT, INOUT = Direction.IN, Direction.OUT, Direction.INOUT
 
 _CODES = {"u8": "B", "u16": "H", "s32": "i", "u32": "I", "s64": "q", "u64": "Q"}
 
@@ -31,7 +19,6 @@ class StructField:
 
     name: str
     kind: str
-    way: Direction = IN
     count: int = 1
     at: int | None = None
     c: str = ""
@@ -49,68 +36,33 @@ class StructField:
         return self.c or self.name
 
 
-def u8(name: str, way: Direction = IN, **more: Any) -> StructField:
-    return StructField(name, "u8", way, **more)
+def u16(name: str, **more: Any) -> StructField:
+    return StructField(name, "u16", **more)
 
 
-def u16(name: str, way: Direction = IN, **more: Any) -> StructField:
-    return StructField(name, "u16", way, **more)
+def u32(name: str, **more: Any) -> StructField:
+    return StructField(name, "u32", **more)
 
 
-def u32(name: str, way: Direction = IN, **more: Any) -> StructField:
-    return StructField(name, "u32", way, **more)
+def s32(name: str, **more: Any) -> StructField:
+    return StructField(name, "s32", **more)
 
 
-def s32(name: str, way: Direction = IN, **more: Any) -> StructField:
-    return StructField(name, "s32", way, **more)
+def u64(name: str, **more: Any) -> StructField:
+    return StructField(name, "u64", **more)
 
 
-def u64(name: str, way: Direction = IN, **more: Any) -> StructField:
-    return StructField(name, "u64", way, **more)
-
-
-def s64(name: str, way: Direction = IN, **more: Any) -> StructField:
-    return StructField(name, "s64", way, **more)
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """An array that `field` points to. `count` names the field with its length as the caller set it, or is a
-    number.
-
-    `element` is a struct, or the size of a plain item in bytes. `per` > 1: the count is of smaller units, that
-    many to an item (SET_CU_MASK counts bits). A null pointer has no array. The kernel may fill only the start
-    of an OUT array; what it leaves alone keeps its bytes.
-    """
-
-    field: str
-    count: str | int
-    element: Struct | int
-    way: Direction
-    per: int = 1
-
-    @property
-    def element_bytes(self) -> int:
-        return self.element if isinstance(self.element, int) else self.element.size_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Pointed:
-    """One array of one request: `size_bytes` at `address` in the caller's process."""
-
-    pointer: Pointer
-    address: int
-    size_bytes: int
+def s64(name: str, **more: Any) -> StructField:
+    return StructField(name, "s64", **more)
 
 
 class Struct:
     """A C struct or union: fields in order, offsets by C's rules for x86-64."""
 
-    def __init__(self, c_name: str, *fields: StructField, pointers: Iterable[Pointer] = ()) -> None:
+    def __init__(self, c_name: str, *fields: StructField) -> None:
         self.c_name = c_name
         self.fields: dict[str, StructField] = {}
         self.offsets: dict[str, int] = {}
-        self.pointers = tuple(pointers)
         end = size = 0
         align = 1
         for each in fields:
@@ -122,10 +74,6 @@ class Struct:
             size = max(size, end)
             align = max(align, each.item_bytes)
         self.size_bytes = size + -size % align
-        for pointer in self.pointers:
-            for name in (pointer.field, pointer.count):
-                if isinstance(name, str) and name not in self.fields:
-                    raise ValueError(f"{c_name}: no field {name} for a pointer")
 
     def __repr__(self) -> str:
         return f"<{self.c_name}, {self.size_bytes} bytes>"
@@ -141,16 +89,6 @@ class Struct:
         """A copy, as the kernel takes it: what `raw` lacks is zero, what it has beyond this struct is dropped."""
         body = bytearray(raw[: self.size_bytes])
         return StructBytes(self, body + bytes(self.size_bytes - len(body)))
-
-    def pointed(self, record: StructBytes) -> list[Pointed]:
-        """The arrays this request points to, by the counts it carries now: ask before the call changes them."""
-        arrays = []
-        for pointer in self.pointers:
-            count = pointer.count if isinstance(pointer.count, int) else record[pointer.count]
-            size_bytes = count // pointer.per * pointer.element_bytes
-            if record[pointer.field] and size_bytes:
-                arrays.append(Pointed(pointer, record[pointer.field], size_bytes))
-        return arrays
 
 
 class StructBytes:
@@ -182,11 +120,6 @@ class StructBytes:
         except packing.error as error:
             raise ValueError(f"{self.struct.c_name}.{name} ({field.kind}) cannot hold {value!r}") from error
 
-    def write_back(self, raw: bytearray) -> None:
-        """Copy out as the kernel does: as many bytes as the caller's struct has."""
-        size_bytes = min(len(raw), len(self.raw))
-        raw[:size_bytes] = self.raw[:size_bytes]
-
     def as_dict(self) -> dict[str, int | tuple[int, ...]]:
         return {name: self.numbers(name) if f.count > 1 else self[name] for name, f in self.struct.fields.items()}
 
@@ -211,35 +144,17 @@ class Ioctl:
     direction: str
     type_: str
     number: int
-    struct: Struct | None = None
+    struct: Struct
     request: int = field(init=False)
 
     def __post_init__(self) -> None:
-        size_bytes = self.struct.size_bytes if self.struct else 0
-        object.__setattr__(self, "request", ioc(self.direction, self.type_, self.number, size_bytes))
-
-    @property
-    def reads(self) -> bool:
-        """The kernel takes the argument in."""
-        return "w" in self.direction
-
-    @property
-    def writes(self) -> bool:
-        """The kernel copies the argument back."""
-        return "r" in self.direction
+        request = ioc(self.direction, self.type_, self.number, self.struct.size_bytes)
+        object.__setattr__(self, "request", request)
 
 
-def request_key(request: int) -> tuple[str, int]:
-    """What the kernel dispatches on: type and number, never the size or the direction."""
-    return chr(request >> 8 & 0xFF), request & 0xFF
-
-
-def request_size_bytes(request: int) -> int:
-    """The size of the caller's struct, which need not be ours."""
-    return request >> 16 & 0x3FFF
-
-
-def by_key(*ioctls: Ioctl) -> dict[tuple[str, int], Ioctl]:
+def by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
+    """The ioctls among a module's names, by what the kernel dispatches on: type and number, never the size."""
+    ioctls = [value for value in declared.values() if isinstance(value, Ioctl)]
     table = {(each.type_, each.number): each for each in ioctls}
     if len(table) != len(ioctls):
         raise ValueError("two ioctls with the same type and number")
