@@ -21,7 +21,7 @@ import numpy as np
 from zinc_rt import __version__
 from zinc_rt.code_version import code_version
 from zinc_rt.engine import Engine
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, first_line
 from zinc_rt.exec import Buffer, Fence, Graph, Observer, Observers, Stream, observers_in
 from zinc_rt.exec.graph import InFlight, ShapeKey
 from zinc_rt.ir.graph import SYMBOLS
@@ -241,7 +241,7 @@ class Recorder(Observer):
         try:
             self._outputs(step, variant, counts)
         except InFlight as error:  # the next step uses the same bytes already
-            self.note("output-missed", f"step {step}: {str(error).splitlines()[0]}")
+            self.note("output-missed", f"step {step}: {first_line(error)}")
         if not variant.replays.busy():
             self._times(step, variant, at)
         self.writer.write(records.Retired(step, seconds, at))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.errors import InputError, UnsupportedError
+from zinc_rt.errors import InputError, UnsupportedError, first_line
 from zinc_rt.generate import Sampling
 from zinc_rt.golden.draws import Draw, draws_of
 from zinc_rt.golden.embedded import VOCABULARY
@@ -44,7 +44,7 @@ def tokenizer_check(subject: CheckedPair, texts: Sequence[Mapping[str, Any]], gg
     try:
         tokenizer = Tokenizer.from_metadata(gguf.metadata)
     except UnsupportedError as error:
-        return subject.skip("tokenizer", "tokenizer", str(error).partition("\n")[0])
+        return subject.skip("tokenizer", "tokenizer", first_line(error))
     bad: dict[str, Any] = {}
     cause = advice = ""
     for index, row in enumerate(texts):
