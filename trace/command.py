@@ -129,7 +129,7 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
         argv=wrapped,
         say=_say,
     )
-    engines, reports = around_engines.set(recordings.around), on_report.set(recordings.hear)
+    engines, reports = around_engines.set(recordings.around), on_report.set(recordings.add_report)
     try:
         code = command(wrapped[1:])
     finally:

@@ -60,7 +60,7 @@ class Recordings:
             self.recorders.append(recorder)
             yield recorder
 
-    def hear(self, report: Report) -> None:
+    def add_report(self, report: Report) -> None:
         """Goes into zinc_rt.report.on_report."""
         self._reports.append(report)
 
