@@ -3,7 +3,7 @@
     python perf/bench_shader.py                       all of it, as a table
     pytest perf/bench_shader.py -n 0 --benchmark-enable
 
-The matvec is gfx1201/matvec_f32.zrt on 1024 x 1024, canonical-1. The C code adds in the same order (128
+The matvec is gfx1201's matvec_f32 on 1024 x 1024, canonical-1. The C code adds in the same order (128
 accumulators, then pairs; no contraction) and is compiled with -O3 -march=native; results are compared bit for bit.
 Kernel and C run by turns in one process, each several times in a row, and the ratio is of lower quartiles: ratios
 travel, seconds do not.
@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import zinc_rt.kernels.gfx1201
-from zinc_rt.kernels.zrt import read_zrt
+from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
@@ -85,8 +84,7 @@ class Matvec:
     """The kernel, set up to be run again and again, as a replayed graph does."""
 
     def __init__(self, level: str, threads: int = 1, tokens: int = 1) -> None:
-        folder = Path(zinc_rt.kernels.gfx1201.__file__).parent
-        self.zrt = read_zrt((folder / "matvec_f32.zrt").read_bytes())
+        self.zrt = load("matvec_f32")
         random = np.random.default_rng(1)
         self.x = random.standard_normal((tokens, SIZE), np.float32)
         self.w = random.standard_normal((SIZE, SIZE), np.float32)
@@ -141,9 +139,7 @@ def paired(one: Callable[[], object], other: Callable[[], object]) -> tuple[floa
 
 def largest() -> KernelVariant:
     """The kernel with the most code, at level full."""
-    folder = Path(zinc_rt.kernels.gfx1201.__file__).parent
-    zrts = [read_zrt(path.read_bytes()) for path in sorted(folder.glob("*.zrt"))]
-    zrt = max(zrts, key=lambda each: len(each.code))
+    zrt = max(map(load, names()), key=lambda each: len(each.code))
     launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
     return variant_for(launch, zrt.code, Checks("full"))
 

@@ -1,4 +1,4 @@
-"""Where a tier first parts from T-CPU on a recorded run: the step, the node, the element.
+"""Where a tier first diverges from T-CPU on a recorded run: the step, the node, the element.
 
 Both run the log side by side, from the same state, until a step leaves other bits in an output or in state. That
 step runs once more with every node's result kept. Where only the graph that reuses memory differs, as much of it
@@ -108,7 +108,7 @@ def bisect(
     threads: int = 0,
     timeout_seconds: float | None = None,
 ) -> BisectResult:
-    """Find where `choice` first parts from T-CPU. Raises what `replay` raises."""
+    """Find where `choice` first diverges from T-CPU. Raises what `replay` raises."""
     with LogReader(log_path) as log, ExitStack() as stack:
         tape = read_tape(log)
         require_inputs(log, tape)
@@ -155,11 +155,11 @@ class _BisectSearch:
                 self._stop_at(step, "does not end", _first_line(error), len(steps))
                 self._unended(step, right, before, error)
                 break
-            finding, parted = self._new_finding(), self._parted(step, right, wrong)
+            finding, diverged = self._new_finding(), self._diverged(step, right, wrong)
             if finding is not None:
                 self._stop_at(step, FIRST, f"the simulated device found: {finding.text}", len(steps))
-            elif parted:
-                self._stop_at(step, FIRST, parted, len(steps))
+            elif diverged:
+                self._stop_at(step, FIRST, diverged, len(steps))
             if found.failed:
                 self._further(step, right, before, finding)
                 break
@@ -172,7 +172,7 @@ class _BisectSearch:
         self.found.step, self.found.cause = step.number, f"{how}: {cause}"
         self._say(f"step {step.number} of {steps} {self.found.cause}")
 
-    def _parted(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
+    def _diverged(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
         """The first output, or else state, that is not T-CPU's; "" where all is."""
         for spec in right.graph.by_role("output"):
             if not _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step)):

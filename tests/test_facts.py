@@ -16,7 +16,8 @@ import pytest
 from zinc_rt.errors import InputError, UsageError
 from zinc_rt.facts import FILE, Fact, fact, leaned_on, leaning, read_table, table
 from zinc_rt.isa.lint import RULES as LINT
-from zinc_rt.perf.devices import table as devices
+from zinc_rt.isa.rows import SEGMENTS, rows
+from zinc_rt.perf.predict.devices import table as devices
 from zinc_rt.probes.learning.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
 from zinc_rt.sim import flip
@@ -31,18 +32,7 @@ from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
 from zinc_rt.sim.tables.packets import ROWS
 
 SIM = Path(FILE).parent / "sim"
-CALLS = {
-    "finding",
-    "unverified",
-    "report",
-    "report_if",
-    "_tell",
-    "stop",
-    "Refused",
-    "Site",
-    "DeviceFinding",
-    "WaveFinding",
-}
+CALLS = {"finding", "unverified", "report", "report_if", "_report_once", "stop", "Refused", "Site"}
 CHOSEN = {"predicate", "value", "value-unverified", "reserved-bits"}  # by an expression, not in a call
 LISTS = {
     "sim.shader.memory.scratch_access",
@@ -89,7 +79,8 @@ def finding_rules() -> set[str]:
     """Every rule that a finding of the simulated device can have."""
     found = set(CHOSEN) | set(LINT)
     for _, node in calls():
-        if getattr(node.func, "attr", getattr(node.func, "id", "")) in CALLS:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in CALLS or name.endswith("Finding"):
             words = [word.value for word in node.args[:3] if isinstance(word, ast.Constant)]
             found |= {str(each) for each in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", str(each))}
     for name in LISTS:
@@ -112,8 +103,10 @@ def noted_marks() -> set[str]:
 def mnemonics() -> set[str]:
     found = set()
     for path in (Path(FILE).parent / "isa" / "tables").glob("*.py"):
-        for text in getattr(import_module(f"zinc_rt.isa.tables.{path.stem}"), "ROWS", {}).values():
-            found |= {line.split()[2] for line in text.split("\n") if line.split()}
+        for encoding in getattr(import_module(f"zinc_rt.isa.tables.{path.stem}"), "ROWS", {}):
+            for generation in (11, 12):
+                segments = SEGMENTS if encoding == "VMEM" else (encoding,)
+                found |= {row.mnemonic for s in segments for row in rows(path.stem, s, generation).values()}
     return found
 
 

@@ -131,7 +131,7 @@ class ModelFailures:
 
     @cached_property
     def place(self) -> Result:
-        """The failure that says best where: the first node that parts, else the first value that does."""
+        """The failure that says best where: the first node that diverges, else the first value that does."""
         order = ("node", "finite", "layer", "experts", "logits", "decode", "greedy", "tap", "prefill")
         mine = [r for r in self.failed if r.tier == self.suspect.text] or self.failed
         mine = [r for r in mine if r in self.nodes or not r.id.endswith("/nodes")] or mine
@@ -192,7 +192,7 @@ class FailurePattern:
 
 BISECT = "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay run.zlog --tiers {replay_tier} --bisect"
 RESYNC = "{resync}"
-JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the first node that parts
+JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the first node that diverges
 
 PATTERNS = (
     FailurePattern(

@@ -19,7 +19,7 @@ from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.report import Result
 from zinc_rt.validate.capture import CapturedRun
 from zinc_rt.validate.checks import CheckedPair
-from zinc_rt.validate.limits import SAME
+from zinc_rt.validate.limits import BIT_EXACT
 
 HOST = "host"
 FILTERS = ("temperature", "top_k", "top_p", "min_p", "seed")
@@ -35,7 +35,7 @@ def vocabulary_check(repro: str) -> Result:
         texts = json.loads(VOCABULARY.golden.read_text(encoding="utf-8"))["tokenizer"]
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{VOCABULARY.golden}: {error}", next="install the package again") from error
-    subject = CheckedPair(VOCABULARY.model.stem, HOST, VOCABULARY.golden.name, SAME, repro)
+    subject = CheckedPair(VOCABULARY.model.stem, HOST, VOCABULARY.golden.name, BIT_EXACT, repro)
     return tokenizer_check(subject, texts, read_gguf(VOCABULARY.model))
 
 
@@ -66,7 +66,7 @@ def _result(
     subject: CheckedPair, what: str, measure: dict[str, Any], bad: dict[str, Any], cause: str, advice: str
 ) -> Result:
     return subject.result(
-        what, what, passed=not bad, measure=measure, limit=SAME, first_bad=bad, cause=cause, advice=advice
+        what, what, passed=not bad, measure=measure, limit=BIT_EXACT, first_bad=bad, cause=cause, advice=advice
     )
 
 

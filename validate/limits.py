@@ -9,7 +9,7 @@ import numpy as np
 
 from zinc_rt.validate.measure import Limit
 
-SAME = Limit(bits=True, why="one ordering on two tiers, or two ways through one: the same bits")
+BIT_EXACT = Limit(bits=True, why="one ordering on two tiers, or two ways through one: bit-exact")
 # llama.cpp sums in another order: measured against it, float64 is within 5.4e-5 of its logits, and this leaves
 # room for float32 on both sides. Gemma 4's residual stream is an order of magnitude larger.
 GOLDEN = Limit(max_abs=3e-4, why="float32 in two summation orders")
@@ -136,5 +136,5 @@ def at_scale(limit: Limit, want: np.ndarray) -> Limit:
 
 def between(ordering: str, reference: str) -> Limit:
     if ordering == reference:
-        return SAME
+        return BIT_EXACT
     return QUANTISED if "canonical-1-q8" in (ordering, reference) else ORDERINGS

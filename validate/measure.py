@@ -1,4 +1,4 @@
-"""How far two arrays are apart, and where they first part."""
+"""How far two arrays are apart, and where they first diverge."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Measure:
 
 
 def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 0) -> Measure:
-    """Arrays [T, ...] of one shape. Where they part, `first_bad` names token, dim (head too, given head_dim),
+    """Arrays [T, ...] of one shape. Where they diverge, `first_bad` names token, dim (head too, given head_dim),
     both values and the difference. NaN or infinity on either side is never within a limit other than bits."""
     got, want = np.ascontiguousarray(got, np.float32), np.ascontiguousarray(want, np.float32)
     if got.shape != want.shape:

@@ -31,7 +31,7 @@ from zinc_rt.validate.checks import (
 )
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
 from zinc_rt.validate.host_checks import HOST, draws_check, tokenizer_check
-from zinc_rt.validate.limits import QUANTISED, SAME, against_golden, between
+from zinc_rt.validate.limits import BIT_EXACT, QUANTISED, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
 from zinc_rt.validate.nodes import nodes_check
 from zinc_rt.validate.nonfinite import first_nonfinite
@@ -52,7 +52,7 @@ def validate(runner: ValidationRunner) -> Iterator[Result]:
     for spec in job.tiers if job.golden is not None else ():
         yield from _against_golden(runner, spec)
     if job.golden is not None and job.layers.whole:
-        subject = CheckedPair(job.name, HOST, job.golden.path.name, SAME, job.repro)
+        subject = CheckedPair(job.name, HOST, job.golden.path.name, BIT_EXACT, job.repro)
         if texts := job.golden.meta.get("tokenizer"):
             yield tokenizer_check(subject, texts, job.gguf)
     if job.reference is not None:
@@ -270,7 +270,7 @@ def _resynced(runner: ValidationRunner, spec: TierSpec, reference: Reference) ->
 
 def _itself(job: ValidationJob, spec: TierSpec) -> CheckedPair:
     """One tier held against itself: the same bits, but for BLAS, which picks its summation order by shape."""
-    limit = between(spec.ordering, "") if spec.ordering == SECOND_OPINION else SAME
+    limit = between(spec.ordering, "") if spec.ordering == SECOND_OPINION else BIT_EXACT
     return CheckedPair(job.name, spec.text, spec.text, limit, job.repro)
 
 

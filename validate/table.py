@@ -38,7 +38,7 @@ def _two_values(got: float, want: float) -> str:
 def limit(result: Result) -> str:
     bounds = result.limit
     if bounds.get("bits"):
-        return "same"
+        return "bit-exact"
     return ", ".join(f"{bounds[name]:.1e}" for name in ("max_abs", "rel_rms", "median_max_abs") if name in bounds)
 
 
@@ -202,7 +202,7 @@ def _largest(results: Iterable[Result]) -> str:
     if not measures:
         return ""
     if all(measure.get("equal_bits") for measure in measures):
-        return "same"
+        return "bit-exact"
     return figure(max(measure["max_abs"] for measure in measures))
 
 

@@ -151,14 +151,15 @@ def _depend(tree: Path, source: Path) -> Iterator[Path]:
     if source.suffix == ".s":
         yield source
         return
-    folder = tree / source.parent
+    folder = tree / KERNELS / "include"
     reached = {source.name}
     while True:
         more = {path.name for path in folder.glob("*.inc") if reached & _includes(path)} - reached
         if not more:
             break
         reached |= more
-    yield from (source.with_name(path.name) for path in sorted(folder.glob("*.s")) if reached & _includes(path))
+    sources = sorted((tree / KERNELS).glob("*.s"))
+    yield from (KERNELS / path.name for path in sources if reached & _includes(path))
 
 
 def _includes(path: Path) -> set[str]:

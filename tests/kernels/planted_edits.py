@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zinc_rt.kernels.assemble import KERNELS, assemble
+from zinc_rt.kernels.assemble import INCLUDE, Source, assemble, sources
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ EDITS = (
     Edit("argmax", "s_addk_co_i32 s9, 0x400", "s_addk_co_i32 s9, 0x401", least={"L": 1, "V": 1025}),
     Edit("expert_sum", "v_add_f32 v1, v3, v1", "v_add_f32 v1, v3, v3", least={"T": 1, "D": 1}),
     Edit("kv_write", "s_bfm_b32 s31, s22, 0", "s_bfm_b32 s31, s22, 1", least={"T": 1}),
-    Edit("matvec_q4_k", "matvec_group_row q4_k, 3", "matvec_group_row q4_k, 2", least={"T": 1}),
-    Edit("matmul_q8_0", "matmul_pair q8_0, 2", "matmul_pair q8_0, 1", least={"T": 1, "N": 1, "K": 1024}),
+    Edit("matvec_q4_k", "matvec_group_row \\type, 3", "matvec_group_row \\type, 2", least={"T": 1}),
+    Edit("matmul_q8_0", "matmul_pair \\type, 2", "matmul_pair \\type, 1", least={"T": 1, "N": 1, "K": 1024}),
     Edit("moe_topk", "v_add_nc_u32 v4, 0x200, v4", "v_add_nc_u32 v4, 0x240, v4", least={"T": 1, "E": 129}),
     Edit("delta_gates", "v_add_f32 v4, v4, v5", "v_add_f32 v4, v4, v4", least={"T": 1}),
     Edit("delta_unit", "v_mul_f32 v7, v7, v12", "v_mul_f32 v7, v6, v12", least={"T": 1}),
@@ -46,7 +46,7 @@ EDITS = (
     Edit("softcap", "v_mul_f32 \\y, s13, v16", "v_mul_f32 \\y, v16, v16", least={"T": 1, "N": 1}),
     Edit("stream_out", "s_cselect_b32 s17, 0, s17", "s_cselect_b32 s17, 1, s17"),
     Edit("table_store", "v_add_nc_u32 v0, 32, v0", "v_add_nc_u32 v0, 64, v0", least={"E": 33}),
-    Edit("embed_f16", "v_lshlrev_b32 v1, 1, v0", "v_lshlrev_b32 v1, 2, v0", least={"T": 1}),
+    Edit("embed_f16", "v_lshlrev_b32 v1, \\type\\()_SHIFT, v0", "v_lshlrev_b32 v1, 2, v0", least={"T": 1}),
     Edit("expert_gate", "v_mul_f32 v1, v1, v2", "v_mul_f32 v1, v1, v3", least={"T": 1}),
     Edit("residual_rms_norm", "s_mul_i32 s2, s2, s12", "s_mul_i32 s2, s2, s13"),
 )  # fmt: skip
@@ -54,14 +54,14 @@ EDITS = (
 
 def assembled(edit: Edit, folder: Path) -> Path:
     """The kernel with the mistake in it, as a container."""
-    name = edit.file or f"{edit.kernel}.s"
-    text = (KERNELS / name).read_text()
+    made_of = next(source for source in sources() if source.name == edit.kernel)
+    path = INCLUDE / edit.file if edit.file else made_of.path
+    text = path.read_text()
     places = text.split(edit.old)
-    assert len(places) > edit.nth + 1, f"{name} has no {edit.old}"
+    assert len(places) > edit.nth + 1, f"{path.name} has no {edit.old}"
     before, after = edit.old.join(places[: edit.nth + 1]), edit.old.join(places[edit.nth + 1 :])
-    source = folder / f"{edit.kernel}.s"
-    shutil.copy(KERNELS / source.name, source)
-    (folder / name).write_text(before + edit.new + after)
-    made = source.with_suffix(".zrt")
-    made.write_bytes(assemble(source))
-    return made
+    source = Source(folder / made_of.path.name, made_of.weight)
+    shutil.copy(made_of.path, source.path)
+    (folder / path.name).write_text(before + edit.new + after)
+    source.container.write_bytes(assemble(source))
+    return source.container

@@ -15,7 +15,8 @@ from zinc_rt.errors import InputError, NothingRan
 from zinc_rt.isa.elf import section_contents
 from zinc_rt.kernels import assemble as module
 from zinc_rt.kernels import rsrc
-from zinc_rt.kernels.assemble import assemble, available, source_hash
+from zinc_rt.kernels.assemble import Source, assemble, available, source_hash, sources_of
+from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.zrt import patched, read_zrt
 
 needs_assembler = pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
@@ -50,16 +51,16 @@ def source(tmp_path: Path) -> Path:
 
 @needs_assembler
 def test_the_declarations_become_the_header(source: Path) -> None:
-    zrt = read_zrt(assemble(source))
+    zrt = read_zrt(assemble(Source(source)))
     assert (zrt.name, zrt.buffers, zrt.constant_bytes, zrt.workgroup) == ("doubled", 2, 12, (64, 2, 1))
     assert (zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes) == (6, 12, 512, 8)
     assert zrt.code.endswith(struct.pack("<I", 0xBFB00000))
-    assert zrt.source_hash == source_hash(source)
+    assert zrt.source_hash == source_hash(Source(source))
 
 
 @needs_assembler
 def test_constants_become_slots_also_where_their_default_is_small(source: Path) -> None:
-    zrt = read_zrt(assemble(source))
+    zrt = read_zrt(assemble(Source(source)))
     assert [(slot.name, slot.default) for slot in zrt.slots] == [
         ("ROWS", 0xCAFEBABE),
         ("ROWS", 0xCAFEBABE),
@@ -72,7 +73,7 @@ def test_constants_become_slots_also_where_their_default_is_small(source: Path) 
 
 @needs_assembler
 def test_each_instruction_has_the_line_that_brought_it(source: Path) -> None:
-    zrt = read_zrt(assemble(source))
+    zrt = read_zrt(assemble(Source(source)))
     lines = SOURCE.splitlines()
     for text, pc in {"s_load_b128": 0, "v_mov_b32": 16, "v_add_f32": 20}.items():
         file, line = zrt.line_at(pc) or ("", 0)
@@ -88,7 +89,7 @@ def test_assembling_twice_or_elsewhere_gives_the_same_bytes(source: Path, tmp_pa
     other = tmp_path / "other"
     other.mkdir()
     shutil.copy(source, other)
-    assert assemble(source) == assemble(source) == assemble(other / source.name)
+    assert assemble(Source(source)) == assemble(Source(source)) == assemble(Source(other / source.name))
 
 
 @needs_assembler
@@ -108,14 +109,14 @@ def test_assembling_twice_or_elsewhere_gives_the_same_bytes(source: Path, tmp_pa
 def test_a_bad_source_is_refused_with_a_reason(source: Path, change: tuple[str, str], says: str) -> None:
     source.write_text(SOURCE.replace(*change))
     with pytest.raises(InputError, match=says):
-        assemble(source)
+        assemble(Source(source))
 
 
 @needs_assembler
 def test_an_included_file_has_lines_of_its_own(source: Path, tmp_path: Path) -> None:
     (tmp_path / "code.inc").write_text("/* not\n code */\n.macro inner\n\n  s_nop 7 // here\n.endm\n  s_nop 6\n")
     source.write_text(SOURCE.replace("  twice v5\n", '.include "code.inc"\n  inner\n'))
-    zrt = read_zrt(assemble(source))
+    zrt = read_zrt(assemble(Source(source)))
     nops = {
         zrt.code[at]: zrt.place_at(at)
         for at in range(0, len(zrt.code), 4)
@@ -127,16 +128,39 @@ def test_an_included_file_has_lines_of_its_own(source: Path, tmp_path: Path) -> 
     (tmp_path / "folder").mkdir()
     source.write_text('.include "folder/code.inc"\n' + SOURCE)
     with pytest.raises(InputError, match="a name without folders"):
-        assemble(source)
+        assemble(Source(source))
 
 
 @needs_assembler
 def test_the_hash_covers_what_is_included(source: Path, tmp_path: Path) -> None:
     (tmp_path / "extra.inc").write_text(".set X, 1\n")
     source.write_text('.include "extra.inc"\n' + SOURCE)
-    before = source_hash(source)
+    before = source_hash(Source(source))
     (tmp_path / "extra.inc").write_text(".set X, 2\n")
-    assert source_hash(source) != before
+    assert source_hash(Source(source)) != before
+
+
+@needs_assembler
+def test_a_family_gives_a_kernel_for_each_weight_type(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, body = SOURCE.split("zrt_kernel name=doubled")
+    body = body.replace("lit(0x1234)", "lit(\\type\\()_SCALES)")
+    source.write_text(f"{head}.macro zrt_of_weight type\nzrt_kernel name=doubled_\\type{body}.endm\n")
+    members = {member.weight: member for member in sources_of(source)}
+    assert tuple(members) == WEIGHT_TYPES
+    zrt = read_zrt(assemble(members["q4_k"]))
+    assert zrt.name == "doubled_q4_k" and [s.default for s in zrt.slots if s.name == "BASE"] == [80]
+    file, line = zrt.line_at(0) or ("", 0)
+    assert file == "doubled.s" and "s_load_b128" in source.read_text().splitlines()[line - 1]
+    assert len({source_hash(member) for member in members.values()}) == len(members)
+    assert main([str(source), "-o", str(tmp_path / "x.zrt")]) == 2
+    assert "gives 8 kernels" in capsys.readouterr().err
+    assert main([str(source)]) == 0
+    assert (tmp_path / "doubled_f32.zrt").is_file()
+    source.write_text(source.read_text().replace("s_endpgm", "s_endprogram"))
+    with pytest.raises(InputError, match=r"doubled\.s: the assembler refused it\n(?s:.*)s_endprogram"):
+        assemble(members["f16"])
 
 
 def test_without_the_assembler_nothing_ran(
@@ -144,7 +168,7 @@ def test_without_the_assembler_nothing_ran(
 ) -> None:
     monkeypatch.setattr(module, "available", lambda: False)
     with pytest.raises(NothingRan, match=r"ziglang is missing\n.*zinc-rt\[asm\]"):
-        assemble(source)
+        assemble(Source(source))
     assert main([str(source)]) == 77
     assert "ziglang is missing" in capsys.readouterr().err
 
@@ -165,7 +189,7 @@ def test_the_command_writes_and_names_its_file(
 def test_check_names_what_is_stale_and_all_mends_it(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "sources", lambda: [source])
+    monkeypatch.setattr(module, "sources", lambda: [Source(source)])
     assert main(["--check"]) == 1
     assert "stale   doubled.zrt" in capsys.readouterr().out
     assert main(["--all"]) == 0
@@ -181,7 +205,7 @@ def test_one_refused_source_does_not_keep_the_others_back(
 ) -> None:
     broken = tmp_path / "broken.s"
     broken.write_text(SOURCE.replace("s_endpgm", "s_endprogram"))
-    monkeypatch.setattr(module, "sources", lambda: [broken, source])
+    monkeypatch.setattr(module, "sources", lambda: [Source(broken), Source(source)])
     assert main(["--all"]) == 2
     shown = capsys.readouterr()
     assert "s_endprogram" in shown.err and shown.out == "FAIL  1 kernels, 1 changed, 1 refused\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 
 import pytest
 
@@ -11,15 +10,15 @@ from zinc_rt.commands.asm import main
 from zinc_rt.isa import target_of
 from zinc_rt.isa.control_flow import control_flow
 from zinc_rt.isa.lint import Limits, LintFinding, lint
-from zinc_rt.kernels.assemble import KERNELS, available, source_hash, sources
+from zinc_rt.kernels.assemble import BUILT, KERNELS, Source, available, source_hash, sources
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 S_NOP = 0xBF800000
-committed = pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
+committed = pytest.mark.parametrize("source", sources(), ids=lambda source: source.name)
 
 
-def kernel(path: Path) -> Zrt:
-    return read_zrt(path.with_suffix(".zrt").read_bytes(), path.stem)
+def kernel(source: Source) -> Zrt:
+    return read_zrt(source.container.read_bytes(), source.name)
 
 
 def findings(zrt: Zrt, code: bytes) -> list[LintFinding]:
@@ -28,10 +27,10 @@ def findings(zrt: Zrt, code: bytes) -> list[LintFinding]:
 
 
 @committed
-def test_a_committed_kernel_has_the_hash_of_its_source(path: Path) -> None:
-    zrt = kernel(path)
-    assert zrt.source_hash == source_hash(path), "stale: zinc-rt asm --all"
-    assert zrt.name == path.stem
+def test_a_committed_kernel_has_the_hash_of_its_source(source: Source) -> None:
+    zrt = kernel(source)
+    assert zrt.source_hash == source_hash(source), "stale: zinc-rt asm --all"
+    assert zrt.name == source.name
 
 
 @pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
@@ -40,20 +39,20 @@ def test_the_committed_kernels_are_what_their_sources_give(capsys: pytest.Captur
 
 
 def test_every_committed_kernel_has_a_source() -> None:
-    assert {path.stem for path in KERNELS.glob("*.zrt")} == {path.stem for path in sources()}
+    assert {path.stem for path in (KERNELS / BUILT).glob("*.zrt")} == {source.name for source in sources()}
 
 
 @committed
-def test_the_static_sanitizer_finds_nothing(path: Path) -> None:
-    zrt = kernel(path)
+def test_the_static_sanitizer_finds_nothing(source: Source) -> None:
+    zrt = kernel(source)
     found = [f"{finding.sentence()}  {zrt.line_at(finding.pc)}" for finding in findings(zrt, zrt.code)]
     assert found == []
 
 
 @committed
-def test_without_the_waits_of_a_counter_it_does(path: Path) -> None:
+def test_without_the_waits_of_a_counter_it_does(source: Source) -> None:
     """Single waits may be careful rather than needed; all of a counter together never are."""
-    zrt = kernel(path)
+    zrt = kernel(source)
     made = control_flow(zrt.code, target_of(zrt.target, zrt.wave), zrt.entry_offset).instructions()
     for counter, results in (("kmcnt", "s_load"), ("loadcnt", "global_load")):
         if not any(instruction.mnemonic.startswith(results) for _, instruction in made):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CALLS = {"finding", "unverified", "report", "_tell"}
+CALLS = {"finding", "unverified", "report", "_report_once"}
 
 
 def rules() -> Iterator[str]:

@@ -116,7 +116,7 @@ def test_same_bits_are_a_word_and_what_was_only_shown_is_no_pass() -> None:
     [text] = map(str, sections([same, shown], verbose=False))
     rows = [line.split() for line in text.splitlines()[2:4]]
     assert rows == [
-        ["t1", "t_cpu", "1", "of", "1", "same", "pass"],
+        ["t1", "t_cpu", "1", "of", "1", "bit-exact", "pass"],
         ["t1", "q", "0", "of", "1", "5.0e-01", "skip"],
     ]
     assert text.splitlines()[-1] == "skip  l_out-0: no gate"

@@ -1,6 +1,10 @@
-"""GAS source to .zrt: zig's clang assembles, what the macros of gfx1201/zrt.inc left behind becomes the header.
+"""GAS source to .zrt: zig's clang assembles, what the macros of include/zrt.inc left behind becomes the header.
 
-data = assemble(Path("rms_norm.s"))        # InputError with the assembler's words where it refuses
+    data = assemble(Source(Path("rms_norm.s")))           # InputError with the assembler's words where it refuses
+    data = assemble(Source(Path("matvec.s"), "q4_0"))     # one weight type of a family
+
+A family is a source with `.macro zrt_of_weight type` instead of a kernel: one text, and a kernel for every row of
+rows/repack.py.
 """
 
 from __future__ import annotations
@@ -11,20 +15,51 @@ import struct
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.errors import InputError, NothingRan
 from zinc_rt.isa.elf import section_contents, symbol_values
 from zinc_rt.kernels.line_table import line_rows
+from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
 KERNELS = Path(__file__).parent / "gfx1201"
+INCLUDE = KERNELS / "include"
+BUILT = "built"  # the folder beside a set's sources where its containers lie
 _DECLARED = struct.Struct("<9I")
 _USED = struct.Struct("<2I")
 _SYMBOL = re.compile(r"zrt_const\.(.+)\.\d+")
+_FAMILY = re.compile(r"^\.macro zrt_of_weight\b", re.MULTILINE)
 _INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """What one kernel is made of: its text, and the weight type where that is a family's."""
+
+    path: Path
+    weight: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.stem}_{self.weight}" if self.weight else self.path.stem
+
+    @property
+    def container(self) -> Path:
+        """The .zrt that is made of it: beside the source, or in the folder of a kernel set's containers."""
+        folder = self.path.parent / BUILT
+        return (folder if folder.is_dir() else self.path.parent) / f"{self.name}.zrt"
+
+    @property
+    def invocation(self) -> str:
+        """What a family's text needs behind it: the bytes of a group in each plane, and its macro called."""
+        if not self.weight:
+            return ""
+        sizes = zip(("QUANTS", "SCALES", "HIGH"), (*repack.group_bytes(self.weight), 0, 0, 0), strict=False)
+        lines = [f".set {self.weight}_{plane}, {size_bytes}" for plane, size_bytes in sizes]
+        return "\n".join([*lines, f"zrt_of_weight {self.weight}", ""])
 
 
 def available() -> bool:
@@ -32,23 +67,31 @@ def available() -> bool:
     return find_spec("ziglang") is not None
 
 
-def assemble(path: Path) -> bytes:
-    """The .zrt of one source file. Raises NothingRan without the assembler, InputError for a source it refuses."""
-    code_object = _clang(path)
-    return write_zrt(_kernel(path, code_object))
+def assemble(source: Source) -> bytes:
+    """The .zrt of one kernel. Raises NothingRan without the assembler, InputError for a source it refuses."""
+    return write_zrt(_kernel(source, _clang(source)))
 
 
-def sources(folder: Path = KERNELS) -> list[Path]:
-    """The kernel sources of a folder."""
-    return sorted(folder.glob("*.s"))
+def sources(folder: Path = KERNELS) -> list[Source]:
+    """The kernels of a folder, by file and weight type."""
+    return [source for path in sorted(folder.glob("*.s")) for source in sources_of(path)]
 
 
-def source_hash(path: Path) -> bytes:
-    """SHA-256 over the names and bytes of a source and of everything it includes, in order of first mention."""
+def sources_of(path: Path) -> list[Source]:
+    """The kernels that one file gives: itself, or of a family one for every weight type."""
+    if not _FAMILY.search(_read(path).decode("utf-8", "replace")):
+        return [Source(path)]
+    return [Source(path, weight) for weight in repack.WEIGHT_TYPES]
+
+
+def source_hash(source: Source) -> bytes:
+    """SHA-256 over the names and bytes of a source and of everything it includes, in order of first mention, and
+    over what a family's member has behind them."""
     digest = hashlib.sha256()
-    for file in _files(path):
+    for file in _files(source.path):
         data = _read(file)
         digest.update(f"{file.name} {len(data)}\n".encode() + data)
+    digest.update(source.invocation.encode())
     return digest.digest()
 
 
@@ -58,9 +101,9 @@ def _files(path: Path) -> list[Path]:
         for name in _INCLUDE.findall(_read(file).decode("utf-8", "replace")):
             if Path(name).name != name:
                 raise InputError(f"{file}: includes {name}: wanted a name without folders")
-            where = [folder / name for folder in (path.parent, KERNELS) if (folder / name).is_file()]
+            where = [folder / name for folder in (path.parent, INCLUDE) if (folder / name).is_file()]
             if not where:
-                raise InputError(f"{file}: includes {name}, which is neither beside it nor in {KERNELS}")
+                raise InputError(f"{file}: includes {name}, which is neither beside it nor in {INCLUDE}")
             if where[0] not in found:
                 found.append(where[0])
     return found
@@ -73,22 +116,25 @@ def _read(path: Path) -> bytes:
         raise InputError(f"{path}: cannot read: {error.strerror}") from None
 
 
-def _clang(path: Path) -> bytes:
+def _clang(source: Source) -> bytes:
     """The relocatable object, with a line table for every file."""
     if not available():
         raise NothingRan("no assembler: the package ziglang is missing", next="pip install 'zinc-rt[asm]'")
-    files = _files(path)
+    path, files = source.path, _files(source.path)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, file in enumerate(files, 1):
             marked = _marked(_read(file).decode("utf-8", "replace"), number)
             if number == 1:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
+                marked += source.invocation
             (folder / file.name).write_text(marked, encoding="utf-8")
         done, built = _run(folder / path.name, [folder], folder / "kernel.o")
         if built is not None:
             return built
-        done, built = _run(path, [path.parent, KERNELS], folder / "kernel.o")  # for the places in its words
+        plain = folder / f"{source.name}.plain.s"  # for the places in its words
+        plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
+        done, _ = _run(plain, [path.parent, INCLUDE], folder / "kernel.o")
         raise InputError(f"{path}: the assembler refused it\n{done.strip()}")
 
 
@@ -125,8 +171,8 @@ def _marked(text: str, number: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kernel(path: Path, code_object: bytes) -> Zrt:
-    source = str(path)
+def _kernel(made_of: Source, code_object: bytes) -> Zrt:
+    source = str(made_of.path)
     sections = section_contents(code_object, source)
     declared, used = sections.get(".zrt", b""), sections.get(".zrt.used", b"")
     if len(declared) < _DECLARED.size or declared.count(b"\0", _DECLARED.size) != 1:
@@ -157,8 +203,8 @@ def _kernel(path: Path, code_object: bytes) -> Zrt:
         scratch_bytes=scratch,
         slots=tuple(slots),
         lines=_lines(sections.get(".debug_line", b""), source, len(code)),
-        files=tuple(file.name for file in _files(path)),
-        source_hash=source_hash(path),
+        files=tuple(file.name for file in _files(made_of.path)),
+        source_hash=source_hash(made_of),
     )
 
 

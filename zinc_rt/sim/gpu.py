@@ -46,7 +46,7 @@ CommandProcessorMaker = Callable[[Kmd, Chip, Callable[[], object]], CommandProce
 
 
 class QueueOwner(Protocol):
-    """Whoever made a queue, and hears what becomes of it. Called without the machine's lock."""
+    """Whoever made a queue and is told what becomes of it. Called without the machine's lock."""
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None: ...
 
@@ -257,7 +257,7 @@ class SimGpu:
             self.cp.attach(queue)
 
     def reset(self, guilty: QueueOwner | None = None) -> None:
-        """The whole GPU: every queue is dead, VRAM is lost, every client hears of it."""
+        """The whole GPU: every queue is dead, VRAM is lost, every client is told."""
         self.log("amdgpu: GPU reset begin!")
         self.consulted.mark("device was reset")
         self._resetting_until = time.monotonic() + RESET_SECONDS * self.time_scale

@@ -9,7 +9,7 @@ from typing import Any
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.driver.files import Process
-from zinc_rt.sim.driver.host_mappings import shown_by
+from zinc_rt.sim.driver.host_mappings import host_mapping
 from zinc_rt.sim.interfaces import DeviceFinding
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Bo
@@ -49,7 +49,7 @@ class SimDriver:
         if fd == ANONYMOUS:
             return self._host.mmap(fd, size_bytes, offset, prot, fixed_va)
         with self.machine.lock:
-            shown = shown_by(self.machine, self.machine.file(self.process, fd), size_bytes, offset)
+            shown = host_mapping(self.machine, self.machine.file(self.process, fd), size_bytes, offset)
             try:
                 mapping = self._host.mmap(shown.memory.fd, size_bytes, shown.offset, prot, fixed_va)
             except OSError:

@@ -95,7 +95,7 @@ class Injector:
             return first <= count and (last is None or count <= last)
 
     def on(self, name: str) -> bool:
-        """Asked for a standing condition: does not count."""
+        """Whether a condition that lasts is switched on; asking does not count as a strike."""
         if name not in BY_NAME:
             raise ValueError(f"no injection {name!r}")
         return name in self._strikes

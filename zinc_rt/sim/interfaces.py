@@ -1,7 +1,7 @@
 """What the halves of the simulated device promise each other: driver side and command processor.
 
 The driver side (ioctls, memory, events) owns processes, allocations, page tables and queue objects. The command
-processor sees a queue, the address space behind it, and an outlet for what it wants the kernel to hear about.
+processor sees a queue, the address space behind it, and an outlet for what it reports to the driver side.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class AccessKind(Enum):
 
 
 class Fault(Exception):
-    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute". `told`: which
-    instruction of which wave it was, where that has been told already."""
+    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute". `reported`:
+    which instruction of which wave it was, where that has been reported already."""
 
-    def __init__(self, va: int, access: AccessKind, why: str, told: str = "") -> None:
-        super().__init__(told or f"{access.value} at 0x{va:x}: {why}")
+    def __init__(self, va: int, access: AccessKind, why: str, reported: str = "") -> None:
+        super().__init__(reported or f"{access.value} at 0x{va:x}: {why}")
         self.va = va
         self.access = access
         self.why = why
-        self.told = told
+        self.reported = reported
 
 
 class AddressSpace(Protocol):
@@ -152,7 +152,7 @@ class DeviceFinding:
 
 
 class Kmd(Protocol):
-    """What the command processor can tell the driver side. Called from the CP's thread."""
+    """What the command processor reports to the driver side. Called from the CP's thread."""
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
         """An end-of-pipe interrupt: wakes the process's event of that id, or scans its event page."""

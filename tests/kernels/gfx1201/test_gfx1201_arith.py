@@ -145,6 +145,6 @@ def test_the_committed_code_is_that_of_the_source() -> None:
     kernel = read_zrt(SOURCE.with_suffix(".zrt").read_bytes(), "arith_functions.zrt")
     assert kernel.source_hash == source_hash(SOURCE), "assemble it: zinc-rt-asm " + SOURCE.name
     if available():
-        from zinc_rt.kernels.assemble import assemble
+        from zinc_rt.kernels.assemble import Source, assemble
 
-        assert assemble(SOURCE) == SOURCE.with_suffix(".zrt").read_bytes()
+        assert assemble(Source(SOURCE)) == SOURCE.with_suffix(".zrt").read_bytes()

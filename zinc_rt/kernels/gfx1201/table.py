@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from zinc_rt.errors import UnsupportedError
-from zinc_rt.kernels.rows.repack import pack_weight, packed_bytes
+from zinc_rt.kernels.rows.repack import WEIGHT_TYPES, pack_weight, packed_bytes
 from zinc_rt.kernels.rows.table import rows_of
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
@@ -14,7 +14,7 @@ from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 TUNING = Tuning(
     orderings=frozenset({"canonical-1"}),
-    weight_dtypes=("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"),
+    weight_dtypes=WEIGHT_TYPES,
     columns=256,  # elementwise.inc
     slice_columns=512,
     embed_columns=256,
@@ -40,10 +40,13 @@ TUNING = Tuning(
 )
 
 
+_BUILT = files(__package__) / "built"
+
+
 @cache
 def load(name: str) -> Zrt:
     """The kernel `name` as committed. Raises UnsupportedError where there is none."""
-    file = files(__package__).joinpath(f"{name}.zrt")
+    file = _BUILT.joinpath(f"{name}.zrt")
     if not file.is_file():
         raise UnsupportedError(f"no gfx1201 kernel {name}", next="assemble it: zinc-rt asm --all")
     return read_zrt(file.read_bytes(), file.name)
@@ -52,7 +55,7 @@ def load(name: str) -> Zrt:
 @cache
 def names() -> tuple[str, ...]:
     """Of the containers that are committed."""
-    found = (file.name for file in files(__package__).iterdir())
+    found = (file.name for file in _BUILT.iterdir())
     return tuple(sorted(name.removesuffix(".zrt") for name in found if name.endswith(".zrt")))
 
 

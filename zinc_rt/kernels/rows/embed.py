@@ -9,8 +9,8 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
-from zinc_rt.kernels.rows.matvec import PLAIN_DTYPES, plane_constants, weight_refusal
-from zinc_rt.kernels.rows.repack import GROUP, layout
+from zinc_rt.kernels.rows.matvec import plane_constants, weight_refusal
+from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, layout
 from zinc_rt.kernels.rows.tuning import Tuning
 
 

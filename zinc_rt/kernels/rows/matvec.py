@@ -14,10 +14,9 @@ from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.elementwise import swiglu_launch
 from zinc_rt.kernels.rows.norm import norm_launch
 from zinc_rt.kernels.rows.operands import Buffer, last_dim
-from zinc_rt.kernels.rows.repack import Plane, layout
+from zinc_rt.kernels.rows.repack import PLAIN_DTYPES, Plane, layout
 from zinc_rt.kernels.rows.tuning import Tuning
 
-PLAIN_DTYPES = ("f32", "f16", "bf16")  # of biases and scales; the index is the kernels' code for it
 PLANES = 3
 _BIAS_SHIFT, _X_BY_CHOICE = 2, 1 << 4
 

@@ -35,6 +35,7 @@ STEP = 128
 PAIR = 2 * STEP
 GROUP = 8 * STEP
 ALIGNMENT = 256
+PLAIN_DTYPES = ("f32", "f16", "bf16")  # as in the file; the index is the kernels' code for it
 CHUNK_ELEMENTS = 1 << 20  # repacked at a time: stays in a cache
 
 
@@ -51,13 +52,12 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class _Format:
-    """Bytes of each plane of (a group, a tail pair); a tail of None is stored as a whole group."""
+class PackedType:
+    """One quantised type. `planes`: bytes of (a group, a tail pair) of each; a tail of None is stored as a whole
+    group. `split` takes a file's blocks apart into planes, `join` is its inverse."""
 
     planes: tuple[tuple[int, int | None], ...]
-    split: Callable[
-        [np.ndarray], tuple[np.ndarray, ...]
-    ]  # raw blocks [rows, B, bytes] -> planes [rows, row_bytes]
+    split: Callable[[np.ndarray], tuple[np.ndarray, ...]]  # blocks [rows, B, bytes] -> planes [rows, row_bytes]
     join: Callable[[tuple[np.ndarray, ...], int], np.ndarray]  # planes, k -> raw [rows, B, bytes]
 
 
@@ -73,6 +73,11 @@ def layout(dtype: str, rows: int, k: int) -> Layout:
         planes.append(Plane(-(-end // ALIGNMENT) * ALIGNMENT, groups * group_bytes + tail))
         end = planes[-1].offset_bytes + rows * planes[-1].row_bytes
     return Layout(tuple(planes), end)
+
+
+def group_bytes(dtype: str) -> tuple[int, ...]:
+    """Bytes of a group in each plane; none for a type that stays as in the file."""
+    return tuple(group for group, _ in FORMATS[dtype].planes) if dtype in FORMATS else ()
 
 
 def pack(dtype: str, raw: np.ndarray) -> np.ndarray:
@@ -331,10 +336,11 @@ def _half_bytes(halves: np.ndarray) -> np.ndarray:
 
 
 _NIBBLES = (512, 128)
-FORMATS: dict[str, _Format] = {
-    "q8_0": _Format(((1024, 256), (64, None)), _split_q8_0, _join_q8_0),
-    "q4_0": _Format((_NIBBLES, (64, None)), _split_q4_0, _join_q4_0),
-    "q4_k": _Format((_NIBBLES, (80, None)), _split_q4_k, _join_q4_k),
-    "q5_k": _Format((_NIBBLES, (80, None), (128, None)), _split_q5_k, _join_q5_k),
-    "q6_k": _Format((_NIBBLES, (72, None), (256, None)), _split_q6_k, _join_q6_k),
+FORMATS: dict[str, PackedType] = {
+    "q8_0": PackedType(((1024, 256), (64, None)), _split_q8_0, _join_q8_0),
+    "q4_0": PackedType((_NIBBLES, (64, None)), _split_q4_0, _join_q4_0),
+    "q4_k": PackedType((_NIBBLES, (80, None)), _split_q4_k, _join_q4_k),
+    "q5_k": PackedType((_NIBBLES, (80, None), (128, None)), _split_q5_k, _join_q5_k),
+    "q6_k": PackedType((_NIBBLES, (72, None), (256, None)), _split_q6_k, _join_q6_k),
 }
+WEIGHT_TYPES = (*PLAIN_DTYPES, *FORMATS)  # those that kernels of a family are made for

@@ -42,7 +42,7 @@ class Channel:
         self.device = device
         self.number = number
         self.space = queue.space
-        self.outbox = device.outbox
+        self.messages = device.messages
         self.generation = device.generation
         self.hazards = device.hazards(queue.space)
         self.caches = device.caches(queue.space)
@@ -59,9 +59,9 @@ class Channel:
         self.history: deque[tuple[FetchFrame, int, str]] = deque(maxlen=HISTORY)
         self._counts = dict.fromkeys(WorkKind, 0)
         self._doorbells: deque[tuple[int, Clock]] = deque()  # (ring position, what the host knew when it rang)
-        self._reported = -1
+        self._reported_rptr = -1
         self._last_rung = 0
-        self._told: set[object] = set()
+        self._reported_once: set[object] = set()
 
     # --- doorbell ---------------------------------------------------------------------------------------------
 
@@ -309,18 +309,18 @@ class Channel:
         place: CodePlace | None = None,
         fault: DevicePageFault | None = None,
     ) -> None:
-        """`once`: further findings of the rule with the same value are not told again. `at`: the packet that it is
-        about, where that is not the present one."""
+        """Of the findings of a rule with one value of `once` the first is reported. `at`: the packet it is about,
+        where that is not the present one."""
         if rule in self.device.behaviour.stops_at:
             raise Illegal(f"{sentence} (flipped: {rule})")
         key = (rule, sentence if once is None else once)
         if fault is not None:
             severity = Severity.ERROR
-        elif key in self._told or len(self._told) >= FINDINGS_KEPT:
+        elif key in self._reported_once or len(self._reported_once) >= FINDINGS_KEPT:
             return
-        self._told.add(key)
+        self._reported_once.add(key)
         frame, position = at or self.at
-        self.outbox.finding(
+        self.messages.finding(
             DeviceFinding(
                 severity,
                 rule,
@@ -338,10 +338,10 @@ class Channel:
         self._stop(f"a fault of the simulator itself, {type(error).__name__}: {error}")
 
     def _fault(self, stop: FaultIn) -> None:
-        """What a packet, or what it launched, ran into. Of a wave the shader engine has told more already."""
+        """What a packet, or what it launched, ran into. Of a wave the shader engine has reported more already."""
         fault = stop.fault
         near = self.space.nearby(fault.va)
-        if fault.told:
+        if fault.reported:
             self._halt(f"{stop.label}: {fault}")
         else:
             access = stop.doing or fault.access.value
@@ -352,11 +352,11 @@ class Channel:
                 at=stop.at,
                 fault=DevicePageFault(fault.va, access, fault.why, near, stop.label),
             )
-        self.outbox.vm_fault(self.queue, fault)
+        self.messages.vm_fault(self.queue, fault)
 
     def _stop(self, sentence: str) -> None:
         self._halt(sentence)
-        self.outbox.hung(self.queue)
+        self.messages.hung(self.queue)
 
     def _halt(self, sentence: str) -> None:
         frame, position = self.at
@@ -398,8 +398,8 @@ class Channel:
     def _report_rptr(self) -> None:
         inside = self.wait is not None or any(frame.available() > 0 for frame in self.frames[1:])
         position = self.ring_start if inside else min(self.ring.position, self.ring.wptr)
-        if position != self._reported:
-            self._reported = position
+        if position != self._reported_rptr:
+            self._reported_rptr = position
             self.queue.rptr = position * self.UNIT
             self._write_rptr(position)
 

@@ -172,7 +172,7 @@ class CommandProcessor:
         while total < budget:
             with self._lock:
                 used = self._round(budget - total)
-            self.device.outbox.deliver()
+            self.device.messages.deliver()
             if not used:
                 break
             total += used
@@ -225,7 +225,7 @@ class CommandProcessor:
                 attached = bool(self._channels)
                 unfinished = any(channel.pending.busy() for channel in self._channels.values())
                 waiting = any(channel.has_work() for channel in self._channels.values())
-            self.device.outbox.deliver()
+            self.device.messages.deliver()
             if used:
                 quiet_since, sleep = time.monotonic(), WAIT_SLEEP_SECONDS
                 if unfinished:

@@ -27,7 +27,7 @@ class DeviceState:
         consulted: Consulted | None = None,
     ) -> None:
         self.kmd = kmd
-        self.outbox = KmdMessages(kmd)
+        self.messages = KmdMessages(kmd)
         self.generation = generation
         self.engine = engine
         self.reorder_seed = reorder_seed
@@ -68,6 +68,6 @@ class DeviceState:
         self._spaces.pop(id(space), None)
 
     def _report(self, later: AccessRecord, rule: str, sentence: str) -> None:
-        self.outbox.finding(
+        self.messages.finding(
             DeviceFinding(Severity.FINDING, rule, later.queue_id, later.position, sentence, later.packet_va)
         )

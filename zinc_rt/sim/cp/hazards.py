@@ -87,7 +87,7 @@ class Hazards:
             Ranges, AccessRecord
         ] = {}  # what was not written by waves, for GLI_INV, the newest of each place
         self._places: dict[Ranges, list[Ranges]] = {}  # of code: the places of _code that overlap it
-        self._told: set[tuple[str, str, str]] = set()
+        self._reported: set[tuple[str, str, str]] = set()
         self._prune_at = PRUNE_FROM
 
     def add(self, record: AccessRecord) -> None:
@@ -210,7 +210,7 @@ class Hazards:
 
     def _conflict(self, kind: str, earlier: AccessRecord, later: AccessRecord, va: int | None) -> None:
         if va is not None:
-            self._tell(
+            self._report_once(
                 later,
                 earlier,
                 "missing-barrier",
@@ -224,7 +224,7 @@ class Hazards:
         missing = [cache for cache in wanted if not earlier.cleaned.get(cache, later.issue) < later.issue]
         if missing:
             names = ", ".join(str(cache.name) for cache in missing)
-            self._tell(
+            self._report_once(
                 later,
                 earlier,
                 "missing-cache-op",
@@ -232,10 +232,10 @@ class Hazards:
                 f"no {names} between them",
             )
 
-    def _tell(self, later: AccessRecord, earlier: AccessRecord, rule: str, sentence: str) -> None:
+    def _report_once(self, later: AccessRecord, earlier: AccessRecord, rule: str, sentence: str) -> None:
         key = (rule, earlier.label, later.label)
-        if key not in self._told and len(self._told) < 10_000:
-            self._told.add(key)
+        if key not in self._reported and len(self._reported) < 10_000:
+            self._reported.add(key)
             self._report(later, rule, sentence)
 
     def _prune(self) -> None:

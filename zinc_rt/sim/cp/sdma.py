@@ -146,7 +146,7 @@ def _fence(channel: SdmaChannel, words: Sequence[int]) -> None:
 
 
 def _trap(channel: SdmaChannel, words: Sequence[int]) -> None:
-    channel.outbox.interrupt(channel.queue, words[1] & 0x0FFFFFFF)
+    channel.messages.interrupt(channel.queue, words[1] & 0x0FFFFFFF)
 
 
 def _poll_regmem(channel: SdmaChannel, words: Sequence[int]) -> None:

@@ -30,7 +30,7 @@ class HostMapping:
     bo: Bo | None = None
 
 
-def shown_by(machine: SimMachine, file: File, size_bytes: int, offset: int) -> HostMapping:
+def host_mapping(machine: SimMachine, file: File, size_bytes: int, offset: int) -> HostMapping:
     """Raises the OSError of mmap(2)."""
     if size_bytes <= 0 or offset % PAGE_BYTES or not 0 <= offset < 1 << 64:
         raise OSError(errno.EINVAL, "size 0, or the offset is no page's")

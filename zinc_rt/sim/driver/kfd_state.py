@@ -1,4 +1,4 @@
-"""What amdkfd keeps for one process: address spaces, buffers, queues, events. It hears of interrupts, faults."""
+"""What amdkfd keeps for one process: address spaces, buffers, queues, events; what faults do to them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class NamedRange:
     name: str
 
 
-def around(va: int, live: Iterable[NamedRange], freed: Iterable[NamedRange]) -> str:
+def describe_neighbours(va: int, live: Iterable[NamedRange], freed: Iterable[NamedRange]) -> str:
     """For an address in none of `live`: in what of `freed` (oldest first) it lay, what ends before it and what
     begins behind it, with distances."""
     said = ["a null pointer with a small offset"] if va < NULL_BYTES else []

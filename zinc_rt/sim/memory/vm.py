@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.memory.buffers import Bo
-from zinc_rt.sim.memory.nearby import NamedRange, around
+from zinc_rt.sim.memory.nearby import NamedRange, describe_neighbours
 
 VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
@@ -293,7 +293,7 @@ class GpuVm:
             return self.describe(va)
         live = [NamedRange(each.start, each.end, each.bo.name) for each in self._table.spans]
         live += [NamedRange(each.va, each.va + each.size_bytes, each.name) for each in self._announced.values()]
-        return around(va, live, self._freed)
+        return describe_neighbours(va, live, self._freed)
 
     def _beside(self, span: VmSpan, va: int) -> str:
         """The announced suballocation of the span that is nearest to an address outside of all."""

@@ -26,7 +26,7 @@ from zinc_rt.errors import OutputError, UsageError, ZincError
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.chips import ALIASES, CHIPS
 from zinc_rt.sim.driver.files import Process
-from zinc_rt.sim.driver.host_mappings import shown_by
+from zinc_rt.sim.driver.host_mappings import host_mapping
 from zinc_rt.sim.in_process import POLL_SECONDS
 from zinc_rt.sim.inject import INJECTIONS, parse
 from zinc_rt.sim.machine import SimMachine
@@ -191,7 +191,7 @@ class Server:
     def _mmap(self, session: ClientSession, message: wire.WireMessage) -> Answer:
         fd, size, offset = (int(message.header[name]) for name in ("fd", "size", "offset"))
         with self.machine.lock:
-            shown = shown_by(self.machine, self.machine.file(session.process, fd), size, offset)
+            shown = host_mapping(self.machine, self.machine.file(session.process, fd), size, offset)
             session.mappings += 1
             session.mapped[session.mappings] = shown.bo
         return {"mapping": session.mappings, "offset": shown.offset}, b"", [shown.memory.fd]

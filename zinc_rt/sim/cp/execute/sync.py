@@ -94,7 +94,7 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             device.flags.wrote(channel.space, va, clock)
         device.publish(clock)
         if _interrupts(channel, packet):
-            channel.outbox.interrupt(channel.queue, packet.int_ctxid)
+            channel.messages.interrupt(channel.queue, packet.int_ctxid)
         return True
 
     channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))

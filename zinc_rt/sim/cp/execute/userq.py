@@ -35,7 +35,7 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
 
     def at_end() -> bool:
         channel.device.publish(channel.clock())
-        channel.outbox.fence_signal(channel.queue, position)
+        channel.messages.fence_signal(channel.queue, position)
         return True
 
     if channel.device.behaviour.protected_fence == "at once":
