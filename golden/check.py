@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zinc_rt.code_version import code_version
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.commands.options import read_model
 from zinc_rt.engine import default_ctx
 from zinc_rt.errors import InputError
@@ -62,7 +63,13 @@ def other_model(golden: Golden) -> str:
 
 
 def check_golden(
-    golden: Golden, gguf: GGUFFile, *, settings: Settings, threads: int = 0, say: Callable[[str], None]
+    golden: Golden,
+    gguf: GGUFFile,
+    *,
+    settings: Settings,
+    observer: CommandObserver,
+    threads: int = 0,
+    say: Callable[[str], None],
 ) -> Iterator[Result]:
     """The model's identity, then everything recorded against a fresh computation."""
     name = golden.path.name
@@ -81,7 +88,7 @@ def check_golden(
         )
         return
     cause = _cause(golden, gguf)
-    with ValidationRunner(_job(golden, gguf, settings, threads), say) as runner:
+    with ValidationRunner(_job(golden, gguf, settings, observer, threads), say) as runner:
         results = list(validate(runner))
     for result in results:
         if result.status == "fail":
@@ -129,7 +136,9 @@ def _identity(golden: Golden, gguf: GGUFFile) -> Result:
     )
 
 
-def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> ValidationJob:
+def _job(
+    golden: Golden, gguf: GGUFFile, settings: Settings, observer: CommandObserver, threads: int
+) -> ValidationJob:
     ordering = golden.ordering or "canonical-1"
     longest = default_ctx(gguf, None)
     return ValidationJob(
@@ -144,6 +153,7 @@ def _job(golden: Golden, gguf: GGUFFile, settings: Settings, threads: int) -> Va
         golden=golden,
         threads=threads,
         settings=settings,
+        observer=observer,
         use_cache=False,
         alone=False,
         repro=_repro(golden, gguf),

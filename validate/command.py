@@ -7,9 +7,11 @@ import shlex
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zinc_rt import cli, terminal
+from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
+from zinc_rt.cli import Command
 from zinc_rt.commands import options
+from zinc_rt.commands.output import begin
 from zinc_rt.commands.progress import ProgressStage, stages
 from zinc_rt.errors import UsageError
 from zinc_rt.terminal import Part
@@ -93,10 +95,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return cli.run("validate", parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_ran
     from zinc_rt.facts import table, told
@@ -114,7 +112,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
     check_writable(arguments.junit, arguments.html, report=arguments.json)
     settings = options.settings()
-    report = Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps())
+    report = begin(Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
     show = _silent if arguments.json == "-" else _print
     jobs = _jobs(arguments, settings)
     digest: list[str] = []  # of what failed, shown last
@@ -188,3 +186,6 @@ def _silent(text: Part) -> None:
 
 def _at(stage: ProgressStage, number: int, count: int, name: str, text: str) -> None:
     stage.say(f"model {number} of {count}: {name}, {text}")
+
+
+main = Command("validate", parser, _body)
