@@ -111,7 +111,7 @@ class _Search:
         return self.found[pc]
 
     def _walk(self, pc: int) -> None:
-        """From `pc` on until control goes elsewhere. The addresses a running wave forms are followed on each way."""
+        """From `pc` on until control goes elsewhere. A running wave's addresses are followed anew on each way."""
         before = pc
         addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds
         while self.running or pc not in self.found:
@@ -128,7 +128,9 @@ class _Search:
             following = pc + made.size_bytes
             if self.running:
                 self._follow_addresses(pc, made, addresses)
-                self._begin(*([pc, following] if flow == "barrier" else [following] if flow == "conditional" else []))
+                self._begin(
+                    *([pc, following] if flow == "barrier" else [following] if flow == "conditional" else [])
+                )
                 self._begin(*self.indirect)
             elif flow in _COMES_BACK:
                 self.starts.add(following)
