@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.perf.predict.devices import DeviceRow, DeviceTable
@@ -59,7 +59,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         raise UsageError("nothing to predict", next="--model FILE.gguf, or --original")
     known = table()
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
-    report = Report("perf predict")
+    report = begin(Report("perf predict"), arguments)
     out = output_stream(arguments)
     if arguments.original:
         _original(rows[0], report, out)
