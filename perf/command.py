@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 
 # each a folder with a command.py that has `add`
 ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")
@@ -33,8 +33,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return run("perf", parser(), lambda arguments: int(arguments.body(arguments)), argv)
+main = Command("perf", parser, lambda arguments: int(arguments.body(arguments)))
 
 
 if __name__ == "__main__":

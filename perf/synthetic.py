@@ -26,7 +26,7 @@ import gguf
 import numpy as np
 
 from zinc_rt.arguments import Parser
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands.progress import progress
 from zinc_rt.errors import OutputError, UsageError
 from zinc_rt.files import cache_folder
@@ -238,16 +238,16 @@ def _aligned(at: int, alignment: int) -> int:
     return -(-at // alignment) * alignment
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         "python -m zinc_rt.perf.synthetic",
         description=__doc__,
     )
-    parser.add_argument("name", nargs="?", help="a shape of --list")
-    parser.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")
-    parser.add_argument("--list", action="store_true", help="every shape with its size")
-    parser.add_argument("--header-only", action="store_true", help="a sparse file without weights")
-    return run("synthetic", parser, _main, argv)
+    made.add_argument("name", nargs="?", help="a shape of --list")
+    made.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")
+    made.add_argument("--list", action="store_true", help="every shape with its size")
+    made.add_argument("--header-only", action="store_true", help="a sparse file without weights")
+    return made
 
 
 def _main(arguments: argparse.Namespace) -> int:
@@ -261,6 +261,9 @@ def _main(arguments: argparse.Namespace) -> int:
     path = arguments.file or cache_folder() / "synthetic" / f"{arguments.name}{suffix}.gguf"
     print(write_synthetic(path, SHAPES[arguments.name], header_only=arguments.header_only))
     return 0
+
+
+main = Command("synthetic", parser, _main)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ class ProbeContext:
         """A queue of this tier with its ring, fence and scratch memory."""
         kmd_queue: Queue = self.side.create_queue(ring_bytes=ring_bytes, priority=priority)
         memory = self.memory(SCRATCH_BYTES, f"{name} scratch")
-        for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop, *self.side.buffers()):
+        for part in (kmd_queue.ring, kmd_queue.rptr, kmd_queue.wptr, kmd_queue.eop):
             self.addresses.add(part.gpu_va, part.size_bytes, part.name)
         queue = ProbeQueue(
             kmd_queue,

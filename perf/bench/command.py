@@ -11,7 +11,7 @@ from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.backends import registry
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -83,7 +83,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         raise UsageError("--vs needs --runs 2 or more: a ratio without a spread says nothing")
     knobs, out = options.settings(), output_stream(arguments)
     gguf = options.read_model(arguments.model)
-    report = Report("perf bench")
+    report = begin(Report("perf bench"), arguments)
     with options.open_engine(gguf, arguments, knobs, slots=load.slots) as engine:
         load.check(engine.limits.ctx)
         describe_run(report, engine)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt import terminal
+from zinc_rt.command_observer import observer_of
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, output_stream, simulated_note
+from zinc_rt.commands.output import add_json, begin, output_stream, simulated_note
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -114,7 +115,10 @@ def _run(arguments: argparse.Namespace, wanted: list[Any]) -> int:
         models=_files(arguments.models),
     )
     report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
-    with Lab(device=arguments.device, model=arguments.model, settings=settings) as lab:
+    begin(report, arguments)
+    with Lab(
+        device=arguments.device, model=arguments.model, settings=settings, observer=observer_of(arguments)
+    ) as lab:
         for milestone in wanted:
             terminal.show(f"{milestone.id}  {milestone.title}", out=out)
             for result in evaluate(milestone, lab, given, only=arguments.only):
@@ -168,7 +172,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from zinc_rt.report import Report, Result
 
     out = output_stream(arguments)
-    report = Report("perf gate")
+    report = begin(Report("perf gate"), arguments)
     for milestone in milestones():
         terminal.show(f"{milestone.id}  {milestone.title}", out=out)
         for each in milestone.criteria:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 
 EXAMPLES = """\
 Each line of a history carries the hash of the one before: an edited, dropped or swapped line breaks the chain,
@@ -60,7 +60,7 @@ def _history(arguments: argparse.Namespace) -> int:
         entry = append(arguments.history, evidence.command, evidence.report, figures_of(evidence.report))
         terminal.show(f"recorded  {evidence.path.name}, entry {entry.sequence}", out=out)
     known = read(arguments.history)
-    report = Report("perf history", details={"head": known.head, "entries": len(known.entries)})
+    report = begin(Report("perf history", details={"head": known.head, "entries": len(known.entries)}), arguments)
     report.results.append(
         Result(
             "chain",

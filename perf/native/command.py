@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, output_stream
+from zinc_rt.commands.output import add_json, begin, output_stream
 from zinc_rt.terminal import Column, Table
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _native(arguments: argparse.Namespace) -> int:
     knobs, out = options.settings(), output_stream(arguments)
     bandwidth = Bandwidth()
     peer, problem = _peer(arguments)
-    report = Report("perf native", shortcuts=knobs.clamps())
+    report = begin(Report("perf native", shortcuts=knobs.clamps()), arguments)
     one, all_ = bandwidth.read_gbs(1), bandwidth.read_gbs(threads)
     report.details = {
         "code": runtime_version(),

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.arguments import Parser, add_models
-from zinc_rt.cli import run
+from zinc_rt.cli import Command
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -61,10 +61,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(argv: list[str] | None = None) -> int:
-    return run("perplexity", parser(), _body, argv)
-
-
 def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.commands.describe import describe_model, describe_ran, describe_run
     from zinc_rt.commands.progress import progress
@@ -82,7 +78,7 @@ def _body(arguments: argparse.Namespace) -> int:
         if not arguments.max_kl >= 0:
             raise UsageError(f"--max-kl {arguments.max_kl:g}: wanted nats, 0 or more")
     knobs, out = options.settings(), output_stream(arguments)
-    report = Report("perplexity")
+    report = begin(Report("perplexity"), arguments)
     with ExitStack() as opened:
         base_file = opened.enter_context(BaseLogits(arguments.kl_base)) if arguments.kl_base else None
         gguf = options.read_model(arguments.model)
@@ -319,6 +315,9 @@ def _against_lines(found: Comparison, count: int) -> list[str]:
 
 def _share(share: float) -> str:
     return {1.0: "largest", 0.5: "median", 0.0: "least"}.get(share, f"{100 * share:g} %")
+
+
+main = Command("perplexity", parser, _body)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.perf.predict.devices import DeviceTable
@@ -62,7 +62,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     known = table()
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
-    report, out = Report("perf predict"), output_stream(arguments)
+    report, out = begin(Report("perf predict"), arguments), output_stream(arguments)
     gguf = read_model(arguments.model)
     ctx = default_ctx(gguf, arguments.ctx)
     position = ctx - 1 if arguments.position is None else arguments.position

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from zinc_rt import terminal
 from zinc_rt.arguments import add_models
 from zinc_rt.commands import options
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 
 if TYPE_CHECKING:
     from zinc_rt.engine import Engine
@@ -95,7 +95,7 @@ def _profile(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"--layers {arguments.layers}: a profile begins at layer 0", next=f"--layers 0:{layers.last}"
         )
-    report = Report("perf profile")
+    report = begin(Report("perf profile"), arguments)
     with options.open_engine(gguf, arguments, knobs, transform=transform(layers)) as engine:
         load.check(engine.limits.ctx)
         with progress(2 * load.steps + 2, "profile", "step") as advance:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt import terminal
-from zinc_rt.commands.output import add_json, finish, output_stream
+from zinc_rt.commands.output import add_json, begin, finish, output_stream
 
 EXAMPLES = """\
 Reads every report below the folder (those of gate, bench, predict, validate, pm4-test, replay) and a nightly's
@@ -63,7 +63,7 @@ def _report(arguments: argparse.Namespace) -> int:
     if sources.links is not None and sources.links.copied:
         print(f"copied {sources.links.copied} files to {sources.links.beside}, which goes where the page goes",
               file=output_stream(arguments))  # fmt: skip
-    report = Report("perf report")
+    report = begin(Report("perf report"), arguments)
     report.results.append(
         Result("page", "page", "pass", reason=f"{len(reports)} reports", artifacts=[str(arguments.out)])
     )

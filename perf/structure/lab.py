@@ -12,6 +12,7 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
+from zinc_rt.command_observer import CommandObserver
 from zinc_rt.devices import choose_tier, open_backend
 from zinc_rt.engine import Engine
 from zinc_rt.errors import ZincError
@@ -74,11 +75,17 @@ class Lab:
     """`device`: auto, hw, cpu or sim, as every command takes it. Where there is no AMD GPU, auto simulates one."""
 
     def __init__(
-        self, *, device: str = "auto", model: Path | None = None, settings: Settings | None = None
+        self,
+        *,
+        device: str = "auto",
+        model: Path | None = None,
+        settings: Settings | None = None,
+        observer: CommandObserver | None = None,
     ) -> None:
         self.device_option = device
         self.model = model or DEFAULT_MODEL
         self.settings = settings or Settings()
+        self.observer = observer or CommandObserver()
         self.devices: dict[str, Device] = {}  # by tier, of those that were opened
         self._stack = ExitStack()
         self._engines: dict[tuple[str, Path, int], LabEngine] = {}
@@ -142,13 +149,15 @@ class Lab:
         if key not in self._validated:
             line = ["--model", str(path), "--tiers", ",".join(tiers), "--device", self.device_option]
             try:
-                jobs = prepare(parser().parse_args(line), self.settings)
+                arguments = parser().parse_args(line)
+                arguments.observer = self.observer
+                jobs = prepare(arguments, self.settings)
             except ZincError as error:
                 raise CannotMeasure(str(error).partition("\n")[0]) from error
             found: list[Result] = []
             for job in jobs:
                 with ValidationRunner(job) as runner:
-                    found += validate(runner)
+                    found += [check.reported() for check in validate(runner)]
                     for spec in job.tiers:
                         self.devices.setdefault(spec.text, runner.engine(spec).backend.device)
             self._validated[key] = found

@@ -49,7 +49,7 @@ sys.path.insert(0, {ci!r})
 import nightly, nightly_stages
 def stage(name, how, wait):
     def commands(night):
-        return [nightly_stages.Command("work", [sys.executable, {work!r}, name, how, wait])]
+        return [nightly_stages.StageCommand("work", [sys.executable, {work!r}, name, how, wait])]
     why = lambda night: "zinc-rt {{}} is not built".format(name) if how == "absent" else ""
     return nightly_stages.NightlyStage(name, commands, why, {minutes})
 nightly.STAGES = tuple(stage(*row) for row in {rows!r})

@@ -20,8 +20,10 @@ from feed_forward import INPUT, feed_forward_log
 from planted import bit_flipped
 
 from zinc_rt.backends.amd import executable_builder
-from zinc_rt.backends.amd.open import open_t1, open_t2
+from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.base import Backend
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels import sets
@@ -79,11 +81,9 @@ def captured(
         opening = {"t1": open_t1, "t2": open_t2}[tier]
         backend = opening(
             client,
-            ordering=ordering,
-            kernels=kernels or kernel_set("gfx1201"),
+            # debug would refuse most of what is planted
+            AmdOptions(ordering, kernels or kernel_set("gfx1201"), hang_folder=None, debug=False),
             after=client.close_all,
-            hang_folder=None,
-            debug=False,  # it would refuse most of what is planted
         )
         if plant is not None:
             plant(patch, backend)
@@ -290,7 +290,7 @@ def test_what_is_right_runs_alone(tier: str, log: Path, device: Path, tmp_path: 
     code, said = python(captured(log, device, tier), tmp_path / "case.py", device)
     assert (code, said.splitlines()) == (
         0,
-        ["same      act.ffn_out[0] f32 5x256", f"SAME      {TITLE}: 1 outputs as expected"],
+        ["bit-exact act.ffn_out[0] f32 5x256", f"BIT-EXACT {TITLE}: 1 outputs as expected"],
     )
     assert not list(tmp_path.glob("*.part"))
 
@@ -326,7 +326,7 @@ def test_the_file_tells_what_it_shows(log: Path, device: Path, tmp_path: Path) -
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_the_c_program_does_the_same(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
     """Compiled without a warning; right, wrong, hanging and without a GPU."""
-    kinds = [(0, "SAME      ", None)]
+    kinds = [(0, "BIT-EXACT ", None)]
     if tier == "t1":
         kinds += [FAILURES["wrong-weight-byte"][:3], FAILURES["page-fault"][:3], FAILURES["missing-barrier"][:3]]
     for number, (code, said, plant) in enumerate(kinds):

@@ -1,31 +1,34 @@
-"""VINTERP and VDSDIR: a pixel shader's parameters. Compute shaders have none."""
+"""VINTERP, VDSDIR and EXP of gfx12: a pixel shader's parameters, and exports. Compute shaders have none.
+
+Flag of a row: `sel` where op_sel is shown.
+"""
 
 from __future__ import annotations
 
+from zinc_rt.isa.encodings.flat import OFF
 from zinc_rt.isa.encodings.kinds import decoder
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
 from zinc_rt.isa.operand import modified, name, vgpr
+from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
 
-_VINTERP = (
-    "v_interp_p10_f32", "v_interp_p2_f32", "v_interp_p10_f16_f32", "v_interp_p2_f16_f32",
-    "v_interp_p10_rtz_f16_f32", "v_interp_p2_rtz_f16_f32",
-)  # fmt: skip
-_HAS_OP_SEL = range(2, 6)
+_TARGETS = {8: "mrtz", 20: "prim", 21: "dual_src_blend0", 22: "dual_src_blend1"}
+_TARGETS |= {i: f"mrt{i}" for i in range(8)} | {12 + i: f"pos{i}" for i in range(5)}
+_DONE, _ROW = Modifier("done", "done", 1), Modifier("row_en", "row_en", 1)
 
 
-def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+def decode_parameters(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
     prefix = word >> 24
     if prefix == 0xCD:
         return _interpolate(word, code, at, target)
-    return _direct(word) if prefix == 0xCE else None
+    return _direct(word, target) if prefix == 0xCE else None
 
 
 def _interpolate(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    opcode = word >> 16 & 0x1F
-    if opcode >= len(_VINTERP) or at + 8 > len(code):
+    row = rows("graphics", "VINTERP", target.generation).get(word >> 16 & 0x1F)
+    if row is None or at + 8 > len(code):
         return None
     high = int.from_bytes(code[at + 4 : at + 8], "little")
     operands = [vgpr(word & 0xFF)]
@@ -47,27 +50,35 @@ def _interpolate(word: int, code: bytes, at: int, target: Target) -> Instruction
     if word >> 15 & 1:
         modifiers.append(CLAMP)
     select = tuple(word >> 11 + i & 1 for i in range(4))
-    if any(select) and opcode in _HAS_OP_SEL:
+    if any(select) and "sel" in row.flags:
         modifiers.append(bits_modifier("op_sel", select))
     wait = word >> 8 & 7
     modifiers.append(Modifier("wait_exp", f"wait_exp:{wait}", wait))
-    return Instruction(
-        "VINTERP", opcode, _VINTERP[opcode], tuple(operands), tuple(modifiers), 4 * len(words), words
-    )
+    return Instruction(row, tuple(operands), tuple(modifiers), words)
 
 
-def _direct(word: int) -> Instruction | None:
-    opcode = word >> 20 & 7
-    if opcode > 1:
+def _direct(word: int, target: Target) -> Instruction | None:
+    row = rows("graphics", "VDSDIR", target.generation).get(word >> 20 & 7)
+    if row is None:
         return None
     attribute = word >> 10 & 0x3F
     operands = [vgpr(word & 0xFF)]
-    if not opcode:
+    if row.opcode == 0:
         operands.append(name(f"attr{attribute}.{'xyzw'[word >> 8 & 3]}", word >> 8 & 0xFF))
     vdst, vsrc = word >> 16 & 15, word >> 23 & 1
     modifiers = (
         Modifier("wait_va_vdst", f"wait_va_vdst:{vdst}", vdst),
         Modifier("wait_vm_vsrc", f"wait_vm_vsrc:{vsrc}", vsrc),
     )
-    mnemonic = "ds_direct_load" if opcode else "ds_param_load"
-    return Instruction("VDSDIR", opcode, mnemonic, tuple(operands), modifiers, 4, (word,))
+    return Instruction(row, tuple(operands), modifiers, (word,))
+
+
+def decode_export(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
+    if at + 8 > len(code):
+        return None
+    high = int.from_bytes(code[at + 4 : at + 8], "little")
+    number = word >> 4 & 0x3F
+    operands = [name(_TARGETS.get(number, f"invalid_target_{number}"), number)]
+    operands += [vgpr(high >> 8 * i & 0xFF) if word >> i & 1 else OFF for i in range(4)]
+    modifiers = (_DONE,) * (word >> 11 & 1) + (_ROW,) * (word >> 13 & 1)
+    return Instruction(rows("graphics", "EXP", 12)[0], tuple(operands), modifiers, (word, high))

@@ -1,4 +1,7 @@
-"""Image opcodes: gfx12, gfx11, mnemonic, operands, flags. See rows.py and encodings/image.py."""
+"""Opcodes of graphics: gfx12, gfx11, mnemonic, operands, flags, facts.
+
+See rows.py, encodings/image.py and encodings/graphics.py.
+"""
 
 ROWS = {
     "VIMAGE": """
@@ -26,10 +29,10 @@ ROWS = {
 15  - image_atomic_inc_uint - atomic nod16
 16  - image_atomic_dec_uint - atomic nod16
 17  - image_get_resinfo - load nocoords lod nod16
-19  - image_bvh_intersect_ray 4,1,1,3,3,3 load packed16 bvh
-1a  - image_bvh64_intersect_ray 4,2,1,3,3,3 load packed16 bvh
-80  - image_bvh_dual_intersect_ray 10,2,2,3,3,2 load bvh
-81  - image_bvh8_intersect_ray 10,2,2,3,3,1 load bvh
+19  - image_bvh_intersect_ray 4,1,1,3,3,3 load packed16 bvh #bvhcnt
+1a  - image_bvh64_intersect_ray 4,2,1,3,3,3 load packed16 bvh #bvhcnt
+80  - image_bvh_dual_intersect_ray 10,2,2,3,3,2 load bvh #bvhcnt
+81  - image_bvh8_intersect_ray 10,2,2,3,3,1 load bvh #bvhcnt
 83  - image_atomic_add_flt - atomic nod16
 84  - image_atomic_min_flt - atomic nod16
 85  - image_atomic_max_flt - atomic nod16
@@ -95,5 +98,20 @@ ROWS = {
 64  - image_gather4_c_b - load x2 four
 65  - image_gather4_c_b_cl - load x2 lod four
 90  - image_gather4h - load four
+""",
+    "VINTERP": """
+00  - v_interp_p10_f32 -
+01  - v_interp_p2_f32 -
+02  - v_interp_p10_f16_f32 - sel
+03  - v_interp_p2_f16_f32 - sel
+04  - v_interp_p10_rtz_f16_f32 - sel
+05  - v_interp_p2_rtz_f16_f32 - sel
+""",
+    "VDSDIR": """
+00  - ds_param_load -
+01  - ds_direct_load -
+""",
+    "EXP": """
+00  - export -
 """,
 }
